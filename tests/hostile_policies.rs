@@ -205,7 +205,7 @@ fn ten_thousand_times_the_same_route() {
     let files = names
         .iter()
         .map(|name| (name.as_str(), "match: /same\nupstream: shop\n"));
-    let memory = policy::source::Memory::new(files.chain([("tollgate.yaml", GATEWAY)]));
+    let memory = policy::source::MemoryFiles::new(files.chain([("tollgate.yaml", GATEWAY)]));
     let report = policy::load_from(&memory, Path::new("tollgate.yaml")).expect_err("conflicts");
     assert!(report.to_string().len() < 512 * 1024);
     assert!(report.unlisted > 5_000);

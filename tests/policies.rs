@@ -19,7 +19,7 @@ use common::certificate::Certificate;
 use proptest::prelude::*;
 use tollgate::limit::Identity;
 use tollgate::policy;
-use tollgate::policy::source::Memory;
+use tollgate::policy::source::MemoryFiles;
 
 /// The directories under `tests/golden/broken`, sorted.
 fn broken() -> Vec<PathBuf> {
@@ -152,7 +152,7 @@ fn every_block_of_the_readme_loads() {
         .map(|number| format!("policies/{number}.yaml"))
         .collect();
     let files = names.iter().map(String::as_str).zip(policies);
-    let memory = Memory::new(files.chain([("tollgate.yaml", gateways[0])]));
+    let memory = MemoryFiles::new(files.chain([("tollgate.yaml", gateways[0])]));
     let loaded = policy::load_from(&memory, Path::new("tollgate.yaml"))
         .unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(loaded.notes, []);
@@ -186,7 +186,7 @@ fn every_block_of_the_guides_loads() {
             let base: String = missing.map(|(_, line)| *line).collect();
             let gateway = format!("{base}{gateway}");
             let files = [("tollgate.yaml", &*gateway), ("policies/a.yaml", policy)];
-            policy::load_from(&Memory::new(files), Path::new("tollgate.yaml"))
+            policy::load_from(&MemoryFiles::new(files), Path::new("tollgate.yaml"))
                 .unwrap_or_else(|report| panic!("{}: {report}", path.display()));
         }
     }
@@ -240,21 +240,26 @@ fn the_contract_loads_as_written() {
     assert_eq!(loaded.ruleset.routes.len(), 3);
     let tls: Vec<bool> = loaded.process.listen.iter().map(|l| l.tls).collect();
     assert_eq!(tls, [false, true]);
-    let policy::Source::Files(certificate) = &loaded.ruleset.entrances[1].certificates[0] else {
-        panic!("{:?}", loaded.ruleset.entrances);
+    let policy::CertificateSource::Files(certificate) =
+        &loaded.ruleset.listeners[1].certificates[0]
+    else {
+        panic!("{:?}", loaded.ruleset.listeners);
     };
     assert_eq!(certificate.names, ["localhost"]);
 }
 
 /// Loads a gateway file and policies from memory.
-fn load(gateway: &str, policies: &[(&str, &str)]) -> Result<policy::Loaded, policy::Report> {
+fn load(
+    gateway: &str,
+    policies: &[(&str, &str)],
+) -> Result<policy::LoadedConfig, policy::DiagnosticReport> {
     let gateway =
         format!("listen: 127.0.0.1:0\nupstreams: {{ shop: http://127.0.0.1:9001 }}\n{gateway}");
     let files = policies
         .iter()
         .copied()
         .chain([("tollgate.yaml", gateway.as_str())]);
-    policy::load_from(&Memory::new(files), Path::new("tollgate.yaml"))
+    policy::load_from(&MemoryFiles::new(files), Path::new("tollgate.yaml"))
 }
 
 #[test]
@@ -439,7 +444,7 @@ proptest! {
         let files = SAMPLES.iter().enumerate().map(|(index, (name, text))| {
             (*name, if index == file { mangled.as_str() } else { *text })
         });
-        match policy::load_from(&Memory::new(files), Path::new("tollgate.yaml")) {
+        match policy::load_from(&MemoryFiles::new(files), Path::new("tollgate.yaml")) {
             Ok(loaded) => prop_assert!(!policy::describe(&loaded).is_empty()),
             Err(report) => {
                 let said = report.to_string();

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::policy::source::Memory;
+use tollgate::policy::source::MemoryFiles;
 use tollgate::policy::{describe, describe_json, load_from};
 
 const GATEWAY: &str = "listen: 127.0.0.1:8080
@@ -32,7 +32,7 @@ fuzz_target!(|text: &str| {
 });
 
 fn load(gateway: &str, policy: &str) {
-    let files = Memory::new([("tollgate.yaml", gateway), ("policies/api.yaml", policy)]);
+    let files = MemoryFiles::new([("tollgate.yaml", gateway), ("policies/api.yaml", policy)]);
     match load_from(&files, Path::new("tollgate.yaml")) {
         Ok(loaded) => {
             assert_eq!(loaded.ruleset.routes.len(), 1);

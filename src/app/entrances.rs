@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::net::tls::acme::{Acme, Wanted};
 use crate::net::tls::config;
 use crate::net::tls::config::{Shown, Tickets};
-use crate::policy::{self, Process, Ruleset, Source};
+use crate::policy::{CertificateSource, ListenerSettings, Process, Ruleset};
 use crate::serve::worker::listen::RunningEntrance;
 
 /// The settings of each listener by `ruleset`.
@@ -23,19 +23,19 @@ pub fn entrances(
 ) -> Result<Arc<[RunningEntrance]>, rustls::Error> {
     let mut entrances = Vec::new();
     for (place, listen) in process.listen.iter().enumerate() {
-        let named = |entrance: &&policy::Entrance| {
+        let named = |entrance: &&ListenerSettings| {
             entrance.address == listen.address && entrance.certificates.is_empty() != listen.tls
         };
-        let same = ruleset.entrances.get(place).filter(named);
-        let settings = same.or_else(|| ruleset.entrances.iter().find(named));
+        let same = ruleset.listeners.get(place).filter(named);
+        let settings = same.or_else(|| ruleset.listeners.iter().find(named));
         let Some(settings) = settings else {
             entrances.extend(before.get(place).cloned());
             continue;
         };
         let mut wanted = Vec::new();
         let shown = settings.certificates.iter().map(|source| match source {
-            Source::Files(certificate) => Shown::Fixed(certificate.clone()),
-            Source::Acme(settings) => {
+            CertificateSource::Files(certificate) => Shown::Fixed(certificate.clone()),
+            CertificateSource::Acme(settings) => {
                 let known = acme.wanted(settings);
                 let issued = known.issued.clone();
                 wanted.push(known);

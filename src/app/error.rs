@@ -12,7 +12,7 @@ use crate::store;
 pub enum Error {
     /// The configuration has mistakes.
     #[error("{0}")]
-    Policy(policy::Report),
+    Policy(policy::DiagnosticReport),
     /// The memory store is too small for the limits.
     #[error("the store cannot hold these limits: {0}")]
     Store(#[from] store::Error),

@@ -20,7 +20,7 @@ use crate::base::telemetry::Registry;
 use crate::net::Address;
 use crate::net::tls::acme::Acme;
 use crate::net::tls::config;
-use crate::policy::{self, Diagnostic, Loaded};
+use crate::policy::{self, Diagnostic, LoadedConfig};
 use crate::serve::access::LogWriter;
 use crate::serve::worker::generation::Running;
 use crate::serve::worker::listen;
@@ -41,7 +41,7 @@ impl App {
     /// As [`App::start`], with a configuration that is already loaded from `config`, on inherited sockets where they fit.
     pub fn start_on(
         config: &Path,
-        loaded: Loaded,
+        loaded: LoadedConfig,
         clock: Clock,
         inherited: &mut Inherited,
     ) -> Result<(App, Vec<Diagnostic>), Error> {

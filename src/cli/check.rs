@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::output;
 use super::output::MISTAKE;
 use super::preflight::{self, NetworkChecks};
-use crate::policy::{self, Loaded, Report, Severity, diagnostic};
+use crate::policy::{self, DiagnosticReport, LoadedConfig, Severity, diagnostic};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -45,7 +45,10 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 /// Adds the findings of the machine. Errors among them fail the check.
-fn checked(arguments: &Arguments, mut loaded: Loaded) -> Result<Loaded, Report> {
+fn checked(
+    arguments: &Arguments,
+    mut loaded: LoadedConfig,
+) -> Result<LoadedConfig, DiagnosticReport> {
     let network_checks = match arguments.offline {
         true => NetworkChecks::Offline,
         false => NetworkChecks::Online,
@@ -58,7 +61,7 @@ fn checked(arguments: &Arguments, mut loaded: Loaded) -> Result<Loaded, Report> 
     loaded.notes.extend(findings);
     diagnostic::sort(&mut loaded.notes);
     if failed {
-        return Err(Report {
+        return Err(DiagnosticReport {
             diagnostics: loaded.notes,
             unlisted: 0,
         });

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use super::collect::Cx;
-use super::model::{Admin, At, Gateway, Limit, LimitUse, PlanFrom, Policy, User};
+use super::model::{
+    AdminConfig, GatewayConfig, LimitConfig, LimitUse, Located, PlanFrom, PolicyConfig, UserConfig,
+};
 use super::settings::Endpoints;
-use super::tree::Place;
+use super::tree::SourcePlace;
 use crate::base::suggest::{listed, nearest};
 use crate::limit::Identity;
 use crate::net::Address;
@@ -27,7 +29,7 @@ const MAX_ALIKE: usize = 64;
 const MAX_PER_ROUTE: usize = 32;
 
 /// Reports everything that does not fit together.
-pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
+pub fn check(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
     sockets(cx, gateway);
     tls::check(cx, gateway);
     sharing::check_labels(cx, gateway);
@@ -44,10 +46,10 @@ pub fn check(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     unlisted(cx, gateway, policies);
 }
 
-fn sockets(cx: &mut Cx, gateway: &Gateway) {
-    let mut seen: HashMap<Address, Place> = HashMap::new();
-    let by_default = matches!(gateway.admin, Admin::On { address: None, .. });
-    let mut take = |cx: &mut Cx, address: &Address, place: Place| {
+fn sockets(cx: &mut Cx, gateway: &GatewayConfig) {
+    let mut seen: HashMap<Address, SourcePlace> = HashMap::new();
+    let by_default = matches!(gateway.admin, AdminConfig::On { address: None, .. });
+    let mut take = |cx: &mut Cx, address: &Address, place: SourcePlace| {
         if by_default && *address == Address::Tcp(Endpoints::ADMIN) {
             let message = format!("`{address}` is listened on twice");
             let help = "it is the default of `admin`; choose another port, or write another one as `admin: { address: … }`";
@@ -75,14 +77,14 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
     for listener in &gateway.listen {
         take(cx, &listener.value.address, listener.place);
     }
-    if let Admin::On {
+    if let AdminConfig::On {
         probes: Some(probes),
         ..
     } = &gateway.admin
     {
         take(cx, &probes.value.into(), probes.place);
     }
-    if let Admin::On {
+    if let AdminConfig::On {
         address: Some(address),
         token_file,
         ..
@@ -104,7 +106,7 @@ fn sockets(cx: &mut Cx, gateway: &Gateway) {
     }
 }
 
-fn upstreams(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
+fn upstreams(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
     for upstream in &gateway.upstreams {
         for (index, server) in upstream.servers.iter().enumerate() {
             if upstream.servers[..index.min(256)]
@@ -115,18 +117,18 @@ fn upstreams(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
                 cx.warn(server.place, message, Some("remove one of them".into()));
             }
         }
-        if let Some(At {
+        if let Some(Located {
             value: Balance::Hash(identities),
             place,
         }) = &upstream.balance
         {
             for &value in identities {
                 let place = *place;
-                check_identity(cx, gateway, &At { value, place });
+                check_identity(cx, gateway, &Located { value, place });
             }
         }
     }
-    let known: HashMap<&str, Place> = gateway
+    let known: HashMap<&str, SourcePlace> = gateway
         .upstreams
         .iter()
         .map(|up| (up.name.value.as_str(), up.name.place))
@@ -162,7 +164,7 @@ fn upstreams(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
     }
 }
 
-fn plans(cx: &mut Cx, gateway: &Gateway) {
+fn plans(cx: &mut Cx, gateway: &GatewayConfig) {
     let identity = &gateway.identity;
     let Some(source) = &identity.plan else { return };
     if let Some(default) = &source.value.default {
@@ -192,12 +194,12 @@ fn plans(cx: &mut Cx, gateway: &Gateway) {
     }
     let user = identity.user.as_ref().map(|user| &user.value);
     match &source.value.from {
-        Some(PlanFrom::Claim(claim)) if !matches!(user, Some(User::Jwt { .. })) => {
+        Some(PlanFrom::Claim(claim)) if !matches!(user, Some(UserConfig::Jwt { .. })) => {
             let message = "a plan in a token's claim needs a user that is proven by a token";
             let help = "add for instance `user: { jwt: sub, jwks: jwks.json }`";
             cx.error(claim.place, message, Some(help.into()));
         }
-        Some(PlanFrom::ApiKeys(place)) if !matches!(user, Some(User::ApiKeys(_))) => {
+        Some(PlanFrom::ApiKeys(place)) if !matches!(user, Some(UserConfig::ApiKeys(_))) => {
             let message = "a plan in the file of API keys needs `user: { api_keys: FILE }`";
             cx.error(
                 *place,
@@ -209,7 +211,7 @@ fn plans(cx: &mut Cx, gateway: &Gateway) {
     }
 }
 
-fn check_policy(cx: &mut Cx, gateway: &Gateway, policy: &Policy) {
+fn check_policy(cx: &mut Cx, gateway: &GatewayConfig, policy: &PolicyConfig) {
     for require in &policy.require {
         if require.value == Identity::Plan {
             let help = "require `user`, `token`, `ip` or `email`";
@@ -222,7 +224,7 @@ fn check_policy(cx: &mut Cx, gateway: &Gateway, policy: &Policy) {
             check_identity(cx, gateway, require);
         }
     }
-    let mut listed_here: HashMap<&str, Place> = HashMap::new();
+    let mut listed_here: HashMap<&str, SourcePlace> = HashMap::new();
     for used in &policy.limits {
         match used {
             LimitUse::Own(limit) => {
@@ -268,7 +270,7 @@ fn check_policy(cx: &mut Cx, gateway: &Gateway, policy: &Policy) {
 }
 
 /// A policy's own limit must not be called as one of the gateway file.
-fn clash(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+fn clash(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     let name = &limit.name;
     if let Some(other) = gateway
         .limits
@@ -288,7 +290,7 @@ fn clash(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
     }
 }
 
-fn shared(cx: &mut Cx, gateway: &Gateway, name: &At<String>) {
+fn shared(cx: &mut Cx, gateway: &GatewayConfig, name: &Located<String>) {
     if gateway
         .limits
         .iter()
@@ -312,7 +314,7 @@ fn shared(cx: &mut Cx, gateway: &Gateway, name: &At<String>) {
 }
 
 /// Limits that are only for routes that list them, and no route does.
-fn unlisted(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
+fn unlisted(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
     if cx.failed() {
         return;
     }
@@ -334,7 +336,7 @@ fn unlisted(cx: &mut Cx, gateway: &Gateway, policies: &[Policy]) {
 }
 
 /// Routes that take the same requests.
-fn conflicts(cx: &mut Cx, policies: &[Policy]) {
+fn conflicts(cx: &mut Cx, policies: &[PolicyConfig]) {
     let mut alike: HashMap<String, usize> = HashMap::new();
     let mut routes = Vec::new();
     for policy in policies {

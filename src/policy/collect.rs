@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::diagnostic::{Diagnostic, Excerpt, Report, Severity, plain, sort};
+use super::diagnostic::{Diagnostic, DiagnosticReport, Excerpt, Severity, plain, sort};
 use super::filled::Filled;
-use super::tree::{Node, Place, Value};
+use super::tree::{Node, SourcePlace, YamlValue};
 
 /// Most diagnostics of one file; the rest are counted.
 const MOST_PER_FILE: usize = 50;
@@ -14,11 +14,11 @@ const MOST: usize = 1_000;
 /// The files, in the order in which they were read.
 #[derive(Debug, Default)]
 pub struct Sources {
-    files: Vec<Source>,
+    files: Vec<SourceFile>,
 }
 
 #[derive(Debug)]
-struct Source {
+struct SourceFile {
     name: Arc<str>,
     text: String,
     /// Holds secrets: its text is neither kept nor shown.
@@ -28,7 +28,7 @@ struct Source {
 impl Sources {
     /// Adds a file and gives its number.
     pub fn add(&mut self, name: &str, text: String) -> u32 {
-        self.push(Source {
+        self.push(SourceFile {
             name: name.into(),
             text,
             hidden: false,
@@ -37,14 +37,14 @@ impl Sources {
 
     /// Adds a file of secrets, whose text is neither kept nor shown, and gives its number.
     pub fn add_hidden(&mut self, name: &str) -> u32 {
-        self.push(Source {
+        self.push(SourceFile {
             name: name.into(),
             text: String::new(),
             hidden: true,
         })
     }
 
-    fn push(&mut self, source: Source) -> u32 {
+    fn push(&mut self, source: SourceFile) -> u32 {
         self.files.push(source);
         u32::try_from(self.files.len() - 1).unwrap_or(u32::MAX)
     }
@@ -64,7 +64,7 @@ impl Sources {
     }
 
     /// Puts asterisks over a place.
-    fn mask(&mut self, place: Place) {
+    fn mask(&mut self, place: SourcePlace) {
         let Some(source) = self.files.get_mut(place.file as usize) else {
             return;
         };
@@ -78,7 +78,7 @@ impl Sources {
     }
 
     /// `file:line` of a place.
-    pub fn origin(&self, place: Place) -> String {
+    pub fn origin(&self, place: SourcePlace) -> String {
         format!("{}:{}", self.name(place.file), place.line)
     }
 
@@ -96,13 +96,13 @@ impl Sources {
 pub struct Cx {
     /// The files.
     pub sources: Sources,
-    found: Vec<(Place, Diagnostic)>,
+    found: Vec<(SourcePlace, Diagnostic)>,
     /// What no excerpt may show.
-    hidden: Vec<Place>,
+    hidden: Vec<SourcePlace>,
     /// Values into which something was filled.
     pub filled: Vec<Filled>,
     /// Places whose mistakes are told already.
-    muted: Vec<Place>,
+    muted: Vec<SourcePlace>,
     /// How many of each file.
     per_file: Vec<usize>,
     unlisted: usize,
@@ -111,33 +111,34 @@ pub struct Cx {
 
 impl Cx {
     /// A mistake.
-    pub fn error(&mut self, place: Place, message: impl Into<String>, help: Option<String>) {
+    pub fn error(&mut self, place: SourcePlace, message: impl Into<String>, help: Option<String>) {
         self.say(Severity::Error, place, message.into(), help);
     }
 
     /// Right, but probably not what was meant.
-    pub fn warn(&mut self, place: Place, message: impl Into<String>, help: Option<String>) {
+    pub fn warn(&mut self, place: SourcePlace, message: impl Into<String>, help: Option<String>) {
         self.say(Severity::Warning, place, message.into(), help);
     }
 
     /// Keeps what stands in this place out of every excerpt, also of mistakes that are already on record.
-    pub fn hide(&mut self, place: Place) {
-        self.hidden.push(Place { more: 0, ..place });
-        self.hidden.extend((1..=place.more).map(|further| Place {
-            line: place.line.saturating_add(further),
-            column: 1,
-            width: u32::MAX,
-            more: 0,
-            ..place
-        }));
+    pub fn hide(&mut self, place: SourcePlace) {
+        self.hidden.push(SourcePlace { more: 0, ..place });
+        self.hidden
+            .extend((1..=place.more).map(|further| SourcePlace {
+                line: place.line.saturating_add(further),
+                column: 1,
+                width: u32::MAX,
+                more: 0,
+                ..place
+            }));
     }
 
     /// Keeps all that stands in a value out of every excerpt.
     pub fn hide_value(&mut self, node: &Node) {
         self.hide(node.place);
         match &node.value {
-            Value::List(list) => list.iter().for_each(|node| self.hide_value(node)),
-            Value::Map(entries) => {
+            YamlValue::List(list) => list.iter().for_each(|node| self.hide_value(node)),
+            YamlValue::Map(entries) => {
                 for (key, node) in entries {
                     self.hide(key.place);
                     self.hide_value(node);
@@ -148,17 +149,23 @@ impl Cx {
     }
 
     /// Keeps further mistakes to itself that begin in this place.
-    pub fn mute(&mut self, place: Place) {
+    pub fn mute(&mut self, place: SourcePlace) {
         self.muted.push(place);
     }
 
     /// A mistake in what was filled in; nothing of it, nor of what it was taken for, is said.
-    pub fn unfit(&mut self, place: Place, written: &str, expected: &str) {
+    pub fn unfit(&mut self, place: SourcePlace, written: &str, expected: &str) {
         let message = format!("what is filled into `{written}` does not fit: expected {expected}");
         self.put(Severity::Error, place, plain(&message), None);
     }
 
-    fn say(&mut self, severity: Severity, place: Place, message: String, help: Option<String>) {
+    fn say(
+        &mut self,
+        severity: Severity,
+        place: SourcePlace,
+        message: String,
+        help: Option<String>,
+    ) {
         let here = self.filled.iter().find(|filled| filled.is_at(place));
         let shown = |text: &str| match here {
             Some(filled) => plain(&filled.hidden_in(text)),
@@ -168,8 +175,14 @@ impl Cx {
         self.put(severity, place, message, help);
     }
 
-    fn put(&mut self, severity: Severity, place: Place, message: String, help: Option<String>) {
-        let inside = |muted: &Place| {
+    fn put(
+        &mut self,
+        severity: Severity,
+        place: SourcePlace,
+        message: String,
+        help: Option<String>,
+    ) {
+        let inside = |muted: &SourcePlace| {
             let to = muted.column.saturating_add(muted.width);
             (muted.file, muted.line) == (place.file, place.line)
                 && (muted.column..to).contains(&place.column)
@@ -200,11 +213,11 @@ impl Cx {
     }
 
     /// The part of a line around a mistake.
-    fn excerpt(&self, place: Place) -> Option<Excerpt> {
+    fn excerpt(&self, place: SourcePlace) -> Option<Excerpt> {
         let line = usize::try_from(place.line).unwrap_or(usize::MAX);
         let mut lines = self.sources.text(place.file).lines();
         let line = lines.nth(line.saturating_sub(1))?;
-        let here = |hidden: &&Place| (hidden.file, hidden.line) == (place.file, place.line);
+        let here = |hidden: &&SourcePlace| (hidden.file, hidden.line) == (place.file, place.line);
         let mut hidden = self.hidden.iter().filter(here).peekable();
         if hidden.peek().is_none() {
             return Some(Excerpt::cut(line, place.column, place.width));
@@ -219,7 +232,7 @@ impl Cx {
     }
 
     /// All that was found: as a report when there are mistakes, as notes when there are none.
-    pub fn finish(mut self) -> Result<(Sources, Vec<Diagnostic>), Report> {
+    pub fn finish(mut self) -> Result<(Sources, Vec<Diagnostic>), DiagnosticReport> {
         let found = std::mem::take(&mut self.found).into_iter();
         let mut diagnostics: Vec<Diagnostic> = found
             .map(|(place, diagnostic)| Diagnostic {
@@ -232,7 +245,7 @@ impl Cx {
             self.sources.mask(hidden);
         }
         if self.failed {
-            Err(Report {
+            Err(DiagnosticReport {
                 diagnostics,
                 unlisted: self.unlisted,
             })
@@ -243,7 +256,7 @@ impl Cx {
 }
 
 /// A line with asterisks over a place of it, and its end as it was.
-fn masked(line: &str, place: Place) -> String {
+fn masked(line: &str, place: SourcePlace) -> String {
     let from = (place.column as usize).saturating_sub(1);
     let to = from.saturating_add(place.width as usize);
     let hidden = |(number, c): (usize, char)| match (from..to).contains(&number) {

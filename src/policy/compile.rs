@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use super::collect::Cx;
 use super::keys;
-use super::model::{self, Admin, At, Gateway, LimitUse, Policy, Record};
+use super::model::{
+    self, AdminConfig, GatewayConfig, LimitUse, Located, PolicyConfig, RecordConfig,
+};
 use super::settings::{
     AccessLog, Endpoints, Listen, LogTo, Logged, Process, Ruleset, Timeouts, Unrouted,
 };
 use super::source::Files;
-use super::tree::Place;
+use super::tree::SourcePlace;
 use crate::identity::embedded::translated_network;
 use crate::limit::{
     Algorithm, Concurrency, Count, Identity, Limit, Rule, RuleLimit, ThrottleMode, texts,
@@ -44,18 +46,18 @@ pub fn compile(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    gateway: &Gateway,
-    policies: Vec<Policy>,
+    gateway: &GatewayConfig,
+    policies: Vec<PolicyConfig>,
 ) -> Option<(Process, Ruleset)> {
     let process = process(cx, files, base, gateway);
     let identity = identity::compile(cx, files, base, gateway);
-    let entrances = tls::entrances(cx, files, base, gateway);
+    let listeners = tls::listeners(cx, files, base, gateway);
     let timeouts = timeouts(&gateway.timeouts);
     let mut upstreams = upstreams::compile(cx, files, base, gateway, &timeouts);
     if cx.failed() {
         return None;
     }
-    let mut rules = Rules::new(gateway);
+    let mut rules = RuleBuilder::new(gateway);
     let mut routes = Vec::with_capacity(policies.len());
     for policy in policies {
         routes.push(rules.route(cx, gateway, &upstreams, routes.len(), policy)?);
@@ -67,7 +69,7 @@ pub fn compile(
     }
     let table = RouteTable::build(routes.iter().map(|route| &route.pattern)).ok()?;
     if rules.all.len() > MAX_RULES {
-        let place = Place {
+        let place = SourcePlace {
             file: 0,
             line: 1,
             column: 1,
@@ -100,7 +102,7 @@ pub fn compile(
         unrouted,
         identity,
         upstreams,
-        entrances,
+        listeners,
         connections: gateway.connections,
         timeouts,
         files: Vec::new(),
@@ -108,7 +110,7 @@ pub fn compile(
     Some((process, ruleset))
 }
 
-fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Process {
+fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &GatewayConfig) -> Process {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let endpoints = endpoints(cx, files, base, gateway);
     let access_log = gateway.access_log.as_ref();
@@ -144,8 +146,8 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
         },
         push: push::compile(cx, files, base, gateway),
         record: match gateway.record.clone() {
-            Some(Record::Off) => None,
-            Some(Record::Kept(settings, _)) => Some(record::Settings {
+            Some(RecordConfig::Off) => None,
+            Some(RecordConfig::Kept(settings, _)) => Some(record::Settings {
                 folder: settings.folder.map(|folder| base.join(folder)),
                 ..settings
             }),
@@ -158,19 +160,24 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Pr
 }
 
 /// Where a running gateway can be asked.
-pub fn endpoints(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Endpoints {
+pub fn endpoints(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &GatewayConfig,
+) -> Endpoints {
     let listen = gateway.listen.iter();
     let listen = listen
         .map(|listener| listener.value.address.clone())
         .collect();
     match &gateway.admin {
-        Admin::Off => Endpoints {
+        AdminConfig::Off => Endpoints {
             listen,
             admin: None,
             admin_token: None,
             probes: None,
         },
-        Admin::On {
+        AdminConfig::On {
             address,
             token_file,
             probes,
@@ -185,7 +192,12 @@ pub fn endpoints(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway)
     }
 }
 
-fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
+fn admin_token(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    name: &Located<String>,
+) -> Option<String> {
     let token = named_secret(cx, files, base, name, "the admin token")?;
     if ADMIN_TOKEN.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(token);
@@ -199,7 +211,7 @@ fn admin_token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -
     None
 }
 
-fn timeouts(written: &model::Timeouts) -> Timeouts {
+fn timeouts(written: &model::TimeoutsConfig) -> Timeouts {
     let or = |span: Option<Duration>, seconds: u64| span.unwrap_or(Duration::from_secs(seconds));
     Timeouts {
         header: or(written.header, 10),
@@ -217,17 +229,17 @@ fn timeouts(written: &model::Timeouts) -> Timeouts {
 }
 
 /// The limits of the running policies as they come to be.
-struct Rules {
+struct RuleBuilder {
     all: Vec<Arc<Rule>>,
     /// Where the key of each is written.
-    places: Vec<Place>,
+    places: Vec<SourcePlace>,
     /// The rule of each limit of the gateway file, once it has one.
     shared: Vec<Option<Arc<Rule>>>,
 }
 
-impl Rules {
-    fn new(gateway: &Gateway) -> Rules {
-        Rules {
+impl RuleBuilder {
+    fn new(gateway: &GatewayConfig) -> RuleBuilder {
+        RuleBuilder {
             all: Vec::new(),
             places: Vec::new(),
             shared: vec![None; gateway.limits.len()],
@@ -237,17 +249,17 @@ impl Rules {
     fn route(
         &mut self,
         cx: &mut Cx,
-        gateway: &Gateway,
+        gateway: &GatewayConfig,
         upstreams: &[upstream::Settings],
         index: usize,
-        policy: Policy,
+        policy: PolicyConfig,
     ) -> Option<Route> {
         let pattern = policy.pattern_with_host()?;
         let name = policy.upstream.as_ref()?;
         let upstream = upstreams
             .iter()
             .position(|upstream| upstream.name == name.value)?;
-        let lists = |limit: &model::Limit| {
+        let lists = |limit: &model::LimitConfig| {
             let name = limit.name.value.as_str();
             policy
                 .limits
@@ -285,7 +297,7 @@ impl Rules {
 
     /// The limits that hold on every route hold without one too. Where each route counts for itself, requests that take
     /// none are counted as those of a route.
-    fn unrouted(&mut self, cx: &mut Cx, gateway: &Gateway) -> Unrouted {
+    fn unrouted(&mut self, cx: &mut Cx, gateway: &GatewayConfig) -> Unrouted {
         let limits = gateway.limits.iter().enumerate();
         let everywhere = limits.filter(|(_, limit)| limit.listed.is_none());
         let rules: Vec<_> = everywhere
@@ -304,9 +316,9 @@ impl Rules {
     fn gateway_rule(
         &mut self,
         cx: &mut Cx,
-        gateway: &Gateway,
+        gateway: &GatewayConfig,
         place: usize,
-        limit: &model::Limit,
+        limit: &model::LimitConfig,
         route: &str,
     ) -> Arc<Rule> {
         if limit.per_route.is_some() {
@@ -325,8 +337,8 @@ impl Rules {
     fn add(
         &mut self,
         cx: &mut Cx,
-        gateway: &Gateway,
-        limit: &model::Limit,
+        gateway: &GatewayConfig,
+        limit: &model::LimitConfig,
         scope: String,
     ) -> Arc<Rule> {
         let count = limit
@@ -372,11 +384,11 @@ impl Rules {
     }
 }
 
-fn throttle(limit: &model::Limit) -> ThrottleMode {
+fn throttle(limit: &model::LimitConfig) -> ThrottleMode {
     match limit.throttle.map(|throttle| throttle.value) {
-        Some(model::Throttle::Soft(percent)) => ThrottleMode::Soft { percent },
+        Some(model::ThrottleConfig::Soft(percent)) => ThrottleMode::Soft { percent },
         // Checked to name the window of a rate.
-        Some(model::Throttle::Elastic) => {
+        Some(model::ThrottleConfig::Elastic) => {
             limit
                 .growth()
                 .map_or(ThrottleMode::Hard, |(rate, most)| ThrottleMode::Elastic {
@@ -384,11 +396,11 @@ fn throttle(limit: &model::Limit) -> ThrottleMode {
                     of: rate.quota(),
                 })
         }
-        Some(model::Throttle::Hard) | None => ThrottleMode::Hard,
+        Some(model::ThrottleConfig::Hard) | None => ThrottleMode::Hard,
     }
 }
 
-fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit {
+fn arithmetic(gateway: &GatewayConfig, limit: &model::LimitConfig, reserves: bool) -> Limit {
     let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
     windows.sort_by_key(|rate| rate.window());
     let throttle = throttle(limit);
@@ -406,7 +418,7 @@ fn arithmetic(gateway: &Gateway, limit: &model::Limit, reserves: bool) -> Limit 
     }
 }
 
-fn algorithm(limit: &model::Limit, quota: u32, most: u32) -> Algorithm {
+fn algorithm(limit: &model::LimitConfig, quota: u32, most: u32) -> Algorithm {
     match limit.algorithm.map(|algorithm| algorithm.value) {
         Some("sliding-log") => Algorithm::SlidingLog,
         Some("sliding-window") => Algorithm::SlidingWindow,
@@ -423,7 +435,7 @@ fn algorithm(limit: &model::Limit, quota: u32, most: u32) -> Algorithm {
 }
 
 /// Reports a limit of which memory holds but few keys.
-fn fits(cx: &mut Cx, budget: usize, limit: &model::Limit, rule: &Rule) {
+fn fits(cx: &mut Cx, budget: usize, limit: &model::LimitConfig, rule: &Rule) {
     let RuleLimit::Rate(kept) = &rule.limit else {
         return;
     };

@@ -22,20 +22,20 @@ pub(super) use leaf::{shown_size, shown_span};
 pub use route::{POLICY, policy};
 
 use super::collect::Cx;
-use super::model::At;
-use super::table::Fields;
-use super::tree::{Key, Node, Place, Value};
+use super::model::Located;
+use super::table::MapFields;
+use super::tree::{MapKey, Node, SourcePlace, YamlValue};
 use crate::base::suggest::{listed, nearest};
 
 /// What is wrong with a text, and where in it.
-struct Wrong {
+struct ValueError {
     message: String,
     help: Option<String>,
     offset: Option<usize>,
 }
 
-fn wrong(message: impl Into<String>, help: impl Into<String>) -> Wrong {
-    Wrong {
+fn invalid(message: impl Into<String>, help: impl Into<String>) -> ValueError {
+    ValueError {
         message: message.into(),
         help: Some(help.into()),
         offset: None,
@@ -48,8 +48,8 @@ impl Cx {
         &mut self,
         node: &Node,
         what: &str,
-        parse: impl FnOnce(&str) -> Result<T, Wrong>,
-    ) -> Option<At<T>> {
+        parse: impl FnOnce(&str) -> Result<T, ValueError>,
+    ) -> Option<Located<T>> {
         let Some(text) = node.text() else {
             self.error(
                 node.place,
@@ -59,11 +59,11 @@ impl Cx {
             return None;
         };
         match parse(text) {
-            Ok(value) => Some(At {
+            Ok(value) => Some(Located {
                 value,
                 place: node.place,
             }),
-            Err(Wrong {
+            Err(ValueError {
                 message,
                 help,
                 offset,
@@ -86,7 +86,7 @@ impl Cx {
         mut each: impl FnMut(&mut Cx, &Node) -> Option<T>,
     ) -> Vec<T> {
         match &node.value {
-            Value::List(list) => {
+            YamlValue::List(list) => {
                 if list.is_empty() {
                     let help = "write at least one, or leave the field out";
                     self.error(node.place, "the list is empty", Some(help.into()));
@@ -98,13 +98,13 @@ impl Cx {
     }
 
     /// The entries of a map with names of the user's choice; `what` says whose names they are.
-    fn named<'n>(&mut self, node: &'n Node, what: &str) -> &'n [(Key, Node)] {
+    fn named<'n>(&mut self, node: &'n Node, what: &str) -> &'n [(MapKey, Node)] {
         match &node.value {
-            Value::Map(entries) => {
+            YamlValue::Map(entries) => {
                 self.repeated(entries);
                 entries
             }
-            Value::Null => &[],
+            YamlValue::Null => &[],
             _ => {
                 let message = format!("expected a map of {what} by name, found {}", node.kind());
                 self.error(node.place, message, Some("write `name: …` for each".into()));
@@ -114,7 +114,7 @@ impl Cx {
     }
 
     /// Reads one of a fixed set of words.
-    fn word<T: Copy>(&mut self, node: &Node, words: &[(&'static str, T)]) -> Option<At<T>> {
+    fn word<T: Copy>(&mut self, node: &Node, words: &[(&'static str, T)]) -> Option<Located<T>> {
         let names = || words.iter().map(|(word, _)| *word);
         let what = listed(names());
         self.read(node, &what, |text| {
@@ -124,15 +124,15 @@ impl Cx {
                     Some(word) => format!("did you mean `{word}`?"),
                     None => format!("write {what}"),
                 };
-                wrong(format!("unknown word `{text}`"), help)
+                invalid(format!("unknown word `{text}`"), help)
             })
         })
     }
 
     /// Reads `true` or `false`.
-    fn flag(&mut self, node: &Node) -> Option<At<bool>> {
+    fn flag(&mut self, node: &Node) -> Option<Located<bool>> {
         match node.value {
-            Value::Flag(value) => Some(At {
+            YamlValue::Flag(value) => Some(Located {
                 value,
                 place: node.place,
             }),
@@ -145,7 +145,7 @@ impl Cx {
     }
 
     /// Reads a whole number within bounds.
-    fn whole(&mut self, node: &Node, from: u64, to: u64) -> Option<At<u64>> {
+    fn whole(&mut self, node: &Node, from: u64, to: u64) -> Option<Located<u64>> {
         self.read(node, "a whole number", |text| {
             let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
             let number = plain.then(|| text.parse::<u64>().ok()).flatten();
@@ -153,7 +153,7 @@ impl Cx {
                 .filter(|number| (from..=to).contains(number))
                 .ok_or_else(|| {
                     let message = format!("`{text}` is not a whole number from {from} to {to}");
-                    Wrong {
+                    ValueError {
                         message,
                         help: None,
                         offset: None,
@@ -163,10 +163,10 @@ impl Cx {
     }
 
     /// Reads the name of a file that holds secrets. What stands there instead may be one, and no excerpt shows it.
-    fn secret_file(&mut self, node: &Node) -> Option<At<String>> {
+    fn secret_file(&mut self, node: &Node) -> Option<Located<String>> {
         let file = self.text(node, "the name of a file");
         if file.is_none() {
-            self.hide(Place {
+            self.hide(SourcePlace {
                 width: u32::MAX,
                 ..node.place
             });
@@ -176,13 +176,13 @@ impl Cx {
     }
 
     /// Reads a text that must not be empty.
-    fn text(&mut self, node: &Node, what: &str) -> Option<At<String>> {
+    fn text(&mut self, node: &Node, what: &str) -> Option<Located<String>> {
         self.read(node, what, |text| {
             if text.trim().is_empty() {
-                return Err(wrong("this text is empty", format!("write {what}")));
+                return Err(invalid("this text is empty", format!("write {what}")));
             }
             if text.chars().any(char::is_control) {
-                return Err(wrong(
+                return Err(invalid(
                     "this text has control characters",
                     format!("write {what} without them"),
                 ));
@@ -192,7 +192,7 @@ impl Cx {
     }
 }
 
-impl Fields<'_> {
+impl MapFields<'_> {
     /// Reads a field with a text that must not be empty; `what` says what is wanted.
     fn text(&self, cx: &mut Cx, name: &str, what: &str) -> Option<String> {
         let node = self.get(name)?;

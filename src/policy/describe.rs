@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::compile::reads::may_be_overridden;
 use super::keys::{self, KeyControl};
-use super::load::Loaded;
+use super::load::LoadedConfig;
 use super::settings::Ruleset;
 use crate::limit::{
     Algorithm, Count, Disclose, LOG_DEFAULT_QUOTA, Limit, OnError, Rule, RuleLimit, Sharing,
@@ -22,7 +22,7 @@ use crate::route::{HostPattern, Paths, Pattern, Route};
 const SPELLINGS: &str = "other spellings of its path (case, formats, what follows a script)";
 
 /// For people.
-pub fn describe(loaded: &Loaded) -> String {
+pub fn describe(loaded: &LoadedConfig) -> String {
     let mut out = String::new();
     let ruleset = &loaded.ruleset;
     let key_controls = key_controls(ruleset);
@@ -143,7 +143,12 @@ fn key_controls(ruleset: &Ruleset) -> Vec<Option<KeyControl>> {
     keys::key_controls(ruleset.rules.len(), &ruleset.routes, &ruleset.identity)
 }
 
-fn limit(out: &mut String, rule: &Rule, loaded: &Loaded, key_controls: &[Option<KeyControl>]) {
+fn limit(
+    out: &mut String,
+    rule: &Rule,
+    loaded: &LoadedConfig,
+    key_controls: &[Option<KeyControl>],
+) {
     let _ = writeln!(out, "  {}: {}", rule.name, promise(rule));
     let _ = writeln!(out, "    {}; {}", terms(rule), cost(rule, loaded));
     if let Some(control) = key_controls.get(rule.index).copied().flatten() {
@@ -213,7 +218,7 @@ fn shared(rule: &Rule) -> bool {
 }
 
 /// For programs.
-pub fn describe_json(loaded: &Loaded) -> Value {
+pub fn describe_json(loaded: &LoadedConfig) -> Value {
     let ruleset = &loaded.ruleset;
     let routes: Vec<Value> = ordered(loaded)
         .into_iter()
@@ -267,7 +272,7 @@ pub fn describe_json(loaded: &Loaded) -> Value {
     })
 }
 
-fn limit_json(rule: &Rule, loaded: &Loaded, control: Option<KeyControl>) -> Value {
+fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -> Value {
     let (rules, identity) = (&loaded.ruleset.rules, &loaded.ruleset.identity);
     let client = control.map(|control| control.to_json(&control.says(rule, rules, identity)));
     let rate = rule.limit.rate();
@@ -340,7 +345,7 @@ fn terms(rule: &Rule) -> String {
     terms
 }
 
-fn cost(rule: &Rule, loaded: &Loaded) -> String {
+fn cost(rule: &Rule, loaded: &LoadedConfig) -> String {
     let Some(each) = rule.limit.rate().map(Limit::bytes_per_key) else {
         return String::from("takes memory for keys with an open request only");
     };
@@ -372,7 +377,7 @@ fn bytes(count: usize) -> String {
 }
 
 /// A route that takes other spellings of this one's path on the same upstream, and counts less.
-fn broader<'l>(loaded: &'l Loaded, route: &Route) -> Option<&'l Route> {
+fn broader<'l>(loaded: &'l LoadedConfig, route: &Route) -> Option<&'l Route> {
     let is_literal = |segment: &Segment| matches!(segment, Segment::Literal(_));
     if !route.pattern.segments().iter().any(is_literal) {
         return None;
@@ -387,7 +392,7 @@ fn broader<'l>(loaded: &'l Loaded, route: &Route) -> Option<&'l Route> {
 }
 
 /// A route that a client takes to the same upstream by naming another host, and that counts less.
-fn beside_host<'l>(loaded: &'l Loaded, route: &Route) -> Option<&'l Route> {
+fn beside_host<'l>(loaded: &'l LoadedConfig, route: &Route) -> Option<&'l Route> {
     if *route.pattern.host() == HostPattern::Any {
         return None;
     }
@@ -400,7 +405,7 @@ fn beside_host<'l>(loaded: &'l Loaded, route: &Route) -> Option<&'l Route> {
 }
 
 /// The routes as they are matched.
-fn ordered(loaded: &Loaded) -> Vec<&Route> {
+fn ordered(loaded: &LoadedConfig) -> Vec<&Route> {
     let mut routes: Vec<&Route> = loaded.ruleset.routes.iter().map(AsRef::as_ref).collect();
     routes.sort_by(|a, b| specificity(&a.pattern, &b.pattern).then_with(|| a.name.cmp(&b.name)));
     routes

@@ -200,14 +200,14 @@ pub fn sort(diagnostics: &mut Vec<Diagnostic>) {
 /// Everything that is wrong with a configuration, sorted by file, line and column. What was noted
 /// beside the mistakes is among it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Report {
+pub struct DiagnosticReport {
     /// All of it.
     pub diagnostics: Vec<Diagnostic>,
     /// How many more there are than are listed.
     pub unlisted: usize,
 }
 
-impl Report {
+impl DiagnosticReport {
     /// How many of this severity are listed.
     pub fn count(&self, severity: Severity) -> usize {
         self.diagnostics
@@ -223,7 +223,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for DiagnosticReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for diagnostic in &self.diagnostics {
             writeln!(f, "{diagnostic}")?;
@@ -240,7 +240,7 @@ impl fmt::Display for Report {
     }
 }
 
-impl std::error::Error for Report {}
+impl std::error::Error for DiagnosticReport {}
 
 #[cfg(test)]
 mod tests {

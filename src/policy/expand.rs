@@ -6,10 +6,10 @@
 use std::path::Path;
 
 use super::collect::Cx;
-use super::filled::{Filled, Part};
+use super::filled::{Filled, FilledPart};
 use super::source::Files;
 use super::text;
-use super::tree::{Node, Value};
+use super::tree::{Node, YamlValue};
 
 /// Most bytes that are filled in, of one file and of all together.
 const MOST: usize = 256 * 1024;
@@ -35,14 +35,14 @@ struct Filler<'a> {
 }
 
 /// A mistake: where in the text, its message and its cure.
-type Wrong = (usize, String, String);
+type ReferenceError = (usize, String, String);
 
 impl Filler<'_> {
     fn node(&mut self, node: &mut Node) {
         match &mut node.value {
-            Value::List(list) => list.iter_mut().for_each(|node| self.node(node)),
-            Value::Map(entries) => entries.iter_mut().for_each(|(_, node)| self.node(node)),
-            Value::Text(text) if text.contains('$') => {
+            YamlValue::List(list) => list.iter_mut().for_each(|node| self.node(node)),
+            YamlValue::Map(entries) => entries.iter_mut().for_each(|(_, node)| self.node(node)),
+            YamlValue::Text(text) if text.contains('$') => {
                 let text = std::mem::take(text);
                 match self.text(&text) {
                     Ok((filled, parts)) => {
@@ -57,7 +57,7 @@ impl Filler<'_> {
                         node.fill_in(text, filled);
                     }
                     Err((offset, message, help)) => {
-                        node.value = Value::Text(text);
+                        node.value = YamlValue::Text(text);
                         let place = node.place_at(offset);
                         self.cx.error(place, message, Some(help));
                         // What its fields would have to say is that it is not theirs.
@@ -69,7 +69,7 @@ impl Filler<'_> {
         }
     }
 
-    fn text(&mut self, text: &str) -> Result<(String, Vec<Part>), Wrong> {
+    fn text(&mut self, text: &str) -> Result<(String, Vec<FilledPart>), ReferenceError> {
         let mut filled = String::with_capacity(text.len());
         let mut parts = Vec::new();
         let mut at = 0;
@@ -92,7 +92,7 @@ impl Filler<'_> {
                     } else {
                         filled.push_str(&value);
                     }
-                    parts.push(Part {
+                    parts.push(FilledPart {
                         range: start..filled.len(),
                         reference: text[dollar..dollar + end + 2].to_owned(),
                         value,
@@ -117,7 +117,7 @@ impl Filler<'_> {
     }
 
     /// What stands behind a reference.
-    fn value(&mut self, reference: &str, at: usize) -> Result<String, Wrong> {
+    fn value(&mut self, reference: &str, at: usize) -> Result<String, ReferenceError> {
         let wrong = |message: String, help: &str| (at, message, help.to_owned());
         let (kind, name) = reference.split_once(':').unwrap_or(("", reference));
         let value = match kind {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::tree::Place;
+use super::tree::SourcePlace;
 
 /// What is shorter than so many bytes is no secret, and would be found in words.
 const SHORTEST_SECRET: usize = 4;
@@ -11,18 +11,18 @@ const SHORTEST_SECRET: usize = 4;
 /// A value and what of it was filled in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Filled {
-    pub(super) place: Place,
+    pub(super) place: SourcePlace,
     /// The value, filled in.
     pub(super) text: String,
     /// The value as the file has it.
     pub(super) written: String,
     /// In the order of the text.
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<FilledPart>,
 }
 
 /// One reference of a value, and what was filled in for it.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct FilledPart {
     /// Where in the text what was filled in stands.
     pub range: Range<usize>,
     /// `${env:NAME}` or `${file:PATH}`.
@@ -38,7 +38,7 @@ impl Filled {
     }
 
     /// Whether it stands in this place.
-    pub(super) fn is_at(&self, place: Place) -> bool {
+    pub(super) fn is_at(&self, place: SourcePlace) -> bool {
         (self.place.file, self.place.line, self.place.column)
             == (place.file, place.line, place.column)
     }
@@ -95,14 +95,14 @@ mod tests {
     #[test]
     fn a_part_of_a_value_is_shown_as_it_is_written() {
         let filled = Filled {
-            place: Place::default(),
+            place: SourcePlace::default(),
             text: "http://ashop:80".into(),
             written: "http://a${env:HOST}:${env:PORT}".into(),
             parts: [
                 (8..12, "${env:HOST}", "shop"),
                 (13..15, "${env:PORT}", "80"),
             ]
-            .map(|(range, reference, value)| Part {
+            .map(|(range, reference, value)| FilledPart {
                 range,
                 reference: reference.into(),
                 value: value.into(),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::collect::Cx;
-use super::tree::Place;
+use super::tree::SourcePlace;
 use crate::identity::user::OnUnverified;
 use crate::identity::{Settings, user};
 use crate::limit::{Count, Identity, Rule, RuleLimit};
@@ -51,7 +51,7 @@ pub fn key_controls(
 /// Warns of each limit that a client can pass. `places` are those of the limits' keys, by index.
 pub(super) fn warn(
     cx: &mut Cx,
-    (rules, places): (&[Arc<Rule>], &[Place]),
+    (rules, places): (&[Arc<Rule>], &[SourcePlace]),
     routes: &[Arc<Route>],
     identity: &Settings,
 ) {
@@ -69,7 +69,7 @@ pub(super) fn warn(
 
 /// What a client can make of one part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum PartControl {
     /// It is there with every request, and not the client's to choose.
     Fixed,
     /// It is verified, and a client can leave it out.
@@ -78,21 +78,21 @@ enum Part {
     Chosen,
 }
 
-fn part(identity: Identity, settings: &Settings) -> Part {
+fn part(identity: Identity, settings: &Settings) -> PartControl {
     match identity {
-        Identity::Ip if settings.ip.ipv6 > 64 && !settings.ip.parents => Part::Chosen,
-        Identity::Ip => Part::Fixed,
-        Identity::User => Part::Proven,
-        Identity::Token if settings.proves(Identity::Token) => Part::Proven,
-        Identity::Token | Identity::Email => Part::Chosen,
-        Identity::Plan if settings.plan.default.is_some() => Part::Fixed,
-        Identity::Plan => Part::Proven,
+        Identity::Ip if settings.ip.ipv6 > 64 && !settings.ip.parents => PartControl::Chosen,
+        Identity::Ip => PartControl::Fixed,
+        Identity::User => PartControl::Proven,
+        Identity::Token if settings.proves(Identity::Token) => PartControl::Proven,
+        Identity::Token | Identity::Email => PartControl::Chosen,
+        Identity::Plan if settings.plan.default.is_some() => PartControl::Fixed,
+        Identity::Plan => PartControl::Proven,
     }
 }
 
 impl KeyControl {
     fn of(rule: &Rule, route: &Route, settings: &Settings) -> KeyControl {
-        let is_chosen = |identity: &&Identity| part(**identity, settings) == Part::Chosen;
+        let is_chosen = |identity: &&Identity| part(**identity, settings) == PartControl::Chosen;
         let chosen = rule.key.iter().find(is_chosen).copied();
         let left_out = can_be_left_out(rule, route, settings);
         let holds = |other: &&Arc<Rule>| {
@@ -144,7 +144,7 @@ impl KeyControl {
         }
         let proven = rule.key.iter().copied();
         let proven: Vec<&str> = proven
-            .filter(|identity| part(*identity, settings) == Part::Proven)
+            .filter(|identity| part(*identity, settings) == PartControl::Proven)
             .map(Identity::as_str)
             .collect();
         let names = proven.join(" or ");
@@ -160,7 +160,7 @@ impl KeyControl {
         }
         let fixed = rule.key.iter().copied();
         let fixed: Vec<&str> = fixed
-            .filter(|identity| part(*identity, settings) == Part::Fixed)
+            .filter(|identity| part(*identity, settings) == PartControl::Fixed)
             .map(Identity::as_str)
             .collect();
         match (proven.is_empty(), fixed.is_empty()) {
@@ -209,7 +209,7 @@ impl KeyControl {
 fn can_be_left_out(rule: &Rule, route: &Route, settings: &Settings) -> bool {
     let always = |identity: &Identity| {
         *identity == Identity::Ip
-            || part(*identity, settings) == Part::Fixed
+            || part(*identity, settings) == PartControl::Fixed
             || route.require.contains(identity)
     };
     !rule.key.iter().any(always)

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::collect::Cx;
-use super::diagnostic::{Diagnostic, Report};
+use super::diagnostic::{Diagnostic, DiagnosticReport};
 use super::filled::Filled;
-use super::model::{Gateway, Policy};
+use super::model::{GatewayConfig, PolicyConfig};
 use super::settings::{Endpoints, Process, Ruleset};
-use super::source::{Disk, Files, MAX_POLICIES, Recorder};
-use super::tree::{self, MAX_FILE, Node, Place};
+use super::source::{DiskFiles, Files, MAX_POLICIES, RecordingFiles};
+use super::tree::{self, MAX_FILE, Node, SourcePlace};
 use super::{check, compile, decode, expand, text};
 
 /// Most bytes of all files together.
@@ -18,7 +18,7 @@ const MAX_TOTAL: usize = 32 * 1024 * 1024;
 
 /// A configuration without mistakes.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// What is fixed when the process starts.
     pub process: Process,
     /// What a reload may change.
@@ -36,8 +36,8 @@ pub struct Loaded {
 /// # Errors
 ///
 /// Every mistake in all files.
-pub fn load(path: &Path) -> Result<Loaded, Report> {
-    load_from(&Disk, path)
+pub fn load(path: &Path) -> Result<LoadedConfig, DiagnosticReport> {
+    load_from(&DiskFiles, path)
 }
 
 /// [`load`] from somewhere else than the disk.
@@ -45,8 +45,8 @@ pub fn load(path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 ///
 /// As [`load`].
-pub fn load_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
-    read_all(&Recorder::new(files), path)
+pub fn load_from(files: &dyn Files, path: &Path) -> Result<LoadedConfig, DiagnosticReport> {
+    read_all(&RecordingFiles::new(files), path)
 }
 
 /// Reads where a gateway that runs by this file can be asked. Mistakes elsewhere in it do not matter: the gateway may
@@ -55,29 +55,29 @@ pub fn load_from(files: &dyn Files, path: &Path) -> Result<Loaded, Report> {
 /// # Errors
 ///
 /// What is wrong with what it says of that.
-pub fn endpoints(path: &Path) -> Result<Endpoints, Report> {
+pub fn endpoints(path: &Path) -> Result<Endpoints, DiagnosticReport> {
     let mut cx = Cx::default();
     let base = path.parent().unwrap_or_else(|| Path::new(""));
-    let read = read(&mut cx, &Disk, path, &mut 0);
+    let read = read(&mut cx, &DiskFiles, path, &mut 0);
     let endpoints = read.map(|(_, mut node)| {
         // What is not needed may refer to what is set for the gateway only.
-        let fill_in = |cx: &mut Cx, node: &mut Node| expand::expand(cx, &Disk, base, node);
+        let fill_in = |cx: &mut Cx, node: &mut Node| expand::expand(cx, &DiskFiles, base, node);
         let gateway = decode::endpoints(&mut cx, &mut node, fill_in);
-        compile::endpoints(&mut cx, &Disk, base, &gateway)
+        compile::endpoints(&mut cx, &DiskFiles, base, &gateway)
     });
     cx.finish()?;
-    endpoints.ok_or_else(Report::default)
+    endpoints.ok_or_else(DiagnosticReport::default)
 }
 
 /// What was read to load a configuration: a hash of it, and the folders it came from. Mistakes in it
 /// do not matter.
 pub(super) fn traces(path: &Path) -> (u64, BTreeSet<PathBuf>) {
-    let files = Recorder::new(&Disk);
+    let files = RecordingFiles::new(&DiskFiles);
     let _ = read_all(&files, path);
     files.traces()
 }
 
-fn read_all(files: &Recorder<'_>, path: &Path) -> Result<Loaded, Report> {
+fn read_all(files: &RecordingFiles<'_>, path: &Path) -> Result<LoadedConfig, DiagnosticReport> {
     let mut cx = Cx::default();
     let mut total = 0;
     let base = path.parent().unwrap_or_else(|| Path::new(""));
@@ -101,11 +101,11 @@ fn read_all(files: &Recorder<'_>, path: &Path) -> Result<Loaded, Report> {
     let (sources, notes) = cx.finish()?;
     // Nothing is on record and yet there are no settings: cannot be, and must not panic.
     let Some((process, mut ruleset)) = settings else {
-        return Err(Report::default());
+        return Err(DiagnosticReport::default());
     };
     ruleset.files = sources.into_files();
     let (fingerprint, _) = files.traces();
-    Ok(Loaded {
+    Ok(LoadedConfig {
         process,
         ruleset,
         notes,
@@ -141,7 +141,7 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
         Ok(text) => text,
         Err(wrong) => {
             let file = cx.sources.add(&name, String::new());
-            let place = Place {
+            let place = SourcePlace {
                 line: wrong.line,
                 ..start(file)
             };
@@ -166,7 +166,7 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
 
 /// A file that says nothing; told as such, for its fields would not help.
 fn empty(cx: &mut Cx, file: u32, node: &Node) -> bool {
-    let empty = matches!(node.value, tree::Value::Null);
+    let empty = matches!(node.value, tree::YamlValue::Null);
     if empty {
         let help = "write its fields, or remove the file";
         cx.error(start(file), "the file is empty", Some(help.into()));
@@ -174,8 +174,8 @@ fn empty(cx: &mut Cx, file: u32, node: &Node) -> bool {
     empty
 }
 
-fn start(file: u32) -> Place {
-    Place {
+fn start(file: u32) -> SourcePlace {
+    SourcePlace {
         file,
         line: 1,
         column: 1,
@@ -188,10 +188,10 @@ fn policies(
     cx: &mut Cx,
     files: &dyn Files,
     folder: &Path,
-    gateway: &Gateway,
+    gateway: &GatewayConfig,
     known: bool,
     total: &mut usize,
-) -> Vec<Policy> {
+) -> Vec<PolicyConfig> {
     let place = gateway
         .policies
         .as_ref()

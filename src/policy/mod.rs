@@ -27,10 +27,11 @@ mod tree;
 mod watch;
 
 pub use describe::{describe, describe_json};
-pub use diagnostic::{Diagnostic, Report, Severity};
+pub use diagnostic::{Diagnostic, DiagnosticReport, Severity};
 pub use filled::Filled;
-pub use load::{Loaded, endpoints, load, load_from};
+pub use load::{LoadedConfig, endpoints, load, load_from};
 pub use settings::{
-    AccessLog, Endpoints, Entrance, HalfClose, Listen, Process, Ruleset, Source, Timeouts,
+    AccessLog, CertificateSource, Endpoints, HalfClose, Listen, ListenerSettings, Process, Ruleset,
+    Timeouts,
 };
-pub use watch::{Watch, watch};
+pub use watch::{ConfigWatch, watch};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::settings::{Connections, HalfClose};
-use super::tree::Place;
+use super::tree::SourcePlace;
 use crate::limit::Identity;
 use crate::limit::pressure::Trust;
 use crate::net::proxy::Version;
@@ -21,68 +21,50 @@ use crate::net::{Address, PeerNetwork};
 use crate::route::{HeaderStyle, HostPattern, Paths, Pattern, Priority};
 use crate::upstream::{Balance, Bounds, Location};
 
-pub use limit::{Limit, Throttle};
-pub use record::{AccessLog, Push, Record};
-pub use store::{Store, StoreAddress};
-pub use user::{KeyFile, User};
-
-/// Something and where it is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At<T> {
-    /// What.
-    pub value: T,
-    /// Where.
-    pub place: Place,
-}
-
-impl<T> At<T> {
-    /// The same place with something made of the value.
-    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> At<U> {
-        At {
-            value: make(self.value),
-            place: self.place,
-        }
-    }
-}
+pub use super::tree::Located;
+pub use limit::{LimitConfig, ThrottleConfig};
+pub use record::{AccessLogConfig, PushConfig, RecordConfig};
+pub use store::{StoreAddress, StoreConfig};
+pub use user::{KeyFile, UserConfig};
 
 /// The gateway file.
 #[derive(Clone, Debug, Default)]
-pub struct Gateway {
+pub struct GatewayConfig {
     /// Worker threads.
     pub workers: Option<usize>,
     /// Where clients connect.
-    pub listen: Vec<At<Listener>>,
+    pub listen: Vec<Located<ListenerConfig>>,
     /// Where operators connect.
-    pub admin: Admin,
+    pub admin: AdminConfig,
     /// The folder of policies.
-    pub policies: Option<At<String>>,
+    pub policies: Option<Located<String>>,
     /// All upstreams.
-    pub upstreams: Vec<Upstream>,
+    pub upstreams: Vec<UpstreamConfig>,
     /// Who asks.
-    pub identity: IdentitySources,
+    pub identity: IdentityConfig,
     /// All plans.
-    pub plans: Vec<At<Plan>>,
+    pub plans: Vec<Located<PlanConfig>>,
     /// How long things may take.
-    pub timeouts: Timeouts,
+    pub timeouts: TimeoutsConfig,
     /// How many connections clients may have.
     pub connections: Connections,
     /// Limits of every route, or of those that list them.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<LimitConfig>,
     /// Where counts live.
-    pub store: Store,
+    pub store: StoreConfig,
     /// Where requests are logged.
-    pub access_log: Option<AccessLog>,
+    pub access_log: Option<AccessLogConfig>,
     /// Where what happens is kept.
-    pub record: Option<Record>,
+    pub record: Option<RecordConfig>,
     /// Which rate-limit headers answers carry.
     pub headers: Option<HeaderStyle>,
     /// Which spellings of a path a route takes.
     pub paths: Option<Paths>,
 }
 
-impl Gateway {
+impl GatewayConfig {
     /// The largest multiplier that a request may bring to this limit.
-    pub fn max_multiply(&self, limit: &Limit) -> u32 {
+    pub fn max_multiply(&self, limit: &LimitConfig) -> u32 {
         if !limit.plans.is_some_and(|plans| plans.value) {
             return 1;
         }
@@ -93,7 +75,7 @@ impl Gateway {
 
 /// Where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct ListenerConfig {
     /// Where it is.
     pub address: Address,
     /// The permissions of the file of a Unix socket; [`Listen::MODE`] when absent.
@@ -101,27 +83,27 @@ pub struct Listener {
     /// [`Listen::MODE`]: super::settings::Listen::MODE
     pub mode: Option<u32>,
     /// Where its certificates come from; none where bytes are sent as they are.
-    pub tls: Vec<Source>,
+    pub tls: Vec<CertificateConfig>,
     /// The file of who vouches for certificates that clients may show.
-    pub client_roots: Option<At<String>>,
+    pub client_roots: Option<Located<String>>,
     /// Peers that speak the PROXY protocol.
     pub proxies: Vec<PeerNetwork>,
 }
 
 /// Where a listener's certificate comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum CertificateConfig {
     /// From files.
-    Files(Tls),
+    Files(CertificateFiles),
     /// From a directory.
-    Acme(Acme),
+    Acme(AcmeConfig),
 }
 
 /// A certificate that a directory issues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Acme {
+pub struct AcmeConfig {
     /// The host names.
-    pub names: Vec<At<String>>,
+    pub names: Vec<Located<String>>,
     /// The URL of the directory, or that of Let's Encrypt.
     pub directory: Option<String>,
     /// An email address.
@@ -129,18 +111,18 @@ pub struct Acme {
     /// The folder of what is kept.
     pub dir: Option<String>,
     /// How names are proven.
-    pub challenge: At<Challenge>,
+    pub challenge: Located<Challenge>,
     /// The file of whom to believe; the system's when absent.
-    pub roots: Option<At<String>>,
+    pub roots: Option<Located<String>>,
 }
 
-impl Acme {
+impl AcmeConfig {
     /// Whether both ask for the same.
-    pub fn is(&self, other: &Acme) -> bool {
-        let names = |acme: &Acme| -> Vec<String> {
+    pub fn is(&self, other: &AcmeConfig) -> bool {
+        let names = |acme: &AcmeConfig| -> Vec<String> {
             acme.names.iter().map(|name| name.value.clone()).collect()
         };
-        let roots = |acme: &Acme| acme.roots.as_ref().map(|roots| roots.value.clone());
+        let roots = |acme: &AcmeConfig| acme.roots.as_ref().map(|roots| roots.value.clone());
         names(self) == names(other)
             && self.challenge.value == other.challenge.value
             && (&self.directory, &self.contact, &self.dir)
@@ -151,32 +133,32 @@ impl Acme {
 
 /// A certificate and its key in files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
+pub struct CertificateFiles {
     /// The certificate chain.
-    pub cert: At<String>,
+    pub cert: Located<String>,
     /// Its private key.
-    pub key: At<String>,
+    pub key: Located<String>,
 }
 
 /// Where operators connect.
 #[derive(Clone, Debug)]
-pub enum Admin {
+pub enum AdminConfig {
     /// Nowhere.
     Off,
     /// Here; what is not said is absent.
     On {
         /// Address and port.
-        address: Option<At<SocketAddr>>,
+        address: Option<Located<SocketAddr>>,
         /// The file of the token that operators must send.
-        token_file: Option<At<String>>,
+        token_file: Option<Located<String>>,
         /// Address and port of what needs no token.
-        probes: Option<At<SocketAddr>>,
+        probes: Option<Located<SocketAddr>>,
     },
 }
 
-impl Default for Admin {
-    fn default() -> Admin {
-        Admin::On {
+impl Default for AdminConfig {
+    fn default() -> AdminConfig {
+        AdminConfig::On {
             address: None,
             token_file: None,
             probes: None,
@@ -186,29 +168,29 @@ impl Default for Admin {
 
 /// One upstream.
 #[derive(Clone, Debug)]
-pub struct Upstream {
+pub struct UpstreamConfig {
     /// What policies call it.
-    pub name: At<String>,
+    pub name: Located<String>,
     /// Its servers.
-    pub servers: Vec<At<Server>>,
+    pub servers: Vec<Located<ServerConfig>>,
     /// How those that speak TLS are spoken to.
-    pub tls: Option<At<ServerTls>>,
+    pub tls: Option<Located<ServerTlsConfig>>,
     /// They are spoken to in HTTP/2.
     pub http2: bool,
     /// How they are told where the client is, before the first request of a connection.
-    pub proxy: Option<At<Version>>,
+    pub proxy: Option<Located<Version>>,
     /// Which of them is next.
-    pub balance: Option<At<Balance>>,
+    pub balance: Option<Located<Balance>>,
     /// How they are asked whether they are well.
-    pub health: Option<Health>,
+    pub health: Option<HealthConfig>,
     /// When one is left alone.
-    pub eject: Eject,
+    pub eject: EjectConfig,
     /// In what time one that comes back gets its full share.
     pub slow_start: Option<Duration>,
     /// Most requests at a time.
     pub bounds: Bounds,
     /// What its servers' reports on their load may do.
-    pub load_report: Option<LoadReport>,
+    pub load_report: Option<LoadReportConfig>,
     /// To connect.
     pub connect: Option<Duration>,
     /// To the first byte of an answer.
@@ -221,7 +203,7 @@ pub struct Upstream {
 
 /// How servers are asked whether they are well.
 #[derive(Clone, Debug, Default)]
-pub struct Health {
+pub struct HealthConfig {
     /// For what; a connection is enough when absent.
     pub path: Option<String>,
     /// How often.
@@ -236,7 +218,7 @@ pub struct Health {
 
 /// When a server is left alone.
 #[derive(Clone, Copy, Debug)]
-pub enum Eject {
+pub enum EjectConfig {
     /// Never.
     Off,
     /// When requests to it fail; what is not said is absent.
@@ -250,7 +232,7 @@ pub enum Eject {
 
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Server {
+pub struct ServerConfig {
     /// Where it is.
     pub location: Location,
     /// Whether TLS is spoken to it.
@@ -259,44 +241,44 @@ pub struct Server {
     pub weight: u32,
 }
 
-impl Server {
+impl ServerConfig {
     /// Whether both are the same server, whatever their weights.
-    pub fn is(&self, other: &Server) -> bool {
+    pub fn is(&self, other: &ServerConfig) -> bool {
         self.location == other.location && self.tls == other.tls
     }
 }
 
 /// How servers are spoken to under TLS.
 #[derive(Clone, Debug, Default)]
-pub struct ServerTls {
+pub struct ServerTlsConfig {
     /// The file of whom to believe; the system's when absent.
-    pub roots: Option<At<String>>,
+    pub roots: Option<Located<String>>,
     /// The name that servers prove; their host when absent.
-    pub name: Option<At<String>>,
+    pub name: Option<Located<String>>,
     /// What the gateway shows of itself.
-    pub own: Option<Tls>,
+    pub own: Option<CertificateFiles>,
 }
 
 /// How the gateway knows who asks.
 #[derive(Clone, Debug, Default)]
-pub struct IdentitySources {
+pub struct IdentityConfig {
     /// The client's address.
     pub ip: crate::identity::ip::Settings,
     /// Who the request proves to be.
-    pub user: Option<At<User>>,
+    pub user: Option<Located<UserConfig>>,
     /// What becomes of a request whose credential does not verify.
     pub unverified: crate::identity::user::OnUnverified,
     /// Where a credential is found.
-    pub token: Option<At<Token>>,
+    pub token: Option<Located<TokenConfig>>,
     /// Where an email address is found.
-    pub email: Option<At<Email>>,
+    pub email: Option<Located<EmailConfig>>,
     /// Where a plan is found.
-    pub plan: Option<At<PlanSource>>,
+    pub plan: Option<Located<PlanSourceConfig>>,
 }
 
 /// Where a credential is found.
 #[derive(Clone, Debug)]
-pub enum Token {
+pub enum TokenConfig {
     /// A header.
     Header(HeaderName),
     /// What stands behind a scheme in a header.
@@ -311,7 +293,7 @@ pub enum Token {
 
 /// Where an email address is found.
 #[derive(Clone, Debug)]
-pub struct Email {
+pub struct EmailConfig {
     /// The field of the body.
     pub field: String,
     /// Most bytes of a body that are held back.
@@ -322,18 +304,18 @@ pub struct Email {
 
 /// Where a plan is found.
 #[derive(Clone, Debug, Default)]
-pub struct PlanSource {
+pub struct PlanSourceConfig {
     /// From where.
     pub from: Option<PlanFrom>,
     /// The plan of requests without one.
-    pub default: Option<At<String>>,
+    pub default: Option<Located<String>>,
 }
 
 /// From where a plan comes.
 #[derive(Clone, Debug)]
 pub enum PlanFrom {
     /// A claim of the verified token.
-    Claim(At<String>),
+    Claim(Located<String>),
     /// A header that trusted peers set.
     Header {
         /// The header.
@@ -342,12 +324,12 @@ pub enum PlanFrom {
         from: Vec<PeerNetwork>,
     },
     /// The file of API keys.
-    ApiKeys(Place),
+    ApiKeys(SourcePlace),
 }
 
 /// What servers' reports on their load may do.
 #[derive(Clone, Debug)]
-pub struct LoadReport {
+pub struct LoadReportConfig {
     /// How far they are believed.
     pub trust: Trust,
     /// The metric of theirs that says it.
@@ -356,7 +338,7 @@ pub struct LoadReport {
 
 /// One plan.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct PlanConfig {
     /// Its name.
     pub name: String,
     /// What limits with `plans: true` are multiplied by.
@@ -367,7 +349,7 @@ pub struct Plan {
 
 /// How long things may take; what is not said is absent.
 #[derive(Clone, Debug, Default)]
-pub struct Timeouts {
+pub struct TimeoutsConfig {
     /// A request's head.
     pub header: Option<Duration>,
     /// Between two pieces of a request body.
@@ -394,19 +376,19 @@ pub struct Timeouts {
 
 /// A policy file.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct PolicyConfig {
     /// The file's name without `.yaml`.
     pub name: String,
     /// Which requests it is for.
-    pub pattern: Option<At<Pattern>>,
+    pub pattern: Option<Located<Pattern>>,
     /// On which hosts.
-    pub host: Option<At<HostPattern>>,
+    pub host: Option<Located<HostPattern>>,
     /// Which upstream serves it.
-    pub upstream: Option<At<String>>,
+    pub upstream: Option<Located<String>>,
     /// Its limits.
     pub limits: Vec<LimitUse>,
     /// Identities without which a request gets 401.
-    pub require: Vec<At<Identity>>,
+    pub require: Vec<Located<Identity>>,
     /// What is shed last.
     pub priority: Option<Priority>,
     /// Which rate-limit headers answers carry.
@@ -415,7 +397,7 @@ pub struct Policy {
     pub keeps_slashes: bool,
 }
 
-impl Policy {
+impl PolicyConfig {
     /// Which requests it is for, the host included.
     pub fn pattern_with_host(&self) -> Option<Pattern> {
         let pattern = self.pattern.as_ref()?.value.clone();
@@ -430,7 +412,7 @@ impl Policy {
 #[derive(Clone, Debug)]
 pub enum LimitUse {
     /// Written here.
-    Own(Box<Limit>),
+    Own(Box<LimitConfig>),
     /// Written in the gateway file.
-    Shared(At<String>),
+    Shared(Located<String>),
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::decode::{GATEWAY, POLICY};
-use super::table::{Field, Form, Need, Shape, Table};
+use super::table::{Form, Need, Table, TableField, ValueShape};
 
 /// All fields of the gateway file and of a policy file. Sections stand in the order in which they are first named.
 pub fn markdown() -> String {
@@ -50,7 +50,7 @@ impl Pages {
         }
     }
 
-    fn row(&mut self, field: &'static Field, either: bool) {
+    fn row(&mut self, field: &'static TableField, either: bool) {
         let need = match field.need {
             Need::Must => ", required",
             Need::Either if either => ", one of these is required",
@@ -58,7 +58,7 @@ impl Pages {
             Need::May => "",
         };
         let value = self.value(&field.shape);
-        let Field {
+        let TableField {
             name, doc, example, ..
         } = field;
         let doc = cell(doc);
@@ -70,34 +70,34 @@ impl Pages {
     }
 
     /// What may stand behind a colon, in words.
-    fn value(&mut self, shape: &'static Shape) -> String {
+    fn value(&mut self, shape: &'static ValueShape) -> String {
         match shape {
-            Shape::Text => "text".into(),
-            Shape::Flag => "`true` or `false`".into(),
-            Shape::Whole(from, to) if from == to => format!("`{from}`"),
-            Shape::Whole(from, to) => format!("{from} to {to}"),
-            Shape::Words(words) => {
+            ValueShape::Text => "text".into(),
+            ValueShape::Flag => "`true` or `false`".into(),
+            ValueShape::Whole(from, to) if from == to => format!("`{from}`"),
+            ValueShape::Whole(from, to) => format!("{from} to {to}"),
+            ValueShape::Words(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
                 words.join(", ")
             }
-            Shape::Nothing => "`~`".into(),
-            Shape::Form(form) => {
+            ValueShape::Nothing => "`~`".into(),
+            ValueShape::Form(form) => {
                 if !self.forms.iter().any(|known| known.name == form.name) {
                     self.forms.push(form);
                 }
                 format!("[{}](#texts)", form.name)
             }
-            Shape::List(item) => format!("list of {}", self.value(item)),
-            Shape::Many(item) => format!("{}, or a list", self.value(item)),
-            Shape::Named(value) => format!("name to {}", self.value(value)),
-            Shape::Table(table) => {
+            ValueShape::List(item) => format!("list of {}", self.value(item)),
+            ValueShape::Many(item) => format!("{}, or a list", self.value(item)),
+            ValueShape::Named(value) => format!("name to {}", self.value(value)),
+            ValueShape::Table(table) => {
                 if !self.tables.iter().any(|known| std::ptr::eq(*known, *table)) {
                     self.tables.push(table);
                 }
                 let title = title(table.name);
                 format!("[{title}](#{})", anchor(&title))
             }
-            Shape::Either(shapes) => {
+            ValueShape::Either(shapes) => {
                 let all: Vec<String> = shapes.iter().map(|shape| self.value(shape)).collect();
                 all.join(" or ")
             }

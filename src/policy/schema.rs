@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::decode::{GATEWAY, POLICY};
-use super::table::{Field, Need, Shape, Table};
+use super::table::{Need, Table, TableField, ValueShape};
 use super::tree;
 
 /// Names of the user's choice.
@@ -59,7 +59,7 @@ fn object(table: &'static Table, defs: &mut Map<String, Value>) -> Map<String, V
     object
 }
 
-fn field(field: &'static Field, defs: &mut Map<String, Value>) -> Value {
+fn field(field: &'static TableField, defs: &mut Map<String, Value>) -> Value {
     let mut schema = Map::new();
     schema.insert("description".into(), field.doc.into());
     if let Ok(node) = tree::parse(0, field.example) {
@@ -74,30 +74,32 @@ fn field(field: &'static Field, defs: &mut Map<String, Value>) -> Value {
     Value::Object(schema)
 }
 
-fn shape(of: &'static Shape, defs: &mut Map<String, Value>) -> Value {
+fn shape(of: &'static ValueShape, defs: &mut Map<String, Value>) -> Value {
     match of {
-        Shape::Text => json!({ "type": "string", "minLength": 1 }),
-        Shape::Flag => json!({ "type": "boolean" }),
-        Shape::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
-        Shape::Words(words) => json!({ "enum": words }),
-        Shape::Nothing => json!({ "type": "null" }),
-        Shape::Form(form) => {
+        ValueShape::Text => json!({ "type": "string", "minLength": 1 }),
+        ValueShape::Flag => json!({ "type": "boolean" }),
+        ValueShape::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
+        ValueShape::Words(words) => json!({ "enum": words }),
+        ValueShape::Nothing => json!({ "type": "null" }),
+        ValueShape::Form(form) => {
             let text =
                 json!({ "type": "string", "description": form.doc, "pattern": form.pattern });
             defs.entry(form.name).or_insert(text);
             reference(form.name)
         }
-        Shape::List(item) => json!({ "type": "array", "items": shape(item, defs), "minItems": 1 }),
-        Shape::Many(item) => {
+        ValueShape::List(item) => {
+            json!({ "type": "array", "items": shape(item, defs), "minItems": 1 })
+        }
+        ValueShape::Many(item) => {
             let one = shape(item, defs);
             json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
         }
-        Shape::Named(value) => json!({
+        ValueShape::Named(value) => json!({
             "type": "object",
             "propertyNames": { "pattern": NAME },
             "additionalProperties": shape(value, defs),
         }),
-        Shape::Table(table) => {
+        ValueShape::Table(table) => {
             let name = slug(table.name);
             if !defs.contains_key(&name) {
                 // Put in first, so that a table that holds itself would end.
@@ -107,7 +109,7 @@ fn shape(of: &'static Shape, defs: &mut Map<String, Value>) -> Value {
             }
             reference(&name)
         }
-        Shape::Either(shapes) => {
+        ValueShape::Either(shapes) => {
             let shapes: Vec<Value> = shapes.iter().map(|each| shape(each, defs)).collect();
             json!({ "anyOf": shapes })
         }
@@ -139,14 +141,14 @@ fn slug(name: &str) -> String {
 /// An example as JSON.
 fn plain(node: &tree::Node) -> Value {
     match &node.value {
-        tree::Value::Null => Value::Null,
-        tree::Value::Flag(flag) => (*flag).into(),
-        tree::Value::Number(text) => text
+        tree::YamlValue::Null => Value::Null,
+        tree::YamlValue::Flag(flag) => (*flag).into(),
+        tree::YamlValue::Number(text) => text
             .parse::<u64>()
             .map_or_else(|_| text.as_str().into(), Value::from),
-        tree::Value::Text(text) => text.as_str().into(),
-        tree::Value::List(list) => list.iter().map(plain).collect(),
-        tree::Value::Map(entries) => entries
+        tree::YamlValue::Text(text) => text.as_str().into(),
+        tree::YamlValue::List(list) => list.iter().map(plain).collect(),
+        tree::YamlValue::Map(entries) => entries
             .iter()
             .map(|(key, node)| (key.text.clone(), plain(node)))
             .collect(),

@@ -33,7 +33,7 @@ pub struct Ruleset {
     /// The servers behind.
     pub upstreams: Vec<upstream::Settings>,
     /// What the listeners speak and whom they believe, in their order.
-    pub entrances: Vec<Entrance>,
+    pub listeners: Vec<ListenerSettings>,
     /// How many connections clients may have.
     pub connections: Connections,
     /// How long things may take.
@@ -150,11 +150,11 @@ impl Listen {
 
 /// What a listener speaks and whom it believes.
 #[derive(Clone, Debug)]
-pub struct Entrance {
+pub struct ListenerSettings {
     /// Where it is.
     pub address: Address,
     /// Its certificates, if it speaks TLS; the first is for who names no host that another is for.
-    pub certificates: Vec<Source>,
+    pub certificates: Vec<CertificateSource>,
     /// Who vouches for the certificates that clients may show.
     pub client_roots: Option<Roots>,
     /// Peers that begin each connection by saying where it comes from.
@@ -163,7 +163,7 @@ pub struct Entrance {
 
 /// A certificate of a listener.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum CertificateSource {
     /// One from files.
     Files(Certificate),
     /// One that a directory issues.

@@ -36,9 +36,9 @@ pub trait Files {
 
 /// The machine's files.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Disk;
+pub struct DiskFiles;
 
-impl Files for Disk {
+impl Files for DiskFiles {
     fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
         // Asked before it is opened: opening a pipe would wait for its other end.
         let kind = fs::metadata(path).map_err(|error| match fs::symlink_metadata(path) {
@@ -127,16 +127,16 @@ fn fits(bytes: Vec<u8>, most: usize) -> Result<Vec<u8>, String> {
 }
 
 /// Hashes everything that is read through it, and remembers from which folders.
-pub struct Recorder<'f> {
+pub struct RecordingFiles<'f> {
     files: &'f dyn Files,
     hash: RefCell<DefaultHasher>,
     folders: RefCell<BTreeSet<PathBuf>>,
 }
 
-impl<'f> Recorder<'f> {
+impl<'f> RecordingFiles<'f> {
     /// Records what is read from `files`.
-    pub fn new(files: &'f dyn Files) -> Recorder<'f> {
-        Recorder {
+    pub fn new(files: &'f dyn Files) -> RecordingFiles<'f> {
+        RecordingFiles {
             files,
             hash: RefCell::default(),
             folders: RefCell::default(),
@@ -162,7 +162,7 @@ impl<'f> Recorder<'f> {
     }
 }
 
-impl Files for Recorder<'_> {
+impl Files for RecordingFiles<'_> {
     fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
         let read = self.files.read(path, most);
         self.note(path.parent().unwrap_or(Path::new("")), (path, &read));
@@ -182,13 +182,13 @@ impl Files for Recorder<'_> {
 
 /// Files that exist only in memory.
 #[derive(Clone, Debug, Default)]
-pub struct Memory(pub BTreeMap<PathBuf, Vec<u8>>);
+pub struct MemoryFiles(pub BTreeMap<PathBuf, Vec<u8>>);
 
-impl Memory {
+impl MemoryFiles {
     /// Files by path and text.
-    pub fn new<'t>(files: impl IntoIterator<Item = (&'t str, &'t str)>) -> Memory {
+    pub fn new<'t>(files: impl IntoIterator<Item = (&'t str, &'t str)>) -> MemoryFiles {
         let files = files.into_iter();
-        Memory(
+        MemoryFiles(
             files
                 .map(|(path, text)| (path.into(), text.as_bytes().to_vec()))
                 .collect(),
@@ -196,7 +196,7 @@ impl Memory {
     }
 }
 
-impl Files for Memory {
+impl Files for MemoryFiles {
     fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
         fits(self.0.get(path).cloned().ok_or("it does not exist")?, most)
     }

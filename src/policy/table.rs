@@ -2,7 +2,7 @@
 //! made, so that the two cannot differ.
 
 use super::collect::Cx;
-use super::tree::{Key, Node, Place, Value, repeated};
+use super::tree::{MapKey, Node, SourcePlace, YamlValue, repeated};
 use crate::base::suggest::{listed, nearest};
 
 /// A map with fixed fields.
@@ -13,16 +13,16 @@ pub struct Table {
     /// What it is, in one line.
     pub doc: &'static str,
     /// Its fields.
-    pub fields: &'static [Field],
+    pub fields: &'static [TableField],
 }
 
 /// One field of a table.
 #[derive(Debug)]
-pub struct Field {
+pub struct TableField {
     /// What is written before the colon.
     pub name: &'static str,
     /// What may be written behind it.
-    pub shape: Shape,
+    pub shape: ValueShape,
     /// Whether it must be there.
     pub need: Need,
     /// What it is for, in one line.
@@ -44,7 +44,7 @@ pub enum Need {
 
 /// What may be written behind a colon.
 #[derive(Debug)]
-pub enum Shape {
+pub enum ValueShape {
     /// Any text.
     Text,
     /// `true` or `false`.
@@ -58,15 +58,15 @@ pub enum Shape {
     /// Nothing: `~`.
     Nothing,
     /// A list.
-    List(&'static Shape),
+    List(&'static ValueShape),
     /// One thing or a list of them.
-    Many(&'static Shape),
+    Many(&'static ValueShape),
     /// A map with names of the user's choice.
-    Named(&'static Shape),
+    Named(&'static ValueShape),
     /// A map with fixed fields.
     Table(&'static Table),
     /// One of several shapes.
-    Either(&'static [Shape]),
+    Either(&'static [ValueShape]),
 }
 
 /// A form of text.
@@ -83,11 +83,11 @@ pub struct Form {
 /// A field, required.
 pub const fn must(
     name: &'static str,
-    shape: Shape,
+    shape: ValueShape,
     doc: &'static str,
     example: &'static str,
-) -> Field {
-    Field {
+) -> TableField {
+    TableField {
         need: Need::Must,
         ..may(name, shape, doc, example)
     }
@@ -96,11 +96,11 @@ pub const fn must(
 /// One of the fields of which exactly one must be there.
 pub const fn either(
     name: &'static str,
-    shape: Shape,
+    shape: ValueShape,
     doc: &'static str,
     example: &'static str,
-) -> Field {
-    Field {
+) -> TableField {
+    TableField {
         need: Need::Either,
         ..may(name, shape, doc, example)
     }
@@ -109,11 +109,11 @@ pub const fn either(
 /// A field that may be left out.
 pub const fn may(
     name: &'static str,
-    shape: Shape,
+    shape: ValueShape,
     doc: &'static str,
     example: &'static str,
-) -> Field {
-    Field {
+) -> TableField {
+    TableField {
         name,
         shape,
         need: Need::May,
@@ -123,16 +123,16 @@ pub const fn may(
 }
 
 /// The fields of a map that was checked against its table.
-pub struct Fields<'n> {
+pub struct MapFields<'n> {
     table: &'static Table,
-    entries: &'n [(Key, Node)],
+    entries: &'n [(MapKey, Node)],
     /// Where the map stands.
-    pub place: Place,
+    pub place: SourcePlace,
 }
 
 impl Table {
     /// The fields with this need.
-    pub fn needing(&self, need: Need) -> impl Iterator<Item = &'static Field> {
+    pub fn needing(&self, need: Need) -> impl Iterator<Item = &'static TableField> {
         self.fields.iter().filter(move |field| field.need == need)
     }
 
@@ -142,7 +142,7 @@ impl Table {
 
     /// The fields of `node`. Reports what is not a map, unknown and repeated fields, and those that
     /// are missing.
-    pub fn open<'n>(&'static self, cx: &mut Cx, node: &'n Node) -> Option<Fields<'n>> {
+    pub fn open<'n>(&'static self, cx: &mut Cx, node: &'n Node) -> Option<MapFields<'n>> {
         self.open_at(cx, node, node.place)
     }
 
@@ -152,13 +152,18 @@ impl Table {
         &'static self,
         cx: &mut Cx,
         node: &'n Node,
-        key: &Key,
-    ) -> Option<Fields<'n>> {
+        key: &MapKey,
+    ) -> Option<MapFields<'n>> {
         self.open_at(cx, node, key.place)
     }
 
-    fn open_at<'n>(&'static self, cx: &mut Cx, node: &'n Node, place: Place) -> Option<Fields<'n>> {
-        let Value::Map(entries) = &node.value else {
+    fn open_at<'n>(
+        &'static self,
+        cx: &mut Cx,
+        node: &'n Node,
+        place: SourcePlace,
+    ) -> Option<MapFields<'n>> {
+        let YamlValue::Map(entries) = &node.value else {
             let found = node.kind();
             let message = format!("expected {}, a map of fields, found {found}", self.name);
             cx.error(node.place, message, Some(self.example()));
@@ -171,12 +176,12 @@ impl Table {
                 meant.extend(self.unknown(cx, key));
             }
         }
-        let fields = Fields {
+        let fields = MapFields {
             table: self,
             entries,
             place,
         };
-        let lacks = |field: &Field| {
+        let lacks = |field: &TableField| {
             !fields.has(field.name) && !meant.contains(&field.name) && !fields.has("<<")
         };
         for field in self.needing(Need::Must) {
@@ -212,7 +217,7 @@ impl Table {
     }
 
     /// Reports the unknown field and gives what was probably meant.
-    fn unknown(&self, cx: &mut Cx, key: &Key) -> Option<&'static str> {
+    fn unknown(&self, cx: &mut Cx, key: &MapKey) -> Option<&'static str> {
         if key.text == "<<" {
             let help = "repeat the fields, or use an alias (`*name`) for a whole value";
             cx.error(
@@ -233,7 +238,7 @@ impl Table {
     }
 }
 
-impl<'n> Fields<'n> {
+impl<'n> MapFields<'n> {
     /// Whether the field is there, be its value right or wrong.
     pub fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|(key, _)| key.text == name)
@@ -252,7 +257,7 @@ impl<'n> Fields<'n> {
     }
 
     /// Where the field's name stands, or the whole map if it is not there.
-    pub fn place_of(&self, name: &str) -> Place {
+    pub fn place_of(&self, name: &str) -> SourcePlace {
         let key = self.entries.iter().find(|(key, _)| key.text == name);
         key.map_or(self.place, |(key, _)| key.place)
     }
@@ -298,7 +303,7 @@ impl<'n> Fields<'n> {
 
 impl Cx {
     /// Reports keys that stand twice in one map.
-    pub fn repeated(&mut self, entries: &[(Key, Node)]) {
+    pub fn repeated(&mut self, entries: &[(MapKey, Node)]) {
         for (first, key) in repeated(entries) {
             let message = format!("`{}` stands here twice", key.text);
             let help = format!("it is already on line {}; remove one of them", first.line);

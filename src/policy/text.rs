@@ -3,7 +3,7 @@
 
 /// What is wrong with a file, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct TextError {
     /// The line, from 1.
     pub line: u32,
     /// What is wrong.
@@ -19,7 +19,7 @@ const AS_UTF_8: &str = "save it as UTF-8";
 /// # Errors
 ///
 /// UTF-16, and NUL bytes, which are in UTF-16 without a mark, in UTF-32 and in binary files.
-pub fn bytes(mut bytes: Vec<u8>) -> Result<Vec<u8>, Wrong> {
+pub fn bytes(mut bytes: Vec<u8>) -> Result<Vec<u8>, TextError> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         return Err(wrong(&[], "the file is UTF-16", AS_UTF_8));
     }
@@ -38,7 +38,7 @@ pub fn bytes(mut bytes: Vec<u8>) -> Result<Vec<u8>, Wrong> {
 /// # Errors
 ///
 /// As [`bytes`], and where it is not UTF-8.
-pub fn text(raw: Vec<u8>) -> Result<String, Wrong> {
+pub fn text(raw: Vec<u8>) -> Result<String, TextError> {
     String::from_utf8(bytes(raw)?).map_err(|error| {
         let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         wrong(before, "the file is not UTF-8", AS_UTF_8)
@@ -50,7 +50,7 @@ pub fn text(raw: Vec<u8>) -> Result<String, Wrong> {
 /// # Errors
 ///
 /// An empty file, several lines, control characters, and marks around it that are not seen.
-pub fn secret(text: &str) -> Result<&str, Wrong> {
+pub fn secret(text: &str) -> Result<&str, TextError> {
     let alone = "write the secret alone into it, on one line";
     let all = text.trim_matches(|c: char| c.is_ascii_whitespace());
     let start = text.find(all).unwrap_or(0);
@@ -76,9 +76,9 @@ pub fn secret(text: &str) -> Result<&str, Wrong> {
 }
 
 /// `before` is what stands before the mistake.
-fn wrong(before: &[u8], message: &'static str, help: &'static str) -> Wrong {
+fn wrong(before: &[u8], message: &'static str, help: &'static str) -> TextError {
     let lines = before.iter().filter(|byte| **byte == b'\n').count();
-    Wrong {
+    TextError {
         line: u32::try_from(lines + 1).unwrap_or(u32::MAX),
         message,
         help,

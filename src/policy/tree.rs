@@ -12,8 +12,8 @@ use serde_yaml::{Location, Options, Spanned};
 mod place;
 mod syntax;
 
-pub use place::Place;
 use place::place_of;
+pub use place::{Located, SourcePlace};
 pub use syntax::SyntaxError;
 
 /// Most bytes of one file of configuration.
@@ -27,9 +27,9 @@ const MAX_NODES: usize = 50_000;
 #[derive(Clone, Debug)]
 pub struct Node {
     /// The first line of the value in its file.
-    pub place: Place,
+    pub place: SourcePlace,
     /// The value, filled in where it refers to something.
-    pub value: Value,
+    pub value: YamlValue,
     /// How many characters stand before the text in the file: the opening quote. Absent where the
     /// text is not written as it reads (escapes, several lines).
     quote: Option<u32>,
@@ -39,7 +39,7 @@ pub struct Node {
 
 /// What stands in a file.
 #[derive(Clone, Debug)]
-pub enum Value {
+pub enum YamlValue {
     /// Nothing, or `~`.
     Null,
     /// `true` or `false`.
@@ -51,14 +51,14 @@ pub enum Value {
     /// A list.
     List(Vec<Node>),
     /// A map, in the order of the file. The same key may stand there twice.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(MapKey, Node)>),
 }
 
 /// A key of a map.
 #[derive(Clone, Debug)]
-pub struct Key {
+pub struct MapKey {
     /// Where it stands.
-    pub place: Place,
+    pub place: SourcePlace,
     /// What it says.
     pub text: String,
 }
@@ -67,31 +67,31 @@ impl Node {
     /// What kind of thing it is, for messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {
-            Value::Null => "nothing",
-            Value::Flag(_) => "true or false",
-            Value::Number(_) => "a number",
-            Value::Text(_) => "a text",
-            Value::List(_) => "a list",
-            Value::Map(_) => "a map",
+            YamlValue::Null => "nothing",
+            YamlValue::Flag(_) => "true or false",
+            YamlValue::Number(_) => "a number",
+            YamlValue::Text(_) => "a text",
+            YamlValue::List(_) => "a list",
+            YamlValue::Map(_) => "a map",
         }
     }
 
     /// The scalar as it is written; none for lists, maps and nothing.
     pub fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) | Value::Number(text) => Some(text),
-            Value::Flag(true) => Some("true"),
-            Value::Flag(false) => Some("false"),
-            Value::Null | Value::List(_) | Value::Map(_) => None,
+            YamlValue::Text(text) | YamlValue::Number(text) => Some(text),
+            YamlValue::Flag(true) => Some("true"),
+            YamlValue::Flag(false) => Some("false"),
+            YamlValue::Null | YamlValue::List(_) | YamlValue::Map(_) => None,
         }
     }
 
     /// Puts a text in the place of the one that is written there.
     pub fn fill_in(&mut self, written: String, text: String) {
         self.value = match text.as_str() {
-            "true" => Value::Flag(true),
-            "false" => Value::Flag(false),
-            _ => Value::Text(text),
+            "true" => YamlValue::Flag(true),
+            "false" => YamlValue::Flag(false),
+            _ => YamlValue::Text(text),
         };
         self.written = Some(written.into());
     }
@@ -107,13 +107,13 @@ impl Node {
     }
 
     /// The place of a part of the text as it is written, or of all where that cannot be told.
-    pub fn place_of(&self, part: std::ops::Range<usize>) -> Place {
+    pub fn place_of(&self, part: std::ops::Range<usize>) -> SourcePlace {
         let text = self
             .as_written()
             .and_then(|text| text.get(part.clone()))
             .filter(|text| !text.contains('\n'));
         match (self.quote, text) {
-            (Some(_), Some(part_text)) => Place {
+            (Some(_), Some(part_text)) => SourcePlace {
                 width: count(part_text).max(1),
                 ..self.place_at(part.start)
             },
@@ -122,7 +122,7 @@ impl Node {
     }
 
     /// The place of the rest of the text from a byte offset on, as far as it can be told.
-    pub fn place_at(&self, offset: usize) -> Place {
+    pub fn place_at(&self, offset: usize) -> SourcePlace {
         let (Some(quote), Some(text)) = (self.quote, self.as_written()) else {
             return self.place;
         };
@@ -134,7 +134,7 @@ impl Node {
             .chars()
             .take_while(|c| !c.is_whitespace())
             .count();
-        Place {
+        SourcePlace {
             column: self.place.column.saturating_add(skipped),
             width: u32::try_from(rest).unwrap_or(1).max(1),
             more: 0,
@@ -153,7 +153,7 @@ fn count(text: &str) -> u32 {
 ///
 /// The first thing that is not YAML or costs too much: behind it nothing can be told.
 pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
-    let start = Place {
+    let start = SourcePlace {
         file,
         line: 1,
         column: 1,
@@ -168,9 +168,9 @@ pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
     if text.len() > MAX_FILE {
         return Err(refuse("the file is larger than 1 MiB", "split it"));
     }
-    let raw: Raw = serde_yaml::from_str_with_options(text, options())
+    let raw: RawNode = serde_yaml::from_str_with_options(text, options())
         .map_err(|error| syntax::error(file, text, &error))?;
-    Ok(Reader { file, text }.node(raw))
+    Ok(NodeReader { file, text }.node(raw))
 }
 
 fn options() -> Options {
@@ -206,20 +206,20 @@ fn options() -> Options {
 }
 
 /// A value as the YAML reader hands it over.
-struct Raw(Spanned<RawValue>);
+struct RawNode(Spanned<RawValue>);
 
 enum RawValue {
     Null,
     Flag(bool),
     Number,
     Text(String),
-    List(Vec<Raw>),
-    Map(Vec<(Spanned<String>, Raw)>),
+    List(Vec<RawNode>),
+    Map(Vec<(Spanned<String>, RawNode)>),
 }
 
-impl<'de> Deserialize<'de> for Raw {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Raw, D::Error> {
-        Spanned::deserialize(deserializer).map(Raw)
+impl<'de> Deserialize<'de> for RawNode {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RawNode, D::Error> {
+        Spanned::deserialize(deserializer).map(RawNode)
     }
 }
 
@@ -307,32 +307,32 @@ impl<'de> Visitor<'de> for RawVisitor {
 }
 
 /// Turns what the YAML reader found into nodes.
-struct Reader<'t> {
+struct NodeReader<'t> {
     file: u32,
     text: &'t str,
 }
 
-impl Reader<'_> {
-    fn node(&self, Raw(raw): Raw) -> Node {
+impl NodeReader<'_> {
+    fn node(&self, RawNode(raw): RawNode) -> Node {
         let written = self.written(&raw.defined);
         let place = self.place(&raw.defined, written);
         let mut quote = None;
         let value = match raw.value {
-            RawValue::Null => Value::Null,
-            RawValue::Flag(flag) => Value::Flag(flag),
-            RawValue::Number => Value::Number(written.trim().into()),
+            RawValue::Null => YamlValue::Null,
+            RawValue::Flag(flag) => YamlValue::Flag(flag),
+            RawValue::Number => YamlValue::Number(written.trim().into()),
             RawValue::Text(text) => {
                 let opening = written.len() - written.trim_start_matches(['"', '\'']).len();
                 let as_written = written
                     .get(opening.min(1)..)
                     .is_some_and(|w| w.starts_with(&*text));
                 quote = as_written.then_some(u32::from(opening > 0));
-                Value::Text(text)
+                YamlValue::Text(text)
             }
             RawValue::List(list) => {
-                Value::List(list.into_iter().map(|item| self.node(item)).collect())
+                YamlValue::List(list.into_iter().map(|item| self.node(item)).collect())
             }
-            RawValue::Map(entries) => Value::Map(
+            RawValue::Map(entries) => YamlValue::Map(
                 entries
                     .into_iter()
                     .map(|(key, value)| (self.key(key), self.node(value)))
@@ -347,9 +347,9 @@ impl Reader<'_> {
         }
     }
 
-    fn key(&self, key: Spanned<String>) -> Key {
+    fn key(&self, key: Spanned<String>) -> MapKey {
         let written = self.written(&key.defined);
-        Key {
+        MapKey {
             place: self.place(&key.defined, written),
             text: key.value,
         }
@@ -365,10 +365,10 @@ impl Reader<'_> {
         self.text.get(from..to).unwrap_or("")
     }
 
-    fn place(&self, at: &Location, written: &str) -> Place {
+    fn place(&self, at: &Location, written: &str) -> SourcePlace {
         let mut lines = written.trim_end().lines();
         let first = lines.next().unwrap_or("").trim_end();
-        Place {
+        SourcePlace {
             width: count(first).max(1),
             more: u32::try_from(lines.count()).unwrap_or(u32::MAX),
             ..place_of(self.file, at)
@@ -377,8 +377,8 @@ impl Reader<'_> {
 }
 
 /// The entries that repeat an earlier key: place of the earlier one, and the later key.
-pub fn repeated(entries: &[(Key, Node)]) -> Vec<(Place, &Key)> {
-    let mut first: HashMap<&str, Place> = HashMap::with_capacity(entries.len());
+pub fn repeated(entries: &[(MapKey, Node)]) -> Vec<(SourcePlace, &MapKey)> {
+    let mut first: HashMap<&str, SourcePlace> = HashMap::with_capacity(entries.len());
     let mut again = Vec::new();
     for (key, _) in entries {
         match first.get(key.text.as_str()) {

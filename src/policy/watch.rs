@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_secs(30);
 
 /// Ends the watching when it is dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ConfigWatch {
     stop: Sender<Signal>,
 }
 
@@ -31,7 +31,7 @@ enum Signal {
     Stop,
 }
 
-impl Drop for Watch {
+impl Drop for ConfigWatch {
     fn drop(&mut self) {
         // The thread may be gone; it is not waited for, for it may be the one that drops this.
         let _ = self.stop.send(Signal::Stop);
@@ -39,7 +39,7 @@ impl Drop for Watch {
 }
 
 /// Calls `changed`, from a thread of its own, whenever the files of the configuration at `path` are
-/// no more what they were: at first what [`super::Loaded::fingerprint`] says, then what they were at
+/// no more what they were: at first what [`super::LoadedConfig::fingerprint`] says, then what they were at
 /// the last call, be they right or wrong.
 ///
 /// # Errors
@@ -49,13 +49,13 @@ pub fn watch(
     path: PathBuf,
     fingerprint: u64,
     changed: impl FnMut() + Send + 'static,
-) -> io::Result<Watch> {
+) -> io::Result<ConfigWatch> {
     let (signals, inbox) = channel();
     let events = signals.clone();
     std::thread::Builder::new()
         .name("policy-watch".into())
         .spawn(move || run(path, fingerprint, &events, &inbox, changed))?;
-    Ok(Watch { stop: signals })
+    Ok(ConfigWatch { stop: signals })
 }
 
 fn run(

@@ -39,7 +39,7 @@ const MAX_AMBIGUOUS: usize = 2048;
 
 /// What a byte means in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum ByteClass {
     /// Stands for itself, escaped or not.
     Plain,
     /// Ends a segment.
@@ -54,19 +54,21 @@ enum Class {
     Escaped,
 }
 
-const CLASSES: [Class; 256] = {
-    let mut classes = [Class::Escaped; 256];
+const CLASSES: [ByteClass; 256] = {
+    let mut classes = [ByteClass::Escaped; 256];
     let mut byte = 0;
     while byte < 256 {
         classes[byte] = match byte as u8 {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => Class::Plain,
-            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' => Class::Plain,
-            b':' | b'@' => Class::Plain,
-            b'/' | b'\\' => Class::Slash,
-            b';' => Class::Semicolon,
-            b'%' => Class::Percent,
-            0..=0x1f | 0x7f => Class::Control,
-            _ => Class::Escaped,
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => ByteClass::Plain,
+            b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b'=' => {
+                ByteClass::Plain
+            }
+            b':' | b'@' => ByteClass::Plain,
+            b'/' | b'\\' => ByteClass::Slash,
+            b';' => ByteClass::Semicolon,
+            b'%' => ByteClass::Percent,
+            0..=0x1f | 0x7f => ByteClass::Control,
+            _ => ByteClass::Escaped,
         };
         byte += 1;
     }
@@ -99,10 +101,10 @@ fn is_plainly_normal(path: &[u8]) -> bool {
     let mut after_slash = false;
     for &byte in path {
         match CLASSES[usize::from(byte)] {
-            Class::Plain if after_slash && byte == b'.' => return false,
-            Class::Plain => after_slash = false,
-            Class::Slash if after_slash || byte == b'\\' => return false,
-            Class::Slash => after_slash = true,
+            ByteClass::Plain if after_slash && byte == b'.' => return false,
+            ByteClass::Plain => after_slash = false,
+            ByteClass::Slash if after_slash || byte == b'\\' => return false,
+            ByteClass::Slash => after_slash = true,
             _ => return false,
         }
     }
@@ -258,7 +260,7 @@ fn rewrite(path: &[u8], literal: Literal) -> Result<String, PathError> {
     };
     to.out.push(b'/');
     while let Some((&first, after)) = rest.split_first() {
-        let (byte, after) = if CLASSES[usize::from(first)] == Class::Percent {
+        let (byte, after) = if CLASSES[usize::from(first)] == ByteClass::Percent {
             let (&[high, low], after) = after.split_first_chunk().ok_or(PathError::Escape)?;
             (decoded(high, low)?, after)
         } else {
@@ -266,19 +268,19 @@ fn rewrite(path: &[u8], literal: Literal) -> Result<String, PathError> {
         };
         rest = after;
         match CLASSES[usize::from(byte)] {
-            Class::Control => return Err(PathError::Control),
-            Class::Slash if to.keeps(first, byte) => to.escape(byte),
-            Class::Slash => to.end_segment(true)?,
-            Class::Semicolon if literal.names => to.escape(byte),
-            Class::Semicolon => to.parameters = true,
+            ByteClass::Control => return Err(PathError::Control),
+            ByteClass::Slash if to.keeps(first, byte) => to.escape(byte),
+            ByteClass::Slash => to.end_segment(true)?,
+            ByteClass::Semicolon if literal.names => to.escape(byte),
+            ByteClass::Semicolon => to.parameters = true,
             _ if to.parameters => {}
             // With an escaped `%`, or else it would be the letter again when case is folded.
-            Class::Plain if literal.escapes && first == b'%' => {
+            ByteClass::Plain if literal.escapes && first == b'%' => {
                 to.escape(first);
                 to.escape(byte);
             }
-            Class::Plain => to.out.push(byte),
-            Class::Percent | Class::Escaped => to.escape(byte),
+            ByteClass::Plain => to.out.push(byte),
+            ByteClass::Percent | ByteClass::Escaped => to.escape(byte),
         }
     }
     to.end_segment(false)?;
@@ -336,7 +338,7 @@ fn decoded(high: u8, low: u8) -> Result<u8, PathError> {
 }
 
 fn is_plain(byte: u8) -> bool {
-    CLASSES[usize::from(byte)] == Class::Plain
+    CLASSES[usize::from(byte)] == ByteClass::Plain
 }
 
 fn hex(digit: u8) -> Result<u8, PathError> {

@@ -13,7 +13,7 @@ mod segment;
 
 pub use error::{PatternError, PatternErrorKind};
 pub use host::HostPattern;
-pub(super) use method::Fit;
+pub(super) use method::MethodFit;
 pub use method::MethodSet;
 pub use segment::{MAX_SEGMENTS, Segment};
 

@@ -23,7 +23,7 @@ mod trie;
 use fold::is_plain;
 pub use readings::is_usual;
 use readings::may_name_action;
-use trie::{Node, Trie, segments_of};
+use trie::{Trie, TrieNode, segments_of};
 
 /// All routes, by the place of their pattern in what the table was built from.
 #[derive(Clone, Debug, Default)]
@@ -120,7 +120,7 @@ impl RouteTable {
     /// The route of a request. `host` comes from [`super::host::canonical`], with or without a port;
     /// `normal_path` comes from [`super::normalise`].
     pub fn find(&self, host: Option<&str>, method: &Method, normal_path: &str) -> RouteMatch {
-        let mut search = trie::Search {
+        let mut search = trie::ExactSearch {
             method,
             path_known: false,
         };
@@ -150,7 +150,7 @@ impl RouteTable {
         if !loose || one_reading() {
             return exact;
         }
-        let search = readings::Search {
+        let search = readings::FoldedSearch {
             method,
             accepts: |place| place == exact || counts(place),
         };
@@ -158,7 +158,7 @@ impl RouteTable {
             trie.find_folded(
                 Trie::ROOT,
                 segments_of(normal_path),
-                readings::Place::default(),
+                readings::SearchState::default(),
                 &search,
             )
         });
@@ -170,7 +170,7 @@ impl RouteTable {
         let by_host = !self.exact.is_empty() || !self.below.is_empty();
         let tries = self.exact.values().chain(self.below.values());
         let mut tries = tries.chain([&self.any]);
-        self.loose.odd = tries.any(|trie| trie.nodes.iter().any(Node::has_odd_literals));
+        self.loose.odd = tries.any(|trie| trie.nodes.iter().any(TrieNode::has_odd_literals));
         let loose = |pattern: &&Pattern| {
             let trie = match pattern.host() {
                 HostPattern::Any => Some(&self.any),

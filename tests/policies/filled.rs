@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use tollgate::policy::source::{Files, Memory};
-use tollgate::policy::{self, Loaded, Report};
+use tollgate::policy::source::{Files, MemoryFiles};
+use tollgate::policy::{self, DiagnosticReport, LoadedConfig};
 use tollgate::store::shared::Place;
 
 /// With blanks around it, and with characters that mean something in a URL.
 const SECRET: &str = "sesame/open:me@100%";
 
-struct Machine(Memory);
+struct Machine(MemoryFiles);
 
 impl Machine {
     fn new(gateway: &str) -> Machine {
         let route = "match: /**\nupstream: shop\n";
-        Machine(Memory::new([
+        Machine(MemoryFiles::new([
             ("tollgate.yaml", gateway),
             ("policies/a.yaml", route),
             ("secrets/redis", &format!(" {SECRET}\r\n\n")),
@@ -23,7 +23,7 @@ impl Machine {
         ]))
     }
 
-    fn load(&self) -> Result<Loaded, Report> {
+    fn load(&self) -> Result<LoadedConfig, DiagnosticReport> {
         policy::load_from(self, Path::new("tollgate.yaml"))
     }
 }
@@ -54,7 +54,7 @@ impl Files for Machine {
 }
 
 #[track_caller]
-fn load(gateway: &str) -> Loaded {
+fn load(gateway: &str) -> LoadedConfig {
     let loaded = Machine::new(gateway).load();
     loaded.unwrap_or_else(|report| panic!("{report}"))
 }
@@ -155,7 +155,7 @@ fn what_cannot_be_filled_in_is_a_mistake() {
 }
 
 /// All that operators get to read of a configuration, or of its mistakes.
-fn all_said(loaded: &Result<Loaded, Report>) -> String {
+fn all_said(loaded: &Result<LoadedConfig, DiagnosticReport>) -> String {
     match loaded {
         Ok(loaded) => {
             let files = loaded.ruleset.files.iter().map(|(_, text)| text.as_str());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tollgate::policy;
-use tollgate::policy::source::Memory;
+use tollgate::policy::source::MemoryFiles;
 
 const BY_TOKEN: &str = "{ token: { header: x-api-key }, email: { body: email } }";
 const BY_JWT: &str =
@@ -29,7 +29,7 @@ fn check(identity: &str, policy: &str, expected: (&str, Option<&str>)) {
         ("s", "0123456789abcdef0123456789abcdef"),
         ("k", "key: ann\n"),
     ];
-    let loaded = policy::load_from(&Memory::new(files), Path::new("tollgate.yaml"));
+    let loaded = policy::load_from(&MemoryFiles::new(files), Path::new("tollgate.yaml"));
     let loaded = loaded.unwrap_or_else(|report| panic!("{report}"));
     let (line, cure) = expected;
     let text = policy::describe(&loaded);

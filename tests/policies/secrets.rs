@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use tollgate::policy;
-use tollgate::policy::source::Memory;
+use tollgate::policy::source::MemoryFiles;
 
 use crate::common::certificate::Certificate;
 
@@ -54,7 +54,7 @@ fn load_changed(
     gateway: &str,
     all: &[(&'static str, &'static str, Vec<u8>)],
     (name, changed): (&str, Option<Vec<u8>>),
-) -> Result<policy::Loaded, policy::Report> {
+) -> Result<policy::LoadedConfig, policy::DiagnosticReport> {
     let mut text = String::from(gateway);
     for (field, usual) in [
         ("listen:", "listen: 127.0.0.1:0\n"),
@@ -65,7 +65,7 @@ fn load_changed(
         }
     }
     let route = "match: /**\nupstream: shop\n";
-    let mut memory = Memory::new([("tollgate.yaml", &*text), ("policies/a.yaml", route)]);
+    let mut memory = MemoryFiles::new([("tollgate.yaml", &*text), ("policies/a.yaml", route)]);
     for (_, name, bytes) in all {
         memory.0.insert((*name).into(), bytes.clone());
     }

@@ -2,13 +2,13 @@
 
 use super::cgroup;
 use super::findings::Findings;
-use crate::policy::Loaded;
+use crate::policy::LoadedConfig;
 use crate::serve::worker::listen;
 
 /// Below this number of connections a warning is due.
 const FEW_CONNECTIONS: usize = 200;
 
-pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {
+pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let room = listen::room();
     if let Some(total) = loaded.ruleset.connections.total
         && total > room

@@ -2,16 +2,16 @@
 
 use super::findings::Findings;
 use crate::base::clock::Clock;
-use crate::policy::{Loaded, Source};
+use crate::policy::{CertificateSource, LoadedConfig};
 
 /// Days before its expiry in which a certificate causes a warning.
 const EXPIRY_DAYS: u64 = 14;
 
-pub fn check(findings: &mut Findings<'_>, loaded: &Loaded, clock: &Clock) {
+pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig, clock: &Clock) {
     let now = clock.wall();
-    let entrances = loaded.ruleset.entrances.iter();
+    let entrances = loaded.ruleset.listeners.iter();
     for source in entrances.flat_map(|entrance| &entrance.certificates) {
-        let Source::Files(certificate) = source else {
+        let CertificateSource::Files(certificate) = source else {
             continue;
         };
         let name = certificate.names.first();

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use super::findings::Findings;
 use crate::policy::settings::LogTo;
-use crate::policy::{Loaded, Source};
+use crate::policy::{CertificateSource, LoadedConfig};
 use crate::serve::access as access_log;
 
 const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
 /// Checks the access log and the folders of the record, of snapshots and of certificates.
-pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {
+pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let process = &loaded.process;
     if let LogTo::File { path, rotate } = &process.access_log.to {
         let usable = access_log::usable(path).map_err(|cause| (None, cause));
@@ -34,9 +34,9 @@ pub fn check(findings: &mut Findings<'_>, loaded: &Loaded) {
         check_folder(findings, "store", "snapshots", &snapshots.folder);
     }
     let mut folders: Vec<&PathBuf> = Vec::new();
-    let entrances = loaded.ruleset.entrances.iter();
+    let entrances = loaded.ruleset.listeners.iter();
     for source in entrances.flat_map(|entrance| &entrance.certificates) {
-        if let Source::Acme(acme) = source
+        if let CertificateSource::Acme(acme) = source
             && !folders.contains(&&acme.dir)
         {
             folders.push(&acme.dir);

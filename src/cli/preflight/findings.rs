@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::policy::diagnostic::{Diagnostic, Excerpt};
-use crate::policy::{Filled, Loaded, Severity};
+use crate::policy::{Filled, LoadedConfig, Severity};
 
 /// The findings so far, and the gateway file in which they are placed.
 pub struct Findings<'l> {
@@ -14,7 +14,7 @@ pub struct Findings<'l> {
 }
 
 impl<'l> Findings<'l> {
-    pub fn new(loaded: &'l Loaded, config: &str) -> Findings<'l> {
+    pub fn new(loaded: &'l LoadedConfig, config: &str) -> Findings<'l> {
         let mut files = loaded.ruleset.files.iter();
         let text = files.find(|(path, _)| path == config);
         Findings {

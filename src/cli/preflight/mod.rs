@@ -11,7 +11,7 @@ mod network;
 
 use self::findings::Findings;
 use crate::base::clock::Clock;
-use crate::policy::Loaded;
+use crate::policy::LoadedConfig;
 use crate::policy::diagnostic::Diagnostic;
 
 /// Whether checks may use the network.
@@ -24,7 +24,11 @@ pub enum NetworkChecks {
 }
 
 /// Finds everything that would make a run fail or disappoint.
-pub fn check(loaded: &Loaded, config: &str, network_checks: NetworkChecks) -> Vec<Diagnostic> {
+pub fn check(
+    loaded: &LoadedConfig,
+    config: &str,
+    network_checks: NetworkChecks,
+) -> Vec<Diagnostic> {
     let mut findings = Findings::new(loaded, config);
     files::check(&mut findings, loaded);
     network::addresses(&mut findings, loaded);
@@ -37,7 +41,7 @@ pub fn check(loaded: &Loaded, config: &str, network_checks: NetworkChecks) -> Ve
 }
 
 /// Finds bounds of this process that are narrower than those of the configuration.
-pub fn check_bounds(loaded: &Loaded, config: &str) -> Vec<Diagnostic> {
+pub fn check_bounds(loaded: &LoadedConfig, config: &str) -> Vec<Diagnostic> {
     let mut findings = Findings::new(loaded, config);
     bounds::check(&mut findings, loaded);
     findings.all

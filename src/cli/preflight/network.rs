@@ -14,7 +14,7 @@ use super::files;
 use super::findings::Findings;
 use crate::base::clock::Clock;
 use crate::net::Address;
-use crate::policy::Loaded;
+use crate::policy::LoadedConfig;
 use crate::serve::worker::listen;
 use crate::store::{redis, shared};
 use crate::upstream::Location;
@@ -37,7 +37,7 @@ const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may 
 ///
 /// A running gateway occupies its addresses, and systemd may create sockets for a later one, so most findings are warnings.
 /// Only a file in the place of a socket is an error, because it stops both.
-pub fn addresses(findings: &mut Findings<'_>, loaded: &Loaded) {
+pub fn addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let process = &loaded.process;
     let listeners = process
         .listen
@@ -102,7 +102,7 @@ enum NetworkTarget {
 }
 
 /// Checks that names have addresses, and that servers of the store accept connections. Ends after [`TIMEOUT`].
-pub fn reachable(findings: &mut Findings<'_>, loaded: &Loaded) {
+pub fn reachable(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let mut hosts: Vec<(&str, String)> = Vec::new();
     for upstream in &loaded.ruleset.upstreams {
         for server in &upstream.servers {

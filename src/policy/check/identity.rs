@@ -1,11 +1,11 @@
 //! Whether the gateway file says how an identity is known.
 
 use super::super::collect::Cx;
-use super::super::model::{At, Gateway};
+use super::super::model::{GatewayConfig, Located};
 use crate::limit::Identity;
 
 /// Reports an identity that the gateway file does not configure.
-pub(super) fn check_identity(cx: &mut Cx, gateway: &Gateway, identity: &At<Identity>) {
+pub(super) fn check_identity(cx: &mut Cx, gateway: &GatewayConfig, identity: &Located<Identity>) {
     let sources = &gateway.identity;
     let (known, help) = match identity.value {
         Identity::Ip => (true, ""),

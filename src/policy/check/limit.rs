@@ -1,7 +1,7 @@
 //! Whether the parts of one limit fit together, and the files around it.
 
 use super::super::collect::Cx;
-use super::super::model::{At, Gateway, Limit, Throttle};
+use super::super::model::{GatewayConfig, LimitConfig, Located, ThrottleConfig};
 use super::identity::check_identity;
 use super::sharing::check_sharing;
 use crate::limit::{Count, MAX_WINDOWS, Rate};
@@ -10,7 +10,7 @@ use crate::limit::{Count, MAX_WINDOWS, Rate};
 const LARGEST_LOG: u64 = 65_535;
 
 /// Reports everything about `limit` that does not fit together.
-pub(super) fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+pub(super) fn check_limit(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     for (index, part) in limit.key.iter().enumerate() {
         check_identity(cx, gateway, part);
         if limit.key[..index]
@@ -40,8 +40,10 @@ pub(super) fn check_limit(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
 }
 
 /// What makes no sense where open requests are counted.
-fn open(cx: &mut Cx, limit: &Limit) {
-    let elastic = limit.throttle.filter(|at| at.value == Throttle::Elastic);
+fn open(cx: &mut Cx, limit: &LimitConfig) {
+    let elastic = limit
+        .throttle
+        .filter(|at| at.value == ThrottleConfig::Elastic);
     let at_once = "remove it: a permit is held from the admission to the end of the answer";
     let lent = "write `hard`, or for instance `soft 10%`";
     let nothing = "remove it";
@@ -71,7 +73,7 @@ fn open(cx: &mut Cx, limit: &Limit) {
     }
 }
 
-fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+fn windows(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     if limit.rates.len() > MAX_WINDOWS {
         return;
     }
@@ -126,7 +128,7 @@ fn windows(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
 }
 
 /// Whether no window whatever has more than its quota; `implies` counts on that.
-fn exact(limit: &Limit) -> bool {
+fn exact(limit: &LimitConfig) -> bool {
     let algorithm = limit.algorithm.map(|algorithm| algorithm.value);
     !matches!(algorithm, Some("fixed-window" | "gcra" | "leaky-bucket"))
 }
@@ -142,17 +144,17 @@ fn implies(tight: Rate, loose: Rate) -> bool {
 }
 
 /// The most that so many units become with what a soft limit adds.
-fn with_soft(limit: &Limit, units: u64) -> u64 {
+fn with_soft(limit: &LimitConfig, units: u64) -> u64 {
     match limit.throttle.map(|throttle| throttle.value) {
-        Some(Throttle::Soft(percent)) => units + units * u64::from(percent) / 100,
+        Some(ThrottleConfig::Soft(percent)) => units + units * u64::from(percent) / 100,
         _ => units,
     }
 }
 
 /// The most that so many units become with what the throttle adds or lends.
-fn with_lent(limit: &Limit, units: u64) -> u64 {
+fn with_lent(limit: &LimitConfig, units: u64) -> u64 {
     match limit.throttle.map(|throttle| throttle.value) {
-        Some(Throttle::Elastic) => {
+        Some(ThrottleConfig::Elastic) => {
             let Some((rate, most)) = limit.growth() else {
                 return units;
             };
@@ -165,10 +167,10 @@ fn with_lent(limit: &Limit, units: u64) -> u64 {
 }
 
 /// `soft` and `elastic` with what belongs to them.
-fn lending(cx: &mut Cx, limit: &Limit) {
+fn lending(cx: &mut Cx, limit: &LimitConfig) {
     let elastic = limit
         .throttle
-        .filter(|throttle| throttle.value == Throttle::Elastic);
+        .filter(|throttle| throttle.value == ThrottleConfig::Elastic);
     let Some(elastic) = elastic else {
         let help = "write `throttle: elastic`, or remove it";
         if let Some(condition) = &limit.condition {
@@ -219,7 +221,7 @@ fn lending(cx: &mut Cx, limit: &Limit) {
 }
 
 /// Whether `at_most` lies above the rate of the same window.
-fn room(cx: &mut Cx, limit: &Limit, at_most: At<Rate>) {
+fn room(cx: &mut Cx, limit: &LimitConfig, at_most: Located<Rate>) {
     match limit.growth() {
         None if !limit.rates.is_empty() => {
             let message = format!("`{}` has another window than the rate", at_most.value);
@@ -242,7 +244,7 @@ fn room(cx: &mut Cx, limit: &Limit, at_most: At<Rate>) {
 }
 
 /// What is held must be able to pass, and something must be held for.
-fn reserve(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+fn reserve(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(reserve) = &limit.reserve else {
         return;
     };
@@ -276,7 +278,7 @@ fn reserve(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
 }
 
 /// An exact log has room for so many units; with more it would admit less than the rate says.
-fn log(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+fn log(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(log) = limit
         .algorithm
         .filter(|algorithm| algorithm.value == "sliding-log")
@@ -300,7 +302,7 @@ fn log(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
 }
 
 /// The algorithm with what belongs to it.
-fn algorithm(cx: &mut Cx, limit: &Limit) {
+fn algorithm(cx: &mut Cx, limit: &LimitConfig) {
     let name = limit.algorithm.map_or("", |algorithm| algorithm.value);
     let bucket = matches!(name, "gcra" | "token-bucket");
     if let Some(burst) = limit.burst {
@@ -349,7 +351,7 @@ fn algorithm(cx: &mut Cx, limit: &Limit) {
     }
     if let Some(throttle) = limit
         .throttle
-        .filter(|throttle| throttle.value != Throttle::Hard)
+        .filter(|throttle| throttle.value != ThrottleConfig::Hard)
     {
         let message = "leaky-bucket holds back what is above the rate and lends nothing";
         cx.error(

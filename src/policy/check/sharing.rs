@@ -1,12 +1,13 @@
 //! Whether a limit can be shared as it says, through the store that there is.
 
 use super::super::collect::Cx;
-use super::super::model::{Gateway, Limit, Record, StoreAddress, Throttle};
+use super::super::model::{GatewayConfig, LimitConfig, RecordConfig, StoreAddress, ThrottleConfig};
 use crate::limit::Sharing;
 
 /// Warns of figures of several gateways that nobody can tell apart.
-pub(super) fn check_labels(cx: &mut Cx, gateway: &Gateway) {
-    let (Some(_), Some(Record::Kept(_, push))) = (&gateway.store.address, &gateway.record) else {
+pub(super) fn check_labels(cx: &mut Cx, gateway: &GatewayConfig) {
+    let (Some(_), Some(RecordConfig::Kept(_, push))) = (&gateway.store.address, &gateway.record)
+    else {
         return;
     };
     for push in push.iter().filter(|push| push.settings.labels.is_empty()) {
@@ -20,7 +21,7 @@ pub(super) fn check_labels(cx: &mut Cx, gateway: &Gateway) {
 }
 
 /// Reports what cannot be.
-pub(super) fn check_sharing(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
+pub(super) fn check_sharing(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     if limit.concurrent.is_some() {
         if let Some(at) = limit.sharing.filter(|at| at.value != Sharing::Local) {
             let message = "open requests are counted by each gateway for itself";
@@ -30,7 +31,9 @@ pub(super) fn check_sharing(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
         return;
     }
     let algorithm = limit.algorithm.map(|at| at.value);
-    let elastic = limit.throttle.filter(|at| at.value == Throttle::Elastic);
+    let elastic = limit
+        .throttle
+        .filter(|at| at.value == ThrottleConfig::Elastic);
     let answers = limit.count.as_ref().filter(|at| at.value.needs_response());
     if let Some(at) = limit.sharing.filter(|at| at.value == Sharing::Leased) {
         let exact = matches!(algorithm, None | Some("sliding-log" | "sliding-window"));
@@ -57,7 +60,7 @@ pub(super) fn check_sharing(cx: &mut Cx, gateway: &Gateway, limit: &Limit) {
 }
 
 /// Reports what memcached cannot count.
-fn memcached_can(cx: &mut Cx, limit: &Limit) {
+fn memcached_can(cx: &mut Cx, limit: &LimitConfig) {
     let arrivals = |word: &&str| matches!(*word, "gcra" | "token-bucket" | "leaky-bucket");
     if let Some(at) = limit.algorithm.filter(|at| arrivals(&at.value)) {
         let message = format!(
@@ -67,7 +70,10 @@ fn memcached_can(cx: &mut Cx, limit: &Limit) {
         let help = "use `algorithm: sliding-window`, `sharing: local`, or a Redis store";
         cx.error(at.place, message, Some(help.into()));
     }
-    if let Some(at) = limit.throttle.filter(|at| at.value == Throttle::Elastic) {
+    if let Some(at) = limit
+        .throttle
+        .filter(|at| at.value == ThrottleConfig::Elastic)
+    {
         let message = "with memcached an elastic limit lends nothing: it holds like a hard one";
         let help = "use a Redis store, or `sharing: local`";
         cx.warn(at.place, message, Some(help.into()));

@@ -3,21 +3,23 @@
 use std::collections::HashMap;
 
 use super::super::collect::Cx;
-use super::super::model::{Acme, At, Gateway, Listener, Source, User};
-use super::super::tree::Place;
+use super::super::model::{
+    AcmeConfig, CertificateConfig, GatewayConfig, ListenerConfig, Located, UserConfig,
+};
+use super::super::tree::SourcePlace;
 use crate::net::tls::acme::Challenge;
 
 /// Reports everything that does not.
-pub fn check(cx: &mut Cx, gateway: &Gateway) {
+pub fn check(cx: &mut Cx, gateway: &GatewayConfig) {
     clients(cx, gateway);
     issued(cx, gateway);
 }
 
 /// Users that certificates name must be asked for theirs somewhere.
-fn clients(cx: &mut Cx, gateway: &Gateway) {
+fn clients(cx: &mut Cx, gateway: &GatewayConfig) {
     let user = gateway.identity.user.as_ref().map(|user| &user.value);
-    let asks = |listener: &At<Listener>| listener.value.client_roots.is_some();
-    if let Some(User::ClientCert(named)) = user
+    let asks = |listener: &Located<ListenerConfig>| listener.value.client_roots.is_some();
+    if let Some(UserConfig::ClientCert(named)) = user
         && !gateway.listen.iter().any(asks)
     {
         let message = "no listener asks clients for a certificate";
@@ -27,14 +29,16 @@ fn clients(cx: &mut Cx, gateway: &Gateway) {
 }
 
 /// Certificates that a directory issues: each name is asked for once, and what proves it must be there.
-fn issued(cx: &mut Cx, gateway: &Gateway) {
-    let mut seen: HashMap<&str, (&Acme, Place)> = HashMap::new();
+fn issued(cx: &mut Cx, gateway: &GatewayConfig) {
+    let mut seen: HashMap<&str, (&AcmeConfig, SourcePlace)> = HashMap::new();
     let sources = gateway
         .listen
         .iter()
         .flat_map(|listener| &listener.value.tls);
     for source in sources {
-        let Source::Acme(acme) = source else { continue };
+        let CertificateConfig::Acme(acme) = source else {
+            continue;
+        };
         for name in &acme.names {
             match seen.insert(&name.value, (acme, name.place)) {
                 Some((other, first)) if !acme.is(other) || std::ptr::eq(acme, other) => {
@@ -45,7 +49,7 @@ fn issued(cx: &mut Cx, gateway: &Gateway) {
                 _ => {}
             }
         }
-        let plain = |listener: &At<Listener>| listener.value.tls.is_empty();
+        let plain = |listener: &Located<ListenerConfig>| listener.value.tls.is_empty();
         if acme.challenge.value == Challenge::Http01 && !gateway.listen.iter().any(plain) {
             let message = "http-01 needs a listener without `tls`, which is reached at port 80";
             let help = "add `0.0.0.0:80` to `listen`, or write `tls-alpn-01`";

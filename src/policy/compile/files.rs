@@ -5,10 +5,10 @@
 use std::path::Path;
 
 use super::super::collect::Cx;
-use super::super::model::At;
+use super::super::model::Located;
 use super::super::source::Files;
-use super::super::text::{self, Wrong};
-use super::super::tree::Place;
+use super::super::text::{self, TextError};
+use super::super::tree::SourcePlace;
 
 /// Most bytes of a file with keys.
 const MOST: usize = 1024 * 1024;
@@ -18,7 +18,7 @@ pub(super) fn named_file(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    name: &At<String>,
+    name: &Located<String>,
     what: &str,
 ) -> Option<Vec<u8>> {
     match files.read(&base.join(&name.value), MOST) {
@@ -37,7 +37,7 @@ pub(super) fn hidden_file(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    name: &At<String>,
+    name: &Located<String>,
     what: &str,
 ) -> Option<Vec<u8>> {
     match files.read(&base.join(&name.value), MOST) {
@@ -53,7 +53,7 @@ pub(super) fn hidden_file(
 }
 
 /// The bytes as the reader of all files leaves them; what is wrong is on record.
-fn sound(cx: &mut Cx, base: &Path, name: &At<String>, bytes: Vec<u8>) -> Option<Vec<u8>> {
+fn sound(cx: &mut Cx, base: &Path, name: &Located<String>, bytes: Vec<u8>) -> Option<Vec<u8>> {
     let read = text::bytes(bytes);
     read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
 }
@@ -63,7 +63,7 @@ pub(super) fn hidden_text(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    name: &At<String>,
+    name: &Located<String>,
     what: &str,
 ) -> Option<String> {
     let bytes = hidden_file(cx, files, base, name, what)?;
@@ -76,7 +76,7 @@ pub(super) fn named_secret(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    name: &At<String>,
+    name: &Located<String>,
     what: &str,
 ) -> Option<String> {
     let text = hidden_text(cx, files, base, name, what)?;
@@ -84,14 +84,19 @@ pub(super) fn named_secret(
 }
 
 /// The one secret of a text that was read; what is wrong is on record.
-pub(super) fn secret_of(cx: &mut Cx, base: &Path, name: &At<String>, text: &str) -> Option<String> {
+pub(super) fn secret_of(
+    cx: &mut Cx,
+    base: &Path,
+    name: &Located<String>,
+    text: &str,
+) -> Option<String> {
     let read = text::secret(text).map(str::to_owned);
     read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
 }
 
-fn mistaken(cx: &mut Cx, base: &Path, name: &At<String>, wrong: Wrong) {
+fn mistaken(cx: &mut Cx, base: &Path, name: &Located<String>, wrong: TextError) {
     let path = base.join(&name.value);
-    let place = Place {
+    let place = SourcePlace {
         file: cx.sources.add_hidden(&path.display().to_string()),
         line: wrong.line,
         column: 1,

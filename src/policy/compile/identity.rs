@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Gateway, KeyFile, PlanFrom, Token, User};
+use super::super::model::{GatewayConfig, KeyFile, Located, PlanFrom, TokenConfig, UserConfig};
 use super::super::source::Files;
-use super::super::tree::{self, Key, Node, Place, SyntaxError, Value};
+use super::super::tree::{self, MapKey, Node, SourcePlace, SyntaxError, YamlValue};
 use super::files::{hidden_text, named_file, secret_of};
 use crate::base::suggest::{listed, nearest};
 use crate::identity::{self, api_keys, email, jwt, plan, token, user};
@@ -16,24 +16,24 @@ pub fn compile(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    gateway: &Gateway,
+    gateway: &GatewayConfig,
 ) -> identity::Settings {
     let written = &gateway.identity;
     let plan = plans(gateway);
     let token = written.token.as_ref().map(|token| match &token.value {
-        Token::Header(name) => token::TokenSource::Header(name.clone()),
-        Token::Bearer => token::TokenSource::Bearer,
-        Token::Scheme(name, scheme)
+        TokenConfig::Header(name) => token::TokenSource::Header(name.clone()),
+        TokenConfig::Bearer => token::TokenSource::Bearer,
+        TokenConfig::Scheme(name, scheme)
             if *name == http::header::AUTHORIZATION && scheme.eq_ignore_ascii_case("bearer") =>
         {
             token::TokenSource::Bearer
         }
-        Token::Scheme(header, scheme) => token::TokenSource::Scheme {
+        TokenConfig::Scheme(header, scheme) => token::TokenSource::Scheme {
             header: header.clone(),
             scheme: scheme.as_str().into(),
         },
-        Token::Query(name) => token::TokenSource::Query(name.as_str().into()),
-        Token::Cookie(name) => token::TokenSource::Cookie(name.as_str().into()),
+        TokenConfig::Query(name) => token::TokenSource::Query(name.as_str().into()),
+        TokenConfig::Cookie(name) => token::TokenSource::Cookie(name.as_str().into()),
     });
     let email = written.email.as_ref().map(|email| email::Settings {
         field: email.value.field.as_str().into(),
@@ -41,7 +41,7 @@ pub fn compile(
         fold: email.value.fold,
     });
     let user = written.user.as_ref().and_then(|user| match &user.value {
-        User::Jwt {
+        UserConfig::Jwt {
             claim,
             keys,
             issuer,
@@ -57,15 +57,15 @@ pub fn compile(
                 leeway: leeway.unwrap_or(jwt::LEEWAY),
             }))
         }
-        User::Header { name, from } => Some(user::Settings::Header {
+        UserConfig::Header { name, from } => Some(user::Settings::Header {
             name: name.clone()?,
             from: from.clone(),
         }),
-        User::ApiKeys(file) => {
+        UserConfig::ApiKeys(file) => {
             let keys = api_keys(cx, files, base, file, &plan, token.as_ref())?;
             Some(user::Settings::ApiKeys(Arc::new(keys)))
         }
-        User::ClientCert(named) => Some(user::Settings::ClientCert(named.value)),
+        UserConfig::ClientCert(named) => Some(user::Settings::ClientCert(named.value)),
     });
     identity::Settings {
         ip: written.ip.clone(),
@@ -77,7 +77,7 @@ pub fn compile(
     }
 }
 
-fn plans(gateway: &Gateway) -> plan::Settings {
+fn plans(gateway: &GatewayConfig) -> plan::Settings {
     let plans: Vec<plan::Plan> = gateway
         .plans
         .iter()
@@ -99,7 +99,7 @@ fn plans(gateway: &Gateway) -> plan::Settings {
         Some(PlanFrom::ApiKeys(_)) => Some(plan::PlanOrigin::ApiKeys),
         // The file of API keys says it where it says who the user is.
         None => match gateway.identity.user.as_ref().map(|user| &user.value) {
-            Some(User::ApiKeys(_)) => Some(plan::PlanOrigin::ApiKeys),
+            Some(UserConfig::ApiKeys(_)) => Some(plan::PlanOrigin::ApiKeys),
             _ => None,
         },
     };
@@ -153,7 +153,7 @@ fn api_keys(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    file: &At<String>,
+    file: &Located<String>,
     plans: &plan::Settings,
     token: Option<&token::TokenSource>,
 ) -> Option<api_keys::ApiKeys> {
@@ -170,7 +170,7 @@ fn api_keys(
         }
     };
     let entries = match &tree.value {
-        Value::Map(entries) if !entries.is_empty() => entries,
+        YamlValue::Map(entries) if !entries.is_empty() => entries,
         _ => {
             let help = "write `KEY: { user: USER, plan: PLAN }` on each line";
             cx.error(
@@ -208,9 +208,9 @@ fn api_keys(
 fn owner(
     cx: &mut Cx,
     plans: &plan::Settings,
-    (key, node): &(Key, Node),
+    (key, node): &(MapKey, Node),
 ) -> Option<(String, String, Option<usize>)> {
-    let Value::Map(fields) = &node.value else {
+    let YamlValue::Map(fields) = &node.value else {
         let help = "write `KEY: { user: USER, plan: PLAN }`";
         let Some(user) = node.text() else {
             cx.error(key.place, "this key has no user", Some(help.into()));
@@ -238,7 +238,7 @@ fn owner(
     Some((key.text.clone(), user?, plan))
 }
 
-fn known(cx: &mut Cx, plans: &plan::Settings, name: &str, place: Place) -> Option<usize> {
+fn known(cx: &mut Cx, plans: &plan::Settings, name: &str, place: SourcePlace) -> Option<usize> {
     let found = plans.plans.iter().position(|plan| plan.name == name);
     if found.is_none() {
         let names = plans.plans.iter().map(|plan| plan.name.as_str());

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Gateway, Record};
+use super::super::model::{GatewayConfig, Located, RecordConfig};
 use super::super::source::Files;
 use super::files::named_secret;
 use super::tls::named_roots;
@@ -17,9 +17,9 @@ pub(super) fn compile(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    gateway: &Gateway,
+    gateway: &GatewayConfig,
 ) -> Vec<Settings> {
-    let Some(Record::Kept(_, push)) = &gateway.record else {
+    let Some(RecordConfig::Kept(_, push)) = &gateway.record else {
         return Vec::new();
     };
     let destinations = push.iter().map(|push| {
@@ -34,7 +34,7 @@ pub(super) fn compile(
     destinations.collect()
 }
 
-fn token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &At<String>) -> Option<String> {
+fn token(cx: &mut Cx, files: &dyn Files, base: &Path, name: &Located<String>) -> Option<String> {
     let token = named_secret(cx, files, base, name, "the token")?;
     if TOKEN.contains(&token.len()) && token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(token);

@@ -14,7 +14,7 @@ use crate::store::{memcached, redis, shared};
 const MEMORY: usize = 256 * 1024 * 1024;
 
 /// Bytes of memory for this gateway's own counts.
-pub(super) fn budget(store: &model::Store) -> usize {
+pub(super) fn budget(store: &model::StoreConfig) -> usize {
     let memory = store.memory.unwrap_or(MEMORY);
     match store.address {
         Some(_) => (memory - ledger(memory)).max(crate::store::Settings::LEAST),
@@ -27,7 +27,7 @@ pub(super) fn shared(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    store: &model::Store,
+    store: &model::StoreConfig,
 ) -> Option<shared::Settings> {
     let written = store.address.as_ref()?;
     let mut address = written.value.clone();
@@ -67,7 +67,7 @@ fn ledger(memory: usize) -> usize {
 }
 
 /// How gateways share the limit, as it says or as suits it.
-pub(super) fn sharing(limit: &model::Limit, bound: &RuleLimit) -> Sharing {
+pub(super) fn sharing(limit: &model::LimitConfig, bound: &RuleLimit) -> Sharing {
     let Some(counted) = bound.rate() else {
         return Sharing::Local;
     };

@@ -3,46 +3,53 @@
 use std::path::Path;
 
 use super::super::collect::Cx;
-use super::super::model::{self, At, Gateway};
-use super::super::settings::{Entrance, Source};
+use super::super::model::{self, GatewayConfig, Located};
+use super::super::settings::{CertificateSource, ListenerSettings};
 use super::super::source::Files;
-use super::super::tree::Place;
+use super::super::tree::SourcePlace;
 use super::files::{hidden_file, named_file};
 use crate::net::tls::acme;
 use crate::net::{Certificate, Connector, Roots, connector};
 use crate::upstream::{Location, Server};
 
 /// What the listeners speak and whom they believe.
-pub fn entrances(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &Gateway) -> Vec<Entrance> {
-    let mut entrances = Vec::new();
-    for At {
+pub fn listeners(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &GatewayConfig,
+) -> Vec<ListenerSettings> {
+    let mut listeners = Vec::new();
+    for Located {
         value: listener, ..
     } in &gateway.listen
     {
         let tls = listener.tls.iter();
         let roots = listener.client_roots.as_ref();
-        entrances.push(Entrance {
+        listeners.push(ListenerSettings {
             address: listener.address.clone(),
             certificates: tls
                 .filter_map(|tls| match tls {
-                    model::Source::Files(tls) => {
-                        certificate(cx, files, base, tls).map(Source::Files)
+                    model::CertificateConfig::Files(tls) => {
+                        certificate(cx, files, base, tls).map(CertificateSource::Files)
                     }
-                    model::Source::Acme(acme) => issued(cx, files, base, acme).map(Source::Acme),
+                    model::CertificateConfig::Acme(acme) => {
+                        issued(cx, files, base, acme).map(CertificateSource::Acme)
+                    }
                 })
                 .collect(),
             client_roots: roots.and_then(|file| named_roots(cx, files, base, file)),
             proxies: listener.proxies.clone(),
         });
     }
-    entrances
+    listeners
 }
 
 fn certificate(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    tls: &model::Tls,
+    tls: &model::CertificateFiles,
 ) -> Option<Certificate> {
     let chain = named_file(cx, files, base, &tls.cert, "the certificate");
     let key = hidden_file(cx, files, base, &tls.key, "the certificate's key");
@@ -63,7 +70,7 @@ fn issued(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    written: &model::Acme,
+    written: &model::AcmeConfig,
 ) -> Option<acme::Settings> {
     let roots = match &written.roots {
         Some(file) => named_roots(cx, files, base, file)?,
@@ -87,7 +94,7 @@ fn issued(
     })
 }
 
-pub(super) fn system(cx: &mut Cx, place: Place, help: &str) -> Option<Roots> {
+pub(super) fn system(cx: &mut Cx, place: SourcePlace, help: &str) -> Option<Roots> {
     let roots = Roots::of_system();
     let told = |error: connector::Error| cx.error(place, error.to_string(), Some(help.into()));
     roots.map_err(told).ok()
@@ -98,7 +105,7 @@ pub(super) fn named_roots(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    file: &At<String>,
+    file: &Located<String>,
 ) -> Option<Roots> {
     let pem = named_file(cx, files, base, file, "the certificates")?;
     let roots = Roots::from_pem(&pem);
@@ -107,15 +114,15 @@ pub(super) fn named_roots(
 }
 
 /// What servers are verified by, read once.
-pub struct Servers<'a> {
+pub struct ServerBuilder<'a> {
     files: &'a dyn Files,
     base: &'a Path,
     system: Option<Roots>,
 }
 
-impl<'a> Servers<'a> {
-    pub fn new(files: &'a dyn Files, base: &'a Path) -> Servers<'a> {
-        Servers {
+impl<'a> ServerBuilder<'a> {
+    pub fn new(files: &'a dyn Files, base: &'a Path) -> ServerBuilder<'a> {
+        ServerBuilder {
             files,
             base,
             system: None,
@@ -123,7 +130,7 @@ impl<'a> Servers<'a> {
     }
 
     /// The servers of one upstream.
-    pub fn of(&mut self, cx: &mut Cx, written: &model::Upstream) -> Option<Vec<Server>> {
+    pub fn of(&mut self, cx: &mut Cx, written: &model::UpstreamConfig) -> Option<Vec<Server>> {
         let tls = written.tls.as_ref();
         let first = written.servers.iter().find(|server| server.value.tls);
         let Some(first) = first else {
@@ -157,7 +164,7 @@ impl<'a> Servers<'a> {
         Some(servers)
     }
 
-    fn system(&mut self, cx: &mut Cx, server: &At<model::Server>) -> Option<Roots> {
+    fn system(&mut self, cx: &mut Cx, server: &Located<model::ServerConfig>) -> Option<Roots> {
         if self.system.is_none() {
             let help = "install `ca-certificates`, or name a file: `tls: { roots: ca.pem }`";
             self.system = system(cx, server.place, help);
@@ -168,8 +175,8 @@ impl<'a> Servers<'a> {
 
 fn connector(
     cx: &mut Cx,
-    server: &At<model::Server>,
-    name: Option<&At<String>>,
+    server: &Located<model::ServerConfig>,
+    name: Option<&Located<String>>,
     roots: &Roots,
     own: Option<Certificate>,
     http2: bool,
@@ -187,7 +194,7 @@ fn connector(
     made.map_err(|message| cx.error(place, message, None)).ok()
 }
 
-fn of(server: &model::Server, tls: Option<Connector>) -> Server {
+fn of(server: &model::ServerConfig, tls: Option<Connector>) -> Server {
     Server {
         location: server.location.clone(),
         tls,

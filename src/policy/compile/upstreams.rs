@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{self, Eject, Gateway};
+use super::super::model::{self, EjectConfig, GatewayConfig};
 use super::super::settings::Timeouts;
 use super::super::source::Files;
-use super::tls::Servers;
+use super::tls::ServerBuilder;
 use crate::limit::ThrottleMode;
 use crate::limit::pressure;
 use crate::limit::pressure::Trust;
@@ -33,11 +33,11 @@ pub fn compile(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
-    gateway: &Gateway,
+    gateway: &GatewayConfig,
     timeouts: &Timeouts,
 ) -> Vec<upstream::Settings> {
-    let mut servers = Servers::new(files, base);
-    let mut settings = |written: &model::Upstream| {
+    let mut servers = ServerBuilder::new(files, base);
+    let mut settings = |written: &model::UpstreamConfig| {
         let balance = written.balance.as_ref();
         Some(upstream::Settings {
             name: written.name.value.clone(),
@@ -66,7 +66,7 @@ pub fn compile(
 /// An upstream's load matters where something gives way to it: an elastic limit, or a priority.
 pub fn steer<'a>(
     upstream: &mut upstream::Settings,
-    gateway: &Gateway,
+    gateway: &GatewayConfig,
     routes: impl Iterator<Item = &'a Route> + Clone,
 ) {
     let prefers = |priority: Option<Priority>| priority.is_some_and(|is| is != Priority::Normal);
@@ -99,7 +99,7 @@ pub fn steer<'a>(
     });
 }
 
-fn check(health: &model::Health) -> upstream::Check {
+fn check(health: &model::HealthConfig) -> upstream::Check {
     let every = health.every.unwrap_or(CHECK_EVERY);
     upstream::Check {
         path: health.path.clone(),
@@ -110,10 +110,10 @@ fn check(health: &model::Health) -> upstream::Check {
     }
 }
 
-fn eject(written: Eject) -> Option<upstream::Eject> {
+fn eject(written: EjectConfig) -> Option<upstream::Eject> {
     match written {
-        Eject::Off => None,
-        Eject::On { after, span } => Some(upstream::Eject {
+        EjectConfig::Off => None,
+        EjectConfig::On { after, span } => Some(upstream::Eject {
             after: after.unwrap_or(EJECT_AFTER),
             span: span.unwrap_or(EJECT_FOR),
         }),

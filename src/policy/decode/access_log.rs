@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use super::super::collect::Cx;
-use super::super::model::AccessLog;
+use super::super::model::AccessLogConfig;
 use super::super::settings::{LogTo, Logged, Rotate};
-use super::super::table::{Shape, Table, may, must};
-use super::super::tree::{Node, Value};
+use super::super::table::{Table, ValueShape, may, must};
+use super::super::tree::{Node, YamlValue};
 use super::leaf::{PATH, SIZE};
 use super::switch::{is_off, is_on, mistyped, no_switch};
 
@@ -14,10 +14,15 @@ static ROTATE: Table = Table {
     name: "`rotate`",
     doc: "The gateway itself puts the file aside: FILE becomes FILE.1, that FILE.2, and so on.",
     fields: &[
-        must("size", Shape::Form(&SIZE), "From which size on.", "100MiB"),
+        must(
+            "size",
+            ValueShape::Form(&SIZE),
+            "From which size on.",
+            "100MiB",
+        ),
         may(
             "keep",
-            Shape::Whole(1, 1000),
+            ValueShape::Whole(1, 1000),
             "How many files are kept beside it. Default: 5.",
             "5",
         ),
@@ -31,19 +36,19 @@ pub static ACCESS_LOG: Table = Table {
     fields: &[
         may(
             "file",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "The file, `stdout` or `stderr`. Default: stdout.",
             "access.log",
         ),
         may(
             "requests",
-            Shape::Words(&["all", "refused", "off"]),
+            ValueShape::Words(&["all", "refused", "off"]),
             "Which requests. Default: all.",
             "refused",
         ),
         may(
             "rotate",
-            Shape::Table(&ROTATE),
+            ValueShape::Table(&ROTATE),
             "When the file is put aside. Default: never.",
             "{ size: 100MiB, keep: 5 }",
         ),
@@ -57,8 +62,8 @@ const SIZES: (u64, u64) = (4 * 1024, 1 << 40);
 const KEEP: u32 = 5;
 
 /// Reads `access_log`.
-pub fn access_log(cx: &mut Cx, node: &Node) -> Option<AccessLog> {
-    let Value::Map(_) = node.value else {
+pub fn access_log(cx: &mut Cx, node: &Node) -> Option<AccessLogConfig> {
+    let YamlValue::Map(_) = node.value else {
         return plain(cx, node);
     };
     let fields = ACCESS_LOG.open(cx, node)?;
@@ -83,21 +88,21 @@ pub fn access_log(cx: &mut Cx, node: &Node) -> Option<AccessLog> {
             }
         }
     }
-    Some(AccessLog {
+    Some(AccessLogConfig {
         requests: requests.map_or(Logged::All, |requests| requests.value),
         to,
     })
 }
 
 /// A word or a file.
-fn plain(cx: &mut Cx, node: &Node) -> Option<AccessLog> {
+fn plain(cx: &mut Cx, node: &Node) -> Option<AccessLogConfig> {
     let off = node.text().is_some_and(is_off);
     let to = match node.text() {
         Some(text) if is_off(text) || is_on(text) => LogTo::Stdout,
         _ => file_of(cx, node)?,
     };
     let requests = if off { Logged::Off } else { Logged::All };
-    Some(AccessLog { requests, to })
+    Some(AccessLogConfig { requests, to })
 }
 
 /// A file, or a stream of the process.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Eject, Health};
-use super::super::table::{Shape, Table, may, must};
-use super::super::tree::{Node, Value};
+use super::super::model::{EjectConfig, HealthConfig, Located};
+use super::super::table::{Table, ValueShape, may, must};
+use super::super::tree::{Node, YamlValue};
+use super::invalid;
 use super::leaf::DURATION;
-use super::wrong;
 use crate::limit::Identity;
 use crate::upstream::Balance;
 
@@ -23,7 +23,7 @@ pub static HASH: Table = Table {
     doc: "Which server is next.",
     fields: &[must(
         "hash",
-        Shape::Many(&Shape::Words(KEYS)),
+        ValueShape::Many(&ValueShape::Words(KEYS)),
         "Requests with the same identity, or list of them, go to the same server as long as it is well; those without, in turn.",
         "user",
     )],
@@ -36,37 +36,37 @@ pub static HEALTH: Table = Table {
     fields: &[
         may(
             "path",
-            Shape::Text,
+            ValueShape::Text,
             "A GET for this path must be answered with 2xx or 3xx.",
             "/healthz",
         ),
         may(
             "tcp",
-            Shape::Flag,
+            ValueShape::Flag,
             "It must take a connection; instead of `path`.",
             "true",
         ),
         may(
             "every",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "How often. Default: 5s.",
             "5s",
         ),
         may(
             "timeout",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "How long an answer may take. Default: 2s, or `every` if that is less.",
             "2s",
         ),
         may(
             "fall",
-            Shape::Whole(1, MOST),
+            ValueShape::Whole(1, MOST),
             "Failures in a row that take a server out. Default: 3; the very first check is enough.",
             "3",
         ),
         may(
             "rise",
-            Shape::Whole(1, MOST),
+            ValueShape::Whole(1, MOST),
             "Successes in a row that bring it back. Default: 2.",
             "2",
         ),
@@ -80,13 +80,13 @@ pub static EJECT: Table = Table {
     fields: &[
         may(
             "after",
-            Shape::Whole(1, MOST),
+            ValueShape::Whole(1, MOST),
             "Failures in a row. Default: 3.",
             "3",
         ),
         may(
             "for",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "For how long the first time; the n-th time in a row n times as long, up to 5m. Default: 10s.",
             "10s",
         ),
@@ -97,8 +97,8 @@ pub static EJECT: Table = Table {
 const MOST: u64 = 1_000;
 
 /// Reads `balance`.
-pub fn balance(cx: &mut Cx, node: &Node) -> Option<At<Balance>> {
-    if matches!(node.value, Value::Map(_)) {
+pub fn balance(cx: &mut Cx, node: &Node) -> Option<Located<Balance>> {
+    if matches!(node.value, YamlValue::Map(_)) {
         let fields = HASH.open(cx, node)?;
         let node = fields.get("hash")?;
         let keys = [
@@ -108,7 +108,7 @@ pub fn balance(cx: &mut Cx, node: &Node) -> Option<At<Balance>> {
             (KEYS[3], Identity::Plan),
         ];
         let identities = cx.many(node, |cx, item| cx.word(item, &keys).map(|at| at.value));
-        return Some(At {
+        return Some(Located {
             value: Balance::Hash(identities),
             place: node.place,
         });
@@ -125,7 +125,7 @@ pub fn balance(cx: &mut Cx, node: &Node) -> Option<At<Balance>> {
 }
 
 /// Reads `health`.
-pub fn health(cx: &mut Cx, node: &Node) -> Option<Health> {
+pub fn health(cx: &mut Cx, node: &Node) -> Option<HealthConfig> {
     let fields = HEALTH.open(cx, node)?;
     let way = fields.one_of(cx, &["path", "tcp"]);
     if let Some(tcp) = fields.get("tcp").and_then(|node| cx.flag(node))
@@ -142,7 +142,7 @@ pub fn health(cx: &mut Cx, node: &Node) -> Option<Health> {
         cx.read(node, "a path such as /healthz", |text| {
             let fits = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
             fits.then(|| text.to_owned()).ok_or_else(|| {
-                wrong(
+                invalid(
                     format!("`{text}` is not a path"),
                     "write for instance `/healthz`",
                 )
@@ -157,7 +157,7 @@ pub fn health(cx: &mut Cx, node: &Node) -> Option<Health> {
     let (every, timeout) = (span("every"), span("timeout"));
     let mut times = |name| fields.get(name).and_then(|node| cx.count(node, MOST));
     let (fall, rise) = (times("fall"), times("rise"));
-    way.map(|_| Health {
+    way.map(|_| HealthConfig {
         path: path.map(|path| path.value),
         every,
         timeout,
@@ -167,18 +167,18 @@ pub fn health(cx: &mut Cx, node: &Node) -> Option<Health> {
 }
 
 /// Reads `eject`.
-pub fn eject(cx: &mut Cx, node: &Node) -> Eject {
-    if !matches!(node.value, Value::Map(_)) {
+pub fn eject(cx: &mut Cx, node: &Node) -> EjectConfig {
+    if !matches!(node.value, YamlValue::Map(_)) {
         cx.read(node, "`off` or `{ after: 3, for: 10s }`", |text| {
             let help = "write `off`, or for instance `{ after: 3, for: 10s }`";
-            let told = || wrong(format!("unknown word `{text}`"), help);
+            let told = || invalid(format!("unknown word `{text}`"), help);
             (text == "off").then_some(()).ok_or_else(told)
         });
-        return Eject::Off;
+        return EjectConfig::Off;
     }
     let fields = EJECT.open(cx, node);
     let get = |name| fields.as_ref().and_then(|fields| fields.get(name));
-    Eject::On {
+    EjectConfig::On {
         after: get("after").and_then(|node| cx.count(node, MOST)),
         span: get("for").and_then(|node| cx.timeout(node)),
     }

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{Admin, Gateway, Store, Timeouts, Upstream};
+use super::super::model::{
+    AdminConfig, GatewayConfig, StoreConfig, TimeoutsConfig, UpstreamConfig,
+};
 use super::super::settings::HalfClose;
-use super::super::table::{Shape, Table, may, must};
-use super::super::tree::{Key, Node, Value};
+use super::super::table::{Table, ValueShape, may, must};
+use super::super::tree::{MapKey, Node, YamlValue};
 use super::access_log::{ACCESS_LOG, access_log};
 use super::identity::{IDENTITY, identity};
+use super::invalid;
 use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH};
 use super::limit::{LIMIT, limit};
 use super::listen::{ADMIN, CONNECTIONS, LISTENER, admin, connections, listener};
@@ -16,7 +19,6 @@ use super::plan::{PLAN, plan};
 use super::record::{RECORD, record};
 use super::store::{STORE, STORE_WORD, store};
 use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream};
-use super::wrong;
 use crate::route::Paths;
 
 static TIMEOUTS: Table = Table {
@@ -25,67 +27,67 @@ static TIMEOUTS: Table = Table {
     fields: &[
         may(
             "header",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "From a request's first byte to the end of its head. Default: 10s.",
             "10s",
         ),
         may(
             "body_idle",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "Between two pieces of a request body. Default: 30s.",
             "30s",
         ),
         may(
             "idle",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "Between two requests of one connection. Default: 60s.",
             "60s",
         ),
         may(
             "send",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "Between two pieces of an answer that the client takes. Default: 30s.",
             "30s",
         ),
         may(
             "connect",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "To connect to a server. Default: 2s.",
             "2s",
         ),
         may(
             "first_byte",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "From the end of the request to the first byte of the answer. Default: 60s.",
             "60s",
         ),
         may(
             "tunnel",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "Between two pieces, either way, of a WebSocket or another protocol that a connection changed to. Default: 1h.",
             "1h",
         ),
         may(
             "total",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "From the forwarding of a request to the end of its answer. Default: no bound.",
             "5m",
         ),
         may(
             "drain",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "For running requests when the process is told to stop. Default: 30s.",
             "30s",
         ),
         may(
             "drain_delay",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "Before that: connections are still accepted while `/readyz` is 503, so that load balancers send no more. Default: 0s.",
             "5s",
         ),
         may(
             "half_close",
-            Shape::Words(&["answered", "gone"]),
+            ValueShape::Words(&["answered", "gone"]),
             "Whether a client of HTTP/1 that closes its sending side after a whole request gets its answer, or is taken to have gone. Default: answered.",
             "gone",
         ),
@@ -99,118 +101,118 @@ pub static GATEWAY: Table = Table {
     fields: &[
         may(
             "version",
-            Shape::Whole(1, 1),
+            ValueShape::Whole(1, 1),
             "The version of this format.",
             "1",
         ),
         may(
             "workers",
-            Shape::Whole(1, 1024),
+            ValueShape::Whole(1, 1024),
             "Worker threads. Default: one per core.",
             "2",
         ),
         must(
             "listen",
-            Shape::Many(&Shape::Either(&[
-                Shape::Form(&ADDRESS),
-                Shape::Table(&LISTENER),
+            ValueShape::Many(&ValueShape::Either(&[
+                ValueShape::Form(&ADDRESS),
+                ValueShape::Table(&LISTENER),
             ])),
             "Where clients connect.",
             "0.0.0.0:8080",
         ),
         may(
             "admin",
-            Shape::Either(&[
-                Shape::Words(&["off"]),
-                Shape::Form(&ADDRESS),
-                Shape::Table(&ADMIN),
+            ValueShape::Either(&[
+                ValueShape::Words(&["off"]),
+                ValueShape::Form(&ADDRESS),
+                ValueShape::Table(&ADMIN),
             ]),
             "Where operators connect. Default: 127.0.0.1:9900.",
             "127.0.0.1:9900",
         ),
         may(
             "policies",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "The folder of policies, one route per file. Default: policies.",
             "policies",
         ),
         must(
             "upstreams",
-            Shape::Named(&Shape::Either(&[
-                Shape::Form(&SERVER),
-                Shape::List(&SERVERS),
-                Shape::Table(&UPSTREAM),
+            ValueShape::Named(&ValueShape::Either(&[
+                ValueShape::Form(&SERVER),
+                ValueShape::List(&SERVERS),
+                ValueShape::Table(&UPSTREAM),
             ])),
             "The servers behind, by name.",
             "{ shop: [http://10.0.0.11:8080] }",
         ),
         may(
             "identity",
-            Shape::Table(&IDENTITY),
+            ValueShape::Table(&IDENTITY),
             "How the gateway knows who asks.",
             "{ token: { bearer: true } }",
         ),
         may(
             "plans",
-            Shape::Named(&Shape::Table(&PLAN)),
+            ValueShape::Named(&ValueShape::Table(&PLAN)),
             "The plans, by name.",
             "{ free: { multiply: 1 } }",
         ),
         may(
             "timeouts",
-            Shape::Table(&TIMEOUTS),
+            ValueShape::Table(&TIMEOUTS),
             "How long things may take.",
             "{ connect: 2s }",
         ),
         may(
             "connections",
-            Shape::Table(&CONNECTIONS),
+            ValueShape::Table(&CONNECTIONS),
             "How many connections clients may have.",
             "{ per_ip: 200 }",
         ),
         may(
             "limits",
-            Shape::Named(&Shape::Table(&LIMIT)),
+            ValueShape::Named(&ValueShape::Table(&LIMIT)),
             "Limits of every route, by name.",
             "{ per-ip: { key: ip, rate: 10/s } }",
         ),
         may(
             "store",
-            Shape::Either(&[Shape::Form(&STORE_WORD), Shape::Table(&STORE)]),
+            ValueShape::Either(&[ValueShape::Form(&STORE_WORD), ValueShape::Table(&STORE)]),
             "Where counts live. Default: 256MiB of memory.",
             "memory",
         ),
         may(
             "record",
-            Shape::Either(&[
-                Shape::Flag,
-                Shape::Words(&["off", "memory"]),
-                Shape::Form(&PATH),
-                Shape::Table(&RECORD),
+            ValueShape::Either(&[
+                ValueShape::Flag,
+                ValueShape::Words(&["off", "memory"]),
+                ValueShape::Form(&PATH),
+                ValueShape::Table(&RECORD),
             ]),
             "What happened in every second, for years. Default: memory, the last two or three hours.",
             "{ dir: data/record }",
         ),
         may(
             "access_log",
-            Shape::Either(&[
-                Shape::Flag,
-                Shape::Words(&["stdout", "stderr", "off"]),
-                Shape::Form(&PATH),
-                Shape::Table(&ACCESS_LOG),
+            ValueShape::Either(&[
+                ValueShape::Flag,
+                ValueShape::Words(&["stdout", "stderr", "off"]),
+                ValueShape::Form(&PATH),
+                ValueShape::Table(&ACCESS_LOG),
             ]),
             "Where requests are logged. Default: stdout.",
             "{ file: access.log, requests: refused }",
         ),
         may(
             "headers",
-            Shape::Words(HEADER_STYLES),
+            ValueShape::Words(HEADER_STYLES),
             "Which rate-limit headers answers carry. Default: ietf.",
             "ietf",
         ),
         may(
             "paths",
-            Shape::Words(&["fold", "exact"]),
+            ValueShape::Words(&["fold", "exact"]),
             "Whether a limited route takes the spellings of its path that frameworks take for it (case, formats, what follows a script), where only a broader route on the same upstream takes them as they are, and whether the body of a POST is searched for `_method`. Default: fold.",
             "exact",
         ),
@@ -223,9 +225,9 @@ const HALF_CLOSES: &[(&str, HalfClose)] =
     &[("answered", HalfClose::Answered), ("gone", HalfClose::Gone)];
 
 /// Reads the gateway file.
-pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
+pub fn gateway(cx: &mut Cx, node: &Node) -> GatewayConfig {
     let Some(fields) = GATEWAY.open(cx, node) else {
-        return Gateway::default();
+        return GatewayConfig::default();
     };
     if let Some(node) = fields.get("version") {
         cx.read(node, "the version of this format, 1", |text| {
@@ -233,7 +235,7 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
             let message = format!("this gateway knows version 1 of the format, not `{text}`");
             (text == "1")
                 .then_some(())
-                .ok_or_else(|| wrong(message, help))
+                .ok_or_else(|| invalid(message, help))
         });
     }
     let workers = fields
@@ -243,7 +245,7 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
         .get("access_log")
         .and_then(|node| access_log(cx, node));
     let record = fields.get("record").and_then(|node| record(cx, node));
-    Gateway {
+    GatewayConfig {
         workers: workers.and_then(|workers| usize::try_from(workers.value).ok()),
         listen: fields
             .get("listen")
@@ -274,7 +276,7 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
         }),
         store: fields
             .get("store")
-            .map_or_else(Store::default, |node| store(cx, node)),
+            .map_or_else(StoreConfig::default, |node| store(cx, node)),
         access_log,
         record,
         headers: fields
@@ -289,9 +291,13 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> Gateway {
 }
 
 /// Reads `admin`, and `listen` where there is nothing else to ask, of the gateway file. What is read is filled in.
-pub fn endpoints(cx: &mut Cx, node: &mut Node, fill_in: impl Fn(&mut Cx, &mut Node)) -> Gateway {
+pub fn endpoints(
+    cx: &mut Cx,
+    node: &mut Node,
+    fill_in: impl Fn(&mut Cx, &mut Node),
+) -> GatewayConfig {
     let mut field = |cx: &mut Cx, name: &str| {
-        let Value::Map(entries) = &mut node.value else {
+        let YamlValue::Map(entries) = &mut node.value else {
             return None;
         };
         let (_, node) = entries.iter_mut().find(|(key, _)| key.text == name)?;
@@ -301,14 +307,14 @@ pub fn endpoints(cx: &mut Cx, node: &mut Node, fill_in: impl Fn(&mut Cx, &mut No
     let admin = field(cx, "admin").map(|node| admin(cx, &node));
     let admin = admin.unwrap_or_default();
     let listen = match admin {
-        Admin::Off => field(cx, "listen"),
-        Admin::On { .. } => None,
+        AdminConfig::Off => field(cx, "listen"),
+        AdminConfig::On { .. } => None,
     };
     let listen = listen.map_or_else(Vec::new, |node| cx.many(&node, listener));
-    Gateway {
+    GatewayConfig {
         listen,
         admin,
-        ..Gateway::default()
+        ..GatewayConfig::default()
     }
 }
 
@@ -317,7 +323,7 @@ fn each<T>(
     cx: &mut Cx,
     node: Option<&Node>,
     what: &str,
-    mut read: impl FnMut(&mut Cx, &Key, &Node) -> Option<T>,
+    mut read: impl FnMut(&mut Cx, &MapKey, &Node) -> Option<T>,
 ) -> Vec<T> {
     let Some(node) = node else { return Vec::new() };
     cx.named(node, what)
@@ -326,11 +332,11 @@ fn each<T>(
         .collect()
 }
 
-fn upstreams(cx: &mut Cx, node: Option<&Node>) -> Vec<Upstream> {
+fn upstreams(cx: &mut Cx, node: Option<&Node>) -> Vec<UpstreamConfig> {
     let Some(node) = node else { return Vec::new() };
     let empty = match &node.value {
-        Value::Map(entries) => entries.is_empty(),
-        other => matches!(other, Value::Null),
+        YamlValue::Map(entries) => entries.is_empty(),
+        other => matches!(other, YamlValue::Null),
     };
     if empty {
         let help = "name one, for instance `shop: [http://10.0.0.11:8080]`";
@@ -339,9 +345,9 @@ fn upstreams(cx: &mut Cx, node: Option<&Node>) -> Vec<Upstream> {
     each(cx, Some(node), "upstreams", upstream)
 }
 
-fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
+fn timeouts(cx: &mut Cx, node: &Node) -> TimeoutsConfig {
     let Some(fields) = TIMEOUTS.open(cx, node) else {
-        return Timeouts::default();
+        return TimeoutsConfig::default();
     };
     let at_end = |cx: &mut Cx, name| {
         let most = Duration::from_secs(86_400);
@@ -350,7 +356,7 @@ fn timeouts(cx: &mut Cx, node: &Node) -> Timeouts {
     };
     let (drain, drain_delay) = (at_end(cx, "drain"), at_end(cx, "drain_delay"));
     let mut get = |name: &str| fields.get(name).and_then(|node| cx.timeout(node));
-    Timeouts {
+    TimeoutsConfig {
         header: get("header"),
         body_idle: get("body_idle"),
         idle: get("idle"),

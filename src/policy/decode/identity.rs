@@ -1,8 +1,8 @@
 //! Who asks: the section `identity` of the gateway file.
 
 use super::super::collect::Cx;
-use super::super::model::{At, IdentitySources, PlanFrom, PlanSource};
-use super::super::table::{Shape, Table, may};
+use super::super::model::{IdentityConfig, Located, PlanFrom, PlanSourceConfig};
+use super::super::table::{Table, ValueShape, may};
 use super::super::tree::Node;
 use super::leaf::{HEADER, NETWORK, PEERS};
 use crate::identity::embedded::Nat64;
@@ -19,13 +19,13 @@ static GROUP: Table = Table {
     fields: &[
         may(
             "ipv4",
-            Shape::Whole(8, 32),
+            ValueShape::Whole(8, 32),
             "Of an IPv4 address. Default: 32.",
             "32",
         ),
         may(
             "ipv6",
-            Shape::Whole(32, 128),
+            ValueShape::Whole(32, 128),
             "Of an IPv6 address. Default: 64.",
             "64",
         ),
@@ -38,25 +38,25 @@ static IP: Table = Table {
     fields: &[
         may(
             "trusted_proxies",
-            Shape::Many(&Shape::Form(&PEERS)),
+            ValueShape::Many(&ValueShape::Form(&PEERS)),
             "Peers whose X-Forwarded-For and Forwarded are believed.",
             "[10.0.0.0/8]",
         ),
         may(
             "group",
-            Shape::Table(&GROUP),
+            ValueShape::Table(&GROUP),
             "How many leading bits make one client.",
             "{ ipv4: 32, ipv6: 64 }",
         ),
         may(
             "parents",
-            Shape::Flag,
+            ValueShape::Flag,
             "Whether the /56, /48 and /32 around an IPv6 client have budgets too. Default: true.",
             "true",
         ),
         may(
             "nat64",
-            Shape::Many(&Shape::Form(&NETWORK)),
+            ValueShape::Many(&ValueShape::Form(&NETWORK)),
             "Prefixes behind which translators write IPv4 addresses, which are counted as those: networks of 32, 40, 48, 56, 64 or 96 bits. Default: 64:ff9b::/96.",
             "[64:ff9b::/96, 2001:db8:64::/96]",
         ),
@@ -69,31 +69,31 @@ static PLAN: Table = Table {
     fields: &[
         may(
             "jwt",
-            Shape::Text,
+            ValueShape::Text,
             "The claim of the verified token that names it.",
             "plan",
         ),
         may(
             "header",
-            Shape::Form(&HEADER),
+            ValueShape::Form(&HEADER),
             "The header in which a trusted proxy names it.",
             "x-plan",
         ),
         may(
             "from",
-            Shape::Many(&Shape::Form(&PEERS)),
+            ValueShape::Many(&ValueShape::Form(&PEERS)),
             "With header: the peers that may set it.",
             "[10.0.0.0/8]",
         ),
         may(
             "api_keys",
-            Shape::Flag,
+            ValueShape::Flag,
             "It stands in the file of API keys.",
             "true",
         ),
         may(
             "default",
-            Shape::Text,
+            ValueShape::Text,
             "The plan of requests without one.",
             "free",
         ),
@@ -107,31 +107,31 @@ pub static IDENTITY: Table = Table {
     fields: &[
         may(
             "ip",
-            Shape::Table(&IP),
+            ValueShape::Table(&IP),
             "The client's address.",
             "{ trusted_proxies: [10.0.0.0/8] }",
         ),
         may(
             "user",
-            Shape::Table(&user::USER),
+            ValueShape::Table(&user::USER),
             "Who the request proves to be.",
             "{ jwt: sub, jwks: jwks.json }",
         ),
         may(
             "token",
-            Shape::Table(&request::TOKEN),
+            ValueShape::Table(&request::TOKEN),
             "Where a credential is found.",
             "{ header: x-api-key }",
         ),
         may(
             "email",
-            Shape::Table(&request::EMAIL),
+            ValueShape::Table(&request::EMAIL),
             "Where an email address is found.",
             "{ body: email }",
         ),
         may(
             "plan",
-            Shape::Table(&PLAN),
+            ValueShape::Table(&PLAN),
             "How a request's plan is known.",
             "{ jwt: plan, default: free }",
         ),
@@ -139,8 +139,8 @@ pub static IDENTITY: Table = Table {
 };
 
 /// Reads the section.
-pub fn identity(cx: &mut Cx, node: &Node) -> IdentitySources {
-    let mut sources = IdentitySources::default();
+pub fn identity(cx: &mut Cx, node: &Node) -> IdentityConfig {
+    let mut sources = IdentityConfig::default();
     let Some(fields) = IDENTITY.open(cx, node) else {
         return sources;
     };
@@ -149,25 +149,25 @@ pub fn identity(cx: &mut Cx, node: &Node) -> IdentitySources {
     }
     let at = |node: &Node| node.place;
     sources.user = fields.get("user").and_then(|node| {
-        user::user(cx, node, &mut sources.unverified).map(|value| At {
+        user::user(cx, node, &mut sources.unverified).map(|value| Located {
             value,
             place: at(node),
         })
     });
     sources.token = fields.get("token").and_then(|node| {
-        request::token(cx, node).map(|value| At {
+        request::token(cx, node).map(|value| Located {
             value,
             place: at(node),
         })
     });
     sources.email = fields.get("email").and_then(|node| {
-        request::email(cx, node).map(|value| At {
+        request::email(cx, node).map(|value| Located {
             value,
             place: at(node),
         })
     });
     sources.plan = fields.get("plan").and_then(|node| {
-        plan(cx, node).map(|value| At {
+        plan(cx, node).map(|value| Located {
             value,
             place: at(node),
         })
@@ -213,7 +213,7 @@ fn nat64(cx: &mut Cx, node: &Node) -> Option<Nat64> {
     prefix.ok()
 }
 
-fn plan(cx: &mut Cx, node: &Node) -> Option<PlanSource> {
+fn plan(cx: &mut Cx, node: &Node) -> Option<PlanSourceConfig> {
     let fields = PLAN.open(cx, node)?;
     fields.belongs_to(cx, "from", "header");
     let ways = ["jwt", "header", "api_keys"];
@@ -241,5 +241,5 @@ fn plan(cx: &mut Cx, node: &Node) -> Option<PlanSource> {
     let default = fields
         .get("default")
         .and_then(|node| cx.text(node, "the name of a plan"));
-    Some(PlanSource { from, default })
+    Some(PlanSourceConfig { from, default })
 }

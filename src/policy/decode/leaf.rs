@@ -10,10 +10,10 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::super::collect::Cx;
-use super::super::model::At;
+use super::super::model::Located;
 use super::super::table::Form;
 use super::super::tree::Node;
-use super::{Wrong, wrong};
+use super::{ValueError, invalid};
 use crate::limit::{Identity, LimitName, Rate};
 use crate::net::address::{Address, MAX_UNIX_PATH, PeerNetwork, UNIX};
 use crate::route::HeaderStyle;
@@ -96,9 +96,9 @@ pub static HEADER_STYLES: &[&str] = &["ietf", "legacy", "both", "none"];
 
 impl Cx {
     /// Reads `5/15m`.
-    pub(super) fn rate(&mut self, node: &Node) -> Option<At<Rate>> {
+    pub(super) fn rate(&mut self, node: &Node) -> Option<Located<Rate>> {
         self.read(node, "a rate such as 10/s or 5/15m", |text| {
-            text.parse::<Rate>().map_err(|error| Wrong {
+            text.parse::<Rate>().map_err(|error| ValueError {
                 message: format!("`{text}` is not a rate: {error}"),
                 help: unit_help(text),
                 offset: None,
@@ -112,13 +112,13 @@ impl Cx {
         node: &Node,
         from: Duration,
         to: Duration,
-    ) -> Option<At<Duration>> {
+    ) -> Option<Located<Duration>> {
         self.read(node, "a duration such as 10s or 200ms", |text| {
             let span = parse_span(text)?;
             if span < from || span > to {
                 let (from, to) = (shown_span(from), shown_span(to));
                 let help = format!("write a duration from {from} to {to}");
-                return Err(wrong(format!("`{text}` is too short or too long"), help));
+                return Err(invalid(format!("`{text}` is too short or too long"), help));
             }
             Ok(span)
         })
@@ -137,7 +137,7 @@ impl Cx {
     }
 
     /// Reads `64MiB` and the like within bounds.
-    pub(super) fn size(&mut self, node: &Node, from: u64, to: u64) -> Option<At<usize>> {
+    pub(super) fn size(&mut self, node: &Node, from: u64, to: u64) -> Option<Located<usize>> {
         self.read(node, "a size such as 64MiB", |text| {
             let size = parse_size(text)?;
             if size < from || size > to {
@@ -146,14 +146,15 @@ impl Cx {
                     shown_size(from),
                     shown_size(to)
                 );
-                return Err(wrong(format!("`{text}` is too small or too large"), help));
+                return Err(invalid(format!("`{text}` is too small or too large"), help));
             }
-            usize::try_from(size).map_err(|_| wrong(format!("`{text}` is too large"), "write less"))
+            usize::try_from(size)
+                .map_err(|_| invalid(format!("`{text}` is too large"), "write less"))
         })
     }
 
     /// Reads `127.0.0.1:8080`.
-    pub(super) fn address(&mut self, node: &Node) -> Option<At<SocketAddr>> {
+    pub(super) fn address(&mut self, node: &Node) -> Option<Located<SocketAddr>> {
         self.read(node, "an address such as 127.0.0.1:8080", |text| {
             text.trim().parse::<SocketAddr>().map_err(|_| {
                 let port = text
@@ -170,20 +171,20 @@ impl Cx {
                         String::from("write an IP address and a port, for instance `0.0.0.0:8080`")
                     }
                 };
-                wrong(format!("`{text}` is not an IP address with a port"), help)
+                invalid(format!("`{text}` is not an IP address with a port"), help)
             })
         })
     }
 
     /// Reads `127.0.0.1:8080` or `unix:/run/tollgate.sock`.
-    pub(super) fn listen_address(&mut self, node: &Node) -> Option<At<Address>> {
+    pub(super) fn listen_address(&mut self, node: &Node) -> Option<Located<Address>> {
         if node.text().is_some_and(|text| text.starts_with(UNIX)) {
             let path = self.read(node, "a Unix socket", |text| {
                 let path = parse_unix(text)?;
                 // A process passes the paths to the next one in one variable, with `:` in between.
                 if path.as_os_str().as_bytes().contains(&b':') {
                     let message = format!("the path of `{text}` has a `:`");
-                    return Err(wrong(message, "choose a path without it"));
+                    return Err(invalid(message, "choose a path without it"));
                 }
                 Ok(path)
             })?;
@@ -193,13 +194,13 @@ impl Cx {
     }
 
     /// Reads `0660`.
-    pub(super) fn mode(&mut self, node: &Node) -> Option<At<u32>> {
+    pub(super) fn mode(&mut self, node: &Node) -> Option<Located<u32>> {
         self.read(node, "permissions such as 0660", |text| {
             let digits = text.strip_prefix('0').unwrap_or(text);
             let mode = u32::from_str_radix(digits, 8).ok();
             let wrong = || {
                 let help = "write three octal digits: `0660` lets the user and the group connect, `0666` everybody";
-                wrong(format!("`{text}` is not permissions of a file"), help)
+                invalid(format!("`{text}` is not permissions of a file"), help)
             };
             mode.filter(|_| digits.len() == 3 && !digits.starts_with('+'))
                 .ok_or_else(wrong)
@@ -207,7 +208,7 @@ impl Cx {
     }
 
     /// Reads `10.0.0.0/8` or a single address.
-    pub(super) fn network(&mut self, node: &Node) -> Option<At<IpNet>> {
+    pub(super) fn network(&mut self, node: &Node) -> Option<Located<IpNet>> {
         self.read(node, "a network such as 10.0.0.0/8", |text| {
             let text = text.trim();
             if let Ok(address) = text.parse::<IpAddr>() {
@@ -216,7 +217,7 @@ impl Cx {
             let net: IpNet = text.parse().map_err(|_| {
                 let help =
                     "write a network such as `10.0.0.0/8` or `2001:db8::/32`, or one address";
-                wrong(format!("`{text}` is not an IP network"), help)
+                invalid(format!("`{text}` is not an IP network"), help)
             })?;
             if net.addr() != net.network() {
                 let message = format!("`{text}` has bits set behind its prefix");
@@ -225,7 +226,7 @@ impl Cx {
                     net.trunc(),
                     net.addr()
                 );
-                return Err(wrong(message, help));
+                return Err(invalid(message, help));
             }
             Ok(net)
         })
@@ -254,9 +255,9 @@ impl Cx {
     }
 
     /// Reads a header's name.
-    pub(super) fn header(&mut self, node: &Node) -> Option<At<HeaderName>> {
+    pub(super) fn header(&mut self, node: &Node) -> Option<Located<HeaderName>> {
         self.read(node, "the name of a header", |text| {
-            parse_header(text).map_err(|message| Wrong {
+            parse_header(text).map_err(|message| ValueError {
                 message,
                 help: None,
                 offset: None,
@@ -265,7 +266,7 @@ impl Cx {
     }
 
     /// Reads an identity.
-    pub(super) fn identity(&mut self, node: &Node) -> Option<At<Identity>> {
+    pub(super) fn identity(&mut self, node: &Node) -> Option<Located<Identity>> {
         self.word(
             node,
             &Identity::ALL.map(|identity| (identity.as_str(), identity)),
@@ -273,7 +274,7 @@ impl Cx {
     }
 
     /// Reads a header style.
-    pub(super) fn headers(&mut self, node: &Node) -> Option<At<HeaderStyle>> {
+    pub(super) fn headers(&mut self, node: &Node) -> Option<Located<HeaderStyle>> {
         let words = [
             ("ietf", HeaderStyle::Ietf),
             ("legacy", HeaderStyle::Legacy),
@@ -285,30 +286,30 @@ impl Cx {
 }
 
 /// The path of a Unix socket, written `unix:/run/app.sock`.
-pub(super) fn parse_unix(text: &str) -> Result<Arc<Path>, Wrong> {
+pub(super) fn parse_unix(text: &str) -> Result<Arc<Path>, ValueError> {
     let text = text.trim();
     let path = text.strip_prefix(UNIX).unwrap_or(text);
     // As a URL.
     let path = path.strip_prefix("//").unwrap_or(path);
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
         let help = "write the path from the root, for instance `unix:/run/app.sock`";
-        return Err(wrong(format!("`{text}` is not a Unix socket"), help));
+        return Err(invalid(format!("`{text}` is not a Unix socket"), help));
     }
     if path.len() > MAX_UNIX_PATH {
         let message = format!(
             "the path of this Unix socket has {} bytes; the system takes at most {MAX_UNIX_PATH}",
             path.len()
         );
-        return Err(wrong(message, "choose a shorter one, below `/run`"));
+        return Err(invalid(message, "choose a shorter one, below `/run`"));
     }
     Ok(Path::new(path).into())
 }
 
 /// Checks a name of the user's choice; what holds for limits holds for upstreams and plans.
-pub(super) fn parse_name(text: &str, whose: &str) -> Result<LimitName, Wrong> {
+pub(super) fn parse_name(text: &str, whose: &str) -> Result<LimitName, ValueError> {
     LimitName::new(text).map_err(|_| {
         let help = "use 1 to 64 letters, digits, `-` or `_`, starting with a letter";
-        wrong(format!("`{text}` is not a name for {whose}"), help)
+        invalid(format!("`{text}` is not a name for {whose}"), help)
     })
 }
 
@@ -341,7 +342,7 @@ fn unit_help(text: &str) -> Option<String> {
 }
 
 /// `10s`, `200ms`, `1m`, `1h`, `2d`.
-pub(super) fn parse_span(text: &str) -> Result<Duration, Wrong> {
+pub(super) fn parse_span(text: &str) -> Result<Duration, ValueError> {
     let trimmed = text.trim();
     let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = trimmed.split_at(digits);
@@ -353,7 +354,7 @@ pub(super) fn parse_span(text: &str) -> Result<Duration, Wrong> {
         "d" => 86_400_000,
         _ => {
             let help = "write a whole number and ms, s, m, h or d, for instance `10s`";
-            return Err(wrong(format!("`{text}` is not a duration"), help));
+            return Err(invalid(format!("`{text}` is not a duration"), help));
         }
     };
     let span = number
@@ -362,11 +363,11 @@ pub(super) fn parse_span(text: &str) -> Result<Duration, Wrong> {
         .and_then(|number| number.checked_mul(millis));
     span.map(Duration::from_millis).ok_or_else(|| {
         let help = "write a whole number and ms, s, m, h or d, for instance `10s`";
-        wrong(format!("`{text}` is not a duration"), help)
+        invalid(format!("`{text}` is not a duration"), help)
     })
 }
 
-fn parse_size(text: &str) -> Result<u64, Wrong> {
+fn parse_size(text: &str) -> Result<u64, ValueError> {
     let trimmed = text.trim();
     let digits = trimmed.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = trimmed.split_at(digits);
@@ -387,7 +388,7 @@ fn parse_size(text: &str) -> Result<u64, Wrong> {
         .and_then(|number| number.checked_mul(bytes));
     size.filter(|_| bytes > 0).ok_or_else(|| {
         let help = "write a whole number and KiB, MiB or GiB, for instance `64MiB`";
-        wrong(format!("`{text}` is not a size"), help)
+        invalid(format!("`{text}` is not a size"), help)
     })
 }
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Limit};
-use super::super::table::{Fields, Form, Shape, Table, either, may, must};
-use super::super::tree::{Key, Node, Place};
-use super::Wrong;
+use super::super::model::{LimitConfig, Located};
+use super::super::table::{Form, MapFields, Table, ValueShape, either, may, must};
+use super::super::tree::{MapKey, Node, SourcePlace};
+use super::ValueError;
 use super::leaf::{DURATION, IDENTITIES, RATE, parse_name};
 use crate::base::clock::Nanos;
 use crate::limit::{Disclose, MAX_WINDOWS, OnError, Rate, Sharing};
@@ -61,113 +61,118 @@ pub static LIMIT: Table = Table {
     fields: &[
         must(
             "key",
-            Shape::Many(&Shape::Words(IDENTITIES)),
+            ValueShape::Many(&ValueShape::Words(IDENTITIES)),
             "What it is counted by; of a list the parts that are there make one key.",
             "[ip, email]",
         ),
         either(
             "rate",
-            Shape::Many(&Shape::Form(&RATE)),
+            ValueShape::Many(&ValueShape::Form(&RATE)),
             "How many in how long; of a list every one holds.",
             "[10/s, 600/h]",
         ),
         either(
             "concurrent",
-            Shape::Whole(1, MOST_OPEN),
+            ValueShape::Whole(1, MOST_OPEN),
             "How many may be open at once, from their admission to the end of their answers.",
             "10",
         ),
         may(
             "throttle",
-            Shape::Form(&THROTTLE),
+            ValueShape::Form(&THROTTLE),
             "What happens above the rate. Default: hard.",
             "soft 10%",
         ),
         may(
             "while",
-            Shape::Form(&CONDITION),
+            ValueShape::Form(&CONDITION),
             "While what an elastic limit lends.",
             "upstream.load < 0.7",
         ),
         may(
             "at_most",
-            Shape::Form(&RATE),
+            ValueShape::Form(&RATE),
             "How much an elastic limit lends at most.",
             "300/m",
         ),
         may(
             "algorithm",
-            Shape::Words(ALGORITHMS),
+            ValueShape::Words(ALGORITHMS),
             "How use is remembered. Default: sliding-log up to 1024, sliding-window above.",
             "gcra",
         ),
         may(
             "burst",
-            Shape::Whole(1, 1_000_000_000),
+            ValueShape::Whole(1, 1_000_000_000),
             "Units that may come at once; for gcra.",
             "20",
         ),
         may(
             "delay",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "The longest that a request is held back; for leaky-bucket.",
             "500ms",
         ),
         may(
             "count",
-            Shape::Form(&COUNT),
+            ValueShape::Form(&COUNT),
             "What uses the limit up. Default: all.",
             "status 401",
         ),
         may(
             "reserve",
-            Shape::Either(&[
-                Shape::Whole(1, Rate::MAX_QUOTA as u64),
-                Shape::Form(&RESERVE),
+            ValueShape::Either(&[
+                ValueShape::Whole(1, Rate::MAX_QUOTA as u64),
+                ValueShape::Form(&RESERVE),
             ]),
             "With a cost: units that a request holds from its admission until its cost is known, and is charged if it never is. Default: 1.",
             "json max_tokens else 4000",
         ),
-        may("plans", Shape::Flag, "Whether plans multiply it.", "true"),
+        may(
+            "plans",
+            ValueShape::Flag,
+            "Whether plans multiply it.",
+            "true",
+        ),
         may(
             "mode",
-            Shape::Words(&["enforce", "shadow"]),
+            ValueShape::Words(&["enforce", "shadow"]),
             "shadow counts and reports without refusing.",
             "shadow",
         ),
         may(
             "exempt",
-            Shape::Many(&Shape::Form(&super::leaf::NETWORK)),
+            ValueShape::Many(&ValueShape::Form(&super::leaf::NETWORK)),
             "Addresses that it does not apply to.",
             "[10.0.0.0/8]",
         ),
         may(
             "disclose",
-            Shape::Words(&["all", "none"]),
+            ValueShape::Words(&["all", "none"]),
             "none hides it from clients.",
             "none",
         ),
         may(
             "on_store_error",
-            Shape::Words(&["local", "open", "closed"]),
+            ValueShape::Words(&["local", "open", "closed"]),
             "What holds while the store cannot be reached. Default: local.",
             "local",
         ),
         may(
             "sharing",
-            Shape::Words(&["strict", "leased", "local"]),
+            ValueShape::Words(&["strict", "leased", "local"]),
             "How gateways with one store share it. Default: leased for windows from 10s, else strict.",
             "strict",
         ),
         may(
             "per",
-            Shape::Words(&["route"]),
+            ValueShape::Words(&["route"]),
             "Of a limit in the gateway file: each route counts for itself.",
             "route",
         ),
         may(
             "routes",
-            Shape::Words(&["all", "listed"]),
+            ValueShape::Words(&["all", "listed"]),
             "Of a limit in the gateway file: listed applies it only to routes that list it by name.",
             "listed",
         ),
@@ -175,13 +180,13 @@ pub static LIMIT: Table = Table {
 };
 
 /// Reads the limit that is written under `named`; `gateway` tells whose file it is.
-pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Limit> {
+pub fn limit(cx: &mut Cx, named: &MapKey, node: &Node, gateway: bool) -> Option<LimitConfig> {
     let name = match parse_name(&named.text, "a limit") {
-        Ok(value) => Some(At {
+        Ok(value) => Some(Located {
             value,
             place: named.place,
         }),
-        Err(Wrong { message, help, .. }) => {
+        Err(ValueError { message, help, .. }) => {
             cx.error(named.place, message, help);
             None
         }
@@ -193,7 +198,7 @@ pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Lim
     let sharing = [Sharing::Strict, Sharing::Leased, Sharing::Local];
     let sharing = sharing.map(|each| (each.as_str(), each));
     let names: Vec<_> = ALGORITHMS.iter().map(|name| (*name, *name)).collect();
-    let mut limit = Limit {
+    let mut limit = LimitConfig {
         key: fields
             .get("key")
             .map_or_else(Vec::new, |node| cx.many(node, Cx::identity)),
@@ -239,15 +244,15 @@ pub fn limit(cx: &mut Cx, named: &Key, node: &Node, gateway: bool) -> Option<Lim
 /// The field, one of a fixed set of words.
 fn word<T: Copy>(
     cx: &mut Cx,
-    fields: &Fields<'_>,
+    fields: &MapFields<'_>,
     name: &str,
     words: &[(&'static str, T)],
-) -> Option<At<T>> {
+) -> Option<Located<T>> {
     fields.get(name).and_then(|node| cx.word(node, words))
 }
 
 /// The fields with a small language of their own.
-fn phrases(cx: &mut Cx, fields: &Fields<'_>, limit: &mut Limit) {
+fn phrases(cx: &mut Cx, fields: &MapFields<'_>, limit: &mut LimitConfig) {
     if let Some(node) = fields.get("throttle") {
         limit.throttle = cx.read(node, "hard, soft P% or elastic", throttle);
     }
@@ -271,7 +276,11 @@ fn phrases(cx: &mut Cx, fields: &Fields<'_>, limit: &mut Limit) {
 }
 
 /// How far a limit of the gateway file reaches: `per: route` and `routes: listed`.
-fn reach(cx: &mut Cx, fields: &Fields<'_>, gateway: bool) -> (Option<Place>, Option<Place>) {
+fn reach(
+    cx: &mut Cx,
+    fields: &MapFields<'_>,
+    gateway: bool,
+) -> (Option<SourcePlace>, Option<SourcePlace>) {
     for name in ["per", "routes"] {
         if !gateway && fields.has(name) {
             let message = format!("`{name}` is for limits in the gateway file");
@@ -287,7 +296,7 @@ fn reach(cx: &mut Cx, fields: &Fields<'_>, gateway: bool) -> (Option<Place>, Opt
     )
 }
 
-fn concurrent(cx: &mut Cx, fields: &Fields<'_>) -> Option<At<u32>> {
+fn concurrent(cx: &mut Cx, fields: &MapFields<'_>) -> Option<Located<u32>> {
     let node = fields.get("concurrent")?;
     if fields.has("rate") {
         let place = fields.place_of("concurrent");
@@ -302,7 +311,7 @@ fn concurrent(cx: &mut Cx, fields: &Fields<'_>) -> Option<At<u32>> {
     Some(most.map(|most| u32::try_from(most).unwrap_or(u32::MAX)))
 }
 
-fn rates(cx: &mut Cx, node: &Node) -> Vec<At<Rate>> {
+fn rates(cx: &mut Cx, node: &Node) -> Vec<Located<Rate>> {
     let rates = cx.many(node, |cx, node| cx.rate(node));
     if rates.len() > MAX_WINDOWS {
         let message = format!("a limit has at most {MAX_WINDOWS} rates");

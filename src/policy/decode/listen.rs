@@ -1,13 +1,15 @@
 //! Who connects, and how: `listen`, `connections`, `admin`.
 
 use super::super::collect::Cx;
-use super::super::model::{Acme, Admin, At, Listener, Source, Tls};
+use super::super::model::{
+    AcmeConfig, AdminConfig, CertificateConfig, CertificateFiles, ListenerConfig, Located,
+};
 use super::super::settings::Connections;
-use super::super::table::{Shape, Table, either, may, must};
-use super::super::tree::{Node, Value};
+use super::super::table::{Table, ValueShape, either, may, must};
+use super::super::tree::{Node, YamlValue};
+use super::invalid;
 use super::leaf::{ADDRESS, LISTEN, MODE, PATH, PEERS};
 use super::switch::is_off;
-use super::wrong;
 use crate::net::Address;
 use crate::net::tls::acme::Challenge;
 
@@ -17,37 +19,37 @@ static ACME: Table = Table {
     fields: &[
         must(
             "domains",
-            Shape::Many(&Shape::Text),
+            ValueShape::Many(&ValueShape::Text),
             "The host names that it is for.",
             "[api.example.com]",
         ),
         may(
             "directory",
-            Shape::Text,
+            ValueShape::Text,
             "The URL of the directory. Default: that of Let's Encrypt.",
             "https://acme-v02.api.letsencrypt.org/directory",
         ),
         may(
             "contact",
-            Shape::Text,
+            ValueShape::Text,
             "An email address at which the directory may write to you.",
             "ops@example.com",
         ),
         may(
             "challenge",
-            Shape::Words(&["tls-alpn-01", "http-01"]),
+            ValueShape::Words(&["tls-alpn-01", "http-01"]),
             "How the names are proven: in a handshake at port 443, or by a listener without TLS at port 80. Default: tls-alpn-01.",
             "http-01",
         ),
         may(
             "dir",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "The folder of the account and the certificates. Default: acme.",
             "acme",
         ),
         may(
             "roots",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "Whom to believe that a private directory is who it says, in PEM. Default: whom the system believes.",
             "ca.pem",
         ),
@@ -60,19 +62,19 @@ static TLS: Table = Table {
     fields: &[
         either(
             "cert",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "The certificate chain in PEM.",
             "cert.pem",
         ),
         may(
             "key",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "With `cert`, and must: its private key in PEM.",
             "key.pem",
         ),
         either(
             "acme",
-            Shape::Table(&ACME),
+            ValueShape::Table(&ACME),
             "Asks a directory for it and renews it.",
             "{ domains: [api.example.com] }",
         ),
@@ -86,31 +88,31 @@ pub static LISTENER: Table = Table {
     fields: &[
         must(
             "address",
-            Shape::Form(&LISTEN),
+            ValueShape::Form(&LISTEN),
             "Address and port, or `unix:` and the path of a Unix socket.",
             "0.0.0.0:8443",
         ),
         may(
             "mode",
-            Shape::Form(&MODE),
+            ValueShape::Form(&MODE),
             "The permissions of the file of a Unix socket: who may write to it may connect. Default: 0660.",
             "\"0660\"",
         ),
         may(
             "tls",
-            Shape::Many(&Shape::Table(&TLS)),
+            ValueShape::Many(&ValueShape::Table(&TLS)),
             "Speaks TLS with this certificate, or with the one of several whose names the client asks for; the first is for all others.",
             "{ cert: cert.pem, key: key.pem }",
         ),
         may(
             "client_roots",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "With `tls`: asks clients for a certificate that one of these authorities, in PEM, has issued. Who shows none is served as nobody known; who shows another is not served.",
             "clients.pem",
         ),
         may(
             "proxy_protocol",
-            Shape::Many(&Shape::Form(&PEERS)),
+            ValueShape::Many(&ValueShape::Form(&PEERS)),
             "Peers that begin each connection with a header of the PROXY protocol, version 1 or 2, and must; from others it is no request.",
             "[10.0.0.0/8]",
         ),
@@ -124,13 +126,13 @@ pub static CONNECTIONS: Table = Table {
     fields: &[
         may(
             "total",
-            Shape::Whole(1, 10_000_000),
+            ValueShape::Whole(1, 10_000_000),
             "In all; further ones wait to be accepted. Default: as many as the process has descriptors for, one more for each kept for its upstream.",
             "50000",
         ),
         may(
             "per_ip",
-            Shape::Whole(1, 10_000_000),
+            ValueShape::Whole(1, 10_000_000),
             "From one address, grouped as `identity.ip.group` says; further ones are closed. Trusted proxies are not bounded. Default: no bound.",
             "200",
         ),
@@ -144,19 +146,19 @@ pub static ADMIN: Table = Table {
     fields: &[
         may(
             "address",
-            Shape::Form(&ADDRESS),
+            ValueShape::Form(&ADDRESS),
             "Address and port. Default: 127.0.0.1:9900.",
             "127.0.0.1:9900",
         ),
         may(
             "token_file",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "The file of the token that operators must send; required unless the address is loopback.",
             "admin.token",
         ),
         may(
             "probes",
-            Shape::Form(&ADDRESS),
+            ValueShape::Form(&ADDRESS),
             "Where orchestrators and scrapers ask for `/healthz`, `/readyz` and `/metrics`, without a token and for nothing else.",
             "0.0.0.0:9901",
         ),
@@ -164,9 +166,9 @@ pub static ADMIN: Table = Table {
 };
 
 /// Reads one listener.
-pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
-    if !matches!(node.value, Value::Map(_)) {
-        return Some(cx.listen_address(node)?.map(|address| Listener {
+pub fn listener(cx: &mut Cx, node: &Node) -> Option<Located<ListenerConfig>> {
+    if !matches!(node.value, YamlValue::Map(_)) {
+        return Some(cx.listen_address(node)?.map(|address| ListenerConfig {
             address,
             mode: None,
             tls: Vec::new(),
@@ -200,7 +202,7 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
     let proxies = fields
         .get("proxy_protocol")
         .map_or_else(Vec::new, |node| cx.believed(node));
-    Some(address.map(|address| Listener {
+    Some(address.map(|address| ListenerConfig {
         address,
         mode: mode.map(|mode| mode.value),
         tls,
@@ -209,7 +211,7 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<At<Listener>> {
     }))
 }
 
-fn tls(cx: &mut Cx, node: &Node) -> Option<Source> {
+fn tls(cx: &mut Cx, node: &Node) -> Option<CertificateConfig> {
     let fields = TLS.open(cx, node)?;
     if let Some(node) = fields.get("acme") {
         for other in ["cert", "key"] {
@@ -220,7 +222,7 @@ fn tls(cx: &mut Cx, node: &Node) -> Option<Source> {
                 cx.error(fields.place_of(other), message, Some(help.into()));
             }
         }
-        return acme(cx, node).map(Source::Acme);
+        return acme(cx, node).map(CertificateConfig::Acme);
     }
     if !fields.has("key") && fields.has("cert") {
         let message = "`cert` needs `key`, its private key";
@@ -231,7 +233,7 @@ fn tls(cx: &mut Cx, node: &Node) -> Option<Source> {
         .get("cert")
         .and_then(|node| cx.text(node, "the name of a file"));
     let key = fields.get("key").and_then(|node| cx.secret_file(node));
-    Some(Source::Files(Tls {
+    Some(CertificateConfig::Files(CertificateFiles {
         cert: cert?,
         key: key?,
     }))
@@ -240,7 +242,7 @@ fn tls(cx: &mut Cx, node: &Node) -> Option<Source> {
 /// Most names of one certificate, as Let's Encrypt has it.
 const MAX_NAMES: usize = 100;
 
-fn acme(cx: &mut Cx, node: &Node) -> Option<Acme> {
+fn acme(cx: &mut Cx, node: &Node) -> Option<AcmeConfig> {
     let fields = ACME.open(cx, node)?;
     let names = fields.get("domains").map_or_else(Vec::new, |node| {
         let names = cx.many(node, domain);
@@ -254,7 +256,7 @@ fn acme(cx: &mut Cx, node: &Node) -> Option<Acme> {
         cx.read(node, "a URL such as https://ca.example/directory", |text| {
             let url = text.parse::<http::Uri>().ok();
             let url = url.filter(|url| url.scheme_str() == Some("https") && url.host().is_some());
-            let wrong = || wrong(format!("`{text}` is not a URL of a directory"), DIRECTORY);
+            let wrong = || invalid(format!("`{text}` is not a URL of a directory"), DIRECTORY);
             url.map(|url| url.to_string()).ok_or_else(wrong)
         })
     });
@@ -262,7 +264,7 @@ fn acme(cx: &mut Cx, node: &Node) -> Option<Acme> {
         cx.read(node, "an email address", |text| {
             let address = text.strip_prefix("mailto:").unwrap_or(text);
             let fits = address.contains('@') && address.bytes().all(|byte| byte.is_ascii_graphic());
-            let wrong = || wrong(format!("`{text}` is not an email address"), "write one");
+            let wrong = || invalid(format!("`{text}` is not an email address"), "write one");
             fits.then(|| address.to_owned()).ok_or_else(wrong)
         })
     });
@@ -272,7 +274,7 @@ fn acme(cx: &mut Cx, node: &Node) -> Option<Acme> {
     ];
     let challenge = match fields.get("challenge") {
         Some(node) => cx.word(node, &words)?,
-        None => At {
+        None => Located {
             value: Challenge::TlsAlpn01,
             place: fields.place,
         },
@@ -282,7 +284,7 @@ fn acme(cx: &mut Cx, node: &Node) -> Option<Acme> {
         cx.text(node, "the name of a file")
     };
     let (dir, roots) = (file("dir"), file("roots"));
-    Some(Acme {
+    Some(AcmeConfig {
         names,
         directory: directory.map(|url| url.value),
         contact: contact.map(|contact| contact.value),
@@ -294,12 +296,12 @@ fn acme(cx: &mut Cx, node: &Node) -> Option<Acme> {
 
 const DIRECTORY: &str = "write for instance `https://acme-v02.api.letsencrypt.org/directory`";
 
-fn domain(cx: &mut Cx, node: &Node) -> Option<At<String>> {
+fn domain(cx: &mut Cx, node: &Node) -> Option<Located<String>> {
     cx.read(node, "a host name such as api.example.com", |text| {
         let name = text.to_ascii_lowercase();
         if name.starts_with("*.") {
             let message = "a name with `*` can be proven in the DNS only, which is not built";
-            return Err(wrong(
+            return Err(invalid(
                 message,
                 "write each name, or a certificate from files",
             ));
@@ -312,7 +314,7 @@ fn domain(cx: &mut Cx, node: &Node) -> Option<At<String>> {
         let address = name.parse::<std::net::IpAddr>().is_ok();
         if address || name.len() > 253 || !name.split('.').all(label) {
             let message = format!("`{text}` is not a host name");
-            return Err(wrong(
+            return Err(invalid(
                 message,
                 "write it as the DNS does: letters, digits, `-` and dots",
             ));
@@ -335,22 +337,22 @@ pub fn connections(cx: &mut Cx, node: &Node) -> Option<Connections> {
 }
 
 /// Reads `admin`.
-pub fn admin(cx: &mut Cx, node: &Node) -> Admin {
+pub fn admin(cx: &mut Cx, node: &Node) -> AdminConfig {
     if node.text().is_some_and(is_off) {
-        return Admin::Off;
+        return AdminConfig::Off;
     }
-    if !matches!(node.value, Value::Map(_)) {
-        return Admin::On {
+    if !matches!(node.value, YamlValue::Map(_)) {
+        return AdminConfig::On {
             address: cx.address(node),
             token_file: None,
             probes: None,
         };
     }
     let Some(fields) = ADMIN.open(cx, node) else {
-        return Admin::Off;
+        return AdminConfig::Off;
     };
     let token_file = fields.get("token_file");
-    Admin::On {
+    AdminConfig::On {
         token_file: token_file.and_then(|node| cx.secret_file(node)),
         address: fields.get("address").and_then(|node| cx.address(node)),
         probes: fields.get("probes").and_then(|node| cx.address(node)),

@@ -1,10 +1,10 @@
 //! What a plan gives: `plans`.
 
 use super::super::collect::Cx;
-use super::super::model::{At, Plan};
-use super::super::table::{Shape, Table, may, must};
-use super::super::tree::{Key, Node};
-use super::Wrong;
+use super::super::model::{Located, PlanConfig};
+use super::super::table::{Table, ValueShape, may, must};
+use super::super::tree::{MapKey, Node};
+use super::ValueError;
 use super::leaf::parse_name;
 use super::route::{PRIORITIES, PRIORITY_WORDS};
 
@@ -15,13 +15,13 @@ pub static PLAN: Table = Table {
     fields: &[
         must(
             "multiply",
-            Shape::Whole(1, 1000),
+            ValueShape::Whole(1, 1000),
             "What limits with `plans: true` are multiplied by.",
             "10",
         ),
         may(
             "priority",
-            Shape::Words(PRIORITY_WORDS),
+            ValueShape::Words(PRIORITY_WORDS),
             "What is shed last under pressure, on routes whose policy does not say. Default: normal.",
             "critical",
         ),
@@ -29,8 +29,8 @@ pub static PLAN: Table = Table {
 };
 
 /// Reads the plan that is written under `key`.
-pub fn plan(cx: &mut Cx, key: &Key, node: &Node) -> Option<At<Plan>> {
-    if let Err(Wrong { message, help, .. }) = parse_name(&key.text, "a plan") {
+pub fn plan(cx: &mut Cx, key: &MapKey, node: &Node) -> Option<Located<PlanConfig>> {
+    if let Err(ValueError { message, help, .. }) = parse_name(&key.text, "a plan") {
         cx.error(key.place, message, help);
     }
     let fields = PLAN.open_as(cx, node, key)?;
@@ -40,8 +40,8 @@ pub fn plan(cx: &mut Cx, key: &Key, node: &Node) -> Option<At<Plan>> {
     let multiply = multiply
         .and_then(|many| u32::try_from(many.value).ok())
         .unwrap_or(1);
-    Some(At {
-        value: Plan {
+    Some(Located {
+        value: PlanConfig {
             name: key.text.clone(),
             multiply,
             priority: fields

@@ -5,11 +5,11 @@ use std::time::Duration;
 use http::Uri;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Push};
-use super::super::table::{Form, Shape, Table, may, must};
+use super::super::model::{Located, PushConfig};
+use super::super::table::{Form, Table, ValueShape, may, must};
 use super::super::tree::Node;
 use super::leaf::{DURATION, PATH, parse_name};
-use super::{Wrong, wrong};
+use super::{ValueError, invalid};
 use crate::record::push::{Engine, MOST, Settings};
 
 /// Most labels of a destination.
@@ -30,43 +30,43 @@ pub static PUSH: Table = Table {
     fields: &[
         must(
             "to",
-            Shape::Words(&["prometheus", "graphite", "otlp"]),
+            ValueShape::Words(&["prometheus", "graphite", "otlp"]),
             "What it speaks: Prometheus remote write, Graphite's lines, OTLP over HTTP.",
             "prometheus",
         ),
         must(
             "url",
-            Shape::Form(&URL),
+            ValueShape::Form(&URL),
             "Where it is.",
             "http://prom:9090/api/v1/write",
         ),
         may(
             "name",
-            Shape::Text,
+            ValueShape::Text,
             "Its name in metrics and the log, by which the gateway knows what it has already. Default: from `to` and `url`.",
             "central",
         ),
         may(
             "every",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "A sample of each series is sent for each of these steps. Default: 15s.",
             "15s",
         ),
         may(
             "labels",
-            Shape::Named(&Shape::Text),
+            ValueShape::Named(&ValueShape::Text),
             "What each series is labelled with, to tell several gateways apart.",
             "{ instance: edge-1 }",
         ),
         may(
             "token_file",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "A file with the token that is sent as `Authorization: Bearer`.",
             "push.token",
         ),
         may(
             "ca",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "Who vouches for its certificate, as PEM. Default: those whom the system trusts.",
             "ca.pem",
         ),
@@ -74,7 +74,7 @@ pub static PUSH: Table = Table {
 };
 
 /// Reads `push`.
-pub fn push(cx: &mut Cx, node: &Node) -> Vec<Push> {
+pub fn push(cx: &mut Cx, node: &Node) -> Vec<PushConfig> {
     let mut names: Vec<String> = Vec::new();
     let mut all = cx.many(node, |cx, node| {
         let (push, name) = destination(cx, node)?;
@@ -95,7 +95,7 @@ pub fn push(cx: &mut Cx, node: &Node) -> Vec<Push> {
     all
 }
 
-fn destination(cx: &mut Cx, node: &Node) -> Option<(Push, At<String>)> {
+fn destination(cx: &mut Cx, node: &Node) -> Option<(PushConfig, Located<String>)> {
     let fields = PUSH.open(cx, node)?;
     let words = Engine::ALL.map(|engine| (engine.as_str(), engine));
     let to = fields.get("to").and_then(|node| cx.word(node, &words));
@@ -151,7 +151,7 @@ fn destination(cx: &mut Cx, node: &Node) -> Option<(Push, At<String>)> {
         "`ca` is for a destination that speaks TLS",
         help,
     );
-    let name = name.unwrap_or_else(|| At {
+    let name = name.unwrap_or_else(|| Located {
         value: usual_name(engine, &url.value),
         place: url.place,
     });
@@ -165,7 +165,7 @@ fn destination(cx: &mut Cx, node: &Node) -> Option<(Push, At<String>)> {
         roots: None,
         labels: labels.unwrap_or_default(),
     };
-    let push = Push {
+    let push = PushConfig {
         place: node.place,
         settings,
         token_file,
@@ -175,10 +175,10 @@ fn destination(cx: &mut Cx, node: &Node) -> Option<(Push, At<String>)> {
 }
 
 /// A URL with which the engine can be reached.
-fn url(text: &str, engine: Option<Engine>) -> Result<Uri, Wrong> {
+fn url(text: &str, engine: Option<Engine>) -> Result<Uri, ValueError> {
     let example = engine.unwrap_or(Engine::Prometheus).example();
     let help = format!("for instance `{example}`");
-    let odd = |message: String| wrong(message, help.clone());
+    let odd = |message: String| invalid(message, help.clone());
     let url: Uri = text
         .parse()
         .map_err(|error| odd(format!("`{text}` is no URL: {error}")))?;
@@ -197,7 +197,7 @@ fn url(text: &str, engine: Option<Engine>) -> Result<Uri, Wrong> {
         .is_some_and(|authority| authority.as_str().contains('@'))
     {
         let help = "write the token into a file and its name behind `token_file`";
-        return Err(wrong("a URL here has no user and no password", help));
+        return Err(invalid("a URL here has no user and no password", help));
     }
     if url.host().is_none_or(str::is_empty) {
         return Err(odd(format!("`{text}` names no host")));
@@ -240,7 +240,7 @@ fn labels(cx: &mut Cx, node: &Node) -> Vec<(String, String)> {
         let value = cx.read(node, "a label's value", |text| {
             if text.is_empty() || text.len() > LONGEST_VALUE {
                 let help = format!("write 1 to {LONGEST_VALUE} bytes");
-                return Err(wrong("a label's value is too short or too long", help));
+                return Err(invalid("a label's value is too short or too long", help));
             }
             Ok(text.to_owned())
         });

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::super::collect::Cx;
-use super::super::model::Record;
-use super::super::table::{Shape, Table, may};
-use super::super::tree::{Node, Value};
+use super::super::model::RecordConfig;
+use super::super::table::{Table, ValueShape, may};
+use super::super::tree::{Node, YamlValue};
 use super::leaf::{PATH, SIZE};
 use super::push::{PUSH, push};
 use super::switch::{is_off, is_on, mistyped, no_switch};
@@ -18,19 +18,19 @@ pub static RECORD: Table = Table {
     fields: &[
         may(
             "dir",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "Its folder. Default: none, the last two or three hours are kept in memory.",
             "data/record",
         ),
         may(
             "size",
-            Shape::Form(&SIZE),
+            ValueShape::Form(&SIZE),
             "Most it takes of the disk; the oldest seconds go first, then the oldest minutes. Default: 1GiB.",
             "1GiB",
         ),
         may(
             "push",
-            Shape::Many(&Shape::Table(&PUSH)),
+            ValueShape::Many(&ValueShape::Table(&PUSH)),
             "The engines to which it is sent.",
             "{ to: prometheus, url: http://prom:9090/api/v1/write }",
         ),
@@ -38,9 +38,9 @@ pub static RECORD: Table = Table {
 };
 
 /// Reads `record`.
-pub fn record(cx: &mut Cx, node: &Node) -> Option<Record> {
+pub fn record(cx: &mut Cx, node: &Node) -> Option<RecordConfig> {
     let most_bytes = Settings::USUAL;
-    if matches!(node.value, Value::Map(_)) {
+    if matches!(node.value, YamlValue::Map(_)) {
         let fields = RECORD.open(cx, node)?;
         let folder = fields
             .get("dir")
@@ -66,16 +66,19 @@ pub fn record(cx: &mut Cx, node: &Node) -> Option<Record> {
             folder: folder.map(|folder| PathBuf::from(folder.value)),
             most_bytes: size.map_or(most_bytes, |size| size.value as u64),
         };
-        return Some(Record::Kept(settings, to));
+        return Some(RecordConfig::Kept(settings, to));
     }
     let path = cx.text(node, "`off`, `memory` or a folder")?;
     let folder = match path.value.as_str() {
-        text if is_off(text) => return Some(Record::Off),
+        text if is_off(text) => return Some(RecordConfig::Off),
         text if text == "memory" || is_on(text) => None,
         _ => {
             mistyped(cx, &path, &["off", "memory"]);
             Some(PathBuf::from(path.value))
         }
     };
-    Some(Record::Kept(Settings { folder, most_bytes }, Vec::new()))
+    Some(RecordConfig::Kept(
+        Settings { folder, most_bytes },
+        Vec::new(),
+    ))
 }

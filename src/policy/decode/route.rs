@@ -1,10 +1,10 @@
 //! A policy file: one route.
 
 use super::super::collect::Cx;
-use super::super::model::{LimitUse, Policy};
-use super::super::table::{Form, Shape, Table, may, must};
-use super::super::tree::{Node, Value};
-use super::Wrong;
+use super::super::model::{LimitUse, PolicyConfig};
+use super::super::table::{Form, Table, ValueShape, may, must};
+use super::super::tree::{Node, YamlValue};
+use super::ValueError;
 use super::leaf::HEADER_STYLES;
 use super::limit::{LIMIT, limit};
 use crate::route::{HostPattern, Pattern, PatternErrorKind, Priority};
@@ -28,9 +28,12 @@ static NAME: Form = Form {
 };
 
 /// A limit of a policy: written out, or `~` for one of the gateway file.
-static USES: &[Shape] = &[
-    Shape::Named(&Shape::Either(&[Shape::Table(&LIMIT), Shape::Nothing])),
-    Shape::List(&Shape::Form(&NAME)),
+static USES: &[ValueShape] = &[
+    ValueShape::Named(&ValueShape::Either(&[
+        ValueShape::Table(&LIMIT),
+        ValueShape::Nothing,
+    ])),
+    ValueShape::List(&ValueShape::Form(&NAME)),
 ];
 
 /// A policy file.
@@ -40,49 +43,49 @@ pub static POLICY: Table = Table {
     fields: &[
         must(
             "match",
-            Shape::Form(&MATCH),
+            ValueShape::Form(&MATCH),
             "Which requests it is for; the most specific match wins.",
             "GET /api/**",
         ),
         may(
             "host",
-            Shape::Form(&HOST),
+            ValueShape::Form(&HOST),
             "On which host. Default: any.",
             "api.example.com",
         ),
         must(
             "upstream",
-            Shape::Form(&NAME),
+            ValueShape::Form(&NAME),
             "Which upstream serves it.",
             "shop",
         ),
         may(
             "limits",
-            Shape::Either(USES),
+            ValueShape::Either(USES),
             "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file.",
             "{ per-user: { key: user, rate: 100/m } }",
         ),
         may(
             "require",
-            Shape::Many(&Shape::Words(&["ip", "user", "token", "email"])),
+            ValueShape::Many(&ValueShape::Words(&["ip", "user", "token", "email"])),
             "Identities without which a request gets 401.",
             "user",
         ),
         may(
             "priority",
-            Shape::Words(PRIORITY_WORDS),
+            ValueShape::Words(PRIORITY_WORDS),
             "What is shed last under pressure. Default: what the plan says, else normal.",
             "critical",
         ),
         may(
             "headers",
-            Shape::Words(HEADER_STYLES),
+            ValueShape::Words(HEADER_STYLES),
             "Which rate-limit headers answers carry. Default: what the gateway file says.",
             "both",
         ),
         may(
             "encoded_slashes",
-            Shape::Words(&["split", "keep"]),
+            ValueShape::Words(&["split", "keep"]),
             "Whether `%2F` in a path is a slash, or part of the segment that `*` or `{name}` takes, as the upstream must read it too. Default: split.",
             "keep",
         ),
@@ -100,11 +103,11 @@ pub const PRIORITIES: &[(&str, Priority)] = &[
 ];
 
 /// Reads the policy `name` from its file.
-pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
+pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<PolicyConfig> {
     let fields = POLICY.open(cx, node)?;
     let pattern = fields.get("match").and_then(|node| {
         cx.read(node, "a match such as GET /api/**", |text| {
-            Pattern::parse(text).map_err(|error| Wrong {
+            Pattern::parse(text).map_err(|error| ValueError {
                 message: format!("`{text}` is not a match: {}", error.kind),
                 help: match_help(text, &error.kind),
                 offset: Some(error.offset),
@@ -113,7 +116,7 @@ pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
     });
     let host = fields.get("host").and_then(|node| {
         cx.read(node, "a host such as api.example.com", |text| {
-            HostPattern::parse(text.trim()).map_err(|error| Wrong {
+            HostPattern::parse(text.trim()).map_err(|error| ValueError {
                 message: format!("`{text}` is not a host: {}", error.kind),
                 help: None,
                 offset: Some(error.offset),
@@ -123,7 +126,7 @@ pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<Policy> {
     let priority = fields
         .get("priority")
         .and_then(|node| cx.word(node, PRIORITIES));
-    Some(Policy {
+    Some(PolicyConfig {
         name: name.into(),
         pattern,
         host,
@@ -170,9 +173,9 @@ fn match_help(text: &str, kind: &PatternErrorKind) -> Option<String> {
 }
 
 fn uses(cx: &mut Cx, node: &Node) -> Vec<LimitUse> {
-    if let Value::List(_) = node.value {
+    if let YamlValue::List(_) = node.value {
         let names = cx.many(node, |cx, item| {
-            if matches!(item.value, Value::Map(_)) {
+            if matches!(item.value, YamlValue::Map(_)) {
                 let help = "write the limits as a map, without the dashes";
                 cx.error(
                     item.place,
@@ -188,8 +191,8 @@ fn uses(cx: &mut Cx, node: &Node) -> Vec<LimitUse> {
     let entries = cx.named(node, "limits");
     let mut uses = Vec::new();
     for (key, node) in entries {
-        if matches!(node.value, Value::Null) {
-            let name = super::super::model::At {
+        if matches!(node.value, YamlValue::Null) {
+            let name = super::super::model::Located {
                 value: key.text.clone(),
                 place: key.place,
             };

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use super::super::collect::Cx;
-use super::super::table::Fields;
+use super::super::table::MapFields;
 use super::switch::{is_off, no_switch};
 use crate::store::snapshot::Settings;
 
 /// Reads `snapshots` and `every` of a store in memory.
-pub fn snapshots(cx: &mut Cx, fields: &Fields<'_>) -> Option<Settings> {
+pub fn snapshots(cx: &mut Cx, fields: &MapFields<'_>) -> Option<Settings> {
     let every = fields.get("every").map(|node| {
         let span = cx.span(node, Settings::SHORTEST, Settings::LONGEST);
         (node, span.map(|span| span.value))

@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{At, Store, StoreAddress};
-use super::super::table::{Form, Shape, Table, may};
-use super::super::tree::{Node, Value};
+use super::super::model::{Located, StoreAddress, StoreConfig};
+use super::super::table::{Form, Table, ValueShape, may};
+use super::super::tree::{Node, YamlValue};
 use super::leaf::{DURATION, PATH, SIZE};
 use super::snapshots::snapshots;
-use super::{Wrong, wrong};
+use super::{ValueError, invalid};
 use crate::base::suggest::nearest;
 use crate::store::Settings;
 use crate::store::redis::{self, Address, AddressError};
@@ -21,43 +21,43 @@ pub static STORE: Table = Table {
     fields: &[
         may(
             "memory",
-            Shape::Form(&SIZE),
+            ValueShape::Form(&SIZE),
             "Most memory for counts of this gateway. Default: 256MiB.",
             "256MiB",
         ),
         may(
             "snapshots",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "A folder that keeps them when the process ends, for the next one. Default: none, they are forgotten.",
             "data/counts",
         ),
         may(
             "every",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "A crash forgives at most what was counted in this time. Default: 10s.",
             "10s",
         ),
         may(
             "address",
-            Shape::Form(&STORE_ADDRESS),
+            ValueShape::Form(&STORE_ADDRESS),
             "A store that several gateways share.",
             "rediss://tollgate:secret@10.0.0.5:6379/0",
         ),
         may(
             "password_file",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "The file of the password, where `address` has none.",
             "redis.password",
         ),
         may(
             "budget",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "How long a request waits for it before it is decided without. Default: 5ms.",
             "5ms",
         ),
         may(
             "ca",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "Who vouches for its certificate, as PEM. Default: those whom the system trusts.",
             "store-ca.pem",
         ),
@@ -78,24 +78,24 @@ pub static STORE_WORD: Form = Form {
 };
 
 /// Reads `store`.
-pub fn store(cx: &mut Cx, node: &Node) -> Store {
-    if !matches!(node.value, Value::Map(_)) {
+pub fn store(cx: &mut Cx, node: &Node) -> StoreConfig {
+    if !matches!(node.value, YamlValue::Map(_)) {
         let expected = "a store: memory, redis://HOST:PORT, or { memory: 256MiB }";
         let address = cx.read(node, expected, |text| match text {
             "memory" => Ok(None),
             text => address(text).map(Some),
         });
         hide_password(cx, node);
-        return Store {
+        return StoreConfig {
             address: address.and_then(|at| {
                 let place = at.place;
-                at.value.map(|value| At { value, place })
+                at.value.map(|value| Located { value, place })
             }),
-            ..Store::default()
+            ..StoreConfig::default()
         };
     }
     let Some(fields) = STORE.open(cx, node) else {
-        return Store::default();
+        return StoreConfig::default();
     };
     let expected = "the address of a store, such as redis://HOST:PORT";
     let (least, most) = (Settings::LEAST as u64, Settings::MOST as u64);
@@ -135,13 +135,14 @@ pub fn store(cx: &mut Cx, node: &Node) -> Store {
             _ => {}
         }
     }
-    let plain = |at: &At<StoreAddress>| !matches!(&at.value, StoreAddress::Redis(to) if to.tls);
+    let plain =
+        |at: &Located<StoreAddress>| !matches!(&at.value, StoreAddress::Redis(to) if to.tls);
     if fields.has("ca") && address.as_ref().is_some_and(plain) {
         let message = "`ca` is for a store that speaks TLS";
         let help = "write rediss:// to speak TLS, or remove it";
         cx.error(fields.place_of("ca"), message, Some(help.into()));
     }
-    Store {
+    StoreConfig {
         snapshots,
         address,
         memory: fields
@@ -185,9 +186,9 @@ fn password(text: &str) -> Option<Range<usize>> {
     (at < end).then_some(password)
 }
 
-fn address(text: &str) -> Result<StoreAddress, Wrong> {
+fn address(text: &str) -> Result<StoreAddress, ValueError> {
     let (scheme, rest) = text.split_once("://").unwrap_or((text, ""));
-    let odd = |cause: String| wrong("this is no address of a store", cause);
+    let odd = |cause: String| invalid("this is no address of a store", cause);
     if scheme == "memcached" {
         let servers = rest.trim_end_matches('/').split(',');
         let servers = servers.map(|server| redis::host(server, 11_211));
@@ -216,7 +217,7 @@ fn address(text: &str) -> Result<StoreAddress, Wrong> {
                 Some(scheme) => format!("write `{scheme}://HOST:PORT`"),
                 None => String::from("write `memory` or `redis://HOST:PORT`"),
             };
-            wrong(format!("`{scheme}` is not a store"), help)
+            invalid(format!("`{scheme}` is not a store"), help)
         }
         error => odd(error.to_string()),
     })?;

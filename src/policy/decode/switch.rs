@@ -1,7 +1,7 @@
 //! Words that may stand in the place of a path: those that switch something on or off, and slips of others.
 
 use super::super::collect::Cx;
-use super::super::model::At;
+use super::super::model::Located;
 use crate::base::suggest::nearest;
 
 /// Whether a word switches off. YAML 1.1 and other programs have several of them.
@@ -15,7 +15,7 @@ pub fn is_on(text: &str) -> bool {
 }
 
 /// Reports a path that is one of these words: nobody means a file of that name.
-pub fn no_switch(cx: &mut Cx, path: &At<String>, help: &str) {
+pub fn no_switch(cx: &mut Cx, path: &Located<String>, help: &str) {
     if is_off(&path.value) || is_on(&path.value) {
         let message = format!("`{}` is neither a path nor a known word here", path.value);
         let help = format!("{help}; a file of that name is `./{}`", path.value);
@@ -24,7 +24,7 @@ pub fn no_switch(cx: &mut Cx, path: &At<String>, help: &str) {
 }
 
 /// Reports a path that looks like a slip of one of the words that may stand in its place.
-pub fn mistyped(cx: &mut Cx, path: &At<String>, words: &[&'static str]) {
+pub fn mistyped(cx: &mut Cx, path: &Located<String>, words: &[&'static str]) {
     if path.value.contains(['/', '.']) || words.contains(&path.value.as_str()) {
         return;
     }

@@ -1,7 +1,7 @@
 //! What the words of a file become.
 
 use super::*;
-use crate::policy::table::{Field, Need, Shape, Table};
+use crate::policy::table::{Need, Table, TableField, ValueShape};
 use crate::policy::tree;
 
 /// Decodes a text and gives what was said.
@@ -15,7 +15,7 @@ fn said(text: &str, read: impl FnOnce(&mut Cx, &Node)) -> Option<String> {
     failed.then_some(report).flatten()
 }
 
-fn other_fields(table: &Table, field: &Field) -> String {
+fn other_fields(table: &Table, field: &TableField) -> String {
     let others = table.needing(Need::Must);
     let either = table.needing(Need::Either).take(1);
     others
@@ -72,17 +72,19 @@ fn examples_of_limits_are_right() {
 }
 
 /// Calls `see` with each table that can be reached.
-fn tables(shape: &'static Shape, see: &mut impl FnMut(&'static Table)) {
+fn tables(shape: &'static ValueShape, see: &mut impl FnMut(&'static Table)) {
     match shape {
-        Shape::Table(table) => {
+        ValueShape::Table(table) => {
             see(table);
             table
                 .fields
                 .iter()
                 .for_each(|field| tables(&field.shape, see));
         }
-        Shape::List(inner) | Shape::Many(inner) | Shape::Named(inner) => tables(inner, see),
-        Shape::Either(shapes) => shapes.iter().for_each(|shape| tables(shape, see)),
+        ValueShape::List(inner) | ValueShape::Many(inner) | ValueShape::Named(inner) => {
+            tables(inner, see)
+        }
+        ValueShape::Either(shapes) => shapes.iter().for_each(|shape| tables(shape, see)),
         _ => {}
     }
 }

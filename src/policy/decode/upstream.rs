@@ -1,12 +1,15 @@
 //! The servers behind: `upstreams`.
 
 use super::super::collect::Cx;
-use super::super::model::{At, Eject, LoadReport, Server, ServerTls, Tls, Upstream};
-use super::super::table::{Form, Shape, Table, may, must};
-use super::super::tree::{Key, Node, Value};
+use super::super::model::{
+    CertificateFiles, EjectConfig, LoadReportConfig, Located, ServerConfig, ServerTlsConfig,
+    UpstreamConfig,
+};
+use super::super::table::{Form, Table, ValueShape, may, must};
+use super::super::tree::{MapKey, Node, YamlValue};
 use super::balance::{BALANCES, EJECT, HASH, HEALTH, balance, eject, health};
 use super::leaf::{DURATION, PATH, parse_name, parse_unix};
-use super::{Wrong, wrong};
+use super::{ValueError, invalid};
 use crate::limit::pressure::Trust;
 use crate::net::address::UNIX;
 use crate::net::proxy::Version;
@@ -25,13 +28,13 @@ static WEIGHTED: Table = Table {
     fields: &[
         must(
             "url",
-            Shape::Form(&SERVER),
+            ValueShape::Form(&SERVER),
             "Where it is.",
             "http://10.0.0.11:8080",
         ),
         may(
             "weight",
-            Shape::Whole(1, MAX_WEIGHT),
+            ValueShape::Whole(1, MAX_WEIGHT),
             "Its share beside those of the others. Default: 1.",
             "2",
         ),
@@ -39,7 +42,8 @@ static WEIGHTED: Table = Table {
 };
 
 /// One of several servers.
-pub static SERVERS: Shape = Shape::Either(&[Shape::Form(&SERVER), Shape::Table(&WEIGHTED)]);
+pub static SERVERS: ValueShape =
+    ValueShape::Either(&[ValueShape::Form(&SERVER), ValueShape::Table(&WEIGHTED)]);
 
 /// The largest weight of a server.
 const MAX_WEIGHT: u64 = 256;
@@ -50,25 +54,25 @@ static WAITS: Table = Table {
     fields: &[
         may(
             "connect",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "To connect to a server.",
             "2s",
         ),
         may(
             "first_byte",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "To the first byte of an answer.",
             "60s",
         ),
         may(
             "idle",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "How long an unused connection is kept.",
             "60s",
         ),
         may(
             "total",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "From the forwarding of a request to the end of its answer.",
             "5m",
         ),
@@ -81,25 +85,25 @@ static SERVER_TLS: Table = Table {
     fields: &[
         may(
             "roots",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "The authorities that may vouch for them, in PEM. Default: the system's.",
             "ca.pem",
         ),
         may(
             "name",
-            Shape::Text,
+            ValueShape::Text,
             "The name that their certificates are for. Default: the host of each.",
             "shop.internal",
         ),
         may(
             "cert",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "The certificate chain, in PEM, of the gateway itself, for servers that ask; with `key`.",
             "gateway.pem",
         ),
         may(
             "key",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "Its private key in PEM.",
             "gateway.key",
         ),
@@ -112,27 +116,27 @@ static LOAD_REPORT: Table = Table {
     fields: &[
         must(
             "trust",
-            Shape::Words(&["lower", "full"]),
+            ValueShape::Words(&["lower", "full"]),
             "lower: a report can only lower what is lent; full: it takes the place of the load that latency shows.",
             "lower",
         ),
         may(
             "metric",
-            Shape::Text,
+            ValueShape::Text,
             "The named metric that is the load of a server which reports no application_utilization. Default: its cpu_utilization.",
             "queue",
         ),
     ],
 };
 
-fn load_report(cx: &mut Cx, node: &Node) -> Option<LoadReport> {
+fn load_report(cx: &mut Cx, node: &Node) -> Option<LoadReportConfig> {
     let fields = LOAD_REPORT.open(cx, node)?;
     let words = [("lower", Trust::Lower), ("full", Trust::Full)];
     let trust = fields.get("trust").and_then(|node| cx.word(node, &words));
     let metric = fields
         .get("metric")
         .and_then(|node| cx.text(node, "a name"));
-    Some(LoadReport {
+    Some(LoadReportConfig {
         trust: trust?.value,
         metric: metric.map(|at| at.value),
     })
@@ -148,80 +152,80 @@ pub static UPSTREAM: Table = Table {
     fields: &[
         must(
             "servers",
-            Shape::Many(&SERVERS),
+            ValueShape::Many(&SERVERS),
             "Its servers.",
             "[http://10.0.0.11:8080]",
         ),
         may(
             "tls",
-            Shape::Table(&SERVER_TLS),
+            ValueShape::Table(&SERVER_TLS),
             "How servers that are written https:// are spoken to.",
             "{ roots: ca.pem }",
         ),
         may(
             "protocol",
-            Shape::Words(&["h1", "h2"]),
+            ValueShape::Words(&["h1", "h2"]),
             "How they are spoken to. Default: h1.",
             "h1",
         ),
         may(
             "proxy_protocol",
-            Shape::Words(&["v1", "v2"]),
+            ValueShape::Words(&["v1", "v2"]),
             "Begins each connection with a header of the PROXY protocol that names the client. A connection then serves one request only, and `protocol: h2` is not possible. Default: none.",
             "v2",
         ),
         may(
             "balance",
-            Shape::Either(&[Shape::Words(BALANCES), Shape::Table(&HASH)]),
+            ValueShape::Either(&[ValueShape::Words(BALANCES), ValueShape::Table(&HASH)]),
             "Which server is next. Default: round_robin.",
             "least_requests",
         ),
         may(
             "health",
-            Shape::Table(&HEALTH),
+            ValueShape::Table(&HEALTH),
             "Asks each server whether it is well.",
             "{ path: /healthz, every: 5s }",
         ),
         may(
             "eject",
-            Shape::Either(&[Shape::Words(&["off"]), Shape::Table(&EJECT)]),
+            ValueShape::Either(&[ValueShape::Words(&["off"]), ValueShape::Table(&EJECT)]),
             "When a server is left alone because requests to it fail; never more than half of them. Default: after 3 failures in a row.",
             "{ after: 3, for: 10s }",
         ),
         may(
             "slow_start",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "In what time a server that comes back, or is new after a reload, gets its full share. Default: at once.",
             "30s",
         ),
         may(
             "max_requests",
-            Shape::Whole(1, MAX_REQUESTS),
+            ValueShape::Whole(1, MAX_REQUESTS),
             "Most requests open at a time; above that the answer is 503. Default: no bound.",
             "1000",
         ),
         may(
             "max_pending",
-            Shape::Whole(1, MAX_REQUESTS),
+            ValueShape::Whole(1, MAX_REQUESTS),
             "Most requests that wait for a connection at a time; above that the answer is 503. Default: no bound.",
             "100",
         ),
         may(
             "load_report",
-            Shape::Table(&LOAD_REPORT),
+            ValueShape::Table(&LOAD_REPORT),
             "Believes what its servers say of their load in the field endpoint-load-metrics (ORCA), which clients then do not see. Default: the field is passed on and not looked at.",
             "{ trust: lower }",
         ),
         may(
             "timeouts",
-            Shape::Table(&WAITS),
+            ValueShape::Table(&WAITS),
             "How long things may take.",
             "{ first_byte: 10s }",
         ),
     ],
 };
 
-fn server_tls(cx: &mut Cx, node: &Node) -> Option<At<ServerTls>> {
+fn server_tls(cx: &mut Cx, node: &Node) -> Option<Located<ServerTlsConfig>> {
     let fields = SERVER_TLS.open(cx, node)?;
     let mut text = |name, what| fields.get(name).and_then(|node| cx.text(node, what));
     let roots = text("roots", "the name of a file");
@@ -234,22 +238,24 @@ fn server_tls(cx: &mut Cx, node: &Node) -> Option<At<ServerTls>> {
             cx.error(fields.place_of(given), message, None);
         }
     }
-    let own = cert.zip(key).map(|(cert, key)| Tls { cert, key });
+    let own = cert
+        .zip(key)
+        .map(|(cert, key)| CertificateFiles { cert, key });
     let place = node.place;
-    let value = ServerTls { roots, name, own };
-    Some(At { value, place })
+    let value = ServerTlsConfig { roots, name, own };
+    Some(Located { value, place })
 }
 
 /// Reads the upstream that is written under `key`.
-pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
-    if let Err(Wrong { message, help, .. }) = parse_name(&key.text, "an upstream") {
+pub fn upstream(cx: &mut Cx, key: &MapKey, node: &Node) -> Option<UpstreamConfig> {
+    if let Err(ValueError { message, help, .. }) = parse_name(&key.text, "an upstream") {
         cx.error(key.place, message, help);
     }
-    let name = At {
+    let name = Located {
         value: key.text.clone(),
         place: key.place,
     };
-    let mut upstream = Upstream {
+    let mut upstream = UpstreamConfig {
         name,
         servers: Vec::new(),
         tls: None,
@@ -257,7 +263,7 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
         proxy: None,
         balance: None,
         health: None,
-        eject: Eject::On {
+        eject: EjectConfig::On {
             after: None,
             span: None,
         },
@@ -269,7 +275,7 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
         idle: None,
         total: None,
     };
-    if !matches!(node.value, Value::Map(_)) {
+    if !matches!(node.value, YamlValue::Map(_)) {
         upstream.servers = cx.many(node, server);
         return Some(upstream);
     }
@@ -322,14 +328,14 @@ pub fn upstream(cx: &mut Cx, key: &Key, node: &Node) -> Option<Upstream> {
     Some(upstream)
 }
 
-fn server(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
-    if matches!(node.value, Value::Map(_)) {
+fn server(cx: &mut Cx, node: &Node) -> Option<Located<ServerConfig>> {
+    if matches!(node.value, YamlValue::Map(_)) {
         let fields = WEIGHTED.open(cx, node)?;
         let weight = fields
             .get("weight")
             .and_then(|node| cx.count(node, MAX_WEIGHT));
         let server = fields.get("url").and_then(|node| url(cx, node))?;
-        return Some(server.map(|server| Server {
+        return Some(server.map(|server| ServerConfig {
             weight: weight.unwrap_or(1),
             ..server
         }));
@@ -337,14 +343,14 @@ fn server(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
     url(cx, node)
 }
 
-fn url(cx: &mut Cx, node: &Node) -> Option<At<Server>> {
+fn url(cx: &mut Cx, node: &Node) -> Option<Located<ServerConfig>> {
     cx.read(node, "a server such as http://10.0.0.11:8080", parse_server)
 }
 
-fn parse_server(text: &str) -> Result<Server, Wrong> {
+fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
     let text = text.trim();
     if text.starts_with(UNIX) {
-        return Ok(Server {
+        return Ok(ServerConfig {
             location: Location::Unix(parse_unix(text)?),
             tls: false,
             weight: 1,
@@ -355,7 +361,7 @@ fn parse_server(text: &str) -> Result<Server, Wrong> {
             true => format!("write `{UNIX}{text}`"),
             false => format!("write `http://{text}`"),
         };
-        return Err(wrong(
+        return Err(invalid(
             format!("`{text}` is not a server: the scheme is missing"),
             help,
         ));
@@ -364,7 +370,7 @@ fn parse_server(text: &str) -> Result<Server, Wrong> {
         "http" => false,
         "https" => true,
         _ => {
-            return Err(wrong(
+            return Err(invalid(
                 format!("`{scheme}` is not a scheme of servers"),
                 "write `http://`",
             ));
@@ -372,7 +378,7 @@ fn parse_server(text: &str) -> Result<Server, Wrong> {
     };
     if rest.starts_with(UNIX) {
         let message = "a Unix socket has no scheme; HTTP without TLS is spoken to it";
-        return Err(wrong(message, format!("write `{rest}`")));
+        return Err(invalid(message, format!("write `{rest}`")));
     }
     let authority = rest.strip_suffix('/').unwrap_or(rest);
     if authority.contains(['/', '?', '#', '@']) {
@@ -380,13 +386,13 @@ fn parse_server(text: &str) -> Result<Server, Wrong> {
         let host = host.split(['/', '?', '#']).next().unwrap_or_default();
         let help =
             format!("write `{scheme}://{host}`: requests keep the path that the client asked for");
-        return Err(wrong(
+        return Err(invalid(
             "a server is a host and a port, without path and password",
             help,
         ));
     }
     let bad = || {
-        wrong(
+        invalid(
             format!("`{authority}` is not a host with a port"),
             "write for instance `http://10.0.0.11:8080`",
         )
@@ -413,7 +419,7 @@ fn parse_server(text: &str) -> Result<Server, Wrong> {
     if port == 0 || host.is_empty() {
         return Err(bad());
     }
-    Ok(Server {
+    Ok(ServerConfig {
         location: Location::Host(host.to_ascii_lowercase(), port),
         tls,
         weight: 1,

@@ -2,29 +2,28 @@
 
 use ipnet::IpNet;
 
-use super::super::tree::Place;
-use super::At;
+use super::super::tree::{Located, SourcePlace};
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
 use crate::limit::{Count, Disclose, Identity, LimitName, OnError, Rate, Reserve, Sharing};
 
 /// A limit as it is written.
 #[derive(Clone, Debug)]
-pub struct Limit {
+pub struct LimitConfig {
     /// What it is called.
-    pub name: At<LimitName>,
+    pub name: Located<LimitName>,
     /// What it is counted by.
-    pub key: Vec<At<Identity>>,
+    pub key: Vec<Located<Identity>>,
     /// How many in how long.
-    pub rates: Vec<At<Rate>>,
+    pub rates: Vec<Located<Rate>>,
     /// How many open at once; then there are no rates.
-    pub concurrent: Option<At<u32>>,
+    pub concurrent: Option<Located<u32>>,
     /// What happens above the rate.
-    pub throttle: Option<At<Throttle>>,
+    pub throttle: Option<Located<ThrottleConfig>>,
     /// While what an elastic limit lends.
-    pub condition: Option<At<Condition>>,
+    pub condition: Option<Located<Condition>>,
     /// How much an elastic limit lends.
-    pub at_most: Option<At<Rate>>,
+    pub at_most: Option<Located<Rate>>,
     /// `while` is there, right or wrong.
     pub has_while: bool,
     /// `at_most` is there, right or wrong.
@@ -32,17 +31,17 @@ pub struct Limit {
     /// `delay` is there, right or wrong.
     pub has_delay: bool,
     /// How use is remembered.
-    pub algorithm: Option<At<&'static str>>,
+    pub algorithm: Option<Located<&'static str>>,
     /// Units that may come at once.
-    pub burst: Option<At<u32>>,
+    pub burst: Option<Located<u32>>,
     /// The longest delay.
-    pub delay: Option<At<Nanos>>,
+    pub delay: Option<Located<Nanos>>,
     /// What uses it up.
-    pub count: Option<At<Count>>,
+    pub count: Option<Located<Count>>,
     /// What is held until a cost is known.
-    pub reserve: Option<At<Reserve>>,
+    pub reserve: Option<Located<Reserve>>,
     /// Whether plans multiply it.
-    pub plans: Option<At<bool>>,
+    pub plans: Option<Located<bool>>,
     /// Counts without refusing.
     pub shadow: bool,
     /// Whom it spares.
@@ -50,16 +49,16 @@ pub struct Limit {
     /// What clients are told.
     pub disclose: Disclose,
     /// How gateways share it.
-    pub sharing: Option<At<Sharing>>,
+    pub sharing: Option<Located<Sharing>>,
     /// What holds without the store.
     pub on_store_error: OnError,
     /// Each route counts for itself.
-    pub per_route: Option<Place>,
+    pub per_route: Option<SourcePlace>,
     /// Only routes that list it have it.
-    pub listed: Option<Place>,
+    pub listed: Option<SourcePlace>,
 }
 
-impl Limit {
+impl LimitConfig {
     /// The rate that `at_most` lets grow, the one with its window, and `at_most`.
     pub fn growth(&self) -> Option<(Rate, Rate)> {
         let most = self.at_most?.value;
@@ -71,7 +70,7 @@ impl Limit {
 
 /// What happens above the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Throttle {
+pub enum ThrottleConfig {
     /// Never above.
     Hard,
     /// This many per cent above.

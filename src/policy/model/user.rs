@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::At;
+use super::super::tree::Located;
 use crate::identity::user::CertificateName;
 use crate::net::PeerNetwork;
 
 /// Who the request proves to be.
 #[derive(Clone, Debug)]
-pub enum User {
+pub enum UserConfig {
     /// A claim of a signed token.
     Jwt {
         /// The claim.
@@ -32,18 +32,18 @@ pub enum User {
         from: Vec<PeerNetwork>,
     },
     /// A file that maps tokens to users.
-    ApiKeys(At<String>),
+    ApiKeys(Located<String>),
     /// The certificate that a client shows.
-    ClientCert(At<CertificateName>),
+    ClientCert(Located<CertificateName>),
 }
 
 /// What signatures are checked with.
 #[derive(Clone, Debug)]
 pub enum KeyFile {
     /// A JSON Web Key Set.
-    Jwks(At<String>),
+    Jwks(Located<String>),
     /// A shared secret.
-    Secret(At<String>),
+    Secret(Located<String>),
     /// A public key in PEM.
-    Pem(At<String>),
+    Pem(Located<String>),
 }

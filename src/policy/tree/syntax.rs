@@ -1,12 +1,12 @@
 //! What is said of a text that is no YAML.
 
-use super::place::{Place, place_of};
+use super::place::{SourcePlace, place_of};
 
 /// Why a text is no tree.
 #[derive(Clone, Debug)]
 pub struct SyntaxError {
     /// Where reading stopped.
-    pub place: Place,
+    pub place: SourcePlace,
     /// What is wrong there.
     pub message: String,
     /// What to do about it.
@@ -15,7 +15,7 @@ pub struct SyntaxError {
 
 /// What is wrong with a text that is no YAML, or costs too much.
 pub(super) fn error(file: u32, text: &str, error: &serde_yaml::Error) -> SyntaxError {
-    let start = Place {
+    let start = SourcePlace {
         file,
         line: 1,
         column: 1,

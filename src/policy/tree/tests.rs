@@ -10,15 +10,15 @@ fn error(text: &str, line: u32, column: u32, message: &str) {
 }
 
 fn places(node: &Node, out: &mut Vec<(String, u32, u32, u32)>) {
-    let Place {
+    let SourcePlace {
         line,
         column,
         width,
         ..
     } = node.place;
     match &node.value {
-        Value::List(list) => list.iter().for_each(|item| places(item, out)),
-        Value::Map(entries) => {
+        YamlValue::List(list) => list.iter().for_each(|item| places(item, out)),
+        YamlValue::Map(entries) => {
             for (key, value) in entries {
                 out.push((
                     key.text.clone(),
@@ -69,7 +69,7 @@ fn offsets_inside_a_text() {
         ("m: é/a", 1, 4),
     ] {
         let node = parse(0, text).expect("a tree");
-        let Value::Map(entries) = &node.value else {
+        let YamlValue::Map(entries) = &node.value else {
             panic!("a map")
         };
         assert_eq!(
@@ -135,9 +135,9 @@ fn odd_documents() {
         4,
         "this is not YAML: unexpected character: `\\u{0}'",
     );
-    assert!(matches!(parse(0, "").map(|n| n.value), Ok(Value::Null)));
+    assert!(matches!(parse(0, "").map(|n| n.value), Ok(YamlValue::Null)));
     assert!(matches!(
         parse(0, "\u{feff}a: 1\n").map(|n| n.value),
-        Ok(Value::Map(_))
+        Ok(YamlValue::Map(_))
     ));
 }

@@ -24,7 +24,7 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
 }
 
 /// Watches the configuration at `path`, and gives what arrives with each change.
-fn watched(path: &Path) -> (Watch, std::sync::mpsc::Receiver<()>) {
+fn watched(path: &Path) -> (ConfigWatch, std::sync::mpsc::Receiver<()>) {
     let loaded = load(path).unwrap_or_else(|report| panic!("{report}"));
     let (tell, told) = channel();
     let changed = move || tell.send(()).unwrap_or(());

@@ -32,7 +32,7 @@ pub struct MethodSet {
 
 /// How exactly a set takes a method; the smaller, the more exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::route) enum Fit {
+pub(in crate::route) enum MethodFit {
     /// It names the method.
     Named,
     /// It names GET and the method is HEAD.
@@ -61,13 +61,13 @@ impl MethodSet {
         self.fit(method).is_some()
     }
 
-    pub(in crate::route) fn fit(&self, method: &Method) -> Option<Fit> {
+    pub(in crate::route) fn fit(&self, method: &Method) -> Option<MethodFit> {
         if self.any {
-            Some(Fit::Any)
+            Some(MethodFit::Any)
         } else if self.names(method) {
-            Some(Fit::Named)
+            Some(MethodFit::Named)
         } else if method == Method::HEAD && self.names(&Method::GET) {
-            Some(Fit::HeadOfGet)
+            Some(MethodFit::HeadOfGet)
         } else {
             None
         }

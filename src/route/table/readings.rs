@@ -16,7 +16,7 @@ use http::Method;
 use smallvec::SmallVec;
 
 use super::fold::{Folded, fold, is_extension, is_index, is_plain, is_session, trim};
-use super::trie::{Leaf, Node, Trie, segments_of};
+use super::trie::{Leaf, Trie, TrieNode, segments_of};
 use crate::route::pattern::{Pattern, Segment};
 
 /// Most dots of a segment at which it may end, from the left.
@@ -51,7 +51,7 @@ fn differs_in_case(pattern: &Pattern, normal_path: &str) -> bool {
 
 /// How a search has come to a node.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct SearchState {
     /// Something was left out of the path.
     skipped: bool,
     /// By a literal.
@@ -59,18 +59,18 @@ pub(super) struct Place {
 }
 
 /// A literal that a segment may stand for.
-struct Reading {
+struct LiteralReading {
     child: u32,
     /// Nothing of the path comes after it.
     ends: bool,
 }
 
-pub(super) struct Search<'r, F> {
+pub(super) struct FoldedSearch<'r, F> {
     pub(super) method: &'r Method,
     pub(super) accepts: F,
 }
 
-impl<F: Fn(usize) -> bool> Search<'_, F> {
+impl<F: Fn(usize) -> bool> FoldedSearch<'_, F> {
     fn pick(&self, leaf: &Leaf) -> Option<usize> {
         let accepted = leaf.iter().filter(|(_, place)| (self.accepts)(*place));
         let fits = accepted.filter_map(|(set, place)| Some((set.fit(self.method)?, *place)));
@@ -84,8 +84,8 @@ impl Trie {
         &self,
         at: u32,
         path: &str,
-        place: Place,
-        search: &Search<'_, F>,
+        place: SearchState,
+        search: &FoldedSearch<'_, F>,
     ) -> Option<usize>
     where
         F: Fn(usize) -> bool,
@@ -101,7 +101,7 @@ impl Trie {
         let folded = fold(segment);
         for reading in node.readings(segment, &folded, below.is_empty()) {
             let below = if reading.ends { "" } else { below };
-            let place = Place {
+            let place = SearchState {
                 named: true,
                 ..place
             };
@@ -111,7 +111,7 @@ impl Trie {
             }
         }
         if !place.skipped && (is_index(&folded) || is_session(segment)) {
-            let skipped = Place {
+            let skipped = SearchState {
                 skipped: true,
                 ..place
             };
@@ -126,7 +126,7 @@ impl Trie {
                 return found;
             }
         }
-        let place = Place {
+        let place = SearchState {
             named: false,
             ..place
         };
@@ -154,15 +154,20 @@ impl Trie {
         false
     }
 
-    fn has_literals_below(&self, node: &Node) -> bool {
+    fn has_literals_below(&self, node: &TrieNode) -> bool {
         let one = node.one.and_then(|child| self.node(child));
         !node.literals.is_empty() || one.is_some_and(|child| self.has_literals_below(child))
     }
 }
 
-impl Node {
+impl TrieNode {
     /// The literals that a segment may stand for, as it is spelled first; none of them twice with the same rest.
-    fn readings(&self, segment: &str, folded: &Folded, last: bool) -> SmallVec<[Reading; 4]> {
+    fn readings(
+        &self,
+        segment: &str,
+        folded: &Folded,
+        last: bool,
+    ) -> SmallVec<[LiteralReading; 4]> {
         let mut readings = SmallVec::new();
         if self.literals.is_empty() {
             return readings;
@@ -171,11 +176,11 @@ impl Node {
         let exact = self.literals.get(segment);
         let others = alike.iter().filter(|child| Some(*child) != exact);
         let whole = exact.into_iter().chain(others);
-        readings.extend(whole.map(|child| Reading {
+        readings.extend(whole.map(|child| LiteralReading {
             child: *child,
             ends: false,
         }));
-        let end = |child: &u32| Reading {
+        let end = |child: &u32| LiteralReading {
             child: *child,
             ends: true,
         };

@@ -7,7 +7,7 @@ use http::Method;
 use smallvec::SmallVec;
 
 use super::fold::{Folded, fold, is_index};
-use crate::route::pattern::{Fit, MethodSet, Segment};
+use crate::route::pattern::{MethodFit, MethodSet, Segment};
 
 /// The path without the slashes at its ends; empty has no segments.
 pub(super) fn segments_of(normal_path: &str) -> &str {
@@ -20,11 +20,11 @@ pub(super) type Leaf = SmallVec<[(MethodSet, usize); 1]>;
 
 #[derive(Clone, Debug)]
 pub(super) struct Trie {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<TrieNode>,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Node {
+pub(super) struct TrieNode {
     pub(super) literals: HashMap<Box<str>, u32, BuildHasherDefault<SegmentHasher>>,
     /// The same by what is left of them when they are folded.
     pub(super) folded: HashMap<Folded, SmallVec<[u32; 1]>, BuildHasherDefault<SegmentHasher>>,
@@ -72,24 +72,24 @@ impl Hasher for SegmentHasher {
 impl Default for Trie {
     fn default() -> Trie {
         Trie {
-            nodes: vec![Node::default()],
+            nodes: vec![TrieNode::default()],
         }
     }
 }
 
-pub(super) struct Search<'r> {
+pub(super) struct ExactSearch<'r> {
     pub(super) method: &'r Method,
     /// Some pattern takes the path, be it with another method.
     pub(super) path_known: bool,
 }
 
-impl Search<'_> {
+impl ExactSearch<'_> {
     fn pick(&mut self, leaf: &Leaf) -> Option<usize> {
         self.path_known |= !leaf.is_empty();
         let fits = leaf
             .iter()
             .filter_map(|(set, place)| Some((set.fit(self.method)?, *place)));
-        fits.min_by_key(|(fit, _): &(Fit, usize)| *fit)
+        fits.min_by_key(|(fit, _): &(MethodFit, usize)| *fit)
             .map(|(_, place)| place)
     }
 }
@@ -97,7 +97,7 @@ impl Search<'_> {
 impl Trie {
     pub(super) const ROOT: u32 = 0;
 
-    pub(super) fn node(&self, at: u32) -> Option<&Node> {
+    pub(super) fn node(&self, at: u32) -> Option<&TrieNode> {
         self.nodes.get(at as usize)
     }
 
@@ -120,7 +120,7 @@ impl Trie {
                 if let Segment::Literal(text) = segment {
                     node.add_folded(text, child);
                 }
-                self.nodes.push(Node::default());
+                self.nodes.push(TrieNode::default());
             }
             at = child as usize;
         }
@@ -129,7 +129,7 @@ impl Trie {
     }
 
     /// Depth is bounded by the longest pattern, and no node is visited twice.
-    pub(super) fn find(&self, at: u32, path: &str, search: &mut Search<'_>) -> Option<usize> {
+    pub(super) fn find(&self, at: u32, path: &str, search: &mut ExactSearch<'_>) -> Option<usize> {
         let node = self.nodes.get(at as usize)?;
         if path.is_empty() {
             return search.pick(&node.end).or_else(|| search.pick(&node.rest));
@@ -166,7 +166,7 @@ impl Trie {
     }
 }
 
-impl Node {
+impl TrieNode {
     /// Adds a literal segment to what other spellings are looked up in.
     fn add_folded(&mut self, literal: &str, child: u32) {
         let folded = fold(literal);

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric};
-use crate::policy::Report;
+use crate::policy::DiagnosticReport;
 use crate::record::Record;
 use crate::record::push;
 use crate::serve::worker::generation::Running;
@@ -46,7 +46,7 @@ pub enum ReloadOutcome {
     /// The new configuration runs; the changes and warnings as JSON.
     Done(Value),
     /// The configuration has mistakes; the previous one still runs.
-    Mistakes(Report),
+    Mistakes(DiagnosticReport),
     /// The reload failed for another reason; the previous configuration still runs.
     Failed(String),
 }

@@ -1,11 +1,11 @@
 //! What a request carries: its credential, and an address in its body.
 
 use super::super::super::collect::Cx;
-use super::super::super::model::{Email, Token};
-use super::super::super::table::{Shape, Table, may, must};
+use super::super::super::model::{EmailConfig, TokenConfig};
+use super::super::super::table::{Table, ValueShape, may, must};
 use super::super::super::tree::Node;
+use super::super::invalid;
 use super::super::leaf::{HEADER, SIZE};
-use super::super::wrong;
 use crate::identity::mailbox::Fold;
 
 pub(super) static TOKEN: Table = Table {
@@ -14,19 +14,24 @@ pub(super) static TOKEN: Table = Table {
     fields: &[
         may(
             "header",
-            Shape::Form(&HEADER),
+            ValueShape::Form(&HEADER),
             "In this header.",
             "x-api-key",
         ),
         may(
             "scheme",
-            Shape::Text,
+            ValueShape::Text,
             "With header: it stands behind this scheme. Without, what stands behind any scheme of Authorization is the credential.",
             "Token",
         ),
-        may("bearer", Shape::Flag, "In Authorization: Bearer.", "true"),
-        may("query", Shape::Text, "In this query parameter.", "key"),
-        may("cookie", Shape::Text, "In this cookie.", "session"),
+        may(
+            "bearer",
+            ValueShape::Flag,
+            "In Authorization: Bearer.",
+            "true",
+        ),
+        may("query", ValueShape::Text, "In this query parameter.", "key"),
+        may("cookie", ValueShape::Text, "In this cookie.", "session"),
     ],
 };
 
@@ -38,38 +43,38 @@ pub(super) static EMAIL: Table = Table {
     fields: &[
         must(
             "body",
-            Shape::Text,
+            ValueShape::Text,
             "The field of a JSON, form or multipart body; dots reach into nested objects.",
             "email",
         ),
         may(
             "max",
-            Shape::Form(&SIZE),
+            ValueShape::Form(&SIZE),
             "Most of a body that is held back to look for it; a route that counts by it refuses longer ones. Default: 64KiB.",
             "64KiB",
         ),
         may(
             "accents",
-            Shape::Words(FOLD),
+            ValueShape::Words(FOLD),
             "Whether letters count without accents, as databases that ignore these look accounts up. Default: keep.",
             "fold",
         ),
         may(
             "tags",
-            Shape::Words(FOLD),
+            ValueShape::Words(FOLD),
             "Whether an address counts without what stands behind a `+` before the `@`. Default: keep.",
             "fold",
         ),
         may(
             "dots",
-            Shape::Words(FOLD),
+            ValueShape::Words(FOLD),
             "Whether an address counts without dots before the `@`, and googlemail.com as gmail.com. Default: keep.",
             "fold",
         ),
     ],
 };
 
-pub(super) fn token(cx: &mut Cx, node: &Node) -> Option<Token> {
+pub(super) fn token(cx: &mut Cx, node: &Node) -> Option<TokenConfig> {
     let fields = TOKEN.open(cx, node)?;
     fields.belongs_to(cx, "scheme", "header");
     let way = fields.one_of(cx, &["header", "bearer", "query", "cookie"])?;
@@ -77,8 +82,8 @@ pub(super) fn token(cx: &mut Cx, node: &Node) -> Option<Token> {
         "header" => {
             let name = fields.get(way).and_then(|node| cx.header(node))?.value;
             match fields.get("scheme") {
-                None => Some(Token::Header(name)),
-                Some(node) => scheme(cx, node).map(|scheme| Token::Scheme(name, scheme)),
+                None => Some(TokenConfig::Header(name)),
+                Some(node) => scheme(cx, node).map(|scheme| TokenConfig::Scheme(name, scheme)),
             }
         }
         "bearer" => {
@@ -90,14 +95,14 @@ pub(super) fn token(cx: &mut Cx, node: &Node) -> Option<Token> {
                     Some("write `bearer: true`".into()),
                 );
             }
-            Some(Token::Bearer)
+            Some(TokenConfig::Bearer)
         }
         "query" => fields
             .text(cx, way, "the name of a query parameter")
-            .map(Token::Query),
+            .map(TokenConfig::Query),
         _ => fields
             .text(cx, way, "the name of a cookie")
-            .map(Token::Cookie),
+            .map(TokenConfig::Cookie),
     }
 }
 
@@ -107,14 +112,14 @@ fn scheme(cx: &mut Cx, node: &Node) -> Option<String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if text.is_empty() || !text.chars().all(plain) {
             let message = format!("`{text}` is not a scheme");
-            return Err(wrong(message, "write one word, like `Token`"));
+            return Err(invalid(message, "write one word, like `Token`"));
         }
         Ok(text.to_owned())
     })
     .map(|scheme| scheme.value)
 }
 
-pub(super) fn email(cx: &mut Cx, node: &Node) -> Option<Email> {
+pub(super) fn email(cx: &mut Cx, node: &Node) -> Option<EmailConfig> {
     let fields = EMAIL.open(cx, node)?;
     let max = fields
         .get("max")
@@ -131,7 +136,7 @@ pub(super) fn email(cx: &mut Cx, node: &Node) -> Option<Email> {
         tags: folds("tags"),
         dots: folds("dots"),
     };
-    Some(Email {
+    Some(EmailConfig {
         field,
         fold,
         max: max.map_or(64 * 1024, |max| max.value),

@@ -3,13 +3,13 @@
 use http::HeaderName;
 
 use super::super::super::collect::Cx;
-use super::super::super::table::Fields;
+use super::super::super::table::MapFields;
 use crate::net::PeerNetwork;
 
 /// Reads `header` and `from`. A header without peers to believe would let anyone be anyone.
 pub(super) fn trusted_header(
     cx: &mut Cx,
-    fields: &Fields<'_>,
+    fields: &MapFields<'_>,
 ) -> (Option<HeaderName>, Vec<PeerNetwork>) {
     let name = fields
         .get("header")

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::super::super::collect::Cx;
-use super::super::super::model::{KeyFile, User};
-use super::super::super::table::{Fields, Shape, Table, may};
+use super::super::super::model::{KeyFile, UserConfig};
+use super::super::super::table::{MapFields, Table, ValueShape, may};
 use super::super::super::tree::Node;
 use super::super::leaf::{DURATION, HEADER, PATH, PEERS};
 use super::trusted_header::trusted_header;
@@ -19,73 +19,73 @@ pub(super) static USER: Table = Table {
     fields: &[
         may(
             "jwt",
-            Shape::Text,
+            ValueShape::Text,
             "The claim of a signed bearer token that names the user.",
             "sub",
         ),
         may(
             "jwks",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "With jwt: the file of the issuer's key set.",
             "jwks.json",
         ),
         may(
             "secret",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "With jwt: the file of the shared secret (HS256).",
             "secret.txt",
         ),
         may(
             "key",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "With jwt: the file of the issuer's public key in PEM.",
             "public.pem",
         ),
         may(
             "issuer",
-            Shape::Text,
+            ValueShape::Text,
             "With jwt: who must have issued the token.",
             "https://idp.example",
         ),
         may(
             "audience",
-            Shape::Text,
+            ValueShape::Text,
             "With jwt: for whom it must be issued.",
             "shop",
         ),
         may(
             "leeway",
-            Shape::Form(&DURATION),
+            ValueShape::Form(&DURATION),
             "With jwt: how long before its `nbf` and after its `exp` a token is believed, in whole seconds up to 1h. Default: 60s.",
             "60s",
         ),
         may(
             "header",
-            Shape::Form(&HEADER),
+            ValueShape::Form(&HEADER),
             "The header in which a trusted proxy names the user.",
             "x-user",
         ),
         may(
             "from",
-            Shape::Many(&Shape::Form(&PEERS)),
+            ValueShape::Many(&ValueShape::Form(&PEERS)),
             "With header: the peers that may set it.",
             "[10.0.0.0/8]",
         ),
         may(
             "api_keys",
-            Shape::Form(&PATH),
+            ValueShape::Form(&PATH),
             "The file that maps tokens to users and plans.",
             "keys.yaml",
         ),
         may(
             "client_cert",
-            Shape::Words(&["subject", "san"]),
+            ValueShape::Words(&["subject", "san"]),
             "The verified certificate that the client shows, at listeners with `client_roots`: its subject as RFC 4514 writes it, or of its subject alternative names the first URI, else the first DNS name, else the first email address.",
             "subject",
         ),
         may(
             "unverified",
-            Shape::Words(&["refuse", "anonymous"]),
+            ValueShape::Words(&["refuse", "anonymous"]),
             "With jwt, api_keys or client_cert: what becomes of a request whose credential does not verify, on a route that counts by user or requires one. `refuse`: 401. `anonymous`: it is served as a request without a user. Default: refuse.",
             "anonymous",
         ),
@@ -93,7 +93,7 @@ pub(super) static USER: Table = Table {
 };
 
 /// Reads the source of the user, and what becomes of what does not verify.
-pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> Option<User> {
+pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> Option<UserConfig> {
     let fields = USER.open(cx, node)?;
     let way = fields.one_of(cx, &["jwt", "header", "api_keys", "client_cert"])?;
     for (field, owner) in [
@@ -113,7 +113,7 @@ pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> O
             let claim = fields
                 .get("jwt")
                 .and_then(|node| cx.text(node, "the name of a claim"));
-            Some(User::Jwt {
+            Some(UserConfig::Jwt {
                 claim: claim.map(|claim| claim.value).unwrap_or_default(),
                 keys: keys(cx, &fields),
                 issuer: fields.text(cx, "issuer", "an issuer"),
@@ -123,7 +123,7 @@ pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> O
         }
         "header" => {
             let (name, from) = trusted_header(cx, &fields);
-            Some(User::Header { name, from })
+            Some(UserConfig::Header { name, from })
         }
         "client_cert" => {
             let words = [
@@ -131,16 +131,16 @@ pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> O
                 ("san", CertificateName::San),
             ];
             let named = cx.word(fields.get(way)?, &words)?;
-            Some(User::ClientCert(named))
+            Some(UserConfig::ClientCert(named))
         }
         _ => fields
             .get("api_keys")
             .and_then(|node| cx.secret_file(node))
-            .map(User::ApiKeys),
+            .map(UserConfig::ApiKeys),
     }
 }
 
-fn on_unverified(cx: &mut Cx, fields: &Fields<'_>, way: &str) -> OnUnverified {
+fn on_unverified(cx: &mut Cx, fields: &MapFields<'_>, way: &str) -> OnUnverified {
     let words = [
         ("refuse", OnUnverified::Refuse),
         ("anonymous", OnUnverified::Anonymous),
@@ -156,7 +156,7 @@ fn on_unverified(cx: &mut Cx, fields: &Fields<'_>, way: &str) -> OnUnverified {
         .map_or_else(OnUnverified::default, |word| word.value)
 }
 
-fn leeway(cx: &mut Cx, fields: &Fields<'_>) -> Option<Duration> {
+fn leeway(cx: &mut Cx, fields: &MapFields<'_>) -> Option<Duration> {
     let node = fields.get("leeway")?;
     let span = cx.span(node, Duration::ZERO, MOST_LEEWAY)?;
     if span.value.subsec_nanos() != 0 {
@@ -166,7 +166,7 @@ fn leeway(cx: &mut Cx, fields: &Fields<'_>) -> Option<Duration> {
     Some(span.value)
 }
 
-fn keys(cx: &mut Cx, fields: &Fields<'_>) -> Option<KeyFile> {
+fn keys(cx: &mut Cx, fields: &MapFields<'_>) -> Option<KeyFile> {
     let way = fields.one_of(cx, &["jwks", "secret", "key"])?;
     let file = fields.get(way).and_then(|node| match way {
         "secret" => cx.secret_file(node),

@@ -1,21 +1,21 @@
 //! The fields of a limit with a small language of their own: `soft 10%`, `status 401`.
 
-use super::super::super::model::Throttle;
+use super::super::super::model::ThrottleConfig;
 use super::super::leaf::parse_header;
-use super::super::{Wrong, wrong};
+use super::super::{ValueError, invalid};
 use crate::base::suggest::nearest;
 use crate::limit::cost;
 use crate::limit::pressure::Condition;
 use crate::limit::{Count, Rate, Reserve, ReserveSource};
 
-pub(super) fn throttle(text: &str) -> Result<Throttle, Wrong> {
+pub(super) fn throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
     let mut words = text.split_whitespace();
     let first = words.next().unwrap_or_default();
     let rest: Vec<&str> = words.collect();
     match (first, rest.join(" ").as_str()) {
-        ("hard", "") => Ok(Throttle::Hard),
-        ("elastic", "") => Ok(Throttle::Elastic),
-        ("soft", "") => Err(wrong(
+        ("hard", "") => Ok(ThrottleConfig::Hard),
+        ("elastic", "") => Ok(ThrottleConfig::Elastic),
+        ("soft", "") => Err(invalid(
             "`soft` needs a percentage",
             "write for instance `soft 10%`",
         )),
@@ -25,18 +25,18 @@ pub(super) fn throttle(text: &str) -> Result<Throttle, Wrong> {
                 .filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
                 .and_then(|digits| digits.parse::<u16>().ok());
             match number {
-                Some(percent @ 1..=1000) => Ok(Throttle::Soft(percent)),
-                Some(0) => Err(wrong(
+                Some(percent @ 1..=1000) => Ok(ThrottleConfig::Soft(percent)),
+                Some(0) => Err(invalid(
                     "`soft 0%` lends nothing",
                     "write `hard`, or a percentage from 1% to 1000%",
                 )),
-                _ => Err(wrong(
+                _ => Err(invalid(
                     format!("`{percent}` is not a percentage from 1% to 1000%"),
                     "write for instance `soft 10%`",
                 )),
             }
         }
-        ("hard" | "elastic", more) => Err(wrong(
+        ("hard" | "elastic", more) => Err(invalid(
             format!("`{first}` takes nothing behind it, not `{more}`"),
             format!("write `{first}`"),
         )),
@@ -46,27 +46,27 @@ pub(super) fn throttle(text: &str) -> Result<Throttle, Wrong> {
                 Some(word) => format!("did you mean `{word}`?"),
                 None => String::from("write `hard`, `soft 10%` or `elastic`"),
             };
-            Err(wrong(format!("`{text}` is not a throttle"), help))
+            Err(invalid(format!("`{text}` is not a throttle"), help))
         }
     }
 }
 
-pub(super) fn condition(text: &str) -> Result<Condition, Wrong> {
-    Condition::parse(text).map_err(|error| Wrong {
+pub(super) fn condition(text: &str) -> Result<Condition, ValueError> {
+    Condition::parse(text).map_err(|error| ValueError {
         message: error.to_string(),
         help: Some("write for instance `upstream.load < 0.7`".into()),
         offset: Some(error.offset),
     })
 }
 
-pub(super) fn count(text: &str) -> Result<Count, Wrong> {
+pub(super) fn count(text: &str) -> Result<Count, ValueError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
         ["all"] => Ok(Count::All),
         ["status", range] => status(range),
         ["cost", "header", name] => parse_header(name)
             .map(Count::CostHeader)
-            .map_err(|message| wrong(message, "write for instance `cost header x-cost`")),
+            .map_err(|message| invalid(message, "write for instance `cost header x-cost`")),
         ["cost", "json", path] => {
             let help =
                 "write names with dots between them, for instance `cost json usage.total_tokens`";
@@ -83,7 +83,7 @@ pub(super) fn count(text: &str) -> Result<Count, Wrong> {
                     "write `all`, `status 401`, `status 400-499`, `cost header x-cost` or `cost json usage.total_tokens`"
                 }
             };
-            Err(wrong(
+            Err(invalid(
                 format!("`{text}` does not say what is counted"),
                 help,
             ))
@@ -91,13 +91,13 @@ pub(super) fn count(text: &str) -> Result<Count, Wrong> {
     }
 }
 
-pub(super) fn reserve(text: &str) -> Result<Reserve, Wrong> {
+pub(super) fn reserve(text: &str) -> Result<Reserve, ValueError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let units = |text: &str| {
         let units = text.parse().ok().filter(|units| *units > 0);
         let help = format!("write a whole number from 1 to {}", Rate::MAX_QUOTA);
         let units = units.filter(|units| *units <= Rate::MAX_QUOTA);
-        units.ok_or_else(|| wrong(format!("`{text}` is not a number of units"), help))
+        units.ok_or_else(|| invalid(format!("`{text}` is not a number of units"), help))
     };
     let example =
         "write for instance `4000`, `json max_tokens else 4000` or `header x-max else 4000`";
@@ -112,11 +112,11 @@ pub(super) fn reserve(text: &str) -> Result<Reserve, Wrong> {
         }),
         ["header", name, "else", otherwise] => Ok(Reserve {
             source: Some(ReserveSource::Header(
-                parse_header(name).map_err(|message| wrong(message, example))?,
+                parse_header(name).map_err(|message| invalid(message, example))?,
             )),
             otherwise: units(otherwise)?,
         }),
-        ["json" | "header", _] => Err(wrong(
+        ["json" | "header", _] => Err(invalid(
             "a request need not say what it may cost",
             format!("add what is held then, for instance `{text} else 4000`"),
         )),
@@ -124,7 +124,7 @@ pub(super) fn reserve(text: &str) -> Result<Reserve, Wrong> {
             source: None,
             otherwise: units(number)?,
         }),
-        _ => Err(wrong(
+        _ => Err(invalid(
             format!("`{text}` does not say what is held"),
             example,
         )),
@@ -136,7 +136,7 @@ pub(super) fn json_path(
     path: &str,
     (before, behind): (&str, &str),
     help: &str,
-) -> Result<cost::Path, Wrong> {
+) -> Result<cost::Path, ValueError> {
     let named = |path: &str| {
         let parts: Vec<String> = path.split('.').map(String::from).collect();
         let fits = parts.len() <= 16 && !parts.iter().any(String::is_empty);
@@ -152,15 +152,15 @@ pub(super) fn json_path(
         .replace(['[', ']', '/', '"', '\''], ".");
     let names: Vec<&str> = names.split('.').filter(|name| !name.is_empty()).collect();
     if !foreign || names.is_empty() || names.contains(&"*") {
-        return Err(wrong(message, help));
+        return Err(invalid(message, help));
     }
-    Err(wrong(
+    Err(invalid(
         message,
         format!("write `{before} {}{behind}`", names.join(".")),
     ))
 }
 
-fn status(range: &str) -> Result<Count, Wrong> {
+fn status(range: &str) -> Result<Count, ValueError> {
     let (from, to) = range.split_once('-').unwrap_or((range, range));
     let code = |text: &str| {
         text.parse::<u16>()
@@ -170,16 +170,16 @@ fn status(range: &str) -> Result<Count, Wrong> {
     let help = "write a status from 100 to 599, or a range such as `status 400-499`";
     match (code(from), code(to)) {
         (Some(from), Some(to)) if from <= to => Ok(Count::Status { from, to }),
-        (Some(from), Some(to)) => Err(wrong(
+        (Some(from), Some(to)) => Err(invalid(
             format!("`{range}` runs backwards"),
             format!("write `status {to}-{from}`"),
         )),
         _ => match range.strip_suffix("xx").filter(|class| class.len() == 1) {
-            Some(class) => Err(wrong(
+            Some(class) => Err(invalid(
                 format!("`{range}` is not a status"),
                 format!("write `status {class}00-{class}99`"),
             )),
-            None => Err(wrong(format!("`{range}` is not a status"), help)),
+            None => Err(invalid(format!("`{range}` is not a status"), help)),
         },
     }
 }

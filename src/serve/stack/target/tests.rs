@@ -7,7 +7,7 @@ use http::Version;
 use super::*;
 use crate::http::head::Fields;
 use crate::policy::load_from;
-use crate::policy::source::Memory;
+use crate::policy::source::MemoryFiles;
 
 /// Policies as `name: match, limits`, the limits each as `name key rate`.
 fn ruleset(gateway: &str, policies: &[(&str, &str)]) -> Ruleset {
@@ -23,7 +23,7 @@ fn ruleset(gateway: &str, policies: &[(&str, &str)]) -> Ruleset {
         (format!("policies/{name}.yaml"), text)
     }));
     let files = texts.iter().map(|(path, text)| (&**path, &**text));
-    let files = Memory::new(files);
+    let files = MemoryFiles::new(files);
     load_from(&files, Path::new("tollgate.yaml"))
         .unwrap()
         .ruleset

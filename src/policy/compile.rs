@@ -420,17 +420,14 @@ fn arithmetic(gateway: &GatewayConfig, limit: &model::LimitConfig, reserves: boo
 
 fn algorithm(limit: &model::LimitConfig, quota: u32, most: u32) -> Algorithm {
     match limit.algorithm.map(|algorithm| algorithm.value) {
-        Some("sliding-log") => Algorithm::SlidingLog,
-        Some("sliding-window") => Algorithm::SlidingWindow,
-        Some("multi-level") => Algorithm::MultiLevel,
-        Some("fixed-window") => Algorithm::FixedWindow,
-        Some("gcra" | "token-bucket") => Algorithm::Gcra {
+        Some(Algorithm::Gcra { .. }) => Algorithm::Gcra {
             burst: limit.burst.map(|at| at.value),
         },
-        Some("leaky-bucket") => Algorithm::LeakyBucket {
+        Some(Algorithm::LeakyBucket { .. }) => Algorithm::LeakyBucket {
             max_delay: limit.delay.map(|at| at.value).unwrap_or_default(),
         },
-        _ => Algorithm::default_for(quota, most),
+        Some(written) => written,
+        None => Algorithm::default_for(quota, most),
     }
 }
 

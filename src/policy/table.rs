@@ -69,6 +69,17 @@ pub enum ValueShape {
     Either(&'static [ValueShape]),
 }
 
+/// The words of a list that pairs them with what they mean.
+pub const fn words<T, const N: usize>(pairs: &[(&'static str, T); N]) -> [&'static str; N] {
+    let mut words = [""; N];
+    let mut at = 0;
+    while at < N {
+        words[at] = pairs[at].0;
+        at += 1;
+    }
+    words
+}
+
 /// A form of text.
 #[derive(Debug)]
 pub struct Form {

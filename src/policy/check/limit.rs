@@ -4,7 +4,7 @@ use super::super::collect::Cx;
 use super::super::model::{GatewayConfig, LimitConfig, Located, ThrottleConfig};
 use super::identity::check_identity;
 use super::sharing::check_sharing;
-use crate::limit::{Count, MAX_WINDOWS, Rate};
+use crate::limit::{Algorithm, Count, MAX_WINDOWS, Rate};
 
 /// Most units of an exact log.
 const LARGEST_LOG: u64 = 65_535;
@@ -129,8 +129,9 @@ fn windows(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
 
 /// Whether no window whatever has more than its quota; `implies` counts on that.
 fn exact(limit: &LimitConfig) -> bool {
-    let algorithm = limit.algorithm.map(|algorithm| algorithm.value);
-    !matches!(algorithm, Some("fixed-window" | "gcra" | "leaky-bucket"))
+    limit
+        .algorithm
+        .is_none_or(|algorithm| algorithm.value.has_moving_windows())
 }
 
 /// Whether `tight` alone keeps the use below `loose`.
@@ -189,8 +190,7 @@ fn lending(cx: &mut Cx, limit: &LimitConfig) {
         }
         return;
     };
-    let name = limit.algorithm.map_or("", |algorithm| algorithm.value);
-    if name == "leaky-bucket" {
+    if leaky_bucket(limit).is_some() {
         let message = "a leaky bucket delays instead of refusing, so there is nothing to lend";
         let help = "drop `algorithm`, or write `gcra`";
         cx.error(elastic.place, message, Some(help.into()));
@@ -281,7 +281,7 @@ fn reserve(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
 fn log(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(log) = limit
         .algorithm
-        .filter(|algorithm| algorithm.value == "sliding-log")
+        .filter(|algorithm| algorithm.value == Algorithm::SlidingLog)
     else {
         return;
     };
@@ -301,12 +301,16 @@ fn log(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     }
 }
 
+fn leaky_bucket(limit: &LimitConfig) -> Option<Located<Algorithm>> {
+    let is_leaky = |at: &Located<Algorithm>| matches!(at.value, Algorithm::LeakyBucket { .. });
+    limit.algorithm.filter(is_leaky)
+}
+
 /// The algorithm with what belongs to it.
 fn algorithm(cx: &mut Cx, limit: &LimitConfig) {
-    let name = limit.algorithm.map_or("", |algorithm| algorithm.value);
-    let bucket = matches!(name, "gcra" | "token-bucket");
+    let algorithm = limit.algorithm.map(|algorithm| algorithm.value);
     if let Some(burst) = limit.burst {
-        if !bucket {
+        if !matches!(algorithm, Some(Algorithm::Gcra { .. })) {
             let help = "write `algorithm: gcra`, or remove it";
             cx.error(
                 burst.place,
@@ -322,10 +326,7 @@ fn algorithm(cx: &mut Cx, limit: &LimitConfig) {
             );
         }
     }
-    let leaky = limit
-        .algorithm
-        .filter(|algorithm| algorithm.value == "leaky-bucket");
-    let Some(leaky) = leaky else {
+    let Some(leaky) = leaky_bucket(limit) else {
         if let Some(delay) = limit.delay {
             let help = "write `algorithm: leaky-bucket`, or remove it";
             cx.error(

@@ -2,7 +2,7 @@
 
 use super::super::collect::Cx;
 use super::super::model::{GatewayConfig, LimitConfig, RecordConfig, StoreAddress, ThrottleConfig};
-use crate::limit::Sharing;
+use crate::limit::{Algorithm, Sharing};
 
 /// Warns of figures of several gateways that nobody can tell apart.
 pub(super) fn check_labels(cx: &mut Cx, gateway: &GatewayConfig) {
@@ -36,14 +36,17 @@ pub(super) fn check_sharing(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitC
         .filter(|at| at.value == ThrottleConfig::Elastic);
     let answers = limit.count.as_ref().filter(|at| at.value.needs_response());
     if let Some(at) = limit.sharing.filter(|at| at.value == Sharing::Leased) {
-        let exact = matches!(algorithm, None | Some("sliding-log" | "sliding-window"));
+        let exact = matches!(
+            algorithm,
+            None | Some(Algorithm::SlidingLog | Algorithm::SlidingWindow)
+        );
         if !exact || elastic.is_some() || answers.is_some() {
             let message = "units of this limit cannot be granted in advance";
             let help = "write `sharing: strict`, or use sliding-log or sliding-window with `throttle: hard` or `soft` and `count: all`";
             cx.error(at.place, message, Some(help.into()));
         }
     }
-    let arrivals = matches!(algorithm, Some("gcra" | "token-bucket" | "leaky-bucket"));
+    let arrivals = algorithm.is_some_and(Algorithm::is_gcra);
     let local = limit.sharing.is_some_and(|at| at.value == Sharing::Local);
     if let (Some(count), Some(_), true) = (&answers, &gateway.store.address, arrivals)
         && !local
@@ -61,11 +64,10 @@ pub(super) fn check_sharing(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitC
 
 /// Reports what memcached cannot count.
 fn memcached_can(cx: &mut Cx, limit: &LimitConfig) {
-    let arrivals = |word: &&str| matches!(*word, "gcra" | "token-bucket" | "leaky-bucket");
-    if let Some(at) = limit.algorithm.filter(|at| arrivals(&at.value)) {
+    if let Some(at) = limit.algorithm.filter(|at| at.value.is_gcra()) {
         let message = format!(
             "memcached cannot keep arrival times, which {} needs",
-            at.value
+            at.value.as_str()
         );
         let help = "use `algorithm: sliding-window`, `sharing: local`, or a Redis store";
         cx.error(at.place, message, Some(help.into()));

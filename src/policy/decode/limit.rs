@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::super::collect::Cx;
 use super::super::model::{LimitConfig, Located};
-use super::super::table::{Form, MapFields, Table, ValueShape, either, may, must};
+use super::super::table::{Form, MapFields, Table, ValueShape, either, may, must, words};
 use super::super::tree::{MapKey, Node, SourcePlace};
 use super::ValueError;
 use super::leaf::{DURATION, IDENTITIES, RATE, parse_name};
 use crate::base::clock::Nanos;
-use crate::limit::{Disclose, MAX_WINDOWS, OnError, Rate, Sharing};
+use crate::limit::{Algorithm, Disclose, MAX_WINDOWS, OnError, Rate, Sharing};
 
 mod phrase;
 
@@ -43,15 +43,19 @@ static RESERVE: Form = Form {
     doc: "Where a request says how many: json PATH else 4000 (of its body), header NAME else 4000.",
 };
 
-/// The algorithms by the names that files use.
-pub static ALGORITHMS: &[&str] = &[
-    "sliding-log",
-    "sliding-window",
-    "multi-level",
-    "fixed-window",
-    "gcra",
-    "token-bucket",
-    "leaky-bucket",
+/// The algorithms by the names that files use, without their parameters.
+const ALGORITHMS: [(&str, Algorithm); 6] = [
+    ("sliding-log", Algorithm::SlidingLog),
+    ("sliding-window", Algorithm::SlidingWindow),
+    ("multi-level", Algorithm::MultiLevel),
+    ("fixed-window", Algorithm::FixedWindow),
+    ("gcra", Algorithm::Gcra { burst: None }),
+    (
+        "leaky-bucket",
+        Algorithm::LeakyBucket {
+            max_delay: Nanos(0),
+        },
+    ),
 ];
 
 /// One limit.
@@ -97,7 +101,7 @@ pub static LIMIT: Table = Table {
         ),
         may(
             "algorithm",
-            ValueShape::Words(ALGORITHMS),
+            ValueShape::Words(&words(&ALGORITHMS)),
             "How use is remembered. Default: sliding-log up to 1024, sliding-window above.",
             "gcra",
         ),
@@ -197,7 +201,6 @@ pub fn limit(cx: &mut Cx, named: &MapKey, node: &Node, gateway: bool) -> Option<
     let on_error = on_error.map(|each| (each.as_str(), each));
     let sharing = [Sharing::Strict, Sharing::Leased, Sharing::Local];
     let sharing = sharing.map(|each| (each.as_str(), each));
-    let names: Vec<_> = ALGORITHMS.iter().map(|name| (*name, *name)).collect();
     let mut limit = LimitConfig {
         key: fields
             .get("key")
@@ -212,7 +215,7 @@ pub fn limit(cx: &mut Cx, named: &MapKey, node: &Node, gateway: bool) -> Option<
         has_while: fields.has("while"),
         has_at_most: fields.has("at_most"),
         has_delay: fields.has("delay"),
-        algorithm: word(cx, &fields, "algorithm", &names),
+        algorithm: word(cx, &fields, "algorithm", &ALGORITHMS),
         burst: None,
         delay: None,
         count: None,

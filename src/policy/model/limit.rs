@@ -5,7 +5,9 @@ use ipnet::IpNet;
 use super::super::tree::{Located, SourcePlace};
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
-use crate::limit::{Count, Disclose, Identity, LimitName, OnError, Rate, Reserve, Sharing};
+use crate::limit::{
+    Algorithm, Count, Disclose, Identity, LimitName, OnError, Rate, Reserve, Sharing,
+};
 
 /// A limit as it is written.
 #[derive(Clone, Debug)]
@@ -30,11 +32,11 @@ pub struct LimitConfig {
     pub has_at_most: bool,
     /// `delay` is there, right or wrong.
     pub has_delay: bool,
-    /// How use is remembered.
-    pub algorithm: Option<Located<&'static str>>,
-    /// Units that may come at once.
+    /// How use is remembered, without what `burst` and `delay` say.
+    pub algorithm: Option<Located<Algorithm>>,
+    /// Units that may come at once; for gcra.
     pub burst: Option<Located<u32>>,
-    /// The longest delay.
+    /// The longest delay; for leaky-bucket.
     pub delay: Option<Located<Nanos>>,
     /// What uses it up.
     pub count: Option<Located<Count>>,

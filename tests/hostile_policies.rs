@@ -181,7 +181,7 @@ fn ten_thousand_routes() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::create_dir(folder.path().join("policies")).expect("a folder");
     let path = folder.path().join("tollgate.yaml");
-    let limits = "limits:\n  per-ip: { key: ip, rate: 10/s, per: route }\n";
+    let limits = "limits:\n  per-ip: { key: ip, rate: 10/s, routes: each }\n";
     fs::write(&path, format!("{GATEWAY}{limits}")).expect("written");
     for i in 0..10_000 {
         let text = format!(

@@ -266,12 +266,13 @@ fn load(
 fn what_shares_a_counter() {
     let gateway = "limits:
   everywhere: { key: ip, rate: 1/s }
-  each: { key: ip, rate: 1/s, per: route }
+  each: { key: ip, rate: 1/s, routes: each }
   some: { key: ip, rate: 1/s, routes: listed }
+  apart: { key: ip, rate: 1/s, routes: each-listed }
 ";
     let own = "match: /a/**\nupstream: shop\nlimits:\n  some: ~\n  own: { key: ip, rate: 1/s }\n";
     let other = "match: /b/**\nupstream: shop\nlimits:\n  own: { key: ip, rate: 1/s }\n";
-    let third = "match: /c/**\nupstream: shop\nlimits: [some, everywhere]\n";
+    let third = "match: /c/**\nupstream: shop\nlimits: [some, apart, everywhere]\n";
     let policies = [
         ("policies/a.yaml", own),
         ("policies/b.yaml", other),
@@ -287,7 +288,7 @@ fn what_shares_a_counter() {
     let expected = [
         vec!["everywhere", "a/each", "some", "a/own"],
         vec!["everywhere", "b/each", "b/own"],
-        vec!["everywhere", "c/each", "some"],
+        vec!["everywhere", "c/each", "some", "c/apart"],
     ];
     assert_eq!(scopes, expected);
     for (index, rule) in loaded.ruleset.rules.iter().enumerate() {

@@ -161,7 +161,7 @@ pub struct Rule {
     /// Where it is written, as in `policies/api.yaml:4`.
     pub origin: String,
     /// What tells its counters apart from those of other limits: the name, and the route's name
-    /// too where `per: route` or a route's own limit separates.
+    /// too where `routes: each` or a route's own limit separates.
     pub scope: String,
     /// The identities that make up the key. Those that a request does not have are left out.
     pub key: Vec<Identity>,

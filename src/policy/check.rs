@@ -247,7 +247,7 @@ fn check_policy(cx: &mut Cx, gateway: &GatewayConfig, policy: &PolicyConfig) {
     let everywhere = gateway
         .limits
         .iter()
-        .filter(|limit| limit.listed.is_none())
+        .filter(|limit| !limit.routes.is_only_listed())
         .count();
     if let Some(last) = policy
         .limits
@@ -318,7 +318,11 @@ fn unlisted(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
     if cx.failed() {
         return;
     }
-    for limit in gateway.limits.iter().filter(|limit| limit.listed.is_some()) {
+    for limit in gateway
+        .limits
+        .iter()
+        .filter(|limit| limit.routes.is_only_listed())
+    {
         let name = limit.name.value.as_str();
         let lists = |used: &LimitUse| matches!(used, LimitUse::Shared(at) if at.value == name);
         if !policies

@@ -83,7 +83,7 @@ pub fn compile(
         cx.error(
             place,
             message,
-            Some("share limits between routes: drop `per: route`".into()),
+            Some("share limits between routes: drop `routes: each`".into()),
         );
         return None;
     }
@@ -268,7 +268,7 @@ impl RuleBuilder {
         };
         let mut rules = Vec::new();
         for (place, limit) in gateway.limits.iter().enumerate() {
-            if limit.listed.is_none() || lists(limit) {
+            if !limit.routes.is_only_listed() || lists(limit) {
                 rules.push(self.gateway_rule(cx, gateway, place, limit, &policy.name));
             }
         }
@@ -299,7 +299,7 @@ impl RuleBuilder {
     /// none are counted as those of a route.
     fn unrouted(&mut self, cx: &mut Cx, gateway: &GatewayConfig) -> Unrouted {
         let limits = gateway.limits.iter().enumerate();
-        let everywhere = limits.filter(|(_, limit)| limit.listed.is_none());
+        let everywhere = limits.filter(|(_, limit)| !limit.routes.is_only_listed());
         let rules: Vec<_> = everywhere
             .map(|(place, limit)| self.gateway_rule(cx, gateway, place, limit, ""))
             .filter(|rule| rule.counts_own_responses())
@@ -321,7 +321,7 @@ impl RuleBuilder {
         limit: &model::LimitConfig,
         route: &str,
     ) -> Arc<Rule> {
-        if limit.per_route.is_some() {
+        if limit.routes.counts_each_route() {
             return self.add(cx, gateway, limit, format!("{route}/{}", limit.name.value));
         }
         if let Some(rule) = self.shared.get(place).and_then(Option::as_ref) {

@@ -22,6 +22,7 @@ pub(super) use leaf::{shown_size, shown_span};
 pub use route::{POLICY, policy};
 
 use super::collect::Cx;
+use super::former;
 use super::model::Located;
 use super::table::MapFields;
 use super::tree::{MapKey, Node, SourcePlace, YamlValue};
@@ -120,9 +121,10 @@ impl Cx {
         self.read(node, &what, |text| {
             let found = words.iter().find(|(word, _)| *word == text);
             found.map(|(_, value)| *value).ok_or_else(|| {
-                let help = match nearest(text, names()) {
-                    Some(word) => format!("did you mean `{word}`?"),
-                    None => format!("write {what}"),
+                let help = match (former::word(text), nearest(text, names())) {
+                    (Some(help), _) => help.into(),
+                    (None, Some(word)) => format!("did you mean `{word}`?"),
+                    (None, None) => format!("write {what}"),
                 };
                 invalid(format!("unknown word `{text}`"), help)
             })

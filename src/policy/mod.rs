@@ -14,6 +14,7 @@ mod describe;
 pub mod diagnostic;
 mod expand;
 mod filled;
+mod former;
 mod keys;
 mod load;
 mod model;

@@ -22,7 +22,7 @@ use crate::route::{HeaderStyle, HostPattern, Paths, Pattern, Priority};
 use crate::upstream::{Balance, Bounds, Location};
 
 pub use super::tree::Located;
-pub use limit::{LimitConfig, ThrottleConfig};
+pub use limit::{LimitConfig, LimitRoutes, ThrottleConfig};
 pub use record::{AccessLogConfig, PushConfig, RecordConfig};
 pub use store::{StoreAddress, StoreConfig};
 pub use user::{KeyFile, UserConfig};

@@ -2,6 +2,7 @@
 //! made, so that the two cannot differ.
 
 use super::collect::Cx;
+use super::former;
 use super::tree::{MapKey, Node, SourcePlace, YamlValue, repeated};
 use crate::base::suggest::{listed, nearest};
 
@@ -238,12 +239,16 @@ impl Table {
             );
             return None;
         }
+        let message = format!("{} has no field `{}`", self.name, key.text);
+        if let Some(help) = former::field(self.name, &key.text) {
+            cx.error(key.place, message, Some(help.into()));
+            return None;
+        }
         let meant = nearest(&key.text, self.names());
         let help = match meant {
             Some(word) => format!("did you mean `{word}`?"),
             None => format!("the fields here are {}", listed(self.names())),
         };
-        let message = format!("{} has no field `{}`", self.name, key.text);
         cx.error(key.place, message, Some(help));
         meant
     }

@@ -210,7 +210,7 @@ fn limits_reach_as_far_as_they_are_written() {
     let site = Site::start(&limits("routes: listed"), &[A]);
     check_most(&site, 9, 9, std::slice::from_ref(&missing));
     // Those without a route count apart.
-    let site = Site::start(&limits("per: route"), &[A]);
+    let site = Site::start(&limits("routes: each"), &[A]);
     check_most(&site, 3, 9, std::slice::from_ref(&missing));
     check_most(&site, 3, 9, &[(request("GET /a", ""), 200)]);
     let site = Site::start(&limits("mode: shadow"), &[A]);

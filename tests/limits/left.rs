@@ -34,7 +34,7 @@ fn bounded(answer: &Message, place: &str) {
 fn no_more_than_the_quota_and_no_longer_than_the_window() {
     for rest in [
         "rate: 5/s, algorithm: gcra, burst: 50",
-        "rate: 5/m, algorithm: token-bucket, burst: 50",
+        "rate: 5/m, algorithm: gcra, burst: 50",
         "rate: 10/m, algorithm: gcra, burst: 1",
         "rate: 20/20s, algorithm: sliding-window",
         "rate: 20/20s, algorithm: sliding-log, throttle: soft 10%",

@@ -191,7 +191,7 @@ fn one_counter_for_all_routes_or_one_for_each() {
     assert_eq!(violated(&site.get("/slow/fine")), ["parallel"]);
     drop(client);
     site.all_back(1);
-    let site = Site::shared(&["parallel: { key: ip, concurrent: 1, per: route }"]);
+    let site = Site::shared(&["parallel: { key: ip, concurrent: 1, routes: each }"]);
     let client = site.open();
     assert_eq!(site.get("/slow/fine").status(), 200);
     assert_eq!(violated(&site.get("/fine")), ["parallel"]);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::super::collect::Cx;
-use super::super::model::{LimitConfig, Located};
+use super::super::model::{LimitConfig, LimitRoutes, Located};
 use super::super::table::{Form, MapFields, Table, ValueShape, either, may, must, words};
-use super::super::tree::{MapKey, Node, SourcePlace};
+use super::super::tree::{MapKey, Node};
 use super::ValueError;
 use super::leaf::{DURATION, IDENTITIES, RATE, parse_name};
 use crate::base::clock::Nanos;
@@ -56,6 +56,13 @@ const ALGORITHMS: [(&str, Algorithm); 6] = [
             max_delay: Nanos(0),
         },
     ),
+];
+
+const ROUTES: [(&str, LimitRoutes); 4] = [
+    ("all", LimitRoutes::All),
+    ("each", LimitRoutes::Each),
+    ("listed", LimitRoutes::Listed),
+    ("each-listed", LimitRoutes::EachListed),
 ];
 
 /// One limit.
@@ -169,15 +176,9 @@ pub static LIMIT: Table = Table {
             "strict",
         ),
         may(
-            "per",
-            ValueShape::Words(&["route"]),
-            "Of a limit in the gateway file: each route counts for itself.",
-            "route",
-        ),
-        may(
             "routes",
-            ValueShape::Words(&["all", "listed"]),
-            "Of a limit in the gateway file: listed applies it only to routes that list it by name.",
+            ValueShape::Words(&words(&ROUTES)),
+            "Of a limit in the gateway file: `all` counts every route together, `each` counts each one for itself; `listed` and `each-listed` do so only for routes that list it by name. Default: all.",
             "listed",
         ),
     ],
@@ -196,7 +197,7 @@ pub fn limit(cx: &mut Cx, named: &MapKey, node: &Node, gateway: bool) -> Option<
         }
     };
     let fields = LIMIT.open_as(cx, node, named)?;
-    let (per_route, listed) = reach(cx, &fields, gateway);
+    let routes = routes(cx, &fields, gateway);
     let on_error = [OnError::Local, OnError::Open, OnError::Closed];
     let on_error = on_error.map(|each| (each.as_str(), each));
     let sharing = [Sharing::Strict, Sharing::Leased, Sharing::Local];
@@ -236,8 +237,7 @@ pub fn limit(cx: &mut Cx, named: &MapKey, node: &Node, gateway: bool) -> Option<
         sharing: word(cx, &fields, "sharing", &sharing),
         on_store_error: word(cx, &fields, "on_store_error", &on_error)
             .map_or(OnError::Local, |on_error| on_error.value),
-        per_route,
-        listed,
+        routes,
         name: name?,
     };
     phrases(cx, &fields, &mut limit);
@@ -278,25 +278,17 @@ fn phrases(cx: &mut Cx, fields: &MapFields<'_>, limit: &mut LimitConfig) {
     }
 }
 
-/// How far a limit of the gateway file reaches: `per: route` and `routes: listed`.
-fn reach(
-    cx: &mut Cx,
-    fields: &MapFields<'_>,
-    gateway: bool,
-) -> (Option<SourcePlace>, Option<SourcePlace>) {
-    for name in ["per", "routes"] {
-        if !gateway && fields.has(name) {
-            let message = format!("`{name}` is for limits in the gateway file");
-            let help = "remove it: a policy's own limit counts for this route alone";
-            cx.error(fields.place_of(name), message, Some(help.into()));
-        }
+/// Reads `routes`, which a limit of the gateway file may have.
+fn routes(cx: &mut Cx, fields: &MapFields<'_>, gateway: bool) -> LimitRoutes {
+    if !gateway && fields.has("routes") {
+        let help = "remove it: a policy's own limit counts for this route alone";
+        cx.error(
+            fields.place_of("routes"),
+            "`routes` is for limits in the gateway file",
+            Some(help.into()),
+        );
     }
-    let per_route = word(cx, fields, "per", &[("route", ())]);
-    let listed = word(cx, fields, "routes", &[("all", false), ("listed", true)]);
-    (
-        per_route.map(|at| at.place),
-        listed.filter(|at| at.value).map(|at| at.place),
-    )
+    word(cx, fields, "routes", &ROUTES).map_or_else(LimitRoutes::default, |routes| routes.value)
 }
 
 fn concurrent(cx: &mut Cx, fields: &MapFields<'_>) -> Option<Located<u32>> {

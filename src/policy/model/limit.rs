@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::super::tree::{Located, SourcePlace};
+use super::super::tree::Located;
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
 use crate::limit::{
@@ -54,10 +54,8 @@ pub struct LimitConfig {
     pub sharing: Option<Located<Sharing>>,
     /// What holds without the store.
     pub on_store_error: OnError,
-    /// Each route counts for itself.
-    pub per_route: Option<SourcePlace>,
-    /// Only routes that list it have it.
-    pub listed: Option<SourcePlace>,
+    /// Which routes have it, and whether they share its counts.
+    pub routes: LimitRoutes,
 }
 
 impl LimitConfig {
@@ -67,6 +65,32 @@ impl LimitConfig {
         let mut rates = self.rates.iter().map(|rate| rate.value);
         let rate = rates.find(|rate| rate.window() == most.window())?;
         Some((rate, most))
+    }
+}
+
+/// Which routes have a limit of the gateway file, and whether they share its counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LimitRoutes {
+    /// Every route; all count together.
+    #[default]
+    All,
+    /// Every route; each counts for itself.
+    Each,
+    /// Those that list it; all count together.
+    Listed,
+    /// Those that list it; each counts for itself.
+    EachListed,
+}
+
+impl LimitRoutes {
+    /// Whether each route counts for itself.
+    pub fn counts_each_route(self) -> bool {
+        matches!(self, LimitRoutes::Each | LimitRoutes::EachListed)
+    }
+
+    /// Whether only routes that list the limit have it.
+    pub fn is_only_listed(self) -> bool {
+        matches!(self, LimitRoutes::Listed | LimitRoutes::EachListed)
     }
 }
 

@@ -2,16 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::collect::Cx;
 use super::keys;
 use super::model::{
     self, AdminConfig, GatewayConfig, LimitUse, Located, PolicyConfig, RecordConfig,
 };
-use super::settings::{
-    AccessLog, Endpoints, Listen, LogTo, Logged, Process, Ruleset, Timeouts, Unrouted,
-};
+use super::settings::{AccessLog, Endpoints, Listen, LogTo, Logged, Process, Ruleset, Unrouted};
 use super::source::Files;
 use super::tree::SourcePlace;
 use crate::identity::embedded::translated_network;
@@ -52,8 +49,7 @@ pub fn compile(
     let process = process(cx, files, base, gateway);
     let identity = identity::compile(cx, files, base, gateway);
     let listeners = tls::listeners(cx, files, base, gateway);
-    let timeouts = timeouts(&gateway.timeouts);
-    let mut upstreams = upstreams::compile(cx, files, base, gateway, &timeouts);
+    let mut upstreams = upstreams::compile(cx, files, base, gateway);
     if cx.failed() {
         return None;
     }
@@ -104,7 +100,7 @@ pub fn compile(
         upstreams,
         listeners,
         connections: gateway.connections,
-        timeouts,
+        timeouts: gateway.timeouts.clone(),
         files: Vec::new(),
     };
     Some((process, ruleset))
@@ -209,23 +205,6 @@ fn admin_token(
     let help = "make one with `openssl rand -hex 32`";
     cx.error(name.place, message, Some(help.into()));
     None
-}
-
-fn timeouts(written: &model::TimeoutsConfig) -> Timeouts {
-    let or = |span: Option<Duration>, seconds: u64| span.unwrap_or(Duration::from_secs(seconds));
-    Timeouts {
-        header: or(written.header, 10),
-        body_idle: or(written.body_idle, 30),
-        idle: or(written.idle, 60),
-        send: or(written.send, 30),
-        connect: or(written.connect, 2),
-        first_byte: or(written.first_byte, 60),
-        tunnel: or(written.tunnel, 3600),
-        total: written.total,
-        drain: or(written.drain, 30),
-        half_close: written.half_close.unwrap_or_default(),
-        drain_delay: or(written.drain_delay, 0),
-    }
 }
 
 /// The limits of the running policies as they come to be.

@@ -18,7 +18,7 @@ mod switch;
 mod upstream;
 
 pub use gateway::{GATEWAY, endpoints, gateway};
-pub(super) use leaf::{shown_size, shown_span};
+pub(super) use leaf::{Delay, Wait, Whole, shown_size, shown_span};
 pub use route::{POLICY, policy};
 
 use super::collect::Cx;
@@ -115,7 +115,11 @@ impl Cx {
     }
 
     /// Reads one of a fixed set of words.
-    fn word<T: Copy>(&mut self, node: &Node, words: &[(&'static str, T)]) -> Option<Located<T>> {
+    pub(super) fn word<T: Copy>(
+        &mut self,
+        node: &Node,
+        words: &[(&'static str, T)],
+    ) -> Option<Located<T>> {
         let names = || words.iter().map(|(word, _)| *word);
         let what = listed(names());
         self.read(node, &what, |text| {

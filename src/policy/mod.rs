@@ -9,6 +9,7 @@
 mod check;
 mod collect;
 mod compile;
+mod connections;
 mod decode;
 mod describe;
 pub mod diagnostic;
@@ -20,10 +21,12 @@ mod load;
 mod model;
 pub mod reference;
 pub mod schema;
+mod section;
 pub mod settings;
 pub mod source;
 mod table;
 pub mod text;
+mod timeouts;
 mod tree;
 mod watch;
 
@@ -32,7 +35,7 @@ pub use diagnostic::{Diagnostic, DiagnosticReport, Severity};
 pub use filled::Filled;
 pub use load::{LoadedConfig, endpoints, load, load_from};
 pub use settings::{
-    AccessLog, CertificateSource, Endpoints, HalfClose, Listen, ListenerSettings, Process, Ruleset,
-    Timeouts,
+    AccessLog, CertificateSource, Endpoints, Listen, ListenerSettings, Process, Ruleset,
 };
+pub use timeouts::{HalfClose, Timeouts};
 pub use watch::{ConfigWatch, watch};

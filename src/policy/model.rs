@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use super::settings::{Connections, HalfClose};
+use super::connections::Connections;
+use super::timeouts::{Timeouts, UpstreamTimeouts};
 use super::tree::SourcePlace;
 use crate::limit::Identity;
 use crate::limit::pressure::Trust;
@@ -45,7 +46,7 @@ pub struct GatewayConfig {
     /// All plans.
     pub plans: Vec<Located<PlanConfig>>,
     /// How long things may take.
-    pub timeouts: TimeoutsConfig,
+    pub timeouts: Timeouts,
     /// How many connections clients may have.
     pub connections: Connections,
     /// Limits of every route, or of those that list them.
@@ -191,14 +192,8 @@ pub struct UpstreamConfig {
     pub bounds: Bounds,
     /// What its servers' reports on their load may do.
     pub load_report: Option<LoadReportConfig>,
-    /// To connect.
-    pub connect: Option<Duration>,
-    /// To the first byte of an answer.
-    pub first_byte: Option<Duration>,
-    /// How long an unused connection is kept.
-    pub idle: Option<Duration>,
-    /// To the end of an answer.
-    pub total: Option<Duration>,
+    /// How long things may take with it.
+    pub timeouts: UpstreamTimeouts,
 }
 
 /// How servers are asked whether they are well.
@@ -345,33 +340,6 @@ pub struct PlanConfig {
     pub multiply: u32,
     /// What is shed last, where the policy does not say.
     pub priority: Option<Priority>,
-}
-
-/// How long things may take; what is not said is absent.
-#[derive(Clone, Debug, Default)]
-pub struct TimeoutsConfig {
-    /// A request's head.
-    pub header: Option<Duration>,
-    /// Between two pieces of a request body.
-    pub body_idle: Option<Duration>,
-    /// Between two requests.
-    pub idle: Option<Duration>,
-    /// Between two pieces of an answer.
-    pub send: Option<Duration>,
-    /// To connect to a server.
-    pub connect: Option<Duration>,
-    /// To the first byte of the answer.
-    pub first_byte: Option<Duration>,
-    /// Between two pieces after a change of protocol.
-    pub tunnel: Option<Duration>,
-    /// To the end of the answer.
-    pub total: Option<Duration>,
-    /// For running requests at the end.
-    pub drain: Option<Duration>,
-    /// Before connections are no longer accepted.
-    pub drain_delay: Option<Duration>,
-    /// What becomes of a request whose client closes its sending side.
-    pub half_close: Option<HalfClose>,
 }
 
 /// A policy file.

@@ -58,10 +58,8 @@ impl Pages {
             Need::May => "",
         };
         let value = self.value(&field.shape);
-        let TableField {
-            name, doc, example, ..
-        } = field;
-        let doc = cell(doc);
+        let TableField { name, example, .. } = field;
+        let doc = cell(&field.description());
         let example = cell(example);
         let _ = writeln!(
             self.text,

@@ -61,7 +61,7 @@ fn object(table: &'static Table, defs: &mut Map<String, Value>) -> Map<String, V
 
 fn field(field: &'static TableField, defs: &mut Map<String, Value>) -> Value {
     let mut schema = Map::new();
-    schema.insert("description".into(), field.doc.into());
+    schema.insert("description".into(), field.description().into());
     if let Ok(node) = tree::parse(0, field.example) {
         schema.insert("examples".into(), json!([plain(&node)]));
     }

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
+use super::connections::Connections;
+use super::timeouts::Timeouts;
 use crate::limit::{Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
@@ -170,15 +171,6 @@ pub enum CertificateSource {
     Acme(acme::Settings),
 }
 
-/// How many connections clients may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Connections {
-    /// In all; else as many as the process has descriptors for.
-    pub total: Option<usize>,
-    /// From one address, grouped as clients are; trusted proxies are not bounded.
-    pub per_ip: Option<usize>,
-}
-
 /// Where requests are logged, as JSON lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLog {
@@ -222,41 +214,4 @@ pub enum Logged {
     Refused,
     /// None.
     Off,
-}
-
-/// How long things may take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// From a request's first byte to the end of its head.
-    pub header: Duration,
-    /// Between two pieces of a request body.
-    pub body_idle: Duration,
-    /// Between two requests of one connection.
-    pub idle: Duration,
-    /// Between two pieces of an answer that the client takes.
-    pub send: Duration,
-    /// To connect to a server.
-    pub connect: Duration,
-    /// From the end of the request to the first byte of the answer.
-    pub first_byte: Duration,
-    /// Between two pieces of what passes after a change of protocol, either way.
-    pub tunnel: Duration,
-    /// From the forwarding of a request to the end of its answer, where that has a bound.
-    pub total: Option<Duration>,
-    /// For running requests when the process is told to stop.
-    pub drain: Duration,
-    /// How long connections are still accepted once it is told so.
-    pub drain_delay: Duration,
-    /// What becomes of a request whose client closes its sending side.
-    pub half_close: HalfClose,
-}
-
-/// What becomes of a whole request whose client closes its sending side before it has the answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HalfClose {
-    /// It is answered.
-    #[default]
-    Answered,
-    /// The client is taken to have gone.
-    Gone,
 }

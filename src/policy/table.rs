@@ -28,8 +28,20 @@ pub struct TableField {
     pub need: Need,
     /// What it is for, in one line.
     pub doc: &'static str,
+    /// The value that holds without it, as YAML; absent where there is none or `doc` says it.
+    pub default: Option<fn() -> String>,
     /// A right value, as YAML.
     pub example: &'static str,
+}
+
+impl TableField {
+    /// What it is for and what holds without it.
+    pub fn description(&self) -> String {
+        match self.default {
+            Some(default) => format!("{} Default: {}.", self.doc, default()),
+            None => self.doc.to_owned(),
+        }
+    }
 }
 
 /// Whether a field must be there.
@@ -130,6 +142,7 @@ pub const fn may(
         shape,
         need: Need::May,
         doc,
+        default: None,
         example,
     }
 }

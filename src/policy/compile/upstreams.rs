@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::super::collect::Cx;
 use super::super::model::{self, EjectConfig, GatewayConfig};
-use super::super::settings::Timeouts;
 use super::super::source::Files;
 use super::tls::ServerBuilder;
 use crate::limit::ThrottleMode;
@@ -34,8 +33,8 @@ pub fn compile(
     files: &dyn Files,
     base: &Path,
     gateway: &GatewayConfig,
-    timeouts: &Timeouts,
 ) -> Vec<upstream::Settings> {
+    let timeouts = &gateway.timeouts;
     let mut servers = ServerBuilder::new(files, base);
     let mut settings = |written: &model::UpstreamConfig| {
         let balance = written.balance.as_ref();
@@ -54,10 +53,10 @@ pub fn compile(
                 .as_ref()
                 .map(|report| report.metric.clone()),
             pressure: None,
-            connect: written.connect.unwrap_or(timeouts.connect),
-            first_byte: written.first_byte.unwrap_or(timeouts.first_byte),
-            idle: written.idle.unwrap_or(timeouts.idle),
-            total: written.total.or(timeouts.total),
+            connect: written.timeouts.connect.unwrap_or(timeouts.connect),
+            first_byte: written.timeouts.first_byte.unwrap_or(timeouts.first_byte),
+            idle: written.timeouts.idle.unwrap_or(timeouts.idle),
+            total: written.timeouts.total.or(timeouts.total),
         })
     };
     gateway.upstreams.iter().filter_map(&mut settings).collect()

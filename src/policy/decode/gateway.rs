@@ -1,98 +1,22 @@
 //! The gateway file: what is said once.
 
-use std::time::Duration;
-
 use super::super::collect::Cx;
-use super::super::model::{
-    AdminConfig, GatewayConfig, StoreConfig, TimeoutsConfig, UpstreamConfig,
-};
-use super::super::settings::HalfClose;
+use super::super::connections::{CONNECTIONS, Connections};
+use super::super::model::{AdminConfig, GatewayConfig, StoreConfig, UpstreamConfig};
 use super::super::table::{Table, ValueShape, may, must};
+use super::super::timeouts::{TIMEOUTS, Timeouts};
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::access_log::{ACCESS_LOG, access_log};
 use super::identity::{IDENTITY, identity};
 use super::invalid;
-use super::leaf::{ADDRESS, DURATION, HEADER_STYLES, PATH};
+use super::leaf::{ADDRESS, HEADER_STYLES, PATH};
 use super::limit::{LIMIT, limit};
-use super::listen::{ADMIN, CONNECTIONS, LISTENER, admin, connections, listener};
+use super::listen::{ADMIN, LISTENER, admin, listener};
 use super::plan::{PLAN, plan};
 use super::record::{RECORD, record};
 use super::store::{STORE, STORE_WORD, store};
 use super::upstream::{SERVER, SERVERS, UPSTREAM, upstream};
 use crate::route::Paths;
-
-static TIMEOUTS: Table = Table {
-    name: "`timeouts`",
-    doc: "How long things may take.",
-    fields: &[
-        may(
-            "header",
-            ValueShape::Form(&DURATION),
-            "From a request's first byte to the end of its head. Default: 10s.",
-            "10s",
-        ),
-        may(
-            "body_idle",
-            ValueShape::Form(&DURATION),
-            "Between two pieces of a request body. Default: 30s.",
-            "30s",
-        ),
-        may(
-            "idle",
-            ValueShape::Form(&DURATION),
-            "Between two requests of one connection. Default: 60s.",
-            "60s",
-        ),
-        may(
-            "send",
-            ValueShape::Form(&DURATION),
-            "Between two pieces of an answer that the client takes. Default: 30s.",
-            "30s",
-        ),
-        may(
-            "connect",
-            ValueShape::Form(&DURATION),
-            "To connect to a server. Default: 2s.",
-            "2s",
-        ),
-        may(
-            "first_byte",
-            ValueShape::Form(&DURATION),
-            "From the end of the request to the first byte of the answer. Default: 60s.",
-            "60s",
-        ),
-        may(
-            "tunnel",
-            ValueShape::Form(&DURATION),
-            "Between two pieces, either way, of a WebSocket or another protocol that a connection changed to. Default: 1h.",
-            "1h",
-        ),
-        may(
-            "total",
-            ValueShape::Form(&DURATION),
-            "From the forwarding of a request to the end of its answer. Default: no bound.",
-            "5m",
-        ),
-        may(
-            "drain",
-            ValueShape::Form(&DURATION),
-            "For running requests when the process is told to stop. Default: 30s.",
-            "30s",
-        ),
-        may(
-            "drain_delay",
-            ValueShape::Form(&DURATION),
-            "Before that: connections are still accepted while `/readyz` is 503, so that load balancers send no more. Default: 0s.",
-            "5s",
-        ),
-        may(
-            "half_close",
-            ValueShape::Words(&["answered", "gone"]),
-            "Whether a client of HTTP/1 that closes its sending side after a whole request gets its answer, or is taken to have gone. Default: answered.",
-            "gone",
-        ),
-    ],
-};
 
 /// The gateway file.
 pub static GATEWAY: Table = Table {
@@ -221,9 +145,6 @@ pub static GATEWAY: Table = Table {
 
 const PATHS: &[(&str, Paths)] = &[("fold", Paths::Fold), ("exact", Paths::Exact)];
 
-const HALF_CLOSES: &[(&str, HalfClose)] =
-    &[("answered", HalfClose::Answered), ("gone", HalfClose::Gone)];
-
 /// Reads the gateway file.
 pub fn gateway(cx: &mut Cx, node: &Node) -> GatewayConfig {
     let Some(fields) = GATEWAY.open(cx, node) else {
@@ -265,11 +186,11 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> GatewayConfig {
         plans: each(cx, fields.get("plans"), "plans", plan),
         timeouts: fields
             .get("timeouts")
-            .map(|node| timeouts(cx, node))
+            .map(|node| Timeouts::read(cx, node))
             .unwrap_or_default(),
         connections: fields
             .get("connections")
-            .and_then(|node| connections(cx, node))
+            .map(|node| Connections::read(cx, node))
             .unwrap_or_default(),
         limits: each(cx, fields.get("limits"), "limits", |cx, key, node| {
             limit(cx, key, node, true)
@@ -343,33 +264,4 @@ fn upstreams(cx: &mut Cx, node: Option<&Node>) -> Vec<UpstreamConfig> {
         cx.error(node.place, "there are no upstreams", Some(help.into()));
     }
     each(cx, Some(node), "upstreams", upstream)
-}
-
-fn timeouts(cx: &mut Cx, node: &Node) -> TimeoutsConfig {
-    let Some(fields) = TIMEOUTS.open(cx, node) else {
-        return TimeoutsConfig::default();
-    };
-    let at_end = |cx: &mut Cx, name| {
-        let most = Duration::from_secs(86_400);
-        let span = cx.span(fields.get(name)?, Duration::ZERO, most)?;
-        Some(span.value)
-    };
-    let (drain, drain_delay) = (at_end(cx, "drain"), at_end(cx, "drain_delay"));
-    let mut get = |name: &str| fields.get(name).and_then(|node| cx.timeout(node));
-    TimeoutsConfig {
-        header: get("header"),
-        body_idle: get("body_idle"),
-        idle: get("idle"),
-        send: get("send"),
-        connect: get("connect"),
-        first_byte: get("first_byte"),
-        tunnel: get("tunnel"),
-        total: get("total"),
-        drain,
-        drain_delay,
-        half_close: fields
-            .get("half_close")
-            .and_then(|node| cx.word(node, HALF_CLOSES))
-            .map(|half_close| half_close.value),
-    }
 }

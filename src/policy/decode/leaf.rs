@@ -1,5 +1,7 @@
 //! Texts of a certain form: spans, sizes, addresses, networks, header names.
 
+use std::fmt::Display;
+use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,7 +13,8 @@ use ipnet::IpNet;
 
 use super::super::collect::Cx;
 use super::super::model::Located;
-use super::super::table::Form;
+use super::super::section::FieldReader;
+use super::super::table::{Form, ValueShape};
 use super::super::tree::Node;
 use super::{ValueError, invalid};
 use crate::limit::{Identity, LimitName, Rate};
@@ -93,6 +96,63 @@ pub static IDENTITIES: &[&str] = &["ip", "user", "token", "email", "plan"];
 
 /// The words for header styles.
 pub static HEADER_STYLES: &[&str] = &["ietf", "legacy", "both", "none"];
+
+/// Reads how long to wait: 1 ms to a day.
+pub struct Wait;
+
+/// Reads how long to delay something: up to a day.
+pub struct Delay;
+
+impl FieldReader for Wait {
+    type Value = Duration;
+    const SHAPE: ValueShape = ValueShape::Form(&DURATION);
+
+    fn read(cx: &mut Cx, node: &Node) -> Option<Duration> {
+        cx.timeout(node)
+    }
+
+    fn written(span: &Duration) -> String {
+        // As people write them: 60s, and not 1m.
+        match span.as_secs() {
+            seconds @ ..120 if span.subsec_nanos() == 0 => format!("{seconds}s"),
+            _ => shown_span(*span),
+        }
+    }
+}
+
+impl FieldReader for Delay {
+    type Value = Duration;
+    const SHAPE: ValueShape = Wait::SHAPE;
+
+    fn read(cx: &mut Cx, node: &Node) -> Option<Duration> {
+        let span = cx.span(node, Duration::ZERO, Duration::from_secs(86_400))?;
+        Some(span.value)
+    }
+
+    fn written(span: &Duration) -> String {
+        Wait::written(span)
+    }
+}
+
+/// Reads a whole number within bounds.
+pub struct Whole<T, const FROM: u64, const TO: u64>(PhantomData<T>);
+
+impl<T, const FROM: u64, const TO: u64> FieldReader for Whole<T, FROM, TO>
+where
+    T: TryFrom<u64> + Display,
+{
+    type Value = T;
+    const SHAPE: ValueShape = ValueShape::Whole(FROM, TO);
+
+    fn read(cx: &mut Cx, node: &Node) -> Option<T> {
+        let number = cx.whole(node, FROM, TO)?;
+        T::try_from(number.value).ok()
+    }
+
+    fn written(number: &T) -> String {
+        number.to_string()
+    }
+}
 
 impl Cx {
     /// Reads `5/15m`.

@@ -1,10 +1,9 @@
-//! Who connects, and how: `listen`, `connections`, `admin`.
+//! Who connects, and how: `listen`, `admin`.
 
 use super::super::collect::Cx;
 use super::super::model::{
     AcmeConfig, AdminConfig, CertificateConfig, CertificateFiles, ListenerConfig, Located,
 };
-use super::super::settings::Connections;
 use super::super::table::{Table, ValueShape, either, may, must};
 use super::super::tree::{Node, YamlValue};
 use super::invalid;
@@ -115,26 +114,6 @@ pub static LISTENER: Table = Table {
             ValueShape::Many(&ValueShape::Form(&PEERS)),
             "Peers that begin each connection with a header of the PROXY protocol, version 1 or 2, and must; from others it is no request.",
             "[10.0.0.0/8]",
-        ),
-    ],
-};
-
-/// Bounds on clients' connections.
-pub static CONNECTIONS: Table = Table {
-    name: "`connections`",
-    doc: "How many connections clients may have.",
-    fields: &[
-        may(
-            "total",
-            ValueShape::Whole(1, 10_000_000),
-            "In all; further ones wait to be accepted. Default: as many as the process has descriptors for, one more for each kept for its upstream.",
-            "50000",
-        ),
-        may(
-            "per_ip",
-            ValueShape::Whole(1, 10_000_000),
-            "From one address, grouped as `identity.ip.group` says; further ones are closed. Trusted proxies are not bounded. Default: no bound.",
-            "200",
         ),
     ],
 };
@@ -320,19 +299,6 @@ fn domain(cx: &mut Cx, node: &Node) -> Option<Located<String>> {
             ));
         }
         Ok(name)
-    })
-}
-
-/// Reads `connections`.
-pub fn connections(cx: &mut Cx, node: &Node) -> Option<Connections> {
-    let fields = CONNECTIONS.open(cx, node)?;
-    let mut most = |name| {
-        let most = cx.whole(fields.get(name)?, 1, 10_000_000)?;
-        usize::try_from(most.value).ok()
-    };
-    Some(Connections {
-        total: most("total"),
-        per_ip: most("per_ip"),
     })
 }
 

@@ -6,6 +6,7 @@ use super::super::model::{
     UpstreamConfig,
 };
 use super::super::table::{Form, Table, ValueShape, may, must};
+use super::super::timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts};
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::balance::{BALANCES, EJECT, HASH, HEALTH, balance, eject, health};
 use super::leaf::{DURATION, PATH, parse_name, parse_unix};
@@ -47,37 +48,6 @@ pub static SERVERS: ValueShape =
 
 /// The largest weight of a server.
 const MAX_WEIGHT: u64 = 256;
-
-static WAITS: Table = Table {
-    name: "an upstream's `timeouts`",
-    doc: "How long things may take with this upstream; what is left out is as in the gateway's timeouts.",
-    fields: &[
-        may(
-            "connect",
-            ValueShape::Form(&DURATION),
-            "To connect to a server.",
-            "2s",
-        ),
-        may(
-            "first_byte",
-            ValueShape::Form(&DURATION),
-            "To the first byte of an answer.",
-            "60s",
-        ),
-        may(
-            "idle",
-            ValueShape::Form(&DURATION),
-            "How long an unused connection is kept.",
-            "60s",
-        ),
-        may(
-            "total",
-            ValueShape::Form(&DURATION),
-            "From the forwarding of a request to the end of its answer.",
-            "5m",
-        ),
-    ],
-};
 
 static SERVER_TLS: Table = Table {
     name: "an upstream's `tls`",
@@ -218,7 +188,7 @@ pub static UPSTREAM: Table = Table {
         ),
         may(
             "timeouts",
-            ValueShape::Table(&WAITS),
+            ValueShape::Table(&UPSTREAM_TIMEOUTS),
             "How long things may take.",
             "{ first_byte: 10s }",
         ),
@@ -270,10 +240,7 @@ pub fn upstream(cx: &mut Cx, key: &MapKey, node: &Node) -> Option<UpstreamConfig
         slow_start: None,
         bounds: Bounds::default(),
         load_report: None,
-        connect: None,
-        first_byte: None,
-        idle: None,
-        total: None,
+        timeouts: UpstreamTimeouts::default(),
     };
     if !matches!(node.value, YamlValue::Map(_)) {
         upstream.servers = cx.many(node, server);
@@ -319,11 +286,8 @@ pub fn upstream(cx: &mut Cx, key: &MapKey, node: &Node) -> Option<UpstreamConfig
         open: most("max_requests"),
         pending: most("max_pending"),
     };
-    if let Some(waits) = fields.get("timeouts").and_then(|node| WAITS.open(cx, node)) {
-        upstream.connect = waits.get("connect").and_then(|node| cx.timeout(node));
-        upstream.first_byte = waits.get("first_byte").and_then(|node| cx.timeout(node));
-        upstream.idle = waits.get("idle").and_then(|node| cx.timeout(node));
-        upstream.total = waits.get("total").and_then(|node| cx.timeout(node));
+    if let Some(node) = fields.get("timeouts") {
+        upstream.timeouts = UpstreamTimeouts::read(cx, node);
     }
     Some(upstream)
 }

@@ -1,0 +1,73 @@
+//! The sections `timeouts` of the gateway file and of an upstream.
+
+use std::time::Duration;
+
+use super::collect::Cx;
+use super::decode::{Delay, Wait};
+use super::section::{FieldReader, section};
+use super::table::{Table, TableField, ValueShape, may, words};
+use super::tree::Node;
+
+section! {
+    /// How long things may take.
+    pub struct Timeouts, table TIMEOUTS = "`timeouts`", "How long things may take.";
+    header: Wait = Duration::from_secs(10),
+        "From a request's first byte to the end of its head.", "10s";
+    body_idle: Wait = Duration::from_secs(30),
+        "Between two pieces of a request body.", "30s";
+    idle: Wait = Duration::from_secs(60),
+        "Between two requests of one connection.", "60s";
+    send: Wait = Duration::from_secs(30),
+        "Between two pieces of an answer that the client takes.", "30s";
+    connect: Wait = Duration::from_secs(2),
+        "To connect to a server.", "2s";
+    first_byte: Wait = Duration::from_secs(60),
+        "From the end of the request to the first byte of the answer.", "60s";
+    tunnel: Wait = Duration::from_secs(3600),
+        "Between two pieces, either way, of a WebSocket or another protocol that a connection changed to.", "1h";
+    total: Wait,
+        "From the forwarding of a request to the end of its answer. Default: no bound.", "5m";
+    drain: Delay = Duration::from_secs(30),
+        "For running requests when the process is told to stop.", "30s";
+    drain_delay: Delay = Duration::ZERO,
+        "Before that: connections are still accepted while `/readyz` is 503, so that load balancers send no more.", "5s";
+    half_close: HalfClose = HalfClose::Answered,
+        "Whether a client of HTTP/1 that closes its sending side after a whole request gets its answer, or is taken to have gone.", "gone";
+}
+
+section! {
+    /// How long things may take with one upstream.
+    pub struct UpstreamTimeouts, table UPSTREAM_TIMEOUTS = "an upstream's `timeouts`",
+        "How long things may take with this upstream; what is left out is as in the gateway's timeouts.";
+    connect: Wait, "To connect to a server.", "2s";
+    first_byte: Wait, "To the first byte of an answer.", "60s";
+    idle: Wait, "How long an unused connection is kept.", "60s";
+    total: Wait, "From the forwarding of a request to the end of its answer.", "5m";
+}
+
+/// What becomes of a whole request whose client closes its sending side before it has the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HalfClose {
+    /// It is answered.
+    Answered,
+    /// The client is taken to have gone.
+    Gone,
+}
+
+const HALF_CLOSES: [(&str, HalfClose); 2] =
+    [("answered", HalfClose::Answered), ("gone", HalfClose::Gone)];
+
+impl FieldReader for HalfClose {
+    type Value = HalfClose;
+    const SHAPE: ValueShape = ValueShape::Words(&words(&HALF_CLOSES));
+
+    fn read(cx: &mut Cx, node: &Node) -> Option<HalfClose> {
+        cx.word(node, &HALF_CLOSES).map(|word| word.value)
+    }
+
+    fn written(value: &HalfClose) -> String {
+        let mut words = HALF_CLOSES.iter();
+        let word = words.find(|(_, meaning)| meaning == value);
+        word.map_or_else(String::new, |(word, _)| (*word).into())
+    }
+}

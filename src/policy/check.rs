@@ -1,4 +1,4 @@
-//! Whether what is written fits together, over all files.
+//! Checks whether the parts of the configuration fit together, over all files.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,7 @@ pub fn check(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
         check_policy(cx, gateway, policy);
     }
     conflicts(cx, policies);
-    // Last, for what nobody uses is told only where nothing is wrong.
+    // Last: what is unused is reported only if there is no mistake.
     upstreams(cx, gateway, policies);
     unlisted(cx, gateway, policies);
 }

@@ -1,4 +1,4 @@
-//! Gathers everything that is to be said about the files, so that all mistakes are told at once.
+//! Collects all diagnostics about the files, so that all mistakes are reported at once.
 
 use std::sync::Arc;
 
@@ -91,17 +91,17 @@ impl Sources {
     }
 }
 
-/// What was found so far.
+/// The context of reading: the files, and the diagnostics so far.
 #[derive(Debug, Default)]
 pub struct Cx {
     /// The files.
     pub sources: Sources,
     found: Vec<(SourcePlace, Diagnostic)>,
-    /// What no excerpt may show.
+    /// Places that no excerpt may show.
     hidden: Vec<SourcePlace>,
-    /// Values into which something was filled.
+    /// Values with references that were filled in.
     pub filled: Vec<Filled>,
-    /// Places whose mistakes are told already.
+    /// Places whose mistakes were already reported.
     muted: Vec<SourcePlace>,
     /// How many of each file.
     per_file: Vec<usize>,
@@ -110,17 +110,17 @@ pub struct Cx {
 }
 
 impl Cx {
-    /// A mistake.
+    /// Reports a mistake.
     pub fn error(&mut self, place: SourcePlace, message: impl Into<String>, help: Option<String>) {
         self.say(Severity::Error, place, message.into(), help);
     }
 
-    /// Right, but probably not what was meant.
+    /// Reports a part that is valid but probably not what was meant.
     pub fn warn(&mut self, place: SourcePlace, message: impl Into<String>, help: Option<String>) {
         self.say(Severity::Warning, place, message.into(), help);
     }
 
-    /// Keeps what stands in this place out of every excerpt, also of mistakes that are already on record.
+    /// Keeps this place out of every excerpt, also of mistakes that are already on record.
     pub fn hide(&mut self, place: SourcePlace) {
         self.hidden.push(SourcePlace { more: 0, ..place });
         self.hidden
@@ -133,7 +133,7 @@ impl Cx {
             }));
     }
 
-    /// Keeps all that stands in a value out of every excerpt.
+    /// Keeps a whole value out of every excerpt.
     pub fn hide_value(&mut self, node: &Node) {
         self.hide(node.place);
         match &node.value {
@@ -148,12 +148,12 @@ impl Cx {
         }
     }
 
-    /// Keeps further mistakes to itself that begin in this place.
+    /// Drops further mistakes that begin in this place.
     pub fn mute(&mut self, place: SourcePlace) {
         self.muted.push(place);
     }
 
-    /// A mistake in what was filled in; nothing of it, nor of what it was taken for, is said.
+    /// Reports a mistake in a filled-in value. The message shows neither the value nor what it was read as.
     pub fn unfit(&mut self, place: SourcePlace, written: &str, expected: &str) {
         let message = format!("what is filled into `{written}` does not fit: expected {expected}");
         self.put(Severity::Error, place, plain(&message), None);
@@ -226,12 +226,12 @@ impl Cx {
         Some(Excerpt::cut(&shown, place.column, place.width))
     }
 
-    /// Whether a mistake was found.
+    /// Whether a mistake was reported.
     pub fn failed(&self) -> bool {
         self.failed
     }
 
-    /// All that was found: as a report when there are mistakes, as notes when there are none.
+    /// Everything that was reported: an error if there is a mistake, else the files and the warnings.
     pub fn finish(mut self) -> Result<(Sources, Vec<Diagnostic>), DiagnosticReport> {
         let found = std::mem::take(&mut self.found).into_iter();
         let mut diagnostics: Vec<Diagnostic> = found

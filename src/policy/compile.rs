@@ -1,4 +1,4 @@
-//! From what was written to what runs: the only place where settings are made of the model.
+//! Makes the settings of the running gateway from the model. Nothing else does.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ const FEW_KEYS: usize = 10_000;
 /// Fewest and most characters of the admin token.
 const ADMIN_TOKEN: std::ops::RangeInclusive<usize> = 16..=4096;
 
-/// The settings, if nothing is wrong. Files that the gateway file names are read here, so that one
-/// that is missing is told together with all other mistakes.
+/// The settings, if there is no mistake. Files that the gateway file names are read here, so that a missing one is
+/// reported together with all other mistakes.
 pub fn compile(
     cx: &mut Cx,
     files: &dyn Files,
@@ -155,7 +155,7 @@ fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &GatewayConfig)
     }
 }
 
-/// Where a running gateway can be asked.
+/// The addresses of a running gateway.
 pub fn endpoints(
     cx: &mut Cx,
     files: &dyn Files,
@@ -207,7 +207,7 @@ fn admin_token(
     None
 }
 
-/// The limits of the running policies as they come to be.
+/// Collects the limits of the running policies.
 struct RuleBuilder {
     all: Vec<Arc<Rule>>,
     /// Where the key of each is written.

@@ -1,5 +1,4 @@
-//! From trees to the model: what was written, field by field. Every field is looked at, whatever is
-//! wrong with its neighbours.
+//! Reads trees into the model, field by field. Every field is read, whatever is wrong with its neighbours.
 
 mod access_log;
 mod balance;
@@ -28,7 +27,7 @@ use super::table::MapFields;
 use super::tree::{MapKey, Node, SourcePlace, YamlValue};
 use crate::base::suggest::{listed, nearest};
 
-/// What is wrong with a text, and where in it.
+/// What is wrong with a value, and where in its text.
 struct ValueError {
     message: String,
     help: Option<String>,
@@ -44,7 +43,7 @@ fn invalid(message: impl Into<String>, help: impl Into<String>) -> ValueError {
 }
 
 impl Cx {
-    /// Reads a scalar; `what` says what is wanted, with an example.
+    /// Reads a scalar; `what` names the expected value in messages, with an example.
     fn read<T>(
         &mut self,
         node: &Node,
@@ -98,7 +97,7 @@ impl Cx {
         }
     }
 
-    /// The entries of a map with names of the user's choice; `what` says whose names they are.
+    /// The entries of a map whose names the user chooses; `what` says what they name.
     fn named<'n>(&mut self, node: &'n Node, what: &str) -> &'n [(MapKey, Node)] {
         match &node.value {
             YamlValue::Map(entries) => {
@@ -168,7 +167,7 @@ impl Cx {
         })
     }
 
-    /// Reads the name of a file that holds secrets. What stands there instead may be one, and no excerpt shows it.
+    /// Reads the name of a file that holds secrets. If it is no name, it may be the secret itself: no excerpt shows it.
     fn secret_file(&mut self, node: &Node) -> Option<Located<String>> {
         let file = self.text(node, "the name of a file");
         if file.is_none() {

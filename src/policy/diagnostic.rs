@@ -1,5 +1,5 @@
-//! What is wrong and where, as people and programs read it. Text from files is shown with its
-//! control characters made visible, so that no file reaches the terminal's own commands.
+//! Diagnostics as people and programs read them. Text from files is shown with its control characters made
+//! visible, so that no file can send commands to a terminal.
 
 use std::borrow::Cow;
 use std::fmt;

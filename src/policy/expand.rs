@@ -1,5 +1,5 @@
-//! `${env:NAME}` and `${file:PATH}` in values of the gateway file. What is filled in may be a secret: no message, excerpt
-//! or page shows it.
+//! Fills in `${env:NAME}` and `${file:PATH}` in values of the gateway file. A filled-in text may be a secret: no
+//! message, excerpt or page shows it.
 //!
 //! Bounds: [`MOST`] bytes of one file, and of all that is filled in.
 

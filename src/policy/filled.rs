@@ -1,4 +1,4 @@
-//! A value of the gateway file into which something was filled that may be a secret: it is shown as it is written.
+//! Values of the gateway file with references that were filled in. They may hold secrets, so they are shown as written.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,5 +1,4 @@
-//! What a client can make of the key of each limit: choose another one, or leave it out, so that the limit does not
-//! hold what it sends.
+//! Finds limits that a client can pass: it chooses another key for each request, or leaves the key out.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use crate::identity::{Settings, user};
 use crate::limit::{Count, Identity, Rule, RuleLimit};
 use crate::route::Route;
 
-/// What a client can make of the key of one limit, on the route where it can make most of it.
+/// How far a client controls the key of one limit, on the route where it controls most.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyControl {
     /// That route, by index.

@@ -1,5 +1,5 @@
-//! From a path to settings: reads the gateway file and the folder of policies, and tells every
-//! mistake of all of them at once.
+//! Loads a configuration from its path: reads the gateway file and the folder of policies, and reports all their
+//! mistakes at once.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -49,12 +49,12 @@ pub fn load_from(files: &dyn Files, path: &Path) -> Result<LoadedConfig, Diagnos
     read_all(&RecordingFiles::new(files), path)
 }
 
-/// Reads where a gateway that runs by this file can be asked. Mistakes elsewhere in it do not matter: the gateway may
-/// run by what it said before.
+/// Reads the addresses of a gateway that runs with this file. Mistakes elsewhere in the file do not matter: the
+/// gateway may still run with what the file said before.
 ///
 /// # Errors
 ///
-/// What is wrong with what it says of that.
+/// Every mistake in those addresses.
 pub fn endpoints(path: &Path) -> Result<Endpoints, DiagnosticReport> {
     let mut cx = Cx::default();
     let base = path.parent().unwrap_or_else(|| Path::new(""));
@@ -164,7 +164,7 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
     }
 }
 
-/// A file that says nothing; told as such, for its fields would not help.
+/// Reports a file without content as empty; messages about missing fields would not help.
 fn empty(cx: &mut Cx, file: u32, node: &Node) -> bool {
     let empty = matches!(node.value, tree::YamlValue::Null);
     if empty {

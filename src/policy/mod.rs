@@ -1,10 +1,12 @@
-//! YAML in, checked, compiled: the only floor that knows how policies are written.
+//! Reads, checks and compiles the configuration. No other floor knows how policies are written.
 //!
-//! [`load`] reads the gateway file and the folder of policies. All mistakes of all files are told at
-//! once: a text becomes a tree of values with places (`tree`), into whose values what they refer to is filled
-//! (`expand`), the tree becomes what was written
-//! (`decode` by the tables of fields, into `model`), that is held against itself over all files
-//! (`check`), and only then made into what runs (`compile`).
+//! [`load`] reads the gateway file and the folder of policies, and reports all mistakes of all files at once:
+//!
+//! 1. `tree` parses a text into values that know their places.
+//! 2. `expand` fills in what values of the gateway file refer to.
+//! 3. `decode` reads each value by the tables of fields (`table`) into the `model`.
+//! 4. `check` compares the parts of the model, over all files.
+//! 5. `compile` makes the settings of the running gateway, if there is no mistake.
 
 mod check;
 mod collect;

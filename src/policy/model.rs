@@ -1,5 +1,5 @@
-//! What the files say, before it is known whether it fits together. A field that could not be read
-//! has its default here; the mistake is on record, and nothing is compiled then.
+//! The configuration as the files write it, before anything checks whether its parts fit together. A field that
+//! could not be read has its default here. The mistake is on record, and then nothing is compiled.
 
 mod limit;
 mod record;
@@ -39,11 +39,11 @@ pub struct GatewayConfig {
     pub admin: AdminConfig,
     /// The folder of policies.
     pub policies: Option<Located<String>>,
-    /// All upstreams.
+    /// The upstreams, in the order of the file.
     pub upstreams: Vec<UpstreamConfig>,
-    /// Who asks.
+    /// How clients are identified.
     pub identity: IdentityConfig,
-    /// All plans.
+    /// The plans, in the order of the file.
     pub plans: Vec<Located<PlanConfig>>,
     /// How long things may take.
     pub timeouts: Timeouts,
@@ -55,11 +55,11 @@ pub struct GatewayConfig {
     pub store: StoreConfig,
     /// Where requests are logged.
     pub access_log: Option<AccessLogConfig>,
-    /// Where what happens is kept.
+    /// Where the record is kept.
     pub record: Option<RecordConfig>,
-    /// Which rate-limit headers answers carry.
+    /// Which rate-limit header fields responses carry.
     pub headers: Option<HeaderStyle>,
-    /// Which spellings of a path a route takes.
+    /// Which spellings of its path a route accepts.
     pub paths: Option<Paths>,
 }
 
@@ -77,15 +77,15 @@ impl GatewayConfig {
 /// Where clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
-    /// Where it is.
+    /// The address it listens on.
     pub address: Address,
     /// The permissions of the file of a Unix socket; [`Listen::MODE`] when absent.
     ///
     /// [`Listen::MODE`]: super::settings::Listen::MODE
     pub mode: Option<u32>,
-    /// Where its certificates come from; none where bytes are sent as they are.
+    /// Where its certificates come from; empty without TLS.
     pub tls: Vec<CertificateConfig>,
-    /// The file of who vouches for certificates that clients may show.
+    /// The file of the authorities that verify client certificates.
     pub client_roots: Option<Located<String>>,
     /// Peers that speak the PROXY protocol.
     pub proxies: Vec<PeerNetwork>,
@@ -96,11 +96,11 @@ pub struct ListenerConfig {
 pub enum CertificateConfig {
     /// From files.
     Files(CertificateFiles),
-    /// From a directory.
+    /// From an ACME directory.
     Acme(AcmeConfig),
 }
 
-/// A certificate that a directory issues.
+/// A certificate that an ACME directory issues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeConfig {
     /// The host names.
@@ -109,16 +109,16 @@ pub struct AcmeConfig {
     pub directory: Option<String>,
     /// An email address.
     pub contact: Option<String>,
-    /// The folder of what is kept.
+    /// The folder of the account and the certificates.
     pub dir: Option<String>,
-    /// How names are proven.
+    /// How the gateway proves that it owns the names.
     pub challenge: Located<Challenge>,
-    /// The file of whom to believe; the system's when absent.
+    /// The file of the trusted authorities; those of the system when absent.
     pub roots: Option<Located<String>>,
 }
 
 impl AcmeConfig {
-    /// Whether both ask for the same.
+    /// Whether both describe the same certificate.
     pub fn is(&self, other: &AcmeConfig) -> bool {
         let names = |acme: &AcmeConfig| -> Vec<String> {
             acme.names.iter().map(|name| name.value.clone()).collect()
@@ -146,13 +146,13 @@ pub struct CertificateFiles {
 pub enum AdminConfig {
     /// Nowhere.
     Off,
-    /// Here; what is not said is absent.
+    /// On these addresses; absent ones have their defaults.
     On {
         /// Address and port.
         address: Option<Located<SocketAddr>>,
         /// The file of the token that operators must send.
         token_file: Option<Located<String>>,
-        /// Address and port of what needs no token.
+        /// Address and port of the probes, which need no token.
         probes: Option<Located<SocketAddr>>,
     },
 }
@@ -170,40 +170,40 @@ impl Default for AdminConfig {
 /// One upstream.
 #[derive(Clone, Debug)]
 pub struct UpstreamConfig {
-    /// What policies call it.
+    /// The name that policies use.
     pub name: Located<String>,
     /// Its servers.
     pub servers: Vec<Located<ServerConfig>>,
-    /// How those that speak TLS are spoken to.
+    /// How the gateway connects to servers under TLS.
     pub tls: Option<Located<ServerTlsConfig>>,
-    /// They are spoken to in HTTP/2.
+    /// Requests are forwarded in HTTP/2.
     pub http2: bool,
-    /// How they are told where the client is, before the first request of a connection.
+    /// The version of the PROXY header that begins each connection.
     pub proxy: Option<Located<Version>>,
-    /// Which of them is next.
+    /// How a server is chosen.
     pub balance: Option<Located<Balance>>,
-    /// How they are asked whether they are well.
+    /// How their health is checked.
     pub health: Option<HealthConfig>,
-    /// When one is left alone.
+    /// When a server is ejected.
     pub eject: EjectConfig,
-    /// In what time one that comes back gets its full share.
+    /// How long a returning server takes to reach its full share.
     pub slow_start: Option<Duration>,
-    /// Most requests at a time.
+    /// The most requests at a time.
     pub bounds: Bounds,
-    /// What its servers' reports on their load may do.
+    /// How reports of its servers on their load are used.
     pub load_report: Option<LoadReportConfig>,
     /// How long things may take with it.
     pub timeouts: UpstreamTimeouts,
 }
 
-/// How servers are asked whether they are well.
+/// How the health of servers is checked.
 #[derive(Clone, Debug, Default)]
 pub struct HealthConfig {
-    /// For what; a connection is enough when absent.
+    /// The path to request; a connection is enough when absent.
     pub path: Option<String>,
-    /// How often.
+    /// The time between two checks.
     pub every: Option<Duration>,
-    /// How long it may take.
+    /// How long a check may take.
     pub timeout: Option<Duration>,
     /// Failures in a row that take a server out.
     pub fall: Option<u32>,
@@ -211,16 +211,16 @@ pub struct HealthConfig {
     pub rise: Option<u32>,
 }
 
-/// When a server is left alone.
+/// When a server is ejected.
 #[derive(Clone, Copy, Debug)]
 pub enum EjectConfig {
     /// Never.
     Off,
-    /// When requests to it fail; what is not said is absent.
+    /// When requests to it fail.
     On {
         /// Failures in a row.
         after: Option<u32>,
-        /// For how long the first time.
+        /// How long the first ejection lasts.
         span: Option<Duration>,
     },
 }
@@ -232,7 +232,7 @@ pub struct ServerConfig {
     pub location: Location,
     /// Whether TLS is spoken to it.
     pub tls: bool,
-    /// Its share beside those of the others.
+    /// Its share of the requests, relative to other servers.
     pub weight: u32,
 }
 
@@ -243,25 +243,25 @@ impl ServerConfig {
     }
 }
 
-/// How servers are spoken to under TLS.
+/// How the gateway connects to servers under TLS.
 #[derive(Clone, Debug, Default)]
 pub struct ServerTlsConfig {
-    /// The file of whom to believe; the system's when absent.
+    /// The file of the trusted authorities; those of the system when absent.
     pub roots: Option<Located<String>>,
-    /// The name that servers prove; their host when absent.
+    /// The name in their certificates; the host of each server when absent.
     pub name: Option<Located<String>>,
-    /// What the gateway shows of itself.
+    /// The certificate that the gateway presents.
     pub own: Option<CertificateFiles>,
 }
 
-/// How the gateway knows who asks.
+/// How the gateway identifies clients.
 #[derive(Clone, Debug, Default)]
 pub struct IdentityConfig {
     /// The client's address.
     pub ip: crate::identity::ip::Settings,
-    /// Who the request proves to be.
+    /// What proves the user of a request.
     pub user: Option<Located<UserConfig>>,
-    /// What becomes of a request whose credential does not verify.
+    /// What happens to a request whose credential does not verify.
     pub unverified: crate::identity::user::OnUnverified,
     /// Where a credential is found.
     pub token: Option<Located<TokenConfig>>,
@@ -276,7 +276,7 @@ pub struct IdentityConfig {
 pub enum TokenConfig {
     /// A header.
     Header(HeaderName),
-    /// What stands behind a scheme in a header.
+    /// The text behind a scheme in a header.
     Scheme(HeaderName, String),
     /// `Authorization: Bearer`.
     Bearer,
@@ -291,22 +291,22 @@ pub enum TokenConfig {
 pub struct EmailConfig {
     /// The field of the body.
     pub field: String,
-    /// Most bytes of a body that are held back.
+    /// The most bytes of a body that are held back.
     pub max: usize,
-    /// What of an address is folded.
+    /// Which differences between addresses do not count.
     pub fold: crate::identity::mailbox::Fold,
 }
 
 /// Where a plan is found.
 #[derive(Clone, Debug, Default)]
 pub struct PlanSourceConfig {
-    /// From where.
+    /// Where it comes from.
     pub from: Option<PlanFrom>,
     /// The plan of requests without one.
     pub default: Option<Located<String>>,
 }
 
-/// From where a plan comes.
+/// Where a plan comes from.
 #[derive(Clone, Debug)]
 pub enum PlanFrom {
     /// A claim of the verified token.
@@ -322,12 +322,12 @@ pub enum PlanFrom {
     ApiKeys(SourcePlace),
 }
 
-/// What servers' reports on their load may do.
+/// How reports of servers on their load are used.
 #[derive(Clone, Debug)]
 pub struct LoadReportConfig {
-    /// How far they are believed.
+    /// How far they are trusted.
     pub trust: Trust,
-    /// The metric of theirs that says it.
+    /// The metric that holds the load.
     pub metric: Option<String>,
 }
 
@@ -338,7 +338,7 @@ pub struct PlanConfig {
     pub name: String,
     /// What limits with `plans: true` are multiplied by.
     pub multiply: u32,
-    /// What is shed last, where the policy does not say.
+    /// The priority of its requests, where the policy has none.
     pub priority: Option<Priority>,
 }
 
@@ -347,26 +347,26 @@ pub struct PlanConfig {
 pub struct PolicyConfig {
     /// The file's name without `.yaml`.
     pub name: String,
-    /// Which requests it is for.
+    /// The method and path that it matches.
     pub pattern: Option<Located<Pattern>>,
-    /// On which hosts.
+    /// The hosts that it matches; every host when absent.
     pub host: Option<Located<HostPattern>>,
-    /// Which upstream serves it.
+    /// The upstream that serves it.
     pub upstream: Option<Located<String>>,
     /// Its limits.
     pub limits: Vec<LimitUse>,
     /// Identities without which a request gets 401.
     pub require: Vec<Located<Identity>>,
-    /// What is shed last.
+    /// The priority of its requests.
     pub priority: Option<Priority>,
-    /// Which rate-limit headers answers carry.
+    /// Which rate-limit header fields responses carry.
     pub headers: Option<HeaderStyle>,
     /// `%2F` is part of a segment.
     pub keeps_slashes: bool,
 }
 
 impl PolicyConfig {
-    /// Which requests it is for, the host included.
+    /// Which requests the policy matches, the host included.
     pub fn pattern_with_host(&self) -> Option<Pattern> {
         let pattern = self.pattern.as_ref()?.value.clone();
         Some(match &self.host {

@@ -115,7 +115,7 @@ impl Process {
     }
 }
 
-/// Where a running gateway can be asked.
+/// The addresses of a running gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints {
     /// By clients.
@@ -149,14 +149,14 @@ impl Listen {
     pub const MODE: u32 = 0o660;
 }
 
-/// What a listener speaks and whom it believes.
+/// The protocol of a listener, and the peers and authorities that it trusts.
 #[derive(Clone, Debug)]
 pub struct ListenerSettings {
     /// Where it is.
     pub address: Address,
-    /// Its certificates, if it speaks TLS; the first is for who names no host that another is for.
+    /// Its certificates, if it speaks TLS. The first serves clients whose host no other certificate names.
     pub certificates: Vec<CertificateSource>,
-    /// Who vouches for the certificates that clients may show.
+    /// The authorities that verify client certificates.
     pub client_roots: Option<Roots>,
     /// Peers that begin each connection by saying where it comes from.
     pub proxies: Vec<PeerNetwork>,

@@ -1,5 +1,5 @@
-//! Where files come from: the disk, or a map in tests and fuzzing. Nothing is read that is not a
-//! plain file, and never more of it than was asked for.
+//! Where files come from: the disk, or a map in tests and fuzzing. Only plain files are read, and never more bytes
+//! than the caller allows.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};

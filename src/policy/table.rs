@@ -1,5 +1,5 @@
-//! What may be written where: tables of fields from which files are read and editors' schemas are
-//! made, so that the two cannot differ.
+//! Tables of the fields that files may have. The readers, the schemas for editors and the reference all use
+//! them, so that these cannot differ.
 
 use super::collect::Cx;
 use super::former;
@@ -9,7 +9,7 @@ use crate::base::suggest::{listed, nearest};
 /// A map with fixed fields.
 #[derive(Debug)]
 pub struct Table {
-    /// What it is called in messages: "a limit".
+    /// Its name in messages: "a limit".
     pub name: &'static str,
     /// What it is, in one line.
     pub doc: &'static str,
@@ -20,9 +20,9 @@ pub struct Table {
 /// One field of a table.
 #[derive(Debug)]
 pub struct TableField {
-    /// What is written before the colon.
+    /// Its key in YAML.
     pub name: &'static str,
-    /// What may be written behind it.
+    /// The values that it takes.
     pub shape: ValueShape,
     /// Whether it must be there.
     pub need: Need,
@@ -49,13 +49,13 @@ impl TableField {
 pub enum Need {
     /// It must.
     Must,
-    /// Of all the fields of its table with this need one must, and only one.
+    /// Exactly one of the fields of its table with this need must be there.
     Either,
     /// It may.
     May,
 }
 
-/// What may be written behind a colon.
+/// The values that a field takes.
 #[derive(Debug)]
 pub enum ValueShape {
     /// Any text.
@@ -165,14 +165,12 @@ impl Table {
         self.fields.iter().map(|field| field.name)
     }
 
-    /// The fields of `node`. Reports what is not a map, unknown and repeated fields, and those that
-    /// are missing.
+    /// The fields of `node`. Reports a value that is no map, and unknown, repeated and missing fields.
     pub fn open<'n>(&'static self, cx: &mut Cx, node: &'n Node) -> Option<MapFields<'n>> {
         self.open_at(cx, node, node.place)
     }
 
-    /// The same for a map that stands under a name of the user's choice: what is missing is told
-    /// there.
+    /// The same for a map under a name that the user chose: missing fields are reported at that name.
     pub fn open_as<'n>(
         &'static self,
         cx: &mut Cx,
@@ -227,7 +225,7 @@ impl Table {
         Some(fields)
     }
 
-    /// How it is written, shown by what it must have.
+    /// An example with the required fields.
     fn example(&self) -> String {
         let either = self.needing(Need::Either).take(1);
         let fields: Vec<String> = self
@@ -241,7 +239,7 @@ impl Table {
         }
     }
 
-    /// Reports the unknown field and gives what was probably meant.
+    /// Reports an unknown field. Returns the name that was probably meant.
     fn unknown(&self, cx: &mut Cx, key: &MapKey) -> Option<&'static str> {
         if key.text == "<<" {
             let help = "repeat the fields, or use an alias (`*name`) for a whole value";
@@ -268,7 +266,7 @@ impl Table {
 }
 
 impl<'n> MapFields<'n> {
-    /// Whether the field is there, be its value right or wrong.
+    /// Whether the field is there, with a right or a wrong value.
     pub fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|(key, _)| key.text == name)
     }
@@ -285,13 +283,13 @@ impl<'n> MapFields<'n> {
             .map(|(_, node)| node)
     }
 
-    /// Where the field's name stands, or the whole map if it is not there.
+    /// The place of the field's name, or of the whole map if the field is absent.
     pub fn place_of(&self, name: &str) -> SourcePlace {
         let key = self.entries.iter().find(|(key, _)| key.text == name);
         key.map_or(self.place, |(key, _)| key.place)
     }
 
-    /// Reports `field` if it is there without `owner`, beside which alone it means something.
+    /// Reports `field` if `owner` is absent: it has a meaning only beside that.
     pub fn belongs_to(&self, cx: &mut Cx, field: &str, owner: &str) {
         if self.has(field) && !self.has(owner) {
             let message = format!("`{field}` belongs to `{owner}`, which is not here");
@@ -299,7 +297,7 @@ impl<'n> MapFields<'n> {
         }
     }
 
-    /// Exactly one of these fields must be there; gives the first that is, and reports the others.
+    /// Requires exactly one of these fields. Returns the first that is there and reports the others.
     pub fn one_of(&self, cx: &mut Cx, names: &[&'static str]) -> Option<&'static str> {
         let mut there = names.iter().copied().filter(|name| self.has(name));
         let first = there.next();
@@ -331,7 +329,7 @@ impl<'n> MapFields<'n> {
 }
 
 impl Cx {
-    /// Reports keys that stand twice in one map.
+    /// Reports keys that a map has twice.
     pub fn repeated(&mut self, entries: &[(MapKey, Node)]) {
         for (first, key) in repeated(entries) {
             let message = format!("`{}` stands here twice", key.text);

@@ -1,5 +1,5 @@
-//! What the bytes of a file are as text: one reading for all files that people write. Nothing of the text is in
-//! what is said of it.
+//! Reads the bytes of a file as text, in the same way for all files that people write. No message shows any of
+//! the text.
 
 /// What is wrong with a file, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

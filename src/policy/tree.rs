@@ -1,6 +1,6 @@
-//! A YAML text as a tree in which every value knows its place. Reading is bounded in bytes, depth,
-//! nodes and aliases, so that no file can hang the gateway or fill its memory; nothing is included,
-//! interpolated or guessed. What the values mean is not known here.
+//! Parses YAML into a tree in which every value knows its place. Bytes, depth, nodes and aliases are bounded, so
+//! that no file can hang the gateway or fill its memory. Nothing is included, interpolated or guessed, and no value
+//! gets a meaning here.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,11 +33,11 @@ pub struct Node {
     /// How many characters stand before the text in the file: the opening quote. Absent where the
     /// text is not written as it reads (escapes, several lines).
     quote: Option<u32>,
-    /// What is written there, where something was filled in.
+    /// The text of the file, where a reference was filled in.
     written: Option<Box<str>>,
 }
 
-/// What stands in a file.
+/// A value of YAML.
 #[derive(Clone, Debug)]
 pub enum YamlValue {
     /// Nothing, or `~`.
@@ -50,21 +50,21 @@ pub enum YamlValue {
     Text(String),
     /// A list.
     List(Vec<Node>),
-    /// A map, in the order of the file. The same key may stand there twice.
+    /// A map, in the order of the file. A key may occur twice.
     Map(Vec<(MapKey, Node)>),
 }
 
 /// A key of a map.
 #[derive(Clone, Debug)]
 pub struct MapKey {
-    /// Where it stands.
+    /// Its place.
     pub place: SourcePlace,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
 impl Node {
-    /// What kind of thing it is, for messages.
+    /// The kind of value, for messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             YamlValue::Null => "nothing",
@@ -86,7 +86,7 @@ impl Node {
         }
     }
 
-    /// Puts a text in the place of the one that is written there.
+    /// Replaces the text of the file by a filled-in one.
     pub fn fill_in(&mut self, written: String, text: String) {
         self.value = match text.as_str() {
             "true" => YamlValue::Flag(true),
@@ -96,7 +96,7 @@ impl Node {
         self.written = Some(written.into());
     }
 
-    /// What is written there, where something was filled in: what stands there now may be a secret.
+    /// The text of the file, where a reference was filled in. The value itself may then be a secret.
     pub fn written(&self) -> Option<&str> {
         self.written.as_deref()
     }
@@ -151,7 +151,7 @@ fn count(text: &str) -> u32 {
 ///
 /// # Errors
 ///
-/// The first thing that is not YAML or costs too much: behind it nothing can be told.
+/// The first part that is not YAML or costs too much; what follows cannot be judged.
 pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
     let start = SourcePlace {
         file,
@@ -306,7 +306,7 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// Turns what the YAML reader found into nodes.
+/// Turns the values of the YAML reader into nodes.
 struct NodeReader<'t> {
     file: u32,
     text: &'t str,

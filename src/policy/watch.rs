@@ -1,6 +1,5 @@
-//! Tells when the files of a configuration change. Folders are watched, not files, so that editors
-//! that rename and Kubernetes' swapped links are seen; a hash of all contents decides, so that
-//! touching a file without changing it is nothing.
+//! Watches the files of a configuration. It watches folders and not files, so that it sees editors that rename and
+//! the swapped links of Kubernetes. A hash of all contents decides: touching a file is no change.
 
 use std::collections::BTreeSet;
 use std::io;

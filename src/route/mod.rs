@@ -1,5 +1,5 @@
-//! Host, method and path to a route. Matching works on a normalised copy of the path, so that no
-//! spelling of a path slips past its policy; what is forwarded stays as the client wrote it.
+//! Finds the route of a request by host, method and path. It matches a normalised copy of the path, so that no
+//! spelling of a path slips past its policy. The path is forwarded as the client wrote it.
 
 pub mod host;
 pub mod path;
@@ -21,25 +21,25 @@ use crate::limit::{Count, Identity, ReserveSource, Rule, Rules};
 /// One route of the running policies.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// What it is called in logs and metrics: the policy file's name without `.yaml`.
+    /// Its name in logs and metrics: the policy file's name without `.yaml`.
     pub name: Arc<str>,
-    /// Its place among the routes of the running policies.
+    /// Its index among the routes of the running policies.
     pub index: usize,
     /// Which requests it takes.
     pub pattern: Pattern,
-    /// Which upstream serves it, by its place among the upstreams of the running policies.
+    /// Its upstream, by index among the upstreams of the running policies.
     pub upstream: usize,
     /// The limits of every request on this route, those of the gateway file first.
     pub rules: Rules,
-    /// Those of them that count a request which the gateway answers itself.
+    /// Those of them that count requests which the gateway answers itself.
     pub own: OwnRules,
     /// Identities without which a request gets 401.
     pub require: Vec<Identity>,
-    /// What its limits need of requests and responses beside heads.
+    /// What its limits read beyond heads.
     pub reads: Reads,
-    /// What is shed last under pressure; what the plan says where it does not.
+    /// Its priority under pressure; that of the plan when absent.
     pub priority: Option<Priority>,
-    /// Which rate-limit headers answers carry.
+    /// Which rate-limit header fields responses carry.
     pub headers: HeaderStyle,
     /// `%2F` is part of a segment, as the upstream reads it.
     pub keeps_slashes: bool,
@@ -50,7 +50,7 @@ pub struct Route {
 pub struct OwnRules {
     /// All of them.
     pub all: Rules,
-    /// Those by ip and nothing else, which are asked before a credential is checked.
+    /// Those by ip alone, which decide before a credential is checked.
     pub by_ip: Rules,
     /// For each identity that the route requires: the same but for limits that count by it. Where it is absent, a part
     /// of their key is.
@@ -74,7 +74,7 @@ impl OwnRules {
     }
 }
 
-/// What the limits of a route read beside identities in heads. Worked out once, for every request asks.
+/// What the limits of a route read beyond the identities in heads. Computed once per route, since each request needs it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reads {
     /// An email address, which may stand in the request's body.
@@ -126,7 +126,7 @@ pub enum Priority {
     Critical,
 }
 
-/// The lower of two priorities, of which one that is not said is up to the plan.
+/// The lower of two priorities. An absent one is up to the plan.
 fn lower(one: Option<Priority>, other: Option<Priority>) -> Option<Priority> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
@@ -134,7 +134,7 @@ fn lower(one: Option<Priority>, other: Option<Priority>) -> Option<Priority> {
     }
 }
 
-/// Which rate-limit headers answers carry.
+/// Which rate-limit header fields responses carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HeaderStyle {
     /// `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10.
@@ -148,7 +148,7 @@ pub enum HeaderStyle {
     None,
 }
 
-/// How a route takes what frameworks may take for its own.
+/// Whether a route matches other spellings of its path that frameworks accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Paths {
     /// Those too that frameworks take for its own, where only a broader route on the same upstream takes them as they
@@ -216,7 +216,7 @@ impl Route {
             && self.pattern.methods().contains(&Method::POST)
     }
 
-    /// Whether a request's answer depends on this identity.
+    /// Whether the decision about a request depends on this identity.
     pub fn needs(&self, identity: Identity) -> bool {
         self.require.contains(&identity)
             || self.rules.iter().any(|rule| rule.key.contains(&identity))

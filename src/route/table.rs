@@ -1,6 +1,5 @@
-//! Finds the route of a request: one trie of path segments for each host that policies name. What a
-//! lookup costs depends on the length of the path, not on how many routes there are, and it
-//! allocates nothing.
+//! Finds the route of a request in one trie of path segments for each host that policies name. The cost of a lookup
+//! depends on the length of the path and not on the number of routes, and a lookup allocates nothing.
 //!
 //! The most specific pattern that takes the request wins: an exact host before the longest
 //! `*.suffix` before any host; then, segment by segment from the left, a literal before one of any
@@ -45,7 +44,7 @@ struct Loose {
     odd: bool,
 }
 
-/// Two patterns that take the same requests with nothing to prefer one by.
+/// Two patterns that match the same requests equally well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// Place of the earlier pattern.
@@ -231,7 +230,7 @@ impl RouteTable {
             .join(", ")
     }
 
-    /// Asks the tries of this host, the most specific first, until one answers.
+    /// Searches the tries of this host, the most specific first, until one has a result.
     fn tries<T>(&self, host: Option<&str>, mut ask: impl FnMut(&Trie) -> Option<T>) -> Option<T> {
         if !self.looks_at_hosts() {
             return ask(&self.any);

@@ -1,4 +1,4 @@
-//! Whether the parts of one limit fit together, and the files around it.
+//! Checks whether the parts of one limit fit together, and whether it fits the gateway file.
 
 use super::super::collect::Cx;
 use super::super::model::{GatewayConfig, LimitConfig, Located, ThrottleConfig};
@@ -39,7 +39,7 @@ pub(super) fn check_limit(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitCon
     algorithm(cx, limit);
 }
 
-/// What makes no sense where open requests are counted.
+/// Reports fields that have no meaning for a limit on open requests.
 fn open(cx: &mut Cx, limit: &LimitConfig) {
     let elastic = limit
         .throttle
@@ -144,7 +144,7 @@ fn implies(tight: Rate, loose: Rate) -> bool {
     u64::from(tight.quota()).saturating_mul(windows) <= u64::from(loose.quota())
 }
 
-/// The most that so many units become with what a soft limit adds.
+/// `units` with what a soft limit adds.
 fn with_soft(limit: &LimitConfig, units: u64) -> u64 {
     match limit.throttle.map(|throttle| throttle.value) {
         Some(ThrottleConfig::Soft(percent)) => units + units * u64::from(percent) / 100,
@@ -152,7 +152,7 @@ fn with_soft(limit: &LimitConfig, units: u64) -> u64 {
     }
 }
 
-/// The most that so many units become with what the throttle adds or lends.
+/// `units` with the most that the throttle adds or lends.
 fn with_lent(limit: &LimitConfig, units: u64) -> u64 {
     match limit.throttle.map(|throttle| throttle.value) {
         Some(ThrottleConfig::Elastic) => {
@@ -243,7 +243,7 @@ fn room(cx: &mut Cx, limit: &LimitConfig, at_most: Located<Rate>) {
     }
 }
 
-/// What is held must be able to pass, and something must be held for.
+/// Checks that a reservation fits into the limit, and that the limit counts a cost.
 fn reserve(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(reserve) = &limit.reserve else {
         return;

@@ -1,10 +1,10 @@
-//! Whether a limit can be shared as it says, through the store that there is.
+//! Checks whether the configured store can share a limit as the limit says.
 
 use super::super::collect::Cx;
 use super::super::model::{GatewayConfig, LimitConfig, RecordConfig, StoreAddress, ThrottleConfig};
 use crate::limit::{Algorithm, Sharing};
 
-/// Warns of figures of several gateways that nobody can tell apart.
+/// Warns of gateways that push the same series without labels that tell them apart.
 pub(super) fn check_labels(cx: &mut Cx, gateway: &GatewayConfig) {
     let (Some(_), Some(RecordConfig::Kept(_, push))) = (&gateway.store.address, &gateway.record)
     else {
@@ -20,7 +20,7 @@ pub(super) fn check_labels(cx: &mut Cx, gateway: &GatewayConfig) {
     }
 }
 
-/// Reports what cannot be.
+/// Reports sharing that the store or the algorithm cannot provide.
 pub(super) fn check_sharing(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     if limit.concurrent.is_some() {
         if let Some(at) = limit.sharing.filter(|at| at.value != Sharing::Local) {

@@ -1,4 +1,4 @@
-//! Whether what is said of certificates fits together.
+//! Checks whether the settings of certificates fit together.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use super::super::model::{
 use super::super::tree::SourcePlace;
 use crate::net::tls::acme::Challenge;
 
-/// Reports everything that does not.
+/// Reports every mistake about certificates.
 pub fn check(cx: &mut Cx, gateway: &GatewayConfig) {
     clients(cx, gateway);
     issued(cx, gateway);

@@ -1,6 +1,5 @@
-//! Files that the gateway file names. All are read in the same way, see [`text`]. Nothing that is said of one that
-//! holds a secret shows any of it, nor what stands in the place of its name when there is no such file: it may be the
-//! secret itself.
+//! Reads the files that the gateway file names, all in the same way: see [`text`]. No message about a file of secrets
+//! shows its content. Nor does one about a missing file show its name: that may be the secret itself.
 
 use std::path::Path;
 

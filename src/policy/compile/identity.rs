@@ -1,4 +1,4 @@
-//! Who asks, with the files of keys that it needs.
+//! The settings of identities, with the files of keys that they need.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Where what is recorded is pushed.
+//! The destinations of the record.
 
 use std::path::Path;
 

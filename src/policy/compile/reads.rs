@@ -1,4 +1,4 @@
-//! Which routes look for something in bodies that their limits do not name themselves.
+//! Which routes search bodies for something that their own limits do not name.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::identity::{Settings, token, user};
 use crate::limit::Identity;
 use crate::route::{Paths, Route};
 
-/// Notes it with each route.
+/// Sets what each route searches bodies for.
 pub(super) fn note(routes: &mut [Route], identity: &Settings, paths: Paths) {
     let by_method = |route: &Route| !route.pattern.methods().is_any();
     let looks = paths == Paths::Fold && routes.iter().any(by_method);

@@ -22,7 +22,7 @@ pub(super) fn budget(store: &model::StoreConfig) -> usize {
     }
 }
 
-/// Where the store is.
+/// The settings of the shared store, if there is one.
 pub(super) fn shared(
     cx: &mut Cx,
     files: &dyn Files,
@@ -61,7 +61,7 @@ pub(super) fn shared(
     })
 }
 
-/// Bytes of the memory for what is known of shared counters.
+/// Bytes of memory for the ledger of shared counters.
 fn ledger(memory: usize) -> usize {
     memory / 4
 }

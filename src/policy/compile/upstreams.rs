@@ -1,4 +1,4 @@
-//! The servers behind, with what holds when nothing is said.
+//! The settings of upstreams, with their defaults.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::limit::pressure::Trust;
 use crate::route::{Priority, Route};
 use crate::upstream;
 
-/// Open requests at which even critical ones are shed when nothing is said.
+/// Open requests at which even critical ones are shed, where no file says otherwise.
 const MOST_OPEN: u32 = 16_384;
 /// How often servers are asked whether they are well.
 const CHECK_EVERY: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ pub fn compile(
     gateway.upstreams.iter().filter_map(&mut settings).collect()
 }
 
-/// An upstream's load matters where something gives way to it: an elastic limit, or a priority.
+/// Turns on pressure for an upstream where something depends on its load: an elastic limit, or a priority.
 pub fn steer<'a>(
     upstream: &mut upstream::Settings,
     gateway: &GatewayConfig,

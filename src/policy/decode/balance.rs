@@ -1,4 +1,4 @@
-//! How servers share the work and when they are left alone: `balance`, `health`, `eject`.
+//! How servers share requests and when they are taken out: `balance`, `health`, `eject`.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::upstream::Balance;
 /// The words for ways to choose a server.
 pub static BALANCES: &[&str] = &["round_robin", "least_requests"];
 
-/// What a server may be chosen by: what the head of every request tells.
+/// The identities that may choose a server: those that the head of a request holds.
 static KEYS: &[&str] = &["ip", "user", "token", "plan"];
 
 /// A server chosen by a key.

@@ -1,4 +1,4 @@
-//! The gateway file: what is said once.
+//! The gateway file.
 
 use super::super::collect::Cx;
 use super::super::connections::{CONNECTIONS, Connections};

@@ -1,4 +1,4 @@
-//! Who asks: the section `identity` of the gateway file.
+//! The section `identity` of the gateway file: how clients are identified.
 
 use super::super::collect::Cx;
 use super::super::model::{IdentityConfig, Located, PlanFrom, PlanSourceConfig};

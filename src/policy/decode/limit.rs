@@ -1,4 +1,4 @@
-//! One limit.
+//! One limit, of the gateway file or of a policy.
 
 use std::time::Duration;
 
@@ -184,7 +184,7 @@ pub static LIMIT: Table = Table {
     ],
 };
 
-/// Reads the limit that is written under `named`; `gateway` tells whose file it is.
+/// Reads the limit that is written under `named`; `gateway` is set in the gateway file.
 pub fn limit(cx: &mut Cx, named: &MapKey, node: &Node, gateway: bool) -> Option<LimitConfig> {
     let name = match parse_name(&named.text, "a limit") {
         Ok(value) => Some(Located {

@@ -12,19 +12,19 @@ use crate::limit::{
 /// A limit as it is written.
 #[derive(Clone, Debug)]
 pub struct LimitConfig {
-    /// What it is called.
+    /// Its name.
     pub name: Located<LimitName>,
-    /// What it is counted by.
+    /// The identities that it counts by.
     pub key: Vec<Located<Identity>>,
-    /// How many in how long.
+    /// The quota of each window.
     pub rates: Vec<Located<Rate>>,
-    /// How many open at once; then there are no rates.
+    /// The most open requests; then there are no rates.
     pub concurrent: Option<Located<u32>>,
     /// What happens above the rate.
     pub throttle: Option<Located<ThrottleConfig>>,
-    /// While what an elastic limit lends.
+    /// The condition under which an elastic limit lends.
     pub condition: Option<Located<Condition>>,
-    /// How much an elastic limit lends.
+    /// The rate up to which an elastic limit lends.
     pub at_most: Option<Located<Rate>>,
     /// `while` is there, right or wrong.
     pub has_while: bool,
@@ -38,21 +38,21 @@ pub struct LimitConfig {
     pub burst: Option<Located<u32>>,
     /// The longest delay; for leaky-bucket.
     pub delay: Option<Located<Nanos>>,
-    /// What uses it up.
+    /// Which requests use it up, and by how many units.
     pub count: Option<Located<Count>>,
-    /// What is held until a cost is known.
+    /// The units that a request holds until its cost is known.
     pub reserve: Option<Located<Reserve>>,
     /// Whether plans multiply it.
     pub plans: Option<Located<bool>>,
-    /// Counts without refusing.
+    /// It counts and refuses nothing.
     pub shadow: bool,
-    /// Whom it spares.
+    /// The networks whose requests it does not count.
     pub exempt: Vec<IpNet>,
-    /// What clients are told.
+    /// What responses disclose about it.
     pub disclose: Disclose,
-    /// How gateways share it.
+    /// How gateways with one store share it.
     pub sharing: Option<Located<Sharing>>,
-    /// What holds without the store.
+    /// What holds while the store cannot be reached.
     pub on_store_error: OnError,
     /// Which routes have it, and whether they share its counts.
     pub routes: LimitRoutes,
@@ -99,8 +99,8 @@ impl LimitRoutes {
 pub enum ThrottleConfig {
     /// Never above.
     Hard,
-    /// This many per cent above.
+    /// By at most this percentage.
     Soft(u16),
-    /// As much above as the servers bear.
+    /// By what the upstream can bear.
     Elastic,
 }

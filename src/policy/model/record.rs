@@ -1,29 +1,29 @@
-//! What `record` and `access_log` say.
+//! The sections `record` and `access_log` as written.
 
 use super::super::settings::{LogTo, Logged};
 use super::super::tree::{Located, SourcePlace};
 use crate::record::Settings;
 use crate::record::push;
 
-/// Where what happens is kept.
+/// Where the record is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordConfig {
     /// Nowhere.
     Off,
-    /// There, as it is written, and pushed to these.
+    /// In this folder, or in memory, and pushed to these destinations.
     Kept(Settings, Vec<PushConfig>),
 }
 
-/// Where it is pushed.
+/// A destination of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushConfig {
-    /// Where it is written.
+    /// The place of its declaration.
     pub place: SourcePlace,
-    /// All that needs no file.
+    /// The settings that need no file.
     pub settings: push::Settings,
     /// The file with its token.
     pub token_file: Option<Located<String>>,
-    /// The file of who vouches for it.
+    /// The file of the authorities that verify its certificate.
     pub roots: Option<Located<String>>,
 }
 
@@ -32,6 +32,6 @@ pub struct PushConfig {
 pub struct AccessLogConfig {
     /// Which requests.
     pub requests: Logged,
-    /// Where to, as it is written.
+    /// The destination, as written.
     pub to: LogTo,
 }

@@ -1,4 +1,4 @@
-//! What `store` says.
+//! The section `store` as written.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use crate::store::snapshot;
 /// Where counts live.
 #[derive(Clone, Debug, Default)]
 pub struct StoreConfig {
-    /// Most bytes of counts in memory.
+    /// The most bytes of counts in memory.
     pub memory: Option<usize>,
-    /// Where they are kept when the process ends, as it is written.
+    /// The snapshots of the counts, with the folder as written.
     pub snapshots: Option<snapshot::Settings>,
     /// The address of a store that several gateways share.
     pub address: Option<Located<StoreAddress>>,
     /// The file of its password.
     pub password_file: Option<Located<String>>,
-    /// How long a request waits for it.
+    /// How long a request may wait for it.
     pub budget: Option<Duration>,
-    /// The file of who vouches for its certificate.
+    /// The file of the authorities that verify its certificate.
     pub roots: Option<Located<String>>,
 }
 

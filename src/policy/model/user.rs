@@ -1,4 +1,4 @@
-//! The source of the user, as it is written.
+//! The source of the user as written.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use super::super::tree::Located;
 use crate::identity::user::CertificateName;
 use crate::net::PeerNetwork;
 
-/// Who the request proves to be.
+/// What proves the user of a request.
 #[derive(Clone, Debug)]
 pub enum UserConfig {
     /// A claim of a signed token.
     Jwt {
         /// The claim.
         claim: String,
-        /// What signatures are checked with.
+        /// The keys that verify signatures.
         keys: Option<KeyFile>,
-        /// Who must have issued it.
+        /// The required issuer.
         issuer: Option<String>,
-        /// For whom it must be issued.
+        /// The required audience.
         audience: Option<String>,
-        /// How far clocks may differ.
+        /// The tolerated difference between clocks.
         leeway: Option<Duration>,
     },
     /// A header that trusted peers set.
@@ -33,11 +33,11 @@ pub enum UserConfig {
     },
     /// A file that maps tokens to users.
     ApiKeys(Located<String>),
-    /// The certificate that a client shows.
+    /// The certificate that the client presents.
     ClientCert(Located<CertificateName>),
 }
 
-/// What signatures are checked with.
+/// The keys that verify signatures.
 #[derive(Clone, Debug)]
 pub enum KeyFile {
     /// A JSON Web Key Set.

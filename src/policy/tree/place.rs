@@ -1,33 +1,33 @@
-//! Where something stands in a file.
+//! Places in the files of the configuration.
 
 use serde_yaml::Location;
 
-/// A stretch of one line of one file, and how many lines it goes on behind that.
+/// A stretch of one line of one file, and how many lines it continues for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SourcePlace {
-    /// Which file, by its place among the sources.
+    /// The file, by its index among the sources.
     pub file: u32,
     /// Line, from 1.
     pub line: u32,
     /// Column in characters, from 1.
     pub column: u32,
-    /// How many characters are meant; at least 1.
+    /// The length in characters, at least 1.
     pub width: u32,
-    /// How many further lines a text of several takes.
+    /// The number of further lines, where a text has several.
     pub more: u32,
 }
 
-/// Something and where it is written.
+/// A value and where it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located<T> {
-    /// What.
+    /// The value.
     pub value: T,
-    /// Where.
+    /// The place of the value.
     pub place: SourcePlace,
 }
 
 impl<T> Located<T> {
-    /// The same place with something made of the value.
+    /// Applies `make` to the value and keeps the place.
     pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Located<U> {
         Located {
             value: make(self.value),

@@ -1,8 +1,8 @@
-//! What is said of a text that is no YAML.
+//! Messages about texts that are not YAML.
 
 use super::place::{SourcePlace, place_of};
 
-/// Why a text is no tree.
+/// Why a text cannot be parsed.
 #[derive(Clone, Debug)]
 pub struct SyntaxError {
     /// Where reading stopped.

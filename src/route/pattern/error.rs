@@ -1,4 +1,4 @@
-//! What can be wrong with a pattern.
+//! Mistakes in patterns.
 
 use super::segment::MAX_SEGMENTS;
 

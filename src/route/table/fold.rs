@@ -1,4 +1,4 @@
-//! What frameworks overlook in a segment of a path, and what they give a meaning.
+//! Folds a segment of a path as frameworks do: without case, escapes, and dots and blanks at its end.
 
 use smallvec::SmallVec;
 

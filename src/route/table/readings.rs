@@ -25,7 +25,7 @@ const MAX_DOTS: usize = 8;
 /// The segment by which a controller's default action goes where no other is named.
 const ACTION: &[u8] = b"index";
 
-/// Whether clients that mean no harm write this path, though only frameworks find the pattern by it: letters in another
+/// Whether well-meaning clients write this path, though only frameworks match the pattern with it: letters in another
 /// case, or the folder of an index.
 pub fn is_usual(pattern: &Pattern, normal_path: &str) -> bool {
     is_plain(normal_path) || differs_in_case(pattern, normal_path)
@@ -49,12 +49,12 @@ fn differs_in_case(pattern: &Pattern, normal_path: &str) -> bool {
     given.next().is_none()
 }
 
-/// How a search has come to a node.
+/// How a search reached a node.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SearchState {
-    /// Something was left out of the path.
+    /// It left an index or a session out of the path.
     skipped: bool,
-    /// By a literal.
+    /// A literal led to this node.
     named: bool,
 }
 

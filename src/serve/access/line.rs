@@ -28,7 +28,7 @@ pub(crate) fn log(log: &WorkerLog, note: &RequestNote, now: Nanos) {
     });
 }
 
-/// What a line says between the times. A client that is refused over and over is told of in the same words.
+/// Writes the part of a line between the times. For a client that is refused again and again it is copied from the last.
 fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestNote) {
     let refused = note
         .repeated

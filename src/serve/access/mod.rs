@@ -1,6 +1,6 @@
 //! The access log: one JSON line for each request, naming the limit that decided. A worker collects
-//! lines and hands them to a thread that writes; a slow disk or a full one loses lines, counted and
-//! told, and never holds a request.
+//! lines and hands them to a thread that writes. A slow or full disk loses lines, which are counted and logged, and never
+//! delays a request.
 //!
 //! Bounds: [`PIECE`] bytes collected by each worker; those of the [`writer`].
 

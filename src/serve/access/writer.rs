@@ -82,11 +82,11 @@ impl LogWriter {
                             lost.increment(lines(&piece));
                             losses.add(lines(&piece), &error);
                         }
-                        losses.tell_at_times();
+                        losses.report_if_due();
                     }
                     thread::sleep(PACE);
                 }
-                losses.tell();
+                losses.report();
             })?;
         let writer = LogWriter {
             requests: settings.requests,
@@ -96,7 +96,7 @@ impl LogWriter {
         Ok((writer, LogWriterEnd(written)))
     }
 
-    /// Opens the file anew where its path leads elsewhere by now.
+    /// Reopens the file if its path leads elsewhere by now.
     pub fn reopen(&self) {
         // Looked at before each piece, so also where there is no room for this one.
         self.hand_over(Vec::new());
@@ -131,11 +131,11 @@ impl Out {
     }
 }
 
-/// What could not be written and is still to be told.
+/// Lines that could not be written and are not reported yet.
 struct Losses {
     file: String,
     clock: Clock,
-    told: Option<Nanos>,
+    reported: Option<Nanos>,
     lines: u64,
     cause: String,
 }
@@ -145,7 +145,7 @@ impl Losses {
         Losses {
             file: file.to_owned(),
             clock: Clock::system(),
-            told: None,
+            reported: None,
             lines: 0,
             cause: String::new(),
         }
@@ -157,15 +157,19 @@ impl Losses {
     }
 
     /// The first time at once, then once in [`PAUSE`].
-    fn tell_at_times(&mut self) {
+    fn report_if_due(&mut self) {
         let now = self.clock.now();
-        if self.lines > 0 && self.told.is_none_or(|told| now.since(told) >= PAUSE) {
-            self.told = Some(now);
-            self.tell();
+        if self.lines > 0
+            && self
+                .reported
+                .is_none_or(|reported| now.since(reported) >= PAUSE)
+        {
+            self.reported = Some(now);
+            self.report();
         }
     }
 
-    fn tell(&mut self) {
+    fn report(&mut self) {
         let lines = std::mem::take(&mut self.lines);
         if lines > 0 {
             let (file, cause) = (&self.file, &self.cause);

@@ -27,7 +27,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
     let worker = &peer.worker;
     let mut first = true;
     loop {
-        wire.begin();
+        wire.begin_request();
         let next = poll_fn(|cx| {
             if wire.is_late() {
                 if ready!(wire.poll_late(cx)).is_err() {

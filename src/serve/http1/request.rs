@@ -104,7 +104,7 @@ pub fn next(input: &mut BytesMut, cache: &mut RepeatCache) -> Result<Option<Requ
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
         Err(httparse::Error::Version) => return Err(other_version(input)),
-        Err(_) => return Err(HeadError::Malformed("its head cannot be read")),
+        Err(_) => return Err(HeadError::Malformed("its head is malformed")),
     };
     if !ends_in_crlf(&input[..end]) {
         return Err(HeadError::Malformed(
@@ -204,7 +204,7 @@ impl RequestLine {
         }
         let start = fields::offset(input, target.as_bytes());
         Ok(RequestLine {
-            method: method.map_err(|_| HeadError::Malformed("its method is not one"))?,
+            method: method.map_err(|_| HeadError::Malformed("its method is malformed"))?,
             target: start..start + target.len(),
             version: version_of(head.version),
         })
@@ -226,7 +226,7 @@ impl RequestLine {
         let upgrade = features.upgrade.as_ref();
         let head = Rc::new(Head {
             method,
-            uri: uri.map_err(|_| HeadError::Malformed("its target is not one"))?,
+            uri: uri.map_err(|_| HeadError::Malformed("its target is malformed"))?,
             version,
             upgrade: upgrade
                 .filter(|_| version >= Version::HTTP_11 && framing.is_over())
@@ -311,6 +311,6 @@ fn other_version(input: &[u8]) -> HeadError {
         (Some(target), Some(_), None) if !is_target(target) && input.contains(&b'\n') => {
             HeadError::Preface
         }
-        _ => HeadError::Malformed("its head cannot be read"),
+        _ => HeadError::Malformed("its head is malformed"),
     }
 }

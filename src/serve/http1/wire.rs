@@ -90,7 +90,7 @@ impl Wire {
     }
 
     /// Before the next request.
-    pub fn begin(&self) {
+    pub fn begin_request(&self) {
         let inner = &mut *self.inner.borrow_mut();
         inner.inbox.begin();
         inner.others = OthersFirst::default();
@@ -287,7 +287,7 @@ impl Wire {
     }
 
     /// The client waits to be told to send its body.
-    pub fn waits(&self) -> bool {
+    pub fn expects_continue(&self) -> bool {
         self.inner.borrow().waits
     }
 

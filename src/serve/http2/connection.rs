@@ -118,7 +118,7 @@ impl Http2Connection {
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
             }
-            let over = self.end == CloseStage::Last && self.handle.answering() == 0;
+            let over = self.end == CloseStage::Last && self.handle.open_requests() == 0;
             if over || self.end == CloseStage::Closing {
                 self.end = CloseStage::Closing;
                 return Pin::new(&mut self.client).poll_shutdown(cx).map(drop);
@@ -150,7 +150,7 @@ impl Http2Connection {
             }
         };
         self.inbox.bytes = bytes;
-        if self.handle.answering() == 0 {
+        if self.handle.open_requests() == 0 {
             self.inbox.begin();
             self.reader.rest();
             self.decoder.rest();
@@ -234,10 +234,10 @@ impl Http2Connection {
         if id <= last || id.is_multiple_of(2) {
             return self.handle.with(|shared| shared.stray_head(id));
         }
-        self.handle.with(|shared| shared.past.opens(id));
+        self.handle.with(|shared| shared.past.record_open(id));
         // Tasks of streams that are over may still have to see it.
         let full = self.handle.with(|shared| shared.has_most());
-        if self.end == CloseStage::Last || full || self.handle.answering() >= 2 * MAX_STREAMS {
+        if self.end == CloseStage::Last || full || self.handle.open_requests() >= 2 * MAX_STREAMS {
             self.refuse(id);
             return Ok(());
         }
@@ -347,7 +347,7 @@ impl Http2Connection {
         // What is not read because the client does not read is not late.
         let reads = !self.handle.with(|shared| shared.is_overfull());
         let in_head = reads && self.reader.is_in_head(&self.inbox.bytes);
-        let answering = self.handle.answering();
+        let answering = self.handle.open_requests();
         let phase = match (in_head, answering, self.end) {
             (true, ..) => Phase::Header,
             (_, 1.., _) => Phase::Request,
@@ -383,17 +383,17 @@ struct OpenRequest {
 
 impl OpenRequest {
     fn new(stream: Rc<Http2Stream>, peer: Rc<Peer>) -> OpenRequest {
-        stream.handle.answers(1);
+        stream.handle.change_open_requests(1);
         OpenRequest { stream, peer }
     }
 }
 
 impl Drop for OpenRequest {
     fn drop(&mut self) {
-        self.stream.leave();
+        self.stream.end_request();
         let handle = &self.stream.handle;
-        handle.answers(-1);
-        if handle.answering() == 0 {
+        handle.change_open_requests(-1);
+        if handle.open_requests() == 0 {
             handle.notify();
         }
     }

@@ -12,9 +12,9 @@ use super::connection_state::{ConnectionState, OpenStream};
 /// See the module.
 pub struct ConnectionHandle<S> {
     shared: RefCell<ConnectionState<S>>,
-    /// Requests that are being answered.
-    answering: Cell<usize>,
-    /// Whom to wake when there is something to send, or nothing to answer any more.
+    /// Requests that are open.
+    open_requests: Cell<usize>,
+    /// The connection's task, to be woken when there is something to send or no request is open any more.
     waker: RefCell<Option<Waker>>,
     /// The connection's task runs and sees to it by itself.
     attended: Cell<bool>,
@@ -25,7 +25,7 @@ impl<S: OpenStream> ConnectionHandle<S> {
     pub fn new() -> Rc<ConnectionHandle<S>> {
         Rc::new(ConnectionHandle {
             shared: RefCell::default(),
-            answering: Cell::new(0),
+            open_requests: Cell::new(0),
             waker: RefCell::new(None),
             attended: Cell::new(false),
         })
@@ -57,15 +57,15 @@ impl<S: OpenStream> ConnectionHandle<S> {
         }
     }
 
-    /// Requests that are being answered.
-    pub fn answering(&self) -> usize {
-        self.answering.get()
+    /// Requests that are open.
+    pub fn open_requests(&self) -> usize {
+        self.open_requests.get()
     }
 
     /// One more, or one less.
-    pub fn answers(&self, change: isize) {
-        self.answering
-            .update(|answering| answering.saturating_add_signed(change));
+    pub fn change_open_requests(&self, change: isize) {
+        self.open_requests
+            .update(|open_requests| open_requests.saturating_add_signed(change));
     }
 
     /// Sends all that can be sent now.

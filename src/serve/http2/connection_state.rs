@@ -135,7 +135,7 @@ impl<S: OpenStream> ConnectionState<S> {
         self.first_room
     }
 
-    fn at(&self, id: u32) -> Result<usize, usize> {
+    fn index_of(&self, id: u32) -> Result<usize, usize> {
         // Most frames are about the newest.
         match self.open.last() {
             Some(newest) if newest.id() == id => Ok(self.open.len() - 1),
@@ -145,12 +145,12 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// The stream of this number, while it is open.
     pub fn find(&self, id: u32) -> Option<Rc<S>> {
-        self.at(id).ok().map(|at| self.open[at].clone())
+        self.index_of(id).ok().map(|at| self.open[at].clone())
     }
 
     /// Forgets a stream that is over for both sides.
     fn forget(&mut self, id: u32) {
-        if let Ok(at) = self.at(id) {
+        if let Ok(at) = self.index_of(id) {
             self.open.remove(at);
         }
         if !self.ready.is_empty() {
@@ -161,7 +161,7 @@ impl<S: OpenStream> ConnectionState<S> {
     /// Tells the client that a stream ends here.
     pub fn reset(&mut self, id: u32, reason: Reason) {
         self.outbox.text(|out| frame::reset(out, id, reason));
-        self.past.resets(id, false);
+        self.past.record_reset(id, false);
     }
 
     /// Ends a stream on which the client has broken a rule.
@@ -174,7 +174,7 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// Ends a stream for both sides: nothing of it can be sent or will come, and what came is lost.
     pub fn close(&mut self, stream: &S, state: &mut StreamState) {
-        self.gives_back(state.received.len() as u32);
+        self.return_window(state.received.len() as u32);
         state.close();
         self.forget(stream.id());
     }
@@ -192,7 +192,7 @@ impl<S: OpenStream> ConnectionState<S> {
         let window = self.window.checked_sub(weight);
         self.window = window.ok_or(Fatal(Reason::FLOW_CONTROL_ERROR))?;
         let Some(stream) = self.find(id) else {
-            self.gives_back(weight);
+            self.return_window(weight);
             if data.is_empty() {
                 self.allowance.spend();
             }
@@ -219,7 +219,7 @@ impl<S: OpenStream> ConnectionState<S> {
             _ => None,
         };
         if let Some(reason) = wrong {
-            self.gives_back(weight);
+            self.return_window(weight);
             self.fail(&stream, state, reason);
             return Ok(());
         }
@@ -227,7 +227,7 @@ impl<S: OpenStream> ConnectionState<S> {
         state.expected = left.flatten();
         state.received.extend_from_slice(data);
         state.ended = end;
-        self.takes(id, state, weight - data.len() as u32);
+        self.consume(id, state, weight - data.len() as u32);
         state.wake();
         self.settle(&stream, state);
         Ok(())
@@ -266,7 +266,7 @@ impl<S: OpenStream> ConnectionState<S> {
         match self.find(id) {
             Some(stream) => {
                 self.close(&stream, &mut stream.state().borrow_mut());
-                self.past.resets(id, true);
+                self.past.record_reset(id, true);
                 Ok(())
             }
             None if self.past.was_opened(id) => Ok(()),
@@ -348,8 +348,8 @@ impl<S: OpenStream> ConnectionState<S> {
     }
 
     /// Somebody has taken so many bytes of what a stream has received.
-    pub fn takes(&mut self, id: u32, state: &mut StreamState, bytes: u32) {
-        self.gives_back(bytes);
+    pub fn consume(&mut self, id: u32, state: &mut StreamState, bytes: u32) {
+        self.return_window(bytes);
         state.taken += bytes;
         if state.taken >= STREAM_WINDOW / 2 && !state.ended {
             let more = std::mem::take(&mut state.taken);
@@ -358,7 +358,7 @@ impl<S: OpenStream> ConnectionState<S> {
         }
     }
 
-    fn gives_back(&mut self, bytes: u32) {
+    fn return_window(&mut self, bytes: u32) {
         self.taken += bytes;
         if self.taken >= CONNECTION_WINDOW / 2 {
             let more = std::mem::take(&mut self.taken);

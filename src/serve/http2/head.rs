@@ -140,7 +140,7 @@ impl Draft {
                 twice(self.method.is_some())?;
                 let method = Method::from_bytes(value);
                 self.method =
-                    Some(method.map_err(|_| HeadFault::Malformed("its method is not one"))?);
+                    Some(method.map_err(|_| HeadFault::Malformed("its method is malformed"))?);
             }
             Kind::Scheme => {
                 twice(self.scheme.is_some())?;
@@ -343,7 +343,7 @@ impl Draft {
     }
 
     fn target(&mut self, method: &Method, path: &Bytes) -> Result<Uri, HeadFault> {
-        const NOT_ONE: HeadFault = HeadFault::Malformed("its target is not one");
+        const NOT_ONE: HeadFault = HeadFault::Malformed("its target is malformed");
         let target = match (method, &self.scheme, self.path) {
             // It has no path, and is refused.
             (&Method::CONNECT, None, None) => self.authority.take().unwrap_or_default(),
@@ -354,7 +354,7 @@ impl Draft {
             }
             (_, Some(Scheme::Http | Scheme::Https), Some(_)) => path.clone(),
             (_, Some(Scheme::Other), Some(_)) => {
-                return Err(HeadFault::Bad("the target is not one of HTTP"));
+                return Err(HeadFault::Bad("the target is not an HTTP URL"));
             }
             _ => return Err(HeadFault::Malformed("it has no scheme or no path")),
         };

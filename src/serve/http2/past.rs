@@ -49,17 +49,17 @@ impl PastStreams {
     }
 
     /// The client has opened a stream, whatever comes of it.
-    pub fn opens(&mut self, id: u32) {
+    pub fn record_open(&mut self, id: u32) {
         // The first is 1.
         let next = self.last + if self.last == 0 { 1 } else { 2 };
         if id != next {
-            self.skips(next..id);
+            self.record_skipped(next..id);
         }
         self.last = id;
     }
 
     #[cold]
-    fn skips(&mut self, identifiers: Range<u32>) {
+    fn record_skipped(&mut self, identifiers: Range<u32>) {
         if self.skipped.len() == KEPT {
             self.skipped.pop_front();
         }
@@ -67,7 +67,7 @@ impl PastStreams {
     }
 
     /// A stream has been reset.
-    pub fn resets(&mut self, id: u32, by_client: bool) {
+    pub fn record_reset(&mut self, id: u32, by_client: bool) {
         if self.resets.len() == KEPT
             && let Some(oldest) = self.resets.pop_front()
         {
@@ -82,7 +82,7 @@ impl PastStreams {
     }
 
     /// What is known of a stream that is not open.
-    pub fn of(&self, id: u32) -> ClosedStream {
+    pub fn closed_stream(&self, id: u32) -> ClosedStream {
         if !self.was_opened(id) {
             return ClosedStream::Idle;
         }
@@ -111,23 +111,29 @@ mod tests {
     fn what_is_known_has_a_bound() {
         let mut past = PastStreams::default();
         for id in [1, 3, 9] {
-            past.opens(id);
+            past.record_open(id);
         }
-        past.resets(1, true);
-        past.resets(3, false);
-        assert_eq!(past.of(1), ClosedStream::Reset);
-        assert_eq!(past.of(3), ClosedStream::Refused);
-        assert_eq!([5, 7].map(|id| past.of(id)), [ClosedStream::Skipped; 2]);
-        assert_eq!(past.of(9), ClosedStream::Ended);
-        assert_eq!([2, 8, 11].map(|id| past.of(id)), [ClosedStream::Idle; 3]);
+        past.record_reset(1, true);
+        past.record_reset(3, false);
+        assert_eq!(past.closed_stream(1), ClosedStream::Reset);
+        assert_eq!(past.closed_stream(3), ClosedStream::Refused);
+        assert_eq!(
+            [5, 7].map(|id| past.closed_stream(id)),
+            [ClosedStream::Skipped; 2]
+        );
+        assert_eq!(past.closed_stream(9), ClosedStream::Ended);
+        assert_eq!(
+            [2, 8, 11].map(|id| past.closed_stream(id)),
+            [ClosedStream::Idle; 3]
+        );
         // What the gateway did about frames that came late is its last word.
-        past.resets(1, false);
-        assert_eq!(past.of(1), ClosedStream::Refused);
+        past.record_reset(1, false);
+        assert_eq!(past.closed_stream(1), ClosedStream::Refused);
         for number in 0..10_000 {
-            past.opens(13 + 4 * number);
-            past.resets(13 + 4 * number, false);
+            past.record_open(13 + 4 * number);
+            past.record_reset(13 + 4 * number, false);
         }
         assert_eq!((past.resets.len(), past.skipped.len()), (KEPT, KEPT));
-        assert_eq!(past.of(3), ClosedStream::Reset);
+        assert_eq!(past.closed_stream(3), ClosedStream::Reset);
     }
 }

@@ -7,7 +7,7 @@ use crate::http::http2::{Fatal, Reason};
 impl<S: OpenStream> ConnectionState<S> {
     /// A frame came on a stream that is not open.
     pub fn stray(&mut self, id: u32) -> Result<(), Fatal> {
-        match self.past.of(id) {
+        match self.past.closed_stream(id) {
             ClosedStream::Idle => return Err(Fatal(Reason::PROTOCOL_ERROR)),
             ClosedStream::Refused => {}
             ClosedStream::Skipped | ClosedStream::Ended | ClosedStream::Reset => {
@@ -22,7 +22,7 @@ impl<S: OpenStream> ConnectionState<S> {
     #[cold]
     pub fn stray_head(&mut self, id: u32) -> Result<(), Fatal> {
         self.allowance.spend_head();
-        match self.past.of(id) {
+        match self.past.closed_stream(id) {
             ClosedStream::Skipped => Err(Fatal(Reason::PROTOCOL_ERROR)),
             ClosedStream::Ended => Err(Fatal(Reason::STREAM_CLOSED)),
             ClosedStream::Idle | ClosedStream::Reset | ClosedStream::Refused => self.stray(id),

@@ -134,7 +134,7 @@ impl Http2Stream {
 
     /// See [`Downstream::poll_body`](crate::serve::stack::downstream::Downstream::poll_body).
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
-        if self.waits() {
+        if self.expects_continue() {
             self.inform(&ResponseHead {
                 status: StatusCode::CONTINUE,
                 ..ResponseHead::default()
@@ -149,7 +149,7 @@ impl Http2Stream {
                 let length = state.received.len().min(PIECE);
                 let data = state.received.split_to(length).freeze();
                 // Whoever asks for a piece has no other, so this much more may come.
-                shared.takes(self.id, state, length as u32);
+                shared.consume(self.id, state, length as u32);
                 if shared.has_output() {
                     self.handle.notify();
                 }
@@ -172,7 +172,7 @@ impl Http2Stream {
     /// Reads what is left of an unwanted body, within bounds.
     pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<()> {
         // A client that was never told to go on may send its body or not.
-        while !self.waits() && *drained <= MAX_DRAIN {
+        while !self.expects_continue() && *drained <= MAX_DRAIN {
             match ready!(self.poll_body(cx)) {
                 Ok(Piece::Data(data)) => *drained += data.len(),
                 Ok(_) | Err(_) => break,
@@ -210,7 +210,7 @@ impl Http2Stream {
     }
 
     /// The client waits to be told to send the body.
-    pub fn waits(&self) -> bool {
+    pub fn expects_continue(&self) -> bool {
         self.state.borrow().waits
     }
 
@@ -245,7 +245,7 @@ impl Http2Stream {
         end: bool,
         fields: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])),
     ) {
-        self.say(end, |encoder, out| {
+        self.queue_frames(end, |encoder, out| {
             frame::headers(out, self.id, end, |block| {
                 encoder.begin(block);
                 encoder.status(block, status.as_u16());
@@ -255,7 +255,7 @@ impl Http2Stream {
     }
 
     /// Adds frames that need no window to what is sent, `end` when nothing comes after them.
-    fn say(&self, end: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
+    fn queue_frames(&self, end: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         self.with(|shared, state| {
             if state.closed {
                 return;
@@ -304,7 +304,7 @@ impl Http2Stream {
 
     /// Ends a response all of whose content has been sent, with what comes after it.
     pub fn end(&self, trailers: Option<HeaderMap>) {
-        self.say(true, |encoder, out| match trailers {
+        self.queue_frames(true, |encoder, out| match trailers {
             Some(trailers) => frame::headers(out, self.id, true, |block| {
                 encoder.begin(block);
                 for (name, value) in &trailers {
@@ -348,7 +348,7 @@ impl Http2Stream {
     }
 
     /// Nothing more is done for the request.
-    pub fn leave(&self) {
+    pub fn end_request(&self) {
         let sent = self.state.borrow().sent;
         // A whole response needs no more of the request: RFC 9113 section 8.1.
         self.reset(if sent {

@@ -1,9 +1,9 @@
-//! Requests whose client has left while something hangs on their end: limits on cost wait for what the response says,
-//! and permits count the work of the server, not the patience of the client or of the gateway.
+//! Requests that go on after their client has left, because a limit depends on their end: limits on cost wait for the
+//! response, and permits count the work of the server, however patient the client or the gateway is.
 //!
-//! Such a request is read on to its end, and thrown away. Where only permits hang on it, the server is told that
-//! nobody waits, and its end is waited for. A request that was not sent whole, or whose server was too slow, is given
-//! up in the same way.
+//! The response of such a request is read to its end and discarded. Where only permits depend on it, the gateway cancels
+//! the request and waits for the server to end it. So it does for a request that was not sent whole, or whose server was
+//! too slow.
 //!
 //! Bounds: [`LONGEST`] and [`MOST_BYTES`] for each, [`MOST`] for each worker. Beyond them the connection to the server
 //! ends and what was reserved is charged, or what was found if that is more. Permits whose server is not watched to its
@@ -46,14 +46,14 @@ const MOST: usize = 4096;
 /// Most requests of a worker whose permits stay out unwatched; beyond it the oldest come back.
 const MOST_UNWATCHED: usize = 65_536;
 
-/// Those of one worker.
+/// The detached requests of one worker.
 #[derive(Debug)]
 pub struct DetachedRequests {
     guards: Rc<Guards>,
     open: Cell<usize>,
-    /// Permits, and when they come back.
+    /// Permits whose server is not watched, and when they come back.
     unwatched: RefCell<VecDeque<(Nanos, Arc<Taken>)>>,
-    /// The worker ends.
+    /// The worker is about to end.
     over: Cell<bool>,
 }
 
@@ -68,13 +68,13 @@ impl DetachedRequests {
         })
     }
 
-    /// No request begins to go on any more, and no permit stays out unwatched.
+    /// Detaches no more requests, and returns the permits that are not watched.
     pub fn close(&self) {
         self.over.set(true);
         self.unwatched.take();
     }
 
-    /// Gives back the permits whose time has come.
+    /// Returns the permits whose time has come.
     pub fn tick(&self) {
         let now = self.guards.coarse();
         let unwatched = &mut *self.unwatched.borrow_mut();
@@ -85,7 +85,7 @@ impl DetachedRequests {
         self.open.get() < MOST && !self.over.get()
     }
 
-    /// Keeps permits out, with nobody to see when the server ends.
+    /// Keeps permits out for [`UNWATCHED`], because the end of the server's work is not seen.
     fn hold(&self, permits: Option<Arc<Taken>>) {
         let Some(permits) = permits.filter(|_| !self.over.get()) else {
             return;
@@ -99,14 +99,14 @@ impl DetachedRequests {
     }
 }
 
-/// A request that goes on without its client: one of [`MOST`].
+/// One of [`MOST`] detached requests; counted until it is dropped.
 struct DetachedRequest {
     left: Rc<DetachedRequests>,
     permits: Option<Arc<Taken>>,
 }
 
 impl DetachedRequest {
-    /// Without room for one the permits stay out all the same.
+    /// None if there is no room for one more; its permits stay out all the same.
     fn new(left: &Rc<DetachedRequests>, permits: Option<Arc<Taken>>) -> Option<DetachedRequest> {
         if !left.has_room() {
             left.hold(permits);
@@ -141,7 +141,7 @@ impl Drop for DetachedRequest {
     }
 }
 
-/// Goes on with a request whose response has not begun; `relayed` gives the body that its upstream sends.
+/// Finishes a request whose response has not begun. `relayed` returns the body that its upstream sends.
 pub async fn finish<F, B>(
     mut future: Pin<&mut F>,
     relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
@@ -168,7 +168,7 @@ pub async fn finish<F, B>(
     let _ = tokio::time::timeout(LONGEST, whole).await;
 }
 
-/// Goes on with what is left of an exchange, in a task of its own.
+/// Finishes an exchange in a task of its own.
 pub fn go_on(rest: PendingExchange, permits: Option<Arc<Taken>>, left: &Rc<DetachedRequests>) {
     let Some(mut detached) = DetachedRequest::new(left, permits) else {
         return;
@@ -179,7 +179,7 @@ pub fn go_on(rest: PendingExchange, permits: Option<Arc<Taken>>, left: &Rc<Detac
     });
 }
 
-/// What is left of an exchange with a server.
+/// The part of an exchange with a server that is still to come.
 pub enum PendingExchange {
     /// The head of its response, and the body.
     Head(Exchange<RequestBody>),
@@ -189,13 +189,13 @@ pub enum PendingExchange {
     Settling(Settling<Relay>),
 }
 
-/// What came of it.
+/// What came of one step of draining an exchange.
 enum DrainStep {
-    /// So many bytes of the body.
+    /// This many bytes of the body were read.
     Bytes(u64),
     /// The server has ended its side.
     Ended,
-    /// What the server does is not seen any more.
+    /// The request was cancelled, and the end of the server's work is not seen.
     TakenBack,
 }
 
@@ -243,8 +243,8 @@ impl PendingExchange {
         }
     }
 
-    /// Tells the server that nobody waits, but where limits wait for a response that it may give. Says whether its
-    /// end can be seen.
+    /// Cancels the request, unless limits wait for a response that the server may still give. True if the end of the server's
+    /// work can be seen.
     fn hang_up(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             PendingExchange::Head(exchange) => {

@@ -1,5 +1,4 @@
-//! Where a request comes from, whatever version of HTTP it came in: what is left of its body, and the way
-//! for answers that come before the final one.
+//! The client side of one request, whatever its version of HTTP: the rest of its body, and the way for interim responses.
 
 use std::io;
 use std::rc::Rc;
@@ -42,7 +41,7 @@ impl Downstream {
         }
     }
 
-    /// The next piece of the body. A client that waits is told to go on.
+    /// The next piece of the body. A client that waits for `100 Continue` gets it first.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
         match self {
             Downstream::Http1(wire) => wire.poll_body(cx),
@@ -50,7 +49,7 @@ impl Downstream {
         }
     }
 
-    /// What of the body is left.
+    /// How much of the body is left.
     pub fn body_left(&self) -> SizeHint {
         match self {
             Downstream::Http1(wire) => wire.body_left(),
@@ -58,7 +57,7 @@ impl Downstream {
         }
     }
 
-    /// The client waits for the gateway and not the other way round.
+    /// Whether the client cannot send, because the gateway has no room for more.
     pub fn is_held_back(&self) -> bool {
         match self {
             Downstream::Http1(_) => false,
@@ -66,7 +65,7 @@ impl Downstream {
         }
     }
 
-    /// What comes next is another protocol, to the end.
+    /// From now on the body is another protocol, to the end of the connection or stream.
     pub fn open_tunnel(&self) {
         match self {
             Downstream::Http1(wire) => wire.open_tunnel(),
@@ -82,15 +81,15 @@ impl Downstream {
         }
     }
 
-    /// The client waits to be told to send the body.
-    pub fn waits(&self) -> bool {
+    /// Whether the client waits for `100 Continue`.
+    pub fn expects_continue(&self) -> bool {
         match self {
-            Downstream::Http1(wire) => wire.waits(),
-            Downstream::Http2(stream) => stream.waits(),
+            Downstream::Http1(wire) => wire.expects_continue(),
+            Downstream::Http2(stream) => stream.expects_continue(),
         }
     }
 
-    /// Passes on a response that comes before the final one.
+    /// Passes on an interim response.
     pub fn inform(&self, head: &ResponseHead) {
         match self {
             Downstream::Http1(wire) => wire.inform(head),
@@ -98,7 +97,7 @@ impl Downstream {
         }
     }
 
-    /// Sends what was passed on.
+    /// Sends the interim responses.
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Downstream::Http1(wire) => wire.poll_flush(cx),

@@ -31,10 +31,10 @@ use crate::net::flush::OthersFirst;
 use crate::route::Route;
 use crate::upstream::{self, Caller, Exchange, Failure, Lead, Pool};
 
-/// How long a server that is asked whether to send the body may take before it is sent anyway.
+/// How long the gateway waits for `100 Continue` of a server before it sends the body anyway.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often one request is sent again.
+/// How many times one request is sent again at most.
 const MAX_REPEATS: u32 = 2;
 
 const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
@@ -146,7 +146,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
     }
 }
 
-/// What the request goes to the upstream as.
+/// The head that the upstream gets.
 fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let Identified {
         routed,
@@ -174,8 +174,7 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
         over,
     };
     let mut fields = received.fields.clone();
-    // What the client lists in Connection goes before the gateway adds fields of its own, so that
-    // it cannot list those.
+    // Fields that the client lists in Connection go before the gateway adds its own, so that a client cannot list those.
     hop::strip(&mut fields);
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let passing = names_target && forwarded::retain_agreeing(&mut fields, routed);
@@ -201,26 +200,26 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     head
 }
 
-/// Takes out what would not be true, or would be in the way, once the request goes on.
+/// Changes fields that would be wrong or in the way at the upstream.
 fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
     if route.reads.cost_in_body || route.reads.cost_by_length {
-        // To unpack costs time, and what is packed on the way has no length in its head.
+        // Decompression costs time, and a response that is compressed on the fly has no length in its head.
         fields.set("accept-encoding", b"identity");
     }
     if route.reads.cost_in_body {
-        // A part of a body need not have the cost in it.
+        // A part of a body may lack the cost.
         fields.remove("range");
         // Apache reads it where there is no Range.
         fields.remove("request-range");
     }
     if body.size_hint().exact().is_none() {
-        // It goes on in chunks, whatever length a client of HTTP/2 said before its trailers.
+        // It is sent in chunks, even if an HTTP/2 client gave a length before its trailers.
         fields.remove("content-length");
     }
 }
 
-/// Sees that a server has changed to the protocol that it was asked to, or says clearly that it has not: to a
-/// client of HTTP/2 any success would mean that it has (RFC 8441 section 5).
+/// Checks that a server has switched to the protocol that was asked for, or clearly says that it has not. An HTTP/2 client
+/// takes any success for a switch (RFC 8441 section 5).
 fn check_upgrade(
     exchange: &Exchange<RequestBody>,
     asked: &Head,
@@ -249,7 +248,7 @@ fn check_upgrade(
 
 struct ForwardAttempt<'a> {
     pool: &'a Rc<Pool>,
-    /// What chooses the server, if something does.
+    /// The hash that chooses the server, if the upstream balances by one.
     key: Option<u64>,
     downstream: &'a Downstream,
     note: &'a RequestNote,
@@ -257,7 +256,7 @@ struct ForwardAttempt<'a> {
 }
 
 impl ForwardAttempt<'_> {
-    /// The upstream has said how busy it is.
+    /// Records how busy the upstream says it is.
     fn report_load(&self, load: Option<Utilisation>) {
         if let Some((own, load)) = self.load.as_ref().zip(load) {
             own.report(load);
@@ -343,7 +342,7 @@ impl ForwardAttempt<'_> {
         }
     }
 
-    /// The server may work on, and permits count its work.
+    /// Keeps the permits out: the server may work on, and they count its work.
     #[cold]
     fn keep_permits_out(&self, rest: PendingExchange) {
         if let Some(permits) = self.note.permits() {
@@ -376,7 +375,7 @@ impl ForwardAttempt<'_> {
         }
         let guard = self.downstream.guard();
         let after = self.pool.settings().first_byte;
-        let mut patience = self.downstream.waits().then(|| {
+        let mut patience = self.downstream.expects_continue().then(|| {
             exchange.ask_first();
             // In time before it would be late itself.
             Box::pin(tokio::time::sleep(PATIENCE.min(after / 2)))
@@ -396,7 +395,7 @@ impl ForwardAttempt<'_> {
                     Poll::Pending => {}
                 }
                 if let Some(load) = &self.load {
-                    load.waits(!exchange.is_sent());
+                    load.note_waiting(!exchange.is_sent());
                 }
                 if self.note.client_left.get() && !self.note.settles() {
                     exchange.hang_up(cx);

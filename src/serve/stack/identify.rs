@@ -1,4 +1,4 @@
-//! Says who asks. Reads ahead in a body only where something that a limit counts by may stand in it.
+//! Finds the identities of the client. Reads ahead in a body only where it may hold something that a limit counts by.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -199,7 +199,7 @@ where
     }
 }
 
-/// Its future is boxed, for it is rare, and the future of every request would be as large.
+/// Boxed, because it is rare and would make the future of every request as large.
 impl<S: Service<Ending>> Service<Ending> for Identify<S> {
     type Response = S::Response;
     type Error = S::Error;
@@ -239,7 +239,7 @@ where
     }
 }
 
-/// Reads a body as far as something is looked for in it.
+/// Reads ahead in the body, and finds there what the limits of the route count by.
 async fn look_ahead(identified: &mut Identified) -> Result<(), RefusalCause> {
     let Identified {
         routed,
@@ -298,7 +298,7 @@ fn wants_token(routed: &Routed) -> bool {
     !body.is_empty() && in_body::is_wanted(routed.route(), head)
 }
 
-/// Counts and remembers who asks.
+/// Counts a credential that does not verify, and notes the identities.
 fn note(note: &RequestNote, who: &Rc<ClientIdentity>) {
     if let Some(reason) = who.credential_fault() {
         note.generation.unverified.count(reason);
@@ -316,13 +316,13 @@ fn wants_email(routed: &Routed) -> bool {
     }
 }
 
-/// Whether something may stand in a body: what a tunnel carries is none, and waits for the response. A request of
-/// HTTP/1.1 that has a body asks for no other protocol.
+/// Whether there is a body to search. What a tunnel carries is none, and comes after the response. An HTTP/1.1 request with
+/// a body never opens a tunnel.
 fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
     !body.is_empty() && head.upgrade.is_none()
 }
 
-/// Who asks, and what the next request with the same fields is to know of it, where it depends on nothing else.
+/// The identities of the client, and what the connection remembers of them if they depend on the header fields only.
 fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepeat>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
     let generation = &arrival.note.generation;
@@ -334,7 +334,7 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepea
         FieldValue::Absent,
     );
     let who = Rc::new(who);
-    // What was not checked may be the next time.
+    // A credential that was not checked now may be checked the next time.
     let checked = who.unverified != Some(Unverified::Unchecked);
     let lasts = checked && identifier.looks_at_fields_only() && !route.needs(Identity::Email);
     let repeated = arrival.repeated.as_ref().filter(|_| lasts);
@@ -355,7 +355,7 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepea
     (who, route_repeat)
 }
 
-/// Who asks. `in_body` is the credential that stands in the body.
+/// The identities of the client. `in_body` is the credential in the body.
 fn who_asks(
     (note, head): (&RequestNote, &Head),
     route: &Route,
@@ -381,7 +381,7 @@ fn who_asks(
     identifier.identify_if(connection, (head, in_body), wall, Some(&check))
 }
 
-/// Why the route does not serve a request from `who`, whatever its limits say.
+/// Why the route does not serve a request of this client, whatever its limits say.
 pub fn objection(
     route: &Route,
     who: &ClientIdentity,
@@ -400,8 +400,8 @@ pub fn objection(
     Some(RefusalCause::Unidentified(*absent))
 }
 
-/// Whether a credential of this client is checked. One whose address is refused anyway is not: a signature costs a
-/// hundred times what a refusal does, and who guesses keys learns nothing of those that are sent beyond the limit.
+/// Whether a credential of this client is verified: not if a limit refuses its address anyway. A signature costs a hundred
+/// times as much as a refusal, and guesses of keys beyond the limit must teach nothing.
 pub fn may_check(
     admission: &Admission,
     route: &Route,
@@ -420,8 +420,8 @@ pub fn may_check(
     ask.rules.is_empty() || admission.peek(&ask).admitted
 }
 
-/// It is not enough to count a credential that does not verify as absent: an upstream that reads it in another way,
-/// or whose clock is behind, would serve what no limit has counted.
+/// Why a credential that does not verify ends the request. Counting it as absent is not enough: an upstream that reads it in
+/// another way, or whose clock is behind, would serve a request that no limit has counted.
 fn unproven(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> Option<RefusalCause> {
     if who.ambiguous_token && route.needs(Identity::Token) {
         return Some(RefusalCause::Bad(UNCLEAR));
@@ -442,7 +442,7 @@ fn unproven(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> Opt
     if who.user.is_some() {
         return None;
     }
-    // A plan with a default too: a token that the gateway and the upstream read in two ways would have both counters.
+    // Also for a plan that has a default: a token that the gateway and the upstream read in two ways would use two counters.
     let matters = |by| {
         let required = route.require.contains(&by);
         required || (identifier.refuses(unverified) && route.needs(by))
@@ -452,11 +452,11 @@ fn unproven(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> Opt
         .then_some(RefusalCause::Unverified(unverified))
 }
 
-/// Why a request is refused whose credential upstreams may read in several ways.
+/// Why a request with an ambiguous credential is refused.
 const UNCLEAR: &str =
     "the credential can be read in more than one way: send it once, alone, in its plain form";
 
-/// Why a request of a trusted proxy is refused that does not clearly name its user.
+/// Why a request of a trusted proxy with an ambiguous user field is refused.
 const BAD_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";
 
 fn objects(identified: &Identified) -> Option<RefusalCause> {
@@ -464,7 +464,7 @@ fn objects(identified: &Identified) -> Option<RefusalCause> {
     objection(identified.routed.route(), &identified.who, identifier)
 }
 
-/// What the route says, else the plan.
+/// The priority of a request: that of the route, else that of the client's plan.
 pub fn class(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> RequestClass {
     let of_plan = || identifier.settings().plan.priority(who.plan);
     match route.priority.or_else(of_plan).unwrap_or_default() {
@@ -474,7 +474,7 @@ pub fn class(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> Re
     }
 }
 
-/// Who gives way together with others: a user, or else an address.
+/// The number that decides who gives way first within a class: a hash of the user, else of the address.
 pub fn cohort(who: &ClientIdentity, identifier: &Identifier) -> u64 {
     let whose = |by| identifier.key(who, &[by]).map(|key| key.0 as u64);
     whose(Identity::User)

@@ -1,4 +1,4 @@
-//! What one request shows of its upstream's load: how long the response took, and what the response says of it.
+//! What one request tells about the load of its upstream: how long the response took, and what the response reports.
 
 use std::cell::Cell;
 
@@ -28,37 +28,37 @@ impl Load {
         }
     }
 
-    /// The response is not there; is it the client who is waited for?
-    pub fn waits(&self, for_client: bool) {
+    /// Notes that the response has not come, and whether the gateway waits for the client to send the request.
+    pub fn note_waiting(&self, for_client: bool) {
         self.slot.wait_for_client(for_client);
         if !for_client && self.sent.get().is_none() {
             self.sent.set(Some(self.clock.now()));
         }
     }
 
-    /// The response is there.
+    /// Notes that the response began.
     pub fn response_began(&self, status: StatusCode, now: Nanos) {
         if status.is_server_error() {
             return self.slot.record_failure();
         }
-        // One that comes before the request is there says nothing.
+        // A response that begins before the request was sent tells nothing about load.
         if let Some(sent) = self.sent.get() {
             let waited = now.since(sent);
             self.slot.record_latency(self.kind, waited);
         }
     }
 
-    /// It is sent again.
+    /// Notes that the request is sent again.
     pub fn sent_again(&self) {
         self.sent.set(None);
     }
 
-    /// There is none.
+    /// Notes that there is no response.
     pub fn failed(&self) {
         self.slot.record_failure();
     }
 
-    /// The response says so.
+    /// Records a load that the response reports.
     pub fn report(&self, load: Utilisation) {
         self.slot.record_load(load);
     }
@@ -74,7 +74,7 @@ pub fn is_report(name: &[u8]) -> bool {
     all.any(|known| known.as_bytes() == name)
 }
 
-/// Takes the report off a response. One in several fields or forms is none, nor is one that cannot be read.
+/// Removes the load report from a response. A report that is duplicated, in several formats or malformed is ignored.
 pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisation> {
     let load = {
         let mut all = fields.all(FIELD);

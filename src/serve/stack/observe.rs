@@ -290,7 +290,7 @@ impl Body for ObservedBody {
                     let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
                     note.sent.set(note.sent.get() + bytes);
                 }
-                Some(Err(error)) => broke(note, &mut this.inner, error),
+                Some(Err(error)) => note_broken_response(note, &mut this.inner, error),
                 None => {}
             }
         }
@@ -308,7 +308,7 @@ impl Body for ObservedBody {
 
 /// Notes that a response broke off. Where the gateway has given up, the server may work on, so permits stay out.
 #[cold]
-fn broke(note: &RequestNote, body: &mut ReplyBody, error: &body::Error) {
+fn note_broken_response(note: &RequestNote, body: &mut ReplyBody, error: &body::Error) {
     let reason = error.reason();
     note.reason.set(Some(reason));
     if !error.is_client_gone() {

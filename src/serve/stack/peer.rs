@@ -1,4 +1,4 @@
-//! Who is at the other end of a client's connection.
+//! The other end of a client's connection.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

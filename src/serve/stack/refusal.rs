@@ -254,7 +254,7 @@ fn describe(why: &RefusalCause) -> (StatusCode, String) {
         RefusalCause::Upstream(error) => match error {
             upstream::Error::FirstByteTimeout { .. } | upstream::Error::TotalTimeout { .. } => (
                 StatusCode::GATEWAY_TIMEOUT,
-                "The upstream did not answer in time.".into(),
+                "The upstream did not respond in time.".into(),
             ),
             upstream::Error::ConnectTimeout { .. } | upstream::Error::Connect { .. } => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -270,7 +270,7 @@ fn describe(why: &RefusalCause) -> (StatusCode, String) {
             ),
             upstream::Error::Exchange { .. } => (
                 StatusCode::BAD_GATEWAY,
-                "The upstream broke off its answer.".into(),
+                "The upstream broke off its response.".into(),
             ),
         },
     }

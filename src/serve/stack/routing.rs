@@ -1,5 +1,5 @@
-//! Finds a request's route, or refuses what cannot be matched safely. Reads ahead in a body only where it may name a
-//! method that leads to another route.
+//! Finds the route of a request, or refuses a request that cannot be matched safely. Reads ahead in a body only where it
+//! may name a method or a path that leads to another route.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -123,11 +123,11 @@ fn routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
     }
 }
 
-/// Where a body may lead.
+/// The other routes that a body may lead to.
 struct OtherRoutes {
-    /// By a method that it names.
+    /// By a method in the body.
     by_method: Vec<MatchedRoute>,
-    /// A path that it names may lead to others.
+    /// A path in the body may lead to others.
     by_path: bool,
 }
 
@@ -227,7 +227,7 @@ fn other_routes(
     (by_path || !by_method.is_empty()).then_some(OtherRoutes { by_method, by_path })
 }
 
-/// One that ends before it has a route.
+/// A request that ends before it has a route.
 impl<S: Service<Ending>> Service<Ending> for Routing<S> {
     type Response = S::Response;
     type Error = S::Error;
@@ -242,7 +242,7 @@ impl<S: Service<Ending>> Service<Ending> for Routing<S> {
     }
 }
 
-/// The route, where the last request of the connection was the same.
+/// The route, if the last request of the connection had the same head.
 fn repeated_route(arrival: &Arrival) -> Option<usize> {
     let repeated = arrival.repeated.as_ref()?;
     repeated.route(&arrival.head, &arrival.note.generation)
@@ -300,7 +300,7 @@ fn is_served(head: &Head) -> Result<(), RefusalCause> {
         .bytes()
         .any(|byte| byte.is_ascii_lowercase())
     {
-        return Err(RefusalCause::Bad("its method has small letters"));
+        return Err(RefusalCause::Bad("its method must be in upper case"));
     }
     Ok(())
 }
@@ -325,7 +325,7 @@ fn settle_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
         Rc::make_mut(&mut arrival.head)
             .fields
             .set("host", host.as_bytes());
-        // They are not the same any more.
+        // The fields are no longer those that the connection remembers.
         arrival.repeated = None;
     } else if absolute {
         arrival.repeated = None;
@@ -341,7 +341,7 @@ fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
     let named = match (hosts.next(), hosts.next()) {
         (Some(host), None) => {
             let host = std::str::from_utf8(host).ok().and_then(host::canonical);
-            Some(host.ok_or(RefusalCause::Bad("the Host field is not a host"))?)
+            Some(host.ok_or(RefusalCause::Bad("the Host field is malformed"))?)
         }
         (None, _) if head.version < Version::HTTP_11 => None,
         (None, _) => return Err(RefusalCause::Bad("the Host field is missing")),
@@ -353,5 +353,5 @@ fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
     let of_http = matches!(head.uri.scheme_str(), Some("http" | "https"));
     let host = host::canonical(authority.as_str()).filter(|_| of_http);
     host.map(Some)
-        .ok_or(RefusalCause::Bad("the target is not one of HTTP"))
+        .ok_or(RefusalCause::Bad("the target is not an HTTP URL"))
 }

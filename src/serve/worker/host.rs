@@ -32,7 +32,7 @@ impl HostLoad {
     }
 
     /// Since the last look, smoothed; of `most` connections those that are open.
-    pub fn look(&mut self, occupancy: &Occupancy, most: usize) -> pressure::GatewayLoad {
+    pub fn measure(&mut self, occupancy: &Occupancy, most: usize) -> pressure::GatewayLoad {
         let (now, used) = (self.clock.now(), self.clock.cpu());
         let (then, before) = std::mem::replace(&mut self.last, (now, used));
         let wall = now.since(then).0 as f64 * self.processors;

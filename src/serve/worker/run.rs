@@ -89,7 +89,7 @@ pub fn spawn(start: WorkerStart) -> io::Result<Handle> {
                 // A name lookup that still runs must not delay the end.
                 runtime.shutdown_background();
             }
-            Err(error) => tracing::error!(%error, "a worker could not start"),
+            Err(error) => tracing::error!(%error, "cannot start a worker"),
         })?;
     Ok(Handle { orders, thread })
 }
@@ -199,7 +199,7 @@ async fn run(start: WorkerStart, mut inbox: UnboundedReceiver<WorkerOrder>) {
         tracing::warn!(
             worker = number,
             open = worker.connections.get(),
-            "drain deadline passed"
+            "drain deadline passed; open connections are closed"
         );
     }
     worker.detached.close();
@@ -294,7 +294,7 @@ async fn tick(worker: Rc<Worker>, access: Rc<WorkerLog>, clock: Clock) {
             let around = StepContext {
                 wall: clock.wall().into(),
                 gateways: shared.map_or(1, |shared| shared.core.ladder.gateways()),
-                gateway_load: host.look(&worker.occupancy, worker.most_connections()),
+                gateway_load: host.measure(&worker.occupancy, worker.most_connections()),
             };
             for pool in &worker.generation().pools {
                 pool.servers().steer(clock.now(), &around);

@@ -15,7 +15,7 @@ pub enum Error {
     #[error(transparent)]
     Broken(#[from] Cause),
     /// The upstream broke off its response.
-    #[error("the upstream broke off its answer: {0}")]
+    #[error("the upstream broke off its response: {0}")]
     Upstream(Cause),
     /// The upstream stopped in the middle of its response.
     #[error("the upstream sent nothing for {0:?}")]
@@ -24,7 +24,7 @@ pub enum Error {
     #[error("nothing passed for {0:?}")]
     Unused(Duration),
     /// The whole request took too long.
-    #[error("the answer was not whole in time")]
+    #[error("the response was not complete in time")]
     Overdue,
 }
 

@@ -4,7 +4,8 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Malformed, ends_in_crlf};
+use super::error::Malformed;
+use super::syntax::ends_in_crlf;
 
 /// Longest line with a chunk's size, extensions included.
 const MAX_LINE: usize = 4 * 1024;

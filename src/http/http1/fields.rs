@@ -3,7 +3,8 @@
 use bytes::BytesMut;
 use http::HeaderMap;
 
-use super::{Malformed, Said};
+use super::error::Malformed;
+use super::framing::Said;
 use crate::http::head::Fields;
 
 /// The fields of a head that was parsed from `input`, before it is cut off the input, and what they say

@@ -3,8 +3,8 @@
 use bytes::BytesMut;
 use http::Version;
 
-use super::Malformed;
 use super::chunked::{Chunked, Piece};
+use super::error::Malformed;
 
 /// What of a body is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

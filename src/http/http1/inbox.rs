@@ -8,7 +8,7 @@ use bytes::BytesMut;
 use tokio::io::AsyncRead;
 use tokio_util::io::poll_read_buf;
 
-use super::MAX_HEAD;
+use super::syntax::MAX_HEAD;
 
 /// Least and most bytes that are made room for before a read; more while a message fills all of it.
 const LEAST_ROOM: usize = 4 * 1024;

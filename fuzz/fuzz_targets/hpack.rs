@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::http::http2::hpack::{Decoder, Encoder, Kind};
+use tollgate::http::http2::hpack::{Decoder, Encoder, FieldKind};
 
 fuzz_target!(|data: &[u8]| {
     let (mut decoder, mut encoder, mut other) =
@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     for block in data.split(|byte| *byte == 0xfe) {
         let mut said = Vec::new();
         let read = decoder.decode(block, |field| {
-            if field.kind != Kind::Malformed {
+            if field.kind != FieldKind::Malformed {
                 said.push((field.name.to_vec(), field.value.to_vec()));
             }
         });

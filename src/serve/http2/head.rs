@@ -11,7 +11,7 @@ use super::heads::{HeadCharge, Heads};
 use crate::http::head::hop::accepts_trailers;
 use crate::http::head::{Fields, Head};
 use crate::http::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
-use crate::http::http2::hpack::{Field, Kind};
+use crate::http::http2::hpack::{DecodedField, FieldKind};
 use crate::route::host;
 use crate::serve::http1::request::passes;
 use crate::serve::stack::refusal::RefusalCause;
@@ -41,7 +41,7 @@ struct Size {
 
 impl Size {
     /// Adds a field, `more` if it belongs to one that is there; says whether there is room for it.
-    fn add(&mut self, field: &Field<'_>, more: bool) -> bool {
+    fn add(&mut self, field: &DecodedField<'_>, more: bool) -> bool {
         self.fields += usize::from(!more && !field.name.starts_with(b":"));
         self.bytes += field.name.len() + field.value.len() + FIELD;
         self.bytes <= MAX_HEAD
@@ -104,12 +104,12 @@ impl Draft {
     }
 
     /// Adds a field.
-    pub fn add(&mut self, field: Field<'_>) {
+    pub fn add(&mut self, field: DecodedField<'_>) {
         if self.wrong.is_some() {
             return;
         }
         // Crumbs are one field: RFC 9113 section 8.2.3.
-        let crumb = field.kind == Kind::Cookie && self.cookie.is_some();
+        let crumb = field.kind == FieldKind::Cookie && self.cookie.is_some();
         if !self.size.add(&field, crumb) {
             self.wrong = Some(HeadFault::TooLarge);
             return;
@@ -119,10 +119,14 @@ impl Draft {
         }
     }
 
-    fn take(&mut self, field: Field<'_>) -> Result<(), HeadFault> {
-        let Field { kind, name, value } = field;
+    fn take(&mut self, field: DecodedField<'_>) -> Result<(), HeadFault> {
+        let DecodedField { kind, name, value } = field;
         match kind {
-            Kind::Method | Kind::Scheme | Kind::Authority | Kind::Path | Kind::Protocol => {
+            FieldKind::Method
+            | FieldKind::Scheme
+            | FieldKind::Authority
+            | FieldKind::Path
+            | FieldKind::Protocol => {
                 if self.regular {
                     return Err(HeadFault::Malformed(
                         "a pseudo-header field comes after other fields",
@@ -136,13 +140,13 @@ impl Draft {
         }
         let twice = |known: bool| if known { Err(TWICE) } else { Ok(()) };
         match kind {
-            Kind::Method => {
+            FieldKind::Method => {
                 twice(self.method.is_some())?;
                 let method = Method::from_bytes(value);
                 self.method =
                     Some(method.map_err(|_| HeadFault::Malformed("its method is malformed"))?);
             }
-            Kind::Scheme => {
+            FieldKind::Scheme => {
                 twice(self.scheme.is_some())?;
                 self.scheme = Some(match value {
                     b"http" => Scheme::Http,
@@ -151,7 +155,7 @@ impl Draft {
                     _ => return Err(HeadFault::Malformed("its scheme is not one")),
                 });
             }
-            Kind::Path => {
+            FieldKind::Path => {
                 twice(self.path.is_some())?;
                 self.make_room();
                 // As much of it as can be recorded.
@@ -162,16 +166,16 @@ impl Draft {
                     return Err(HeadFault::LongTarget);
                 }
             }
-            Kind::Authority => {
+            FieldKind::Authority => {
                 twice(self.authority.is_some())?;
                 self.authority = Some(Bytes::copy_from_slice(value));
                 self.line(b"host", value);
             }
-            Kind::Protocol => {
+            FieldKind::Protocol => {
                 twice(self.protocol.is_some())?;
                 self.protocol = Some(Bytes::copy_from_slice(value));
             }
-            Kind::Host => match &self.authority {
+            FieldKind::Host => match &self.authority {
                 Some(authority) if is_same_host(authority, value, self.scheme) => {}
                 Some(_) => {
                     return Err(HeadFault::Malformed(
@@ -181,7 +185,7 @@ impl Draft {
                 // Whether there are two is looked at where those of HTTP/1.1 are.
                 None => self.line(name, value),
             },
-            Kind::Cookie => match &mut self.cookie {
+            FieldKind::Cookie => match &mut self.cookie {
                 // One field, as HTTP/1.1 wants it: RFC 9113 section 8.2.3.
                 Some(cookie) => {
                     cookie.extend_from_slice(b"; ");
@@ -189,25 +193,25 @@ impl Draft {
                 }
                 None => self.cookie = Some(value.to_vec()),
             },
-            Kind::Length => {
+            FieldKind::Length => {
                 twice(self.length.is_some())?;
                 let number =
                     number(value).ok_or(HeadFault::Malformed("its length is not a number"))?;
                 self.length = Some(number);
                 self.line(name, without_zeros(value));
             }
-            Kind::Te if !value.eq_ignore_ascii_case(b"trailers") => {
+            FieldKind::Te if !value.eq_ignore_ascii_case(b"trailers") => {
                 return Err(HeadFault::Malformed(
                     "it asks for a coding that HTTP/2 does not have",
                 ));
             }
-            Kind::Te | Kind::Regular => self.line(name, value),
-            Kind::Connection => {
+            FieldKind::Te | FieldKind::Regular => self.line(name, value),
+            FieldKind::Connection => {
                 return Err(HeadFault::Malformed(
                     "it has a field of HTTP/1.1 connections",
                 ));
             }
-            Kind::Status | Kind::Malformed => {
+            FieldKind::Status | FieldKind::Malformed => {
                 return Err(HeadFault::Malformed(
                     "it has a field that HTTP/2 does not have",
                 ));
@@ -408,13 +412,13 @@ pub struct Trailers {
 
 impl Trailers {
     /// Adds a field.
-    pub fn add(&mut self, field: Field<'_>) {
-        let Field { kind, name, value } = field;
+    pub fn add(&mut self, field: DecodedField<'_>) {
+        let DecodedField { kind, name, value } = field;
         let fits = self.size.add(&field, false) && self.size.fields <= MAX_FIELDS;
         // Those that are not to stand in trailers are left out where they are passed on.
         let sound = match kind {
-            Kind::Host | Kind::Cookie | Kind::Length | Kind::Regular => true,
-            Kind::Te => accepts_trailers(value),
+            FieldKind::Host | FieldKind::Cookie | FieldKind::Length | FieldKind::Regular => true,
+            FieldKind::Te => accepts_trailers(value),
             _ => false,
         };
         self.wrong |= !fits || !sound;

@@ -1,113 +1,33 @@
 //! What the other side says: RFC 7541 sections 3 and 6.
 
-use super::table::{Entry, Learnt, STATIC};
-use super::{ENTRY, TABLE, huffman, read_number};
+use super::huffman;
+use super::integer::read_number;
+use super::kind::FieldKind;
+use super::table::{DYNAMIC_TABLE_SIZE, DynamicTable, ENTRY_OVERHEAD, STATIC_TABLE, TableEntry};
 use crate::http::http1::MAX_HEAD;
 use crate::http::http2::{Fatal, Reason};
 
-/// What a field means to HTTP/2 itself: RFC 9113 sections 8.2 and 8.3, RFC 8441 section 4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `:method`
-    Method,
-    /// `:scheme`
-    Scheme,
-    /// `:authority`
-    Authority,
-    /// `:path`
-    Path,
-    /// `:protocol`
-    Protocol,
-    /// `:status`
-    Status,
-    /// `host`
-    Host,
-    /// `cookie`, which may come in crumbs.
-    Cookie,
-    /// `content-length`
-    Length,
-    /// `te`
-    Te,
-    /// One of a connection of HTTP/1.1.
-    Connection,
-    /// Any other.
-    Regular,
-    /// It has a name or a value that no field has.
-    Malformed,
-}
-
-impl Kind {
-    /// By its name.
-    pub const fn of(name: &[u8]) -> Kind {
-        match name {
-            b":method" => Kind::Method,
-            b":scheme" => Kind::Scheme,
-            b":authority" => Kind::Authority,
-            b":path" => Kind::Path,
-            b":protocol" => Kind::Protocol,
-            b":status" => Kind::Status,
-            b"host" => Kind::Host,
-            b"cookie" => Kind::Cookie,
-            b"content-length" => Kind::Length,
-            b"te" => Kind::Te,
-            b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding"
-            | b"upgrade" => Kind::Connection,
-            _ if is_name(name) => Kind::Regular,
-            _ => Kind::Malformed,
-        }
-    }
-
-    fn with(self, value: &[u8]) -> Kind {
-        if is_value(value) {
-            self
-        } else {
-            Kind::Malformed
-        }
-    }
-}
-
-const fn is_name(name: &[u8]) -> bool {
-    let mut at = 0;
-    while at < name.len() {
-        // Tokens without capitals: RFC 9110 section 5.6.2.
-        let sound = matches!(name[at], b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+'
-            | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~');
-        if !sound {
-            return false;
-        }
-        at += 1;
-    }
-    !name.is_empty()
-}
-
-/// No control characters, and no blanks at the ends.
-fn is_value(value: &[u8]) -> bool {
-    let control = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
-    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    !blank(value.first()) && !blank(value.last()) && !value.iter().any(control)
-}
-
 /// A field as it was said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
+pub struct DecodedField<'a> {
     /// What it is.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// Its name.
     pub name: &'a [u8],
     /// Its value.
     pub value: &'a [u8],
 }
 
-/// Most bytes that a block may say, decoded, with [`ENTRY`] for each field: four times the largest head, so that one
+/// Most bytes that a block may say, decoded, with [`ENTRY_OVERHEAD`] for each field: four times the largest head, so that one
 /// which is merely too large does not end its connection. A field of two bytes may say what a table keeps of 4 KiB.
 const MOST: usize = 4 * MAX_HEAD;
 
 const UNREADABLE: Fatal = Fatal(Reason::COMPRESSION_ERROR);
 
-/// The other side's table. It keeps at most [`TABLE`] bytes.
+/// The other side's table. It keeps at most [`DYNAMIC_TABLE_SIZE`] bytes.
 #[derive(Debug)]
 pub struct Decoder {
-    learnt: Learnt,
+    table: DynamicTable,
     /// What of a field came in Huffman's code.
     text: Vec<u8>,
 }
@@ -115,7 +35,7 @@ pub struct Decoder {
 impl Default for Decoder {
     fn default() -> Decoder {
         Decoder {
-            learnt: Learnt::new(TABLE),
+            table: DynamicTable::new(DYNAMIC_TABLE_SIZE),
             text: Vec::new(),
         }
     }
@@ -127,12 +47,16 @@ impl Decoder {
     /// # Errors
     ///
     /// When it cannot be read or says more than [`MOST`] bytes; then none can be read that comes after.
-    pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(Field<'_>)) -> Result<(), Fatal> {
+    pub fn decode(
+        &mut self,
+        block: &[u8],
+        mut field: impl FnMut(DecodedField<'_>),
+    ) -> Result<(), Fatal> {
         let mut rest = block;
         let mut begun = false;
         let mut left = MOST;
-        let mut hand_on = |said: Field<'_>| {
-            let size = said.name.len() + said.value.len() + ENTRY;
+        let mut hand_on = |said: DecodedField<'_>| {
+            let size = said.name.len() + said.value.len() + ENTRY_OVERHEAD;
             let after = left.checked_sub(size);
             left = after.ok_or(Fatal(Reason::ENHANCE_YOUR_CALM))?;
             field(said);
@@ -142,15 +66,15 @@ impl Decoder {
             match first {
                 0x80.. => {
                     let index = read_number(&mut rest, 7).ok_or(UNREADABLE)?;
-                    let (_, said) = indexed(&self.learnt, index).ok_or(UNREADABLE)?;
+                    let (_, said) = indexed(&self.table, index).ok_or(UNREADABLE)?;
                     hand_on(said)?;
                 }
                 0x20..0x40 => {
                     let size = read_number(&mut rest, 5).ok_or(UNREADABLE)?;
-                    if begun || size > TABLE {
+                    if begun || size > DYNAMIC_TABLE_SIZE {
                         return Err(UNREADABLE);
                     }
-                    self.learnt.resize(size);
+                    self.table.resize(size);
                     continue;
                 }
                 _ => self.literal(*first, &mut rest, &mut hand_on)?,
@@ -164,16 +88,16 @@ impl Decoder {
         &mut self,
         first: u8,
         rest: &mut &[u8],
-        hand_on: &mut impl FnMut(Field<'_>) -> Result<(), Fatal>,
+        hand_on: &mut impl FnMut(DecodedField<'_>) -> Result<(), Fatal>,
     ) -> Result<(), Fatal> {
-        let Decoder { learnt, text } = self;
+        let Decoder { table, text } = self;
         text.clear();
         let learn = first & 0x40 != 0;
         let index = read_number(rest, if learn { 6 } else { 4 }).ok_or(UNREADABLE)?;
         let (named, name) = match index {
             0 => (None, read_text(rest, text).ok_or(UNREADABLE)?),
             _ => {
-                let (named, known) = indexed(learnt, index).ok_or(UNREADABLE)?;
+                let (named, known) = indexed(table, index).ok_or(UNREADABLE)?;
                 (Some(named), Some(known.name))
             }
         };
@@ -181,13 +105,13 @@ impl Decoder {
         let value = read_text(rest, text).ok_or(UNREADABLE)?;
         let (coded_name, coded_value) = text.split_at(length);
         let (name, value) = (name.unwrap_or(coded_name), value.unwrap_or(coded_value));
-        let named = named.unwrap_or_else(|| Kind::of(name));
+        let named = named.unwrap_or_else(|| FieldKind::of(name));
         let kind = named.with(value);
-        hand_on(Field { kind, name, value })?;
+        hand_on(DecodedField { kind, name, value })?;
         if learn {
-            let mut entry = Entry::new(kind, name, value);
+            let mut entry = TableEntry::new(kind, name, value);
             entry.named = named;
-            learnt.add(entry);
+            table.add(entry);
         }
         Ok(())
     }
@@ -199,17 +123,17 @@ impl Decoder {
 }
 
 /// What a field's name says by itself, and the field.
-fn indexed(learnt: &Learnt, index: usize) -> Option<(Kind, Field<'_>)> {
-    let before = match STATIC.get(index.checked_sub(1)?) {
+fn indexed(table: &DynamicTable, index: usize) -> Option<(FieldKind, DecodedField<'_>)> {
+    let before = match STATIC_TABLE.get(index.checked_sub(1)?) {
         Some((name, value, kind)) => {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             let kind = *kind;
-            return Some((kind, Field { kind, name, value }));
+            return Some((kind, DecodedField { kind, name, value }));
         }
-        None => index - 1 - STATIC.len(),
+        None => index - 1 - STATIC_TABLE.len(),
     };
-    let entry = learnt.get(before)?;
-    let field = Field {
+    let entry = table.get(before)?;
+    let field = DecodedField {
         kind: entry.kind,
         name: entry.name(),
         value: entry.value(),

@@ -1,23 +1,25 @@
-//! What this side says. A field that comes again is learnt, one that differs each time is not: the second
-//! time it is added to the table, from then on it is one byte or two. Nothing is coded by Huffman's code,
+//! What this side says. A field is added to the table when it comes a second time, and then takes one
+//! byte or two. A field whose value differs each time is never added. Nothing is coded by Huffman's code,
 //! which would save less in bytes than it costs in time.
 
-use super::table::{Entry, Learnt, STATIC};
-use super::{Kind, TABLE, write_number};
+use super::integer::write_number;
+use super::kind::FieldKind;
+use super::table::{DYNAMIC_TABLE_SIZE, DynamicTable, STATIC_TABLE, TableEntry};
 
 /// Fields that are remembered, by their hash.
 const REMEMBERED: usize = 64;
 
-/// Most bytes of a value that is learnt, so that none drives out all others.
+/// Most bytes of a value that is added to the table, so that none drives out all others.
 const SHORT: usize = 256;
 
 /// The other side's idea of this side's fields.
 #[derive(Debug)]
 pub struct Encoder {
-    learnt: Learnt,
-    /// By a hash's last bits: the hash of the last such field, and its number among those learnt, from 1.
+    table: DynamicTable,
+    /// By a hash's last bits: the hash of the last such field, and its number among those added, from 1; 0 if it was
+    /// not added.
     seen: Box<[(u64, u32)]>,
-    /// How many were learnt in all.
+    /// Fields added since the connection began.
     count: u32,
     /// Sizes that the other side has to be told, the least and the last one.
     resized: Option<(usize, usize)>,
@@ -26,7 +28,7 @@ pub struct Encoder {
 impl Default for Encoder {
     fn default() -> Encoder {
         Encoder {
-            learnt: Learnt::new(TABLE),
+            table: DynamicTable::new(DYNAMIC_TABLE_SIZE),
             seen: [(0, 0); REMEMBERED].into(),
             count: 0,
             resized: None,
@@ -37,10 +39,10 @@ impl Default for Encoder {
 impl Encoder {
     /// The other side keeps so many bytes.
     pub fn resize(&mut self, most: usize) {
-        let most = most.min(TABLE);
+        let most = most.min(DYNAMIC_TABLE_SIZE);
         let least = self.resized.map_or(most, |(least, _)| least.min(most));
         self.resized = Some((least, most));
-        self.learnt.resize(most);
+        self.table.resize(most);
     }
 
     /// Begins a block: section 4.2.
@@ -79,9 +81,9 @@ impl Encoder {
         let (known, number) = self.seen[place];
         if known == hash && number > 0 {
             let before = (self.count - number) as usize;
-            let entry = self.learnt.get(before);
+            let entry = self.table.get(before);
             if entry.is_some_and(|entry| is(entry, name, value)) {
-                return write_number(out, 0x80, 7, STATIC.len() + 1 + before);
+                return write_number(out, 0x80, 7, STATIC_TABLE.len() + 1 + before);
             }
         }
         if is_secret(name) {
@@ -94,13 +96,15 @@ impl Encoder {
         literal(out, 0x40, 6, name, value);
         let name = name.to_ascii_lowercase();
         // The other side forgets what has no room as this one does.
-        let learnt = self.learnt.add(Entry::new(Kind::Regular, &name, value));
-        self.count += u32::from(learnt);
-        self.seen[place] = (hash, if learnt { self.count } else { 0 });
+        let added = self
+            .table
+            .add(TableEntry::new(FieldKind::Regular, &name, value));
+        self.count += u32::from(added);
+        self.seen[place] = (hash, if added { self.count } else { 0 });
     }
 }
 
-fn is(entry: &Entry, name: &[u8], value: &[u8]) -> bool {
+fn is(entry: &TableEntry, name: &[u8], value: &[u8]) -> bool {
     entry.value() == value && entry.name().eq_ignore_ascii_case(name)
 }
 
@@ -144,8 +148,8 @@ fn literal(out: &mut Vec<u8>, first: u8, bits: u32, name: &[u8], value: &[u8]) {
 /// The index of a name that both sides know.
 fn known(name: &[u8]) -> Option<usize> {
     const FIRST: usize = 7;
-    let candidates = &STATIC[FIRST..];
-    let same = |(known, ..): &(&str, &str, Kind)| {
+    let candidates = &STATIC_TABLE[FIRST..];
+    let same = |(known, ..): &(&str, &str, FieldKind)| {
         known.len() == name.len() && known.as_bytes().eq_ignore_ascii_case(name)
     };
     candidates.iter().position(same).map(|at| at + FIRST + 1)

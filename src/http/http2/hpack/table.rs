@@ -2,7 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::{ENTRY, Kind};
+use super::kind::FieldKind;
+
+/// Bytes of a table that each side keeps of the other's fields, unless settings say otherwise: RFC 9113
+/// section 6.5.2.
+pub const DYNAMIC_TABLE_SIZE: usize = 4096;
+
+/// Bytes that an entry of a table counts beyond its name and value: RFC 7541 section 4.1.
+pub const ENTRY_OVERHEAD: usize = 32;
 
 /// The entries with the indices from 1.
 #[rustfmt::skip]
@@ -71,33 +78,33 @@ const NAMES_AND_VALUES: [(&str, &str); 61] = [
 ];
 
 /// The same, with what each name means.
-pub static STATIC: [(&str, &str, Kind); 61] = {
-    let mut all = [("", "", Kind::Malformed); 61];
+pub static STATIC_TABLE: [(&str, &str, FieldKind); 61] = {
+    let mut all = [("", "", FieldKind::Malformed); 61];
     let mut at = 0;
     while at < all.len() {
         let (name, value) = NAMES_AND_VALUES[at];
-        all[at] = (name, value, Kind::of(name.as_bytes()));
+        all[at] = (name, value, FieldKind::of(name.as_bytes()));
         at += 1;
     }
     all
 };
 
-/// A field that was learnt.
+/// A field that was table.
 #[derive(Debug)]
-pub struct Entry {
+pub struct TableEntry {
     /// Name and value, one after the other.
     text: Box<[u8]>,
     name: usize,
     /// What the field is.
-    pub kind: Kind,
+    pub kind: FieldKind,
     /// What its name says, where the value is one that no field has.
-    pub named: Kind,
+    pub named: FieldKind,
 }
 
-impl Entry {
+impl TableEntry {
     /// An entry of its own.
-    pub fn new(kind: Kind, name: &[u8], value: &[u8]) -> Entry {
-        Entry {
+    pub fn new(kind: FieldKind, name: &[u8], value: &[u8]) -> TableEntry {
+        TableEntry {
             text: [name, value].concat().into(),
             name: name.len(),
             kind,
@@ -118,18 +125,18 @@ impl Entry {
 
 /// What one side has taught the other, the newest first.
 #[derive(Debug, Default)]
-pub struct Learnt {
-    entries: VecDeque<Entry>,
+pub struct DynamicTable {
+    entries: VecDeque<TableEntry>,
     size: usize,
     most: usize,
 }
 
-impl Learnt {
+impl DynamicTable {
     /// Nothing, with room for so many bytes.
-    pub fn new(most: usize) -> Learnt {
-        Learnt {
+    pub fn new(most: usize) -> DynamicTable {
+        DynamicTable {
             most,
-            ..Learnt::default()
+            ..DynamicTable::default()
         }
     }
 
@@ -140,13 +147,13 @@ impl Learnt {
     }
 
     /// The entry that came so many before the newest.
-    pub fn get(&self, before: usize) -> Option<&Entry> {
+    pub fn get(&self, before: usize) -> Option<&TableEntry> {
         self.entries.get(before)
     }
 
     /// Adds one, and forgets the oldest where there is no room; says whether there is for this one.
-    pub fn add(&mut self, entry: Entry) -> bool {
-        let size = entry.text.len() + ENTRY;
+    pub fn add(&mut self, entry: TableEntry) -> bool {
+        let size = entry.text.len() + ENTRY_OVERHEAD;
         self.make_room(size);
         let fits = size <= self.most;
         if fits {
@@ -160,7 +167,7 @@ impl Learnt {
         while self.size + size > self.most
             && let Some(oldest) = self.entries.pop_back()
         {
-            self.size -= oldest.text.len() + ENTRY;
+            self.size -= oldest.text.len() + ENTRY_OVERHEAD;
         }
     }
 }

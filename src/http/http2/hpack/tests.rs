@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::integer::{read_number, write_number};
+use super::table::ENTRY_OVERHEAD;
 use super::*;
 use crate::http::http2::{Fatal, Reason};
 
@@ -109,7 +111,7 @@ fn a_block_says_no_more_than_four_heads() {
         block.extend_from_slice(&[1, value]);
         block
     };
-    let most = 4 * crate::http::http1::MAX_HEAD / (3900 + ENTRY);
+    let most = 4 * crate::http::http1::MAX_HEAD / (3900 + ENTRY_OVERHEAD);
     for value in [b'a', 1] {
         for again in [&[0x0f, 0x2f, 0][..], &[0x7e, 0], &[0xbe]] {
             let mut decoder = Decoder::default();
@@ -142,7 +144,7 @@ fn names_and_values_that_no_field_has() {
         read.unwrap();
         kinds
     };
-    use Kind::{Malformed, Method, Regular};
+    use FieldKind::{Malformed, Method, Regular};
     assert_eq!(kinds("x-a", "b"), [Regular, Regular, Regular]);
     assert_eq!(kinds(":method", "b"), [Method, Method, Method]);
     for name in ["", "X-a", "a b", "a:", ":other", "a\0", "\u{e9}"] {

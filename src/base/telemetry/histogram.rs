@@ -1,56 +1,15 @@
-//! How long things took: a counter for each span of durations, from 100 microseconds to a minute, six to a decade (the E6 series).
-//! A quantile that is read from them is at most a fifth off, and those of several routes or hours add up, which quantiles do not.
+//! Histograms of durations: one worker's counters of the buckets in `buckets.rs`.
 //!
-//! Bounds: [`BOUNDS`] and one more counter for each worker and label set, those only that something fell into.
+//! Bounds: a counter for each worker, label set and bucket. The counter of a bucket is made when a duration falls into it.
 
 use std::cell::OnceCell;
 
 use metrics::Counter;
 
-use super::{Label, Metric, Registry};
+use super::buckets::{BOUNDS, REST};
+use super::names::{Label, Metric};
+use super::registry::Registry;
 use crate::base::clock::Nanos;
-
-/// Upper bounds in microseconds, and as labels write them, in seconds.
-pub const BOUNDS: [(u64, &str); 35] = [
-    (100, "0.0001"),
-    (150, "0.00015"),
-    (220, "0.00022"),
-    (330, "0.00033"),
-    (470, "0.00047"),
-    (680, "0.00068"),
-    (1_000, "0.001"),
-    (1_500, "0.0015"),
-    (2_200, "0.0022"),
-    (3_300, "0.0033"),
-    (4_700, "0.0047"),
-    (6_800, "0.0068"),
-    (10_000, "0.01"),
-    (15_000, "0.015"),
-    (22_000, "0.022"),
-    (33_000, "0.033"),
-    (47_000, "0.047"),
-    (68_000, "0.068"),
-    (100_000, "0.1"),
-    (150_000, "0.15"),
-    (220_000, "0.22"),
-    (330_000, "0.33"),
-    (470_000, "0.47"),
-    (680_000, "0.68"),
-    (1_000_000, "1"),
-    (1_500_000, "1.5"),
-    (2_200_000, "2.2"),
-    (3_300_000, "3.3"),
-    (4_700_000, "4.7"),
-    (6_800_000, "6.8"),
-    (10_000_000, "10"),
-    (15_000_000, "15"),
-    (22_000_000, "22"),
-    (33_000_000, "33"),
-    (60_000_000, "60"),
-];
-
-/// How labels write that there is no bound.
-pub const REST: &str = "+Inf";
 
 /// One worker's counters of one label set.
 #[derive(Debug)]
@@ -95,38 +54,9 @@ impl Histogram {
     }
 }
 
-/// Seconds below which a share of what was counted is, taking each bucket's as spread evenly. `counts` gives what is in the
-/// bucket with this upper bound, in any order; nothing when nothing is in any.
-pub fn quantile(share: f64, counts: &mut [(f64, u64)]) -> Option<f64> {
-    counts.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let total: u64 = counts.iter().map(|(_, count)| count).sum();
-    let wanted = share * total as f64;
-    let mut below = 0;
-    for (bound, count) in counts.iter().filter(|(_, count)| *count > 0) {
-        if (below + count) as f64 >= wanted {
-            let lower = BOUNDS.iter().map(|(micros, _)| *micros as f64 / 1e6);
-            let lower = lower.rev().find(|lower| lower < bound).unwrap_or(0.0);
-            // Of what is above all bounds nothing more is known.
-            let upper = if bound.is_finite() { *bound } else { lower };
-            let part = (wanted - below as f64) / *count as f64;
-            return Some(lower + (upper - lower) * part);
-        }
-        below += count;
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bounds_are_what_their_labels_say() {
-        for (micros, text) in BOUNDS {
-            assert_eq!(text.parse(), Ok(micros as f64 / 1e6));
-        }
-        assert!(BOUNDS.is_sorted());
-    }
 
     #[test]
     fn values_fall_below_their_bounds() {
@@ -149,25 +79,5 @@ mod tests {
         check(60_000_000_000, "60");
         check(60_000_000_001, REST);
         check(u64::MAX, REST);
-    }
-
-    #[test]
-    fn quantiles() {
-        #[track_caller]
-        fn check(share: f64, counts: &[(f64, u64)], expected: Option<f64>) {
-            let found = quantile(share, &mut counts.to_vec());
-            let near = |(one, other): (f64, f64)| (one - other).abs() < 1e-12;
-            assert_eq!(found.is_some(), expected.is_some(), "{counts:?}");
-            assert!(
-                found.zip(expected).is_none_or(near),
-                "{counts:?}: {found:?}"
-            );
-        }
-        check(0.5, &[], None);
-        check(0.5, &[(0.01, 0)], None);
-        check(0.5, &[(0.01, 10)], Some(0.0084));
-        check(1.0, &[(0.0001, 4), (0.01, 10)], Some(0.01));
-        check(0.25, &[(0.01, 10), (0.0001, 10)], Some(0.00005));
-        check(0.99, &[(f64::INFINITY, 1)], Some(60.0));
     }
 }

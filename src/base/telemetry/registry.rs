@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, CounterFn, Gauge, GaugeFn};
 use parking_lot::Mutex;
 
-use super::histogram::{BOUNDS, REST};
+use super::buckets::{BOUNDS, REST};
 use super::names::{Kind, Label, Metric};
 
 /// Most statuses and origins of a route that are told apart.

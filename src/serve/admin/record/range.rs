@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::query::{ErrorResponse, bad_request, opened_record, read_record};
 use super::span::parse_span;
-use crate::base::telemetry::histogram;
+use crate::base::telemetry::buckets;
 use crate::record::promql;
 use crate::record::promql::labels::{Matcher, NAME, Test};
 use crate::record::{Column, Found, Grid, Kind, Record, Series};
@@ -260,7 +260,7 @@ fn with_quantiles(selected: &SelectedSeries, read: &Found, query: &RangeQuery) -
                 .map(|(bound, sums)| (*bound, sums.get(at).copied().unwrap_or(0)))
                 .collect();
             for ((_, share), list) in query.quantiles.iter().zip(&mut lists) {
-                list.push(histogram::quantile(*share, &mut counts));
+                list.push(buckets::quantile(*share, &mut counts));
             }
         }
         let mut value = named(&members[0].0, labels);

@@ -1,95 +1,21 @@
-//! How servers are spoken to under TLS. That their certificates are verified cannot be turned off.
+//! TLS towards servers. The verification of their certificates cannot be turned off.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName};
-use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::ClientCertVerifier;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::corked::Corked;
-use super::tls::certificate;
+use super::stream::Stream;
+use super::tls::certificate::Certificate;
 use super::tls::config::HTTP2;
-use super::{Certificate, Stream};
-
-/// Whom to believe that a server is who it says.
-#[derive(Clone, Debug)]
-pub struct Roots(Arc<RootCertStore>);
-
-/// Why there is nobody to believe.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub enum Error {
-    /// The file has none.
-    #[error("it holds no certificate in PEM")]
-    None,
-    /// One of them cannot be read.
-    #[error("its certificates cannot be read: {0}")]
-    Unreadable(String),
-    /// The system has none.
-    #[error("the system has no certificates to verify servers by{0}")]
-    System(String),
-    /// TLS cannot be set up.
-    #[error("TLS cannot be set up: {0}")]
-    Tls(#[from] rustls::Error),
-}
-
-impl Roots {
-    /// Those of a file's contents.
-    pub fn from_pem(pem: &[u8]) -> Result<Roots, Error> {
-        let mut store = RootCertStore::empty();
-        let unreadable = |error: &dyn fmt::Display| Error::Unreadable(error.to_string());
-        let mut read = 0;
-        for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|error| unreadable(&error))?;
-            let added = store.add(certificate);
-            added.map_err(|error| unreadable(&error))?;
-            read += 1;
-        }
-        if store.is_empty() {
-            return Err(Error::None);
-        }
-        certificate::all_read(pem, read).map_err(|error| unreadable(&error))?;
-        Ok(Roots(Arc::new(store)))
-    }
-
-    /// Verifies the certificates of clients that show one.
-    pub(super) fn verifier(
-        &self,
-        provider: Arc<CryptoProvider>,
-    ) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
-        WebPkiClientVerifier::builder_with_provider(self.0.clone(), provider)
-            .allow_unauthenticated()
-            .build()
-            .map_err(|error| rustls::Error::General(error.to_string()))
-    }
-
-    /// Those that the system trusts.
-    pub fn of_system() -> Result<Roots, Error> {
-        let mut store = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        let (added, _) = store.add_parsable_certificates(found.certs);
-        if added == 0 {
-            let why = found.errors.first().map(|error| format!(": {error}"));
-            return Err(Error::System(why.unwrap_or_default()));
-        }
-        Ok(Roots(Arc::new(store)))
-    }
-}
-
-impl PartialEq for Roots {
-    fn eq(&self, other: &Roots) -> bool {
-        self.0.roots == other.0.roots
-    }
-}
-
-impl Eq for Roots {}
+use super::tls::roots::{Roots, RootsError};
 
 /// Shakes hands with one server.
 #[derive(Clone)]
@@ -108,7 +34,7 @@ impl Connector {
         roots: &Roots,
         own: Option<Certificate>,
         http2: bool,
-    ) -> Result<Connector, Error> {
+    ) -> Result<Connector, RootsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?

@@ -10,7 +10,9 @@ use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, ServerConfig};
 use smallvec::SmallVec;
 
-use crate::net::{Certificate, Issued, Roots};
+use super::certificate::Certificate;
+use super::issued::Issued;
+use super::roots::Roots;
 
 /// What the handshakes of one listener are made with; a reload makes a new one.
 #[derive(Clone, Debug)]

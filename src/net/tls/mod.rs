@@ -4,4 +4,5 @@ pub mod acme;
 pub mod certificate;
 pub mod config;
 pub mod issued;
+pub mod roots;
 pub mod subject;

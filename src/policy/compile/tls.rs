@@ -9,7 +9,8 @@ use super::super::source::Files;
 use super::super::tree::SourcePlace;
 use super::files::{hidden_file, named_file};
 use crate::net::tls::acme;
-use crate::net::{Certificate, Connector, Roots, connector};
+use crate::net::tls::roots::RootsError;
+use crate::net::{Certificate, Connector, Roots};
 use crate::upstream::{Location, Server};
 
 /// What the listeners speak and whom they believe.
@@ -96,7 +97,7 @@ fn issued(
 
 pub(super) fn system(cx: &mut Cx, place: SourcePlace, help: &str) -> Option<Roots> {
     let roots = Roots::of_system();
-    let told = |error: connector::Error| cx.error(place, error.to_string(), Some(help.into()));
+    let told = |error: RootsError| cx.error(place, error.to_string(), Some(help.into()));
     roots.map_err(told).ok()
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::net::tls::acme::{Acme, Wanted};
+use crate::net::tls::acme::{CertificateManager, ManagedCertificate};
 use crate::net::tls::config;
 use crate::net::tls::config::{Shown, Tickets};
 use crate::policy::{CertificateSource, ListenerSettings, Process, Ruleset};
@@ -18,7 +18,7 @@ pub fn entrances(
     process: &Process,
     ruleset: &Ruleset,
     tickets: &Tickets,
-    acme: &Acme,
+    manager: &CertificateManager,
     before: &[RunningEntrance],
 ) -> Result<Arc<[RunningEntrance]>, rustls::Error> {
     let mut entrances = Vec::new();
@@ -32,13 +32,13 @@ pub fn entrances(
             entrances.extend(before.get(place).cloned());
             continue;
         };
-        let mut wanted = Vec::new();
+        let mut managed = Vec::new();
         let shown = settings.certificates.iter().map(|source| match source {
             CertificateSource::Files(certificate) => Shown::Fixed(certificate.clone()),
             CertificateSource::Acme(settings) => {
-                let known = acme.wanted(settings);
-                let issued = known.issued.clone();
-                wanted.push(known);
+                let certificate = manager.certificate(settings);
+                let issued = certificate.issued.clone();
+                managed.push(certificate);
                 Shown::Issued(issued)
             }
         });
@@ -48,7 +48,7 @@ pub fn entrances(
         entrances.push(RunningEntrance {
             offer: listen.tls.then(offer).transpose()?,
             shown,
-            wanted,
+            managed,
             proxies: settings.proxies.clone(),
         });
     }
@@ -56,9 +56,9 @@ pub fn entrances(
 }
 
 /// Renews the ACME certificates of the listeners, and no others.
-pub fn follow(acme: &Acme, entrances: &[RunningEntrance]) -> io::Result<()> {
-    let wanted = entrances.iter().flat_map(|entrance| &entrance.wanted);
-    acme.follow(wanted.cloned().collect::<Vec<Arc<Wanted>>>())
+pub fn follow(manager: &CertificateManager, entrances: &[RunningEntrance]) -> io::Result<()> {
+    let managed = entrances.iter().flat_map(|entrance| &entrance.managed);
+    manager.follow(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
 }
 
 /// When each served certificate expires, in seconds since 1970, by its first name.

@@ -17,7 +17,7 @@ use crate::base::telemetry::Registry;
 use crate::identity::Keyer;
 use crate::net::Address;
 use crate::net::socket::set_unacked_timeout;
-use crate::net::tls::acme::Acme;
+use crate::net::tls::acme::CertificateManager;
 use crate::net::tls::config::Tickets;
 use crate::net::unix::SocketFile;
 use crate::policy::{Process, Ruleset};
@@ -38,7 +38,7 @@ pub struct App {
     pub(super) process: Process,
     pub(super) keyer: Keyer,
     pub(super) tickets: Tickets,
-    pub(super) acme: Acme,
+    pub(super) acme: CertificateManager,
     pub(super) store: Arc<Memory>,
     /// The shared store, and the thread that watches it.
     pub(super) shared: Option<(Arc<Shared>, Mutex<Option<Keeper>>)>,

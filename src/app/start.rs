@@ -18,7 +18,7 @@ use super::snapshots::RestoredState;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::net::Address;
-use crate::net::tls::acme::Acme;
+use crate::net::tls::acme::CertificateManager;
 use crate::net::tls::config;
 use crate::policy::{self, Diagnostic, LoadedConfig};
 use crate::serve::access::LogWriter;
@@ -72,7 +72,7 @@ impl App {
         };
         restored.restore_counts(&store);
         let tickets = config::tickets()?;
-        let acme = Acme::new(clock.clone(), registry.clone(), keyer.seed());
+        let acme = CertificateManager::new(clock.clone(), registry.clone(), keyer.seed());
         let running = Running {
             entrances: entrances(&process, &ruleset, &tickets, &acme, &[])?,
             tokens: acme.tokens(),

@@ -12,7 +12,7 @@ use super::output;
 use super::output::MISTAKE;
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
-use crate::net::tls::acme::Tokens;
+use crate::net::tls::acme::ChallengeTokens;
 use crate::policy;
 use crate::serve::stack::explain;
 use crate::serve::stack::explain::RequestToExplain;
@@ -138,7 +138,7 @@ fn explain_offline(config: &Path, question: &RequestToExplain) -> Result<Value, 
         upstreams: Vec::new(),
         own: Keyer::random(),
         entrances: [].into(),
-        tokens: Tokens::default(),
+        tokens: ChallengeTokens::default(),
         facts: None,
     };
     // Without a shared store the future never waits.

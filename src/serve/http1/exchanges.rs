@@ -117,7 +117,11 @@ fn proof(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
     if peer.secure {
         return None;
     }
-    let text = peer.worker.generation().tokens.answer(head.uri.path())?;
+    let text = peer
+        .worker
+        .generation()
+        .tokens
+        .authorization(head.uri.path())?;
     peer.worker.count_proof();
     peer.guard.request();
     let mut fields = Fields::default();

@@ -16,7 +16,7 @@ use crate::identity::{Identifier, Keyer, Unverified};
 use crate::limit::Rule;
 use crate::limit::pressure::RequestKind;
 use crate::net::Flushes;
-use crate::net::tls::acme::Tokens;
+use crate::net::tls::acme::ChallengeTokens;
 use crate::policy::Ruleset;
 use crate::record::insight::{Facts, Sampler};
 use crate::serve::access::members;
@@ -40,7 +40,7 @@ pub struct Running {
     /// What is spoken at each listener, in their order.
     pub entrances: Arc<[RunningEntrance]>,
     /// Responses to ACME challenges at listeners without TLS.
-    pub tokens: Tokens,
+    pub tokens: ChallengeTokens,
     /// Top keys and samples, if they are recorded.
     pub facts: Option<Arc<Facts>>,
 }
@@ -78,7 +78,7 @@ pub struct Generation {
     /// See [`Running::entrances`].
     pub entrances: Arc<[RunningEntrance]>,
     /// See [`Running::tokens`].
-    pub tokens: Tokens,
+    pub tokens: ChallengeTokens,
     /// See [`Running::facts`].
     pub facts: Option<Arc<Facts>>,
     /// Chooses which requests are samples.

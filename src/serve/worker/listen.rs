@@ -14,7 +14,7 @@ use tokio::sync::mpsc::error::SendError;
 
 use super::occupancy::CountedConnection;
 use crate::net::socket::prepare;
-use crate::net::tls::acme::Wanted;
+use crate::net::tls::acme::ManagedCertificate;
 use crate::net::tls::config::{Offer, Shown};
 use crate::net::unix::{self, SocketFile};
 use crate::net::{Address, PeerNetwork, Stream};
@@ -321,7 +321,7 @@ pub struct RunningEntrance {
     /// The certificates that handshakes choose from.
     pub shown: Vec<Shown>,
     /// Certificates that an ACME directory issues.
-    pub wanted: Vec<Arc<Wanted>>,
+    pub managed: Vec<Arc<ManagedCertificate>>,
     /// Peers that send a PROXY header first.
     pub proxies: Vec<PeerNetwork>,
 }

@@ -1,4 +1,4 @@
-//! HTTPS to a directory.
+//! HTTPS requests to a directory.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,13 +12,13 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use crate::net::Roots;
 use crate::net::client::{Boxed, ask};
 
-/// How long a request and its answer may take.
+/// How long a request and its response may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Speaks to directories that prove by `0` to be who they say.
-pub struct Client(pub Roots);
+/// A client of directories whose certificates these roots vouch for.
+pub struct DirectoryClient(pub Roots);
 
-impl HttpClient for Client {
+impl HttpClient for DirectoryClient {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,
@@ -26,15 +26,15 @@ impl HttpClient for Client {
         let roots = self.0.clone();
         Box::pin(async move {
             let host = request.uri().host().unwrap_or_default().to_owned();
-            let told = |why: Boxed| Error::Other(format!("{host}: {why}").into());
+            let error = |why: Boxed| Error::Other(format!("{host}: {why}").into());
             if request.uri().scheme_str() != Some("https") {
-                return Err(told("it is not asked but under https://".into()));
+                return Err(error("only URLs that begin with https:// are asked".into()));
             }
-            let asked = tokio::time::timeout(PATIENCE, ask(Some(&roots), request)).await;
-            let asked = asked.unwrap_or_else(|_| Err("no answer in time".into()));
-            asked
-                .map(|answer| BytesResponse::from(answer.map(Full::new)))
-                .map_err(told)
+            let response = tokio::time::timeout(PATIENCE, ask(Some(&roots), request)).await;
+            let response = response.unwrap_or_else(|_| Err("no response in time".into()));
+            response
+                .map(|response| BytesResponse::from(response.map(Full::new)))
+                .map_err(error)
         })
     }
 }

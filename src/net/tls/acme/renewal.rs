@@ -1,10 +1,13 @@
-//! When a certificate is renewed: at two thirds of its life. What fails is tried again, ever more rarely.
+//! Renewal of certificates, at two thirds of their lives. Failures are retried with growing pauses.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Error, Tokens, Wanted, order, storage};
+use super::error::Error;
+use super::managed::ManagedCertificate;
+use super::tokens::ChallengeTokens;
+use super::{order, storage};
 use crate::base::clock::Clock;
 use crate::base::random::Chance;
 use crate::base::telemetry::{Label, Metric, Registry};
@@ -13,44 +16,44 @@ use crate::net::Certificate;
 /// How long one order may take.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How often the clock is looked at while nothing is due: machines sleep, and clocks are set.
-const LOOK: Duration = Duration::from_secs(600);
+/// How often the clock is read while nothing is due: machines sleep, and clocks are set.
+const CLOCK_CHECK: Duration = Duration::from_secs(600);
 
-/// What all certificates share.
-pub struct Keeper {
+/// Renews certificates. All tasks share one.
+pub struct Renewals {
     pub clock: Clock,
     pub registry: Registry,
-    pub tokens: Tokens,
+    pub tokens: ChallengeTokens,
     pub chance: Chance,
     /// One order at a time.
     pub turn: tokio::sync::Mutex<()>,
 }
 
-impl Keeper {
-    /// Sees to it that there is a certificate, for as long as it is polled.
-    pub async fn keep(self: Rc<Keeper>, wanted: Arc<Wanted>) {
-        let names = wanted.settings.names.join(", ");
+impl Renewals {
+    /// Orders and renews a certificate for as long as it is polled.
+    pub async fn keep_renewed(self: Rc<Renewals>, managed: Arc<ManagedCertificate>) {
+        let names = managed.settings.names.join(", ");
         let mut failures = 0;
         loop {
-            if let Some(certificate) = wanted.issued.certificate()
-                && storage::covers(&wanted.settings, &certificate)
+            if let Some(certificate) = managed.issued.certificate()
+                && storage::covers(&managed.settings, &certificate)
             {
                 self.wait_until(self.due(&certificate)).await;
             }
-            let outcome = self.renew(&wanted).await;
-            self.count(&wanted, outcome.is_ok());
+            let outcome = self.renew(&managed).await;
+            self.count(&managed, outcome.is_ok());
             let pause = match outcome {
                 Ok(certificate) => {
                     let (wall, until) = (self.clock.wall(), certificate.until);
                     let days = until.saturating_sub(wall).as_secs() / 86_400;
-                    tracing::info!(names, days, "there is a new certificate");
+                    tracing::info!(names, days, "certificate issued");
                     failures = 0;
                     continue;
                 }
                 Err(why) => {
                     let pause = self.chance.around(pause(failures, why.is_refusal()));
                     let seconds = pause.as_secs();
-                    tracing::error!(names, %why, again_in_seconds = seconds, "no new certificate");
+                    tracing::error!(names, %why, retry_in_seconds = seconds, "no certificate was issued");
                     pause
                 }
             };
@@ -59,24 +62,24 @@ impl Keeper {
         }
     }
 
-    async fn renew(&self, wanted: &Wanted) -> Result<Certificate, Error> {
+    async fn renew(&self, managed: &ManagedCertificate) -> Result<Certificate, Error> {
         let _turn = self.turn.lock().await;
-        let order = order::order(&wanted.settings, &wanted.issued, &self.tokens);
+        let order = order::order(&managed.settings, &managed.issued, &self.tokens);
         let text = tokio::time::timeout(PATIENCE, order).await;
         let text = text.map_err(|_| Error::Late)??;
         let certificate = storage::read(&text, self.clock.wall())?;
-        if !storage::covers(&wanted.settings, &certificate) {
+        if !storage::covers(&managed.settings, &certificate) {
             return Err(Error::OtherNames);
         }
         if two_thirds(&certificate) <= self.clock.wall() {
-            return Err(Error::Old);
+            return Err(Error::Expired);
         }
-        if let Err(why) = storage::save(&wanted.settings, &text) {
-            let names = wanted.settings.names.join(", ");
-            tracing::error!(names, %why, "the new certificate is used, but is lost at the end");
+        if let Err(why) = storage::save(&managed.settings, &text) {
+            let names = managed.settings.names.join(", ");
+            tracing::error!(names, %why, "new certificate in use but not saved; it will be lost at exit");
         }
-        // What handshakes show from now on.
-        wanted.issued.put(certificate.clone());
+        // Handshakes show it from now on.
+        managed.issued.put(certificate.clone());
         Ok(certificate)
     }
 
@@ -92,13 +95,13 @@ impl Keeper {
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(left.min(LOOK)).await;
+            tokio::time::sleep(left.min(CLOCK_CHECK)).await;
         }
     }
 
-    fn count(&self, wanted: &Wanted, well: bool) {
-        let name = wanted.settings.names.first().map_or("", String::as_str);
-        let outcome = if well { "ok" } else { "failed" };
+    fn count(&self, managed: &ManagedCertificate, succeeded: bool) {
+        let name = managed.settings.names.first().map_or("", String::as_str);
+        let outcome = if succeeded { "ok" } else { "failed" };
         let labels = [(Label::Certificate, name), (Label::Outcome, outcome)];
         let counter = self.registry.counter(Metric::CertificateOrders, &labels);
         counter.increment(1);
@@ -110,8 +113,8 @@ fn two_thirds(certificate: &Certificate) -> Duration {
     certificate.from + life / 3 * 2
 }
 
-/// How long to wait after so many failures before. A directory that has refused allows five failures an
-/// hour; one that cannot be reached is asked again soon.
+/// How long to wait before the next order, after `failures` earlier ones. A directory that has refused allows five failures
+/// an hour; one that cannot be reached is asked again soon.
 fn pause(failures: u32, refused: bool) -> Duration {
     let (first, factor, most): (u64, u64, u64) = if refused {
         (60, 3, 6 * 3600)

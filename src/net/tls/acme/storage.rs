@@ -1,5 +1,5 @@
-//! What outlives the process: the account and the certificates of each directory, in a folder of its own, so
-//! that what a directory for tests has issued is never taken for the real thing. Only the owner may read it.
+//! Accounts and certificates on the disk. Each directory has a folder of its own, so that certificates of a directory for
+//! tests are never mistaken for real ones. Only the owner may read the files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,15 +7,16 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Error, Settings};
+use super::error::Error;
+use super::settings::Settings;
 use crate::net::Certificate;
 
-/// The certificate of a former order that holds now. It may be for other names than are wanted: for those that
-/// it is for, it is better than none.
+/// The stored certificate, if there is one. It may cover other names than the settings: for those that it covers, it is
+/// better than none.
 ///
 /// # Errors
 ///
-/// There is one that is of no use.
+/// The stored certificate has expired or cannot be read.
 pub fn load(settings: &Settings, wall: Duration) -> Result<Option<Certificate>, Error> {
     match fs::read(certificate(settings)) {
         Ok(text) => read(&text, wall).map(Some),
@@ -24,27 +25,31 @@ pub fn load(settings: &Settings, wall: Duration) -> Result<Option<Certificate>, 
     }
 }
 
-/// A key and a chain that hold now.
+/// Reads a key and a chain in PEM.
+///
+/// # Errors
+///
+/// The text cannot be read, or the certificate has expired at `wall`.
 pub fn read(text: &[u8], wall: Duration) -> Result<Certificate, Error> {
     let certificate = Certificate::from_pem(text, text)?;
     if certificate.until <= wall {
-        return Err(Error::Old);
+        return Err(Error::Expired);
     }
     Ok(certificate)
 }
 
-/// Whether the certificate is for all names that are wanted.
+/// Whether the certificate covers all names of the settings.
 pub fn covers(settings: &Settings, certificate: &Certificate) -> bool {
     let named = |name: &String| certificate.names.binary_search(name).is_ok();
     settings.names.iter().all(named)
 }
 
-/// Keeps a key and its chain, both in one file so that they always belong together.
+/// Saves a key and its chain, both in one file so that they always belong together.
 pub fn save(settings: &Settings, text: &[u8]) -> io::Result<()> {
     write(&certificate(settings), text)
 }
 
-/// The account that was made before.
+/// The stored account, as JSON; nothing where there is none.
 pub fn account(settings: &Settings) -> io::Result<Option<Vec<u8>>> {
     match fs::read(folder(settings).join(ACCOUNT)) {
         Ok(text) => Ok(Some(text)),
@@ -53,12 +58,12 @@ pub fn account(settings: &Settings) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Keeps the account.
+/// Saves the account.
 pub fn save_account(settings: &Settings, text: &[u8]) -> io::Result<()> {
     write(&folder(settings).join(ACCOUNT), text)
 }
 
-/// Fails where nothing could be kept.
+/// Fails where nothing can be saved.
 pub fn probe(settings: &Settings) -> io::Result<()> {
     let probe = folder(settings).join("probe");
     write(&probe, b"")?;
@@ -85,7 +90,7 @@ fn folder(settings: &Settings) -> PathBuf {
     settings.dir.join(name)
 }
 
-/// Whoever reads the file finds what was in it before, or all of this.
+/// Replaces a file as a whole: a reader finds its former content or all of the new one.
 fn write(path: &Path, text: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new()
@@ -93,7 +98,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
         .mode(0o700)
         .create(folder)?;
     let next = path.with_extension("new");
-    // What a process that was killed has left.
+    // A process that was killed may have left one.
     match fs::remove_file(&next) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -114,7 +119,7 @@ fn write(path: &Path, text: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::net::Roots;
-    use crate::net::tls::acme::Challenge;
+    use crate::net::tls::acme::settings::Challenge;
 
     #[test]
     fn what_is_kept_comes_back_while_it_holds() {
@@ -132,7 +137,7 @@ mod tests {
         let now = Duration::from_secs(1_800_000_000);
         assert_eq!(load(&settings, now).unwrap(), None);
         probe(&settings).unwrap();
-        // What a process that was killed has left is in nobody's way.
+        // A file that a killed process has left does not hinder the next.
         let kept = certificate(&settings);
         assert_eq!(
             kept,
@@ -146,7 +151,7 @@ mod tests {
         assert!(covers(&settings, &loaded));
         assert_eq!(fs::read_dir(kept.parent().unwrap()).unwrap().count(), 1);
 
-        assert!(matches!(load(&settings, loaded.until), Err(Error::Old)));
+        assert!(matches!(load(&settings, loaded.until), Err(Error::Expired)));
         settings.names.push("b.example".into());
         assert!(!covers(&settings, &load(&settings, now).unwrap().unwrap()));
         settings.directory = "https://other.example/dir".into();

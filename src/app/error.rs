@@ -38,7 +38,7 @@ pub enum Error {
     Shared(#[from] store::memcached::Error),
     /// The record cannot be opened.
     #[error("{0}")]
-    Record(#[from] record::Unusable),
+    Record(#[from] record::OpenError),
     /// A thread cannot be started.
     #[error("cannot start a worker: {0}")]
     Thread(io::Error),

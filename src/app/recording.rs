@@ -18,7 +18,7 @@ use super::notes::{NoteWriter, Rollup, minute_of};
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::{Label, Metric, Registry, names};
 use crate::record::insight::Event;
-use crate::record::{Kind, Record, Second, Series, Settings, Unusable};
+use crate::record::{Kind, OpenError, Record, Second, Series, Settings};
 
 /// Series that are sums of others, by the labels that stay. The peak second of a sum cannot be computed from the
 /// peaks of its parts. Their names follow the recording rules of Prometheus.
@@ -75,7 +75,7 @@ impl MetricsRecorder {
             Ok(opened) => {
                 let _ = record.set(opened);
             }
-            Err(Unusable::Taken(_)) => {
+            Err(OpenError::InUse(_)) => {
                 tracing::info!(
                     "another process writes the record; this one takes over when that ends"
                 );
@@ -421,7 +421,7 @@ impl DiskThread {
                 let _ = self.record.set(record);
                 Ok(())
             }
-            Err(Unusable::Taken(_)) => Ok(()),
+            Err(OpenError::InUse(_)) => Ok(()),
             Err(unusable) => Err(unusable.to_string()),
         }
     }

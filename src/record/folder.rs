@@ -14,18 +14,16 @@ use std::sync::Arc;
 use super::column::Column;
 use super::hour::Hour;
 use super::journal::{Journal, Second};
-use super::notes::{self, Topic};
-use super::segment::{Damage, Segment, Writing};
+use super::segment::{Damage, Segment};
 use super::series::{Dictionary, Names};
 use super::tier::Tier;
+use super::topic::Topic;
 
 const JOURNAL: &str = "journal";
 const SERIES: &str = "series";
 const LOCK: &str = "lock";
 const UNFINISHED: &str = "new";
 const DAMAGED: &str = "damaged";
-/// Roll-ups above minutes are made when a day is over.
-const DAY: u64 = 86_400;
 
 /// No second of the record is as late.
 const END_OF_TIME: u64 = 1 << 40;
@@ -61,6 +59,31 @@ impl Folder {
     /// Where notes are.
     pub fn notes(&self, topic: Topic) -> PathBuf {
         self.0.join(topic.name())
+    }
+
+    /// The days of which there are notes, in order, and their files.
+    pub fn note_files(&self, topic: Topic) -> io::Result<Vec<(u64, PathBuf)>> {
+        let mut days = Vec::new();
+        for entry in fs::read_dir(self.notes(topic))? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str());
+            if let Some(day) = name.and_then(|name| name.parse().ok()) {
+                days.push((day, path));
+            }
+        }
+        days.sort_unstable();
+        Ok(days)
+    }
+
+    /// Bytes of all notes.
+    pub fn note_bytes(&self) -> io::Result<u64> {
+        let mut total = 0;
+        for topic in Topic::ALL {
+            for (_, path) in self.note_files(topic)? {
+                total += fs::metadata(path).map_or(0, |file| file.len());
+            }
+        }
+        Ok(total)
     }
 
     /// Where a span's file is.
@@ -180,7 +203,7 @@ impl Folder {
     }
 
     /// Writes a file, and puts it in its place once it is whole.
-    fn make<E: From<io::Error>>(
+    pub(super) fn make<E: From<io::Error>>(
         &self,
         tier: Tier,
         start: u64,
@@ -247,7 +270,7 @@ impl Folder {
 
     /// Bytes of all that is in it.
     pub fn bytes(&self) -> io::Result<u64> {
-        let mut total = notes::size(self)?;
+        let mut total = self.note_bytes()?;
         let parts = Tier::ALL.map(Tier::name);
         for part in parts.into_iter().chain([JOURNAL, DAMAGED]) {
             total += size(&self.0.join(part))?.1;
@@ -303,16 +326,6 @@ impl Folder {
         Ok(())
     }
 
-    /// Rolls up what is over, into all tiers.
-    pub fn roll_up(&self) -> io::Result<()> {
-        for tier in Tier::ALL {
-            if let Some(beneath) = tier.beneath() {
-                anew(|| self.extend(tier, beneath))?;
-            }
-        }
-        Ok(())
-    }
-
     /// The first second of a tier in which anything was recorded.
     pub fn oldest(&self, tier: Tier) -> io::Result<Option<u64>> {
         for start in self.starts(tier)? {
@@ -333,91 +346,6 @@ impl Folder {
             }
         }
         Ok(None)
-    }
-
-    fn extend(&self, tier: Tier, beneath: Tier) -> Result<(), Trouble> {
-        let Some(over) = self.end(beneath)? else {
-            return Ok(());
-        };
-        let granule = match tier {
-            Tier::Minute => beneath.span(),
-            _ => DAY,
-        };
-        let over = over - over % granule;
-        let spans = self.starts(beneath)?.into_iter();
-        let spans: BTreeSet<u64> = spans.map(|start| start - start % tier.span()).collect();
-        for start in spans {
-            let reached = self
-                .open(tier, start)?
-                .map_or(start, |segment| segment.end());
-            let end = over.min(start + tier.span());
-            if reached < end {
-                self.lengthen(tier, beneath, start, end)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Has a span's file reach to `end`.
-    fn lengthen(&self, tier: Tier, beneath: Tier, start: u64, end: u64) -> Result<(), Trouble> {
-        let before = self.open(tier, start)?;
-        let from = before.as_ref().map_or(start, Segment::end);
-        let ratio = (tier.step() / beneath.step()) as usize;
-        let length = ((end - from) / beneath.step()) as usize;
-        let mut sources = Vec::new();
-        for source in self.starts(beneath)? {
-            if source < end && source + beneath.span() > from {
-                sources.extend(self.open(beneath, source)?);
-            }
-        }
-        // Where a source's buckets are among those that are added.
-        let place = |source: &Segment| {
-            let skip = (from.saturating_sub(source.start()) / beneath.step()) as usize;
-            let skip = skip.min(source.covered().len());
-            let at = (source.start().saturating_sub(from) / beneath.step()) as usize;
-            let count = (source.covered().len() - skip).min(length - at);
-            (skip, at, count)
-        };
-        let mut finer = vec![0; length];
-        for source in &sources {
-            let (skip, at, count) = place(source);
-            finer[at..at + count].copy_from_slice(&source.covered()[skip..skip + count]);
-        }
-        let mut covered: Vec<u32> = before
-            .iter()
-            .flat_map(|before| before.covered())
-            .copied()
-            .collect();
-        let old = covered.len();
-        covered.extend(
-            finer
-                .chunks(ratio)
-                .map(|seconds| seconds.iter().sum::<u32>()),
-        );
-        let known = before.iter().chain(&sources).flat_map(Segment::series);
-        let known: BTreeSet<u32> = known.collect();
-        self.make(tier, start, |path| {
-            let mut out = Writing::new(path, tier, start, &covered)?;
-            for series in known {
-                let mut column = match &before {
-                    Some(before) => self.column(before, series)?.unwrap_or_default(),
-                    None => Column::default(),
-                };
-                column.fill(old);
-                let mut added = Column::default();
-                added.fill(length);
-                for source in &sources {
-                    if let Some(found) = self.column(source, series)? {
-                        added.copy(place(source), &found);
-                    }
-                }
-                column.roll_up(&added, &finer, ratio);
-                if !column.quiet() {
-                    out.add(series, &column)?;
-                }
-            }
-            Ok(out.finish()?)
-        })
     }
 }
 

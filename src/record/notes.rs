@@ -8,86 +8,17 @@ use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use parking_lot::Mutex;
 
-use super::DAY;
 use super::folder::{Folder, absent};
 use super::frames::Frames;
 use super::segment::Damage;
+use super::tier::DAY;
+use super::topic::{Note, Topic};
 
 const MARK: [u8; 16] = *b"tollgate notes\n\n";
-
-/// What a note is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Topic {
-    /// Single requests.
-    Sample,
-    /// Who was counted most in a minute.
-    Minute,
-    /// The same of an hour.
-    Hour,
-    /// The same of a day.
-    Day,
-    /// What was done to the gateway.
-    Event,
-}
-
-impl Topic {
-    /// All, those that are many first.
-    pub const ALL: [Topic; 5] = [
-        Topic::Sample,
-        Topic::Minute,
-        Topic::Hour,
-        Topic::Day,
-        Topic::Event,
-    ];
-
-    /// The name of its folder.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Topic::Sample => "samples",
-            Topic::Minute => "minutes",
-            Topic::Hour => "hours",
-            Topic::Day => "days",
-            Topic::Event => "events",
-        }
-    }
-
-    /// The most of its notes that are in memory.
-    const fn recent(self) -> usize {
-        match self {
-            Topic::Sample => 10_000,
-            Topic::Minute => 180,
-            Topic::Hour => 48,
-            Topic::Day => 8,
-            Topic::Event => 1_000,
-        }
-    }
-
-    /// Which part of what notes may take a day of these may.
-    const fn part(self) -> u64 {
-        match self {
-            Topic::Sample => 4,
-            Topic::Minute => 2,
-            Topic::Hour | Topic::Day | Topic::Event => 1,
-        }
-    }
-
-    /// How many seconds its notes are kept.
-    pub const fn kept(self) -> u64 {
-        match self {
-            Topic::Sample | Topic::Minute => 7 * DAY,
-            Topic::Hour => 90 * DAY,
-            Topic::Event => 400 * DAY,
-            Topic::Day => 5 * 366 * DAY,
-        }
-    }
-}
-
-/// A time and what is to be said of it.
-pub type Note = (u64, Vec<u8>);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -107,9 +38,9 @@ struct Shelf {
 
 /// The files that are being written, and their days.
 #[derive(Debug, Default)]
-pub(super) struct Open([Option<(u64, Frames)>; Topic::ALL.len()]);
+pub(super) struct OpenFiles([Option<(u64, Frames)>; Topic::ALL.len()]);
 
-impl Open {
+impl OpenFiles {
     /// Has on the disk what was written.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.0
@@ -140,7 +71,7 @@ impl Notes {
     }
 
     /// Writes what is not written yet.
-    pub(super) fn write(&self, folder: &Folder, open: &mut Open, most: u64) -> io::Result<()> {
+    pub(super) fn write(&self, folder: &Folder, open: &mut OpenFiles, most: u64) -> io::Result<()> {
         for topic in Topic::ALL {
             let shelf = &self.shelves[topic as usize];
             loop {
@@ -197,7 +128,7 @@ impl Notes {
         let Some(folder) = folder.filter(|_| !all) else {
             return Ok(());
         };
-        for (day, path) in days(folder, topic)?.into_iter().rev() {
+        for (day, path) in folder.note_files(topic)?.into_iter().rev() {
             if day >= to || day + DAY <= from {
                 continue;
             }
@@ -243,20 +174,6 @@ fn begin(folder: &Folder, topic: Topic, day: u64) -> io::Result<Frames> {
     Ok(frames)
 }
 
-/// The days of which there are notes, in order.
-pub(super) fn days(folder: &Folder, topic: Topic) -> io::Result<Vec<(u64, PathBuf)>> {
-    let mut days = Vec::new();
-    for entry in fs::read_dir(folder.notes(topic))? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        if let Some(day) = name.and_then(|name| name.parse().ok()) {
-            days.push((day, path));
-        }
-    }
-    days.sort_unstable();
-    Ok(days)
-}
-
 /// Bytes of a day's file that damage has taken. What was being written when its process died is not.
 pub(super) fn check(path: &Path, day: u64) -> Result<u64, Damage> {
     let frames = Frames::open(path, MARK, day, |content| {
@@ -270,7 +187,7 @@ pub(super) fn trim(folder: &Folder, now: u64, most: u64) -> io::Result<()> {
     let mut total = 0;
     let mut files = Vec::new();
     for topic in Topic::ALL {
-        for (day, path) in days(folder, topic)? {
+        for (day, path) in folder.note_files(topic)? {
             if day + DAY + topic.kept() <= now {
                 absent(fs::remove_file(path))?;
                 continue;
@@ -293,22 +210,11 @@ pub(super) fn trim(folder: &Folder, now: u64, most: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of all notes.
-pub(super) fn size(folder: &Folder) -> io::Result<u64> {
-    let mut total = 0;
-    for topic in Topic::ALL {
-        for (_, path) in days(folder, topic)? {
-            total += fs::metadata(path).map_or(0, |file| file.len());
-        }
-    }
-    Ok(total)
-}
-
-#[cfg(test)]
 #[allow(clippy::unwrap_used)]
+#[cfg(test)]
 mod tests {
-    use super::super::{Record, Second, Settings, verify};
     use super::*;
+    use crate::record::{Record, Second, Settings, verify};
 
     const TODAY: u64 = 20_000 * DAY;
 

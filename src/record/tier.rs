@@ -1,5 +1,8 @@
 //! The steps in which time is kept, and how long one file of each is.
 
+/// Seconds of a day.
+pub const DAY: u64 = 86_400;
+
 /// A step. What is older is kept in longer ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
@@ -32,7 +35,7 @@ impl Tier {
             Tier::Minute => 60,
             Tier::FiveMinutes => 300,
             Tier::Hour => 3_600,
-            Tier::Day => 86_400,
+            Tier::Day => DAY,
         }
     }
 

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use super::column::Column;
 use super::folder::Folder;
 use super::journal::Journal;
-use super::notes::{self, Topic};
+use super::notes;
 use super::segment::{Damage, Segment};
 use super::series::Names;
 use super::tier::Tier;
+use super::topic::Topic;
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -80,7 +81,7 @@ pub fn verify(path: &Path) -> io::Result<Verified> {
         verified.fault(&folder.names(), what);
     }
     for topic in Topic::ALL {
-        for (day, path) in notes::days(&folder, topic)? {
+        for (day, path) in folder.note_files(topic)? {
             verified.files += 1;
             verified.bytes += fs::metadata(&path).map_or(0, |file| file.len());
             let what = match notes::check(&path, day) {

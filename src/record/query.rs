@@ -1,10 +1,11 @@
-//! What a record is asked, once it is open.
+//! Queries of an open record.
 
 use std::collections::BTreeMap;
 use std::io;
 
-use super::range;
-use super::{Found, Grid, HOURS, Record, Tier};
+use super::range::{self, Found, Grid};
+use super::tier::Tier;
+use super::write::{HOURS, Record};
 
 impl Record {
     /// The second behind the last one that is recorded.

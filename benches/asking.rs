@@ -13,8 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use tollgate::base::clock::Clock;
-use tollgate::record::insight::distinct::Distinct;
-use tollgate::record::insight::{Key, LONGEST, List, Listed, Lists};
+use tollgate::record::insight::distinct::DistinctCount;
+use tollgate::record::insight::{KeyList, KeyLists, LONGEST, LimitKey, ListedKey};
 use tollgate::record::{Kind, Record, Second, Series, Settings, Topic};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -138,23 +138,23 @@ fn all_series() -> Vec<Kept> {
 }
 
 /// Who was counted, as many as a list holds, of whom every second one is in the next list too.
-fn lists(number: u64) -> Lists {
-    let mut distinct = Distinct::default();
+fn lists(number: u64) -> KeyLists {
+    let mut distinct = DistinctCount::default();
     (0..10_000).for_each(|key| distinct.add(hash(key)));
     let listed = |place: u64| {
         let name = number * LONGEST as u64 / 2 + place;
-        let key = Key {
+        let key = LimitKey {
             limit: format!("per-ip-{}", place % 7),
             key: format!("ip=2001:db8:{:x}:{:x}::/64", name >> 16, name & 0xffff),
         };
         let (hash, count) = (hash(name), 10_000 / (place + 1));
-        Listed { key, hash, count }
+        ListedKey { key, hash, count }
     };
     let list = || {
         let keys = (0..LONGEST as u64).map(listed).collect();
-        List::new(100_000, keys, Some(distinct.clone()), 1)
+        KeyList::new(100_000, keys, Some(distinct.clone()), 1)
     };
-    Lists {
+    KeyLists {
         asked: list(),
         refused: list(),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::clock::Clock;
 use crate::limit::{Count, Rule, RuleLimit, ThrottleMode};
 use crate::policy::Ruleset;
-use crate::record::insight::{Change, Event};
+use crate::record::insight::{Change, GatewayEvent};
 use crate::route::Route;
 
 /// Maximum number of changes in an event.
@@ -16,13 +16,18 @@ const MAX_CHANGES: usize = 100;
 const MAX_MEMBERS: usize = 8;
 
 /// An event at the current time.
-pub(super) fn event(clock: &Clock, event: &str, detail: &str, mut changes: Vec<Change>) -> Event {
+pub(super) fn event(
+    clock: &Clock,
+    event: &str,
+    detail: &str,
+    mut changes: Vec<Change>,
+) -> GatewayEvent {
     let detail = match changes.len().saturating_sub(MAX_CHANGES) {
         0 => detail.to_owned(),
         more => format!("{detail}; {more} more limits were changed"),
     };
     changes.truncate(MAX_CHANGES);
-    Event {
+    GatewayEvent {
         at: clock.wall().as_secs(),
         event: event.to_owned(),
         detail,

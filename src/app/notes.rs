@@ -10,7 +10,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::record::insight::{Event, Facts, LONGEST, Lists, Minute, Sample, Sums};
+use crate::record::insight::{
+    GatewayEvent, Insight, KeyLists, LONGEST, ListSums, Minute, RequestSample,
+};
 use crate::record::{Record, Topic};
 
 /// Maximum number of minutes that wait for the record.
@@ -24,25 +26,25 @@ const MAX_KINDS: usize = 32;
 
 /// Collects the notes of this process, minute by minute.
 pub(super) struct NoteWriter {
-    facts: Arc<Facts>,
-    events: Arc<Mutex<Vec<Event>>>,
+    insight: Arc<Insight>,
+    events: Arc<Mutex<Vec<GatewayEvent>>>,
     /// First second of the current minute.
     minute: u64,
     /// Minutes that wait for the record.
-    waiting: VecDeque<(u64, Lists)>,
+    waiting: VecDeque<(u64, KeyLists)>,
     /// Kinds of samples with one that is kept, and until when no further one is.
     kept: Vec<(String, u64)>,
 }
 
 impl NoteWriter {
     pub(super) fn new(
-        facts: Arc<Facts>,
-        events: Arc<Mutex<Vec<Event>>>,
+        insight: Arc<Insight>,
+        events: Arc<Mutex<Vec<GatewayEvent>>>,
         minute: Minute,
     ) -> NoteWriter {
-        facts.turn(minute, |_, _| ());
+        insight.begin_minute(minute, |_, _| ());
         NoteWriter {
-            facts,
+            insight,
             events,
             minute: minute.at,
             waiting: VecDeque::new(),
@@ -65,7 +67,7 @@ impl NoteWriter {
         for event in self.events.lock().drain(..) {
             note(record, Topic::Event, event.at, &event, true);
         }
-        for sample in self.facts.samples() {
+        for sample in self.insight.take_samples() {
             let kept = self.keeps(&sample, at);
             // By its end, because the file of the day in which it began may be closed.
             let over = (sample.at + sample.seconds) as u64;
@@ -81,7 +83,7 @@ impl NoteWriter {
     fn turn(&mut self, record: Option<&Record>, next: Minute) {
         self.minute = next.at;
         let waiting = &mut self.waiting;
-        self.facts.turn(next, |at, lists| match record {
+        self.insight.begin_minute(next, |at, lists| match record {
             _ if lists.asked.total == 0 => {}
             Some(record) => note(record, Topic::Minute, at, &lists, true),
             None => {
@@ -93,7 +95,7 @@ impl NoteWriter {
         });
     }
 
-    fn keeps(&mut self, sample: &Sample, at: u64) -> bool {
+    fn keeps(&mut self, sample: &RequestSample, at: u64) -> bool {
         self.kept.retain(|(_, until)| *until > at);
         let limit = sample.limit.as_ref();
         let limit = limit.map(|limit| format!("{} {}", limit.limit, limit.standing));
@@ -149,7 +151,7 @@ impl Rollup {
 }
 
 fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> io::Result<()> {
-    let mut all = Sums::default();
+    let mut all = ListSums::default();
     record.notes(shorter, span, |(_, text)| {
         if let Ok(lists) = serde_json::from_slice(text) {
             all.add(&lists);
@@ -173,7 +175,7 @@ fn note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, kept: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::insight::Key;
+    use crate::record::insight::LimitKey;
     use crate::record::{Note, Second, Settings};
 
     const HOUR: u64 = 500_000 * 3_600;
@@ -191,12 +193,12 @@ mod tests {
     }
 
     fn count(writer: &NoteWriter, key: u64, times: u64) {
-        let name = || Key {
+        let name = || LimitKey {
             limit: "per-ip".into(),
             key: format!("ip={key}"),
         };
         for _ in 0..times {
-            writer.facts.asked.count(key, 1, name);
+            writer.insight.asked.count(key, 1, name);
         }
     }
 
@@ -204,7 +206,7 @@ mod tests {
     fn noted(record: &Record, topic: Topic) -> Vec<(u64, Vec<u64>)> {
         let mut noted = Vec::new();
         let see = |(at, text): &Note| {
-            let lists: Lists = serde_json::from_slice(text).unwrap();
+            let lists: KeyLists = serde_json::from_slice(text).unwrap();
             let counts = lists.asked.keys.iter().map(|listed| listed.count);
             noted.push((*at, counts.collect()));
             ControlFlow::Continue(())
@@ -280,7 +282,9 @@ mod tests {
         });
         let folder = tempfile::tempdir().unwrap();
         let (record, mut writer) = (open(folder.path()), writer(HOUR));
-        writer.facts.tell(serde_json::from_value(sample).unwrap());
+        writer
+            .insight
+            .add_sample(serde_json::from_value(sample).unwrap());
         writer.tick(Some(&record), HOUR + 2, 1);
         let mut found = None;
         let span = (HOUR, HOUR + 9);

@@ -17,7 +17,7 @@ use super::figures::Figures;
 use super::notes::{NoteWriter, Rollup, minute_of};
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::{Label, Metric, Registry, names};
-use crate::record::insight::Event;
+use crate::record::insight::GatewayEvent;
 use crate::record::{Kind, OpenError, Record, Second, Series, Settings};
 
 /// Series that are sums of others, by the labels that stay. The peak second of a sum cannot be computed from the
@@ -61,7 +61,7 @@ enum StopOrder {
 /// Records all metrics every second.
 pub struct MetricsRecorder {
     record: Arc<OnceLock<Record>>,
-    events: Arc<Mutex<Vec<Event>>>,
+    events: Arc<Mutex<Vec<GatewayEvent>>>,
     stop: Sender<StopOrder>,
     seconds_thread: JoinHandle<()>,
     disk_thread: JoinHandle<()>,
@@ -93,10 +93,10 @@ impl MetricsRecorder {
         };
         let disk_thread = spawn("record", move || disk_thread.run(&woken))?;
         let events = Arc::new(Mutex::new(Vec::new()));
-        let facts = figures.running.read().facts.clone().unwrap_or_default();
+        let insight = figures.running.read().insight.clone().unwrap_or_default();
         let minute = minute_of(figures.clock.wall().as_secs(), figures.seed());
         let seconds_thread = SecondsThread {
-            notes: NoteWriter::new(facts, events.clone(), minute),
+            notes: NoteWriter::new(insight, events.clone(), minute),
             figures,
             record: record.clone(),
             table: SeriesTable::default(),
@@ -119,7 +119,7 @@ impl MetricsRecorder {
     }
 
     /// Adds an event of the gateway.
-    pub fn event(&self, event: Event) {
+    pub fn event(&self, event: GatewayEvent) {
         let mut events = self.events.lock();
         if events.len() < MAX_WAITING {
             events.push(event);

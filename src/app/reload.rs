@@ -74,7 +74,7 @@ impl App {
                     &before.entrances,
                 )?,
                 tokens: self.acme.tokens(),
-                facts: before.facts.clone(),
+                insight: before.insight.clone(),
                 upstreams: servers(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,

@@ -76,7 +76,7 @@ impl App {
         let running = Running {
             entrances: entrances(&process, &ruleset, &tickets, &acme, &[])?,
             tokens: acme.tokens(),
-            facts: process.record.is_some().then(Arc::default),
+            insight: process.record.is_some().then(Arc::default),
             upstreams: servers(&ruleset, &[], &clock),
             ruleset,
             admission,

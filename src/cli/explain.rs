@@ -139,7 +139,7 @@ fn explain_offline(config: &Path, question: &RequestToExplain) -> Result<Value, 
         own: Keyer::random(),
         entrances: [].into(),
         tokens: ChallengeTokens::default(),
-        facts: None,
+        insight: None,
     };
     // Without a shared store the future never waits.
     let explained = explain::explain(&running, question, &clock).now_or_never();

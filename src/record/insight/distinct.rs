@@ -16,19 +16,19 @@ pub fn place(hash: u64) -> (usize, u8) {
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Distinct(Box<[u8; REGISTERS]>);
+pub struct DistinctCount(Box<[u8; REGISTERS]>);
 
-impl Default for Distinct {
-    fn default() -> Distinct {
-        Distinct(Box::new([0; REGISTERS]))
+impl Default for DistinctCount {
+    fn default() -> DistinctCount {
+        DistinctCount(Box::new([0; REGISTERS]))
     }
 }
 
-impl Distinct {
-    /// From what [`Distinct::registers`] gave.
-    pub fn from_registers(registers: &[u8]) -> Option<Distinct> {
+impl DistinctCount {
+    /// From what [`DistinctCount::registers`] gave.
+    pub fn from_registers(registers: &[u8]) -> Option<DistinctCount> {
         let registers: [u8; REGISTERS] = registers.try_into().ok()?;
-        Some(Distinct(Box::new(registers)))
+        Some(DistinctCount(Box::new(registers)))
     }
 
     /// Adds a key by its hash, which must look random.
@@ -38,7 +38,7 @@ impl Distinct {
     }
 
     /// Adds what another has.
-    pub fn merge(&mut self, other: &Distinct) {
+    pub fn merge(&mut self, other: &DistinctCount) {
         for (own, other) in self.0.iter_mut().zip(other.0.iter()) {
             *own = (*own).max(*other);
         }

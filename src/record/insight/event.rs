@@ -1,29 +1,29 @@
-//! What was done to the gateway: it was started, or its policies were changed.
+//! Events of the gateway: a start, a stop, a reload of its policies.
 
 use serde::{Deserialize, Serialize};
 
-/// See the module.
+/// An event, as notes of the record keep it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    /// In seconds since 1970.
+pub struct GatewayEvent {
+    /// Seconds since 1970.
     pub at: u64,
-    /// What: `started`, `stopped`, `reloaded` or `reload_failed`.
+    /// `started`, `stopped`, `reloaded` or `reload_failed`.
     pub event: String,
-    /// More of it, for people.
+    /// A description for operators.
     pub detail: String,
-    /// Limits that are others now.
+    /// The limits that a reload changed.
     pub changes: Vec<Change>,
 }
 
-/// A limit that is another now.
+/// A limit that a reload changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Its name.
+    /// The name of the limit.
     pub limit: String,
-    /// Where it is written, or was.
+    /// The file and line where it is or was defined.
     pub at: String,
-    /// What it was; nothing if it is new.
+    /// The former limit; none if it is new.
     pub before: Option<String>,
-    /// What it is; nothing if it is gone.
+    /// The present limit; none if it was removed.
     pub after: Option<String>,
 }

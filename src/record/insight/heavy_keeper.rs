@@ -23,7 +23,7 @@ static ODDS: LazyLock<[u32; SAFE]> = LazyLock::new(|| {
 });
 
 #[derive(Clone, Copy, Default)]
-struct Cell {
+struct SketchCell {
     mark: u32,
     count: u32,
 }
@@ -41,7 +41,7 @@ pub struct Candidate<N> {
 
 /// See the module.
 pub struct HeavyKeeper<N> {
-    cells: Box<[Cell]>,
+    cells: Box<[SketchCell]>,
     candidates: Vec<Candidate<N>>,
     most: usize,
     /// Where candidates were found last, by some bits of their hashes.
@@ -55,7 +55,7 @@ impl<N> HeavyKeeper<N> {
     /// With rows of `width` cells, a power of two, and as many candidates. `seed` is of its random choices.
     pub fn new(width: usize, most: usize, seed: u64) -> HeavyKeeper<N> {
         HeavyKeeper {
-            cells: vec![Cell::default(); width * ROWS].into(),
+            cells: vec![SketchCell::default(); width * ROWS].into(),
             candidates: Vec::with_capacity(most),
             most,
             hints: [0; HINTS],
@@ -149,7 +149,7 @@ impl<N> HeavyKeeper<N> {
 
     /// Begins anew.
     pub fn clear(&mut self) {
-        self.cells.fill(Cell::default());
+        self.cells.fill(SketchCell::default());
         self.candidates.clear();
         self.floor = 0;
     }

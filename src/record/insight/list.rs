@@ -1,82 +1,87 @@
-//! Who came most often in a minute, an hour or a day: what is kept of a [`super::Top`].
+//! Lists of the most frequent keys of a minute, an hour or a day.
 
 use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::distinct::Distinct;
-use super::top::Key;
+use super::distinct::DistinctCount;
+use super::key::LimitKey;
 
-/// Keys of a list that is kept.
+/// Most keys of a list that the record keeps.
 pub const LONGEST: usize = 50;
 
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct List {
-    /// How often any key was counted.
+pub struct KeyList {
+    /// The sum of the counts of all keys, listed or not.
     pub total: u64,
-    /// The most frequent, in order.
-    pub keys: Vec<Listed>,
-    /// What tells how many different ones there were, where that is more than are listed.
+    /// The most frequent keys, in order.
+    pub keys: Vec<ListedKey>,
+    /// An estimator of the number of different keys, where it is more than are listed.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "hex")]
-    pub distinct: Option<Distinct>,
-    /// Tells under which secret `distinct` was counted.
+    pub distinct: Option<DistinctCount>,
+    /// Names the secret under which `distinct` was counted.
     #[serde(default)]
     pub seed: u64,
-    /// There may have been more different ones: some were hashed under another secret, and those are not counted.
+    /// Whether the number of different keys is only a lower bound: keys that were hashed under another secret are not counted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
 }
 
-/// A key and how often it came.
+/// A key and its count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Listed {
-    /// Whose it is.
+pub struct ListedKey {
+    /// The key.
     #[serde(flatten)]
-    pub key: Key,
-    /// Its hash.
+    pub key: LimitKey,
+    /// The hash of the key.
     pub hash: u64,
-    /// How often it came.
+    /// How often it was counted.
     pub count: u64,
 }
 
-impl Listed {
-    /// The most frequent first.
-    pub(crate) fn order(&self, other: &Listed) -> Ordering {
+impl ListedKey {
+    /// Orders the most frequent keys first.
+    pub(crate) fn order(&self, other: &ListedKey) -> Ordering {
         (other.count, &self.key).cmp(&(self.count, &other.key))
     }
 }
 
-impl List {
-    /// Of what was counted, the most frequent.
-    pub fn new(total: u64, mut keys: Vec<Listed>, distinct: Option<Distinct>, seed: u64) -> List {
-        keys.sort_by(Listed::order);
+impl KeyList {
+    /// The list of the most frequent of these keys.
+    pub fn new(
+        total: u64,
+        mut keys: Vec<ListedKey>,
+        distinct: Option<DistinctCount>,
+        seed: u64,
+    ) -> KeyList {
+        keys.sort_by(ListedKey::order);
         let listed: u64 = keys.iter().map(|listed| listed.count).sum();
-        let mut list = List {
+        let mut list = KeyList {
             total,
             keys,
             distinct,
             seed,
             at_least: false,
         };
-        // Else these are all there were.
+        // Otherwise the list has all keys.
         let more = list.keys.len() > LONGEST || listed < total;
         list.distinct = more.then(|| list.registers());
         list.keys.truncate(LONGEST);
         list
     }
 
-    /// How many different keys there were.
+    /// The number of different keys, or an estimate of it.
     pub fn distinct(&self) -> u64 {
         let listed = self.keys.len() as u64;
-        let estimate = self.distinct.as_ref().map(Distinct::estimate);
+        let estimate = self.distinct.as_ref().map(DistinctCount::estimate);
         estimate.map_or(listed, |estimate| estimate.max(listed))
     }
 
-    /// What tells how many there were.
-    pub(crate) fn registers(&self) -> Distinct {
+    /// The estimator of the number of different keys.
+    pub(crate) fn registers(&self) -> DistinctCount {
         self.distinct.clone().unwrap_or_else(|| {
-            let mut distinct = Distinct::default();
+            let mut distinct = DistinctCount::default();
             self.keys
                 .iter()
                 .for_each(|listed| distinct.add(listed.hash));
@@ -85,13 +90,13 @@ impl List {
     }
 }
 
-/// Who was counted most in a span.
+/// The lists of a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Lists {
-    /// Whom limits were asked about.
-    pub asked: List,
-    /// Whom they refused.
-    pub refused: List,
+pub struct KeyLists {
+    /// The keys of all decisions of limits.
+    pub asked: KeyList,
+    /// The keys that limits refused.
+    pub refused: KeyList,
 }
 
 /// Registers as text.
@@ -99,13 +104,13 @@ mod hex {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    use super::Distinct;
+    use crate::record::insight::distinct::DistinctCount;
 
     pub(crate) fn serialize<S: Serializer>(
-        distinct: &Option<Distinct>,
+        distinct: &Option<DistinctCount>,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        let registers = distinct.as_ref().map_or(&[][..], Distinct::registers);
+        let registers = distinct.as_ref().map_or(&[][..], DistinctCount::registers);
         // A register is at most 54.
         let letters = registers.iter().map(|rank| char::from(b'A' + *rank));
         to.serialize_str(&letters.collect::<String>())
@@ -113,11 +118,11 @@ mod hex {
 
     pub(crate) fn deserialize<'a, D: Deserializer<'a>>(
         from: D,
-    ) -> Result<Option<Distinct>, D::Error> {
+    ) -> Result<Option<DistinctCount>, D::Error> {
         let letters = String::deserialize(from)?;
         let ranks = letters.bytes().map(|letter| letter.checked_sub(b'A'));
         let registers: Option<Vec<u8>> = ranks.collect();
-        let distinct = registers.and_then(|registers| Distinct::from_registers(&registers));
+        let distinct = registers.and_then(|registers| DistinctCount::from_registers(&registers));
         distinct
             .map(Some)
             .ok_or_else(|| D::Error::custom("these are no registers"))

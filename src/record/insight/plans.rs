@@ -1,26 +1,26 @@
-//! The plan that each key was counted by last: a key does not name it, and its numbers depend on it.
+//! The plan by which each key was counted last. A key does not name its plan, and its limits depend on it.
 //!
-//! Bound: twice [`MOST`] keys, some 100 bytes each; those that come again stay.
+//! Bound: twice [`MOST`] keys, some 100 bytes each. Keys that are counted again stay.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-/// Keys after which those that have not come again are forgotten.
+/// Keys of a generation. When it is full, keys that were not counted since the generation before are forgotten.
 pub const MOST: usize = 8_192;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Plans(Mutex<Kept>);
+pub struct KeyPlans(Mutex<Generations>);
 
 #[derive(Debug, Default)]
-struct Kept {
+struct Generations {
     young: HashMap<u64, Box<str>>,
     old: HashMap<u64, Box<str>>,
 }
 
-impl Plans {
-    /// Remembers a plan by a hash of limit and key, which must look random. Empty stands for none.
+impl KeyPlans {
+    /// Remembers a plan by a hash of limit and key, which must be spread evenly. An empty name is no plan.
     pub fn record(&self, hash: u64, plan: &str) {
         let kept = &mut *self.0.lock();
         if kept.young.get(&hash).is_some_and(|known| **known == *plan) {
@@ -45,8 +45,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_come_again_are_remembered() {
-        let plans = Plans::default();
+    fn keys_that_are_counted_again_are_remembered() {
+        let plans = KeyPlans::default();
         let most = MOST as u64;
         for hash in 0..3 * most {
             plans.record(hash, "free");

@@ -1,4 +1,4 @@
-//! Single requests, as examples of what was decided.
+//! Single requests, kept as examples of what was decided.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,48 +6,48 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Nanos;
 
-/// One request and what became of it. Everything that a client chose is its own text.
+/// One request and how it ended. What a client chose is text of the client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// When it came, in seconds since 1970.
+pub struct RequestSample {
+    /// When the request came, in seconds since 1970.
     pub at: f64,
-    /// Its route.
+    /// The route.
     pub route: Option<String>,
-    /// Its method.
+    /// The method.
     pub method: String,
-    /// Its path, without credentials; at most [`LONGEST_PATH`] bytes.
+    /// The path, without credentials; at most [`LONGEST_PATH`] bytes.
     pub path: Option<String>,
-    /// The status of its answer; 0 if there was none.
+    /// The status of the response; 0 if there was none.
     pub status: u16,
-    /// How it ended.
+    /// How the request ended.
     pub outcome: String,
-    /// Who gave the answer.
+    /// Whether the gateway or an upstream gave the response.
     pub origin: String,
     /// The client's address.
     pub ip: String,
     /// The verified user.
     pub user: Option<String>,
-    /// The limit that decided, and what it said.
+    /// The decision of the limit that decided.
     #[serde(flatten)]
     pub limit: Option<Box<Decision>>,
-    /// Seconds until it ended.
+    /// Seconds from the first byte of the request to its end.
     pub seconds: f64,
 }
 
-/// What a limit said.
+/// What a limit decided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// Its name.
+    /// The name of the limit.
     pub limit: String,
-    /// Within, over or refused.
+    /// `within`, `over` or `refused`.
     pub standing: String,
-    /// Whom it counted, as operators write it.
+    /// The key that it counted, as operators write it.
     pub key: String,
-    /// What it grants in its window.
+    /// The units that it grants in its window.
     pub quota: u64,
-    /// The window, as policies write it; of a limit on open requests none.
+    /// The window, as policies write it; none for a limit on open requests.
     pub window: Option<String>,
-    /// What is left of it.
+    /// The units that are left.
     pub remaining: u64,
     /// Seconds that the client was told to wait.
     pub retry_after: Option<u64>,
@@ -56,24 +56,24 @@ pub struct Decision {
 /// Most bytes of a path.
 pub const LONGEST_PATH: usize = 256;
 
-/// What samples are told apart by: how a request ended, by its number, and the limit that decided, by its place.
-pub type Class = (u8, Option<usize>);
+/// A class of examples: the number of the outcome, and the index of the limit that decided.
+pub type SampleClass = (u8, Option<usize>);
 
-/// Samples of a class that a worker takes in a second.
+/// Examples of a class that a worker takes in a second.
 const OF_CLASS: u32 = 2;
-/// Samples that a worker takes in a second.
+/// Examples that a worker takes in a second.
 const OF_ALL: u32 = 24;
 
-/// One worker's choice of samples: so few that they cost nothing, and of each class some.
+/// One worker's choice of examples: few enough to cost nothing, and some of each class.
 #[derive(Debug, Default)]
 pub struct Sampler {
     second: Cell<u64>,
     taken: Cell<u32>,
-    classes: RefCell<Vec<(Class, u32)>>,
+    classes: RefCell<Vec<(SampleClass, u32)>>,
 }
 
 impl Sampler {
-    /// Whether one more may be taken in this second.
+    /// Whether this second has room for one more example.
     pub fn has_room(&self, now: Nanos) -> bool {
         let second = now.0 / 1_000_000_000;
         if self.second.replace(second) != second {
@@ -83,8 +83,8 @@ impl Sampler {
         self.taken.get() < OF_ALL
     }
 
-    /// Whether to take this one.
-    pub fn takes(&self, class: Class, now: Nanos) -> bool {
+    /// Whether to take a request of this class as an example; counts it if so.
+    pub fn choose(&self, class: SampleClass, now: Nanos) -> bool {
         if !self.has_room(now) {
             return false;
         }

@@ -1,58 +1,58 @@
-//! What many lists say together.
+//! The sums of many lists.
 //!
 //! Bound: [`MOST`] keys of each list.
 
 use std::collections::HashMap;
 
-use super::distinct::Distinct;
-use super::list::{LONGEST, List, Listed, Lists};
-use super::top::Key;
+use super::distinct::DistinctCount;
+use super::key::LimitKey;
+use super::list::{KeyList, KeyLists, LONGEST, ListedKey};
 
-/// Most keys. What is below in many lists may be above in their sum.
+/// Most keys of a sum. A key that is low in many lists may be high in their sum.
 const MOST: usize = 100 * LONGEST;
 
 /// See the module.
 #[derive(Default)]
-pub struct Sums {
-    asked: Sum,
-    refused: Sum,
+pub struct ListSums {
+    asked: ListSum,
+    refused: ListSum,
 }
 
-impl Sums {
-    /// Adds what others say.
-    pub fn add(&mut self, lists: &Lists) {
+impl ListSums {
+    /// Adds the lists of another span.
+    pub fn add(&mut self, lists: &KeyLists) {
         self.asked.add(&lists.asked);
         self.refused.add(&lists.refused);
     }
 
-    /// The most frequent.
-    pub fn lists(self, most: usize) -> Lists {
-        Lists {
+    /// The most frequent keys of all.
+    pub fn lists(self, most: usize) -> KeyLists {
+        KeyLists {
             asked: self.asked.list(most),
             refused: self.refused.list(most),
         }
     }
 }
 
-/// Of one of the lists.
+/// The sum of lists of one kind.
 #[derive(Default)]
-pub struct Sum {
+pub struct ListSum {
     total: u64,
-    // Not by hash: another process may hash under another secret.
-    keys: HashMap<Key, Listed>,
-    distinct: Distinct,
-    /// There were more than those in `keys`.
+    // By key and not by hash: another process may hash under another secret.
+    keys: HashMap<LimitKey, ListedKey>,
+    distinct: DistinctCount,
+    /// Whether there were more keys than those in `keys`.
     more: bool,
-    /// Tells under which secret `distinct` was counted.
+    /// Names the secret under which `distinct` was counted.
     seed: u64,
-    /// Some were counted under another.
+    /// Whether some keys were counted under another secret.
     mixed: bool,
     at_least: bool,
 }
 
-impl Sum {
-    /// Adds what a list says.
-    pub fn add(&mut self, list: &List) {
+impl ListSum {
+    /// Adds a list.
+    pub fn add(&mut self, list: &KeyList) {
         if list.total == 0 {
             return;
         }
@@ -86,15 +86,15 @@ impl Sum {
         }
     }
 
-    /// The most frequent.
-    pub fn list(mut self, most: usize) -> List {
+    /// The most frequent keys.
+    pub fn list(mut self, most: usize) -> KeyList {
         if !self.more {
-            // These are all there were, under whatever secret.
-            self.distinct = Distinct::default();
+            // The keys are complete, so any secret will do.
+            self.distinct = DistinctCount::default();
             let hashes = self.keys.values().map(|listed| listed.hash);
             hashes.for_each(|hash| self.distinct.add(hash));
         }
-        List {
+        KeyList {
             total: self.total,
             at_least: self.at_least || (self.mixed && self.more),
             distinct: (self.more || self.keys.len() > most).then(|| self.distinct.clone()),
@@ -103,9 +103,9 @@ impl Sum {
         }
     }
 
-    fn sorted(&mut self, most: usize) -> Vec<Listed> {
-        let mut all: Vec<Listed> = self.keys.drain().map(|(_, listed)| listed).collect();
-        all.sort_by(Listed::order);
+    fn sorted(&mut self, most: usize) -> Vec<ListedKey> {
+        let mut all: Vec<ListedKey> = self.keys.drain().map(|(_, listed)| listed).collect();
+        all.sort_by(ListedKey::order);
         all.truncate(most);
         all
     }

@@ -18,8 +18,8 @@ impl Dice {
     }
 }
 
-fn key(number: u64) -> Key {
-    Key {
+fn key(number: u64) -> LimitKey {
+    LimitKey {
         limit: "per-ip".into(),
         key: format!("ip={number}"),
     }
@@ -33,10 +33,10 @@ fn hash(number: u64) -> u64 {
 }
 
 /// A key and where it is counted.
-struct Counted<'t>(&'t Top, u64);
+struct Counted<'t>(&'t TopKeys, u64);
 
-impl Whom for Counted<'_> {
-    fn tell(&self, hash: u64, asked: u32, _: u32) {
+impl CountSink for Counted<'_> {
+    fn record(&self, hash: u64, asked: u32, _: u32) {
         self.0.count(hash, asked, || key(self.1));
     }
 }
@@ -46,8 +46,8 @@ impl Whom for Counted<'_> {
 fn check(spray: u64, seed: u64) {
     const EVENTS: u64 = 1_200_000;
     let mut dice = Dice(seed);
-    let top = Top::new(seed);
-    let workers: [Recent<Counted<'_>>; 4] = Default::default();
+    let top = TopKeys::new(seed);
+    let workers: [RecentCounts<Counted<'_>>; 4] = Default::default();
     let weights: Vec<f64> = (1..=2_000).map(|rank| 1.0 / f64::from(rank)).collect();
     let sums: Vec<f64> = weights
         .iter()
@@ -67,10 +67,10 @@ fn check(spray: u64, seed: u64) {
         *truth.entry(number).or_default() += 1;
         workers[event as usize % 4].count(hash(number), false, |_| true, || Counted(&top, number));
         if event % 10_000 == 0 {
-            workers.iter().for_each(Recent::tell);
+            workers.iter().for_each(RecentCounts::tell);
         }
     }
-    workers.iter().for_each(Recent::tell);
+    workers.iter().for_each(RecentCounts::tell);
     let list = top.list(0, true);
     let mut heavy: Vec<(u64, u64)> = truth.iter().map(|(key, count)| (*count, *key)).collect();
     heavy.sort_unstable_by(|one, other| other.cmp(one));
@@ -86,7 +86,7 @@ fn check(spray: u64, seed: u64) {
     let (distinct, true_distinct) = (list.distinct(), truth.len() as u64);
     let off = distinct.abs_diff(true_distinct) as f64 / true_distinct as f64;
     assert!(off < 0.1, "{distinct} of {true_distinct} keys");
-    assert_eq!(top.list(0, false), List::default());
+    assert_eq!(top.list(0, false), KeyList::default());
 }
 
 #[test]
@@ -111,15 +111,15 @@ fn it_takes_at_most_128_kib() {
 #[test]
 fn lists_add_up() {
     let list = |counts: &[(u64, u64)]| {
-        let facts = Facts::default();
+        let insight = Insight::default();
         for (number, count) in counts {
             for _ in 0..*count {
-                facts.asked.count(hash(*number), 1, || key(*number));
+                insight.asked.count(hash(*number), 1, || key(*number));
             }
         }
-        facts.asked.list(0, true)
+        insight.asked.list(0, true)
     };
-    let sum = |lists: &[List]| {
+    let sum = |lists: &[KeyList]| {
         let mut sum = Sum::default();
         lists.iter().for_each(|list| sum.add(list));
         sum.list(LONGEST)
@@ -140,15 +140,17 @@ fn lists_add_up() {
     let distinct = spray.distinct();
     assert!((830..970).contains(&distinct), "{distinct}");
     let text = serde_json::to_string(&spray).unwrap();
-    assert_eq!(serde_json::from_str::<List>(&text).unwrap(), spray);
-    assert!(serde_json::from_str::<List>("{\"total\":1,\"keys\":[],\"distinct\":\"A\"}").is_err());
+    assert_eq!(serde_json::from_str::<KeyList>(&text).unwrap(), spray);
+    assert!(
+        serde_json::from_str::<KeyList>("{\"total\":1,\"keys\":[],\"distinct\":\"A\"}").is_err()
+    );
 }
 
 #[test]
 fn samples_are_few_and_of_every_class() {
     let sampler = Sampler::default();
     let at = |millis: u64| crate::base::clock::Nanos(millis * 1_000_000);
-    let takes = |class, millis| sampler.takes(class, at(millis));
+    let takes = |class, millis| sampler.choose(class, at(millis));
     let taken = (0..100).filter(|_| takes((1, Some(3)), 5_000)).count();
     assert_eq!(taken, 2);
     assert!(takes((1, Some(4)), 5_500));
@@ -189,7 +191,7 @@ fn who_comes_many_times_at_once_counts_as_one_by_one() {
 #[test]
 fn keys_under_another_secret_are_not_counted_twice() {
     let list = |seed: u64| {
-        let top = Top::new(7);
+        let top = TopKeys::new(7);
         for number in 0..500 {
             top.count(hash(number * 2 + seed), 1, || key(number));
         }
@@ -208,7 +210,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
     assert_eq!(both.total, 1_500);
     // Of few all are known by name.
     let few = |seed: u64| {
-        let top = Top::new(7);
+        let top = TopKeys::new(7);
         let keys = 40 * seed..40 * (seed + 1);
         keys.for_each(|number| top.count(hash(number), 1, || key(number)));
         top.list(seed, true)
@@ -217,9 +219,9 @@ fn keys_under_another_secret_are_not_counted_twice() {
     [
         few(0),
         few(1),
-        List {
+        KeyList {
             seed: 2,
-            ..List::default()
+            ..KeyList::default()
         },
     ]
     .iter()
@@ -234,8 +236,8 @@ fn keys_under_another_secret_are_not_counted_twice() {
 
 #[test]
 fn a_minute_is_among_those_that_go_on_or_among_those_that_are_over() {
-    let facts = Facts::default();
-    facts.asked.count(hash(1), 1, || key(1));
+    let insight = Insight::default();
+    insight.asked.count(hash(1), 1, || key(1));
     let kept = Mutex::new(Vec::new());
     let next = Minute { at: 60, seed: 0 };
     let ends = std::cell::Cell::new(true);
@@ -243,10 +245,10 @@ fn a_minute_is_among_those_that_go_on_or_among_those_that_are_over() {
         let read = kept.lock().clone();
         // It ends just after what is over was read.
         if ends.replace(false) {
-            facts.turn(next, |_, lists| kept.lock().push(lists.asked.total));
+            insight.begin_minute(next, |_, lists| kept.lock().push(lists.asked.total));
         }
         Ok(read)
     };
-    let (minute, live, over) = facts.with(read).unwrap();
+    let (minute, live, over) = insight.with_current(read).unwrap();
     assert_eq!((minute, live.asked.total, over), (60, 0, vec![1]));
 }

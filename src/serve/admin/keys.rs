@@ -12,7 +12,7 @@ use super::control::{Control, ControlState};
 use super::problem::problem;
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::Rule;
-use crate::record::insight::Key;
+use crate::record::insight::LimitKey;
 use crate::serve::stack::{counted_key, explain};
 use crate::serve::worker::generation;
 use crate::serve::worker::generation::Running;
@@ -40,7 +40,7 @@ pub async fn read(
 }
 
 /// The state of a key in every limit that counts by its identities, and its name in each of those limits.
-pub async fn describe_key(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Value>) {
+pub async fn describe_key(gateway: &dyn Control, key: &str) -> (Vec<LimitKey>, Vec<Value>) {
     let (mut limits, mut names) = (Vec::new(), Vec::new());
     let running = gateway.running();
     let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
@@ -51,7 +51,7 @@ pub async fn describe_key(gateway: &dyn Control, key: &str) -> (Vec<Key>, Vec<Va
             continue;
         };
         let who = with_plan(who, rule, &identifier, &running);
-        names.push(Key {
+        names.push(LimitKey {
             limit: rule.name.as_str().to_owned(),
             key: identifier.key_name(&who, &rule.key),
         });
@@ -175,11 +175,15 @@ fn with_plan(
         ..who.clone()
     };
     let key = identifier.key(&default, &rule.key);
-    let plan = running.facts.as_ref().zip(key).and_then(|(facts, key)| {
-        facts
-            .plans
-            .get(counted_key::hash(key, generation::mark(rule)))
-    });
+    let plan = running
+        .insight
+        .as_ref()
+        .zip(key)
+        .and_then(|(insight, key)| {
+            insight
+                .plans
+                .get(counted_key::hash(key, generation::mark(rule)))
+        });
     match plan {
         Some(name) => ClientIdentity {
             plan: plans.named(&name),

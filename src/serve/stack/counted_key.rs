@@ -1,10 +1,10 @@
-//! What requests report to [`Facts`](crate::record::insight::Facts) of each key that they count.
+//! What requests report to [`Insight`](crate::record::insight::Insight) of each key that they count.
 
 use std::rc::Rc;
 
 use crate::identity::ClientIdentity;
 use crate::limit::{Fingerprint, Rule};
-use crate::record::insight::{Key, Recent, Whom};
+use crate::record::insight::{CountSink, LimitKey, RecentCounts};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Finding;
 
@@ -16,25 +16,25 @@ pub struct CountedKey {
     who: Rc<ClientIdentity>,
 }
 
-impl Whom for CountedKey {
-    fn tell(&self, hash: u64, asked: u32, refused: u32) {
-        let Some(facts) = &self.generation.facts else {
+impl CountSink for CountedKey {
+    fn record(&self, hash: u64, asked: u32, refused: u32) {
+        let Some(insight) = &self.generation.insight else {
             return;
         };
         let rule = &self.generation.ruleset.rules[self.rule];
-        let name = || Key {
+        let name = || LimitKey {
             limit: rule.name.as_str().to_owned(),
             key: self.generation.identifier.key_name(&self.who, &rule.key),
         };
-        facts.asked.count(hash, asked, name);
+        insight.asked.count(hash, asked, name);
         if rule.plans {
             let plans = &self.generation.ruleset.identity.plan.plans;
             let plan = self.who.plan.and_then(|plan| plans.get(plan));
             let name = plan.map_or("", |plan| &plan.name);
-            facts.plans.record(hash, name);
+            insight.plans.record(hash, name);
         }
         if refused > 0 {
-            facts.refused.count(hash, refused, name);
+            insight.refused.count(hash, refused, name);
         }
     }
 }
@@ -47,7 +47,7 @@ pub(crate) fn hash(key: Fingerprint, mark: u64) -> u64 {
 /// Counts a request of a key, and whether the limit refused it.
 #[inline]
 pub(crate) fn count(
-    recent: &Recent<CountedKey>,
+    recent: &RecentCounts<CountedKey>,
     generation: &Rc<Generation>,
     who: &Rc<ClientIdentity>,
     (rule, finding): (&Rule, &Finding),

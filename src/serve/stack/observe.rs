@@ -94,7 +94,7 @@ where
         } = fresh;
         downstream.guard().request();
         let at = generation.clock.now();
-        let example = || generation.facts.is_some() && generation.sampler.has_room(at);
+        let example = || generation.insight.is_some() && generation.sampler.has_room(at);
         let wanted = self.access.wants_targets() || example();
         let (head, mut unreadable) = match head {
             Ok(head) => (head, None),

@@ -1,4 +1,4 @@
-//! Chooses single requests as samples, and records them in [`Facts`](crate::record::insight::Facts).
+//! Chooses single requests as samples, and records them in [`Insight`](crate::record::insight::Insight).
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::unreadable::LONGEST_METHOD;
 use crate::base::clock::Nanos;
 use crate::identity::ClientIdentity;
 use crate::limit::{Rule, Standing};
-use crate::record::insight::{Decision, LONGEST_PATH, Sample};
+use crate::record::insight::{Decision, LONGEST_PATH, RequestSample};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Verdict;
 
@@ -33,7 +33,7 @@ pub(crate) fn example(
     })?;
     let reading = &finding.reading;
     let class = ENDS + 2 * reading.standing as u8 + u8::from(rule.shadow);
-    if !generation.sampler.takes((class, Some(rule.index)), at) {
+    if !generation.sampler.choose((class, Some(rule.index)), at) {
         return None;
     }
     let window = rule.limit.window(reading.window);
@@ -65,14 +65,14 @@ pub(crate) fn example(
 /// Records a request that is over, if it becomes a sample.
 pub(crate) fn tell(note: &RequestNote, now: Nanos) {
     let generation = &*note.generation;
-    let Some(facts) = &generation.facts else {
+    let Some(insight) = &generation.insight else {
         return;
     };
     let limit = note.decision.take();
     if limit.is_none() {
         // Of refusals only those are samples that name a limit.
         let class = (note.outcome() as u8, None);
-        if note.outcome() == RequestOutcome::Refused || !generation.sampler.takes(class, now) {
+        if note.outcome() == RequestOutcome::Refused || !generation.sampler.choose(class, now) {
             return;
         }
     }
@@ -82,7 +82,7 @@ pub(crate) fn tell(note: &RequestNote, now: Nanos) {
     let method = note.method.as_ref().map_or("", Method::as_str);
     let path = note.head.as_ref().map(|head| head.uri.path());
     let path = path.or(note.path.as_deref());
-    facts.tell(Sample {
+    insight.add_sample(RequestSample {
         at: began.as_millis() as f64 / 1e3,
         route: route.map(|route| generation.ruleset.routes[route].name.to_string()),
         method: method[..method.floor_char_boundary(LONGEST_METHOD)].to_owned(),

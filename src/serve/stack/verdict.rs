@@ -30,12 +30,12 @@ pub(crate) fn record_verdict(
             (_, true) => counters.shadow_refused.increment(1),
             (_, false) => counters.refused.increment(1),
         }
-        if generation.facts.is_some() {
+        if generation.insight.is_some() {
             let recent = &note.peer.worker.recent;
             counted_key::count(recent, generation, who, (rule, finding));
         }
     }
-    if !within && generation.facts.is_some() {
+    if !within && generation.insight.is_some() {
         let example = sampling::example(generation, (who, now), verdict, rules);
         note.decision.set(example);
     }

@@ -18,7 +18,7 @@ use crate::limit::pressure::RequestKind;
 use crate::net::Flushes;
 use crate::net::tls::acme::ChallengeTokens;
 use crate::policy::Ruleset;
-use crate::record::insight::{Facts, Sampler};
+use crate::record::insight::{Insight, Sampler};
 use crate::serve::access::members;
 use crate::serve::stack::outcome::{RequestOutcome, origin};
 use crate::serve::stack::refusal_cache::RefusalCache;
@@ -42,7 +42,7 @@ pub struct Running {
     /// Responses to ACME challenges at listeners without TLS.
     pub tokens: ChallengeTokens,
     /// Top keys and samples, if they are recorded.
-    pub facts: Option<Arc<Facts>>,
+    pub insight: Option<Arc<Insight>>,
 }
 
 impl Running {
@@ -79,8 +79,8 @@ pub struct Generation {
     pub entrances: Arc<[RunningEntrance]>,
     /// See [`Running::tokens`].
     pub tokens: ChallengeTokens,
-    /// See [`Running::facts`].
-    pub facts: Option<Arc<Facts>>,
+    /// See [`Running::insight`].
+    pub insight: Option<Arc<Insight>>,
     /// Chooses which requests are samples.
     pub sampler: Sampler,
     /// Time.
@@ -220,7 +220,7 @@ impl Generation {
             ruleset,
             entrances: running.entrances.clone(),
             tokens: running.tokens.clone(),
-            facts: running.facts.clone(),
+            insight: running.insight.clone(),
             sampler: Sampler::default(),
             clock: clock.clone(),
             refusals: RefusalCache::default(),

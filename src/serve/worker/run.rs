@@ -23,7 +23,7 @@ use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::StepContext;
 use crate::net::stream::Listener;
 use crate::net::{Flushes, Stream};
-use crate::record::insight::Recent;
+use crate::record::insight::RecentCounts;
 use crate::serve::access::{LogWriter, WorkerLog};
 use crate::serve::stack::detached::DetachedRequests;
 use crate::serve::stack::gateway;
@@ -121,7 +121,7 @@ async fn run(start: WorkerStart, mut inbox: UnboundedReceiver<WorkerOrder>) {
         detached: DetachedRequests::new(guards.clone()),
         guards,
         flushes,
-        recent: Recent::default(),
+        recent: RecentCounts::default(),
         generation: RefCell::new(Rc::new(generation)),
         draining: Cell::new(false),
         date: RefCell::new(date(&clock)),
@@ -284,7 +284,7 @@ async fn tick(worker: Rc<Worker>, access: Rc<WorkerLog>, clock: Clock) {
         worker.guards.tick();
         worker.detached.tick();
         access.tick(&clock);
-        worker.recent.tell();
+        worker.recent.flush();
         worker.tend_store(&clock);
         for pool in &worker.generation().pools {
             pool.update_endpoints();

@@ -11,7 +11,7 @@ use super::occupancy::Occupancy;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::net::Flushes;
-use crate::record::insight::Recent;
+use crate::record::insight::RecentCounts;
 use crate::serve::stack::counted_key::CountedKey;
 use crate::serve::stack::detached::DetachedRequests;
 
@@ -26,7 +26,7 @@ pub struct Worker {
     /// Responses that wait to be written together.
     pub flushes: Rc<Flushes>,
     /// Keys that limits have counted recently.
-    pub recent: Recent<CountedKey>,
+    pub recent: RecentCounts<CountedKey>,
     /// Counters.
     pub registry: Registry,
     pub(super) generation: RefCell<Rc<Generation>>,

@@ -14,7 +14,7 @@ use super::notes::{ListKind, find_events, find_samples, list_to_json, read_lists
 use super::query::{bad_request, read_record};
 use super::span::parse_span;
 use crate::policy::Ruleset;
-use crate::record::insight::{Change, Event, Facts, Lists};
+use crate::record::insight::{Change, GatewayEvent, Insight, KeyLists};
 use crate::record::{Record, Series};
 use crate::route::Route;
 use crate::serve::admin::control::ControlState;
@@ -49,10 +49,10 @@ struct Evidence {
     now: SpanCounts,
     before: SpanCounts,
     /// The lists of the span, and the whole minutes or hours that they cover.
-    lists: (Lists, (u64, u64)),
+    lists: (KeyLists, (u64, u64)),
     /// The same of the time before.
-    usual: (Lists, (u64, u64)),
-    events: Vec<Event>,
+    usual: (KeyLists, (u64, u64)),
+    events: Vec<GatewayEvent>,
 }
 
 /// Counts of a span.
@@ -113,7 +113,7 @@ pub async fn explain(
     };
     let (running, now) = (gateway.running(), gateway.clock().wall().as_secs());
     read_record(&*gateway, move |record| {
-        let evidence = Evidence::read(record, running.facts.as_deref(), span, now)?;
+        let evidence = Evidence::read(record, running.insight.as_deref(), span, now)?;
         let samples = find_samples(record, span, MAX_KEYS, |sample| {
             let refused = sample
                 .limit
@@ -192,14 +192,14 @@ fn count_span(
 impl Evidence {
     fn read(
         record: &Record,
-        facts: Option<&Facts>,
+        insight: Option<&Insight>,
         span: (u64, u64),
         now: u64,
     ) -> io::Result<Evidence> {
         let (from, to) = span;
         let earlier = (from.saturating_sub((to - from).max(60)), from);
         let all = record.series();
-        let counted = read_lists(record, facts, span, now, &ListKind::ALL)?;
+        let counted = read_lists(record, insight, span, now, &ListKind::ALL)?;
         // Whole steps that do not overlap those of the span.
         let (begun, over) = counted.1;
         let usual = (begun.saturating_sub((over - begun).max(240)), begun);
@@ -311,7 +311,7 @@ impl Evidence {
                 lists.refused.total
             ));
         }
-        let asked = |lists: &Lists, (from, to): (u64, u64)| {
+        let asked = |lists: &KeyLists, (from, to): (u64, u64)| {
             let asked = &lists.asked;
             json!({ "from": from, "to": to, "distinct": asked.distinct(), "at_least": asked.at_least })
         };
@@ -436,8 +436,9 @@ impl Evidence {
                 format!("{} keys made {} of them", few.count(), percent(sum))
             }
             RefusalCause::Spray => {
-                let asked =
-                    |(lists, (from, to)): &(Lists, (u64, u64))| (lists.asked.distinct(), to - from);
+                let asked = |(lists, (from, to)): &(KeyLists, (u64, u64))| {
+                    (lists.asked.distinct(), to - from)
+                };
                 let ((now, seconds), (usual, before)) = (asked(&self.lists), asked(&self.usual));
                 format!(
                     "a spray: {now} different keys asked in {seconds} s, {usual} in the {before} s before"

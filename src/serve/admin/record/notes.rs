@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 
 use super::query::{ErrorResponse, bad_request, read_record};
 use super::span::parse_span;
-use crate::record::insight::{Event, Facts, Key, LONGEST, List, Lists, Sample, Sums};
+use crate::record::insight::{
+    GatewayEvent, Insight, KeyList, KeyLists, LONGEST, LimitKey, ListSums, RequestSample,
+};
 use crate::record::{Record, Topic};
 use crate::serve::admin::control::{Control, ControlState};
 use crate::serve::admin::keys;
@@ -87,10 +89,10 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
         Ok(parsed) => parsed,
         Err(response) => return *response,
     };
-    let (facts, now) = (gateway.running().facts, gateway.clock().wall().as_secs());
+    let (insight, now) = (gateway.running().insight, gateway.clock().wall().as_secs());
     read_record(&*gateway, move |record| {
         let (lists, (from, to)) =
-            read_lists(record, facts.as_deref(), span, now, &[parameters.of])?;
+            read_lists(record, insight.as_deref(), span, now, &[parameters.of])?;
         let (list, of) = match parameters.of {
             ListKind::Refused => (lists.refused, "refused"),
             ListKind::Asked => (lists.asked, "asked"),
@@ -109,7 +111,7 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
 }
 
 /// A list as JSON, restricted to one limit if one is given.
-pub(super) fn list_to_json(list: &List, limit: Option<&str>, most: usize) -> Value {
+pub(super) fn list_to_json(list: &KeyList, limit: Option<&str>, most: usize) -> Value {
     let mut keys: Vec<_> = list.keys.iter().collect();
     keys.retain(|listed| limit.is_none_or(|limit| listed.key.limit == limit));
     let listed: u64 = keys.iter().map(|listed| listed.count).sum();
@@ -138,11 +140,11 @@ pub(super) fn list_to_json(list: &List, limit: Option<&str>, most: usize) -> Val
 /// The lists of a span, and the span that they cover: whole minutes, hours or days.
 pub(super) fn read_lists(
     record: &Record,
-    facts: Option<&Facts>,
+    insight: Option<&Insight>,
     (from, to): (u64, u64),
     now: u64,
     of: &[ListKind],
-) -> io::Result<(Lists, (u64, u64))> {
+) -> io::Result<(KeyLists, (u64, u64))> {
     let kept = |topic: Topic| from >= now.saturating_sub(topic.kept());
     let (levels, step) = match to - from <= LONGEST_BY_MINUTES && kept(Topic::Minute) {
         true => (&LEVELS[2..], 60),
@@ -150,13 +152,13 @@ pub(super) fn read_lists(
         false => (&LEVELS[..], DAY),
     };
     // Without live lists the last step must be complete; with them it may still go on.
-    let until = match facts {
+    let until = match insight {
         Some(_) => to.next_multiple_of(step),
         None => to - to % step,
     };
     let from = from - from % step;
     let kept = || -> io::Result<_> {
-        let mut all = Sums::default();
+        let mut all = ListSums::default();
         // What no list of a longer step covers is filled from shorter ones.
         let mut gaps = vec![(from, until)];
         for (topic, step) in levels {
@@ -176,10 +178,10 @@ pub(super) fn read_lists(
         }
         Ok(all)
     };
-    let all = match facts {
+    let all = match insight {
         None => kept()?,
-        Some(facts) => {
-            let (minute, live, mut all) = facts.with(kept)?;
+        Some(insight) => {
+            let (minute, live, mut all) = insight.with_current(kept)?;
             if (from..until).contains(&minute) {
                 all.add(&live);
             }
@@ -195,7 +197,7 @@ fn for_each_list(
     topic: Topic,
     span: (u64, u64),
     of: &[ListKind],
-    mut see: impl FnMut(u64, &Lists),
+    mut see: impl FnMut(u64, &KeyLists),
 ) -> io::Result<()> {
     record.notes(topic, span, |(at, text)| {
         // Another version may have written another format; such notes are skipped.
@@ -206,7 +208,7 @@ fn for_each_list(
     })
 }
 
-fn parse(text: &[u8], of: &[ListKind]) -> serde_json::Result<Lists> {
+fn parse(text: &[u8], of: &[ListKind]) -> serde_json::Result<KeyLists> {
     #[derive(Deserialize)]
     struct RawLists<'a> {
         #[serde(borrow)]
@@ -217,9 +219,9 @@ fn parse(text: &[u8], of: &[ListKind]) -> serde_json::Result<Lists> {
     let parts: RawLists<'_> = serde_json::from_slice(text)?;
     let list = |which: ListKind, part: &RawValue| match of.contains(&which) {
         true => serde_json::from_str(part.get()),
-        false => Ok(List::default()),
+        false => Ok(KeyList::default()),
     };
-    Ok(Lists {
+    Ok(KeyLists {
         asked: list(ListKind::Asked, parts.asked)?,
         refused: list(ListKind::Refused, parts.refused)?,
     })
@@ -270,10 +272,10 @@ pub(super) fn find_samples(
     record: &Record,
     span: (u64, u64),
     most: usize,
-    wanted: impl Fn(&Sample) -> bool,
-) -> io::Result<Vec<Sample>> {
+    wanted: impl Fn(&RequestSample) -> bool,
+) -> io::Result<Vec<RequestSample>> {
     let mut found = Vec::new();
-    for_each_note(record, Topic::Sample, span, |sample: Sample| {
+    for_each_note(record, Topic::Sample, span, |sample: RequestSample| {
         if wanted(&sample) {
             found.push(sample);
         }
@@ -300,9 +302,9 @@ pub async fn events(State(gateway): ControlState, query: NotesQuery) -> Response
 }
 
 /// Starts, reloads and other events of the gateway, latest first.
-pub(super) fn find_events(record: &Record, span: (u64, u64)) -> io::Result<Vec<Event>> {
+pub(super) fn find_events(record: &Record, span: (u64, u64)) -> io::Result<Vec<GatewayEvent>> {
     let mut events = Vec::new();
-    for_each_note(record, Topic::Event, span, |event: Event| {
+    for_each_note(record, Topic::Event, span, |event: GatewayEvent| {
         events.push(event);
         match events.len() < MAX_NOTES {
             true => ControlFlow::Continue(()),
@@ -327,14 +329,14 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
         return *bad_request("the span is too long; keys are kept by the minute for 7 days");
     }
     let (names, limits) = keys::describe_key(&*gateway, &key).await;
-    let facts = gateway.running().facts.unwrap_or_default();
+    let insight = gateway.running().insight.unwrap_or_default();
     read_record(&*gateway, move |record| {
-        let is = |listed: &Key| listed.key == key || names.contains(listed);
-        let mut answer = curve(record, &facts, span, is)?;
+        let is = |listed: &LimitKey| listed.key == key || names.contains(listed);
+        let mut answer = curve(record, &insight, span, is)?;
         let samples = find_samples(record, span, 20, |sample| {
             let limit = sample.limit.as_deref();
             limit.is_some_and(|said| {
-                is(&Key {
+                is(&LimitKey {
                     limit: said.limit.clone(),
                     key: said.key.clone(),
                 })
@@ -351,25 +353,25 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
 /// The counts of a key over time.
 fn curve(
     record: &Record,
-    facts: &Facts,
+    insight: &Insight,
     (from, to): (u64, u64),
-    is: impl Fn(&Key) -> bool,
+    is: impl Fn(&LimitKey) -> bool,
 ) -> io::Result<Value> {
     let step = ((to - from) / 200).next_multiple_of(60).max(60);
     let (from, to) = (from - from % step, to.next_multiple_of(step));
     // Several limits may count the same request, and no list says which, so the highest count is a lower bound.
-    let count = |list: &List| {
+    let count = |list: &KeyList| {
         let same = list.keys.iter().filter(|listed| is(&listed.key));
         same.map(|listed| listed.count).max().unwrap_or(0)
     };
-    let add = |curves: &mut [Vec<u64>; 2], at: u64, lists: &Lists| {
+    let add = |curves: &mut [Vec<u64>; 2], at: u64, lists: &KeyLists| {
         for (curve, list) in curves.iter_mut().zip([&lists.asked, &lists.refused]) {
             curve[((at - from) / step) as usize] += count(list);
         }
     };
-    let (minute, live, mut curves) = facts.with(|| -> io::Result<_> {
+    let (minute, live, mut curves) = insight.with_current(|| -> io::Result<_> {
         let mut curves = [0, 1].map(|_| vec![0; ((to - from) / step) as usize]);
-        let see = |at, lists: &Lists| add(&mut curves, at, lists);
+        let see = |at, lists: &KeyLists| add(&mut curves, at, lists);
         for_each_list(record, Topic::Minute, (from, to), &ListKind::ALL, see)?;
         Ok(curves)
     })?;

@@ -1,0 +1,12 @@
+//! The names of what limits count.
+
+use serde::{Deserialize, Serialize};
+
+/// A key of a limit, as operators read it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct LimitKey {
+    /// The limit's name.
+    pub limit: String,
+    /// The identities of the key: `ip=203.0.113.9`.
+    pub key: String,
+}

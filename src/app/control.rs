@@ -58,7 +58,7 @@ impl Control for App {
         self.started
     }
 
-    fn pushed(&self) -> Vec<push::Status> {
+    fn pushed(&self) -> Vec<push::DestinationStatus> {
         App::pushed(self)
     }
 

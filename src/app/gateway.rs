@@ -23,7 +23,7 @@ use crate::net::unix::SocketFile;
 use crate::policy::{Process, Ruleset};
 use crate::record::insight::Change;
 use crate::record::push;
-use crate::record::push::Push;
+use crate::record::push::Pusher;
 use crate::serve::access::{LogWriter, LogWriterEnd};
 use crate::serve::worker::generation::Running;
 use crate::serve::worker::run::Handle;
@@ -53,7 +53,7 @@ pub struct App {
     /// Records the metrics every second.
     pub(super) recorder: Mutex<Option<MetricsRecorder>>,
     /// Sends the record to other engines.
-    pub(super) push: Mutex<Option<Push>>,
+    pub(super) push: Mutex<Option<Pusher>>,
     /// One reload at a time.
     pub(super) reloading: Mutex<()>,
     pub(super) workers: Mutex<Vec<Handle>>,
@@ -123,11 +123,11 @@ impl App {
     }
 
     /// The state of every push destination.
-    pub fn pushed(&self) -> Vec<push::Status> {
+    pub fn pushed(&self) -> Vec<push::DestinationStatus> {
         self.push
             .lock()
             .as_ref()
-            .map_or_else(Vec::new, Push::status)
+            .map_or_else(Vec::new, Pusher::status)
     }
 
     /// The running configuration.

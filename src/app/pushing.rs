@@ -6,8 +6,7 @@ use super::error::Error;
 use super::figures::Figures;
 use super::recording::{MetricsRecorder, current_series};
 use crate::policy::Process;
-use crate::record::push;
-use crate::record::push::Push;
+use crate::record::push::{PushContext, Pusher};
 
 /// Starts pushing if there is a record and a destination.
 pub fn start(
@@ -15,7 +14,7 @@ pub fn start(
     recorder: Option<&MetricsRecorder>,
     figures: &Arc<Figures>,
     seed: u64,
-) -> Result<Option<Push>, Error> {
+) -> Result<Option<Pusher>, Error> {
     let (Some(recorder), Some(settings)) = (recorder, &process.record) else {
         return Ok(None);
     };
@@ -23,14 +22,14 @@ pub fn start(
         return Ok(None);
     }
     let all_figures = figures.clone();
-    let start = push::Start {
+    let context = PushContext {
         settings: process.push.clone(),
         record: recorder.record(),
         folder: settings.folder.clone(),
-        living: Arc::new(move || current_series(&all_figures)),
+        live_series: Arc::new(move || current_series(&all_figures)),
         clock: figures.clock.clone(),
         registry: figures.registry.clone(),
         seed,
     };
-    Push::start(start).map(Some).map_err(Error::Thread)
+    Pusher::start(context).map(Some).map_err(Error::Thread)
 }

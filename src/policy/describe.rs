@@ -127,7 +127,7 @@ pub fn describe(loaded: &LoadedConfig) -> String {
         ),
     };
     for push in &loaded.process.push {
-        let (name, engine, url, every) = (&push.name, push.engine, &push.shown, push.every);
+        let (name, engine, url, every) = (&push.name, push.engine, &push.display_url, push.every);
         let _ = writeln!(
             out,
             "  It is pushed to {name} ({engine}) at {url}, a sample for every {every} s."
@@ -264,7 +264,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
         "push": loaded.process.push.iter().map(|push| json!({
             "name": push.name,
             "to": push.engine.as_str(),
-            "url": push.shown,
+            "url": push.display_url,
             "every": push.every,
         })).collect::<Vec<_>>(),
         "store": loaded.process.shared.as_ref().map(|shared| shared.place.to_string()),

@@ -104,7 +104,11 @@ impl Process {
                 "record",
                 self.record != other.record
                     || self.push.len() != other.push.len()
-                    || !self.push.iter().zip(&other.push).all(|(a, b)| a.same(b)),
+                    || !self
+                        .push
+                        .iter()
+                        .zip(&other.push)
+                        .all(|(a, b)| a.is_same_destination(b)),
             ),
         ];
         checks

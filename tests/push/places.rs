@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tollgate::base::clock::Clock;
 use tollgate::base::telemetry::Registry;
 use tollgate::record::push::cursor::Cursor;
-use tollgate::record::push::{Engine, Living, Push, Settings, Start};
+use tollgate::record::push::{Engine, LiveSeries, PushContext, Pusher, Settings};
 use tollgate::record::{self, Kind, Record, Second, Series};
 
 use crate::common::{SOON, Upstream, soon, status};
@@ -53,7 +53,7 @@ fn record(folder: &TempDir, now: u64) -> (Record, PathBuf) {
     (record, path)
 }
 
-fn push(receiver: &Upstream, folder: &TempDir, living: Living) -> Push {
+fn push(receiver: &Upstream, folder: &TempDir, live_series: LiveSeries) -> Pusher {
     let clock = Clock::system();
     let (record, path) = record(folder, clock.wall().as_secs());
     let url = format!("http://{}/api/v1/write", receiver.address);
@@ -61,22 +61,22 @@ fn push(receiver: &Upstream, folder: &TempDir, living: Living) -> Push {
         name: "alone".into(),
         engine: Engine::Prometheus,
         url: url.parse().unwrap(),
-        shown: url,
+        display_url: url,
         every: 1,
         token: None,
         roots: None,
         labels: Vec::new(),
     };
-    let start = Start {
+    let context = PushContext {
         settings: vec![settings],
         record: Arc::new(OnceLock::from(record)),
         folder: Some(path),
-        living,
+        live_series,
         clock,
         registry: Registry::default(),
         seed: 1,
     };
-    Push::start(start).unwrap()
+    Pusher::start(context).unwrap()
 }
 
 fn living() -> BTreeSet<Series> {

@@ -158,7 +158,7 @@ fn destination(cx: &mut Cx, node: &Node) -> Option<(PushConfig, Located<String>)
     let settings = Settings {
         name: name.value.clone(),
         engine,
-        shown: shown.unwrap_or_else(|| url.value.to_string()),
+        display_url: shown.unwrap_or_else(|| url.value.to_string()),
         url: url.value,
         every: every.unwrap_or(Settings::USUAL),
         token: None,

@@ -13,7 +13,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::row::Part;
-use super::{Engine, Settings, graphite, otlp, remote_write};
+use super::settings::{Engine, Settings};
+use super::{graphite, otlp, remote_write};
 use crate::net::Roots;
 use crate::net::client::{Boxed, ask};
 

@@ -12,10 +12,11 @@ use metrics::{Counter, Gauge};
 use super::batch::{Batch, Progress};
 use super::cursor::Cursor;
 use super::deliver::{Outcome, deliver};
+use super::destination::{Destination, LiveSeries, PushContext};
+use super::outage_log::OutageLog;
 use super::piece::{Piece, pieces};
 use super::row::Part;
-use super::told::Told;
-use super::{Destination, Living, Settings, Start};
+use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::base::random::Chance;
 use crate::base::telemetry::{Label, Metric};
@@ -36,7 +37,7 @@ pub struct Sender {
     destination: Arc<Destination>,
     record: Arc<OnceLock<Record>>,
     folder: Option<PathBuf>,
-    living: Living,
+    live_series: LiveSeries,
     clock: Clock,
     chance: Chance,
     sent: Counter,
@@ -52,9 +53,9 @@ pub struct Sender {
     /// Failures since the last success.
     failures: u32,
     /// What was said of the destination, of what it refuses, and of the disk.
-    trouble: Told,
-    refusal: Told,
-    unsaved: Told,
+    trouble: OutageLog,
+    refusal: OutageLog,
+    unsaved: OutageLog,
 }
 
 /// A batch under way.
@@ -68,32 +69,32 @@ struct Pending {
 
 impl Sender {
     /// Looks after a destination.
-    pub fn new(start: &Start, destination: Arc<Destination>, seed: u64) -> Sender {
+    pub fn new(context: &PushContext, destination: Arc<Destination>, seed: u64) -> Sender {
         let settings = destination.settings.lock().clone();
         let to = (Label::To, settings.name.as_str());
         let counter = |result| {
             let labels = [to, (Label::Result, result)];
-            start.registry.counter(Metric::PushSamples, &labels)
+            context.registry.counter(Metric::PushSamples, &labels)
         };
         Sender {
             sent: counter("sent"),
             refused: counter("refused"),
-            behind: start.registry.gauge(Metric::PushBehind, &[to]),
+            behind: context.registry.gauge(Metric::PushBehind, &[to]),
             settings,
             destination,
-            record: start.record.clone(),
-            folder: start.cursors(),
-            living: start.living.clone(),
-            clock: start.clock.clone(),
+            record: context.record.clone(),
+            folder: context.cursors(),
+            live_series: context.live_series.clone(),
+            clock: context.clock.clone(),
             chance: Chance::new(seed),
             progress: None,
             system: OnceCell::new(),
             pending: None,
             resumed: 0,
             failures: 0,
-            trouble: Told::default(),
-            refusal: Told::default(),
-            unsaved: Told::default(),
+            trouble: OutageLog::default(),
+            refusal: OutageLog::default(),
+            unsaved: OutageLog::default(),
         }
     }
 
@@ -244,7 +245,7 @@ impl Sender {
         if until <= at {
             return Ok(None);
         }
-        let living: BTreeSet<Series> = (self.living)();
+        let living: BTreeSet<Series> = (self.live_series)();
         let next = progress.next(record, every, until, &living);
         let Some(batch) = next.map_err(unreadable)? else {
             return Ok(None);
@@ -270,7 +271,7 @@ impl Sender {
         let name = &self.settings.name;
         let loaded = match &self.folder {
             Some(folder) => Cursor::load(folder, name),
-            None => Ok(self.destination.kept.lock().clone()),
+            None => Ok(self.destination.cursor.lock().clone()),
         };
         let loaded = match (loaded, &self.folder) {
             (Err(error), Some(folder)) if error.kind() == ErrorKind::InvalidData => {
@@ -294,7 +295,7 @@ impl Sender {
 
     fn save(&mut self, cursor: &Cursor) {
         let Some(folder) = &self.folder else {
-            *self.destination.kept.lock() = Some(cursor.clone());
+            *self.destination.cursor.lock() = Some(cursor.clone());
             return;
         };
         let name = &self.settings.name;

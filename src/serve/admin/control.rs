@@ -30,7 +30,7 @@ pub trait Control: Send + Sync + 'static {
     /// The sum of a counter over all workers.
     fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;
     /// The state of every push destination.
-    fn pushed(&self) -> Vec<push::Status>;
+    fn pushed(&self) -> Vec<push::DestinationStatus>;
     /// When the gateway was started, in seconds since 1970.
     fn started(&self) -> u64;
     /// Whether the gateway accepts new requests.

@@ -1,42 +1,42 @@
-//! What the log says of something that may fail for long: that it does, a line every ten minutes, and that it works again.
+//! Log lines about an outage: one when it begins, one every ten minutes, and one when it is over.
 
 use crate::base::clock::Nanos;
 
-/// Between two lines of the same thing.
+/// Time between two lines about the same outage.
 const EVERY: Nanos = Nanos::from_secs(600);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Told {
-    /// Why it fails now; nothing when it works.
+pub struct OutageLog {
+    /// Why it fails now; empty while it works.
     why: String,
-    /// Whether the log says that.
-    told: bool,
-    /// What it said last, and when.
+    /// Whether the present outage was logged.
+    logged: bool,
+    /// The reason that was logged last, and when.
     last: Option<(String, Nanos)>,
 }
 
-impl Told {
-    /// It fails; whether that is to be said.
+impl OutageLog {
+    /// Notes a failure; returns whether to log it.
     pub fn fails(&mut self, why: &str, now: Nanos) -> bool {
         let began = self.why.is_empty();
         why.clone_into(&mut self.why);
         let news = match &self.last {
-            // What fails and works in turn is no news, nor is another reason for the same outage.
+            // Neither turns of failure and success nor another reason for the same outage are news.
             Some((said, at)) => now.since(*at) >= EVERY || began && said != why,
             None => true,
         };
         if news {
-            self.told = true;
+            self.logged = true;
             self.last = Some((why.to_owned(), now));
         }
         news
     }
 
-    /// It works; whether that is to be said.
+    /// Notes a success; returns whether to log it.
     pub fn works(&mut self) -> bool {
         self.why.clear();
-        std::mem::take(&mut self.told)
+        std::mem::take(&mut self.logged)
     }
 }
 
@@ -45,28 +45,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_outage_is_told_when_it_changes_and_every_ten_minutes() {
-        let mut told = Told::default();
+    fn an_outage_is_logged_when_it_changes_and_every_ten_minutes() {
+        let mut log = OutageLog::default();
         let mut lines = Vec::new();
         // An hour, in which it is asked every 30 seconds and says why in two ways.
         for step in 0..120_u64 {
             let why = ["refused", "no answer"][(step % 2) as usize];
-            if told.fails(why, Nanos::from_secs(30 * step)) {
+            if log.fails(why, Nanos::from_secs(30 * step)) {
                 lines.push(30 * step);
             }
         }
         assert_eq!(lines, [0, 600, 1_200, 1_800, 2_400, 3_000]);
-        assert!(told.works());
-        assert!(!told.works());
-        assert!(told.fails("it answers 401", Nanos::from_secs(3_010)));
+        assert!(log.works());
+        assert!(!log.works());
+        assert!(log.fails("it answers 401", Nanos::from_secs(3_010)));
     }
 
     #[test]
-    fn what_fails_and_works_in_turn_floods_no_log() {
-        let mut told = Told::default();
+    fn turns_of_failure_and_success_do_not_flood_the_log() {
+        let mut log = OutageLog::default();
         let lines = (0..1_200).filter(|second| {
-            let fails = told.fails("busy", Nanos::from_secs(*second));
-            told.works();
+            let fails = log.fails("busy", Nanos::from_secs(*second));
+            log.works();
             fails
         });
         assert_eq!(lines.collect::<Vec<_>>(), [0, 600]);

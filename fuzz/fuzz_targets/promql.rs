@@ -3,13 +3,20 @@
 
 use libfuzzer_sys::fuzz_target;
 use tollgate::record::promql::labels::{Labels, Matcher, fits};
-use tollgate::record::promql::{Error, Found, Source, Times, instant, range, selector};
+use tollgate::record::promql::{
+    Error, SampleSource, SelectedSeries, Times, instant, range, selector,
+};
 
 /// Three series with a sample in each of 100 seconds.
 struct Three;
 
-impl Source for Three {
-    fn select(&self, matchers: &[Matcher], _: (i64, i64), _: usize) -> Result<Found, Error> {
+impl SampleSource for Three {
+    fn select(
+        &self,
+        matchers: &[Matcher],
+        _: (i64, i64),
+        _: usize,
+    ) -> Result<SelectedSeries, Error> {
         let all = ["a", "b", "c"].map(|route| {
             let labels = Labels::new([("__name__", "n"), ("route", route), ("le", "1")]);
             let samples = (0..100).map(|at| (at * 1_000, at as f64)).collect();
@@ -17,7 +24,10 @@ impl Source for Three {
         });
         let mut series = Vec::from(all);
         series.retain(|(labels, _)| fits(matchers, labels));
-        Ok(Found { series, step: 1_000 })
+        Ok(SelectedSeries {
+            series,
+            step: 1_000,
+        })
     }
 }
 
@@ -29,11 +39,17 @@ fuzz_target!(|query: &str| {
     };
     let _ = range(query, times, &Three);
     let _ = selector(query);
-    if let Err(Error::Unclear(why)) = instant(query, 60_000, &Three) {
-        let place = why.split(": parse error").next().and_then(|place| place.split_once(':'));
+    if let Err(Error::Invalid(why)) = instant(query, 60_000, &Three) {
+        let place = why
+            .split(": parse error")
+            .next()
+            .and_then(|place| place.split_once(':'));
         let (line, column) = place.expect("a place");
         let line: usize = line.parse().expect("a line");
-        let text = query.split('\n').nth(line - 1).expect("a line of the query");
+        let text = query
+            .split('\n')
+            .nth(line - 1)
+            .expect("a line of the query");
         assert!((1..=text.len() + 1).contains(&column.parse().expect("a column")));
     }
 });

@@ -1,13 +1,14 @@
-//! Groups of series, and what becomes of each.
+//! Aggregations: groups of series, and the value of each.
 
 use std::collections::HashMap;
 
-use super::eval::Point;
-use super::functions::{by_value, quantile};
+use super::error::Error;
 use super::labels::{Labels, NAME};
+use super::number;
+use super::quantile::{by_value, quantile};
 use super::syntax::{Aggregate, Aggregator};
-use super::window::Spread;
-use super::{Error, number};
+use super::value::Point;
+use super::window::Variance;
 
 /// Applies an aggregation; groups stay in the order of their first series.
 pub fn apply(
@@ -15,14 +16,14 @@ pub fn apply(
     parameter: f64,
     series: Vec<Point>,
 ) -> Result<Vec<Point>, Error> {
-    let chooses = matches!(aggregate.by, Aggregator::Top | Aggregator::Bottom);
-    if chooses && !(i64::MIN as f64..=i64::MAX as f64).contains(&parameter) {
+    let selects = matches!(aggregate.by, Aggregator::Top | Aggregator::Bottom);
+    if selects && !(i64::MIN as f64..=i64::MAX as f64).contains(&parameter) {
         let value = number::plain(parameter);
         return Err(Error::execution(format!(
             "Scalar value {value} overflows int64"
         )));
     }
-    if chooses && parameter < 1.0 {
+    if selects && parameter < 1.0 {
         return Ok(Vec::new());
     }
     let mut places: HashMap<Labels, usize> = HashMap::new();
@@ -38,8 +39,8 @@ pub fn apply(
     }
     let mut found = Vec::new();
     for (labels, points) in groups {
-        if chooses {
-            found.extend(chosen(aggregate.by, parameter as usize, points));
+        if selects {
+            found.extend(selected(aggregate.by, parameter as usize, points));
         } else {
             let value = value(aggregate.by, parameter, &points);
             found.push(Point { labels, value });
@@ -67,7 +68,7 @@ fn value(by: Aggregator, parameter: f64, points: &[Point]) -> f64 {
         values().reduce(choose).unwrap_or(f64::NAN)
     };
     let variance = || {
-        let mut spread = Spread::default();
+        let mut spread = Variance::default();
         values().for_each(|value| spread.add(value));
         spread.variance()
     };
@@ -85,7 +86,7 @@ fn value(by: Aggregator, parameter: f64, points: &[Point]) -> f64 {
             sorted.sort_by(by_value);
             quantile(parameter, &sorted)
         }
-        // These choose series.
+        // These select series and are not values.
         Aggregator::Top | Aggregator::Bottom => f64::NAN,
     }
 }
@@ -104,9 +105,9 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     mean
 }
 
-/// The `count` with the most or least, best first. Which of those that are alike go first is as in Prometheus, which keeps
-/// them in a heap whose root is the next to go.
-fn chosen(by: Aggregator, count: usize, points: Vec<Point>) -> Vec<Point> {
+/// The `count` series with the highest or lowest values, best first. Prometheus keeps them in a heap, whose order decides
+/// which of several equal values are returned. `tests/grafana/` compares that too, so the heap is the same here.
+fn selected(by: Aggregator, count: usize, points: Vec<Point>) -> Vec<Point> {
     let worse = |a: f64, b: f64| match by {
         Aggregator::Top => a < b,
         _ => a > b,
@@ -118,7 +119,7 @@ fn chosen(by: Aggregator, count: usize, points: Vec<Point>) -> Vec<Point> {
             if !worse(heap[0].value, point.value) && !heap[0].value.is_nan() {
                 continue;
             }
-            // The root goes, and the last one comes in its place.
+            // The root is removed, and the last element takes its place.
             heap.swap_remove(0);
             sink(&mut heap, under);
         }
@@ -130,13 +131,13 @@ fn chosen(by: Aggregator, count: usize, points: Vec<Point>) -> Vec<Point> {
             Aggregator::Top => by_value(&b.value, &a.value),
             _ => by_value(&a.value, &b.value),
         };
-        // What is no number comes last either way.
+        // NaN comes last in either order.
         a.value.is_nan().cmp(&b.value.is_nan()).then(order)
     });
     heap
 }
 
-/// Brings the last one of a heap to its place.
+/// Moves the last element of a heap up to its place.
 fn rise(heap: &mut [Point], under: impl Fn(&Point, &Point) -> bool) {
     let mut at = heap.len() - 1;
     while at > 0 {
@@ -149,7 +150,7 @@ fn rise(heap: &mut [Point], under: impl Fn(&Point, &Point) -> bool) {
     }
 }
 
-/// Brings the root of a heap to its place.
+/// Moves the root of a heap down to its place.
 fn sink(heap: &mut [Point], under: impl Fn(&Point, &Point) -> bool) {
     let mut at = 0;
     while let Some(left) = Some(2 * at + 1).filter(|left| *left < heap.len()) {

@@ -1,19 +1,19 @@
-//! Operators between numbers and series, and which series belong together.
+//! Binary operators, and the matching of series of their two sides.
 
 use std::collections::{HashMap, HashSet};
 
-use super::Error;
-use super::eval::{Point, Value};
+use super::error::Error;
 use super::labels::{Labels, NAME};
 use super::syntax::{Binary, Matching, Operator, Side};
+use super::value::{Point, Value};
 
-/// What an operator makes of its two sides.
+/// Applies an operator to its two sides.
 pub fn apply(binary: &Binary, left: Value, right: Value) -> Result<Value, Error> {
     match (left, right) {
         (Value::Scalar(left), Value::Scalar(right)) => {
             let kept = binary.operator.apply(left, right);
             let so = || f64::from(kept.is_some());
-            let value = if binary.operator.compares() {
+            let value = if binary.operator.is_comparison() {
                 so()
             } else {
                 kept.unwrap_or(f64::NAN)
@@ -27,7 +27,7 @@ pub fn apply(binary: &Binary, left: Value, right: Value) -> Result<Value, Error>
             Ok(Value::Vector(with_scalar(binary, right, left, true)))
         }
         (Value::Vector(left), Value::Vector(right)) => {
-            let found = if binary.operator.of_sets() {
+            let found = if binary.operator.is_set_operator() {
                 sets(binary, left, right)
             } else {
                 pairs(binary, left, right)?
@@ -39,7 +39,7 @@ pub fn apply(binary: &Binary, left: Value, right: Value) -> Result<Value, Error>
 }
 
 fn with_scalar(binary: &Binary, series: Vec<Point>, scalar: f64, swapped: bool) -> Vec<Point> {
-    let nameless = !binary.operator.compares() || binary.as_bool;
+    let nameless = !binary.operator.is_comparison() || binary.as_bool;
     let mut kept = Vec::with_capacity(series.len());
     for point in series {
         let (left, right) = match swapped {
@@ -47,9 +47,9 @@ fn with_scalar(binary: &Binary, series: Vec<Point>, scalar: f64, swapped: bool) 
             true => (scalar, point.value),
         };
         let found = binary.operator.apply(left, right);
-        let value = match (binary.operator.compares(), found) {
+        let value = match (binary.operator.is_comparison(), found) {
             (true, found) if binary.as_bool => f64::from(found.is_some()),
-            // A comparison leaves the series' value, whatever side it stands on.
+            // A comparison keeps the value of the series, on whichever side it is.
             (true, Some(_)) => point.value,
             (false, Some(value)) => value,
             (_, None) => continue,
@@ -63,7 +63,7 @@ fn with_scalar(binary: &Binary, series: Vec<Point>, scalar: f64, swapped: bool) 
     kept
 }
 
-/// What of labels must be the same.
+/// The labels that must be the same on both sides.
 fn signature(matching: &Matching, labels: &Labels) -> Labels {
     let named = |name: &str| matching.labels.iter().any(|label| &**label == name);
     match matching.on {
@@ -147,11 +147,11 @@ fn pairs(binary: &Binary, left: Vec<Point>, right: Vec<Point>) -> Result<Vec<Poi
     Ok(found)
 }
 
-/// The labels of what two series give.
+/// The labels of the result of two matched series.
 fn joined(binary: &Binary, many: &Labels, one: &Labels) -> Labels {
     let matching = &binary.matching;
     let mut labels = many.clone();
-    if !binary.operator.compares() || binary.as_bool {
+    if !binary.operator.is_comparison() || binary.as_bool {
         labels = labels.nameless();
     }
     if matching.many.is_none() {

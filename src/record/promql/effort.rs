@@ -1,42 +1,43 @@
-//! What answering a query may cost: work, and what it writes into labels.
+//! Bounds of the cost of a query: its work, and the labels that it writes.
 
-use super::{Error, Source};
+use super::error::Error;
+use super::source::SampleSource;
 
-/// Work of a query: of one unit is a sample of a span that is looked at.
+/// Most work of a query. Looking at one sample of a range is one unit.
 const WORK: usize = 2_000_000_000;
-/// Work between two questions whether the answer is still wanted: few milliseconds.
-const UNASKED: usize = 1_000_000;
-/// Bytes of labels that are written in one step.
+/// Work between two checks whether a client still waits: a few milliseconds.
+const UNCHECKED: usize = 1_000_000;
+/// Most bytes of labels that one step writes.
 const TEXT: usize = 2 << 20;
-/// What a written label takes beside its letters.
+/// Bytes that a written label counts beside its text.
 const LABEL: usize = 64;
 
-/// Work of one number of a series: an operator looks at labels too.
+/// Work of one number of a series. It is more than that of a sample, for an operator looks at labels too.
 pub const POINT: usize = 64;
 
 /// See the module.
 pub struct Effort<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn SampleSource,
     work: usize,
-    unasked: usize,
+    unchecked: usize,
     text: usize,
 }
 
 impl<'a> Effort<'a> {
-    /// All of a query that is about samples of `source`.
-    pub fn new(source: &'a dyn Source) -> Effort<'a> {
+    /// The budget of a query about samples of `source`.
+    pub fn new(source: &'a dyn SampleSource) -> Effort<'a> {
         Effort {
             source,
             work: WORK,
-            unasked: 0,
+            unchecked: 0,
             text: TEXT,
         }
     }
 
-    /// Begins a step: the labels of the one before are gone.
+    /// Begins a step. The labels of the step before are dropped.
     pub fn step(&mut self) -> Result<(), Error> {
         self.text = TEXT;
-        self.source.wanted()
+        self.source.check_deadline()
     }
 
     /// Charges work.
@@ -47,15 +48,15 @@ impl<'a> Effort<'a> {
             );
             Error::execution(why)
         })?;
-        self.unasked += units;
-        if self.unasked >= UNASKED {
-            self.unasked = 0;
-            self.source.wanted()?;
+        self.unchecked += units;
+        if self.unchecked >= UNCHECKED {
+            self.unchecked = 0;
+            self.source.check_deadline()?;
         }
         Ok(())
     }
 
-    /// Charges a label that is to be written.
+    /// Charges a label that will be written.
     pub fn write(&mut self, bytes: usize) -> Result<(), Error> {
         let left = self.text.checked_sub(bytes.saturating_add(LABEL));
         self.text = left.ok_or_else(|| {
@@ -69,19 +70,19 @@ impl<'a> Effort<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::promql::Found;
     use crate::record::promql::labels::Matcher;
+    use crate::record::promql::source::SelectedSeries;
     use std::cell::Cell;
 
-    /// Without samples; counts how often it is asked whether they are wanted.
-    struct Asked(Cell<usize>);
+    /// A source without samples, which counts the checks of its deadline.
+    struct CountingSource(Cell<usize>);
 
-    impl Source for Asked {
-        fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<Found, Error> {
-            Ok(Found::default())
+    impl SampleSource for CountingSource {
+        fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<SelectedSeries, Error> {
+            Ok(SelectedSeries::default())
         }
 
-        fn wanted(&self) -> Result<(), Error> {
+        fn check_deadline(&self) -> Result<(), Error> {
             self.0.set(self.0.get() + 1);
             Ok(())
         }
@@ -89,10 +90,10 @@ mod tests {
 
     #[test]
     fn it_ends() {
-        let source = Asked(Cell::new(0));
+        let source = CountingSource(Cell::new(0));
         let mut effort = Effort::new(&source);
         for _ in 0..20 {
-            effort.work(UNASKED / 2).unwrap();
+            effort.work(UNCHECKED / 2).unwrap();
         }
         assert_eq!(source.0.get(), 10);
         let error = effort.work(WORK).unwrap_err().to_string();

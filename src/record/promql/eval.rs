@@ -1,4 +1,4 @@
-//! What a tree gives at one moment.
+//! The evaluation of a tree at one moment.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -6,60 +6,35 @@ use std::rc::Rc;
 use regex_lite::Regex;
 
 use super::effort::{Effort, POINT};
-use super::functions::{Does, Function, Other, by_value};
+use super::error::Error;
+use super::functions::{Behavior, Function, SpecialFunction};
 use super::labels::{Labels, NAME, Test, is_label_name, pattern};
+use super::limits::{LOOKBACK, POINTS, SAMPLES};
+use super::quantile::by_value;
+use super::source::{SampleSource, SampledSeries};
 use super::syntax::{Expr, Selector};
-use super::window::{self, Window};
-use super::{
-    Error, LOOKBACK, POINTS, SAMPLES, Sample, Series, Source, Times, aggregate, binary, histogram,
-};
+use super::times::Times;
+use super::value::{Point, Value};
+use super::window::{self, RangeWindow, Sample};
+use super::{aggregate, binary, histogram};
 
-/// A series' number at a moment.
-#[derive(Clone, Debug)]
-pub struct Point {
-    /// Whose it is.
-    pub labels: Labels,
-    /// The number.
-    pub value: f64,
-}
-
-/// What a part of a query gives at a moment.
-#[derive(Clone, Debug)]
-pub enum Value {
-    /// One number.
-    Scalar(f64),
-    /// A number for each of some series.
-    Vector(Vec<Point>),
-    /// A text.
-    Text(String),
-}
-
-impl Value {
-    fn points(&self) -> usize {
-        match self {
-            Value::Vector(points) => points.len(),
-            Value::Scalar(_) | Value::Text(_) => 1,
-        }
-    }
-}
-
-/// All that a query reads.
+/// Evaluates the tree of one query, with all series that it reads.
 pub struct Evaluator<'a> {
-    /// By the selectors' places.
-    read: Vec<Read>,
+    /// By the selectors' positions in the query.
+    selected: Vec<SelectorData>,
     effort: Effort<'a>,
-    /// Of functions that take some, by how they are written.
+    /// Compiled patterns of functions, by their texts.
     patterns: HashMap<String, Rc<Regex>>,
 }
 
-/// The series of a selector.
-struct Read {
-    series: Vec<ReadSeries>,
-    /// For how long a sample counts as the newest.
+/// The series of a selector, for all steps.
+struct SelectorData {
+    series: Vec<LoadedSeries>,
+    /// Milliseconds for which a sample counts as the newest.
     lookback: i64,
 }
 
-struct ReadSeries {
+struct LoadedSeries {
     labels: Labels,
     nameless: Labels,
     samples: Vec<Sample>,
@@ -67,12 +42,16 @@ struct ReadSeries {
 
 impl<'a> Evaluator<'a> {
     /// Reads all series that a query names, once for all its steps.
-    pub fn read(expr: &Expr, times: Times, source: &'a dyn Source) -> Result<Evaluator<'a>, Error> {
+    pub fn load(
+        expr: &Expr,
+        times: Times,
+        source: &'a dyn SampleSource,
+    ) -> Result<Evaluator<'a>, Error> {
         let mut selectors = Vec::new();
         expr.selectors(&mut |selector| selectors.push(selector));
         selectors.sort_by_key(|selector| selector.place);
         let most = SAMPLES / selectors.len().max(1);
-        let mut read = Vec::with_capacity(selectors.len());
+        let mut selected = Vec::with_capacity(selectors.len());
         for selector in selectors {
             let behind = selector.range.unwrap_or(LOOKBACK);
             let from = times.start - selector.offset - behind;
@@ -84,38 +63,38 @@ impl<'a> Evaluator<'a> {
             let series = found
                 .series
                 .into_iter()
-                .map(|(labels, samples)| ReadSeries {
+                .map(|(labels, samples)| LoadedSeries {
                     nameless: labels.nameless(),
                     labels,
                     samples,
                 });
-            read.push(Read {
+            selected.push(SelectorData {
                 series: series.collect(),
                 // Steps of hours have one sample in each.
                 lookback: LOOKBACK.max(found.step),
             });
         }
         Ok(Evaluator {
-            read,
+            selected,
             effort: Effort::new(source),
             patterns: HashMap::new(),
         })
     }
 
-    /// What a query gives at a moment.
+    /// Evaluates the query at a moment.
     pub fn step(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
         self.effort.step()?;
         self.value(expr, at)
     }
 
-    /// What an expression gives at a moment. Its numbers are what whoever takes them looks at.
+    /// Evaluates an expression at a moment. Charges its numbers, for the operator above looks at each.
     fn value(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
-        let value = self.made(expr, at)?;
+        let value = self.evaluate(expr, at)?;
         self.effort.work(POINT * value.points())?;
         Ok(value)
     }
 
-    fn made(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
+    fn evaluate(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
         Ok(match expr {
             Expr::Number(value) => Value::Scalar(*value),
             Expr::Text(text) => Value::Text(text.clone()),
@@ -162,12 +141,12 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The newest sample of each series.
+    /// The newest sample of each series of a selector.
     fn newest(&mut self, selector: &Selector, at: i64) -> Result<Vec<Point>, Error> {
         let at = at - selector.offset;
-        let read = &self.read[selector.place];
+        let read = &self.selected[selector.place];
         self.effort.work(POINT * read.series.len())?;
-        let newest = |series: &ReadSeries| {
+        let newest = |series: &LoadedSeries| {
             let until = series.samples.partition_point(|(time, _)| *time <= at);
             let (time, value) = *series.samples[..until].last()?;
             (time >= at - read.lookback).then(|| Point {
@@ -178,8 +157,8 @@ impl<'a> Evaluator<'a> {
         Ok(read.series.iter().filter_map(newest).collect())
     }
 
-    /// All samples of a selector's span.
-    pub fn matrix(&self, selector: &Selector, at: i64) -> Result<Vec<Series>, Error> {
+    /// All samples of a selector's range.
+    pub fn matrix(&self, selector: &Selector, at: i64) -> Result<Vec<SampledSeries>, Error> {
         let (mut all, mut left) = (Vec::new(), POINTS);
         for (series, window) in self.windows(selector, at) {
             let rest = left.checked_sub(window.samples.len());
@@ -193,33 +172,36 @@ impl<'a> Evaluator<'a> {
         &self,
         selector: &Selector,
         at: i64,
-    ) -> impl Iterator<Item = (&ReadSeries, Window<'_>)> {
+    ) -> impl Iterator<Item = (&LoadedSeries, RangeWindow<'_>)> {
         let to = at - selector.offset;
         let from = to - selector.range.unwrap_or(0);
-        self.read[selector.place]
+        self.selected[selector.place]
             .series
             .iter()
             .filter_map(move |series| {
                 let begin = series.samples.partition_point(|(time, _)| *time < from);
                 let behind = &series.samples[begin..];
                 let samples = &behind[..behind.partition_point(|(time, _)| *time <= to)];
-                let window = Window { samples, from, to };
+                let window = RangeWindow { samples, from, to };
                 (!samples.is_empty()).then_some((series, window))
             })
     }
 
-    /// Makes a number of each span that has samples.
+    /// Applies a function to the samples of each series that has some in the range.
     fn over_time(
         &mut self,
         expr: &Expr,
         at: i64,
         named: bool,
-        does: impl Fn(&Window) -> Option<f64>,
+        function: impl Fn(&RangeWindow) -> Option<f64>,
     ) -> Result<Vec<Point>, Error> {
         let Expr::Selector(selector) = expr else {
             return Ok(Vec::new());
         };
-        let (mut points, mut looks) = (Vec::new(), POINT * self.read[selector.place].series.len());
+        let (mut points, mut looks) = (
+            Vec::new(),
+            POINT * self.selected[selector.place].series.len(),
+        );
         for (series, window) in self.windows(selector, at) {
             looks += window.samples.len();
             let labels = if named {
@@ -227,7 +209,7 @@ impl<'a> Evaluator<'a> {
             } else {
                 &series.nameless
             };
-            points.extend(does(&window).map(|value| Point {
+            points.extend(function(&window).map(|value| Point {
                 labels: labels.clone(),
                 value,
             }));
@@ -237,54 +219,60 @@ impl<'a> Evaluator<'a> {
     }
 
     fn call(&mut self, function: &Function, arguments: &[Expr], at: i64) -> Result<Value, Error> {
-        let points = match (&function.does, arguments) {
-            (Does::Window(does), [of]) => {
-                self.over_time(of, at, function.name == "last_over_time", does)?
+        let points = match (&function.behavior, arguments) {
+            (Behavior::Window(compute), [of]) => {
+                self.over_time(of, at, function.name == "last_over_time", compute)?
             }
-            (Does::Each(does), [of]) => unique(each(self.vector(of, at)?, does))?,
-            (Does::Other(other), arguments) => return self.other(*other, arguments, at),
+            (Behavior::Each(compute), [of]) => unique(each(self.vector(of, at)?, compute))?,
+            (Behavior::Special(other), arguments) => return self.other(*other, arguments, at),
             _ => Vec::new(),
         };
         Ok(Value::Vector(points))
     }
 
-    fn other(&mut self, other: Other, arguments: &[Expr], at: i64) -> Result<Value, Error> {
+    fn other(
+        &mut self,
+        other: SpecialFunction,
+        arguments: &[Expr],
+        at: i64,
+    ) -> Result<Value, Error> {
         let points = match (other, arguments) {
-            (Other::Time, _) => return Ok(Value::Scalar(at as f64 / 1_000.0)),
-            (Other::Scalar, [of]) => {
+            (SpecialFunction::Time, _) => return Ok(Value::Scalar(at as f64 / 1_000.0)),
+            (SpecialFunction::Scalar, [of]) => {
                 let points = self.vector(of, at)?;
                 let [Point { value, .. }] = points[..] else {
                     return Ok(Value::Scalar(f64::NAN));
                 };
                 return Ok(Value::Scalar(value));
             }
-            (Other::Vector, [of]) => vec![Point {
+            (SpecialFunction::Vector, [of]) => vec![Point {
                 labels: Labels::default(),
                 value: self.scalar(of, at)?,
             }],
-            (Other::Absent, [of]) => match self.vector(of, at)?.is_empty() {
+            (SpecialFunction::Absent, [of]) => match self.vector(of, at)?.is_empty() {
                 true => vec![Point {
-                    labels: wanted(of),
+                    labels: absent_labels(of),
                     value: 1.0,
                 }],
                 false => Vec::new(),
             },
-            (Other::QuantileOverTime, [share, of]) => {
+            (SpecialFunction::QuantileOverTime, [share, of]) => {
                 let share = self.scalar(share, at)?;
                 self.over_time(of, at, false, |w| Some(window::quantile_of(share, w)))?
             }
-            (Other::HistogramQuantile, [share, of]) => {
+            (SpecialFunction::HistogramQuantile, [share, of]) => {
                 let share = self.scalar(share, at)?;
                 histogram::quantiles(share, &self.vector(of, at)?)
             }
-            (Other::Sort | Other::SortDescending, [of]) => {
-                sorted(self.vector(of, at)?, other == Other::SortDescending)
-            }
-            (Other::LabelReplace, [of, texts @ ..]) => {
+            (SpecialFunction::Sort | SpecialFunction::SortDescending, [of]) => sorted(
+                self.vector(of, at)?,
+                other == SpecialFunction::SortDescending,
+            ),
+            (SpecialFunction::LabelReplace, [of, texts @ ..]) => {
                 let points = self.vector(of, at)?;
                 unique(self.replaced(points, &texts_of(texts))?)?
             }
-            (Other::LabelJoin, [of, texts @ ..]) => {
+            (SpecialFunction::LabelJoin, [of, texts @ ..]) => {
                 let points = self.vector(of, at)?;
                 unique(self.joined(points, &texts_of(texts))?)?
             }
@@ -302,7 +290,7 @@ impl<'a> Evaluator<'a> {
 }
 
 /// The labels that `absent` gives: those that the selector compares with `=`, once each.
-fn wanted(expr: &Expr) -> Labels {
+fn absent_labels(expr: &Expr) -> Labels {
     let Expr::Selector(selector) = expr else {
         return Labels::default();
     };
@@ -317,15 +305,15 @@ fn wanted(expr: &Expr) -> Labels {
     Labels::new(pairs)
 }
 
-fn each(points: Vec<Point>, does: impl Fn(f64) -> f64) -> Vec<Point> {
+fn each(points: Vec<Point>, function: impl Fn(f64) -> f64) -> Vec<Point> {
     let points = points.into_iter().map(|point| Point {
         labels: point.labels.nameless(),
-        value: does(point.value),
+        value: function(point.value),
     });
     points.collect()
 }
 
-/// Greater and lesser of two, where one that is no number wins.
+/// The greater or the lesser of two numbers; NaN if either is.
 fn extreme(a: f64, b: f64, greater: bool) -> f64 {
     match a.is_nan() || b.is_nan() {
         true => f64::NAN,
@@ -334,16 +322,16 @@ fn extreme(a: f64, b: f64, greater: bool) -> f64 {
     }
 }
 
-fn bounded(other: Other, points: Vec<Point>, [first, second]: [f64; 2]) -> Vec<Point> {
+fn bounded(other: SpecialFunction, points: Vec<Point>, [first, second]: [f64; 2]) -> Vec<Point> {
     match other {
-        Other::Clamp if second < first => Vec::new(),
-        Other::Clamp => each(points, |value| {
+        SpecialFunction::Clamp if second < first => Vec::new(),
+        SpecialFunction::Clamp => each(points, |value| {
             extreme(first, extreme(value, second, false), true)
         }),
-        Other::ClampMost => each(points, |value| extreme(first, value, false)),
-        Other::ClampLeast => each(points, |value| extreme(first, value, true)),
+        SpecialFunction::ClampMost => each(points, |value| extreme(first, value, false)),
+        SpecialFunction::ClampLeast => each(points, |value| extreme(first, value, true)),
         _ => {
-            // By the inverse, as a tenth has none of its own.
+            // Multiplied by the inverse, as Prometheus does: a tenth has no exact representation.
             let inverse = 1.0 / first;
             each(points, |value| (value * inverse + 0.5).floor() / inverse)
         }
@@ -432,7 +420,7 @@ impl Evaluator<'_> {
     }
 }
 
-/// No two series may have the same labels.
+/// Fails where two series have the same labels.
 fn unique(points: Vec<Point>) -> Result<Vec<Point>, Error> {
     let mut seen = HashSet::with_capacity(points.len());
     if points.iter().all(|point| seen.insert(&point.labels)) {

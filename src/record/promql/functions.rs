@@ -1,37 +1,37 @@
-//! Functions by name: what they take and give, and what the simple ones do.
+//! Functions by name: the types of their arguments and results, and what the simple ones do.
 
-use super::syntax::Type;
-use super::window::{self, Window};
+use super::types::Type;
+use super::window::{self, RangeWindow};
 
 /// A function.
 #[derive(Debug)]
 pub struct Function {
-    /// How it is written.
+    /// The name in queries.
     pub name: &'static str,
-    /// What it takes.
+    /// The types of its arguments.
     pub arguments: &'static [Type],
-    /// How many of the last arguments may be left out.
+    /// How many of the last arguments are optional.
     pub optional: usize,
-    /// What it gives.
+    /// The type of its result.
     pub returns: Type,
     /// What it does.
-    pub does: Does,
+    pub behavior: Behavior,
 }
 
 /// What a function does.
 #[derive(Debug)]
-pub enum Does {
-    /// Makes one number of the samples of a span; nothing of too few.
-    Window(fn(&Window) -> Option<f64>),
+pub enum Behavior {
+    /// Makes a number of the samples of a range; none where they are too few.
+    Window(fn(&RangeWindow) -> Option<f64>),
     /// Changes each number.
     Each(fn(f64) -> f64),
-    /// Anything else; the evaluator knows.
-    Other(Other),
+    /// Anything else, which the evaluator implements.
+    Special(SpecialFunction),
 }
 
-/// What is neither about spans nor about single numbers.
+/// Functions that take neither a range nor single numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Other {
+pub enum SpecialFunction {
     /// `absent`
     Absent,
     /// `clamp`
@@ -62,37 +62,41 @@ pub enum Other {
     Vector,
 }
 
-const fn over(name: &'static str, does: fn(&Window) -> Option<f64>) -> Function {
+const fn over(name: &'static str, function: fn(&RangeWindow) -> Option<f64>) -> Function {
     Function {
         name,
         arguments: &[Type::Matrix],
         optional: 0,
         returns: Type::Vector,
-        does: Does::Window(does),
+        behavior: Behavior::Window(function),
     }
 }
 
-const fn each(name: &'static str, does: fn(f64) -> f64) -> Function {
+const fn each(name: &'static str, function: fn(f64) -> f64) -> Function {
     Function {
         name,
         arguments: &[Type::Vector],
         optional: 0,
         returns: Type::Vector,
-        does: Does::Each(does),
+        behavior: Behavior::Each(function),
     }
 }
 
-const fn other(name: &'static str, arguments: &'static [Type], does: Other) -> Function {
-    let returns = match does {
-        Other::Scalar | Other::Time => Type::Scalar,
+const fn other(
+    name: &'static str,
+    arguments: &'static [Type],
+    behavior: SpecialFunction,
+) -> Function {
+    let returns = match behavior {
+        SpecialFunction::Scalar | SpecialFunction::Time => Type::Scalar,
         _ => Type::Vector,
     };
     Function {
         name,
         arguments,
-        optional: matches!(does, Other::Round) as usize,
+        optional: matches!(behavior, SpecialFunction::Round) as usize,
         returns,
-        does: Does::Other(does),
+        behavior: Behavior::Special(behavior),
     }
 }
 
@@ -100,7 +104,7 @@ const V: Type = Type::Vector;
 const S: Type = Type::Scalar;
 const T: Type = Type::Text;
 
-/// Most texts that `label_join` takes.
+/// Most labels that `label_join` joins.
 const JOINED: usize = 12;
 
 static FUNCTIONS: [Function; 43] = [
@@ -129,44 +133,52 @@ static FUNCTIONS: [Function; 43] = [
     each("log2", f64::log2),
     each("sgn", sign),
     each("sqrt", f64::sqrt),
-    other("absent", &[V], Other::Absent),
-    other("clamp", &[V, S, S], Other::Clamp),
-    other("clamp_max", &[V, S], Other::ClampMost),
-    other("clamp_min", &[V, S], Other::ClampLeast),
-    other("histogram_quantile", &[S, V], Other::HistogramQuantile),
+    other("absent", &[V], SpecialFunction::Absent),
+    other("clamp", &[V, S, S], SpecialFunction::Clamp),
+    other("clamp_max", &[V, S], SpecialFunction::ClampMost),
+    other("clamp_min", &[V, S], SpecialFunction::ClampLeast),
+    other(
+        "histogram_quantile",
+        &[S, V],
+        SpecialFunction::HistogramQuantile,
+    ),
     Function {
         name: "label_join",
         arguments: &[V, T, T, T, T, T, T, T, T, T, T, T, T, T, T],
         optional: JOINED,
         returns: Type::Vector,
-        does: Does::Other(Other::LabelJoin),
+        behavior: Behavior::Special(SpecialFunction::LabelJoin),
     },
-    other("label_replace", &[V, T, T, T, T], Other::LabelReplace),
+    other(
+        "label_replace",
+        &[V, T, T, T, T],
+        SpecialFunction::LabelReplace,
+    ),
     Function {
         name: "quantile_over_time",
         arguments: &[S, Type::Matrix],
         optional: 0,
         returns: Type::Vector,
-        does: Does::Other(Other::QuantileOverTime),
+        behavior: Behavior::Special(SpecialFunction::QuantileOverTime),
     },
-    other("round", &[V, S], Other::Round),
-    other("scalar", &[V], Other::Scalar),
-    other("sort", &[V], Other::Sort),
-    other("sort_desc", &[V], Other::SortDescending),
-    other("time", &[], Other::Time),
-    other("vector", &[S], Other::Vector),
+    other("round", &[V, S], SpecialFunction::Round),
+    other("scalar", &[V], SpecialFunction::Scalar),
+    other("sort", &[V], SpecialFunction::Sort),
+    other("sort_desc", &[V], SpecialFunction::SortDescending),
+    other("time", &[], SpecialFunction::Time),
+    other("vector", &[S], SpecialFunction::Vector),
     each("deg", f64::to_degrees),
     each("rad", f64::to_radians),
     each("sin", f64::sin),
     each("cos", f64::cos),
 ];
 
-/// By how it is written.
+/// The function of this name.
 pub fn named(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 
-/// All of them, for errors.
+/// The names of all functions, for error messages.
 pub fn names() -> String {
     let names: Vec<_> = FUNCTIONS.iter().map(|function| function.name).collect();
     names.join(", ")
@@ -177,31 +189,5 @@ fn sign(value: f64) -> f64 {
         value if value > 0.0 => 1.0,
         value if value < 0.0 => -1.0,
         value => value,
-    }
-}
-
-/// A quantile of sorted values, between neighbours in proportion.
-pub fn quantile(share: f64, sorted: &[f64]) -> f64 {
-    let Some(last) = sorted.len().checked_sub(1).filter(|_| !share.is_nan()) else {
-        return f64::NAN;
-    };
-    if share < 0.0 {
-        return f64::NEG_INFINITY;
-    }
-    if share > 1.0 {
-        return f64::INFINITY;
-    }
-    let rank = share * last as f64;
-    let lower = (rank.floor() as usize).min(last);
-    let upper = (lower + 1).min(last);
-    let weight = rank - rank.floor();
-    sorted[lower] * (1.0 - weight) + sorted[upper] * weight
-}
-
-/// By value, what is no number first.
-pub fn by_value(a: &f64, b: &f64) -> std::cmp::Ordering {
-    match (a.is_nan(), b.is_nan()) {
-        (false, false) => a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal),
-        (a, b) => b.cmp(&a),
     }
 }

@@ -1,21 +1,21 @@
-//! Quantiles of counts in buckets.
+//! `histogram_quantile`: quantiles of counts in buckets.
 
 use std::collections::HashMap;
 
-use super::eval::Point;
 use super::labels::{Labels, NAME};
 use super::number;
+use super::value::Point;
 
-/// The label that says up to what a bucket counts.
+/// The label with the upper bound of a bucket.
 pub const BOUND: &str = "le";
 
-/// An upper bound, and how many are not above it.
-type Bucket = (f64, f64);
+/// An upper bound, and the count of observations up to it.
+type BoundAndCount = (f64, f64);
 
-/// The quantile of each histogram among series of buckets.
+/// The quantile of each histogram among these series of buckets.
 pub fn quantiles(share: f64, series: &[Point]) -> Vec<Point> {
     let mut places: HashMap<Labels, usize> = HashMap::new();
-    let mut histograms: Vec<(Labels, Vec<Bucket>)> = Vec::new();
+    let mut histograms: Vec<(Labels, Vec<BoundAndCount>)> = Vec::new();
     for point in series {
         let Some(bound) = number::float(point.labels.get(BOUND)) else {
             continue;
@@ -35,7 +35,7 @@ pub fn quantiles(share: f64, series: &[Point]) -> Vec<Point> {
     histograms.into_iter().map(quantile).collect()
 }
 
-fn quantile(share: f64, mut buckets: Vec<Bucket>) -> f64 {
+fn quantile(share: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
     if share.is_nan() {
         return f64::NAN;
     }
@@ -46,7 +46,7 @@ fn quantile(share: f64, mut buckets: Vec<Bucket>) -> f64 {
         return f64::INFINITY;
     }
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Series that differ in how they write a bound are one bucket.
+    // Series whose bounds are the same number in two spellings are one bucket.
     buckets.dedup_by(|next, first| {
         let same = next.0 == first.0;
         first.1 += if same { next.1 } else { 0.0 };
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn between_bounds() {
-        let check = |share, buckets: &[Bucket], expected: f64| {
+        let check = |share, buckets: &[BoundAndCount], expected: f64| {
             let found = quantile(share, buckets.to_vec());
             assert!(
                 found == expected || found.is_nan() && expected.is_nan(),

@@ -1,20 +1,20 @@
 //! A query as tokens.
 
-use super::Error;
+use super::error::Error;
 use super::number;
 
 /// A part of a query, and where it begins.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Token {
+pub struct QueryToken {
     /// Bytes before it.
     pub at: usize,
     /// What it is.
-    pub kind: Kind,
+    pub kind: TokenKind,
 }
 
 /// What a token is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kind {
+pub enum TokenKind {
     /// A number, and how it was written.
     Number(f64, String),
     /// A span in milliseconds, and how it was written.
@@ -35,20 +35,20 @@ const SIGNS: [&str; 23] = [
     "*", "/", "%", "^", "@",
 ];
 
-impl Kind {
+impl TokenKind {
     /// As errors name it.
     pub fn describe(&self) -> String {
         match self {
-            Kind::Number(_, text) => format!("number {}", quoted(text)),
-            Kind::Duration(_, text) => format!("duration {}", quoted(text)),
-            Kind::Text(_, text) => format!("string {}", quoted(text)),
-            Kind::Word(text) => match text.to_ascii_lowercase().as_str() {
+            TokenKind::Number(_, text) => format!("number {}", quoted(text)),
+            TokenKind::Duration(_, text) => format!("duration {}", quoted(text)),
+            TokenKind::Text(_, text) => format!("string {}", quoted(text)),
+            TokenKind::Word(text) => match text.to_ascii_lowercase().as_str() {
                 keyword @ ("and" | "or" | "unless") => format!("<op:{keyword}>"),
                 keyword @ ("by" | "without" | "on" | "ignoring" | "group_left" | "group_right"
                 | "bool" | "offset") => format!("<{keyword}>"),
                 _ => format!("identifier {}", quoted(text)),
             },
-            Kind::Sign(sign) => match *sign {
+            TokenKind::Sign(sign) => match *sign {
                 "(" => String::from("left parenthesis '('"),
                 ")" => String::from("right parenthesis ')'"),
                 "{" => String::from("left brace '{'"),
@@ -60,7 +60,7 @@ impl Kind {
                 ":" => String::from("\":\""),
                 other => format!("<op:{other}>"),
             },
-            Kind::End => String::from("end of input"),
+            TokenKind::End => String::from("end of input"),
         }
     }
 }
@@ -74,7 +74,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// All tokens of a query; the last one is its end.
-pub fn tokens(query: &str) -> Result<Vec<Token>, Error> {
+pub fn tokens(query: &str) -> Result<Vec<QueryToken>, Error> {
     let (mut found, mut at, mut bracket) = (Vec::new(), 0, false);
     while let Some(letter) = query[at..].chars().next() {
         let rest = &query[at..];
@@ -91,19 +91,19 @@ pub fn tokens(query: &str) -> Result<Vec<Token>, Error> {
             '"' | '\'' | '`' => {
                 let (text, length) = text(rest).map_err(|why| Error::parse(query, at, why))?;
                 at += length;
-                Kind::Text(text, rest[..length].to_owned())
+                TokenKind::Text(text, rest[..length].to_owned())
             }
             ':' if bracket => {
                 at += 1;
-                Kind::Sign(":")
+                TokenKind::Sign(":")
             }
             _ if letter.is_ascii_digit() || is_fraction(rest) => {
                 let run = numeral(rest);
                 at += run.len();
                 if let Some(value) = number::literal(run) {
-                    Kind::Number(value, run.to_owned())
+                    TokenKind::Number(value, run.to_owned())
                 } else if let Some(span) = number::duration(run) {
-                    Kind::Duration(span, run.to_owned())
+                    TokenKind::Duration(span, run.to_owned())
                 } else {
                     let why = format!("bad number or duration syntax: {run:?}");
                     return Err(Error::parse(query, begin, &why));
@@ -122,20 +122,20 @@ pub fn tokens(query: &str) -> Result<Vec<Token>, Error> {
                 };
                 at += sign.len();
                 bracket = (bracket || sign == "[") && sign != "]";
-                Kind::Sign(sign)
+                TokenKind::Sign(sign)
             }
         };
-        found.push(Token { at: begin, kind });
+        found.push(QueryToken { at: begin, kind });
     }
-    let (at, kind) = (query.len(), Kind::End);
-    found.push(Token { at, kind });
+    let (at, kind) = (query.len(), TokenKind::End);
+    found.push(QueryToken { at, kind });
     Ok(found)
 }
 
-fn word(text: &str) -> Kind {
+fn word(text: &str) -> TokenKind {
     match number::literal(text) {
-        Some(value) => Kind::Number(value, text.to_owned()),
-        None => Kind::Word(text.to_owned()),
+        Some(value) => TokenKind::Number(value, text.to_owned()),
+        None => TokenKind::Word(text.to_owned()),
     }
 }
 

@@ -4,13 +4,12 @@ mod selector;
 
 use std::sync::Arc;
 
-use super::Error;
+use super::error::Error;
 use super::functions::{self, Function};
 use super::labels::{Matcher, is_label_name};
-use super::lexer::{self, Kind, Token};
-use super::syntax::{
-    Aggregate, Aggregator, Binary, Expr, Matching, Operator, Selector, Side, Type,
-};
+use super::lexer::{self, QueryToken, TokenKind};
+use super::syntax::{Aggregate, Aggregator, Binary, Expr, Matching, Operator, Selector, Side};
+use super::types::Type;
 
 /// Most bytes of a query.
 const LONGEST: usize = 16 * 1024;
@@ -36,35 +35,35 @@ pub fn query(text: &str) -> Result<Expr, Error> {
 pub fn selector(text: &str) -> Result<Vec<Matcher>, Error> {
     let mut parser = Parser::new(text)?;
     let name = match &parser.token().kind {
-        Kind::Word(name) => Some(name.clone()),
-        Kind::Sign("{") => None,
+        TokenKind::Word(name) => Some(name.clone()),
+        TokenKind::Sign("{") => None,
         _ => return Err(parser.unexpected("")),
     };
     parser.next += usize::from(name.is_some());
     let matchers = parser.braces(name.as_deref(), 0)?;
     if !parser.is_over() {
         let sign = match parser.token().kind {
-            Kind::Sign(sign) => sign,
+            TokenKind::Sign(sign) => sign,
             _ => return Err(parser.unexpected("")),
         };
         return Err(parser.wrong(parser.at(), &format!("unexpected {sign:?}")));
     }
     if matchers.iter().all(|matcher| matcher.takes("")) {
         let why = "match[] must contain at least one non-empty matcher";
-        return Err(Error::Unclear(why.into()));
+        return Err(Error::Invalid(why.into()));
     }
     Ok(matchers)
 }
 
 /// An expression, and where it begins.
-type Found = (Expr, usize);
+type ParsedExpr = (Expr, usize);
 
 /// Labels of groups, and whether groups are without them.
 type Clause = (bool, Vec<Arc<str>>);
 
 struct Parser<'a> {
     query: &'a str,
-    tokens: Vec<Token>,
+    tokens: Vec<QueryToken>,
     next: usize,
     parts: usize,
     selectors: usize,
@@ -85,7 +84,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    fn token(&self) -> &Token {
+    fn token(&self) -> &QueryToken {
         // The last one is the end, which is never passed.
         &self.tokens[self.next.min(self.tokens.len() - 1)]
     }
@@ -95,10 +94,10 @@ impl<'a> Parser<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.token().kind == Kind::End
+        self.token().kind == TokenKind::End
     }
 
-    fn pass(&mut self) -> Kind {
+    fn pass(&mut self) -> TokenKind {
         let kind = self.token().kind.clone();
         self.next += 1;
         kind
@@ -112,28 +111,29 @@ impl<'a> Parser<'a> {
     fn unexpected(&self, context: &str) -> Error {
         let token = self.token();
         let signs = |sign: &str| {
-            let same = |token: &&Token| matches!(token.kind, Kind::Sign(own) if own == sign);
+            let same =
+                |token: &&QueryToken| matches!(token.kind, TokenKind::Sign(own) if own == sign);
             self.tokens.iter().filter(same).count()
         };
         if self.is_over() && !context.contains("braces") && signs("(") > signs(")") {
             return self.wrong(token.at, "unclosed left parenthesis");
         }
         let what = match token.kind {
-            Kind::Sign(sign) if context.contains("label matching") => format!("{sign:?}"),
+            TokenKind::Sign(sign) if context.contains("label matching") => format!("{sign:?}"),
             _ => token.kind.describe(),
         };
         self.wrong(token.at, &format!("unexpected {what}{context}"))
     }
 
     fn takes(&mut self, sign: &str) -> bool {
-        let found = matches!(self.token().kind, Kind::Sign(own) if own == sign);
+        let found = matches!(self.token().kind, TokenKind::Sign(own) if own == sign);
         self.next += usize::from(found);
         found
     }
 
     /// Passes a keyword, however it is spelled.
     fn keyword(&mut self, keywords: &[&'static str]) -> Option<&'static str> {
-        let Kind::Word(word) = &self.token().kind else {
+        let TokenKind::Word(word) = &self.token().kind else {
             return None;
         };
         let mut all = keywords.iter().copied();
@@ -153,18 +153,18 @@ impl<'a> Parser<'a> {
 
     fn operator(&mut self) -> Option<Operator> {
         let operator = match &self.token().kind {
-            Kind::Sign(sign) => Operator::named(sign),
-            Kind::Word(word) => Operator::named(&word.to_ascii_lowercase()),
+            TokenKind::Sign(sign) => Operator::named(sign),
+            TokenKind::Word(word) => Operator::named(&word.to_ascii_lowercase()),
             _ => None,
         };
         operator.filter(|operator| {
             // A metric may have an operator's name, but not here.
-            !matches!(self.token().kind, Kind::Word(_)) || operator.of_sets()
+            !matches!(self.token().kind, TokenKind::Word(_)) || operator.is_set_operator()
         })
     }
 
     /// An operand, and what is bound to it as close as `level` or closer.
-    fn binary(&mut self, level: u8) -> Result<Found, Error> {
+    fn binary(&mut self, level: u8) -> Result<ParsedExpr, Error> {
         let mut left = self.unary()?;
         while let Some(operator) = self.operator().filter(|other| other.level() >= level) {
             let at = self.at();
@@ -194,10 +194,10 @@ impl<'a> Parser<'a> {
         if let Some(side) = self.keyword(&["group_left", "group_right"]) {
             let left = side == "group_left";
             matching.many = Some(if left { Side::Left } else { Side::Right });
-            if matches!(self.token().kind, Kind::Sign("(")) {
+            if matches!(self.token().kind, TokenKind::Sign("(")) {
                 matching.include = self.grouping()?;
             }
-            if operator.of_sets() {
+            if operator.is_set_operator() {
                 let name = format!("{operator:?}").to_ascii_lowercase();
                 let why = format!("no grouping allowed for {name:?} operation");
                 return Err(self.wrong(begin, &why));
@@ -217,10 +217,10 @@ impl<'a> Parser<'a> {
         as_bool: bool,
         matching: Option<Matching>,
         at: usize,
-        (left, begin): Found,
-        (right, right_begin): Found,
+        (left, begin): ParsedExpr,
+        (right, right_begin): ParsedExpr,
     ) -> Result<Expr, Error> {
-        if as_bool && !operator.compares() {
+        if as_bool && !operator.is_comparison() {
             let why = "bool modifier can only be used on comparison operators";
             return Err(self.wrong(at, why));
         }
@@ -231,11 +231,11 @@ impl<'a> Parser<'a> {
             }
         }
         let scalars = [&left, &right].map(|side| side.kind() == Type::Scalar);
-        if scalars == [true, true] && operator.compares() && !as_bool {
+        if scalars == [true, true] && operator.is_comparison() && !as_bool {
             let why = "comparisons between scalars must use BOOL modifier";
             return Err(self.wrong(at, why));
         }
-        if scalars.contains(&true) && operator.of_sets() {
+        if scalars.contains(&true) && operator.is_set_operator() {
             let name = format!("{operator:?}").to_ascii_lowercase();
             let why = format!("set operator {name:?} not allowed in binary scalar expression");
             return Err(self.wrong(begin, &why));
@@ -256,10 +256,10 @@ impl<'a> Parser<'a> {
         })))
     }
 
-    fn unary(&mut self) -> Result<Found, Error> {
+    fn unary(&mut self) -> Result<ParsedExpr, Error> {
         let at = self.at();
-        let negative = matches!(self.token().kind, Kind::Sign("-"));
-        if !negative && !matches!(self.token().kind, Kind::Sign("+")) {
+        let negative = matches!(self.token().kind, TokenKind::Sign("-"));
+        if !negative && !matches!(self.token().kind, TokenKind::Sign("+")) {
             return self.operand();
         }
         self.part()?;
@@ -280,26 +280,26 @@ impl<'a> Parser<'a> {
         Ok((expr, at))
     }
 
-    fn operand(&mut self) -> Result<Found, Error> {
+    fn operand(&mut self) -> Result<ParsedExpr, Error> {
         self.part()?;
         let at = self.at();
         let expr = match self.token().kind.clone() {
-            Kind::Number(value, _) => {
+            TokenKind::Number(value, _) => {
                 self.pass();
                 Expr::Number(value)
             }
-            Kind::Text(text, _) => {
+            TokenKind::Text(text, _) => {
                 self.pass();
                 Expr::Text(text)
             }
-            Kind::Sign("(") => {
+            TokenKind::Sign("(") => {
                 self.pass();
                 let (inner, _) = self.binary(0)?;
                 self.close(")")?;
                 return self.behind(inner, at, true);
             }
-            Kind::Sign("{") => self.series(None, at)?,
-            Kind::Word(word) => self.named(&word)?,
+            TokenKind::Sign("{") => self.series(None, at)?,
+            TokenKind::Word(word) => self.named(&word)?,
             _ => return Err(self.unexpected("")),
         };
         self.behind(expr, at, false)
@@ -316,9 +316,9 @@ impl<'a> Parser<'a> {
     fn named(&mut self, word: &str) -> Result<Expr, Error> {
         let at = self.at();
         self.pass();
-        let called = matches!(self.token().kind, Kind::Sign("("));
+        let called = matches!(self.token().kind, TokenKind::Sign("("));
         if let Some(by) = Aggregator::named(word) {
-            let grouped = matches!(&self.token().kind, Kind::Word(next)
+            let grouped = matches!(&self.token().kind, TokenKind::Word(next)
                 if ["by", "without"].iter().any(|word| next.eq_ignore_ascii_case(word)));
             if called || grouped {
                 return self.aggregate(by, at);
@@ -335,7 +335,7 @@ impl<'a> Parser<'a> {
         self.series(Some(word), at)
     }
 
-    fn arguments(&mut self) -> Result<Vec<Found>, Error> {
+    fn arguments(&mut self) -> Result<Vec<ParsedExpr>, Error> {
         let mut arguments = Vec::new();
         if !self.takes("(") {
             return Err(self.unexpected(" in aggregation"));
@@ -395,7 +395,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn of_type(&self, found: Option<Found>, wanted: Type, place: &str) -> Result<Expr, Error> {
+    fn of_type(&self, found: Option<ParsedExpr>, wanted: Type, place: &str) -> Result<Expr, Error> {
         let (expr, at) = found.ok_or_else(|| self.wrong(self.at(), "an argument is missing"))?;
         if expr.kind() == wanted {
             return Ok(expr);
@@ -434,11 +434,11 @@ impl<'a> Parser<'a> {
         let mut labels = Vec::new();
         while !self.takes(")") {
             match self.token().kind.clone() {
-                Kind::Word(word) if is_label_name(&word) => labels.push(word.as_str().into()),
+                TokenKind::Word(word) if is_label_name(&word) => labels.push(word.as_str().into()),
                 _ => return Err(self.unexpected(" in grouping opts, expected label")),
             }
             self.pass();
-            if !self.takes(",") && !matches!(self.token().kind, Kind::Sign(")")) {
+            if !self.takes(",") && !matches!(self.token().kind, TokenKind::Sign(")")) {
                 return Err(self.unexpected(" in grouping opts, expected \",\" or \")\""));
             }
         }

@@ -1,49 +1,25 @@
-//! A query as a tree.
+//! The tree of a query.
 
 use std::sync::Arc;
 
 use super::functions::Function;
 use super::labels::Matcher;
+use super::types::Type;
 
-/// What an expression gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
-    /// One number.
-    Scalar,
-    /// A number for each of some series.
-    Vector,
-    /// All samples of a span for each of some series.
-    Matrix,
-    /// A text.
-    Text,
-}
-
-impl Type {
-    /// As errors name it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Type::Scalar => "scalar",
-            Type::Vector => "instant vector",
-            Type::Matrix => "range vector",
-            Type::Text => "string",
-        }
-    }
-}
-
-/// Series that are asked for.
+/// A selector of series.
 #[derive(Clone, Debug)]
 pub struct Selector {
-    /// Its place among the query's selectors.
+    /// Its position among the query's selectors.
     pub place: usize,
-    /// What their labels must be.
+    /// What the labels of the series must match.
     pub matchers: Vec<Matcher>,
-    /// Milliseconds that are looked at in one step; without it, the newest sample.
+    /// Milliseconds of samples that each step looks at; without a range, the newest sample.
     pub range: Option<i64>,
-    /// Milliseconds before each step; less than zero is after it.
+    /// Milliseconds before each step; negative offsets are after it.
     pub offset: i64,
 }
 
-/// See the module.
+/// An expression.
 #[derive(Debug)]
 pub enum Expr {
     /// A number.
@@ -63,7 +39,7 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// What it gives.
+    /// The type of its value.
     pub fn kind(&self) -> Type {
         match self {
             Expr::Number(_) => Type::Scalar,
@@ -79,7 +55,7 @@ impl Expr {
         }
     }
 
-    /// Goes through all selectors.
+    /// Visits all selectors.
     pub fn selectors<'a>(&'a self, seen: &mut dyn FnMut(&'a Selector)) {
         match self {
             Expr::Number(_) | Expr::Text(_) => {}
@@ -100,14 +76,14 @@ impl Expr {
     }
 }
 
-/// Two sides and what stands between them.
+/// A binary operation.
 #[derive(Debug)]
 pub struct Binary {
     /// The operator.
     pub operator: Operator,
-    /// Whether a comparison gives 0 and 1 instead of leaving out what is not so.
+    /// Whether a comparison returns 0 or 1 (`bool`), instead of dropping series for which it is false.
     pub as_bool: bool,
-    /// Which series belong together.
+    /// Which series of the two sides are matched.
     pub matching: Matching,
     /// The left side.
     pub left: Expr,
@@ -115,16 +91,16 @@ pub struct Binary {
     pub right: Expr,
 }
 
-/// Which series of two sides belong together.
+/// Which series of the two sides are matched.
 #[derive(Clone, Debug, Default)]
 pub struct Matching {
-    /// Whether `labels` are those that must be the same, and not those that may differ.
+    /// Whether only `labels` must be the same (`on`), and not all others (`ignoring`).
     pub on: bool,
     /// See `on`.
     pub labels: Vec<Arc<str>>,
-    /// The side of which many series may belong to one of the other.
+    /// The side that may have several series for one of the other.
     pub many: Option<Side>,
-    /// Labels that the many take from the one.
+    /// Labels that the series of that side take from the other one.
     pub include: Vec<Arc<str>>,
 }
 
@@ -137,7 +113,7 @@ pub enum Side {
     Right,
 }
 
-/// What stands between two sides.
+/// A binary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operator {
     /// `+`
@@ -173,7 +149,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// By how it is written.
+    /// The operator that is written so.
     pub fn named(text: &str) -> Option<Operator> {
         Some(match text {
             "+" => Operator::Add,
@@ -195,7 +171,7 @@ impl Operator {
         })
     }
 
-    /// How close it binds.
+    /// The precedence; higher binds closer.
     pub fn level(self) -> u8 {
         match self {
             Operator::Or => 1,
@@ -207,17 +183,17 @@ impl Operator {
         }
     }
 
-    /// Whether it compares.
-    pub fn compares(self) -> bool {
+    /// Whether it is a comparison.
+    pub fn is_comparison(self) -> bool {
         self.level() == 3
     }
 
-    /// Whether it is about whether there are series, not about their values.
-    pub fn of_sets(self) -> bool {
+    /// Whether it is an operator of sets, which does not look at values.
+    pub fn is_set_operator(self) -> bool {
         self.level() < 3
     }
 
-    /// What comes of two numbers; nothing when a comparison leaves the left one out.
+    /// Applies it to two numbers; none when a comparison is false.
     pub fn apply(self, left: f64, right: f64) -> Option<f64> {
         let left_if = |so: bool| so.then_some(left);
         match self {
@@ -238,12 +214,12 @@ impl Operator {
     }
 }
 
-/// Groups of series, and what is made of each.
+/// An aggregation.
 #[derive(Debug)]
 pub struct Aggregate {
-    /// What is made of them.
+    /// The aggregation operator.
     pub by: Aggregator,
-    /// Whether `labels` are those that groups do not have.
+    /// Whether `labels` are those that groups do not have (`without`).
     pub without: bool,
     /// See `without`.
     pub labels: Vec<Arc<str>>,
@@ -296,7 +272,7 @@ impl Aggregator {
         ("quantile", Aggregator::Quantile),
     ];
 
-    /// By how it is written.
+    /// The operator that is written so.
     pub fn named(text: &str) -> Option<Aggregator> {
         let mut all = Aggregator::ALL.into_iter();
         all.find(|(name, _)| text.eq_ignore_ascii_case(name))

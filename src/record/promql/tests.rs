@@ -43,8 +43,13 @@ impl Memory {
     }
 }
 
-impl Source for Memory {
-    fn select(&self, matchers: &[Matcher], span: (i64, i64), _: usize) -> Result<Found, Error> {
+impl SampleSource for Memory {
+    fn select(
+        &self,
+        matchers: &[Matcher],
+        span: (i64, i64),
+        _: usize,
+    ) -> Result<SelectedSeries, Error> {
         let fitting = self.0.iter().filter(|(labels, _)| fits(matchers, labels));
         let cut = |(labels, samples): &Series| {
             let inside = |(at, _): &&Sample| (span.0..=span.1).contains(at);
@@ -53,7 +58,7 @@ impl Source for Memory {
                 samples.iter().filter(inside).copied().collect(),
             )
         };
-        Ok(Found {
+        Ok(SelectedSeries {
             series: fitting.map(cut).collect(),
             step: 10_000,
         })
@@ -61,16 +66,16 @@ impl Source for Memory {
 }
 
 /// An answer in one line.
-fn written(answer: Result<Answer, Error>) -> String {
+fn written(answer: Result<QueryResult, Error>) -> String {
     match answer {
-        Ok(Answer::Scalar(value)) => number::plain(value),
-        Ok(Answer::Text(text)) => format!("{text:?}"),
-        Ok(Answer::Vector(points)) => {
+        Ok(QueryResult::Scalar(value)) => number::plain(value),
+        Ok(QueryResult::Text(text)) => format!("{text:?}"),
+        Ok(QueryResult::Vector(points)) => {
             let points = points.iter();
             let each = points.map(|(labels, value)| format!("{labels} {}", number::sample(*value)));
             each.collect::<Vec<_>>().join("; ")
         }
-        Ok(Answer::Matrix(series)) => {
+        Ok(QueryResult::Matrix(series)) => {
             let each = series.iter();
             let each = each.map(|(labels, samples)| format!("{labels} {samples:?}"));
             each.collect::<Vec<_>>().join("; ")
@@ -330,13 +335,18 @@ fn ranges() {
 /// Samples that nobody wants any more after a while.
 struct Impatient(Memory, std::cell::Cell<usize>);
 
-impl Source for Impatient {
-    fn select(&self, matchers: &[Matcher], span: (i64, i64), most: usize) -> Result<Found, Error> {
+impl SampleSource for Impatient {
+    fn select(
+        &self,
+        matchers: &[Matcher],
+        span: (i64, i64),
+        most: usize,
+    ) -> Result<SelectedSeries, Error> {
         self.0.select(matchers, span, most)
     }
 
-    fn wanted(&self) -> Result<(), Error> {
-        let left = self.1.get().checked_sub(1).ok_or(Error::Late)?;
+    fn check_deadline(&self) -> Result<(), Error> {
+        let left = self.1.get().checked_sub(1).ok_or(Error::TimedOut)?;
         self.1.set(left);
         Ok(())
     }
@@ -433,7 +443,7 @@ proptest! {
     #[test]
     fn no_text_panics(text in prop_oneof![any::<String>(), scrambled(), "[a-z0-9(){}\\[\\]=~!\"',. +^-]{0,60}"]) {
         let _ = selector(&text);
-        if let Err(Error::Unclear(why)) = instant(&text, 190_000, &Memory::new()) {
+        if let Err(Error::Invalid(why)) = instant(&text, 190_000, &Memory::new()) {
             let place = why.split(": parse error").next().and_then(|place| place.split_once(':'));
             let (line, column) = place.expect("a place");
             let (line, column): (usize, usize) = (line.parse().unwrap(), column.parse().unwrap());

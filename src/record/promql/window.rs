@@ -1,14 +1,14 @@
-//! What becomes of the samples of one series in a span, as Prometheus computes it.
+//! Functions of the samples of one series in a range, computed as Prometheus does.
 
-use super::functions::{by_value, quantile};
+use super::quantile::{by_value, quantile};
 
 /// A time in milliseconds since 1970, and a value.
 pub type Sample = (i64, f64);
 
-/// Samples of a span, at least one, in order.
+/// The samples of a range: at least one, in order.
 #[derive(Clone, Copy, Debug)]
-pub struct Window<'a> {
-    /// All in `from..=to`.
+pub struct RangeWindow<'a> {
+    /// All samples in `from..=to`.
     pub samples: &'a [Sample],
     /// Milliseconds since 1970.
     pub from: i64,
@@ -16,19 +16,19 @@ pub struct Window<'a> {
     pub to: i64,
 }
 
-impl Window<'_> {
+impl RangeWindow<'_> {
     fn values(&self) -> impl Iterator<Item = f64> {
         self.samples.iter().map(|(_, value)| *value)
     }
 
-    /// By how much a value grew in the whole span, as far as the samples say; of that, one of `shares`.
+    /// The growth of a value in the whole range, extrapolated from the samples, divided by `shares`.
     fn grown(&self, counter: bool, shares: f64) -> Option<f64> {
         let [(first_at, first), .., (last_at, last)] = *self.samples else {
             return None;
         };
         let mut grown = last - first;
         if counter {
-            // What there was before a counter began anew.
+            // The values before resets of the counter.
             let steps = self.samples.windows(2);
             grown += steps
                 .filter(|pair| pair[1].1 < pair[0].1)
@@ -41,7 +41,7 @@ impl Window<'_> {
         let mut before = seconds(self.from, first_at);
         let behind = seconds(last_at, self.to);
         if counter && grown > 0.0 && first >= 0.0 {
-            // A counter cannot have been less than nothing.
+            // A counter cannot have been negative.
             before = before.min(sampled * (first / grown));
         }
         // A series that ends far from the edge probably begins or ends there.
@@ -56,7 +56,7 @@ impl Window<'_> {
         Some(grown * (factor / shares))
     }
 
-    /// The last two samples: by how much they differ, and the seconds between them.
+    /// The difference of the last two samples, and the seconds between them.
     fn last_two(&self, counter: bool) -> Option<(f64, f64)> {
         let [.., (before_at, before), (at, value)] = *self.samples else {
             return None;
@@ -69,7 +69,7 @@ impl Window<'_> {
         (at > before_at).then(|| (grown, (at - before_at) as f64 / 1_000.0))
     }
 
-    /// How often a value and the next one are such.
+    /// How many pairs of neighbours meet a condition.
     fn pairs(&self, such: impl Fn(f64, f64) -> bool) -> f64 {
         let pairs = self.samples.windows(2);
         pairs.filter(|pair| such(pair[0].1, pair[1].1)).count() as f64
@@ -77,50 +77,50 @@ impl Window<'_> {
 }
 
 /// `rate`
-pub fn rate(window: &Window) -> Option<f64> {
+pub fn rate(window: &RangeWindow) -> Option<f64> {
     let seconds = (window.to - window.from) as f64 / 1_000.0;
     window.grown(true, seconds)
 }
 
 /// `increase`
-pub fn increase(window: &Window) -> Option<f64> {
+pub fn increase(window: &RangeWindow) -> Option<f64> {
     window.grown(true, 1.0)
 }
 
 /// `delta`
-pub fn delta(window: &Window) -> Option<f64> {
+pub fn delta(window: &RangeWindow) -> Option<f64> {
     window.grown(false, 1.0)
 }
 
 /// `irate`
-pub fn last_rate(window: &Window) -> Option<f64> {
+pub fn last_rate(window: &RangeWindow) -> Option<f64> {
     let (grown, seconds) = window.last_two(true)?;
     Some(grown / seconds)
 }
 
 /// `idelta`
-pub fn last_delta(window: &Window) -> Option<f64> {
+pub fn last_delta(window: &RangeWindow) -> Option<f64> {
     Some(window.last_two(false)?.0)
 }
 
 /// `sum_over_time`
-pub fn sum(window: &Window) -> Option<f64> {
+pub fn sum(window: &RangeWindow) -> Option<f64> {
     Some(total(window.values()))
 }
 
 /// `avg_over_time`
-pub fn average(window: &Window) -> Option<f64> {
+pub fn average(window: &RangeWindow) -> Option<f64> {
     let count = window.samples.len() as f64;
     let whole = total(window.values()) / count;
     if whole.is_finite() {
         return Some(whole);
     }
-    // What cannot be added up may still have an average.
+    // Values whose sum overflows may still have an average.
     Some(window.values().map(|value| value / count).sum())
 }
 
 /// `min_over_time`
-pub fn least(window: &Window) -> Option<f64> {
+pub fn least(window: &RangeWindow) -> Option<f64> {
     window.values().reduce(|least, value| {
         if value < least || least.is_nan() {
             value
@@ -131,7 +131,7 @@ pub fn least(window: &Window) -> Option<f64> {
 }
 
 /// `max_over_time`
-pub fn most(window: &Window) -> Option<f64> {
+pub fn most(window: &RangeWindow) -> Option<f64> {
     window.values().reduce(|most, value| {
         if value > most || most.is_nan() {
             value
@@ -142,59 +142,59 @@ pub fn most(window: &Window) -> Option<f64> {
 }
 
 /// `count_over_time`
-pub fn count(window: &Window) -> Option<f64> {
+pub fn count(window: &RangeWindow) -> Option<f64> {
     Some(window.samples.len() as f64)
 }
 
 /// `last_over_time`
-pub fn last(window: &Window) -> Option<f64> {
+pub fn last(window: &RangeWindow) -> Option<f64> {
     window.samples.last().map(|(_, value)| *value)
 }
 
 /// `present_over_time`
-pub fn present(_: &Window) -> Option<f64> {
+pub fn present(_: &RangeWindow) -> Option<f64> {
     Some(1.0)
 }
 
 /// `changes`
-pub fn changes(window: &Window) -> Option<f64> {
+pub fn changes(window: &RangeWindow) -> Option<f64> {
     Some(window.pairs(|a, b| a != b && !(a.is_nan() && b.is_nan())))
 }
 
 /// `resets`
-pub fn resets(window: &Window) -> Option<f64> {
+pub fn resets(window: &RangeWindow) -> Option<f64> {
     Some(window.pairs(|a, b| b < a))
 }
 
 /// `stdvar_over_time`
-pub fn variance(window: &Window) -> Option<f64> {
-    let mut spread = Spread::default();
+pub fn variance(window: &RangeWindow) -> Option<f64> {
+    let mut spread = Variance::default();
     window.values().for_each(|value| spread.add(value));
     Some(spread.variance())
 }
 
 /// `stddev_over_time`
-pub fn deviation(window: &Window) -> Option<f64> {
+pub fn deviation(window: &RangeWindow) -> Option<f64> {
     variance(window).map(f64::sqrt)
 }
 
 /// `quantile_over_time`
-pub fn quantile_of(share: f64, window: &Window) -> f64 {
+pub fn quantile_of(share: f64, window: &RangeWindow) -> f64 {
     let mut values: Vec<f64> = window.values().collect();
     values.sort_by(by_value);
     quantile(share, &values)
 }
 
-/// How far values are from their mean.
+/// The variance of values, computed in one pass (Welford).
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spread {
+pub struct Variance {
     count: f64,
     mean: f64,
     squares: f64,
 }
 
-impl Spread {
-    /// One more value.
+impl Variance {
+    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.count += 1.0;
         let away = value - self.mean;
@@ -202,13 +202,13 @@ impl Spread {
         self.squares += away * (value - self.mean);
     }
 
-    /// The mean square of the distance.
+    /// The mean square of the distance from the mean.
     pub fn variance(&self) -> f64 {
         self.squares / self.count
     }
 }
 
-/// A sum that keeps what each addition loses.
+/// A sum that compensates for the rounding of each addition (Neumaier).
 fn total(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     for value in values {
@@ -229,10 +229,10 @@ mod tests {
 
     #[test]
     fn functions() {
-        let check = |of: fn(&Window) -> Option<f64>, values: &[f64], expected: Option<f64>| {
+        let check = |of: fn(&RangeWindow) -> Option<f64>, values: &[f64], expected: Option<f64>| {
             let times = (0_i64..).map(|at| at * 10_000 + 5_000);
             let samples: Vec<_> = times.zip(values.iter().copied()).collect();
-            let window = Window {
+            let window = RangeWindow {
                 samples: &samples,
                 from: 0,
                 to: 40_000,
@@ -272,7 +272,7 @@ mod tests {
         check(resets, &[2.0, 6.0, 6.0, 1.0], Some(1.0));
         check(variance, &[2.0, 4.0], Some(1.0));
         let three = [1.0, 2.0, 4.0].map(|value| (0, value));
-        let window = Window {
+        let window = RangeWindow {
             samples: &three,
             from: 0,
             to: 1,

@@ -1,6 +1,6 @@
 //! Selectors and what may stand behind them.
 
-use super::{Error, Expr, Found, Kind, Parser, Selector};
+use super::{Error, Expr, ParsedExpr, Parser, Selector, TokenKind};
 use crate::record::promql::labels::{Matcher, NAME, Test, is_label_name, pattern};
 
 impl Parser<'_> {
@@ -52,24 +52,24 @@ impl Parser<'_> {
             self.part()?;
             let at = self.at();
             let name = match self.token().kind.clone() {
-                Kind::Word(name) if is_label_name(&name) => name,
+                TokenKind::Word(name) if is_label_name(&name) => name,
                 _ => {
                     let context = " in label matching, expected identifier or \"}\"";
                     return Err(self.unexpected(context));
                 }
             };
             self.pass();
-            let Kind::Sign(sign @ ("=" | "!=" | "=~" | "!~")) = self.token().kind else {
+            let TokenKind::Sign(sign @ ("=" | "!=" | "=~" | "!~")) = self.token().kind else {
                 let context = match self.token().kind {
-                    Kind::End => " inside braces",
+                    TokenKind::End => " inside braces",
                     _ => " in label matching, expected label matching operator",
                 };
                 return Err(self.unexpected(context));
             };
             self.pass();
-            let Kind::Text(value, _) = self.token().kind.clone() else {
+            let TokenKind::Text(value, _) = self.token().kind.clone() else {
                 let context = match self.token().kind {
-                    Kind::End => " inside braces",
+                    TokenKind::End => " inside braces",
                     _ => " in label matching, expected string",
                 };
                 return Err(self.unexpected(context));
@@ -84,9 +84,9 @@ impl Parser<'_> {
             };
             let name = name.as_str().into();
             matchers.push(Matcher { name, test });
-            if !self.takes(",") && !matches!(self.token().kind, Kind::Sign("}")) {
+            if !self.takes(",") && !matches!(self.token().kind, TokenKind::Sign("}")) {
                 let context = match self.token().kind {
-                    Kind::End => " inside braces",
+                    TokenKind::End => " inside braces",
                     _ => " in label matching, expected \",\" or \"}\"",
                 };
                 return Err(self.unexpected(context));
@@ -101,12 +101,12 @@ impl Parser<'_> {
         mut expr: Expr,
         at: usize,
         closed: bool,
-    ) -> Result<Found, Error> {
+    ) -> Result<ParsedExpr, Error> {
         loop {
             let here = self.at();
             if self.takes("[") {
                 let (span_at, range) = (self.at(), self.span(true)?);
-                if matches!(self.token().kind, Kind::Sign(":")) {
+                if matches!(self.token().kind, TokenKind::Sign(":")) {
                     let why = "subqueries are not supported; ranges such as a[5m] are";
                     return Err(self.wrong(here, why));
                 }
@@ -150,7 +150,7 @@ impl Parser<'_> {
                         return Err(self.wrong(at, why));
                     }
                 }
-            } else if matches!(self.token().kind, Kind::Sign("@")) {
+            } else if matches!(self.token().kind, TokenKind::Sign("@")) {
                 let why = "the modifier @ is not supported; `offset` is";
                 return Err(self.wrong(here, why));
             } else {
@@ -162,11 +162,11 @@ impl Parser<'_> {
     /// A span; one in brackets without a unit is no token of its own.
     fn span(&mut self, bracket: bool) -> Result<i64, Error> {
         match self.token().kind {
-            Kind::Duration(span, _) => {
+            TokenKind::Duration(span, _) => {
                 self.pass();
                 Ok(span)
             }
-            Kind::Number(..) | Kind::End if bracket => {
+            TokenKind::Number(..) | TokenKind::End if bracket => {
                 Err(self.wrong(self.at(), "missing unit character in duration"))
             }
             _ if bracket => Err(self.unexpected(" in brackets, expected duration")),

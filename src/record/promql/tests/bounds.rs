@@ -67,11 +67,11 @@ fn labels_of_all_steps_together() {
 #[test]
 fn samples_themselves() {
     struct Long;
-    impl Source for Long {
-        fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<Found, Error> {
+    impl SampleSource for Long {
+        fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<SelectedSeries, Error> {
             let samples = (0..=POINTS as i64).map(|at| (at, 1.0)).collect();
             let series = vec![(Labels::default(), samples)];
-            Ok(Found { series, step: 1 })
+            Ok(SelectedSeries { series, step: 1 })
         }
     }
     let error = instant("a[1h]", POINTS as i64, &Long).unwrap_err();

@@ -32,9 +32,9 @@ impl ApiError {
 impl From<Error> for ApiError {
     fn from(error: Error) -> ApiError {
         match error {
-            Error::Unclear(why) => ApiError::Bad(why),
+            Error::Invalid(why) => ApiError::Bad(why),
             Error::Execution(why) => ApiError::Execution(why),
-            Error::Late => ApiError::Late(error.to_string()),
+            Error::TimedOut => ApiError::Late(error.to_string()),
             Error::Source(_) => ApiError::Internal(error.to_string()),
         }
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use super::catalog::Exposed;
 use crate::record::promql::labels::{Matcher, fits};
-use crate::record::promql::{Error, Found, Sample, Source};
+use crate::record::promql::{Error, Sample, SampleSource, SelectedSeries};
 use crate::record::{Grid, Kind, Record};
 
 /// Minimum number of buckets of a series; curves with fewer would be useless.
@@ -30,13 +30,13 @@ pub struct RecordSamples<'a> {
     pub wanted: &'a dyn Fn() -> bool,
 }
 
-impl Source for RecordSamples<'_> {
+impl SampleSource for RecordSamples<'_> {
     fn select(
         &self,
         matchers: &[Matcher],
         (from, to): (i64, i64),
         most: usize,
-    ) -> Result<Found, Error> {
+    ) -> Result<SelectedSeries, Error> {
         let fitting = self.fitting(matchers)?;
         let each = (most / fitting.len().max(1)).min(MAX_BUCKETS);
         if each < MIN_BUCKETS {
@@ -48,19 +48,19 @@ impl Source for RecordSamples<'_> {
         let second = |ms: i64| u64::try_from(ms.div_euclid(1_000)).unwrap_or(0);
         let (from_second, to_second) = (second(from - 1), second(to).min(self.now));
         if fitting.is_empty() || from_second >= to_second {
-            return Ok(Found::default());
+            return Ok(SelectedSeries::default());
         }
         let grid = self.record.grid(from_second, to_second, each)?;
         let samples = self.read(&grid, (from, to), &fitting)?;
         let labels = fitting.iter().map(|one| one.labels.clone());
-        Ok(Found {
+        Ok(SelectedSeries {
             series: labels.zip(samples).collect(),
             step: milliseconds(grid.step),
         })
     }
 
-    fn wanted(&self) -> Result<(), Error> {
-        (self.wanted)().then_some(()).ok_or(Error::Late)
+    fn check_deadline(&self) -> Result<(), Error> {
+        (self.wanted)().then_some(()).ok_or(Error::TimedOut)
     }
 }
 
@@ -69,7 +69,7 @@ impl RecordSamples<'_> {
     pub fn fitting(&self, matchers: &[Matcher]) -> Result<Vec<&Exposed>, Error> {
         let mut fitting = Vec::new();
         for one in self.exposed {
-            self.wanted()?;
+            self.check_deadline()?;
             fitting.extend(fits(matchers, &one.labels).then_some(one));
         }
         Ok(fitting)
@@ -95,7 +95,7 @@ impl RecordSamples<'_> {
         let mut samples = vec![zeros(grid, span, &covered); fitting.len()];
         let numbers: Vec<u32> = parts.keys().copied().collect();
         for some in numbers.chunks((MAX_BUCKETS / grid.buckets).max(1)) {
-            self.wanted()?;
+            self.check_deadline()?;
             let read = self.record.read(grid, some)?;
             let totals = self.record.total(grid.from, some)?;
             for number in some {

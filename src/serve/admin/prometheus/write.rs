@@ -1,35 +1,35 @@
 //! Writes results as Prometheus does: times are numbers, values are texts.
 
 use crate::record::promql::labels::Labels;
-use crate::record::promql::{Answer, Series, number};
+use crate::record::promql::{QueryResult, SampledSeries, number};
 
 /// The result of an instant query, with its type.
-pub fn instant(result: &Answer, at: i64) -> String {
+pub fn instant(result: &QueryResult, at: i64) -> String {
     let time = number::seconds(at);
     let typed = |kind: &str, result: &str| typed(kind, result);
     match result {
-        Answer::Scalar(value) => {
+        QueryResult::Scalar(value) => {
             // Prometheus writes these times without trailing zeros.
             let time = at as f64 / 1_000.0;
             typed("scalar", &format!("[{time},\"{}\"]", number::plain(*value)))
         }
-        Answer::Text(text) => {
+        QueryResult::Text(text) => {
             let time = at as f64 / 1_000.0;
             typed("string", &format!("[{time},{}]", quoted(text)))
         }
-        Answer::Vector(points) => {
+        QueryResult::Vector(points) => {
             let each = points.iter().map(|(own, value)| {
                 let (own, value) = (labels(own), number::sample(*value));
                 format!(r#"{{"metric":{own},"value":[{time},"{value}"]}}"#)
             });
             typed("vector", &list(each))
         }
-        Answer::Matrix(all) => matrix(all),
+        QueryResult::Matrix(all) => matrix(all),
     }
 }
 
 /// Series with their samples.
-pub fn matrix(all: &[Series]) -> String {
+pub fn matrix(all: &[SampledSeries]) -> String {
     let each = all.iter().map(|(own, samples)| {
         let samples = samples.iter().map(|(at, value)| {
             let (time, value) = (number::seconds(*at), number::sample(*value));
@@ -77,20 +77,21 @@ mod tests {
 
     #[test]
     fn as_prometheus_writes() {
-        let check = |found: Answer, at, expected: &str| assert_eq!(instant(&found, at), expected);
+        let check =
+            |found: QueryResult, at, expected: &str| assert_eq!(instant(&found, at), expected);
         check(
-            Answer::Scalar(2.0),
+            QueryResult::Scalar(2.0),
             4_000,
             r#"{"resultType":"scalar","result":[4,"2"]}"#,
         );
         check(
-            Answer::Text("a\"".into()),
+            QueryResult::Text("a\"".into()),
             1_500,
             r#"{"resultType":"string","result":[1.5,"a\""]}"#,
         );
         let own = Labels::new([("__name__", "a"), ("b", "c\\")]);
         check(
-            Answer::Vector(vec![
+            QueryResult::Vector(vec![
                 (own.clone(), f64::INFINITY),
                 (Labels::default(), 1e21),
             ]),
@@ -98,12 +99,12 @@ mod tests {
             r#"{"resultType":"vector","result":[{"metric":{"__name__":"a","b":"c\\"},"value":[1.500,"+Inf"]},{"metric":{},"value":[1.500,"1e+21"]}]}"#,
         );
         check(
-            Answer::Matrix(vec![(own, vec![(0, 0.5), (1_000, f64::NAN)])]),
+            QueryResult::Matrix(vec![(own, vec![(0, 0.5), (1_000, f64::NAN)])]),
             0,
             r#"{"resultType":"matrix","result":[{"metric":{"__name__":"a","b":"c\\"},"values":[[0,"0.5"],[1,"NaN"]]}]}"#,
         );
         check(
-            Answer::Matrix(Vec::new()),
+            QueryResult::Matrix(Vec::new()),
             0,
             r#"{"resultType":"matrix","result":[]}"#,
         );

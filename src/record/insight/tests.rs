@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 
+use parking_lot::Mutex;
+
 use super::heavy_keeper::HeavyKeeper;
-use super::sum::Sum;
+use super::sum::ListSum;
 use super::*;
 
 /// Marsaglia's xorshift64*, for tests.
@@ -67,10 +69,10 @@ fn check(spray: u64, seed: u64) {
         *truth.entry(number).or_default() += 1;
         workers[event as usize % 4].count(hash(number), false, |_| true, || Counted(&top, number));
         if event % 10_000 == 0 {
-            workers.iter().for_each(RecentCounts::tell);
+            workers.iter().for_each(RecentCounts::flush);
         }
     }
-    workers.iter().for_each(RecentCounts::tell);
+    workers.iter().for_each(RecentCounts::flush);
     let list = top.list(0, true);
     let mut heavy: Vec<(u64, u64)> = truth.iter().map(|(key, count)| (*count, *key)).collect();
     heavy.sort_unstable_by(|one, other| other.cmp(one));
@@ -120,7 +122,7 @@ fn lists_add_up() {
         insight.asked.list(0, true)
     };
     let sum = |lists: &[KeyList]| {
-        let mut sum = Sum::default();
+        let mut sum = ListSum::default();
         lists.iter().for_each(|list| sum.add(list));
         sum.list(LONGEST)
     };
@@ -197,10 +199,10 @@ fn keys_under_another_secret_are_not_counted_twice() {
         }
         top.list(seed, true)
     };
-    let mut all = Sum::default();
+    let mut all = ListSum::default();
     all.add(&list(0));
     all.add(&list(0));
-    let mut both = Sum::default();
+    let mut both = ListSum::default();
     let once = all.list(LONGEST);
     assert!(!once.at_least && once.distinct().abs_diff(500) < 50);
     both.add(&once);
@@ -215,7 +217,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
         keys.for_each(|number| top.count(hash(number), 1, || key(number)));
         top.list(seed, true)
     };
-    let mut all = Sum::default();
+    let mut all = ListSum::default();
     [
         few(0),
         few(1),

@@ -8,7 +8,7 @@ use super::*;
 mod bounds;
 
 /// Some series, 20 samples each, one every ten seconds.
-struct Memory(Vec<Series>);
+struct Memory(Vec<SampledSeries>);
 
 impl Memory {
     fn new() -> Memory {
@@ -51,7 +51,7 @@ impl SampleSource for Memory {
         _: usize,
     ) -> Result<SelectedSeries, Error> {
         let fitting = self.0.iter().filter(|(labels, _)| fits(matchers, labels));
-        let cut = |(labels, samples): &Series| {
+        let cut = |(labels, samples): &SampledSeries| {
             let inside = |(at, _): &&Sample| (span.0..=span.1).contains(at);
             (
                 labels.clone(),

@@ -407,8 +407,8 @@ fn reloads_by_request() {
 #[test]
 fn unknown_paths_and_methods() {
     let setup = start(ADMIN);
-    problem(&setup.get("/nowhere"), 404, "nothing here");
-    problem(&setup.get("/v1/limits/per-ip"), 404, "nothing here");
+    problem(&setup.get("/nowhere"), 404, "no such path");
+    problem(&setup.get("/v1/limits/per-ip"), 404, "no such path");
     assert_eq!(setup.server.ask("DELETE", "/v1/limits", "").status(), 405);
     assert_eq!(
         setup.get("/v1/reload").status(),

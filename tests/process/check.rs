@@ -141,7 +141,7 @@ fn what_may_be_otherwise_tomorrow_is_a_warning() {
             offline,
             &[
                 "4:23: warning: cannot listen on",
-                "if it is the gateway itself",
+                "while the gateway itself runs",
             ][..],
         ),
         (
@@ -149,7 +149,7 @@ fn what_may_be_otherwise_tomorrow_is_a_warning() {
             offline,
             &[
                 "4:9: warning: cannot listen on unix:",
-                "if it is the gateway itself",
+                "while the gateway itself runs",
             ],
         ),
         (

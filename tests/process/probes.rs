@@ -206,7 +206,7 @@ fn a_second_signal_ends_the_delay() {
     let folder = folder(&upstream, "admin: off\ntimeouts: { drain_delay: 1h }\n");
     let mut server = Server::start(folder.path(), false);
     server.signal(Signal::TERM);
-    line_with(&server.err, "still accepted");
+    line_with(&server.err, "still accepting");
     server.signal(Signal::TERM);
     assert_eq!(server.ended(), Some(1));
 }

@@ -149,5 +149,5 @@ fn a_socket_that_does_not_fit_is_named() {
     let socket = UnixListener::bind(&path).unwrap();
     let server = Server::of(&mut with_socket(folder.path(), socket.into()), false);
     let said = server.early.join("\n");
-    says(&said, &[path.to_str().unwrap(), "it is closed"]);
+    says(&said, &[path.to_str().unwrap(), "closed a passed socket"]);
 }

@@ -16,7 +16,7 @@ use crate::serve::stack::outcome::RequestOutcome;
 use crate::serve::worker::generation::Running;
 use crate::store::shared::ladder::Standing;
 use crate::store::{Memory, Shared};
-use crate::upstream::health::Health;
+use crate::upstream::health::ServerHealth;
 
 /// The metrics, and the state that they are computed from.
 pub struct Figures {
@@ -199,11 +199,11 @@ impl Figures {
                 for (gauge, value) in gauges.into_iter().zip(values) {
                     self.registry.gauge(gauge, &labels).set(value);
                 }
-                let sum = |count: fn(&Health) -> u64| -> u64 {
+                let sum = |count: fn(&ServerHealth) -> u64| -> u64 {
                     all.iter().map(|one| count(&one.health)).sum()
                 };
-                let ejections = gone.ejections + sum(Health::ejections);
-                let failed_checks = gone.failed_checks + sum(Health::failed_checks);
+                let ejections = gone.ejections + sum(ServerHealth::ejections);
+                let failed_checks = gone.failed_checks + sum(ServerHealth::failed_checks);
                 let counts = [
                     (Metric::ServerEjections, ejections),
                     (Metric::ServerCheckFailures, failed_checks),

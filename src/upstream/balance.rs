@@ -16,7 +16,7 @@ use super::health::FULL;
 use super::settings::{Balance, Settings};
 
 /// What is known of the servers as one of them is chosen.
-pub trait View {
+pub trait ServerView {
     /// It may be asked as if nothing had ever been wrong.
     fn is_plain(&self, server: usize) -> bool;
     /// How much of its weight counts, of [`FULL`]; 0 if it must not be asked.
@@ -61,7 +61,7 @@ impl Balancer {
 
     /// The next server; `first` as long as none was tried for the same request. Nothing when none may
     /// be asked.
-    pub fn next(&self, key: Option<u64>, first: bool, view: &impl View) -> Option<usize> {
+    pub fn next(&self, key: Option<u64>, first: bool, view: &impl ServerView) -> Option<usize> {
         match (&self.method, key) {
             (Balance::Hash(_), Some(key)) => self.highest(key, view),
             (Balance::LeastRequests, _) => self.less_busy(view),
@@ -71,7 +71,7 @@ impl Balancer {
         }
     }
 
-    fn in_turn(&self, view: &impl View) -> Option<usize> {
+    fn in_turn(&self, view: &impl ServerView) -> Option<usize> {
         let turn = self.turn.get();
         let after = turn + 1;
         self.turn
@@ -88,7 +88,7 @@ impl Balancer {
             .or_else(|| (share > 0).then_some(turn))
     }
 
-    fn weight(&self, server: usize, view: &impl View) -> u32 {
+    fn weight(&self, server: usize, view: &impl ServerView) -> u32 {
         let share = if view.is_plain(server) {
             FULL
         } else {
@@ -97,7 +97,7 @@ impl Balancer {
         self.weights[server] * share
     }
 
-    fn smooth(&self, except: Option<usize>, view: &impl View) -> Option<usize> {
+    fn smooth(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
         let mut sum = 0;
         let mut best: Option<usize> = None;
         for server in (0..self.weights.len()).filter(|server| Some(*server) != except) {
@@ -117,7 +117,7 @@ impl Balancer {
         best
     }
 
-    fn less_busy(&self, view: &impl View) -> Option<usize> {
+    fn less_busy(&self, view: &impl ServerView) -> Option<usize> {
         let one = self.draw(None, view)?;
         let Some(other) = self.draw(Some(one), view) else {
             return Some(one);
@@ -129,7 +129,7 @@ impl Balancer {
     }
 
     /// One by weight, at random.
-    fn draw(&self, except: Option<usize>, view: &impl View) -> Option<usize> {
+    fn draw(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
         let all = || (0..self.weights.len()).filter(|server| Some(*server) != except);
         let weight = |server| u64::from(self.weight(server, view));
         let sum = all().map(weight).sum();
@@ -142,7 +142,7 @@ impl Balancer {
         })
     }
 
-    fn highest(&self, key: u64, view: &impl View) -> Option<usize> {
+    fn highest(&self, key: u64, view: &impl ServerView) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
         for (server, hash) in self.hashes.iter().enumerate() {
             let weight = self.weight(server, view);

@@ -17,16 +17,16 @@ const MOST: u32 = 100;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Budget {
+pub struct RetryBudget {
     /// In requests.
     saved: Cell<u32>,
     filled: Cell<Nanos>,
 }
 
-impl Budget {
+impl RetryBudget {
     /// With the retries that are always there.
-    pub fn new(now: Nanos) -> Budget {
-        Budget {
+    pub fn new(now: Nanos) -> RetryBudget {
+        RetryBudget {
             saved: Cell::new(FLOOR * EARN),
             filled: Cell::new(now),
         }
@@ -68,14 +68,14 @@ impl Budget {
 mod tests {
     use super::*;
 
-    fn spent(budget: &Budget, now: Nanos) -> usize {
+    fn spent(budget: &RetryBudget, now: Nanos) -> usize {
         (0..1_000).take_while(|_| budget.spend(now)).count()
     }
 
     #[test]
     fn a_fifth_of_the_requests_beside_a_floor() {
         let now = Nanos::from_secs(9);
-        let budget = Budget::new(now);
+        let budget = RetryBudget::new(now);
         assert!(!budget.is_low());
         assert_eq!(spent(&budget, now), 10);
         assert!(budget.is_low());
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn the_floor_comes_back_with_time() {
         let now = Nanos::from_secs(9);
-        let budget = Budget::new(now);
+        let budget = RetryBudget::new(now);
         assert_eq!(spent(&budget, now), 10);
         assert_eq!(spent(&budget, now.after(Nanos::from_millis(900))), 0);
         assert_eq!(spent(&budget, now.after(Nanos::from_secs(3))), 3);

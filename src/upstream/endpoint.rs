@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::health::Health;
+use super::health::ServerHealth;
 use crate::net::Address;
 
 /// See the module.
@@ -17,7 +17,7 @@ pub struct Endpoint {
     /// None until its name is resolved.
     pub address: Option<Address>,
     /// Whether it may be asked.
-    pub health: Arc<Health>,
+    pub health: Arc<ServerHealth>,
 }
 
 impl Endpoint {

@@ -68,7 +68,7 @@ pub enum Error {
 
 /// Which side an exchange failed on; `E` is what the request's body breaks with.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure<E> {
+pub enum ExchangeError<E> {
     /// The request's body broke off.
     #[error("the request broke off")]
     Request(E),
@@ -77,20 +77,20 @@ pub enum Failure<E> {
     Server(Cause),
 }
 
-impl<E> From<Cause> for Failure<E> {
-    fn from(cause: Cause) -> Failure<E> {
-        Failure::Server(cause)
+impl<E> From<Cause> for ExchangeError<E> {
+    fn from(cause: Cause) -> ExchangeError<E> {
+        ExchangeError::Server(cause)
     }
 }
 
-impl<E> From<io::Error> for Failure<E> {
-    fn from(error: io::Error) -> Failure<E> {
-        Failure::Server(error.into())
+impl<E> From<io::Error> for ExchangeError<E> {
+    fn from(error: io::Error) -> ExchangeError<E> {
+        ExchangeError::Server(error.into())
     }
 }
 
-impl<E> From<Malformed> for Failure<E> {
-    fn from(malformed: Malformed) -> Failure<E> {
-        Failure::Server(malformed.into())
+impl<E> From<Malformed> for ExchangeError<E> {
+    fn from(malformed: Malformed) -> ExchangeError<E> {
+        ExchangeError::Server(malformed.into())
     }
 }

@@ -7,32 +7,34 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, SizeHint};
 
-use super::error::Failure;
-use super::pool::{Connection, Line};
-use super::received::{Lead, Next};
+use super::error::ExchangeError;
+use super::pool::{LeasedConnection, Transport};
+use super::received::{NextFrame, ReceivedHead};
 use super::{http1, http2};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 
 /// See the module.
-pub struct Exchange<B>(Way<B>);
+pub struct Exchange<B>(VersionedExchange<B>);
 
-enum Way<B> {
+enum VersionedExchange<B> {
     /// Over a connection of HTTP/1.1.
-    One(http1::Exchange<B>),
+    Http1(http1::Http1Exchange<B>),
     /// Over a stream of HTTP/2.
-    Two(Box<http2::Exchange<B>>),
+    Http2(Box<http2::Http2Exchange<B>>),
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// A request that has not been sent.
-    pub fn new(connection: Connection, head: &Head, body: B) -> Exchange<B> {
-        let Connection { lease, line } = connection;
+    pub fn new(connection: LeasedConnection, head: &Head, body: B) -> Exchange<B> {
+        let LeasedConnection { lease, line } = connection;
         match line {
-            Line::One(link) => Exchange(Way::One(http1::Exchange::new(lease, link, head, body))),
-            Line::Two(channel) => {
-                let exchange = http2::Exchange::new(lease, channel, head, body);
-                Exchange(Way::Two(Box::new(exchange)))
+            Transport::Http1(link) => Exchange(VersionedExchange::Http1(
+                http1::Http1Exchange::new(lease, link, head, body),
+            )),
+            Transport::Http2(channel) => {
+                let exchange = http2::Http2Exchange::new(lease, channel, head, body);
+                Exchange(VersionedExchange::Http2(Box::new(exchange)))
             }
         }
     }
@@ -40,32 +42,32 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// Sends the head, and the body only when the server says so or [`Exchange::go_on`] is called.
     pub fn ask_first(&mut self) {
         match &mut self.0 {
-            Way::One(exchange) => exchange.hold(true),
-            Way::Two(exchange) => exchange.hold(true),
+            VersionedExchange::Http1(exchange) => exchange.hold(true),
+            VersionedExchange::Http2(exchange) => exchange.hold(true),
         }
     }
 
     /// Sends the body.
     pub fn go_on(&mut self) {
         match &mut self.0 {
-            Way::One(exchange) => exchange.hold(false),
-            Way::Two(exchange) => exchange.hold(false),
+            VersionedExchange::Http1(exchange) => exchange.hold(false),
+            VersionedExchange::Http2(exchange) => exchange.hold(false),
         }
     }
 
     /// The server that is asked.
     pub fn server(&self) -> &Arc<str> {
         match &self.0 {
-            Way::One(exchange) => exchange.lease.server(),
-            Way::Two(exchange) => exchange.lease.server(),
+            VersionedExchange::Http1(exchange) => exchange.lease.server(),
+            VersionedExchange::Http2(exchange) => exchange.lease.server(),
         }
     }
 
     /// Whether the server may have got some of the request.
     pub fn has_begun(&self) -> bool {
         match &self.0 {
-            Way::One(exchange) => exchange.has_begun(),
-            Way::Two(exchange) => exchange.begun,
+            VersionedExchange::Http1(exchange) => exchange.has_begun(),
+            VersionedExchange::Http2(exchange) => exchange.begun,
         }
     }
 
@@ -73,59 +75,64 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// closed this one while it was unused, and nothing was answered; or it says that it has not looked at it.
     pub fn may_repeat(&self) -> bool {
         match &self.0 {
-            Way::One(exchange) => exchange.may_repeat(),
-            Way::Two(exchange) => exchange.may_repeat(),
+            VersionedExchange::Http1(exchange) => exchange.may_repeat(),
+            VersionedExchange::Http2(exchange) => exchange.may_repeat(),
         }
     }
 
     /// The same request over another connection.
-    pub fn repeat(&mut self, head: &Head, connection: Connection) {
-        let Connection { lease, line } = connection;
+    pub fn repeat(&mut self, head: &Head, connection: LeasedConnection) {
+        let LeasedConnection { lease, line } = connection;
         match (&mut self.0, line) {
-            (Way::One(exchange), Line::One(link)) => exchange.repeat(head, lease, link),
-            (Way::Two(exchange), Line::Two(channel)) => exchange.repeat(head, lease, channel),
+            (VersionedExchange::Http1(exchange), Transport::Http1(link)) => {
+                exchange.repeat(head, lease, link)
+            }
+            (VersionedExchange::Http2(exchange), Transport::Http2(channel)) => {
+                exchange.repeat(head, lease, channel)
+            }
             // A pool's connections are all of one kind.
-            (Way::One(_), Line::Two(_)) | (Way::Two(_), Line::One(_)) => {}
+            (VersionedExchange::Http1(_), Transport::Http2(_))
+            | (VersionedExchange::Http2(_), Transport::Http1(_)) => {}
         }
     }
 
     /// Whether the server has taken some of the request since the last time this was asked.
     pub fn has_sent(&mut self) -> bool {
         match &mut self.0 {
-            Way::One(exchange) => exchange.has_sent(),
-            Way::Two(exchange) => exchange.has_sent(),
+            VersionedExchange::Http1(exchange) => exchange.has_sent(),
+            VersionedExchange::Http2(exchange) => exchange.has_sent(),
         }
     }
 
     /// Sends these bytes from now on: the server has changed to another protocol.
     pub fn tunnel(&mut self, bytes: B) {
         match &mut self.0 {
-            Way::One(exchange) => exchange.tunnel(bytes),
-            Way::Two(exchange) => exchange.tunnel(bytes),
+            VersionedExchange::Http1(exchange) => exchange.tunnel(bytes),
+            VersionedExchange::Http2(exchange) => exchange.tunnel(bytes),
         }
     }
 
     /// Whether all of the request has been sent that will be.
     pub fn is_sent(&self) -> bool {
         match &self.0 {
-            Way::One(exchange) => exchange.sent,
-            Way::Two(exchange) => exchange.sent,
+            VersionedExchange::Http1(exchange) => exchange.sent,
+            VersionedExchange::Http2(exchange) => exchange.sent,
         }
     }
 
     /// The server has broken off its answer.
     fn failed(&mut self) {
         match &mut self.0 {
-            Way::One(exchange) => exchange.lease.failed(),
-            Way::Two(exchange) => exchange.lease.failed(),
+            VersionedExchange::Http1(exchange) => exchange.lease.failed(),
+            VersionedExchange::Http2(exchange) => exchange.lease.failed(),
         }
     }
 
     /// The server took too long.
     pub fn late(&mut self) {
         match &mut self.0 {
-            Way::One(exchange) => exchange.lease.failed(),
-            Way::Two(exchange) => exchange.late(),
+            VersionedExchange::Http1(exchange) => exchange.lease.failed(),
+            VersionedExchange::Http2(exchange) => exchange.late(),
         }
     }
 
@@ -134,32 +141,35 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// is seen of it. To be called until the exchange is over, for what was to be sent before may wait.
     pub fn hang_up(&mut self, cx: &mut Context<'_>) {
         match &mut self.0 {
-            Way::One(exchange) => exchange.hang_up(cx),
-            Way::Two(exchange) => exchange.hang_up(),
+            VersionedExchange::Http1(exchange) => exchange.hang_up(cx),
+            VersionedExchange::Http2(exchange) => exchange.hang_up(),
         }
     }
 
     /// What the server does can be seen.
     pub fn is_seen(&self) -> bool {
         match &self.0 {
-            Way::One(_) => true,
-            Way::Two(exchange) => !exchange.canceled,
+            VersionedExchange::Http1(_) => true,
+            VersionedExchange::Http2(exchange) => !exchange.canceled,
         }
     }
 
     /// Sends, and reads the answer's heads.
     // In one piece with what every request takes; the other caller is rare.
     #[inline(always)]
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
+    pub fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
         match &mut self.0 {
-            Way::One(exchange) => exchange.poll_head(cx),
-            Way::Two(exchange) => exchange.poll_head(cx),
+            VersionedExchange::Http1(exchange) => exchange.poll_head(cx),
+            VersionedExchange::Http2(exchange) => exchange.poll_head(cx),
         }
     }
 
     /// The body, once the head is there. `now` may be coarse.
-    pub fn into_body(self, now: Nanos) -> AnswerBody<B> {
-        let mut body = AnswerBody {
+    pub fn into_body(self, now: Nanos) -> UpstreamBody<B> {
+        let mut body = UpstreamBody {
             exchange: Some(self),
             failure: None,
             now,
@@ -170,31 +180,31 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 
     fn is_over(&self) -> bool {
         match &self.0 {
-            Way::One(exchange) => exchange.is_over(),
-            Way::Two(exchange) => exchange.is_over(),
+            VersionedExchange::Http1(exchange) => exchange.is_over(),
+            VersionedExchange::Http2(exchange) => exchange.is_over(),
         }
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         match &mut self.0 {
-            Way::One(exchange) => exchange.poll_frame(cx),
-            Way::Two(exchange) => exchange.poll_frame(cx),
+            VersionedExchange::Http1(exchange) => exchange.poll_frame(cx),
+            VersionedExchange::Http2(exchange) => exchange.poll_frame(cx),
         }
     }
 }
 
 /// The body of an answer, streamed; at its end the connection goes back to its pool.
-pub struct AnswerBody<B: Body> {
+pub struct UpstreamBody<B: Body> {
     exchange: Option<Exchange<B>>,
     /// Boxed, for it is rare.
-    failure: Option<Box<Failure<B::Error>>>,
+    failure: Option<Box<ExchangeError<B::Error>>>,
     now: Nanos,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
     /// One of which nothing is left.
-    pub fn over() -> AnswerBody<B> {
-        AnswerBody {
+    pub fn over() -> UpstreamBody<B> {
+        UpstreamBody {
             exchange: None,
             failure: None,
             now: Nanos::ZERO,
@@ -210,8 +220,8 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
     /// The answer is over.
     fn finish(&mut self) {
         match self.exchange.take() {
-            Some(Exchange(Way::One(exchange))) => exchange.finish(self.now),
-            Some(Exchange(Way::Two(exchange))) => exchange.lease.succeeded(),
+            Some(Exchange(VersionedExchange::Http1(exchange))) => exchange.finish(self.now),
+            Some(Exchange(VersionedExchange::Http2(exchange))) => exchange.lease.succeeded(),
             None => {}
         }
     }
@@ -239,19 +249,19 @@ impl<B: Body<Data = Bytes> + Unpin> AnswerBody<B> {
     }
 }
 
-impl<B> Body for AnswerBody<B>
+impl<B> Body for UpstreamBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     type Data = Bytes;
-    type Error = Failure<B::Error>;
+    type Error = ExchangeError<B::Error>;
 
     // In one piece with what every request takes; the other caller is rare.
     #[inline(always)]
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         if let Some(failure) = self.failure.take() {
             // A server that got the request in part may still be read, once it has been told.
-            if let Failure::Server(_) = *failure {
+            if let ExchangeError::Server(_) = *failure {
                 self.exchange = None;
             }
             return Poll::Ready(Some(Err(*failure)));
@@ -273,7 +283,7 @@ where
                 None
             }
             Some(Err(failure)) => {
-                if let Failure::Server(_) = failure {
+                if let ExchangeError::Server(_) = failure {
                     exchange.failed();
                 }
                 // The next time, so that what came before it goes out first.
@@ -291,8 +301,8 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.exchange {
             None => SizeHint::with_exact(0),
-            Some(Exchange(Way::One(exchange))) => exchange.size_hint(),
-            Some(Exchange(Way::Two(exchange))) => exchange.size_hint(),
+            Some(Exchange(VersionedExchange::Http1(exchange))) => exchange.size_hint(),
+            Some(Exchange(VersionedExchange::Http2(exchange))) => exchange.size_hint(),
         }
     }
 }

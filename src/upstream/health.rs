@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::settings::Eject;
+use super::settings::Ejection;
 use crate::base::clock::Nanos;
 
 /// A server's whole share of its weight.
@@ -31,7 +31,7 @@ pub const TRIAL: u8 = 8;
 /// See the module. On a cache line of its own, for workers write to it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub struct Health {
+pub struct ServerHealth {
     /// What is not as it should be; 0 when nothing is.
     flags: AtomicU8,
     open: AtomicU32,
@@ -49,7 +49,7 @@ pub struct Health {
 
 /// Whether new connections to a server are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum Reachability {
     /// It accepted the last one, or none was tried.
     Reachable,
     /// It did not accept the last one; the caller that gets this tries it again, beside another server.
@@ -58,7 +58,7 @@ pub enum Reach {
     Unreachable,
 }
 
-impl Health {
+impl ServerHealth {
     /// What of `mask` is not as it should be.
     pub fn flags(&self, mask: u8) -> u8 {
         self.flags.load(Relaxed) & mask
@@ -79,11 +79,11 @@ impl Health {
         self.open.fetch_sub(1, Relaxed);
     }
 
-    /// Whether a new connection to it is tried. [`Reach::Retry`] is given to one caller.
-    pub fn reach(&self, now: Nanos) -> Reach {
+    /// Whether a new connection to it is tried. [`Reachability::Retry`] is given to one caller.
+    pub fn reach(&self, now: Nanos) -> Reachability {
         let until = self.unreachable_until.load(Relaxed);
         if until == 0 {
-            return Reach::Reachable;
+            return Reachability::Reachable;
         }
         let next = now.after(UNREACHABLE_FOR).0;
         let claim = || {
@@ -92,9 +92,9 @@ impl Health {
                 .is_ok()
         };
         if until <= now.0 && claim() {
-            return Reach::Retry;
+            return Reachability::Retry;
         }
-        Reach::Unreachable
+        Reachability::Unreachable
     }
 
     /// Whether it did not accept its last connection in time.
@@ -149,7 +149,7 @@ impl Health {
 
     /// Leaves it alone: the first time for the span of `eject`, the n-th time in a row for n times that,
     /// as Envoy does. A server that has been back for as long as it was out begins anew.
-    pub fn eject(&self, eject: Eject, now: Nanos) -> Duration {
+    pub fn eject(&self, eject: Ejection, now: Nanos) -> Duration {
         let longest = LONGEST.max(eject.span);
         let length = |spell: u32| eject.span.saturating_mul(spell).min(longest);
         let before = self.spell.load(Relaxed);
@@ -175,7 +175,7 @@ impl Health {
 
     /// Ends its ejection, on trial: it gets little before it has answered something, and one more failure
     /// ejects it again.
-    pub fn readmit(&self, eject: Eject, now: Nanos) {
+    pub fn readmit(&self, eject: Ejection, now: Nanos) {
         self.failures.store(eject.after.saturating_sub(1), Relaxed);
         self.flags.fetch_or(TRIAL, Relaxed);
         self.come_back(EJECTED, now);
@@ -261,14 +261,14 @@ impl Judge {
 mod tests {
     use super::*;
 
-    const EJECT: Eject = Eject {
+    const EJECT: Ejection = Ejection {
         after: 3,
         span: Duration::from_secs(10),
     };
 
     #[test]
     fn failures_count_only_in_a_row() {
-        let health = Health::default();
+        let health = ServerHealth::default();
         assert!(!health.failed(3) && !health.failed(3));
         health.succeeded();
         assert!(!health.failed(3) && !health.failed(3));
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn each_ejection_in_a_row_is_longer_until_it_stays_well() {
-        let health = Health::default();
+        let health = ServerHealth::default();
         let mut now = Nanos::from_secs(1_000);
         for expected in [10, 20, 30] {
             let length = health.eject(EJECT, now);
@@ -300,25 +300,25 @@ mod tests {
 
     #[test]
     fn one_caller_at_a_time_retries_an_unreachable_server() {
-        let health = Health::default();
+        let health = ServerHealth::default();
         let start = Nanos::from_secs(1_000);
-        assert_eq!(health.reach(start), Reach::Reachable);
+        assert_eq!(health.reach(start), Reachability::Reachable);
         health.mark_unreachable(start);
         for time in 0..3 {
             let now = start.after(Nanos::from_secs(5 * time));
             let early = now.after(Nanos::from_millis(4_999));
-            assert_eq!(health.reach(early), Reach::Unreachable);
+            assert_eq!(health.reach(early), Reachability::Unreachable);
             let now = now.after(UNREACHABLE_FOR);
-            assert_eq!(health.reach(now), Reach::Retry);
-            assert_eq!(health.reach(now), Reach::Unreachable);
+            assert_eq!(health.reach(now), Reachability::Retry);
+            assert_eq!(health.reach(now), Reachability::Unreachable);
         }
         health.mark_reachable();
-        assert_eq!(health.reach(start), Reach::Reachable);
+        assert_eq!(health.reach(start), Reachability::Reachable);
     }
 
     #[test]
     fn a_slow_start_is_a_straight_line() {
-        let health = Health::default();
+        let health = ServerHealth::default();
         let start = Nanos::from_secs(5);
         health.start_slowly(start);
         let span = Duration::from_secs(100);

@@ -12,22 +12,22 @@ use http::{Method, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::AsyncWrite;
 
-use super::answer::{Read, Reader};
-use super::error::Failure;
-use super::pool::{Lease, Link};
-use super::received::{Lead, Next};
-use super::upload::{Broken, Upload};
+use super::error::ExchangeError;
+use super::pool::{Http1Connection, Lease};
+use super::received::{NextFrame, ReceivedHead};
+use super::response_head::{HeadReader, ParsedHead};
+use super::upload::{Upload, UploadError};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::http::http1::chunked::Piece;
 use crate::http::http1::{Cause, Framing, Outbox};
 
 /// See the module.
-pub struct Exchange<B> {
+pub struct Http1Exchange<B> {
     pub(super) lease: Lease,
-    link: Rc<RefCell<Link>>,
+    link: Rc<RefCell<Http1Connection>>,
     upload: Upload<B>,
-    reader: Reader,
+    reader: HeadReader,
     /// All of the request has been sent, or no more of it will be.
     pub(super) sent: bool,
     /// The server stopped taking the request.
@@ -38,15 +38,20 @@ pub struct Exchange<B> {
     hung_up: bool,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
-    pub fn new(lease: Lease, link: Rc<RefCell<Link>>, head: &Head, body: B) -> Exchange<B> {
+impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
+    pub fn new(
+        lease: Lease,
+        link: Rc<RefCell<Http1Connection>>,
+        head: &Head,
+        body: B,
+    ) -> Http1Exchange<B> {
         let upload = Upload::new(head, body);
         upload.begin(head, &mut link.borrow_mut());
-        Exchange {
+        Http1Exchange {
             lease,
             link,
             upload,
-            reader: Reader {
+            reader: HeadReader {
                 bodiless: head.method == Method::HEAD,
                 upgrade: head.upgrade.is_some(),
                 interim: 0,
@@ -72,7 +77,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         self.link.borrow().reused && !self.reader.heard && self.upload.may_repeat()
     }
 
-    pub fn repeat(&mut self, head: &Head, lease: Lease, link: Rc<RefCell<Link>>) {
+    pub fn repeat(&mut self, head: &Head, lease: Lease, link: Rc<RefCell<Http1Connection>>) {
         // What waits there is not to leave, and may be a piece of the body.
         let waiting = std::mem::take(&mut self.link.borrow_mut().outbox);
         if self.upload.begun {
@@ -111,12 +116,15 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
+    pub fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
         let lead = self.poll_lead(cx);
         match &lead {
-            Poll::Ready(Ok(Lead::Final(head))) => self.lease.answered(head.status),
+            Poll::Ready(Ok(ReceivedHead::Final(head))) => self.lease.answered(head.status),
             // A server may close a connection that is unused, or one whose client is slow.
-            Poll::Ready(Err(Failure::Server(_)))
+            Poll::Ready(Err(ExchangeError::Server(_)))
                 if self.sent && (self.reader.heard || !self.link.borrow().reused) =>
             {
                 self.lease.failed();
@@ -126,28 +134,31 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         lead
     }
 
-    fn poll_lead(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
+    fn poll_lead(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
         self.send(cx)?;
         loop {
             let mut held = self.link.borrow_mut();
             let link = &mut *held;
-            let Link { inbox, last, .. } = link;
+            let Http1Connection { inbox, last, .. } = link;
             if inbox.seems_whole() {
                 match self.reader.next(&mut inbox.bytes, last)? {
-                    Some(Read::Interim(head)) if head.status == StatusCode::CONTINUE => {
+                    Some(ParsedHead::Interim(head)) if head.status == StatusCode::CONTINUE => {
                         inbox.begin();
                         drop(held);
                         self.hold(false);
                         self.send(cx)?;
                         continue;
                     }
-                    Some(Read::Interim(head)) => {
+                    Some(ParsedHead::Interim(head)) => {
                         inbox.begin();
-                        return Poll::Ready(Ok(Lead::Interim(head)));
+                        return Poll::Ready(Ok(ReceivedHead::Interim(head)));
                     }
-                    Some(Read::Final(head)) => {
+                    Some(ParsedHead::Final(head)) => {
                         (self.framing, self.keep) = (head.framing, head.keep);
-                        return Poll::Ready(Ok(Lead::Final(head.answer)));
+                        return Poll::Ready(Ok(ReceivedHead::Final(head.answer)));
                     }
                     None => {}
                 }
@@ -163,7 +174,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// A server may answer and stop reading, so a write that fails does not end the exchange.
-    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Failure<B::Error>> {
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError<B::Error>> {
         let link = &mut *self.link.borrow_mut();
         if std::mem::take(&mut link.late) {
             self.sent = false;
@@ -186,8 +197,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         match self.upload.poll_send(cx, link) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.sent = true,
-            Poll::Ready(Err(Broken::Body(error))) => return Err(Failure::Request(error)),
-            Poll::Ready(Err(Broken::Server(error))) => {
+            Poll::Ready(Err(UploadError::Body(error))) => {
+                return Err(ExchangeError::Request(error));
+            }
+            Poll::Ready(Err(UploadError::Server(error))) => {
                 self.sent = true;
                 self.failed = Some(error);
             }
@@ -214,7 +227,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// The next piece of the answer's body.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         Poll::Ready(match ready!(self.poll_piece(cx))? {
             Piece::Data(data) => Some(Ok(Frame::data(data))),
             Piece::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
@@ -222,7 +235,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         })
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, Failure<B::Error>>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, ExchangeError<B::Error>>> {
         self.send(cx)?;
         let link = &mut *self.link.borrow_mut();
         loop {

@@ -13,10 +13,10 @@ use http::uri::Builder;
 use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
-use super::error::Failure;
+use super::error::ExchangeError;
 use super::mux::Channel;
 use super::pool::Lease;
-use super::received::{Lead, Next};
+use super::received::{NextFrame, ReceivedHead};
 use super::websocket;
 use crate::http::head::{Fields, Head, ResponseHead, hop};
 use crate::http::http1::{Cause, MAX_FIELDS, Malformed, without_zeros};
@@ -27,7 +27,7 @@ const MAX_INTERIM: u32 = 16;
 const LENGTH: &str = "content-length";
 
 /// See the module.
-pub struct Exchange<B> {
+pub struct Http2Exchange<B> {
     pub(super) lease: Lease,
     channel: Channel,
     request: Option<(Request<()>, bool)>,
@@ -62,15 +62,15 @@ pub struct Exchange<B> {
     left: Option<u64>,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
+impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     /// A request that has not been sent.
-    pub fn new(lease: Lease, channel: Channel, head: &Head, body: B) -> Exchange<B> {
+    pub fn new(lease: Lease, channel: Channel, head: &Head, body: B) -> Http2Exchange<B> {
         let body = Some(body).filter(|body| !body.is_end_stream());
         let protocol = head.upgrade.clone();
         let protocol = protocol.filter(|_| channel.send.is_extended_connect_protocol_enabled());
         let key = head.fields.first(websocket::KEY);
         let safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let mut exchange = Exchange {
+        let mut exchange = Http2Exchange {
             request: None,
             answer: None,
             interim: 0,
@@ -150,11 +150,14 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         self.lease.failed();
     }
 
-    pub fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
+    pub fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
         let lead = self.poll_lead(cx);
         match &lead {
-            Poll::Ready(Ok(Lead::Final(head))) => self.lease.answered(head.status),
-            Poll::Ready(Err(Failure::Server(_)))
+            Poll::Ready(Ok(ReceivedHead::Final(head))) => self.lease.answered(head.status),
+            Poll::Ready(Err(ExchangeError::Server(_)))
                 if !self.untouched && (self.heard || !self.channel.reused) =>
             {
                 self.lease.failed();
@@ -164,7 +167,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         lead
     }
 
-    fn poll_lead(&mut self, cx: &mut Context<'_>) -> Poll<Result<Lead, Failure<B::Error>>> {
+    fn poll_lead(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
         ready!(self.poll_begin(cx))?;
         self.send(cx)?;
         loop {
@@ -190,7 +196,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
                 let mut fields = Fields::from(&parts.headers);
                 fields.remove(LENGTH);
                 hop::strip(&mut fields);
-                return Poll::Ready(Ok(Lead::Interim(ResponseHead {
+                return Poll::Ready(Ok(ReceivedHead::Interim(ResponseHead {
                     status: parts.status,
                     reason: None,
                     fields,
@@ -200,7 +206,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
             let answer = answer.map_err(|error| self.failed(error))?;
             self.heard = true;
             check_count(answer.headers())?;
-            return Poll::Ready(Ok(Lead::Final(self.head(answer))));
+            return Poll::Ready(Ok(ReceivedHead::Final(self.head(answer))));
         }
     }
 
@@ -238,7 +244,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// Sends the head.
-    fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure<B::Error>>> {
+    fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError<B::Error>>> {
         if self.answer.is_some() {
             return Poll::Ready(Ok(()));
         }
@@ -259,14 +265,14 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// A server may answer and stop reading, so that what cannot be sent does not end the exchange.
-    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Failure<B::Error>> {
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError<B::Error>> {
         if self.sent {
             return Ok(());
         }
         match self.poll_send(cx) {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => self.sent = true,
-            Poll::Ready(Err(Some(error))) => return Err(Failure::Request(error)),
+            Poll::Ready(Err(Some(error))) => return Err(ExchangeError::Request(error)),
             Poll::Ready(Err(None)) => self.sent = true,
         }
         Ok(())
@@ -321,7 +327,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    fn failed(&mut self, error: h2::Error) -> Failure<B::Error> {
+    fn failed(&mut self, error: h2::Error) -> ExchangeError<B::Error> {
         if error.is_go_away() || error.is_io() {
             self.lost = true;
             self.channel.leave();
@@ -333,7 +339,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 
     /// The next piece of the answer's body.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Next<B::Error>> {
+    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         if let Err(failure) = self.send(cx) {
             return Poll::Ready(Some(Err(failure)));
         }

@@ -22,10 +22,9 @@
 //! | `error` | why there is no answer, or not all of one | request |
 //! | `http1`, `http2` | the same in each version | request |
 //! | `upload` | a request of HTTP/1.1 as bytes | request |
-//! | `answer` | the head of an answer of HTTP/1.1 | request |
+//! | `response_head` | the head of a response of HTTP/1.1 | request |
 //! | `websocket` | what one version says of it and the other does not | request |
 
-pub mod answer;
 pub mod balance;
 pub mod budget;
 pub mod endpoint;
@@ -38,6 +37,7 @@ mod http2;
 mod mux;
 pub mod pool;
 mod received;
+pub mod response_head;
 mod search;
 pub mod servers;
 pub mod settings;
@@ -46,13 +46,13 @@ pub mod watch;
 mod websocket;
 
 pub use endpoint::Endpoint;
-pub use error::{Error, Failure};
-pub use exchange::{AnswerBody, Exchange};
-pub use pool::{Caller, Connection, Pool};
-pub use received::Lead;
+pub use error::{Error, ExchangeError};
+pub use exchange::{Exchange, UpstreamBody};
+pub use pool::{Caller, LeasedConnection, UpstreamPool};
+pub use received::ReceivedHead;
 pub use servers::Servers;
-pub use settings::{Balance, Bounds, Check, Eject, Location, Server, Settings};
-pub use watch::Watch;
+pub use settings::{Balance, Bounds, Ejection, HealthCheck, Location, Server, Settings};
+pub use watch::ServerWatch;
 
 #[cfg(test)]
 mod tests {
@@ -82,7 +82,7 @@ mod tests {
             proxy: None,
             balance: Balance::default(),
             check: None,
-            eject: Some(Eject {
+            eject: Some(Ejection {
                 after: 3,
                 span: Duration::from_secs(10),
             }),

@@ -26,18 +26,18 @@ const SEND_BUFFER: usize = 64 * 1024;
 
 /// One worker's connections to one server.
 #[derive(Default)]
-pub struct Muxes {
-    all: RefCell<Vec<Mux>>,
+pub struct MuxedConnections {
+    all: RefCell<Vec<MuxedConnection>>,
     /// One connects for all that wait.
     pub connecting: Mutex<()>,
 }
 
-struct Mux {
+struct MuxedConnection {
     send: SendRequest<Bytes>,
-    state: Rc<State>,
+    state: Rc<MuxState>,
 }
 
-struct State {
+struct MuxState {
     open: Cell<usize>,
     /// It takes no more requests.
     over: Cell<bool>,
@@ -49,12 +49,12 @@ struct State {
 pub struct Channel {
     /// What the request is sent by.
     pub send: SendRequest<Bytes>,
-    state: Rc<State>,
+    state: Rc<MuxState>,
     /// Other requests came before on the same connection.
     pub reused: bool,
 }
 
-impl Muxes {
+impl MuxedConnections {
     /// A place on a connection that is there.
     pub fn channel(&self) -> Option<Channel> {
         self.all.borrow_mut().retain(|mux| !mux.state.over.get());
@@ -79,13 +79,13 @@ impl Muxes {
             .handshake(socket)
             .await
             .map_err(io::Error::other)?;
-        let state = Rc::new(State {
+        let state = Rc::new(MuxState {
             open: Cell::new(0),
             over: Cell::new(false),
             used: Cell::new(Nanos::ZERO),
         });
         let ping = connection.ping_pong();
-        let ended = Ended(state.clone());
+        let ended = OverOnDrop(state.clone());
         tokio::task::spawn_local(async move {
             let _ended = ended;
             // How it ends, the requests on it see.
@@ -96,7 +96,7 @@ impl Muxes {
             let pong = ping.ping(Ping::opaque()).await;
             pong.map_err(io::Error::other)?;
         }
-        let mux = Mux { send, state };
+        let mux = MuxedConnection { send, state };
         let channel = mux.channel(false);
         self.all.borrow_mut().push(mux);
         Ok(channel)
@@ -119,7 +119,7 @@ impl Muxes {
     }
 }
 
-impl Mux {
+impl MuxedConnection {
     fn channel(&self, reused: bool) -> Channel {
         self.state.open.update(|open| open + 1);
         Channel {
@@ -143,9 +143,9 @@ impl Drop for Channel {
     }
 }
 
-struct Ended(Rc<State>);
+struct OverOnDrop(Rc<MuxState>);
 
-impl Drop for Ended {
+impl Drop for OverOnDrop {
     fn drop(&mut self) {
         self.0.over.set(true);
     }

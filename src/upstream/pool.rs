@@ -14,13 +14,13 @@ use std::task::{Context, Poll, Waker};
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::answer::Last;
-use super::balance::{Balancer, View};
-use super::budget::Budget;
+use super::balance::{Balancer, ServerView};
+use super::budget::RetryBudget;
 use super::endpoint::Endpoint;
 use super::error::Error;
-use super::mux::{Channel, Muxes};
-use super::servers::{Bound, Servers};
+use super::mux::{Channel, MuxedConnections};
+use super::response_head::LastHead;
+use super::servers::{RequestBound, Servers};
 use super::{Balance, Settings};
 use crate::base::clock::{Clock, Nanos};
 use crate::http::http1::Outbox;
@@ -33,9 +33,9 @@ use crate::net::{Flushes, Leave, Socket};
 pub const MAX_IDLE: usize = 256;
 
 /// The connections of one worker to one upstream.
-pub struct Pool {
+pub struct UpstreamPool {
     pub(super) counters: Counters,
-    budget: Budget,
+    budget: RetryBudget,
     current: RefCell<Rc<EndpointSet>>,
     servers: Arc<Servers>,
     seed: u64,
@@ -57,7 +57,7 @@ pub(super) struct EndpointPool {
     /// Unused ones of HTTP/1.1.
     idle: RefCell<Vec<Idle>>,
     /// Those of HTTP/2.
-    pub(super) muxes: Muxes,
+    pub(super) muxes: MuxedConnections,
     /// Its name no longer resolves to it: requests under way finish, and no connection is kept.
     removed: Cell<bool>,
 }
@@ -71,17 +71,17 @@ pub struct Counters {
 }
 
 struct Idle {
-    link: Rc<RefCell<Link>>,
+    link: Rc<RefCell<Http1Connection>>,
     since: Nanos,
 }
 
 /// A connection of HTTP/1.1 and the room it keeps from request to request.
-pub(super) struct Link {
+pub(super) struct Http1Connection {
     pub(super) socket: Socket,
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
     /// What it said last.
-    pub(super) last: Last,
+    pub(super) last: LastHead,
     /// It has carried a request before, so the server may have closed it unseen.
     pub(super) reused: bool,
     /// The task of the request, when that may have to send what is left of it.
@@ -100,18 +100,18 @@ pub struct Caller {
 }
 
 /// What a request is sent over.
-pub(super) enum Line {
+pub(super) enum Transport {
     /// A connection of its own. Give it back with `Lease::release` once the answer has been read;
     /// dropping it closes it.
-    One(Rc<RefCell<Link>>),
+    Http1(Rc<RefCell<Http1Connection>>),
     /// A place on a connection of HTTP/2.
-    Two(Channel),
+    Http2(Channel),
 }
 
 /// What a request is given by a pool.
-pub struct Connection {
+pub struct LeasedConnection {
     pub(super) lease: Lease,
-    pub(super) line: Line,
+    pub(super) line: Transport,
 }
 
 /// A request that counts as open at a server, however it ends.
@@ -125,7 +125,7 @@ pub(super) struct Lease {
 /// Servers tried for one request.
 pub(super) type Tried = SmallVec<[usize; 8]>;
 
-impl Pool {
+impl UpstreamPool {
     /// No connection is made yet. Pools of different `seed` begin at different servers.
     pub fn new(
         servers: Arc<Servers>,
@@ -133,11 +133,11 @@ impl Pool {
         counters: Counters,
         seed: u64,
         flushes: Rc<Flushes>,
-    ) -> Rc<Pool> {
+    ) -> Rc<UpstreamPool> {
         let set = EndpointSet::new(&servers, seed, clock, flushes, |_| None);
-        Rc::new(Pool {
+        Rc::new(UpstreamPool {
             counters,
-            budget: Budget::new(set.clock.now()),
+            budget: RetryBudget::new(set.clock.now()),
             current: RefCell::new(Rc::new(set)),
             servers,
             seed,
@@ -167,7 +167,7 @@ impl Pool {
     pub fn checkout(
         self: &Rc<Self>,
         caller: Caller,
-    ) -> impl Future<Output = Result<Connection, Error>> {
+    ) -> impl Future<Output = Result<LeasedConnection, Error>> {
         self.budget.earn();
         let fresh = self.budget.is_low();
         self.find(caller, fresh, false)
@@ -182,7 +182,7 @@ impl Pool {
     pub fn checkout_fresh(
         self: &Rc<Self>,
         caller: Caller,
-    ) -> impl Future<Output = Result<Connection, Error>> {
+    ) -> impl Future<Output = Result<LeasedConnection, Error>> {
         self.counters.retried.increment(1);
         self.find(caller, true, true)
     }
@@ -193,7 +193,7 @@ impl Pool {
         caller: Caller,
         fresh: bool,
         again: bool,
-    ) -> impl Future<Output = Result<Connection, Error>> {
+    ) -> impl Future<Output = Result<LeasedConnection, Error>> {
         let set = self.endpoints();
         async move {
             let Some(server) = set.next(caller.key, &Tried::new()) else {
@@ -201,7 +201,7 @@ impl Pool {
             };
             let lease = set.lease(server, again)?;
             if let Some(line) = lease.set.unused(server, fresh) {
-                return Ok(Connection { lease, line });
+                return Ok(LeasedConnection { lease, line });
             }
             // Boxed, as all that is rare: what a request's future may hold is copied with it.
             Box::pin(self.search(lease, caller, fresh)).await
@@ -284,16 +284,16 @@ impl EndpointSet {
     }
 
     pub(super) fn next(&self, key: Option<u64>, tried: &Tried) -> Option<usize> {
-        let view = Seen { set: self, tried };
+        let view = PoolView { set: self, tried };
         self.balancer.next(key, tried.is_empty(), &view)
     }
 
     /// `again`: the request has its place already.
     pub(super) fn lease(self: Rc<Self>, server: usize, again: bool) -> Result<Lease, Error> {
         if again {
-            self.servers.enter_again(Bound::Open);
+            self.servers.enter_again(RequestBound::Open);
         } else {
-            let entered = self.servers.enter(Bound::Open);
+            let entered = self.servers.enter(RequestBound::Open);
             entered.map_err(|most| self.full("open", most))?;
         }
         self.endpoints[server].health.opened();
@@ -305,16 +305,19 @@ impl EndpointSet {
     }
 
     /// A place on a connection of HTTP/2 is as good as a fresh one: what failed is not among them.
-    pub(super) fn unused(&self, server: usize, fresh: bool) -> Option<Line> {
+    pub(super) fn unused(&self, server: usize, fresh: bool) -> Option<Transport> {
         let pool = &self.pools[server];
         if self.settings().http2 {
-            return pool.muxes.channel().map(Line::Two);
+            return pool.muxes.channel().map(Transport::Http2);
         }
-        (!fresh).then(|| pool.idle()).flatten().map(Line::One)
+        (!fresh)
+            .then(|| pool.idle())
+            .flatten()
+            .map(Transport::Http1)
     }
 
     /// Keeps a connection for the next request. `now` may be coarse.
-    pub(super) fn keep_idle(&self, server: usize, link: Rc<RefCell<Link>>, now: Nanos) {
+    pub(super) fn keep_idle(&self, server: usize, link: Rc<RefCell<Http1Connection>>, now: Nanos) {
         let pool = &self.pools[server];
         // With a PROXY header the server takes all that comes over it for one client's.
         if self.settings().proxy.is_some() || pool.removed.get() {
@@ -348,7 +351,7 @@ impl EndpointSet {
 }
 
 impl EndpointPool {
-    fn idle(&self) -> Option<Rc<RefCell<Link>>> {
+    fn idle(&self) -> Option<Rc<RefCell<Http1Connection>>> {
         let mut idle = self.idle.borrow_mut();
         loop {
             let last = idle.pop()?;
@@ -371,12 +374,12 @@ impl EndpointPool {
 }
 
 /// The servers as one request sees them.
-struct Seen<'a> {
+struct PoolView<'a> {
     set: &'a EndpointSet,
     tried: &'a Tried,
 }
 
-impl View for Seen<'_> {
+impl ServerView for PoolView<'_> {
     fn is_plain(&self, server: usize) -> bool {
         let set = self.set;
         set.servers.is_plain(&set.endpoints[server]) && !self.tried.contains(&server)
@@ -442,7 +445,7 @@ impl Lease {
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
-    pub fn release(self, link: Rc<RefCell<Link>>, now: Nanos) {
+    pub fn release(self, link: Rc<RefCell<Http1Connection>>, now: Nanos) {
         self.set.keep_idle(self.server, link, now);
     }
 }
@@ -450,11 +453,11 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.endpoint().health.closed();
-        self.set.servers.leave(Bound::Open);
+        self.set.servers.leave(RequestBound::Open);
     }
 }
 
-impl Leave for RefCell<Link> {
+impl Leave for RefCell<Http1Connection> {
     fn leave(&self, cx: &mut Context<'_>) {
         let link = &mut *self.borrow_mut();
         let sent = link.outbox.poll_empty(cx, &mut link.socket);
@@ -473,7 +476,7 @@ impl Leave for RefCell<Link> {
     }
 }
 
-impl Link {
+impl Http1Connection {
     /// Reads more; 0 at the end.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.inbox.poll_read(cx, &mut self.socket)

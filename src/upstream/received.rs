@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use http_body::Frame;
 
-use super::error::Failure;
+use super::error::ExchangeError;
 use crate::http::head::ResponseHead;
 
 /// The head of an answer.
 #[derive(Debug)]
-pub enum Lead {
+pub enum ReceivedHead {
     /// Of one before the final one.
     Interim(ResponseHead),
     /// Of the final one.
@@ -16,4 +16,4 @@ pub enum Lead {
 }
 
 /// The next piece of an answer's body, if there is one.
-pub(super) type Next<E> = Option<Result<Frame<Bytes>, Failure<E>>>;
+pub(super) type NextFrame<E> = Option<Result<Frame<Bytes>, ExchangeError<E>>>;

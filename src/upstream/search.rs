@@ -15,12 +15,14 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
-use super::answer::Last;
 use super::endpoint::Endpoint;
 use super::error::Error;
-use super::health::Reach;
-use super::pool::{Caller, Connection, EndpointSet, Lease, Line, Link, Pool, Tried};
-use super::servers::Bound;
+use super::health::Reachability;
+use super::pool::{
+    Caller, EndpointSet, Http1Connection, Lease, LeasedConnection, Transport, Tried, UpstreamPool,
+};
+use super::response_head::LastHead;
+use super::servers::RequestBound;
 use crate::http::http1::Outbox;
 use crate::http::http1::inbox::Inbox;
 use crate::net::proxy::{self, Ends};
@@ -31,7 +33,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The progress of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum AttemptStage {
     /// Another request is connecting to the same endpoint, for both.
     Queued,
     /// The TCP handshake is under way, or the name is being looked up.
@@ -41,45 +43,45 @@ enum Stage {
 }
 
 /// The success of an attempt.
-enum Success {
-    Connected(Line),
+enum AttemptSuccess {
+    Connected(Transport),
     /// The upstream has the addresses of the name now.
     Resolved,
 }
 
-struct Attempt {
+struct ConnectAttempt {
     lease: Lease,
-    stage: Rc<Cell<Stage>>,
-    future: Pin<Box<dyn Future<Output = Result<Success, Error>>>>,
+    stage: Rc<Cell<AttemptStage>>,
+    future: Pin<Box<dyn Future<Output = Result<AttemptSuccess, Error>>>>,
 }
 
 /// Attempts under way for one request.
 struct Race<'a> {
-    pool: &'a Pool,
+    pool: &'a UpstreamPool,
     caller: Caller,
-    attempts: Vec<Attempt>,
+    attempts: Vec<ConnectAttempt>,
     error: Option<Error>,
     /// A name was looked up, so that there are other endpoints.
     resolved: bool,
 }
 
 /// What ends a wait for attempts.
-enum Event {
-    Connected(Connection),
+enum RaceEvent {
+    Connected(LeasedConnection),
     /// An attempt has failed, or a name was looked up.
     Ended,
     /// The newest attempt is not connected after its delay.
     Slow,
 }
 
-impl Pool {
+impl UpstreamPool {
     /// `first` is the lease of the server whose turn it is, to which there is no unused connection.
     pub(super) async fn search(
         &self,
         first: Lease,
         caller: Caller,
         fresh: bool,
-    ) -> Result<Connection, Error> {
+    ) -> Result<LeasedConnection, Error> {
         let mut set = first.set.clone();
         let mut race = Race {
             pool: self,
@@ -106,7 +108,7 @@ impl Pool {
                     Some(server) => {
                         let lease = set.clone().lease(server, true)?;
                         if let Some(line) = set.unused(server, fresh) {
-                            return Ok(race.finish(Connection { lease, line }));
+                            return Ok(race.finish(LeasedConnection { lease, line }));
                         }
                         (lease, false)
                     }
@@ -116,15 +118,15 @@ impl Pool {
                     }
                     None if race.attempts.is_empty() => break,
                     None => match race.next_event(None).await {
-                        Event::Connected(connection) => return Ok(race.finish(connection)),
-                        Event::Ended | Event::Slow => continue,
+                        RaceEvent::Connected(connection) => return Ok(race.finish(connection)),
+                        RaceEvent::Ended | RaceEvent::Slow => continue,
                     },
                 },
             };
             let server = lease.server;
             let now = set.clock.now();
             let reach = match patient {
-                true => Reach::Reachable,
+                true => Reachability::Reachable,
                 false => {
                     tried.push(server);
                     let patience = set.settings().connect;
@@ -133,12 +135,12 @@ impl Pool {
                         continue;
                     }
                     if pending.is_none() {
-                        pending = Some(Pending::new(&set)?);
+                        pending = Some(PendingRequest::new(&set)?);
                     }
                     set.endpoints[server].health.reach(now)
                 }
             };
-            if reach == Reach::Unreachable {
+            if reach == Reachability::Unreachable {
                 unreachable.push(server);
             } else if let Some(connection) = race.attempt(lease, reach).await {
                 return Ok(race.finish(connection));
@@ -153,11 +155,11 @@ impl Pool {
 
 impl Race<'_> {
     /// Starts an attempt and waits for a connection, until it is time to start another one.
-    async fn attempt(&mut self, lease: Lease, reach: Reach) -> Option<Connection> {
+    async fn attempt(&mut self, lease: Lease, reach: Reachability) -> Option<LeasedConnection> {
         if self.error.is_some() || !self.attempts.is_empty() {
             self.pool.counters.retried.increment(1);
         }
-        let stage = Rc::new(Cell::new(Stage::Queued));
+        let stage = Rc::new(Cell::new(AttemptStage::Queued));
         let connected = self.pool.counters.connected.clone();
         let (set, server) = (lease.set.clone(), lease.server);
         let future = attempt(
@@ -167,29 +169,31 @@ impl Race<'_> {
             connected,
             stage.clone(),
         );
-        self.attempts.push(Attempt {
+        self.attempts.push(ConnectAttempt {
             lease,
             stage: stage.clone(),
             future: Box::pin(future),
         });
         let delay = match reach {
-            Reach::Retry => Duration::ZERO,
-            Reach::Reachable | Reach::Unreachable => ATTEMPT_DELAY,
+            Reachability::Retry => Duration::ZERO,
+            Reachability::Reachable | Reachability::Unreachable => ATTEMPT_DELAY,
         };
         match self.next_event(Some(delay)).await {
-            Event::Connected(connection) => return Some(connection),
-            Event::Slow if reach == Reach::Reachable && stage.get() == Stage::Connecting => {
+            RaceEvent::Connected(connection) => return Some(connection),
+            RaceEvent::Slow
+                if reach == Reachability::Reachable && stage.get() == AttemptStage::Connecting =>
+            {
                 set.endpoints[server]
                     .health
                     .mark_unreachable(set.clock.now());
             }
-            Event::Slow | Event::Ended => {}
+            RaceEvent::Slow | RaceEvent::Ended => {}
         }
         None
     }
 
     /// Waits for any attempt to end; with a `delay` no longer than that, unless the newest one is connected by then.
-    async fn next_event(&mut self, delay: Option<Duration>) -> Event {
+    async fn next_event(&mut self, delay: Option<Duration>) -> RaceEvent {
         let mut timer = pin!(delay.map(sleep));
         poll_fn(|cx| {
             let polled = self.attempts.iter_mut().enumerate();
@@ -201,24 +205,27 @@ impl Race<'_> {
             if let Some((place, ended)) = ready.next() {
                 let lease = self.attempts.remove(place).lease;
                 return Poll::Ready(match ended {
-                    Ok(Success::Connected(line)) => Event::Connected(Connection { lease, line }),
-                    Ok(Success::Resolved) => {
+                    Ok(AttemptSuccess::Connected(line)) => {
+                        RaceEvent::Connected(LeasedConnection { lease, line })
+                    }
+                    Ok(AttemptSuccess::Resolved) => {
                         self.resolved = true;
-                        Event::Ended
+                        RaceEvent::Ended
                     }
                     Err(error) => {
                         self.error = Some(error);
-                        Event::Ended
+                        RaceEvent::Ended
                     }
                 });
             }
-            let connected = |attempt: &Attempt| attempt.stage.get() == Stage::Connected;
+            let connected =
+                |attempt: &ConnectAttempt| attempt.stage.get() == AttemptStage::Connected;
             match timer.as_mut().as_pin_mut().map(|timer| timer.poll(cx)) {
                 Some(Poll::Ready(())) => {
                     timer.set(None);
                     match self.attempts.last().is_some_and(connected) {
                         true => Poll::Pending,
-                        false => Poll::Ready(Event::Slow),
+                        false => Poll::Ready(RaceEvent::Slow),
                     }
                 }
                 Some(Poll::Pending) | None => Poll::Pending,
@@ -228,14 +235,15 @@ impl Race<'_> {
     }
 
     /// Lets the other attempts run on: their results say how their servers are, and serve other requests.
-    fn finish(self, connection: Connection) -> Connection {
+    fn finish(self, connection: LeasedConnection) -> LeasedConnection {
         for attempt in self.attempts {
-            if attempt.stage.get() == Stage::Queued {
+            if attempt.stage.get() == AttemptStage::Queued {
                 continue;
             }
             let (set, server) = (attempt.lease.set.clone(), attempt.lease.server);
             tokio::task::spawn_local(async move {
-                if let Ok(Success::Connected(Line::One(link))) = attempt.future.await {
+                if let Ok(AttemptSuccess::Connected(Transport::Http1(link))) = attempt.future.await
+                {
                     let now = set.clock.now();
                     set.keep_idle(server, link, now);
                 }
@@ -257,18 +265,18 @@ async fn attempt(
     server: usize,
     ends: Ends,
     connected: metrics::Counter,
-    stage: Rc<Cell<Stage>>,
-) -> Result<Success, Error> {
+    stage: Rc<Cell<AttemptStage>>,
+) -> Result<AttemptSuccess, Error> {
     let (settings, endpoint) = (set.settings(), &set.endpoints[server]);
     let pool = set.pool(server);
     let muxes = &pool.muxes;
     let attempt = async {
         let Some(address) = &endpoint.address else {
-            stage.set(Stage::Connecting);
+            stage.set(AttemptStage::Connecting);
             set.servers
                 .look_up(endpoint.server, set.clock.now())
                 .await?;
-            return Ok(Success::Resolved);
+            return Ok(AttemptSuccess::Resolved);
         };
         let _one = match settings.http2 {
             true => Some(muxes.connecting.lock().await),
@@ -276,11 +284,11 @@ async fn attempt(
         };
         // Another request may have connected meanwhile.
         if let Some(line) = set.unused(server, true) {
-            return Ok(Success::Connected(line));
+            return Ok(AttemptSuccess::Connected(line));
         }
-        stage.set(Stage::Connecting);
+        stage.set(AttemptStage::Connecting);
         let mut stream = Stream::connect(address).await?;
-        stage.set(Stage::Connected);
+        stage.set(AttemptStage::Connected);
         endpoint.health.mark_reachable();
         if let Some(version) = settings.proxy {
             stream.write_all(&proxy::header(version, ends)?).await?;
@@ -298,19 +306,19 @@ async fn attempt(
             if pool.is_removed() {
                 muxes.close();
             }
-            return Ok(Success::Connected(Line::Two(channel)));
+            return Ok(AttemptSuccess::Connected(Transport::Http2(channel)));
         }
-        let link = Link {
+        let link = Http1Connection {
             socket,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
-            last: Last::default(),
+            last: LastHead::default(),
             reused: false,
             waker: None,
             late: false,
         };
-        let line = Line::One(Rc::new(RefCell::new(link)));
-        Ok(Success::Connected(line))
+        let line = Transport::Http1(Rc::new(RefCell::new(link)));
+        Ok(AttemptSuccess::Connected(line))
     };
     let after = settings.connect;
     let ended = match timeout(after, attempt).await {
@@ -324,8 +332,8 @@ async fn attempt(
         }),
     };
     match &ended {
-        Ok(Success::Connected(_)) => set.servers.gate().open(),
-        Ok(Success::Resolved) => {}
+        Ok(AttemptSuccess::Connected(_)) => set.servers.gate().open(),
+        Ok(AttemptSuccess::Resolved) => {}
         Err(Error::Connect { cause, .. }) if is_ours(cause) => {}
         Err(_) => set.servers.failed(endpoint, set.clock.now()),
     }
@@ -340,18 +348,18 @@ fn is_ours(error: &io::Error) -> bool {
 }
 
 /// A request that waits for a connection.
-struct Pending(Rc<EndpointSet>);
+struct PendingRequest(Rc<EndpointSet>);
 
-impl Pending {
-    fn new(set: &Rc<EndpointSet>) -> Result<Pending, Error> {
-        let entered = set.servers.enter(Bound::Pending);
+impl PendingRequest {
+    fn new(set: &Rc<EndpointSet>) -> Result<PendingRequest, Error> {
+        let entered = set.servers.enter(RequestBound::Pending);
         entered.map_err(|most| set.full("waiting for a connection", most))?;
-        Ok(Pending(set.clone()))
+        Ok(PendingRequest(set.clone()))
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.0.servers.leave(Bound::Pending);
+        self.0.servers.leave(RequestBound::Pending);
     }
 }

@@ -26,7 +26,7 @@ const MOST: usize = 64;
 pub struct Servers {
     /// What it was made from.
     pub settings: Settings,
-    configured: Vec<Configured>,
+    configured: Vec<ConfiguredServer>,
     endpoints: RwLock<Arc<[Endpoint]>>,
     /// Notified when `endpoints` is replaced.
     changed: Notify,
@@ -37,18 +37,18 @@ pub struct Servers {
     pending: AtomicU32,
     steering: Option<Arc<Steering>>,
     /// Outlives reloads.
-    core: Arc<Core>,
+    core: Arc<PersistentState>,
 }
 
 /// A server as it is configured.
 #[derive(Debug)]
-struct Configured {
+struct ConfiguredServer {
     /// Its location.
     name: Arc<str>,
     /// The `Host` of requests that have none.
     host: String,
     /// Counts of addresses that the name no longer resolves to.
-    removed: Counts<AtomicU64>,
+    removed: FailureCounts<AtomicU64>,
     lookups: Lookups,
 }
 
@@ -60,9 +60,9 @@ struct Lookups {
     finished: AtomicU64,
 }
 
-impl Configured {
-    fn removed_counts(&self) -> Counts<u64> {
-        Counts {
+impl ConfiguredServer {
+    fn removed_counts(&self) -> FailureCounts<u64> {
+        FailureCounts {
             ejections: self.removed.ejections.load(Relaxed),
             failed_checks: self.removed.failed_checks.load(Relaxed),
         }
@@ -71,7 +71,7 @@ impl Configured {
 
 /// What is counted of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts<N> {
+pub struct FailureCounts<N> {
     /// How often it was ejected.
     pub ejections: N,
     /// Checks of it that failed.
@@ -86,7 +86,7 @@ struct Steering {
 }
 
 #[derive(Debug, Default)]
-struct Core {
+struct PersistentState {
     gate: Gate,
     /// Held while servers are counted to eject one, and never across a wait.
     ejecting: Mutex<()>,
@@ -94,7 +94,7 @@ struct Core {
 
 /// How a server stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ServerState {
     /// It is asked.
     Up,
     /// It is asked less than its weight says.
@@ -107,27 +107,27 @@ pub enum State {
     Unreachable,
 }
 
-impl State {
+impl ServerState {
     /// Whether requests go to it.
     pub fn is_asked(self) -> bool {
-        !matches!(self, State::Ejected | State::Failing)
+        !matches!(self, ServerState::Ejected | ServerState::Failing)
     }
 
     /// As the admin listener writes it.
     pub fn as_str(self) -> &'static str {
         match self {
-            State::Up => "up",
-            State::Starting => "starting",
-            State::Ejected => "ejected",
-            State::Failing => "failing",
-            State::Unreachable => "unreachable",
+            ServerState::Up => "up",
+            ServerState::Starting => "starting",
+            ServerState::Ejected => "ejected",
+            ServerState::Failing => "failing",
+            ServerState::Unreachable => "unreachable",
         }
     }
 }
 
 /// Which bound an upstream has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum RequestBound {
     /// Open requests.
     Open,
     /// Requests that wait for a connection.
@@ -160,12 +160,13 @@ impl Servers {
             return before.clone();
         }
         let name = |server: &Server| {
-            let removed =
-                before.map_or_else(Counts::default, |before| before.removed_counts(server));
-            Configured {
+            let removed = before.map_or_else(FailureCounts::default, |before| {
+                before.removed_counts(server)
+            });
+            ConfiguredServer {
                 name: server.location.to_string().into(),
                 host: server.host(),
-                removed: Counts {
+                removed: FailureCounts {
                     ejections: removed.ejections.into(),
                     failed_checks: removed.failed_checks.into(),
                 },
@@ -175,7 +176,7 @@ impl Servers {
                 },
             }
         };
-        let configured: Vec<Configured> = settings.servers.iter().map(name).collect();
+        let configured: Vec<ConfiguredServer> = settings.servers.iter().map(name).collect();
         let mut all = Vec::new();
         for (place, server) in settings.servers.iter().enumerate() {
             let kept = before.map_or_else(Vec::new, |before| before.endpoints_of(server));
@@ -229,10 +230,10 @@ impl Servers {
         of_it.cloned().collect()
     }
 
-    fn removed_counts(&self, server: &Server) -> Counts<u64> {
+    fn removed_counts(&self, server: &Server) -> FailureCounts<u64> {
         let same = |other: &Server| other.is(server);
         let place = self.settings.servers.iter().position(same);
-        place.map_or_else(Counts::default, |place| {
+        place.map_or_else(FailureCounts::default, |place| {
             self.configured[place].removed_counts()
         })
     }
@@ -336,7 +337,7 @@ impl Servers {
     }
 
     /// Calls `each` for each configured server, with its endpoints and the counts of removed ones.
-    pub fn for_each_server(&self, mut each: impl FnMut(&str, &[Endpoint], Counts<u64>)) {
+    pub fn for_each_server(&self, mut each: impl FnMut(&str, &[Endpoint], FailureCounts<u64>)) {
         let endpoints = self.endpoints();
         let chunks = endpoints.chunk_by(|one, other| one.server == other.server);
         for (server, all) in self.configured.iter().zip(chunks) {
@@ -414,19 +415,19 @@ impl Servers {
     }
 
     /// How it stands.
-    pub fn state(&self, endpoint: &Endpoint, now: Nanos) -> State {
+    pub fn state(&self, endpoint: &Endpoint, now: Nanos) -> ServerState {
         let starting = self.share(endpoint, now) < FULL;
         match endpoint.health.flags(self.mask) {
-            flags if flags & FAILING != 0 => State::Failing,
-            flags if flags & EJECTED != 0 => State::Ejected,
-            _ if endpoint.health.is_unreachable() => State::Unreachable,
-            _ if starting => State::Starting,
-            _ => State::Up,
+            flags if flags & FAILING != 0 => ServerState::Failing,
+            flags if flags & EJECTED != 0 => ServerState::Ejected,
+            _ if endpoint.health.is_unreachable() => ServerState::Unreachable,
+            _ if starting => ServerState::Starting,
+            _ => ServerState::Up,
         }
     }
 
     /// Counts a request in, or says which bound forbids it. Undone by [`Servers::leave`].
-    pub fn enter(&self, bound: Bound) -> Result<(), u32> {
+    pub fn enter(&self, bound: RequestBound) -> Result<(), u32> {
         let (count, most) = self.bound(bound);
         let Some(most) = most else { return Ok(()) };
         if count.fetch_add(1, Relaxed) < most {
@@ -438,23 +439,23 @@ impl Servers {
 
     /// Counts a request in, whatever the bound: one that is repeated has its place already, and leaves it when
     /// it has the next. Undone by [`Servers::leave`].
-    pub fn enter_again(&self, bound: Bound) {
+    pub fn enter_again(&self, bound: RequestBound) {
         if let (count, Some(_)) = self.bound(bound) {
             count.fetch_add(1, Relaxed);
         }
     }
 
     /// Counts it out again.
-    pub fn leave(&self, bound: Bound) {
+    pub fn leave(&self, bound: RequestBound) {
         if let (count, Some(_)) = self.bound(bound) {
             count.fetch_sub(1, Relaxed);
         }
     }
 
-    fn bound(&self, bound: Bound) -> (&AtomicU32, Option<u32>) {
+    fn bound(&self, bound: RequestBound) -> (&AtomicU32, Option<u32>) {
         match bound {
-            Bound::Open => (&self.open, self.settings.bounds.open),
-            Bound::Pending => (&self.pending, self.settings.bounds.pending),
+            RequestBound::Open => (&self.open, self.settings.bounds.open),
+            RequestBound::Pending => (&self.pending, self.settings.bounds.pending),
         }
     }
 }

@@ -25,9 +25,9 @@ pub struct Settings {
     /// Which of them is next.
     pub balance: Balance,
     /// How they are asked whether they are well.
-    pub check: Option<Check>,
+    pub check: Option<HealthCheck>,
     /// When one is left alone because requests to it fail.
-    pub eject: Option<Eject>,
+    pub eject: Option<Ejection>,
     /// In what time one that comes back gets its full share; none where it gets it at once.
     pub slow_start: Option<Duration>,
     /// Most requests at a time.
@@ -119,7 +119,7 @@ pub enum Balance {
 
 /// How servers are asked whether they are well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct HealthCheck {
     /// The path of a GET whose answer must be 2xx or 3xx; none where a connection is enough.
     pub path: Option<String>,
     /// From the end of one to the beginning of the next.
@@ -134,7 +134,7 @@ pub struct Check {
 
 /// When a server is left alone because requests to it fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Eject {
+pub struct Ejection {
     /// Failures in a row.
     pub after: u32,
     /// For how long the first time.

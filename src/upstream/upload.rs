@@ -10,14 +10,14 @@ use http::Method;
 use http_body::Body;
 use tokio::io::AsyncWrite;
 
-use super::pool::Link;
+use super::pool::Http1Connection;
 use super::websocket;
 use crate::http::head::Head;
 use crate::http::http1::{Outbox, fields};
 
 /// Why a request could not be sent whole.
 #[derive(Debug)]
-pub enum Broken<E> {
+pub enum UploadError<E> {
     /// Its body broke off.
     Body(E),
     /// The server takes no more.
@@ -80,7 +80,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     }
 
     /// Queues the head.
-    pub fn begin(&self, head: &Head, link: &mut Link) {
+    pub fn begin(&self, head: &Head, link: &mut Http1Connection) {
         link.outbox
             .text(|out| encode(out, head, self.chunked, self.exact));
     }
@@ -94,12 +94,13 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     pub fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
-        link: &mut Link,
-    ) -> Poll<Result<(), Broken<B::Error>>> {
+        link: &mut Http1Connection,
+    ) -> Poll<Result<(), UploadError<B::Error>>> {
         loop {
             if self.started {
                 while !link.outbox.is_empty() {
-                    ready!(link.outbox.poll_write(cx, &mut link.socket)).map_err(Broken::Server)?;
+                    ready!(link.outbox.poll_write(cx, &mut link.socket))
+                        .map_err(UploadError::Server)?;
                     (self.begun, self.progress) = (true, true);
                 }
             }
@@ -110,19 +111,20 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
                 more = self.poll_body(cx, &mut link.outbox);
             }
             while !link.outbox.is_empty() {
-                ready!(link.outbox.poll_write(cx, &mut link.socket)).map_err(Broken::Server)?;
+                ready!(link.outbox.poll_write(cx, &mut link.socket))
+                    .map_err(UploadError::Server)?;
                 (self.begun, self.progress) = (true, true);
             }
             // Under TLS what was written may still have to be sent, also when more is to come later.
             let sent = Pin::new(&mut link.socket).poll_flush(cx);
-            let sent = sent.map_err(Broken::Server)?;
+            let sent = sent.map_err(UploadError::Server)?;
             let waited = std::mem::replace(&mut self.waits, sent.is_pending());
             self.progress |= waited && sent.is_ready();
-            if !ready!(more).map_err(Broken::Body)? {
+            if !ready!(more).map_err(UploadError::Body)? {
                 ready!(sent);
                 if self.closes {
                     let closed = Pin::new(&mut link.socket).poll_shutdown(cx);
-                    return closed.map_err(Broken::Server);
+                    return closed.map_err(UploadError::Server);
                 }
                 return Poll::Ready(Ok(()));
             }

@@ -13,11 +13,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::answer::{Last, Read, Reader};
 use super::endpoint::Endpoint;
 use super::health::{FAILING, Judge};
+use super::response_head::{HeadReader, LastHead, ParsedHead};
 use super::servers::Servers;
-use super::settings::Check;
+use super::settings::HealthCheck;
 use crate::base::clock::Clock;
 use crate::net::{Socket, Stream};
 
@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// The tasks for the upstreams that run now. Dropping it ends them.
 #[derive(Default)]
-pub struct Watch {
+pub struct ServerWatch {
     watched: Vec<(Arc<Servers>, Vec<Task>)>,
 }
 
@@ -38,7 +38,7 @@ impl Drop for Task {
     }
 }
 
-impl Watch {
+impl ServerWatch {
     /// Watches these; tasks for those that did not change go on. To be called inside a local runtime.
     pub fn follow(&mut self, upstreams: &[Arc<Servers>], clock: &Clock) {
         let mut before = std::mem::take(&mut self.watched);
@@ -84,7 +84,7 @@ async fn keep_looking_up(servers: Arc<Servers>, written: usize, clock: Clock) {
 }
 
 /// A task for each server, as long as its name leads there.
-async fn keep_all_checked(servers: Arc<Servers>, check: Rc<Check>, clock: Clock) {
+async fn keep_all_checked(servers: Arc<Servers>, check: Rc<HealthCheck>, clock: Clock) {
     let mut checked: Vec<(Endpoint, Task)> = Vec::new();
     loop {
         let all = servers.endpoints();
@@ -100,7 +100,12 @@ async fn keep_all_checked(servers: Arc<Servers>, check: Rc<Check>, clock: Clock)
     }
 }
 
-async fn keep_checking(servers: Arc<Servers>, endpoint: Endpoint, check: Rc<Check>, clock: Clock) {
+async fn keep_checking(
+    servers: Arc<Servers>,
+    endpoint: Endpoint,
+    check: Rc<HealthCheck>,
+    clock: Clock,
+) {
     let health = &endpoint.health;
     let well = health.flags(FAILING) == 0;
     let mut judge = Judge::new(check.fall, check.rise, well);
@@ -121,7 +126,7 @@ async fn keep_checking(servers: Arc<Servers>, endpoint: Endpoint, check: Rc<Chec
 async fn ask(
     servers: &Arc<Servers>,
     endpoint: &Endpoint,
-    check: &Check,
+    check: &HealthCheck,
     clock: &Clock,
 ) -> io::Result<bool> {
     let Some(address) = &endpoint.address else {
@@ -148,7 +153,7 @@ async fn ask(
     socket.write_all(request.as_bytes()).await?;
     socket.flush().await?;
     let mut input = BytesMut::new();
-    let mut reader = Reader {
+    let mut reader = HeadReader {
         bodiless: false,
         upgrade: false,
         interim: 0,
@@ -156,13 +161,13 @@ async fn ask(
     };
     loop {
         match reader
-            .next(&mut input, &mut Last::default())
+            .next(&mut input, &mut LastHead::default())
             .map_err(io::Error::other)?
         {
-            Some(Read::Final(head)) => {
+            Some(ParsedHead::Final(head)) => {
                 return Ok(is_well(head.answer.status));
             }
-            Some(Read::Interim(_)) => {}
+            Some(ParsedHead::Interim(_)) => {}
             None if socket.read_buf(&mut input).await? == 0 => return Ok(false),
             None => {}
         }

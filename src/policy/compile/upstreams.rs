@@ -98,9 +98,9 @@ pub fn steer<'a>(
     });
 }
 
-fn check(health: &model::HealthConfig) -> upstream::Check {
+fn check(health: &model::HealthConfig) -> upstream::HealthCheck {
     let every = health.every.unwrap_or(CHECK_EVERY);
-    upstream::Check {
+    upstream::HealthCheck {
         path: health.path.clone(),
         every,
         timeout: health.timeout.unwrap_or(CHECK_TIMEOUT.min(every)),
@@ -109,10 +109,10 @@ fn check(health: &model::HealthConfig) -> upstream::Check {
     }
 }
 
-fn eject(written: EjectConfig) -> Option<upstream::Eject> {
+fn eject(written: EjectConfig) -> Option<upstream::Ejection> {
     match written {
         EjectConfig::Off => None,
-        EjectConfig::On { after, span } => Some(upstream::Eject {
+        EjectConfig::On { after, span } => Some(upstream::Ejection {
             after: after.unwrap_or(EJECT_AFTER),
             span: span.unwrap_or(EJECT_FOR),
         }),

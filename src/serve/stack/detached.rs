@@ -28,7 +28,7 @@ use crate::http::head::Response;
 use crate::serve::worker::guard::{Guard, Guards};
 use crate::store::permits::Taken;
 use crate::throttle::{PendingSettlement, Settling};
-use crate::upstream::{AnswerBody, Exchange, Lead};
+use crate::upstream::{Exchange, ReceivedHead, UpstreamBody};
 
 /// How long a request goes on without its client.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -184,7 +184,7 @@ pub enum PendingExchange {
     /// The head of its response, and the body.
     Head(Exchange<RequestBody>),
     /// The body.
-    Body(AnswerBody<RequestBody>),
+    Body(UpstreamBody<RequestBody>),
     /// The body, which limits wait for.
     Settling(Settling<Relay>),
 }
@@ -218,8 +218,8 @@ impl PendingExchange {
             }
             match self {
                 PendingExchange::Head(exchange) => match ready!(exchange.poll_head(cx)) {
-                    Ok(Lead::Interim(_)) => {}
-                    Ok(Lead::Final(_)) => self.begin_body(now),
+                    Ok(ReceivedHead::Interim(_)) => {}
+                    Ok(ReceivedHead::Final(_)) => self.begin_body(now),
                     Err(_) => return Poll::Ready(DrainStep::Ended),
                 },
                 PendingExchange::Body(body) => {
@@ -261,7 +261,7 @@ impl PendingExchange {
 
     fn begin_body(&mut self, now: Nanos) {
         if let PendingExchange::Head(exchange) =
-            std::mem::replace(self, PendingExchange::Body(AnswerBody::over()))
+            std::mem::replace(self, PendingExchange::Body(UpstreamBody::over()))
         {
             *self = PendingExchange::Body(exchange.into_body(now));
         }

@@ -29,7 +29,7 @@ use crate::http::http1::Malformed;
 use crate::limit::pressure::Utilisation;
 use crate::net::flush::OthersFirst;
 use crate::route::Route;
-use crate::upstream::{self, Caller, Exchange, Failure, Lead, Pool};
+use crate::upstream::{self, Caller, Exchange, ExchangeError, ReceivedHead, UpstreamPool};
 
 /// How long the gateway waits for `100 Continue` of a server before it sends the body anyway.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -247,7 +247,7 @@ fn check_upgrade(
 }
 
 struct ForwardAttempt<'a> {
-    pool: &'a Rc<Pool>,
+    pool: &'a Rc<UpstreamPool>,
     /// The hash that chooses the server, if the upstream balances by one.
     key: Option<u64>,
     downstream: &'a Downstream,
@@ -383,14 +383,16 @@ impl ForwardAttempt<'_> {
         let result = poll_fn(|cx| {
             loop {
                 match exchange.poll_head(cx) {
-                    Poll::Ready(Ok(Lead::Interim(mut head))) => {
+                    Poll::Ready(Ok(ReceivedHead::Interim(mut head))) => {
                         if self.pool.settings().load_metric.is_some() {
                             load::take_report(&mut head.fields, None);
                         }
                         self.downstream.inform(&head);
                         continue;
                     }
-                    Poll::Ready(Ok(Lead::Final(head))) => return Poll::Ready(Some(Ok(head))),
+                    Poll::Ready(Ok(ReceivedHead::Final(head))) => {
+                        return Poll::Ready(Some(Ok(head)));
+                    }
                     Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
                     Poll::Pending => {}
                 }
@@ -431,8 +433,8 @@ impl ForwardAttempt<'_> {
         Err(match result {
             Some(Ok(head)) => return Ok(head),
             Some(Err(_)) | None if slow_body => RefusalCause::SlowBody,
-            Some(Err(Failure::Request(error))) => error.into(),
-            Some(Err(Failure::Server(cause))) => {
+            Some(Err(ExchangeError::Request(error))) => error.into(),
+            Some(Err(ExchangeError::Server(cause))) => {
                 RefusalCause::Upstream(upstream::Error::Exchange {
                     server: server(),
                     cause,

@@ -24,7 +24,7 @@ use crate::serve::stack::outcome::{RequestOutcome, origin};
 use crate::serve::stack::refusal_cache::RefusalCache;
 use crate::throttle::admission::Admission;
 use crate::upstream::pool::Counters;
-use crate::upstream::{Pool, Servers};
+use crate::upstream::{Servers, UpstreamPool};
 
 /// The running configuration, as all workers get it.
 #[derive(Clone, Debug)]
@@ -66,7 +66,7 @@ pub struct Generation {
     /// Decides by limits.
     pub admission: Admission,
     /// One pool for each upstream.
-    pub pools: Vec<Rc<Pool>>,
+    pub pools: Vec<Rc<UpstreamPool>>,
     /// The kind of each route's requests, for the pressure on its upstream.
     pub kinds: Vec<RequestKind>,
     /// Counters of requests, for each route and one more for requests without a route.
@@ -182,10 +182,10 @@ impl Generation {
                     retried: counter(Metric::UpstreamRetries),
                 };
                 let (servers, flushes) = (servers.clone(), flushes.clone());
-                Pool::new(servers, clock.clone(), counters, worker as u64, flushes)
+                UpstreamPool::new(servers, clock.clone(), counters, worker as u64, flushes)
             })
         });
-        let pools: Vec<Rc<Pool>> = pools.collect();
+        let pools: Vec<Rc<UpstreamPool>> = pools.collect();
         let kinds = ruleset.routes.iter().map(|route| {
             let pressure = pools[route.upstream].servers().pressure();
             pressure.map_or_else(RequestKind::default, |pressure| pressure.kind(&route.name))

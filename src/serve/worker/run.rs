@@ -28,7 +28,7 @@ use crate::serve::access::{LogWriter, WorkerLog};
 use crate::serve::stack::detached::DetachedRequests;
 use crate::serve::stack::gateway;
 use crate::serve::stack::gateway::Stack;
-use crate::upstream::Watch;
+use crate::upstream::ServerWatch;
 
 /// What the main thread asks of a worker.
 pub enum WorkerOrder {
@@ -110,7 +110,7 @@ async fn run(start: WorkerStart, mut inbox: UnboundedReceiver<WorkerOrder>) {
     let flushes = Rc::new(Flushes::default());
     let generation = Generation::new(&running, None, number, &registry, &clock, &flushes);
     // One worker checks the servers for all.
-    let mut watch = (number == 0).then(Watch::default);
+    let mut watch = (number == 0).then(ServerWatch::default);
     if let Some(watch) = &mut watch {
         watch.follow(&running.upstreams, &clock);
     }

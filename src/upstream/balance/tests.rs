@@ -9,15 +9,15 @@ use crate::upstream::Servers;
 use crate::upstream::tests::settings;
 
 /// Shares, and open requests.
-struct Seen(Vec<u32>, RefCell<Vec<u32>>);
+struct PoolView(Vec<u32>, RefCell<Vec<u32>>);
 
-impl Seen {
-    fn of(shares: &[u32]) -> Seen {
-        Seen(shares.to_vec(), RefCell::new(vec![0; shares.len()]))
+impl PoolView {
+    fn of(shares: &[u32]) -> PoolView {
+        PoolView(shares.to_vec(), RefCell::new(vec![0; shares.len()]))
     }
 }
 
-impl View for Seen {
+impl ServerView for PoolView {
     fn is_plain(&self, server: usize) -> bool {
         self.0[server] == FULL
     }
@@ -47,7 +47,7 @@ fn by_hash(weights: &[u32]) -> Balancer {
     balancer(Balance::Hash(vec![Identity::User]), weights)
 }
 
-fn spread(balancer: &Balancer, view: &Seen, requests: usize) -> Vec<usize> {
+fn spread(balancer: &Balancer, view: &PoolView, requests: usize) -> Vec<usize> {
     let mut counts = vec![0; view.0.len()];
     for _ in 0..requests {
         counts[balancer.next(None, true, view).unwrap()] += 1;
@@ -59,7 +59,7 @@ fn spread(balancer: &Balancer, view: &Seen, requests: usize) -> Vec<usize> {
 fn round_robin_follows_weights_and_shares() {
     let check = |weights: &[u32], shares: &[u32], requests, expected: &[usize]| {
         let balancer = balancer(Balance::RoundRobin, weights);
-        let counts = spread(&balancer, &Seen::of(shares), requests);
+        let counts = spread(&balancer, &PoolView::of(shares), requests);
         for (got, wanted) in counts.iter().zip(expected) {
             assert!(got.abs_diff(*wanted) <= wanted / 10, "{counts:?}");
         }
@@ -77,7 +77,7 @@ fn round_robin_follows_weights_and_shares() {
 #[test]
 fn heavy_servers_are_not_asked_in_a_row() {
     let balancer = balancer(Balance::RoundRobin, &[5, 1, 1]);
-    let view = Seen::of(&[FULL; 3]);
+    let view = PoolView::of(&[FULL; 3]);
     let order: Vec<_> = (0..7)
         .map(|_| balancer.next(None, true, &view).unwrap())
         .collect();
@@ -88,7 +88,7 @@ fn heavy_servers_are_not_asked_in_a_row() {
 fn workers_begin_at_different_servers() {
     let first = |seed| {
         let balancer = seeded(settings(3), seed);
-        balancer.next(None, true, &Seen::of(&[FULL; 3]))
+        balancer.next(None, true, &PoolView::of(&[FULL; 3]))
     };
     assert_eq!([first(0), first(1), first(2)], [Some(0), Some(1), Some(2)]);
 }
@@ -101,7 +101,7 @@ fn nobody_is_asked_when_none_may_be() {
         Balance::Hash(vec![Identity::User]),
     ] {
         let balancer = balancer(method, &[1, 1]);
-        let view = Seen::of(&[0, 0]);
+        let view = PoolView::of(&[0, 0]);
         assert_eq!(balancer.next(Some(1), true, &view), None);
         assert_eq!(balancer.next(None, false, &view), None);
     }
@@ -110,12 +110,12 @@ fn nobody_is_asked_when_none_may_be() {
 #[test]
 fn the_busy_one_of_two_is_spared() {
     let least = balancer(Balance::LeastRequests, &[1, 1, 1]);
-    let view = Seen::of(&[FULL; 3]);
+    let view = PoolView::of(&[FULL; 3]);
     view.1.borrow_mut()[1] = 1_000;
     assert_eq!(spread(&least, &view, 300)[1], 0);
     // Nobody ends, so that open requests follow the weights.
     let least = balancer(Balance::LeastRequests, &[1, 2, 1]);
-    let view = Seen::of(&[FULL, FULL, 0]);
+    let view = PoolView::of(&[FULL, FULL, 0]);
     for _ in 0..3_000 {
         let server = least.next(None, true, &view).unwrap();
         view.1.borrow_mut()[server] += 1;
@@ -127,7 +127,8 @@ fn the_busy_one_of_two_is_spared() {
 #[test]
 fn a_key_stays_and_only_keys_of_a_lost_server_move() {
     let balancer = by_hash(&[1; 5]);
-    let place = |key: u64, shares: &[u32]| balancer.next(Some(mix(key)), true, &Seen::of(shares));
+    let place =
+        |key: u64, shares: &[u32]| balancer.next(Some(mix(key)), true, &PoolView::of(shares));
     let (mut counts, mut moved) = ([0; 5], 0);
     for key in 0..10_000 {
         let before = place(key, &[FULL; 5]).unwrap();
@@ -151,7 +152,7 @@ fn a_key_stays_and_only_keys_of_a_lost_server_move() {
 fn keys_follow_weights() {
     let balancer = by_hash(&[1, 3]);
     let heavy = (0..10_000)
-        .filter(|key| balancer.next(Some(mix(*key)), true, &Seen::of(&[FULL; 2])) == Some(1))
+        .filter(|key| balancer.next(Some(mix(*key)), true, &PoolView::of(&[FULL; 2])) == Some(1))
         .count();
     assert!((7_300..7_700).contains(&heavy), "{heavy}");
 }

@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use super::*;
 use crate::http::head::{Fields, Head};
 use crate::upstream::health::EJECTED;
-use crate::upstream::http1::Exchange;
-use crate::upstream::settings::{Bounds, Eject};
+use crate::upstream::http1::Http1Exchange;
+use crate::upstream::settings::{Bounds, Ejection};
 use crate::upstream::tests::{server, settings};
 
 const NOW: Nanos = Nanos::from_secs(100);
@@ -25,11 +25,11 @@ fn runtime() -> LocalRuntime {
 }
 
 /// A pool for a name that stands for these addresses, which nobody looks up.
-fn pool(addresses: &[SocketAddr]) -> Rc<Pool> {
+fn pool(addresses: &[SocketAddr]) -> Rc<UpstreamPool> {
     pool_of(addresses, |_| {})
 }
 
-fn pool_of(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<Pool> {
+fn pool_of(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<UpstreamPool> {
     let mut settings = settings(0);
     settings.servers = vec![server("shop.internal", 80)];
     more(&mut settings);
@@ -40,7 +40,7 @@ fn pool_of(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<Poo
         connected: metrics::Counter::noop(),
         retried: metrics::Counter::noop(),
     };
-    Pool::new(servers, clock, counters, 0, Rc::default())
+    UpstreamPool::new(servers, clock, counters, 0, Rc::default())
 }
 
 fn listen() -> (TcpListener, SocketAddr) {
@@ -80,10 +80,10 @@ fn nobody() -> Caller {
 }
 
 /// A connection of HTTP/1.1 and what counts it.
-fn parts(connection: Connection) -> (Lease, Rc<RefCell<Link>>) {
+fn parts(connection: LeasedConnection) -> (Lease, Rc<RefCell<Http1Connection>>) {
     match connection.line {
-        Line::One(link) => (connection.lease, link),
-        Line::Two(_) => panic!("it is of HTTP/2"),
+        Transport::Http1(link) => (connection.lease, link),
+        Transport::Http2(_) => panic!("it is of HTTP/2"),
     }
 }
 
@@ -91,7 +91,7 @@ fn address(lease: &Lease) -> SocketAddr {
     lease.endpoint().address.as_ref().unwrap().tcp().unwrap()
 }
 
-fn open(pool: &Pool) -> u32 {
+fn open(pool: &UpstreamPool) -> u32 {
     let all = pool.servers.endpoints();
     all.iter().map(|one| one.health.open()).sum()
 }
@@ -129,7 +129,7 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
     let ((_one, first), (_held, second), (_three, third)) = (listen(), unreachable(), listen());
     let pool = pool_of(&[first, second, third], |settings| {
         settings.connect = Duration::from_millis(600);
-        settings.eject = Some(Eject {
+        settings.eject = Some(Ejection {
             after: 2,
             span: Duration::from_secs(10),
         });
@@ -266,7 +266,7 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
 }
 
 /// Neither unused nor closed.
-fn held_back(lease: Lease, link: Rc<RefCell<Link>>) {
+fn held_back(lease: Lease, link: Rc<RefCell<Http1Connection>>) {
     std::mem::forget((lease, link));
 }
 
@@ -297,7 +297,7 @@ fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
         connected: metrics::Counter::noop(),
         retried: metrics::Counter::noop(),
     };
-    let pool = Pool::new(servers, Clock::manual(NOW), counters, 0, Rc::default());
+    let pool = UpstreamPool::new(servers, Clock::manual(NOW), counters, 0, Rc::default());
     runtime().block_on(async {
         let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
         assert_eq!(self::address(&lease), address);
@@ -321,7 +321,7 @@ fn a_lookup_has_no_server_tried_twice() {
             server("127.0.0.1", refuses.port()),
             server("localhost", address.port()),
         ];
-        settings.eject = Some(Eject {
+        settings.eject = Some(Ejection {
             after: 2,
             span: Duration::from_secs(10),
         });
@@ -331,7 +331,7 @@ fn a_lookup_has_no_server_tried_twice() {
             retried: metrics::Counter::noop(),
         };
         let clock = Clock::manual(NOW);
-        let pool = Pool::new(servers, clock, counters, seed, Rc::default());
+        let pool = UpstreamPool::new(servers, clock, counters, seed, Rc::default());
         runtime().block_on(async {
             let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
             assert_eq!(self::address(&lease), address);
@@ -355,7 +355,7 @@ fn a_request_whose_sending_panicked_ends_at_once() {
     runtime().block_on(async {
         for taken in [false, true] {
             let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
-            let mut exchange = Exchange::new(lease, link.clone(), &head, String::new());
+            let mut exchange = Http1Exchange::new(lease, link.clone(), &head, String::new());
             let mut cx = Context::from_waker(Waker::noop());
             assert!(exchange.poll_head(&mut cx).is_pending());
             if taken {

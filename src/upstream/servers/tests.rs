@@ -4,7 +4,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::*;
-use crate::upstream::settings::{Bounds, Check, Eject};
+use crate::upstream::settings::{Bounds, Ejection, HealthCheck};
 use crate::upstream::tests::{server, settings};
 
 const NOW: Nanos = Nanos::from_secs(1_000);
@@ -25,7 +25,7 @@ fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
-fn states(servers: &Servers, now: Nanos) -> Vec<State> {
+fn states(servers: &Servers, now: Nanos) -> Vec<ServerState> {
     let all = servers.endpoints();
     all.iter().map(|one| servers.state(one, now)).collect()
 }
@@ -51,7 +51,10 @@ fn never_more_than_half_is_ejected() {
         let servers = servers(count);
         (0..count).for_each(|server| fail(&servers, server, 10));
         let out = states(&servers, NOW);
-        let out = out.iter().filter(|state| **state == State::Ejected).count();
+        let out = out
+            .iter()
+            .filter(|state| **state == ServerState::Ejected)
+            .count();
         assert_eq!(out, count / 2, "of {count}");
     }
 }
@@ -66,22 +69,22 @@ fn one_whose_time_is_over_is_asked_again_on_trial() {
     assert_eq!((servers.is_plain(&it), servers.share(&it, NOW)), (false, 0));
     let back = NOW.after(Nanos::from_secs(10));
     assert_eq!(servers.share(&it, back), LEAST);
-    assert_eq!(servers.state(&it, back), State::Starting);
+    assert_eq!(servers.state(&it, back), ServerState::Starting);
     servers.failed(&it, back);
-    assert_eq!(servers.state(&it, back), State::Ejected);
+    assert_eq!(servers.state(&it, back), ServerState::Ejected);
     let back = back.after(Nanos::from_secs(20));
     assert_eq!(servers.share(&it, back), LEAST);
     it.health.answers();
     assert!(servers.is_plain(&it));
     it.health.succeeded();
     servers.failed(&it, back);
-    assert_eq!(servers.state(&it, back), State::Up);
+    assert_eq!(servers.state(&it, back), ServerState::Up);
 }
 
 #[test]
 fn checks_may_take_all_out_and_leave_none_to_eject() {
     let mut settings = settings(2);
-    settings.check = Some(Check {
+    settings.check = Some(HealthCheck {
         path: None,
         every: Duration::from_secs(1),
         timeout: Duration::from_secs(1),
@@ -92,13 +95,25 @@ fn checks_may_take_all_out_and_leave_none_to_eject() {
     let servers = Servers::new(settings, None, NOW);
     servers.judged(&one(&servers, 0), false, NOW);
     fail(&servers, 1, 10);
-    assert_eq!(states(&servers, NOW), [State::Failing, State::Up]);
+    assert_eq!(
+        states(&servers, NOW),
+        [ServerState::Failing, ServerState::Up]
+    );
     servers.judged(&one(&servers, 1), false, NOW);
-    assert_eq!(states(&servers, NOW), [State::Failing, State::Failing]);
+    assert_eq!(
+        states(&servers, NOW),
+        [ServerState::Failing, ServerState::Failing]
+    );
     servers.judged(&one(&servers, 0), true, NOW);
-    assert_eq!(states(&servers, NOW), [State::Starting, State::Failing]);
+    assert_eq!(
+        states(&servers, NOW),
+        [ServerState::Starting, ServerState::Failing]
+    );
     let later = NOW.after(Nanos::from_secs(10));
-    assert_eq!(states(&servers, later), [State::Up, State::Failing]);
+    assert_eq!(
+        states(&servers, later),
+        [ServerState::Up, ServerState::Failing]
+    );
 }
 
 #[test]
@@ -114,12 +129,12 @@ fn a_reload_keeps_what_is_known_of_servers_that_stay() {
     changed.servers[0].weight = 5;
     changed.slow_start = Some(Duration::from_secs(10));
     let after = Servers::new(changed.clone(), Some(&before), NOW);
-    let expected = [State::Ejected, State::Up, State::Starting];
+    let expected = [ServerState::Ejected, ServerState::Up, ServerState::Starting];
     assert_eq!(states(&after, NOW), expected);
     // What nobody decides any more does not count.
     changed.eject = None;
     let after = Servers::new(changed, Some(&after), NOW);
-    assert_eq!(after.state(&one(&after, 0), NOW), State::Up);
+    assert_eq!(after.state(&one(&after, 0), NOW), ServerState::Up);
 }
 
 #[test]
@@ -129,14 +144,14 @@ fn bounds_hold() {
         open: Some(2),
         pending: None,
     };
-    settings.eject = None::<Eject>;
+    settings.eject = None::<Ejection>;
     let servers = Servers::new(settings, None, NOW);
-    assert_eq!(servers.enter(Bound::Open), Ok(()));
-    assert_eq!(servers.enter(Bound::Open), Ok(()));
-    assert_eq!(servers.enter(Bound::Open), Err(2));
-    servers.leave(Bound::Open);
-    assert_eq!(servers.enter(Bound::Open), Ok(()));
-    assert!((0..100).all(|_| servers.enter(Bound::Pending).is_ok()));
+    assert_eq!(servers.enter(RequestBound::Open), Ok(()));
+    assert_eq!(servers.enter(RequestBound::Open), Ok(()));
+    assert_eq!(servers.enter(RequestBound::Open), Err(2));
+    servers.leave(RequestBound::Open);
+    assert_eq!(servers.enter(RequestBound::Open), Ok(()));
+    assert!((0..100).all(|_| servers.enter(RequestBound::Pending).is_ok()));
 }
 
 #[test]
@@ -148,7 +163,7 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
     assert_eq!(one(&servers, 0).address, None);
     let [first, second, third] = ["10.1.0.1:80", "10.1.0.2:80", "10.1.0.3:80"].map(address);
     servers.set_addresses(0, vec![second, first], NOW);
-    assert_eq!(states(&servers, NOW), [State::Up; 3]);
+    assert_eq!(states(&servers, NOW), [ServerState::Up; 3]);
     let all = servers.endpoints();
     servers.set_addresses(0, vec![first, second, first], NOW);
     assert!(servers.is_current(&all), "the order is no news");
@@ -157,17 +172,17 @@ fn each_address_of_a_name_is_a_server_of_its_own() {
     fail(&servers, 1, 3);
     assert_eq!(
         states(&servers, NOW),
-        [State::Up, State::Ejected, State::Up]
+        [ServerState::Up, ServerState::Ejected, ServerState::Up]
     );
     // One stays, one comes, one goes.
     servers.set_addresses(0, vec![third, second], NOW);
-    let expected = [State::Ejected, State::Starting, State::Up];
+    let expected = [ServerState::Ejected, ServerState::Starting, ServerState::Up];
     assert_eq!(states(&servers, NOW), expected);
     assert!(!servers.endpoints().iter().any(|one| one.is_same(&all[0])));
     // So it is after a reload, and what was counted stays when the address goes.
     settings.servers.swap(0, 1);
     let after = Servers::new(settings, Some(&servers), NOW);
-    let expected = [State::Up, State::Ejected, State::Starting];
+    let expected = [ServerState::Up, ServerState::Ejected, ServerState::Starting];
     assert_eq!(states(&after, NOW), expected);
     after.set_addresses(1, vec![first], NOW);
     let mut seen = Vec::new();

@@ -23,11 +23,11 @@ use tollgate::http::head::{Head, ResponseHead};
 use tollgate::http::http1::Cause;
 use tollgate::net::Flushes;
 use tollgate::net::proxy::Ends;
-use tollgate::upstream::answer::{Last, Read, Reader};
 use tollgate::upstream::pool::Counters;
+use tollgate::upstream::response_head::{HeadReader, LastHead, ParsedHead};
 use tollgate::upstream::{
-    AnswerBody, Balance, Bounds, Caller, Connection, Exchange, Failure, Lead, Location, Pool,
-    Server, Servers, Settings,
+    Balance, Bounds, Caller, Exchange, ExchangeError, LeasedConnection, Location, ReceivedHead,
+    Server, Servers, Settings, UpstreamBody, UpstreamPool,
 };
 
 use super::{Asks, Case, End, Start, Verdict, lines, lines_of};
@@ -41,13 +41,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// A pool and the server that it asks.
 pub struct Ours {
     runtime: Runtime,
-    pool: Rc<Pool>,
+    pool: Rc<UpstreamPool>,
     flushes: Rc<Flushes>,
     listener: TcpListener,
     /// Connections made.
     connected: Arc<AtomicU64>,
     /// A new connection, from both ends.
-    spare: Option<(TcpStream, Connection)>,
+    spare: Option<(TcpStream, LeasedConnection)>,
 }
 
 impl Ours {
@@ -64,7 +64,7 @@ impl Ours {
         let flushes = Rc::new(Flushes::default());
         Ours {
             runtime: Builder::new_current_thread().enable_all().build().unwrap(),
-            pool: Pool::new(servers, clock, counters, 0, flushes.clone()),
+            pool: UpstreamPool::new(servers, clock, counters, 0, flushes.clone()),
             flushes,
             listener,
             connected,
@@ -178,7 +178,7 @@ fn settings(server: SocketAddr) -> Settings {
 
 /// Whether the final head says that another answer may follow.
 fn says_keep(case: &Case) -> bool {
-    let mut reader = Reader {
+    let mut reader = HeadReader {
         bodiless: case.asks == Asks::Head,
         upgrade: case.asks == Asks::Upgrade,
         interim: 0,
@@ -186,9 +186,9 @@ fn says_keep(case: &Case) -> bool {
     };
     let mut input = BytesMut::from(&case.bytes()[..]);
     loop {
-        match reader.next(&mut input, &mut Last::default()) {
-            Ok(Some(Read::Interim(_))) => {}
-            Ok(Some(Read::Final(head))) => return head.keep,
+        match reader.next(&mut input, &mut LastHead::default()) {
+            Ok(Some(ParsedHead::Interim(_))) => {}
+            Ok(Some(ParsedHead::Final(head))) => return head.keep,
             Ok(None) | Err(_) => return false,
         }
     }
@@ -200,7 +200,7 @@ type Nothing = Empty<Bytes>;
 #[allow(clippy::large_enum_variant)]
 enum Stage {
     Head(Exchange<Nothing>),
-    Body(AnswerBody<Nothing>),
+    Body(UpstreamBody<Nothing>),
     Over,
 }
 
@@ -211,7 +211,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(asks: Asks, connection: Connection, flushes: Rc<Flushes>) -> Client {
+    fn new(asks: Asks, connection: LeasedConnection, flushes: Rc<Flushes>) -> Client {
         let mut head = Head {
             method: asks.method(),
             version: Version::HTTP_11,
@@ -253,10 +253,10 @@ impl Client {
             match &mut self.stage {
                 Stage::Head(exchange) => match exchange.poll_head(cx) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Ok(Lead::Interim(head))) => {
+                    Poll::Ready(Ok(ReceivedHead::Interim(head))) => {
                         self.verdict.interim.push(start(&head, false));
                     }
-                    Poll::Ready(Ok(Lead::Final(head))) => self.begin(&head),
+                    Poll::Ready(Ok(ReceivedHead::Final(head))) => self.begin(&head),
                     Poll::Ready(Err(failure)) => self.end(refused(&failure)),
                 },
                 Stage::Body(body) => match Pin::new(body).poll_frame(cx) {
@@ -298,10 +298,10 @@ fn start(head: &ResponseHead, is_final: bool) -> Start {
     }
 }
 
-fn refused(failure: &Failure<Infallible>) -> End {
+fn refused(failure: &ExchangeError<Infallible>) -> End {
     End::Refused(match failure {
-        Failure::Request(_) => "the request broke off".into(),
-        Failure::Server(Cause::Malformed(malformed)) => malformed.0.into(),
-        Failure::Server(cause) => cause.to_string(),
+        ExchangeError::Request(_) => "the request broke off".into(),
+        ExchangeError::Server(Cause::Malformed(malformed)) => malformed.0.into(),
+        ExchangeError::Server(cause) => cause.to_string(),
     })
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::http::http1::Cause;
-use crate::upstream::Failure;
+use crate::upstream::ExchangeError;
 
 /// Why a body broke off.
 #[derive(Debug, thiserror::Error)]
@@ -56,11 +56,11 @@ impl Error {
     }
 }
 
-impl From<Failure<Error>> for Error {
-    fn from(failure: Failure<Error>) -> Error {
+impl From<ExchangeError<Error>> for Error {
+    fn from(failure: ExchangeError<Error>) -> Error {
         match failure {
-            Failure::Request(error) => error,
-            Failure::Server(cause) => Error::Upstream(cause),
+            ExchangeError::Request(error) => error,
+            ExchangeError::Server(cause) => Error::Upstream(cause),
         }
     }
 }

@@ -15,14 +15,14 @@ use crate::serve::stack::deadline::Deadline;
 use crate::serve::stack::load;
 use crate::serve::worker::guard::Guard;
 use crate::throttle::Settling;
-use crate::upstream::AnswerBody;
+use crate::upstream::UpstreamBody;
 
 /// What an upstream answers; streamed, with a deadline for each piece. On the heap, for a response goes through many
 /// hands, also one that the gateway gives itself.
 pub struct Relay(Box<Relayed>);
 
 struct Relayed {
-    inner: AnswerBody<RequestBody>,
+    inner: UpstreamBody<RequestBody>,
     guard: Rc<Guard>,
     silence: Duration,
     deadline: Deadline,
@@ -34,7 +34,7 @@ impl Relay {
     /// Lets the server say nothing for so long, and take until `deadline` for all of it. `takes_reports`: what
     /// it says of its load in trailers is not for the client. `tunnel`: it is another protocol.
     pub fn new(
-        inner: AnswerBody<RequestBody>,
+        inner: UpstreamBody<RequestBody>,
         guard: Rc<Guard>,
         silence: Duration,
         deadline: Deadline,
@@ -68,8 +68,8 @@ impl Relay {
     }
 
     /// What is left of the server's side.
-    pub fn take(&mut self) -> AnswerBody<RequestBody> {
-        std::mem::replace(&mut self.0.inner, AnswerBody::over())
+    pub fn take(&mut self) -> UpstreamBody<RequestBody> {
+        std::mem::replace(&mut self.0.inner, UpstreamBody::over())
     }
 }
 

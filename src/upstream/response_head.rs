@@ -18,7 +18,7 @@ const MOST: usize = 4 * 1024;
 
 /// The head of a final answer.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct FinalHead {
     /// Status and fields; without those of the connection, unless that changes to another protocol.
     pub answer: ResponseHead,
     /// How far the body reaches.
@@ -29,17 +29,17 @@ pub struct Head {
 
 /// The last final head of a connection: servers often say the same again, and then it is not read again.
 #[derive(Debug, Default)]
-pub struct Last {
+pub struct LastHead {
     bytes: Vec<u8>,
     /// Made when the bytes have come a second time.
-    head: Option<Head>,
+    head: Option<FinalHead>,
     /// It was that of an answer without a body, because of what was asked.
     bodiless: bool,
 }
 
-impl Last {
+impl LastHead {
     /// The head, if it comes again.
-    fn again(&self, input: &mut BytesMut, bodiless: bool) -> Option<Head> {
+    fn again(&self, input: &mut BytesMut, bodiless: bool) -> Option<FinalHead> {
         let head = self.head.as_ref()?;
         if bodiless != self.bodiless || !input.starts_with(&self.bytes) {
             return None;
@@ -49,7 +49,7 @@ impl Last {
     }
 
     /// Remembers a head that stood in these bytes.
-    fn learn(&mut self, bytes: &[u8], head: &mut Head, bodiless: bool) {
+    fn learn(&mut self, bytes: &[u8], head: &mut FinalHead, bodiless: bool) {
         if self.bytes == bytes {
             // Copies, for a part of the input would keep all of it.
             let ResponseHead { reason, fields, .. } = &mut head.answer;
@@ -69,7 +69,7 @@ impl Last {
 
 /// Reads heads off the front of what came in.
 #[derive(Clone, Copy, Debug)]
-pub struct Reader {
+pub struct HeadReader {
     /// The request was a HEAD: whatever the answer says, it has no body.
     pub bodiless: bool,
     /// The request asked for a change of protocol.
@@ -80,22 +80,22 @@ pub struct Reader {
     pub heard: bool,
 }
 
-impl Reader {
+impl HeadReader {
     /// The next head, when all of it is there.
     pub fn next(
         &mut self,
         input: &mut BytesMut,
-        last: &mut Last,
-    ) -> Result<Option<Read>, Malformed> {
+        last: &mut LastHead,
+    ) -> Result<Option<ParsedHead>, Malformed> {
         self.heard |= !input.is_empty();
         if let Some(head) = last.again(input, self.bodiless) {
-            return Ok(Some(Read::Final(head)));
+            return Ok(Some(ParsedHead::Final(head)));
         }
         let Some(raw) = parse(input)? else {
             return Ok(None);
         };
         match raw.status.as_u16() {
-            101 if self.upgrade => raw.switched(input).map(Read::Final).map(Some),
+            101 if self.upgrade => raw.switched(input).map(ParsedHead::Final).map(Some),
             101 => Err(Malformed("it switches protocols unasked")),
             100..=199 => {
                 self.interim += 1;
@@ -105,13 +105,13 @@ impl Reader {
                 let (mut head, _) = raw.head(input, true)?;
                 head.answer.fields.remove("content-length");
                 hop::strip(&mut head.answer.fields);
-                Ok(Some(Read::Interim(head.answer)))
+                Ok(Some(ParsedHead::Interim(head.answer)))
             }
             _ => {
                 let (mut head, bytes) = raw.head(input, self.bodiless)?;
                 hop::strip(&mut head.answer.fields);
                 last.learn(&bytes, &mut head, self.bodiless);
-                Ok(Some(Read::Final(head)))
+                Ok(Some(ParsedHead::Final(head)))
             }
         }
     }
@@ -119,14 +119,14 @@ impl Reader {
 
 /// What was read.
 #[derive(Debug)]
-pub enum Read {
+pub enum ParsedHead {
     /// An answer before the final one.
     Interim(ResponseHead),
     /// The final one.
-    Final(Head),
+    Final(FinalHead),
 }
 
-struct Raw {
+struct RawHead {
     end: usize,
     version: Version,
     status: StatusCode,
@@ -135,7 +135,7 @@ struct Raw {
     said: Said,
 }
 
-fn parse(input: &BytesMut) -> Result<Option<Raw>, Malformed> {
+fn parse(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
     if input.is_empty() {
         return Ok(None);
     }
@@ -153,7 +153,7 @@ fn parse(input: &BytesMut) -> Result<Option<Raw>, Malformed> {
     let start = fields::offset(input, reason);
     let (fields, said) = fields::read(input, head.headers)?;
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
-    Ok(Some(Raw {
+    Ok(Some(RawHead {
         end,
         version: version_of(head.version),
         status: status.ok_or(Malformed("its status is not one"))?,
@@ -163,9 +163,9 @@ fn parse(input: &BytesMut) -> Result<Option<Raw>, Malformed> {
     }))
 }
 
-impl Raw {
+impl RawHead {
     /// What follows is another protocol.
-    fn switched(mut self, input: &mut BytesMut) -> Result<Head, Malformed> {
+    fn switched(mut self, input: &mut BytesMut) -> Result<FinalHead, Malformed> {
         // It has no body: RFC 9110 section 8.6.
         (self.said.length, self.said.chunked) = (None, false);
         let (mut head, _) = self.head(input, false)?;
@@ -176,7 +176,11 @@ impl Raw {
     }
 
     /// The head, and what it stood in.
-    fn head(mut self, input: &mut BytesMut, bodiless: bool) -> Result<(Head, Bytes), Malformed> {
+    fn head(
+        mut self,
+        input: &mut BytesMut,
+        bodiless: bool,
+    ) -> Result<(FinalHead, Bytes), Malformed> {
         let bytes = input.split_to(self.end).freeze();
         let usual = self.status.canonical_reason().unwrap_or_default();
         let reason = Some(bytes.slice(self.reason)).filter(|reason| reason != usual.as_bytes());
@@ -193,7 +197,7 @@ impl Raw {
         } else {
             self.said.framing(self.version, Framing::Close)?
         };
-        let head = Head {
+        let head = FinalHead {
             answer: ResponseHead {
                 status: self.status,
                 reason,
@@ -211,18 +215,18 @@ mod tests {
     use super::*;
     use crate::http::http1::chunked::Chunked;
 
-    fn read(text: &[u8], bodiless: bool, cut: usize) -> Result<Option<Head>, Malformed> {
-        let mut reader = Reader {
+    fn read(text: &[u8], bodiless: bool, cut: usize) -> Result<Option<FinalHead>, Malformed> {
+        let mut reader = HeadReader {
             bodiless,
             upgrade: false,
             interim: 0,
             heard: false,
         };
-        let (mut input, mut last) = (BytesMut::new(), Last::default());
+        let (mut input, mut last) = (BytesMut::new(), LastHead::default());
         for piece in text.chunks(cut) {
             input.extend_from_slice(piece);
             while let Some(read) = reader.next(&mut input, &mut last)? {
-                if let Read::Final(head) = read {
+                if let ParsedHead::Final(head) = read {
                     return Ok(Some(head));
                 }
             }
@@ -309,8 +313,8 @@ mod tests {
             "HTTP/1.1 103 Hints\r\nlink: a\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 5, 5\r\n\r\n",
         ];
-        let read = |text: &str, bodiless: bool, cut: usize, last: &mut Last| {
-            let mut reader = Reader {
+        let read = |text: &str, bodiless: bool, cut: usize, last: &mut LastHead| {
+            let mut reader = HeadReader {
                 bodiless,
                 upgrade: false,
                 interim: 0,
@@ -321,8 +325,8 @@ mod tests {
                 input.extend_from_slice(piece);
                 let read = reader.next(&mut input, last).map(|read| {
                     let (head, rest) = match read? {
-                        Read::Interim(answer) => (answer, None),
-                        Read::Final(head) => (head.answer, Some((head.framing, head.keep))),
+                        ParsedHead::Interim(answer) => (answer, None),
+                        ParsedHead::Final(head) => (head.answer, Some((head.framing, head.keep))),
                     };
                     let mut lines = Vec::new();
                     head.fields.write_lines(&mut lines);
@@ -334,7 +338,7 @@ mod tests {
             }
             Ok((None, false, 0))
         };
-        let mut last = Last::default();
+        let mut last = LastHead::default();
         let mut chosen = 1_u64;
         let mut next = |many: usize| {
             chosen = chosen
@@ -350,7 +354,7 @@ mod tests {
             }
             let (bodiless, cut) = (next(8) == 0, [1, 7, 200][next(3)]);
             let busy = read(head, bodiless, cut, &mut last);
-            let new = read(head, bodiless, cut, &mut Last::default());
+            let new = read(head, bodiless, cut, &mut LastHead::default());
             assert_eq!(format!("{busy:?}"), format!("{new:?}"), "{head:?}");
         }
     }

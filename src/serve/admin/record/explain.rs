@@ -72,7 +72,7 @@ struct SpanCounts {
 
 /// Why requests were refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RefusalCause {
+enum LikelyCause {
     Nothing,
     Upstream,
     Config,
@@ -83,17 +83,17 @@ enum RefusalCause {
     Unknown,
 }
 
-impl RefusalCause {
+impl LikelyCause {
     fn as_str(self) -> &'static str {
         match self {
-            RefusalCause::Nothing => "none",
-            RefusalCause::Upstream => "upstream",
-            RefusalCause::Config => "config",
-            RefusalCause::OneKey => "one_key",
-            RefusalCause::FewKeys => "few_keys",
-            RefusalCause::Spray => "spray",
-            RefusalCause::Everyone => "everyone",
-            RefusalCause::Unknown => "unknown",
+            LikelyCause::Nothing => "none",
+            LikelyCause::Upstream => "upstream",
+            LikelyCause::Config => "config",
+            LikelyCause::OneKey => "one_key",
+            LikelyCause::FewKeys => "few_keys",
+            LikelyCause::Spray => "spray",
+            LikelyCause::Everyone => "everyone",
+            LikelyCause::Unknown => "unknown",
         }
     }
 }
@@ -250,23 +250,23 @@ impl Evidence {
         first.map(|(limit, (refused, _))| (limit.as_str(), *refused))
     }
 
-    fn cause(&self) -> RefusalCause {
+    fn cause(&self) -> LikelyCause {
         let refused = self.now.refused;
         if refused == 0 && self.now.by_upstream == 0 {
-            return RefusalCause::Nothing;
+            return LikelyCause::Nothing;
         }
         if self.now.by_upstream > refused {
-            return RefusalCause::Upstream;
+            return LikelyCause::Upstream;
         }
         if self.change().is_some() {
-            return RefusalCause::Config;
+            return LikelyCause::Config;
         }
         let shares = self.shares();
         if shares
             .first()
             .is_some_and(|(_, share)| *share >= ONE_KEY_SHARE)
         {
-            return RefusalCause::OneKey;
+            return LikelyCause::OneKey;
         }
         if shares
             .iter()
@@ -275,16 +275,16 @@ impl Evidence {
             .sum::<f64>()
             >= FEW_KEYS_SHARE
         {
-            return RefusalCause::FewKeys;
+            return LikelyCause::FewKeys;
         }
         if self.lists.0.refused.total == 0 {
-            return RefusalCause::Unknown;
+            return LikelyCause::Unknown;
         }
         let (now, usual) = (self.lists.0.asked.distinct(), self.usual.0.asked.distinct());
         if now >= MIN_SPRAY_KEYS && now > SPRAY_FACTOR * usual {
-            return RefusalCause::Spray;
+            return LikelyCause::Spray;
         }
-        RefusalCause::Everyone
+        LikelyCause::Everyone
     }
 
     fn describe(&self, ruleset: &Ruleset) -> Value {
@@ -382,7 +382,7 @@ impl Evidence {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let Some((limit, count)) = self.top_limit() else {
             return match cause {
-                RefusalCause::Upstream => format!(
+                LikelyCause::Upstream => format!(
                     "The gateway refused nothing: the upstream itself answered 429 to {} requests.",
                     self.now.by_upstream
                 ),
@@ -401,7 +401,7 @@ impl Evidence {
         let share = percent(count as f64 / refused.max(1) as f64);
         let which = format!("{limit}{at} refused {count} requests, {share} of all refusals");
         let who = match cause {
-            RefusalCause::Upstream => format!(
+            LikelyCause::Upstream => format!(
                 "but the upstream itself answered 429 to {} requests",
                 self.now.by_upstream
             ),
@@ -410,11 +410,11 @@ impl Evidence {
         format!("{which}; {who}.")
     }
 
-    fn describe_keys(&self, cause: RefusalCause) -> String {
+    fn describe_keys(&self, cause: LikelyCause) -> String {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let shares = self.shares();
         match cause {
-            RefusalCause::Config => {
+            LikelyCause::Config => {
                 let text = |side: Option<&String>| side.map_or("nothing", |text| text).to_owned();
                 let of = |change: &Change| {
                     let (was, is) = (text(change.before.as_ref()), text(change.after.as_ref()));
@@ -422,11 +422,11 @@ impl Evidence {
                 };
                 self.change().map_or(String::new(), of)
             }
-            RefusalCause::OneKey => {
+            LikelyCause::OneKey => {
                 let (key, share) = shares.first().copied().unwrap_or_default();
                 format!("one key, {key}, made {} of them", percent(share))
             }
-            RefusalCause::FewKeys => {
+            LikelyCause::FewKeys => {
                 let mut sum = 0.0;
                 let few = shares.iter().take_while(|(_, share)| {
                     let more = sum < FEW_KEYS_SHARE;
@@ -435,7 +435,7 @@ impl Evidence {
                 });
                 format!("{} keys made {} of them", few.count(), percent(sum))
             }
-            RefusalCause::Spray => {
+            LikelyCause::Spray => {
                 let asked = |(lists, (from, to)): &(KeyLists, (u64, u64))| {
                     (lists.asked.distinct(), to - from)
                 };
@@ -444,8 +444,8 @@ impl Evidence {
                     "a spray: {now} different keys asked in {seconds} s, {usual} in the {before} s before"
                 )
             }
-            RefusalCause::Unknown => String::from("the keys are not recorded any more"),
-            RefusalCause::Upstream | RefusalCause::Everyone | RefusalCause::Nothing => format!(
+            LikelyCause::Unknown => String::from("the keys are not recorded any more"),
+            LikelyCause::Upstream | LikelyCause::Everyone | LikelyCause::Nothing => format!(
                 "no key stands out: {} different keys were refused, of {} that asked",
                 self.lists.0.refused.distinct(),
                 self.lists.0.asked.distinct()

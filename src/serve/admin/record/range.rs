@@ -97,12 +97,12 @@ struct RangeQuery {
     quantiles: Vec<(String, f64)>,
 }
 
-type SelectedSeries = Vec<(Series, u32)>;
+type NumberedSeries = Vec<(Series, u32)>;
 
 fn parse_query(
     gateway: &dyn Control,
     span: Result<Query<RangeParameters>, QueryRejection>,
-) -> Result<(SelectedSeries, RangeQuery), ErrorResponse> {
+) -> Result<(NumberedSeries, RangeQuery), ErrorResponse> {
     let record = opened_record(gateway)?;
     let Query(span) = span.map_err(|rejection| bad_request(&rejection.body_text()))?;
     let (name, matchers) = parse_selector(&span.series).ok_or_else(|| {
@@ -158,7 +158,7 @@ fn quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
 
 fn evaluate(
     record: &Record,
-    selected: &SelectedSeries,
+    selected: &NumberedSeries,
     query: &RangeQuery,
 ) -> std::io::Result<Value> {
     let (from, to) = query.span;
@@ -180,7 +180,7 @@ fn evaluate(
     }))
 }
 
-fn plain(selected: &SelectedSeries, read: &Found) -> Vec<Value> {
+fn plain(selected: &NumberedSeries, read: &Found) -> Vec<Value> {
     let each = selected.iter().filter_map(|(series, number)| {
         let column: &Column = read.columns.get(number)?;
         let mut value = described(series);
@@ -199,7 +199,7 @@ fn plain(selected: &SelectedSeries, read: &Found) -> Vec<Value> {
 
 /// Groups series by the labels for which `kept` returns true.
 fn groups(
-    selected: &SelectedSeries,
+    selected: &NumberedSeries,
     kept: impl Fn(&str) -> bool,
 ) -> BTreeMap<Vec<(String, String)>, Vec<&(Series, u32)>> {
     let mut groups: BTreeMap<Vec<(String, String)>, Vec<_>> = BTreeMap::new();
@@ -220,7 +220,7 @@ fn named(series: &Series, labels: Vec<(String, String)>) -> Map<String, Value> {
     })
 }
 
-fn summed(selected: &SelectedSeries, read: &Found, by: &[String]) -> Vec<Value> {
+fn summed(selected: &NumberedSeries, read: &Found, by: &[String]) -> Vec<Value> {
     let groups = groups(selected, |name| by.iter().any(|by| by == name));
     let each = groups.into_iter().map(|(labels, members)| {
         let mut sums = vec![0_u64; read.covered.len()];
@@ -241,7 +241,7 @@ fn summed(selected: &SelectedSeries, read: &Found, by: &[String]) -> Vec<Value> 
     each.collect()
 }
 
-fn with_quantiles(selected: &SelectedSeries, read: &Found, query: &RangeQuery) -> Vec<Value> {
+fn with_quantiles(selected: &NumberedSeries, read: &Found, query: &RangeQuery) -> Vec<Value> {
     let kept = |name: &str| match &query.by {
         Some(by) => by.iter().any(|by| by == name) && name != "le",
         None => name != "le",

@@ -70,7 +70,7 @@ struct SpanCounts {
     by_upstream: u64,
 }
 
-/// Why requests were refused.
+/// The likely cause of many refusals, told from their pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LikelyCause {
     Nothing,

@@ -67,7 +67,7 @@ pub fn send<'a>(
     let keep = expectations.keep && !worker.draining() && !endless && !last && follows;
     let length = match shape {
         BodyFraming::Plain => exact,
-        // What a GET would have been answered; unless nobody knows.
+        // The length that the response to a GET would have, if it is known.
         BodyFraming::Nothing => exact.filter(|length| expectations.head_only && *length > 0),
         BodyFraming::Chunked => None,
     };

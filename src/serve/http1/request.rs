@@ -24,7 +24,7 @@ pub struct Request {
     pub framing: Framing,
     /// What the client expects of the response.
     pub expectations: ClientExpectations,
-    /// The client sends the body when it has been told to continue.
+    /// The client waits for `100 Continue` before it sends the body.
     pub waits: bool,
     /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,

@@ -28,8 +28,8 @@ use crate::serve::stack::unreadable::{FirstLine, Unreadable};
 use crate::serve::worker::client_socket::{ClientSocket, MAX_DRAIN};
 use crate::serve::worker::guard::Guard;
 
-/// How often a socket is looked at whose other end has closed its sending side. After that end the runtime wakes nobody who
-/// wants to read, whatever happens on the socket.
+/// How often a socket is checked whose client has closed its sending side. After that the runtime reports nothing more that
+/// happens on the socket to its reader.
 const HALF_CLOSED: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -43,18 +43,18 @@ struct Inner {
     inbox: Inbox,
     outbox: Outbox,
     cache: RepeatCache,
-    /// Those that are read before this one is served: the code of reading and that of serving do not fit a processor's
-    /// first cache together.
+    /// The turn of other connections, which are read before this one is served: the code that reads and the code that serves
+    /// do not fit a processor's first cache together.
     others: OthersFirst,
-    /// What of the request's body is left.
+    /// How much of the request's body is left.
     body: Framing,
     /// The version of HTTP of the last request.
     version: Version,
-    /// The client waits to be told to go on.
+    /// The client waits for `100 Continue`.
     waits: bool,
-    /// What is left of the last response could not be sent at once.
+    /// A part of the last response could not be sent at once.
     late: bool,
-    /// The client has closed its sending side and waits for what it has asked for: when the socket is looked at.
+    /// The client has closed its sending side and waits for its response. The timer says when to check the socket.
     half_closed: Option<Box<Interval>>,
 }
 
@@ -117,7 +117,7 @@ impl Wire {
                     inner.cache.prefetch();
                     ready!(Pin::new(&mut inner.others).poll(cx));
                 }
-                // Nobody is there to be told.
+                // The client has left.
                 Ok(0) | Err(_) => return Poll::Ready(Ok(None)),
             }
         }
@@ -146,7 +146,7 @@ impl Wire {
         self.inner.borrow().inbox.bytes.is_empty()
     }
 
-    /// The next piece of the request's body. A client that waits is told to go on.
+    /// The next piece of the request's body. A client that waits for `100 Continue` gets it first.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
@@ -175,7 +175,7 @@ impl Wire {
         self.inner.borrow_mut().body = Framing::Close;
     }
 
-    /// What of the request's body is left.
+    /// How much of the request's body is left.
     pub fn body_left(&self) -> SizeHint {
         match self.inner.borrow().body {
             Framing::Length(left) => SizeHint::with_exact(left),
@@ -188,8 +188,8 @@ impl Wire {
         self.inner.borrow().body.is_over()
     }
 
-    /// Ready when the client has gone, as far as it can be seen: nothing is read while a body waits
-    /// to be read by the request. Of one that has closed its sending side a reset is seen within [`HALF_CLOSED`].
+    /// Ready when the client is seen to have left. Nothing is read while the request's body is unread, so it is not seen then.
+    /// After the client has closed its sending side a reset is seen within [`HALF_CLOSED`].
     pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
         while inner.body.is_over()
@@ -259,7 +259,7 @@ impl Wire {
     pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<bool> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
-            // A client that was never told to go on may send its body or not.
+            // A client that never got `100 Continue` may send its body or not.
             if inner.waits || *drained > MAX_DRAIN {
                 return Poll::Ready(false);
             }
@@ -286,7 +286,7 @@ impl Wire {
         self.inner.borrow().client.hang_up();
     }
 
-    /// The client waits to be told to send its body.
+    /// Whether the client waits for `100 Continue`.
     pub fn expects_continue(&self) -> bool {
         self.inner.borrow().waits
     }
@@ -309,7 +309,7 @@ impl Wire {
     }
 }
 
-/// When to look at a socket whose other end has closed its sending side.
+/// When to check a socket whose client has closed its sending side.
 #[cold]
 fn half_closed() -> Box<Interval> {
     let mut looks = tokio::time::interval(HALF_CLOSED);

@@ -60,21 +60,21 @@ struct Http2Connection {
     decoder: Decoder,
     heads: Heads,
     end: CloseStage,
-    /// The last stream that the client was told of.
+    /// The last stream that GOAWAY has named.
     last: u32,
-    /// The worker's other connections go first before anything is sent.
+    /// The worker's other connections have their turn before anything is sent.
     others_first: bool,
     peer: Rc<Peer>,
     stack: Stack,
     handle: Rc<ConnectionHandle<Http2Stream>>,
 }
 
-/// How far the end is.
+/// How far the connection is on its way to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseStage {
-    /// There is none in sight.
+    /// It serves requests.
     Open,
-    /// The client has been told that there is one, and may not have heard of it.
+    /// GOAWAY was sent, and the client may not have received it yet.
     Announced,
     /// No request is taken any more.
     Last,
@@ -260,7 +260,7 @@ impl Http2Connection {
         });
     }
 
-    /// What the gateway answers by itself needs no task of its own.
+    /// Begins a request. If it is over at once, as the gateway's own responses are, it needs no task of its own.
     fn begin(
         &self,
         cx: &mut Context<'_>,
@@ -294,7 +294,7 @@ impl Http2Connection {
         }
     }
 
-    /// Sees to what time has brought.
+    /// Handles what has changed with time: floods, drains and deadlines.
     fn look_around(&mut self) {
         let Peer { guard, worker, .. } = &*self.peer;
         let now = worker.guards.coarse();
@@ -369,13 +369,13 @@ impl Http2Connection {
 
 /// Why nothing more is read.
 enum ReadEnd {
-    /// The client does not speak any more.
+    /// The client has closed the connection.
     Away,
     /// It broke a rule.
     Broken(Fatal),
 }
 
-/// A request that is being answered; over, however it ends, when this is dropped.
+/// An open request. It is over, however it ends, when this is dropped.
 struct OpenRequest {
     stream: Rc<Http2Stream>,
     peer: Rc<Peer>,
@@ -447,7 +447,7 @@ async fn respond(answering: OpenRequest, head: Result<Head, Unreadable>, mut sta
     }
 }
 
-/// What `future` comes to; nothing when the client is late.
+/// The output of `future`; none if the client is late.
 async fn unless_late<F: Future>(stream: &Http2Stream, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| {

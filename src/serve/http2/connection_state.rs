@@ -23,7 +23,7 @@ use crate::http::http2::{FIRST_WINDOW, Fatal, MAX_FRAME, MAX_WINDOW, Reason};
 /// Bytes of a piece of a body that make up for a frame which asks for nothing.
 const SUBSTANTIAL: usize = 1024;
 
-/// Bytes that wait for the client: with so many no content is added, and with so many nothing is read and no answer
+/// Bytes that wait for the client. From [`FULL`] on no content is added; from [`OVERFULL`] on nothing is read and no response
 /// begins.
 const FULL: usize = 64 * 1024;
 const OVERFULL: usize = 2 * FULL;
@@ -45,22 +45,22 @@ pub trait OpenStream {
 
 /// See the module.
 pub struct ConnectionState<S> {
-    /// What is to be sent.
+    /// Bytes to send.
     pub outbox: Outbox,
-    /// How fields are said.
+    /// Encodes header fields.
     pub encoder: Encoder,
     /// What may come that asks for nothing.
     pub allowance: Allowance,
-    /// Those that are open, by number.
+    /// Open streams, by number.
     open: Vec<Rc<S>>,
-    /// Those with content that could go out, the next one first.
+    /// Streams with content that can be sent, the next one first.
     ready: VecDeque<Rc<S>>,
-    /// Those that are not open any more.
+    /// Streams that are no longer open.
     pub past: PastStreams,
     /// Bytes that may be sent, and with how many a stream begins.
     room: i64,
     first_room: i64,
-    /// Bytes that the client may send, and those that were taken since it was told.
+    /// Bytes that the client may send, and those that were read since its last window update.
     window: u32,
     taken: u32,
     /// The window has come back.
@@ -347,7 +347,7 @@ impl<S: OpenStream> ConnectionState<S> {
         self.allowance.is_spent(now)
     }
 
-    /// Somebody has taken so many bytes of what a stream has received.
+    /// Notes that this many received bytes of a stream were read, and opens its window again when there are enough.
     pub fn consume(&mut self, id: u32, state: &mut StreamState, bytes: u32) {
         self.return_window(bytes);
         state.taken += bytes;

@@ -289,7 +289,7 @@ impl Draft {
         }
         let has_content = matches!(method, Method::POST | Method::PUT | Method::PATCH);
         if has_content && bodiless && self.length.is_none() {
-            // Servers of HTTP/1.1 want to be told: RFC 9110 section 8.6.
+            // Servers of HTTP/1.1 expect a length: RFC 9110 section 8.6.
             self.line(b"content-length", b"0");
         }
         let upgrade = self.protocol.take();

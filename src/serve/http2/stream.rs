@@ -171,7 +171,7 @@ impl Http2Stream {
 
     /// Reads what is left of an unwanted body, within bounds.
     pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<()> {
-        // A client that was never told to go on may send its body or not.
+        // A client that never got `100 Continue` may send its body or not.
         while !self.expects_continue() && *drained <= MAX_DRAIN {
             match ready!(self.poll_body(cx)) {
                 Ok(Piece::Data(data)) => *drained += data.len(),
@@ -209,7 +209,7 @@ impl Http2Stream {
         self.state.borrow().is_over()
     }
 
-    /// The client waits to be told to send the body.
+    /// Whether the client waits for `100 Continue`.
     pub fn expects_continue(&self) -> bool {
         self.state.borrow().waits
     }

@@ -21,7 +21,7 @@ pub struct StreamState {
     pub ended: bool,
     /// How much is still to come, if the client said how long the body is.
     pub expected: Option<u64>,
-    /// Bytes that the client may send, and those that were taken since it was told.
+    /// Bytes that the client may send, and those that were read since its last window update.
     pub window: u32,
     pub taken: u32,
     /// The request asks for another protocol, and the server has not agreed yet.

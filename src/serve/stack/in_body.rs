@@ -25,7 +25,7 @@ pub fn is_wanted(route: &Route, head: &Head) -> bool {
 ///
 /// # Errors
 ///
-/// Why the request is refused, where nobody can say.
+/// Why the request is refused, if that cannot be known.
 pub async fn may_be_there(
     identifier: &Identifier,
     head: &Head,

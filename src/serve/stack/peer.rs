@@ -31,7 +31,7 @@ pub struct Peer {
     pub guard: Rc<Guard>,
     /// The client speaks under TLS.
     pub secure: bool,
-    /// Whom the certificate is for that the client has shown.
+    /// The subject of the client's certificate.
     pub subject: Option<Subject>,
     /// The server name of the client's handshake.
     server_name: Option<ServerName>,

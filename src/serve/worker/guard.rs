@@ -215,7 +215,7 @@ impl Guard {
         self.server_ends.set(NEVER);
     }
 
-    /// The piece is there, or nobody wants it any more.
+    /// The piece is there, or is no longer needed.
     pub fn body_came(&self) {
         self.body_ends.set(NEVER);
     }
@@ -235,7 +235,7 @@ impl Guard {
         }
     }
 
-    /// The server sent something, or nobody waits for it any more.
+    /// The server sent something, or is no longer waited for.
     pub fn server_spoke(&self) {
         self.server_ends.set(NEVER);
     }

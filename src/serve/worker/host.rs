@@ -1,4 +1,4 @@
-//! How busy the gateway itself is.
+//! How busy the gateway itself is: its share of the processors, and of its connections.
 
 use std::thread::available_parallelism;
 
@@ -20,7 +20,7 @@ pub struct HostLoad {
 }
 
 impl HostLoad {
-    /// From now on, with so many workers: that many processors at most can be used.
+    /// Measures from now on. The workers use at most one processor each.
     pub fn new(clock: &Clock, workers: usize) -> HostLoad {
         let processors = available_parallelism().map_or(1, |many| many.get());
         HostLoad {

@@ -144,7 +144,7 @@ impl Inherited {
         ours.then(|| SocketFile::at(path).ok()).flatten()
     }
 
-    /// Removes the files of sockets that nobody has taken, as far as this process is to.
+    /// Removes the files of inherited Unix sockets that no listener uses, if this process must.
     pub fn remove_left(&self) {
         for (address, _) in &self.sockets {
             if let Address::Unix(path) = address {
@@ -153,7 +153,7 @@ impl Inherited {
         }
     }
 
-    /// What nobody has taken.
+    /// Inherited sockets that no listener uses.
     pub fn left(&self) -> impl Iterator<Item = String> {
         let sockets = self.sockets.iter().map(|(address, _)| address.to_string());
         let other = || String::from("no listening socket of TCP or with a path");
@@ -218,8 +218,8 @@ pub struct BoundSockets {
     pub file: Option<SocketFile>,
 }
 
-/// Sockets on the address for so many workers; those that were `inherited`, if there are any. Port 0 becomes one free
-/// port for all of them.
+/// Sockets on the address, one for each worker at least: the `inherited` ones, if there are any. Port 0 becomes one free port
+/// for all of them.
 pub fn bind(
     listen: &Listen,
     workers: usize,

@@ -1,26 +1,71 @@
-//! Randomness as an argument: the same seed draws the same.
+//! Randomness as an argument: the same seed draws the same numbers. Every mixer and generator of the crate is here.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// Spreads over time what would come at once.
+/// 2^64 divided by the golden ratio, odd: the step of SplitMix64, and the factor of Fibonacci hashing.
+pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// SplitMix64's finalizer (Steele, Lea, Flood 2014): every bit of `bits` changes about half of the bits of the result.
+#[inline]
+pub fn mix(bits: u64) -> u64 {
+    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+/// SplitMix64: a generator for choices that nobody must be kept from guessing.
 #[derive(Debug)]
-pub struct Chance(Cell<u64>);
+pub struct SplitMix64(Cell<u64>);
+
+impl SplitMix64 {
+    /// The same seed draws the same numbers.
+    pub fn new(seed: u64) -> SplitMix64 {
+        SplitMix64(Cell::new(seed))
+    }
+
+    /// The next number.
+    #[inline]
+    pub fn draw(&self) -> u64 {
+        let next = self.0.get().wrapping_add(GOLDEN);
+        self.0.set(next);
+        mix(next)
+    }
+}
+
+/// Xorshift (George Marsaglia, "Xorshift RNGs", 2003): the cheapest generator, for sketches.
+#[derive(Debug)]
+pub struct Xorshift64(u64);
+
+impl Xorshift64 {
+    /// The same seed draws the same numbers. The lowest bit is set, for a seed of zero would draw only zeros.
+    pub fn new(seed: u64) -> Xorshift64 {
+        Xorshift64(seed | 1)
+    }
+
+    /// The next number.
+    #[inline]
+    pub fn draw(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Random pauses, which spread over time what many would do at once.
+#[derive(Debug)]
+pub struct Chance(SplitMix64);
 
 impl Chance {
     /// The same seed draws the same.
     pub fn new(seed: u64) -> Chance {
-        Chance(Cell::new(seed))
+        Chance(SplitMix64::new(seed))
     }
 
     /// From nothing up to `most`.
     pub fn up_to(&self, most: Duration) -> Duration {
-        // splitmix64
-        let state = self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.0.set(state);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let part = u32::try_from((mixed ^ (mixed >> 31)) >> 44).unwrap_or(0);
+        let part = u32::try_from(self.0.draw() >> 44).unwrap_or(0);
         most / (1 << 20) * part
     }
 

@@ -14,6 +14,7 @@ use siphasher::sip::SipHasher13;
 use super::endpoint::Endpoint;
 use super::health::FULL;
 use super::settings::{Balance, Settings};
+use crate::base::random::{SplitMix64, mix};
 
 /// What is known of the servers as one of them is chosen.
 pub trait ServerView {
@@ -35,7 +36,7 @@ pub struct Balancer {
     turn: Cell<usize>,
     /// What smooth round robin owes each server.
     credit: Vec<Cell<i64>>,
-    random: Cell<u64>,
+    random: SplitMix64,
     /// Of each server's name, and its address if it is one of several: the same in every process.
     hashes: Vec<u64>,
 }
@@ -53,7 +54,7 @@ impl Balancer {
             even: weights.windows(2).all(|pair| pair[0] == pair[1]),
             turn: Cell::new(start % servers.len().max(1)),
             credit: servers.iter().map(|_| Cell::new(0)).collect(),
-            random: Cell::new(seed),
+            random: SplitMix64::new(seed),
             hashes: hashes.collect(),
             weights,
         }
@@ -133,7 +134,7 @@ impl Balancer {
         let all = || (0..self.weights.len()).filter(|server| Some(*server) != except);
         let weight = |server| u64::from(self.weight(server, view));
         let sum = all().map(weight).sum();
-        let mut point = self.random().checked_rem(sum)?;
+        let mut point = self.random.draw().checked_rem(sum)?;
         all().find(|server| {
             let weight = weight(*server);
             let found = point < weight;
@@ -161,14 +162,7 @@ impl Balancer {
 
     fn below(&self, end: u32) -> u32 {
         // The remainder is less than a u32.
-        (self.random() % u64::from(end.max(1))) as u32
-    }
-
-    /// SplitMix64.
-    fn random(&self) -> u64 {
-        let next = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.random.set(next);
-        mix(next)
+        (self.random.draw() % u64::from(end.max(1))) as u32
     }
 }
 
@@ -180,12 +174,6 @@ fn hash(server: &Endpoint, one_of_several: bool) -> u64 {
         hasher.write(address.to_string().as_bytes());
     }
     hasher.finish()
-}
-
-fn mix(bits: u64) -> u64 {
-    let bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@
 use super::class::RequestClass;
 use super::step::STEP;
 use crate::base::clock::Nanos;
+use crate::base::random::{GOLDEN, mix};
 
 /// The level at which nothing is cut.
 pub(crate) const TOP: f64 = 4.0;
@@ -188,10 +189,7 @@ pub(crate) fn cohort_wait(
 /// The position of a key in its class in this hour, at least 0 and below 1. The key is a keyed hash already;
 /// SplitMix64's finalizer (Steele, Lea, Flood 2014) shuffles it for each hour.
 fn cohort(key: u64, hour: u64) -> f64 {
-    let mut z = key ^ hour.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    (mix(key ^ hour.wrapping_mul(GOLDEN)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 #[cfg(test)]

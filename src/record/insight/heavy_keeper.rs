@@ -9,6 +9,8 @@
 
 use std::sync::LazyLock;
 
+use crate::base::random::{GOLDEN, Xorshift64};
+
 /// Rows of cells.
 pub const ROWS: usize = 2;
 /// With which a cell is worn down, to the power of its count.
@@ -48,7 +50,7 @@ pub struct HeavyKeeper<N> {
     hints: [u16; HINTS],
     /// The least count of a candidate, when there is no room for more.
     floor: u64,
-    random: u64,
+    random: Xorshift64,
 }
 
 impl<N> HeavyKeeper<N> {
@@ -60,7 +62,7 @@ impl<N> HeavyKeeper<N> {
             most,
             hints: [0; HINTS],
             floor: 0,
-            random: seed | 1,
+            random: Xorshift64::new(seed),
         }
     }
 
@@ -77,7 +79,7 @@ impl<N> HeavyKeeper<N> {
                     left = 0;
                     break;
                 };
-                if self.random() < *odds {
+                if self.random.draw() >> 32 < u64::from(*odds) {
                     cell.count -= 1;
                 }
                 // Who wears it down to nothing has it, and counts.
@@ -160,16 +162,8 @@ impl<N> HeavyKeeper<N> {
         let row = |bits: u64| bits as usize & (width - 1);
         [row(hash), width + row(hash >> 20)]
     }
-
-    /// Xorshift: George Marsaglia, "Xorshift RNGs", 2003.
-    fn random(&mut self) -> u32 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 32) as u32
-    }
 }
 
 fn mark(hash: u64) -> u32 {
-    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
+    (hash.wrapping_mul(GOLDEN) >> 32) as u32
 }

@@ -5,6 +5,8 @@
 
 use std::cell::RefCell;
 
+use crate::base::random::GOLDEN;
+
 /// Keys whose counts wait. A key that needs the slot of another one passes that one on.
 pub const SLOTS: usize = 1 << BITS;
 const BITS: u32 = 10;
@@ -81,7 +83,7 @@ impl<S: CountSink> Drop for RecentCounts<S> {
 
 /// The hash is mixed again: if two limits agree in some bits of the hash of one key, they agree for all keys.
 fn slot(hash: u64) -> usize {
-    (hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BITS)) as usize
+    (hash.wrapping_mul(GOLDEN) >> (u64::BITS - BITS)) as usize
 }
 
 impl<S: CountSink> PendingCount<S> {

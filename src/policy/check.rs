@@ -30,23 +30,23 @@ const MAX_PER_ROUTE: usize = 32;
 
 /// Reports everything that does not fit together.
 pub fn check(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
-    sockets(cx, gateway);
+    check_sockets(cx, gateway);
     tls::check(cx, gateway);
     sharing::check_labels(cx, gateway);
-    plans(cx, gateway);
+    check_plans(cx, gateway);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
     }
     for policy in policies {
         check_policy(cx, gateway, policy);
     }
-    conflicts(cx, policies);
+    check_conflicts(cx, policies);
     // Last: what is unused is reported only if there is no mistake.
-    upstreams(cx, gateway, policies);
-    unlisted(cx, gateway, policies);
+    check_upstreams(cx, gateway, policies);
+    warn_unlisted(cx, gateway, policies);
 }
 
-fn sockets(cx: &mut Cx, gateway: &GatewayConfig) {
+fn check_sockets(cx: &mut Cx, gateway: &GatewayConfig) {
     let mut seen: HashMap<Address, SourcePlace> = HashMap::new();
     let by_default = matches!(gateway.admin, AdminConfig::On { address: None, .. });
     let mut take = |cx: &mut Cx, address: &Address, place: SourcePlace| {
@@ -106,12 +106,12 @@ fn sockets(cx: &mut Cx, gateway: &GatewayConfig) {
     }
 }
 
-fn upstreams(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
+fn check_upstreams(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
     for upstream in &gateway.upstreams {
         for (index, server) in upstream.servers.iter().enumerate() {
             if upstream.servers[..index.min(256)]
                 .iter()
-                .any(|other| other.value.is(&server.value))
+                .any(|other| other.value.is_same_server(&server.value))
             {
                 let message = format!("upstream `{}` has this server twice", upstream.name.value);
                 cx.warn(server.place, message, Some("remove one of them".into()));
@@ -164,7 +164,7 @@ fn upstreams(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
     }
 }
 
-fn plans(cx: &mut Cx, gateway: &GatewayConfig) {
+fn check_plans(cx: &mut Cx, gateway: &GatewayConfig) {
     let identity = &gateway.identity;
     let Some(source) = &identity.plan else { return };
     if let Some(default) = &source.value.default {
@@ -229,7 +229,7 @@ fn check_policy(cx: &mut Cx, gateway: &GatewayConfig, policy: &PolicyConfig) {
         match used {
             LimitUse::Own(limit) => {
                 check_limit(cx, gateway, limit);
-                clash(cx, gateway, limit);
+                check_unique_name(cx, gateway, limit);
             }
             LimitUse::Shared(name) => {
                 if let Some(first) = listed_here.insert(&name.value, name.place) {
@@ -240,7 +240,7 @@ fn check_policy(cx: &mut Cx, gateway: &GatewayConfig, policy: &PolicyConfig) {
                         Some(help),
                     );
                 }
-                shared(cx, gateway, name);
+                check_shared_limit(cx, gateway, name);
             }
         }
     }
@@ -270,7 +270,7 @@ fn check_policy(cx: &mut Cx, gateway: &GatewayConfig, policy: &PolicyConfig) {
 }
 
 /// A policy's own limit must not be called as one of the gateway file.
-fn clash(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
+fn check_unique_name(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     let name = &limit.name;
     if let Some(other) = gateway
         .limits
@@ -290,7 +290,7 @@ fn clash(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     }
 }
 
-fn shared(cx: &mut Cx, gateway: &GatewayConfig, name: &Located<String>) {
+fn check_shared_limit(cx: &mut Cx, gateway: &GatewayConfig, name: &Located<String>) {
     if gateway
         .limits
         .iter()
@@ -314,7 +314,7 @@ fn shared(cx: &mut Cx, gateway: &GatewayConfig, name: &Located<String>) {
 }
 
 /// Limits that are only for routes that list them, and no route does.
-fn unlisted(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
+fn warn_unlisted(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
     if cx.failed() {
         return;
     }
@@ -340,7 +340,7 @@ fn unlisted(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
 }
 
 /// Routes that take the same requests.
-fn conflicts(cx: &mut Cx, policies: &[PolicyConfig]) {
+fn check_conflicts(cx: &mut Cx, policies: &[PolicyConfig]) {
     let mut alike: HashMap<String, usize> = HashMap::new();
     let mut routes = Vec::new();
     for policy in policies {

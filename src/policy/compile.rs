@@ -46,7 +46,7 @@ pub fn compile(
     gateway: &GatewayConfig,
     policies: Vec<PolicyConfig>,
 ) -> Option<(Process, Ruleset)> {
-    let process = process(cx, files, base, gateway);
+    let process = compile_process(cx, files, base, gateway);
     let identity = identity::compile(cx, files, base, gateway);
     let listeners = tls::listeners(cx, files, base, gateway);
     let mut upstreams = upstreams::compile(cx, files, base, gateway);
@@ -106,7 +106,12 @@ pub fn compile(
     Some((process, ruleset))
 }
 
-fn process(cx: &mut Cx, files: &dyn Files, base: &Path, gateway: &GatewayConfig) -> Process {
+fn compile_process(
+    cx: &mut Cx,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &GatewayConfig,
+) -> Process {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let endpoints = endpoints(cx, files, base, gateway);
     let access_log = gateway.access_log.as_ref();
@@ -327,10 +332,10 @@ impl RuleBuilder {
         let bound = match limit.concurrent {
             Some(most) => RuleLimit::Open(Concurrency {
                 most: most.value,
-                throttle: throttle(limit),
+                throttle: compile_throttle(limit),
                 max_multiply: gateway.max_multiply(limit),
             }),
-            None => RuleLimit::Rate(arithmetic(gateway, limit, count.needs_response())),
+            None => RuleLimit::Rate(compile_limit(gateway, limit, count.needs_response())),
         };
         let (exempt, nat64) = (limit.exempt.iter(), &gateway.identity.ip.nat64);
         let rule = Arc::new(Rule {
@@ -354,7 +359,7 @@ impl RuleBuilder {
                 .collect(),
             disclose: limit.disclose,
         });
-        fits(cx, store::budget(&gateway.store), limit, &rule);
+        check_memory(cx, store::budget(&gateway.store), limit, &rule);
         let key = limit.key.first();
         self.places
             .push(key.map_or(limit.name.place, |part| part.place));
@@ -363,7 +368,7 @@ impl RuleBuilder {
     }
 }
 
-fn throttle(limit: &model::LimitConfig) -> ThrottleMode {
+fn compile_throttle(limit: &model::LimitConfig) -> ThrottleMode {
     match limit.throttle.map(|throttle| throttle.value) {
         Some(model::ThrottleConfig::Soft(percent)) => ThrottleMode::Soft { percent },
         // Checked to name the window of a rate.
@@ -379,15 +384,15 @@ fn throttle(limit: &model::LimitConfig) -> ThrottleMode {
     }
 }
 
-fn arithmetic(gateway: &GatewayConfig, limit: &model::LimitConfig, reserves: bool) -> Limit {
+fn compile_limit(gateway: &GatewayConfig, limit: &model::LimitConfig, reserves: bool) -> Limit {
     let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
     windows.sort_by_key(|rate| rate.window());
-    let throttle = throttle(limit);
+    let throttle = compile_throttle(limit);
     let max_multiply = gateway.max_multiply(limit);
     let quota = windows.iter().map(|rate| rate.quota()).max().unwrap_or(0);
     // Checked to fit: what plans and `soft` add is bounded.
     let most = throttle.ceiling(quota).saturating_mul(max_multiply);
-    let algorithm = algorithm(limit, quota, most);
+    let algorithm = compile_algorithm(limit, quota, most);
     Limit {
         windows,
         algorithm,
@@ -397,7 +402,7 @@ fn arithmetic(gateway: &GatewayConfig, limit: &model::LimitConfig, reserves: boo
     }
 }
 
-fn algorithm(limit: &model::LimitConfig, quota: u32, most: u32) -> Algorithm {
+fn compile_algorithm(limit: &model::LimitConfig, quota: u32, most: u32) -> Algorithm {
     match limit.algorithm.map(|algorithm| algorithm.value) {
         Some(Algorithm::Gcra { .. }) => Algorithm::Gcra {
             burst: limit.burst.map(|at| at.value),
@@ -411,7 +416,7 @@ fn algorithm(limit: &model::LimitConfig, quota: u32, most: u32) -> Algorithm {
 }
 
 /// Reports a limit of which memory holds but few keys.
-fn fits(cx: &mut Cx, budget: usize, limit: &model::LimitConfig, rule: &Rule) {
+fn check_memory(cx: &mut Cx, budget: usize, limit: &model::LimitConfig, rule: &Rule) {
     let RuleLimit::Rate(kept) = &rule.limit else {
         return;
     };

@@ -92,7 +92,7 @@ fn read_all(files: &RecordingFiles<'_>, path: &Path) -> Result<LoadedConfig, Dia
         .as_ref()
         .map_or("policies", |folder| folder.value.as_str());
     let folder = base.join(folder);
-    let policies = policies(&mut cx, files, &folder, &gateway, known, &mut total);
+    let policies = read_policies(&mut cx, files, &folder, &gateway, known, &mut total);
     if known {
         check::check(&mut cx, &gateway, &policies);
     }
@@ -122,7 +122,7 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
         Err(reason) => {
             let file = cx.sources.add(&name, String::new());
             cx.error(
-                start(file),
+                start_of(file),
                 format!("cannot read this file: {reason}"),
                 None,
             );
@@ -134,7 +134,7 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
         let file = cx.sources.add(&name, String::new());
         let message =
             "all files together are larger than 32 MiB; this one and those behind it are not read";
-        cx.error(start(file), message, None);
+        cx.error(start_of(file), message, None);
         return None;
     }
     let text = match text::text(bytes) {
@@ -143,7 +143,7 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
             let file = cx.sources.add(&name, String::new());
             let place = SourcePlace {
                 line: wrong.line,
-                ..start(file)
+                ..start_of(file)
             };
             cx.error(place, wrong.message, Some(wrong.help.into()));
             return None;
@@ -151,7 +151,7 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
     };
     let file = cx.sources.add(&name, text);
     match tree::parse(file, cx.sources.text(file)) {
-        Ok(node) if empty(cx, file, &node) => None,
+        Ok(node) if report_empty(cx, file, &node) => None,
         Ok(node) => Some((file, node)),
         Err(tree::SyntaxError {
             place,
@@ -165,16 +165,16 @@ fn read(cx: &mut Cx, files: &dyn Files, path: &Path, total: &mut usize) -> Optio
 }
 
 /// Reports a file without content as empty; messages about missing fields would not help.
-fn empty(cx: &mut Cx, file: u32, node: &Node) -> bool {
+fn report_empty(cx: &mut Cx, file: u32, node: &Node) -> bool {
     let empty = matches!(node.value, tree::YamlValue::Null);
     if empty {
         let help = "write its fields, or remove the file";
-        cx.error(start(file), "the file is empty", Some(help.into()));
+        cx.error(start_of(file), "the file is empty", Some(help.into()));
     }
     empty
 }
 
-fn start(file: u32) -> SourcePlace {
+fn start_of(file: u32) -> SourcePlace {
     SourcePlace {
         file,
         line: 1,
@@ -184,7 +184,7 @@ fn start(file: u32) -> SourcePlace {
     }
 }
 
-fn policies(
+fn read_policies(
     cx: &mut Cx,
     files: &dyn Files,
     folder: &Path,
@@ -195,7 +195,7 @@ fn policies(
     let place = gateway
         .policies
         .as_ref()
-        .map_or(start(0), |folder| folder.place);
+        .map_or(start_of(0), |folder| folder.place);
     let names = match files.list(folder) {
         Ok(names) => names,
         Err(_) if !known => return Vec::new(),
@@ -232,7 +232,7 @@ fn policies(
         let Some((file, node)) = read(cx, files, &folder.join(&name), total) else {
             continue;
         };
-        named(cx, file, stem);
+        check_name(cx, file, stem);
         policies.extend(decode::policy(cx, stem, &node));
     }
     if found == 0 && known {
@@ -247,12 +247,12 @@ fn policies(
 }
 
 /// The file's name is the route's name in logs and metrics.
-fn named(cx: &mut Cx, file: u32, stem: &str) {
+fn check_name(cx: &mut Cx, file: u32, stem: &str) {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     if stem.is_empty() || stem.len() > 64 || !stem.bytes().all(plain) {
         let message = "the file's name is the route's name and has other characters than letters, digits, `-`, `_` and `.`, or too many";
         cx.error(
-            start(file),
+            start_of(file),
             message,
             Some("rename the file, for instance to `api.yaml`".into()),
         );

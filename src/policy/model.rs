@@ -119,7 +119,7 @@ pub struct AcmeConfig {
 
 impl AcmeConfig {
     /// Whether both describe the same certificate.
-    pub fn is(&self, other: &AcmeConfig) -> bool {
+    pub fn is_same_certificate(&self, other: &AcmeConfig) -> bool {
         let names = |acme: &AcmeConfig| -> Vec<String> {
             acme.names.iter().map(|name| name.value.clone()).collect()
         };
@@ -238,7 +238,7 @@ pub struct ServerConfig {
 
 impl ServerConfig {
     /// Whether both are the same server, whatever their weights.
-    pub fn is(&self, other: &ServerConfig) -> bool {
+    pub fn is_same_server(&self, other: &ServerConfig) -> bool {
         self.location == other.location && self.tls == other.tls
     }
 }

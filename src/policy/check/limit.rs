@@ -30,17 +30,17 @@ pub(super) fn check_limit(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitCon
     }
     check_sharing(cx, gateway, limit);
     if limit.concurrent.is_some() && limit.rates.is_empty() {
-        return open(cx, limit);
+        return check_concurrent(cx, limit);
     }
-    windows(cx, gateway, limit);
-    lending(cx, limit);
-    reserve(cx, gateway, limit);
-    log(cx, gateway, limit);
-    algorithm(cx, limit);
+    check_windows(cx, gateway, limit);
+    check_lending(cx, limit);
+    check_reserve(cx, gateway, limit);
+    check_log_size(cx, gateway, limit);
+    check_algorithm(cx, limit);
 }
 
 /// Reports fields that have no meaning for a limit on open requests.
-fn open(cx: &mut Cx, limit: &LimitConfig) {
+fn check_concurrent(cx: &mut Cx, limit: &LimitConfig) {
     let elastic = limit
         .throttle
         .filter(|at| at.value == ThrottleConfig::Elastic);
@@ -73,7 +73,7 @@ fn open(cx: &mut Cx, limit: &LimitConfig) {
     }
 }
 
-fn windows(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
+fn check_windows(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     if limit.rates.len() > MAX_WINDOWS {
         return;
     }
@@ -102,7 +102,7 @@ fn windows(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
         let implied = limit
             .rates
             .iter()
-            .filter(|_| exact(limit))
+            .filter(|_| has_moving_windows(limit))
             .find(|other| implies(other.value, rate.value));
         if let Some(other) = implied {
             let message = format!(
@@ -128,7 +128,7 @@ fn windows(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
 }
 
 /// Whether no window whatever has more than its quota; `implies` counts on that.
-fn exact(limit: &LimitConfig) -> bool {
+fn has_moving_windows(limit: &LimitConfig) -> bool {
     limit
         .algorithm
         .is_none_or(|algorithm| algorithm.value.has_moving_windows())
@@ -168,7 +168,7 @@ fn with_lent(limit: &LimitConfig, units: u64) -> u64 {
 }
 
 /// `soft` and `elastic` with what belongs to them.
-fn lending(cx: &mut Cx, limit: &LimitConfig) {
+fn check_lending(cx: &mut Cx, limit: &LimitConfig) {
     let elastic = limit
         .throttle
         .filter(|throttle| throttle.value == ThrottleConfig::Elastic);
@@ -217,11 +217,11 @@ fn lending(cx: &mut Cx, limit: &LimitConfig) {
         );
     }
     let Some(at_most) = limit.at_most else { return };
-    room(cx, limit, at_most);
+    check_at_most(cx, limit, at_most);
 }
 
 /// Whether `at_most` lies above the rate of the same window.
-fn room(cx: &mut Cx, limit: &LimitConfig, at_most: Located<Rate>) {
+fn check_at_most(cx: &mut Cx, limit: &LimitConfig, at_most: Located<Rate>) {
     match limit.growth() {
         None if !limit.rates.is_empty() => {
             let message = format!("`{}` has another window than the rate", at_most.value);
@@ -244,7 +244,7 @@ fn room(cx: &mut Cx, limit: &LimitConfig, at_most: Located<Rate>) {
 }
 
 /// Checks that a reservation fits into the limit, and that the limit counts a cost.
-fn reserve(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
+fn check_reserve(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(reserve) = &limit.reserve else {
         return;
     };
@@ -278,7 +278,7 @@ fn reserve(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
 }
 
 /// An exact log has room for so many units; with more it would admit less than the rate says.
-fn log(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
+fn check_log_size(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
     let Some(log) = limit
         .algorithm
         .filter(|algorithm| algorithm.value == Algorithm::SlidingLog)
@@ -307,7 +307,7 @@ fn leaky_bucket(limit: &LimitConfig) -> Option<Located<Algorithm>> {
 }
 
 /// The algorithm with what belongs to it.
-fn algorithm(cx: &mut Cx, limit: &LimitConfig) {
+fn check_algorithm(cx: &mut Cx, limit: &LimitConfig) {
     let algorithm = limit.algorithm.map(|algorithm| algorithm.value);
     if let Some(burst) = limit.burst {
         if !matches!(algorithm, Some(Algorithm::Gcra { .. })) {

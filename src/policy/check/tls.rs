@@ -11,12 +11,12 @@ use crate::net::tls::acme::Challenge;
 
 /// Reports every mistake about certificates.
 pub fn check(cx: &mut Cx, gateway: &GatewayConfig) {
-    clients(cx, gateway);
-    issued(cx, gateway);
+    check_client_certificates(cx, gateway);
+    check_acme(cx, gateway);
 }
 
 /// Users that certificates name must be asked for theirs somewhere.
-fn clients(cx: &mut Cx, gateway: &GatewayConfig) {
+fn check_client_certificates(cx: &mut Cx, gateway: &GatewayConfig) {
     let user = gateway.identity.user.as_ref().map(|user| &user.value);
     let asks = |listener: &Located<ListenerConfig>| listener.value.client_roots.is_some();
     if let Some(UserConfig::ClientCert(named)) = user
@@ -29,7 +29,7 @@ fn clients(cx: &mut Cx, gateway: &GatewayConfig) {
 }
 
 /// Certificates that a directory issues: each name is asked for once, and what proves it must be there.
-fn issued(cx: &mut Cx, gateway: &GatewayConfig) {
+fn check_acme(cx: &mut Cx, gateway: &GatewayConfig) {
     let mut seen: HashMap<&str, (&AcmeConfig, SourcePlace)> = HashMap::new();
     let sources = gateway
         .listen
@@ -41,7 +41,9 @@ fn issued(cx: &mut Cx, gateway: &GatewayConfig) {
         };
         for name in &acme.names {
             match seen.insert(&name.value, (acme, name.place)) {
-                Some((other, first)) if !acme.is(other) || std::ptr::eq(acme, other) => {
+                Some((other, first))
+                    if !acme.is_same_certificate(other) || std::ptr::eq(acme, other) =>
+                {
                     let help = format!("it is on line {} already", first.line);
                     let message = format!("`{}` is asked for twice", name.value);
                     cx.error(name.place, message, Some(help));

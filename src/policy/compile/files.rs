@@ -21,7 +21,7 @@ pub(super) fn named_file(
     what: &str,
 ) -> Option<Vec<u8>> {
     match files.read(&base.join(&name.value), MOST) {
-        Ok(bytes) => sound(cx, base, name, bytes),
+        Ok(bytes) => without_mark(cx, base, name, bytes),
         Err(reason) => {
             let message = format!("cannot read {what} `{}`: {reason}", name.value);
             let help = "paths are relative to the folder of the gateway file";
@@ -40,7 +40,7 @@ pub(super) fn hidden_file(
     what: &str,
 ) -> Option<Vec<u8>> {
     match files.read(&base.join(&name.value), MOST) {
-        Ok(bytes) => sound(cx, base, name, bytes),
+        Ok(bytes) => without_mark(cx, base, name, bytes),
         Err(reason) => {
             cx.hide(name.place);
             let message = format!("cannot read the file of {what}: {reason}");
@@ -52,9 +52,15 @@ pub(super) fn hidden_file(
 }
 
 /// The bytes as the reader of all files leaves them; what is wrong is on record.
-fn sound(cx: &mut Cx, base: &Path, name: &Located<String>, bytes: Vec<u8>) -> Option<Vec<u8>> {
+fn without_mark(
+    cx: &mut Cx,
+    base: &Path,
+    name: &Located<String>,
+    bytes: Vec<u8>,
+) -> Option<Vec<u8>> {
     let read = text::bytes(bytes);
-    read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
+    read.map_err(|wrong| report_text_error(cx, base, name, wrong))
+        .ok()
 }
 
 /// The text of a file that holds secrets; what is wrong is on record.
@@ -67,7 +73,8 @@ pub(super) fn hidden_text(
 ) -> Option<String> {
     let bytes = hidden_file(cx, files, base, name, what)?;
     let read = text::text(bytes);
-    read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
+    read.map_err(|wrong| report_text_error(cx, base, name, wrong))
+        .ok()
 }
 
 /// The one secret of a file; what is wrong is on record.
@@ -90,10 +97,11 @@ pub(super) fn secret_of(
     text: &str,
 ) -> Option<String> {
     let read = text::secret(text).map(str::to_owned);
-    read.map_err(|wrong| mistaken(cx, base, name, wrong)).ok()
+    read.map_err(|wrong| report_text_error(cx, base, name, wrong))
+        .ok()
 }
 
-fn mistaken(cx: &mut Cx, base: &Path, name: &Located<String>, wrong: TextError) {
+fn report_text_error(cx: &mut Cx, base: &Path, name: &Located<String>, wrong: TextError) {
     let path = base.join(&name.value);
     let place = SourcePlace {
         file: cx.sources.add_hidden(&path.display().to_string()),

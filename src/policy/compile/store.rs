@@ -6,7 +6,7 @@ use super::super::collect::Cx;
 use super::super::model::{self, StoreAddress};
 use super::super::source::Files;
 use super::files::named_secret;
-use super::tls::{named_roots, system};
+use super::tls::{named_roots, system_roots};
 use crate::limit::{RuleLimit, Sharing};
 use crate::store::{memcached, redis, shared};
 
@@ -40,7 +40,7 @@ pub(super) fn shared(
         (None, StoreAddress::Redis(address)) if address.tls => {
             let help =
                 "install `ca-certificates`, or name a file: `store: { address: …, ca: ca.pem }`";
-            system(cx, written.place, help)
+            system_roots(cx, written.place, help)
         }
         (None, _) => None,
     };

@@ -35,7 +35,7 @@ pub fn listeners(
                         certificate(cx, files, base, tls).map(CertificateSource::Files)
                     }
                     model::CertificateConfig::Acme(acme) => {
-                        issued(cx, files, base, acme).map(CertificateSource::Acme)
+                        acme_settings(cx, files, base, acme).map(CertificateSource::Acme)
                     }
                 })
                 .collect(),
@@ -67,7 +67,7 @@ fn certificate(
 /// The directory when no other is named.
 const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-fn issued(
+fn acme_settings(
     cx: &mut Cx,
     files: &dyn Files,
     base: &Path,
@@ -77,7 +77,7 @@ fn issued(
         Some(file) => named_roots(cx, files, base, file)?,
         None => {
             let place = written.challenge.place;
-            system(
+            system_roots(
                 cx,
                 place,
                 "install `ca-certificates`, or name a file: `roots: ca.pem`",
@@ -95,7 +95,7 @@ fn issued(
     })
 }
 
-pub(super) fn system(cx: &mut Cx, place: SourcePlace, help: &str) -> Option<Roots> {
+pub(super) fn system_roots(cx: &mut Cx, place: SourcePlace, help: &str) -> Option<Roots> {
     let roots = Roots::of_system();
     let told = |error: RootsError| cx.error(place, error.to_string(), Some(help.into()));
     roots.map_err(told).ok()
@@ -131,7 +131,11 @@ impl<'a> ServerBuilder<'a> {
     }
 
     /// The servers of one upstream.
-    pub fn of(&mut self, cx: &mut Cx, written: &model::UpstreamConfig) -> Option<Vec<Server>> {
+    pub fn servers_of(
+        &mut self,
+        cx: &mut Cx,
+        written: &model::UpstreamConfig,
+    ) -> Option<Vec<Server>> {
         let tls = written.tls.as_ref();
         let first = written.servers.iter().find(|server| server.value.tls);
         let Some(first) = first else {
@@ -140,7 +144,10 @@ impl<'a> ServerBuilder<'a> {
                 let help = "write `https://` before those that speak TLS, or drop `tls`";
                 cx.error(tls.place, message, Some(help.into()));
             }
-            let plain = written.servers.iter().map(|server| of(&server.value, None));
+            let plain = written
+                .servers
+                .iter()
+                .map(|server| server_settings(&server.value, None));
             return Some(plain.collect());
         };
         let named = tls.and_then(|tls| tls.value.roots.as_ref());
@@ -160,7 +167,7 @@ impl<'a> ServerBuilder<'a> {
             } else {
                 None
             };
-            servers.push(of(&server.value, connector));
+            servers.push(server_settings(&server.value, connector));
         }
         Some(servers)
     }
@@ -168,7 +175,7 @@ impl<'a> ServerBuilder<'a> {
     fn system(&mut self, cx: &mut Cx, server: &Located<model::ServerConfig>) -> Option<Roots> {
         if self.system.is_none() {
             let help = "install `ca-certificates`, or name a file: `tls: { roots: ca.pem }`";
-            self.system = system(cx, server.place, help);
+            self.system = system_roots(cx, server.place, help);
         }
         self.system.clone()
     }
@@ -195,7 +202,7 @@ fn connector(
     made.map_err(|message| cx.error(place, message, None)).ok()
 }
 
-fn of(server: &model::ServerConfig, tls: Option<Connector>) -> Server {
+fn server_settings(server: &model::ServerConfig, tls: Option<Connector>) -> Server {
     Server {
         location: server.location.clone(),
         tls,

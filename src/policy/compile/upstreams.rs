@@ -40,7 +40,7 @@ pub fn compile(
         let balance = written.balance.as_ref();
         Some(upstream::Settings {
             name: written.name.value.clone(),
-            servers: servers.of(cx, written)?,
+            servers: servers.servers_of(cx, written)?,
             http2: written.http2,
             proxy: written.proxy.map(|version| version.value),
             balance: balance.map(|at| at.value.clone()).unwrap_or_default(),

@@ -21,7 +21,7 @@ use crate::route::{HostPattern, Paths, Pattern, Route};
 /// Those that frameworks take for one path, see [`crate::route::RouteTable::find_folded`].
 const SPELLINGS: &str = "other spellings of its path (case, formats, what follows a script)";
 
-/// For people.
+/// The configuration as text.
 pub fn describe(loaded: &LoadedConfig) -> String {
     let mut out = String::new();
     let ruleset = &loaded.ruleset;
@@ -217,7 +217,7 @@ fn shared(rule: &Rule) -> bool {
     rule.scope == rule.name.as_str()
 }
 
-/// For programs.
+/// The configuration as JSON.
 pub fn describe_json(loaded: &LoadedConfig) -> Value {
     let ruleset = &loaded.ruleset;
     let routes: Vec<Value> = ordered(loaded)

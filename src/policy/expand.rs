@@ -60,7 +60,7 @@ impl Filler<'_> {
                         node.value = YamlValue::Text(text);
                         let place = node.place_at(offset);
                         self.cx.error(place, message, Some(help));
-                        // What its fields would have to say is that it is not theirs.
+                        // The readers of its fields would report the same text again.
                         self.cx.mute(node.place);
                     }
                 }
@@ -116,7 +116,7 @@ impl Filler<'_> {
         Ok((filled, parts))
     }
 
-    /// What stands behind a reference.
+    /// The text that a reference names.
     fn value(&mut self, reference: &str, at: usize) -> Result<String, ReferenceError> {
         let wrong = |message: String, help: &str| (at, message, help.to_owned());
         let (kind, name) = reference.split_once(':').unwrap_or(("", reference));
@@ -187,7 +187,7 @@ fn without_references(text: &str) -> String {
     std::iter::once(first).chain(rest).collect()
 }
 
-/// What is filled into a URL has no meaning there.
+/// Escapes a filled-in text, so that none of its characters has a meaning in a URL.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

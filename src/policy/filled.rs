@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::tree::SourcePlace;
 
-/// What is shorter than so many bytes is no secret, and would be found in words.
+/// Shorter filled-in texts (in bytes) are not masked: they are no secrets, and occur in ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
 /// A value and what of it was filled in.
@@ -27,7 +27,7 @@ pub(super) struct FilledPart {
     pub range: Range<usize>,
     /// `${env:NAME}` or `${file:PATH}`.
     pub reference: String,
-    /// What was filled in, before it was escaped.
+    /// The filled-in text before it was escaped.
     pub value: String,
 }
 

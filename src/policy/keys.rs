@@ -24,7 +24,7 @@ pub struct KeyControl {
     hole: bool,
 }
 
-/// What a client can make of each key, by its index; none on limits that no route has.
+/// How far a client controls each key, by index; none for limits that no route has.
 pub fn key_controls(
     limits: usize,
     routes: &[Arc<Route>],
@@ -66,7 +66,7 @@ pub(super) fn warn(
     }
 }
 
-/// What a client can make of one part of a key.
+/// How far a client controls one part of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartControl {
     /// It is there with every request, and not the client's to choose.
@@ -193,7 +193,7 @@ impl KeyControl {
         }
     }
 
-    /// For programs.
+    /// The same as JSON.
     pub fn to_json(self, says: &str) -> serde_json::Value {
         serde_json::json!({
             "chooses": self.chosen.map(Identity::as_str),

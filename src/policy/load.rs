@@ -19,11 +19,11 @@ const MAX_TOTAL: usize = 32 * 1024 * 1024;
 /// A configuration without mistakes.
 #[derive(Debug)]
 pub struct LoadedConfig {
-    /// What is fixed when the process starts.
+    /// Settings that are fixed when the process starts.
     pub process: Process,
-    /// What a reload may change.
+    /// Settings that a reload may change.
     pub ruleset: Ruleset,
-    /// What is worth knowing about it, sorted by place: warnings.
+    /// Warnings, sorted by place.
     pub notes: Vec<Diagnostic>,
     /// The values of the gateway file into which something was filled.
     pub filled: Vec<Filled>,
@@ -60,7 +60,7 @@ pub fn endpoints(path: &Path) -> Result<Endpoints, DiagnosticReport> {
     let base = path.parent().unwrap_or_else(|| Path::new(""));
     let read = read(&mut cx, &DiskFiles, path, &mut 0);
     let endpoints = read.map(|(_, mut node)| {
-        // What is not needed may refer to what is set for the gateway only.
+        // Other values may refer to variables that only the environment of the gateway has.
         let fill_in = |cx: &mut Cx, node: &mut Node| expand::expand(cx, &DiskFiles, base, node);
         let gateway = decode::endpoints(&mut cx, &mut node, fill_in);
         compile::endpoints(&mut cx, &DiskFiles, base, &gateway)
@@ -69,7 +69,7 @@ pub fn endpoints(path: &Path) -> Result<Endpoints, DiagnosticReport> {
     endpoints.ok_or_else(DiagnosticReport::default)
 }
 
-/// What was read to load a configuration: a hash of it, and the folders it came from. Mistakes in it
+/// A hash of all that was read to load a configuration, and the folders it came from. Mistakes in it
 /// do not matter.
 pub(super) fn traces(path: &Path) -> (u64, BTreeSet<PathBuf>) {
     let files = RecordingFiles::new(&DiskFiles);

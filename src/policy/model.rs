@@ -336,7 +336,7 @@ pub struct LoadReportConfig {
 pub struct PlanConfig {
     /// Its name.
     pub name: String,
-    /// What limits with `plans: true` are multiplied by.
+    /// The factor for limits with `plans: true`.
     pub multiply: u32,
     /// The priority of its requests, where the policy has none.
     pub priority: Option<Priority>,

@@ -67,7 +67,7 @@ impl Pages {
         );
     }
 
-    /// What may stand behind a colon, in words.
+    /// The values that a field takes, in words.
     fn value(&mut self, shape: &'static ValueShape) -> String {
         match shape {
             ValueShape::Text => "text".into(),

@@ -7,9 +7,9 @@ use super::tree::Node;
 
 /// How the value of a field is written and read.
 pub trait FieldReader {
-    /// What it is read into.
+    /// The type of the value that it reads.
     type Value;
-    /// What may be written.
+    /// The values that the field takes.
     const SHAPE: ValueShape;
 
     /// Reads it. A mistake is on record.

@@ -1,4 +1,4 @@
-//! What the files compile to.
+//! The settings that the files compile to.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -27,13 +27,13 @@ pub struct Ruleset {
     pub routes: Vec<Arc<Route>>,
     /// All limits; `Rule::index` points here.
     pub rules: Vec<Arc<Rule>>,
-    /// What holds for requests that take no route.
+    /// The limits of requests without a route.
     pub unrouted: Unrouted,
-    /// Who asks.
+    /// How clients are identified.
     pub identity: identity::Settings,
     /// The servers behind.
     pub upstreams: Vec<upstream::Settings>,
-    /// What the listeners speak and whom they believe, in their order.
+    /// The listeners, in the order of the file.
     pub listeners: Vec<ListenerSettings>,
     /// How many connections clients may have.
     pub connections: Connections,
@@ -43,7 +43,7 @@ pub struct Ruleset {
     pub files: Vec<(String, String)>,
 }
 
-/// What holds for requests that take no route: the gateway answers them itself.
+/// The limits of requests without a route. The gateway answers these requests itself.
 #[derive(Clone, Debug)]
 pub struct Unrouted {
     /// The limits of the gateway file that hold on every route, as far as they count such requests.
@@ -54,7 +54,7 @@ pub struct Unrouted {
     pub headers: HeaderStyle,
 }
 
-/// What is fixed when the process starts; a reload that changes it is told so.
+/// Settings that are fixed when the process starts. A reload reports changes of them and does not apply them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Worker threads.
@@ -63,7 +63,7 @@ pub struct Process {
     pub listen: Vec<Listen>,
     /// Where operators connect.
     pub admin: Option<SocketAddr>,
-    /// What an operator must send as a bearer token; required unless `admin` is loopback.
+    /// The bearer token of operators; required unless `admin` is loopback.
     pub admin_token: Option<String>,
     /// Where orchestrators and scrapers ask, without a token.
     pub probes: Option<SocketAddr>,
@@ -126,7 +126,7 @@ pub struct Endpoints {
     pub listen: Vec<Address>,
     /// By operators.
     pub admin: Option<SocketAddr>,
-    /// What they must send as a bearer token.
+    /// The bearer token of operators.
     pub admin_token: Option<String>,
     /// By orchestrators, without a token.
     pub probes: Option<SocketAddr>,

@@ -45,12 +45,12 @@ section! {
     total: Wait, "From the forwarding of a request to the end of its answer.", "5m";
 }
 
-/// What becomes of a whole request whose client closes its sending side before it has the answer.
+/// What happens to a complete request whose client closes its sending side before the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HalfClose {
-    /// It is answered.
+    /// The client gets its response.
     Answered,
-    /// The client is taken to have gone.
+    /// The client counts as gone.
     Gone,
 }
 

@@ -79,7 +79,7 @@ fn run(
             }
             continue;
         }
-        // What changed in a folder after it was read and before it was watched told nothing.
+        // A change between the reading of a folder and its first watch sent no event.
         if !fresh && !wait(inbox) {
             return;
         }

@@ -37,7 +37,7 @@ pub enum PathError {
 /// Longest path that is read in several ways, in bytes: each way is a pass over it.
 const MAX_AMBIGUOUS: usize = 2048;
 
-/// What a byte means in a path.
+/// The role of a byte in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ByteClass {
     /// Stands for itself, escaped or not.
@@ -202,7 +202,7 @@ pub fn with_encoded_slashes(path: &str) -> Option<String> {
     (one_reading && kept.contains("%2F") && !kept.split('/').any(steps)).then_some(kept)
 }
 
-/// What becomes of dot segments.
+/// How dot segments are treated.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Dots {
     /// They are steps (RFC 3986, section 5.2.4).
@@ -214,7 +214,7 @@ enum Dots {
     Dropped,
 }
 
-/// What of a path is left as it is spelled.
+/// Which parts of a path keep their spelling.
 #[derive(Clone, Copy, Default)]
 struct Literal {
     /// What begins with `;`, and `\`.

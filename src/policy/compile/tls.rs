@@ -13,7 +13,7 @@ use crate::net::tls::roots::RootsError;
 use crate::net::{Certificate, Connector, Roots};
 use crate::upstream::{Location, Server};
 
-/// What the listeners speak and whom they believe.
+/// The certificates of the listeners, and the peers that they trust.
 pub fn listeners(
     cx: &mut Cx,
     files: &dyn Files,
@@ -114,7 +114,7 @@ pub(super) fn named_roots(
     roots.map_err(told).ok()
 }
 
-/// What servers are verified by, read once.
+/// Builds the servers of all upstreams, and reads the authorities of the system once.
 pub struct ServerBuilder<'a> {
     files: &'a dyn Files,
     base: &'a Path,

@@ -378,7 +378,7 @@ pub(super) fn parse_header(text: &str) -> Result<HeaderName, String> {
     HeaderName::try_from(text.trim()).map_err(|_| format!("`{text}` is not the name of a header"))
 }
 
-/// What to write instead of units that are spelled out.
+/// The short form of a rate whose unit is spelled out.
 fn unit_help(text: &str) -> Option<String> {
     let (count, unit) = text.split_once('/').or_else(|| text.split_once(" per "))?;
     let word = unit

@@ -1,4 +1,4 @@
-//! Who connects, and how: `listen`, `admin`.
+//! The sections `listen` and `admin`: where clients and operators connect.
 
 use super::super::collect::Cx;
 use super::super::model::{

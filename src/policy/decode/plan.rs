@@ -1,4 +1,4 @@
-//! What a plan gives: `plans`.
+//! The section `plans`.
 
 use super::super::collect::Cx;
 use super::super::model::{Located, PlanConfig};

@@ -92,7 +92,7 @@ pub static POLICY: Table = Table {
     ],
 };
 
-/// What is shed last.
+/// The words for priorities.
 pub const PRIORITY_WORDS: &[&str] = &["low", "normal", "critical"];
 
 /// The same, and what each word means.
@@ -151,7 +151,7 @@ pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<PolicyConfig> {
     })
 }
 
-/// What to write instead, where it can be told.
+/// The correction of a mistaken `match`, if there is an obvious one.
 fn match_help(text: &str, kind: &PatternErrorKind) -> Option<String> {
     let tight = text.replace(", ", ",").replace(" ,", ",");
     let fixed = match kind {

@@ -1,4 +1,4 @@
-//! What a request carries: its credential, and an address in its body.
+//! Identities that a request carries: its credential, and an email address in its body.
 
 use super::super::super::collect::Cx;
 use super::super::super::model::{EmailConfig, TokenConfig};

@@ -4,18 +4,23 @@ use std::time::Duration;
 
 use super::super::collect::Cx;
 use super::super::model::{EjectConfig, HealthConfig, Located};
-use super::super::table::{Table, ValueShape, may, must};
+use super::super::table::{Table, ValueShape, may, must, words};
 use super::super::tree::{Node, YamlValue};
 use super::invalid;
 use super::leaf::DURATION;
 use crate::limit::Identity;
 use crate::upstream::Balance;
 
-/// The words for ways to choose a server.
-pub static BALANCES: &[&str] = &["round_robin", "least_requests"];
+/// The words for ways to choose a server, and whether its open requests decide.
+pub const BALANCES: [(&str, bool); 2] = [("round_robin", false), ("least_requests", true)];
 
 /// The identities that may choose a server: those that the head of a request holds.
-static KEYS: &[&str] = &["ip", "user", "token", "plan"];
+const KEYS: [(&str, Identity); 4] = [
+    ("ip", Identity::Ip),
+    ("user", Identity::User),
+    ("token", Identity::Token),
+    ("plan", Identity::Plan),
+];
 
 /// A server chosen by a key.
 pub static HASH: Table = Table {
@@ -23,7 +28,7 @@ pub static HASH: Table = Table {
     doc: "Which server is next.",
     fields: &[must(
         "hash",
-        ValueShape::Many(&ValueShape::Words(KEYS)),
+        ValueShape::Many(&ValueShape::Words(&words(&KEYS))),
         "Requests with the same identity, or list of them, go to the same server as long as it is well; those without, in turn.",
         "user",
     )],
@@ -101,20 +106,13 @@ pub fn balance(cx: &mut Cx, node: &Node) -> Option<Located<Balance>> {
     if matches!(node.value, YamlValue::Map(_)) {
         let fields = HASH.open(cx, node)?;
         let node = fields.get("hash")?;
-        let keys = [
-            (KEYS[0], Identity::Ip),
-            (KEYS[1], Identity::User),
-            (KEYS[2], Identity::Token),
-            (KEYS[3], Identity::Plan),
-        ];
-        let identities = cx.many(node, |cx, item| cx.word(item, &keys).map(|at| at.value));
+        let identities = cx.many(node, |cx, item| cx.word(item, &KEYS).map(|at| at.value));
         return Some(Located {
             value: Balance::Hash(identities),
             place: node.place,
         });
     }
-    let words = [(BALANCES[0], false), (BALANCES[1], true)];
-    let least = cx.word(node, &words)?;
+    let least = cx.word(node, &BALANCES)?;
     Some(least.map(|least| {
         if least {
             Balance::LeastRequests

@@ -3,7 +3,7 @@
 use super::super::collect::Cx;
 use super::super::connections::{CONNECTIONS, Connections};
 use super::super::model::{AdminConfig, GatewayConfig, StoreConfig, UpstreamConfig};
-use super::super::table::{Table, ValueShape, may, must};
+use super::super::table::{Table, ValueShape, may, must, words};
 use super::super::timeouts::{TIMEOUTS, Timeouts};
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::access_log::{ACCESS_LOG, access_log};
@@ -130,20 +130,20 @@ pub static GATEWAY: Table = Table {
         ),
         may(
             "headers",
-            ValueShape::Words(HEADER_STYLES),
+            ValueShape::Words(&words(&HEADER_STYLES)),
             "Which rate-limit headers answers carry. Default: ietf.",
             "ietf",
         ),
         may(
             "paths",
-            ValueShape::Words(&["fold", "exact"]),
+            ValueShape::Words(&words(&PATHS)),
             "Whether a limited route takes the spellings of its path that frameworks take for it (case, formats, what follows a script), where only a broader route on the same upstream takes them as they are, and whether the body of a POST is searched for `_method`. Default: fold.",
             "exact",
         ),
     ],
 };
 
-const PATHS: &[(&str, Paths)] = &[("fold", Paths::Fold), ("exact", Paths::Exact)];
+const PATHS: [(&str, Paths); 2] = [("fold", Paths::Fold), ("exact", Paths::Exact)];
 
 /// Reads the gateway file.
 pub fn gateway(cx: &mut Cx, node: &Node) -> GatewayConfig {
@@ -206,7 +206,7 @@ pub fn gateway(cx: &mut Cx, node: &Node) -> GatewayConfig {
             .map(|style| style.value),
         paths: fields
             .get("paths")
-            .and_then(|node| cx.word(node, PATHS))
+            .and_then(|node| cx.word(node, &PATHS))
             .map(|paths| paths.value),
     }
 }

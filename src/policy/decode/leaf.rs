@@ -95,7 +95,12 @@ pub static PATH: Form = Form {
 pub static IDENTITIES: &[&str] = &["ip", "user", "token", "email", "plan"];
 
 /// The words for header styles.
-pub static HEADER_STYLES: &[&str] = &["ietf", "legacy", "both", "none"];
+pub const HEADER_STYLES: [(&str, HeaderStyle); 4] = [
+    ("ietf", HeaderStyle::Ietf),
+    ("legacy", HeaderStyle::Legacy),
+    ("both", HeaderStyle::Both),
+    ("none", HeaderStyle::None),
+];
 
 /// Reads how long to wait: 1 ms to a day.
 pub struct Wait;
@@ -335,13 +340,7 @@ impl Cx {
 
     /// Reads a header style.
     pub(super) fn headers(&mut self, node: &Node) -> Option<Located<HeaderStyle>> {
-        let words = [
-            ("ietf", HeaderStyle::Ietf),
-            ("legacy", HeaderStyle::Legacy),
-            ("both", HeaderStyle::Both),
-            ("none", HeaderStyle::None),
-        ];
-        self.word(node, &words)
+        self.word(node, &HEADER_STYLES)
     }
 }
 

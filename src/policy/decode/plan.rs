@@ -2,11 +2,11 @@
 
 use super::super::collect::Cx;
 use super::super::model::{Located, PlanConfig};
-use super::super::table::{Table, ValueShape, may, must};
+use super::super::table::{Table, ValueShape, may, must, words};
 use super::super::tree::{MapKey, Node};
 use super::ValueError;
 use super::leaf::parse_name;
-use super::route::{PRIORITIES, PRIORITY_WORDS};
+use super::route::PRIORITIES;
 
 /// One plan.
 pub static PLAN: Table = Table {
@@ -21,7 +21,7 @@ pub static PLAN: Table = Table {
         ),
         may(
             "priority",
-            ValueShape::Words(PRIORITY_WORDS),
+            ValueShape::Words(&words(&PRIORITIES)),
             "What is shed last under pressure, on routes whose policy does not say. Default: normal.",
             "critical",
         ),
@@ -46,7 +46,7 @@ pub fn plan(cx: &mut Cx, key: &MapKey, node: &Node) -> Option<Located<PlanConfig
             multiply,
             priority: fields
                 .get("priority")
-                .and_then(|node| cx.word(node, PRIORITIES))
+                .and_then(|node| cx.word(node, &PRIORITIES))
                 .map(|priority| priority.value),
         },
         place: key.place,

@@ -2,7 +2,7 @@
 
 use super::super::collect::Cx;
 use super::super::model::{LimitUse, PolicyConfig};
-use super::super::table::{Form, Table, ValueShape, may, must};
+use super::super::table::{Form, Table, ValueShape, may, must, words};
 use super::super::tree::{Node, YamlValue};
 use super::ValueError;
 use super::leaf::HEADER_STYLES;
@@ -73,13 +73,13 @@ pub static POLICY: Table = Table {
         ),
         may(
             "priority",
-            ValueShape::Words(PRIORITY_WORDS),
+            ValueShape::Words(&words(&PRIORITIES)),
             "What is shed last under pressure. Default: what the plan says, else normal.",
             "critical",
         ),
         may(
             "headers",
-            ValueShape::Words(HEADER_STYLES),
+            ValueShape::Words(&words(&HEADER_STYLES)),
             "Which rate-limit headers answers carry. Default: what the gateway file says.",
             "both",
         ),
@@ -93,10 +93,7 @@ pub static POLICY: Table = Table {
 };
 
 /// The words for priorities.
-pub const PRIORITY_WORDS: &[&str] = &["low", "normal", "critical"];
-
-/// The same, and what each word means.
-pub const PRIORITIES: &[(&str, Priority)] = &[
+pub const PRIORITIES: [(&str, Priority); 3] = [
     ("low", Priority::Low),
     ("normal", Priority::Normal),
     ("critical", Priority::Critical),
@@ -125,7 +122,7 @@ pub fn policy(cx: &mut Cx, name: &str, node: &Node) -> Option<PolicyConfig> {
     });
     let priority = fields
         .get("priority")
-        .and_then(|node| cx.word(node, PRIORITIES));
+        .and_then(|node| cx.word(node, &PRIORITIES));
     Some(PolicyConfig {
         name: name.into(),
         pattern,

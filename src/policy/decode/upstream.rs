@@ -5,7 +5,7 @@ use super::super::model::{
     CertificateFiles, EjectConfig, LoadReportConfig, Located, ServerConfig, ServerTlsConfig,
     UpstreamConfig,
 };
-use super::super::table::{Form, Table, ValueShape, may, must};
+use super::super::table::{Form, Table, ValueShape, may, must, words};
 use super::super::timeouts::{UPSTREAM_TIMEOUTS, UpstreamTimeouts};
 use super::super::tree::{MapKey, Node, YamlValue};
 use super::balance::{BALANCES, EJECT, HASH, HEALTH, balance, eject, health};
@@ -146,7 +146,10 @@ pub static UPSTREAM: Table = Table {
         ),
         may(
             "balance",
-            ValueShape::Either(&[ValueShape::Words(BALANCES), ValueShape::Table(&HASH)]),
+            ValueShape::Either(&[
+                ValueShape::Words(&words(&BALANCES)),
+                ValueShape::Table(&HASH),
+            ]),
             "Which server is next. Default: round_robin.",
             "least_requests",
         ),

@@ -2,7 +2,7 @@
 
 use super::super::super::collect::Cx;
 use super::super::super::model::{EmailConfig, TokenConfig};
-use super::super::super::table::{Table, ValueShape, may, must};
+use super::super::super::table::{Table, ValueShape, may, must, words};
 use super::super::super::tree::Node;
 use super::super::invalid;
 use super::super::leaf::{HEADER, SIZE};
@@ -35,7 +35,7 @@ pub(super) static TOKEN: Table = Table {
     ],
 };
 
-static FOLD: &[&str] = &["keep", "fold"];
+const FOLD: [(&str, bool); 2] = [("keep", false), ("fold", true)];
 
 pub(super) static EMAIL: Table = Table {
     name: "`email`",
@@ -55,19 +55,19 @@ pub(super) static EMAIL: Table = Table {
         ),
         may(
             "accents",
-            ValueShape::Words(FOLD),
+            ValueShape::Words(&words(&FOLD)),
             "Whether letters count without accents, as databases that ignore these look accounts up. Default: keep.",
             "fold",
         ),
         may(
             "tags",
-            ValueShape::Words(FOLD),
+            ValueShape::Words(&words(&FOLD)),
             "Whether an address counts without what stands behind a `+` before the `@`. Default: keep.",
             "fold",
         ),
         may(
             "dots",
-            ValueShape::Words(FOLD),
+            ValueShape::Words(&words(&FOLD)),
             "Whether an address counts without dots before the `@`, and googlemail.com as gmail.com. Default: keep.",
             "fold",
         ),
@@ -127,8 +127,7 @@ pub(super) fn email(cx: &mut Cx, node: &Node) -> Option<EmailConfig> {
     let field = fields.text(cx, "body", "the name of a field")?;
     let mut folds = |name: &str| {
         let node = fields.get(name);
-        let words = [("keep", false), ("fold", true)];
-        let word = node.and_then(|node| cx.word(node, &words));
+        let word = node.and_then(|node| cx.word(node, &FOLD));
         word.is_some_and(|word| word.value)
     };
     let fold = Fold {

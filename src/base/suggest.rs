@@ -17,7 +17,8 @@ pub fn nearest<'w>(written: &str, known: impl IntoIterator<Item = &'w str>) -> O
         .filter(|word| word.len() <= LONGEST)
         .map(|word| {
             (
-                distance(&written, &word.to_lowercase().replace('_', "-")),
+                // With swaps of neighbours: Damerau's distance in its restricted form.
+                strsim::osa_distance(&written, &word.to_lowercase().replace('_', "-")),
                 word,
             )
         })
@@ -34,28 +35,6 @@ pub fn listed<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
         Some((last, [])) => last.clone(),
         Some((last, before)) => format!("{} or {last}", before.join(", ")),
     }
-}
-
-/// How many letters must be put in, taken out, replaced or swapped with their neighbour to make one
-/// word of the other (Damerau's distance in its restricted form).
-fn distance(a: &str, b: &str) -> usize {
-    let a: Vec<char> = a.chars().collect();
-    let b: Vec<char> = b.chars().collect();
-    let mut before: Vec<usize> = Vec::new();
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replaced.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(before[j - 2] + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut above, row);
-    }
-    above[b.len()]
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use tollgate::limit::{Concurrency, Identity, Limit, LimitName, Rule, RuleLimit, 
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use tollgate::throttle::{
-    AppliedLimits, Candidate, DecisionObserver, Denied, FailedRequest, ThrottleLayer, reject,
+    AppliedLimits, DecisionObserver, Denied, FailedRequest, ThrottleLayer, ThrottledRequest, reject,
 };
 use tower::{Layer, ServiceExt};
 
@@ -132,7 +132,7 @@ struct Asked {
     limits: Arc<Limits>,
 }
 
-impl Candidate for Asked {
+impl ThrottledRequest for Asked {
     type Admitted = Request;
     type Limits = Arc<Limits>;
 

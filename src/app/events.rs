@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
-use crate::limit::{Count, Rule, RuleLimit, ThrottleMode};
+use crate::limit::{CountMode, Rule, RuleLimit, ThrottleMode};
 use crate::policy::Ruleset;
 use crate::record::insight::{Change, GatewayEvent};
 use crate::route::Route;
@@ -106,10 +106,10 @@ impl LimitText {
         let condition = rule.condition.as_ref();
         let condition = condition.map_or(String::new(), |held| format!(" while {}", held.as_str()));
         let count = match &rule.count {
-            Count::All => String::new(),
-            Count::Status { from, to } => format!(", status {from}-{to}"),
-            Count::CostHeader(name) => format!(", cost header {name}"),
-            Count::CostJson(path) => format!(", cost json {}", path.join(".")),
+            CountMode::All => String::new(),
+            CountMode::Status { from, to } => format!(", status {from}-{to}"),
+            CountMode::CostHeader(name) => format!(", cost header {name}"),
+            CountMode::CostJson(path) => format!(", cost json {}", path.join(".")),
         };
         let reserve = rule.reserve.as_ref();
         let reserve = reserve.map_or(String::new(), |held| format!(", reserves {held}"));

@@ -1,7 +1,7 @@
 //! A limit on how many requests of one key are open at once. It counts what is open now, so it needs no window and no
 //! clock.
 
-use super::{Reading, Standing, ThrottleMode};
+use super::{LimitReading, LimitStanding, ThrottleMode};
 use crate::base::clock::Nanos;
 
 /// The wait of a refused client. When an open request will end is not known. A second is the shortest that the field can
@@ -52,16 +52,16 @@ impl Concurrency {
     }
 
     /// The reading of one more request while `open` are out.
-    pub fn eval(&self, open: u32, multiply: u32) -> Reading {
+    pub fn eval(&self, open: u32, multiply: u32) -> LimitReading {
         let quota = self.quota(multiply);
         let standing = if open < quota {
-            Standing::Within
+            LimitStanding::Within
         } else if open < self.ceiling(multiply) {
-            Standing::Over
+            LimitStanding::Over
         } else {
-            Standing::Refused
+            LimitStanding::Refused
         };
-        Reading {
+        LimitReading {
             standing,
             window: 0,
             quota,
@@ -92,17 +92,17 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(limit: Concurrency, multiply: u32, expected: &[(u32, Standing, u32)]) {
+    fn check(limit: Concurrency, multiply: u32, expected: &[(u32, LimitStanding, u32)]) {
         for (open, standing, left) in expected {
             let reading = limit.eval(*open, multiply);
             assert_eq!((reading.standing, reading.remaining), (*standing, *left));
-            assert_eq!(reading.wait == GUESS, *standing == Standing::Refused);
+            assert_eq!(reading.wait == GUESS, *standing == LimitStanding::Refused);
         }
     }
 
     #[test]
     fn permits_are_left_until_all_are_out() {
-        use Standing::{Over, Refused, Within};
+        use LimitStanding::{Over, Refused, Within};
         let hard = Concurrency::hard(2);
         check(hard, 1, &[(0, Within, 2), (1, Within, 1), (2, Refused, 0)]);
         check(hard, 3, &[(2, Within, 4), (5, Within, 1), (6, Refused, 0)]);

@@ -116,7 +116,7 @@ fn span(span: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Count, Identity, LimitName, Reserve, ReserveSource, ThrottleMode};
+    use crate::limit::{CountMode, Identity, LimitName, Reserve, ReserveSource, ThrottleMode};
 
     #[track_caller]
     fn check(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode, expected: &str) {
@@ -138,7 +138,7 @@ mod tests {
         let mut rule = Rule::new(name, 0, &[Identity::Ip], limit);
         let hard = "never more than 100 in any 60 s";
         assert_eq!(rule.guarantee(), hard);
-        rule.count = Count::CostHeader("x-cost".parse().unwrap());
+        rule.count = CountMode::CostHeader("x-cost".parse().unwrap());
         let open = "admits until 100 in any 60 s are used; each request in flight may pass that by its own cost: add `reserve`";
         assert_eq!(rule.guarantee(), open);
         let reserve = |source| Reserve {

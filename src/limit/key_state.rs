@@ -12,7 +12,9 @@ mod saved;
 
 use super::lending::{self, Lending};
 use super::state_window::StateWindow;
-use super::{Algorithm, Fingerprint, Limit, Rate, Reading, Scale, Standing, ThrottleMode};
+use super::{
+    Algorithm, Fingerprint, Limit, LimitReading, LimitStanding, Rate, Scale, ThrottleMode,
+};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
@@ -192,7 +194,7 @@ impl KeyState<'_> {
     }
 
     /// Decides about `cost` units at `now` without changing the state. [`KeyState::finish`] completes the reading.
-    pub fn eval(&self, now: Nanos, cost: u32, scale: Scale) -> Reading {
+    pub fn eval(&self, now: Nanos, cost: u32, scale: Scale) -> LimitReading {
         let mut reading = NOTHING;
         let mut over = false;
         let mut delay = Nanos::ZERO;
@@ -204,19 +206,19 @@ impl KeyState<'_> {
                 reading = window;
             }
         }
-        if reading.standing == Standing::Within {
+        if reading.standing == LimitStanding::Within {
             reading.delay = delay;
             if over {
-                reading.standing = Standing::Over;
+                reading.standing = LimitStanding::Over;
             }
         }
-        if reading.standing == Standing::Refused
+        if reading.standing == LimitStanding::Refused
             && let Some(lending) = Lending::new(self.limit, scale)
         {
             let wait = lending.wait(self.lent(), now, cost);
             reading.wait = reading.wait.min(wait);
             if wait == Nanos::ZERO {
-                reading.standing = Standing::Over;
+                reading.standing = LimitStanding::Over;
             }
         }
         reading
@@ -224,14 +226,20 @@ impl KeyState<'_> {
 
     /// The reading of one window, and whether the request is above its rate.
     #[inline]
-    fn eval_window(&self, index: usize, now: Nanos, cost: u32, multiply: u32) -> (Reading, bool) {
+    fn eval_window(
+        &self,
+        index: usize,
+        now: Nanos,
+        cost: u32,
+        multiply: u32,
+    ) -> (LimitReading, bool) {
         let window = self.window(index, multiply);
         let (base, ceiling) = self.limit.bounds(window.rate, multiply);
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());
         let mut over = false;
-        let mut reading = Reading {
-            standing: Standing::Within,
+        let mut reading = LimitReading {
+            standing: LimitStanding::Within,
             window: index as u8,
             quota: window.rate.times(multiply),
             remaining: base.saturating_sub(total),
@@ -241,9 +249,9 @@ impl KeyState<'_> {
             sketched: false,
         };
         if cost > ceiling {
-            reading.standing = Standing::Unsatisfiable;
+            reading.standing = LimitStanding::Unsatisfiable;
         } else if let Some(excess) = exceeds(total, cost, ceiling) {
-            reading.standing = Standing::Refused;
+            reading.standing = LimitStanding::Refused;
             reading.wait = window.wait_for(now, committed, excess);
             if excess <= committed && exceeds(total, 1, base.min(total)) == Some(excess) {
                 reading.reset = reading.wait;
@@ -256,7 +264,7 @@ impl KeyState<'_> {
     }
 
     /// Completes a reading once it is known what was taken: `cost` units, which have been applied already, or none.
-    pub fn finish(&self, reading: &mut Reading, now: Nanos, cost: u32, multiply: u32) {
+    pub fn finish(&self, reading: &mut LimitReading, now: Nanos, cost: u32, multiply: u32) {
         if !self.limit.lent(reading) {
             reading.remaining = reading.remaining.saturating_sub(cost);
         }
@@ -266,7 +274,7 @@ impl KeyState<'_> {
     }
 
     /// Time until the reported window has one more unit than remains now.
-    fn reset(&self, reading: &Reading, now: Nanos, multiply: u32) -> Nanos {
+    fn reset(&self, reading: &LimitReading, now: Nanos, multiply: u32) -> Nanos {
         let window = self.window(usize::from(reading.window), multiply);
         let exact = matches!(
             self.limit.algorithm,
@@ -336,7 +344,7 @@ impl KeyState<'_> {
 
     /// Counts `cost` units at `now`, as pending if the limit reserves. [`KeyState::eval`] must have admitted them with this
     /// reading, and there must be enough words.
-    pub fn apply(&mut self, reading: &Reading, now: Nanos, cost: u32, scale: Scale) {
+    pub fn apply(&mut self, reading: &LimitReading, now: Nanos, cost: u32, scale: Scale) {
         if self.limit.lent(reading) {
             if let Some(lending) = Lending::new(self.limit, scale) {
                 let at = self.limit.pending_words();
@@ -443,8 +451,8 @@ impl KeyState<'_> {
     }
 }
 
-const NOTHING: Reading = Reading {
-    standing: Standing::Within,
+const NOTHING: LimitReading = LimitReading {
+    standing: LimitStanding::Within,
     window: 0,
     quota: u32::MAX,
     remaining: u32::MAX,
@@ -463,13 +471,13 @@ fn exceeds(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
     Some(u32::try_from(excess).unwrap_or(u32::MAX))
 }
 
-/// Whether window `a` of a limit is reported rather than `b`; see [`Reading::window`].
-fn is_reported_before(a: &Reading, b: &Reading) -> bool {
-    let rank = |reading: &Reading| match reading.standing {
-        Standing::Unsatisfiable => (3, u64::MAX),
-        Standing::Refused => (2, reading.wait.0),
-        Standing::Over => (1, u64::MAX),
-        Standing::Within => (0, u64::from(u32::MAX - reading.remaining)),
+/// Whether window `a` of a limit is reported rather than `b`; see [`LimitReading::window`].
+fn is_reported_before(a: &LimitReading, b: &LimitReading) -> bool {
+    let rank = |reading: &LimitReading| match reading.standing {
+        LimitStanding::Unsatisfiable => (3, u64::MAX),
+        LimitStanding::Refused => (2, reading.wait.0),
+        LimitStanding::Over => (1, u64::MAX),
+        LimitStanding::Within => (0, u64::from(u32::MAX - reading.remaining)),
     };
     rank(a) >= rank(b)
 }

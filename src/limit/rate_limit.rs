@@ -2,7 +2,7 @@
 
 use super::algorithm::Algorithm;
 use super::rate::Rate;
-use super::reading::{Reading, Standing};
+use super::reading::{LimitReading, LimitStanding};
 use super::throttle::ThrottleMode;
 
 /// Most windows that one limit may have.
@@ -36,7 +36,7 @@ impl Limit {
     }
 
     /// Whether the units of this reading are lent.
-    pub fn lent(&self, reading: &Reading) -> bool {
-        self.throttle.lends() && reading.standing == Standing::Over
+    pub fn lent(&self, reading: &LimitReading) -> bool {
+        self.throttle.lends() && reading.standing == LimitStanding::Over
     }
 }

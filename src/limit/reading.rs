@@ -4,7 +4,7 @@ use crate::base::clock::Nanos;
 
 /// Whether a limit admits a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum LimitStanding {
     /// Within the rate.
     Within,
     /// Admitted above the rate, by what a soft limit adds or an elastic one lends.
@@ -15,28 +15,28 @@ pub enum Standing {
     Unsatisfiable,
 }
 
-impl Standing {
+impl LimitStanding {
     /// The word in the access log.
     pub fn as_str(self) -> &'static str {
         match self {
-            Standing::Within => "within",
-            Standing::Over => "over",
-            Standing::Refused => "refused",
-            Standing::Unsatisfiable => "unsatisfiable",
+            LimitStanding::Within => "within",
+            LimitStanding::Over => "over",
+            LimitStanding::Refused => "refused",
+            LimitStanding::Unsatisfiable => "unsatisfiable",
         }
     }
 
     /// Whether the limit admits the request.
     pub fn admits(self) -> bool {
-        matches!(self, Standing::Within | Standing::Over)
+        matches!(self, LimitStanding::Within | LimitStanding::Over)
     }
 }
 
 /// What one limit says about one request. If units were taken, they are counted already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct LimitReading {
     /// Whether the request is admitted, and why not.
-    pub standing: Standing,
+    pub standing: LimitStanding,
     /// Index of the window that the other figures are about: of the windows that refuse, the one with the longest wait;
     /// else the one with the least remaining units.
     pub window: u8,

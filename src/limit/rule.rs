@@ -84,7 +84,7 @@ impl Identity {
 
 /// What a limit counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Count {
+pub enum CountMode {
     /// Every admitted request, one unit each.
     All,
     /// Responses whose status is in the range, one unit each.
@@ -100,15 +100,15 @@ pub enum Count {
     CostJson(cost::Path),
 }
 
-impl Count {
+impl CountMode {
     /// Whether use is known only once the response is there.
     pub fn needs_response(&self) -> bool {
-        !matches!(self, Count::All)
+        !matches!(self, CountMode::All)
     }
 
     /// Whether a request uses as many units as its response states.
     pub fn is_cost(&self) -> bool {
-        matches!(self, Count::CostHeader(_) | Count::CostJson(_))
+        matches!(self, CountMode::CostHeader(_) | CountMode::CostJson(_))
     }
 }
 
@@ -127,7 +127,7 @@ impl Rule {
             self.key.len() == other.key.len() && self.key.iter().all(has)
         };
         let counts = || match (&self.count, &other.count) {
-            (Count::All, Count::Status { .. }) => true,
+            (CountMode::All, CountMode::Status { .. }) => true,
             (own, others) => own == others && self.reserve == other.reserve,
         };
         let spares = |net: &IpNet| other.exempt.iter().any(|wider| wider.contains(net));
@@ -170,7 +170,7 @@ pub struct Rule {
     /// Whether the policy names the algorithm: then it does not depend on the quota.
     pub algorithm_is_written: bool,
     /// What it counts.
-    pub count: Count,
+    pub count: CountMode,
     /// What a request reserves until its cost is known; one unit if absent.
     pub reserve: Option<Reserve>,
     /// The condition under which an elastic limit lends.
@@ -212,7 +212,7 @@ impl Rule {
             key: key.to_vec(),
             limit,
             algorithm_is_written: false,
-            count: Count::All,
+            count: CountMode::All,
             reserve: None,
             condition: None,
             plans: false,
@@ -294,11 +294,11 @@ mod tests {
         check(&|own, _| own.plans = true, false);
         check(&|own, other| (own.plans, other.plans) = (true, true), true);
         check(
-            &|_, other| other.count = Count::Status { from: 400, to: 499 },
+            &|_, other| other.count = CountMode::Status { from: 400, to: 499 },
             true,
         );
         check(
-            &|own, _| own.count = Count::Status { from: 400, to: 499 },
+            &|own, _| own.count = CountMode::Status { from: 400, to: 499 },
             false,
         );
         let net = |text: &str| vec![text.parse().unwrap()];

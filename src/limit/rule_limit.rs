@@ -1,6 +1,6 @@
 //! The limit of a rule: on a rate, or on the number of open requests.
 
-use super::{Algorithm, Concurrency, Limit, Rate, Reading, ThrottleMode, sliding_log};
+use super::{Algorithm, Concurrency, Limit, LimitReading, Rate, ThrottleMode, sliding_log};
 use crate::base::clock::Nanos;
 
 /// A limit of either kind.
@@ -92,7 +92,7 @@ impl RuleLimit {
     /// cut to the quota and the window that stand beside them: a burst or a delay admits more than the quota at once,
     /// and a bucket outlives its window.
     #[inline]
-    pub fn left(&self, reading: &Reading) -> (u32, Option<Nanos>) {
+    pub fn left(&self, reading: &LimitReading) -> (u32, Option<Nanos>) {
         let window = self.window(reading.window);
         let reset = window.map(|rate| reading.reset.min(rate.window()));
         (reading.remaining.min(reading.quota), reset)

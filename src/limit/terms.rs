@@ -4,7 +4,7 @@
 
 use super::interval::Interval;
 use super::sliding_window::{BUCKETS, ring};
-use super::{Algorithm, Limit, Reading, Standing, gcra, sliding_log};
+use super::{Algorithm, Limit, LimitReading, LimitStanding, gcra, sliding_log};
 use crate::base::clock::Nanos;
 
 /// What such a limit admits for one plan multiplier.
@@ -32,7 +32,7 @@ enum StateLayout {
 #[derive(Clone, Copy, Debug)]
 pub struct Assessment {
     /// Whether the request passes.
-    pub standing: Standing,
+    pub standing: LimitStanding,
     used: u32,
 }
 
@@ -73,13 +73,13 @@ impl Terms {
         };
         let total = u64::from(used) + u64::from(cost);
         let standing = if cost > self.ceiling {
-            Standing::Unsatisfiable
+            LimitStanding::Unsatisfiable
         } else if total > u64::from(self.ceiling) {
-            Standing::Refused
+            LimitStanding::Refused
         } else if total > u64::from(self.base) {
-            Standing::Over
+            LimitStanding::Over
         } else {
-            Standing::Within
+            LimitStanding::Within
         };
         Assessment { standing, used }
     }
@@ -106,7 +106,7 @@ impl Terms {
         now: Nanos,
         cost: u32,
         found: Assessment,
-    ) -> (Reading, Option<Nanos>) {
+    ) -> (LimitReading, Option<Nanos>) {
         let fresh_at = match self.memory {
             _ if cost == 0 => None,
             StateLayout::Arrival(interval) => {
@@ -129,8 +129,8 @@ impl Terms {
 
     /// The reading of a request for which nothing is taken. `words` are as in [`Terms::assess`].
     #[inline(always)]
-    pub fn leave(&self, words: &[u32], now: Nanos, cost: u32, found: Assessment) -> Reading {
-        let refused = (found.standing == Standing::Refused).then(|| {
+    pub fn leave(&self, words: &[u32], now: Nanos, cost: u32, found: Assessment) -> LimitReading {
+        let refused = (found.standing == LimitStanding::Refused).then(|| {
             let units = self.ceiling - cost;
             (units, self.until(words, now, found.used, units))
         });
@@ -144,7 +144,7 @@ impl Terms {
         now: Nanos,
         found: Assessment,
         refused: Option<(u32, Nanos)>,
-    ) -> Reading {
+    ) -> LimitReading {
         let Assessment { standing, used } = found;
         let units = self.base.min(used).saturating_sub(1);
         let reset = match refused {
@@ -152,7 +152,7 @@ impl Terms {
             Some((same, wait)) if same == units => wait,
             _ => self.until(words, now, used, units),
         };
-        Reading {
+        LimitReading {
             standing,
             window: 0,
             quota: self.quota,

@@ -13,7 +13,7 @@ use super::source::Files;
 use super::tree::SourcePlace;
 use crate::identity::embedded::translated_network;
 use crate::limit::{
-    Algorithm, Concurrency, Count, Identity, Limit, Rule, RuleLimit, ThrottleMode, texts,
+    Algorithm, Concurrency, CountMode, Identity, Limit, Rule, RuleLimit, ThrottleMode, texts,
 };
 use crate::route::{OwnRules, Reads, Route, RouteTable};
 use crate::store::snapshot;
@@ -328,7 +328,7 @@ impl RuleBuilder {
         let count = limit
             .count
             .as_ref()
-            .map_or(Count::All, |count| count.value.clone());
+            .map_or(CountMode::All, |count| count.value.clone());
         let bound = match limit.concurrent {
             Some(most) => RuleLimit::Open(Concurrency {
                 most: most.value,

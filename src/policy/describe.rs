@@ -11,7 +11,7 @@ use super::keys::{self, KeyControl};
 use super::load::LoadedConfig;
 use super::settings::Ruleset;
 use crate::limit::{
-    Algorithm, Count, Disclose, LOG_DEFAULT_QUOTA, Limit, OnError, Rule, RuleLimit, Sharing,
+    Algorithm, CountMode, Disclose, LOG_DEFAULT_QUOTA, Limit, OnError, Rule, RuleLimit, Sharing,
     ThrottleMode,
 };
 use crate::record::Settings;
@@ -323,7 +323,7 @@ fn terms(rule: &Rule) -> String {
         }
         RuleLimit::Open(limit) => format!("by {key}, {} concurrent, {throttle}", limit.most),
     };
-    if rule.count != Count::All {
+    if rule.count != CountMode::All {
         let _ = write!(terms, ", counts {}", count(&rule.count));
     }
     if let Some(reserve) = &rule.reserve {
@@ -362,13 +362,13 @@ fn throttle(throttle: ThrottleMode) -> String {
     }
 }
 
-fn count(count: &Count) -> String {
+fn count(count: &CountMode) -> String {
     match count {
-        Count::All => "all".into(),
-        Count::Status { from, to } if from == to => format!("status {from}"),
-        Count::Status { from, to } => format!("status {from}-{to}"),
-        Count::CostHeader(name) => format!("cost header {name}"),
-        Count::CostJson(path) => format!("cost json {}", path.join(".")),
+        CountMode::All => "all".into(),
+        CountMode::Status { from, to } if from == to => format!("status {from}"),
+        CountMode::Status { from, to } => format!("status {from}-{to}"),
+        CountMode::CostHeader(name) => format!("cost header {name}"),
+        CountMode::CostJson(path) => format!("cost json {}", path.join(".")),
     }
 }
 

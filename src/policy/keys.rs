@@ -6,7 +6,7 @@ use super::collect::Cx;
 use super::tree::SourcePlace;
 use crate::identity::user::OnUnverified;
 use crate::identity::{Settings, user};
-use crate::limit::{Count, Identity, Rule, RuleLimit};
+use crate::limit::{CountMode, Identity, Rule, RuleLimit};
 use crate::route::Route;
 
 /// How far a client controls the key of one limit, on the route where it controls most.
@@ -102,7 +102,7 @@ impl KeyControl {
             other.index != rule.index
                 && same
                 && !other.shadow
-                && (other.count == Count::All || other.count == rule.count)
+                && (other.count == CountMode::All || other.count == rule.count)
                 && !other.key.iter().any(|identity| is_chosen(&identity))
                 && !can_be_left_out(other, route, settings)
         };

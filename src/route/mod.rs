@@ -16,7 +16,7 @@ pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKin
 pub use table::{Conflict, RouteMatch, RouteTable, is_usual};
 
 use self::pattern::Segment;
-use crate::limit::{Count, Identity, ReserveSource, Rule, Rules};
+use crate::limit::{CountMode, Identity, ReserveSource, Rule, Rules};
 
 /// One route of the running policies.
 #[derive(Clone, Debug)]
@@ -99,8 +99,8 @@ impl Reads {
     /// Of a route with these limits, but for what depends on other routes and on identities.
     pub fn of(rules: &[Arc<Rule>], require: &[Identity]) -> Reads {
         let email = |rule: &Arc<Rule>| rule.key.contains(&Identity::Email);
-        let costs = |rule: &Arc<Rule>| matches!(rule.count, Count::CostJson(_));
-        let by_length = |rule: &Arc<Rule>| matches!(&rule.count, Count::CostHeader(name) if *name == CONTENT_LENGTH);
+        let costs = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
+        let by_length = |rule: &Arc<Rule>| matches!(&rule.count, CountMode::CostHeader(name) if *name == CONTENT_LENGTH);
         let sources = rules.iter().filter_map(|rule| rule.reserve.as_ref());
         let mut sources = sources.filter_map(|reserve| reserve.source.as_ref());
         Reads {

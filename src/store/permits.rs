@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use self::locked::Locked;
 use super::Parent;
-use crate::limit::{Concurrency, Fingerprint, Reading};
+use crate::limit::{Concurrency, Fingerprint, LimitReading};
 
 const SHARDS: usize = 64;
 
@@ -122,7 +122,7 @@ impl Permits {
     pub fn take(
         self: &Arc<Self>,
         wants: &[Want<'_>],
-        readings: &mut SmallVec<[Reading; 2]>,
+        readings: &mut SmallVec<[LimitReading; 2]>,
         others: impl FnOnce(bool) -> bool,
     ) -> (bool, Taken) {
         // Made before the locks, so that whatever happens they are gone when it is dropped.
@@ -140,7 +140,7 @@ impl Permits {
     }
 
     /// What [`Permits::take`] would say, taking nothing.
-    pub fn peek(&self, wants: &[Want<'_>], readings: &mut SmallVec<[Reading; 2]>) -> bool {
+    pub fn peek(&self, wants: &[Want<'_>], readings: &mut SmallVec<[LimitReading; 2]>) -> bool {
         Locked::new(&self.shards, wants).look(wants, readings)
     }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::admission::{Finding, Verdict};
 use crate::http::head::Fields;
 use crate::limit::texts::Texts;
-use crate::limit::{Disclose, Reading, Rule, RuleLimit, Rules};
+use crate::limit::{Disclose, LimitReading, Rule, RuleLimit, Rules};
 use crate::route::HeaderStyle;
 
 /// The rate-limit headers of a response. Computed while the verdict is at hand, written when the response is
@@ -120,7 +120,7 @@ impl RemainingQuota {
 
 impl QuotaPolicy {
     fn of(finding: &Finding) -> QuotaPolicy {
-        let Reading { quota, window, .. } = finding.reading;
+        let LimitReading { quota, window, .. } = finding.reading;
         QuotaPolicy {
             rule: finding.rule as u16,
             window,

@@ -8,34 +8,34 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use super::admission::{AdmissionOutcome, PendingDecision, RequestProgress, Ticket, Verdict};
-use super::candidate::{AppliedLimits, Candidate, Denied, FailedRequest, RequestEnd};
 use super::headers::RateLimitHeaders;
+use super::request::{AppliedLimits, Denied, FailedRequest, RequestEnd, ThrottledRequest};
 use super::settle::Settle;
 use crate::http::head::Fields;
 use crate::limit::pressure::{Shed, UpstreamSlot};
 
-/// Puts [`Throttle`] around a service.
+/// Puts [`ThrottleService`] around a service.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThrottleLayer;
 
 impl<S> Layer<S> for ThrottleLayer {
-    type Service = Throttle<S>;
+    type Service = ThrottleService<S>;
 
-    fn layer(&self, inner: S) -> Throttle<S> {
-        Throttle { inner }
+    fn layer(&self, inner: S) -> ThrottleService<S> {
+        ThrottleService { inner }
     }
 }
 
 /// Decides about each request and calls the inner service with those that it admits. Adds the rate-limit
 /// headers to responses and settles what requests have reserved.
 #[derive(Clone, Copy, Debug)]
-pub struct Throttle<S> {
+pub struct ThrottleService<S> {
     inner: S,
 }
 
-impl<R, S> Service<R> for Throttle<S>
+impl<R, S> Service<R> for ThrottleService<S>
 where
-    R: Candidate,
+    R: ThrottledRequest,
     S: Service<R::Admitted, Response: Settle> + Clone,
     S::Error: for<'v> From<Denied<'v, R>> + FailedRequest,
 {
@@ -66,7 +66,7 @@ where
                 }
                 // tower wants the service called that `poll_ready` was called on; its clone stays behind.
                 let inner = self.inner.clone();
-                let ready = Throttle {
+                let ready = ThrottleService {
                     inner: std::mem::replace(&mut self.inner, inner),
                 };
                 let next = Some((request, slot, ready));
@@ -76,7 +76,7 @@ where
     }
 }
 
-impl<S> Throttle<S> {
+impl<S> ThrottleService<S> {
     /// Goes on with a request about which its limits have decided.
     fn proceed<R>(
         &mut self,
@@ -86,7 +86,7 @@ impl<S> Throttle<S> {
         mut ticket: Ticket,
     ) -> ThrottleFuture<R, S>
     where
-        R: Candidate,
+        R: ThrottledRequest,
         S: Service<R::Admitted, Response: Settle> + Clone,
         S::Error: for<'v> From<Denied<'v, R>> + FailedRequest,
     {
@@ -138,12 +138,12 @@ pub struct PendingResponse<L> {
 }
 
 pin_project! {
-    /// The future of [`Throttle`].
+    /// The future of [`ThrottleService`].
     #[project = ThrottleFutureProject]
     #[allow(missing_docs)]
-    pub enum ThrottleFuture<R: Candidate, S: Service<R::Admitted>> {
+    pub enum ThrottleFuture<R: ThrottledRequest, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
-        Asking { verdict: PendingDecision, next: Option<(R, Option<UpstreamSlot>, Throttle<S>)> },
+        Asking { verdict: PendingDecision, next: Option<(R, Option<UpstreamSlot>, ThrottleService<S>)> },
         Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<Box<(R::Admitted, S, PendingResponse<R::Limits>)>> },
         Running { #[pin] future: S::Future, pending: Option<PendingResponse<R::Limits>> },
     }
@@ -151,7 +151,7 @@ pin_project! {
 
 impl<R, S> ThrottleFuture<R, S>
 where
-    R: Candidate,
+    R: ThrottledRequest,
     S: Service<R::Admitted>,
     S::Error: for<'v> From<Denied<'v, R>>,
 {
@@ -182,7 +182,7 @@ where
 
 impl<R, S> Future for ThrottleFuture<R, S>
 where
-    R: Candidate,
+    R: ThrottledRequest,
     S: Service<R::Admitted, Response: Settle> + Clone,
     S::Error: for<'v> From<Denied<'v, R>> + FailedRequest,
 {

@@ -14,7 +14,7 @@ use crate::base::random::Dice;
 use crate::http::head::Fields;
 use crate::identity::{self, ClientIdentity, Identifier, Keyer};
 use crate::limit::{
-    Algorithm, Disclose, Identity, Limit, LimitName, Reading, Rule, Rules, ThrottleMode,
+    Algorithm, Disclose, Identity, Limit, LimitName, LimitReading, Rule, Rules, ThrottleMode,
 };
 use crate::route::HeaderStyle;
 use crate::store::{Memory, Settings};
@@ -138,7 +138,7 @@ impl Two {
             let mut later = verdict.clone();
             let passed = Nanos(verdict.same_seconds(&self.rules).0 - 1);
             for finding in &mut later.findings {
-                let Reading { wait, reset, .. } = &mut finding.reading;
+                let LimitReading { wait, reset, .. } = &mut finding.reading;
                 (*wait, *reset) = (wait.since(passed), reset.since(passed));
             }
             assert_eq!(self.told(&later), self.told(&verdict), "seed {}", self.seed);

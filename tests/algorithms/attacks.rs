@@ -2,7 +2,7 @@
 //! that the sentence stays honest, and greedy clients get at least what it promises.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Limit, Rate, Standing, ThrottleMode};
+use tollgate::limit::{Algorithm, Limit, LimitStanding, Rate, ThrottleMode};
 
 use crate::draw::{BUCKETS, Draw, FIXED, GCRA, LEVELS, LOG, SECOND, histories};
 use crate::subject::Subject;
@@ -30,7 +30,7 @@ fn subject(draw: &mut Draw, limit: Limit) -> Subject {
 fn take_all(subject: &mut Subject) -> u32 {
     let left = subject.eval(subject.now, 0, 1).remaining;
     if left > 0 {
-        assert_eq!(subject.ask(left, 1).standing, Standing::Within);
+        assert_eq!(subject.ask(left, 1).standing, LimitStanding::Within);
     }
     left
 }
@@ -171,7 +171,7 @@ fn steady_clients_within_sixty_of_sixty_one_are_never_refused() {
         let rate = subject.limit.windows[0];
         let gap = (rate.window().0 * 61 / 60).div_ceil(u64::from(rate.quota()));
         for _ in 0..5 * rate.quota() {
-            assert_eq!(subject.ask(1, 1).standing, Standing::Within, "{rate}");
+            assert_eq!(subject.ask(1, 1).standing, LimitStanding::Within, "{rate}");
             subject.now += gap;
         }
     }

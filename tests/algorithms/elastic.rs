@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, Standing, ThrottleMode};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, LimitStanding, Scale, ThrottleMode};
 use tollgate::store::{Item, Memory, Settings};
 
 use crate::draw::{Draw, SECOND};
@@ -59,7 +59,7 @@ impl Subject {
         }
     }
 
-    fn ask(&self, now: u64) -> Standing {
+    fn ask(&self, now: u64) -> LimitStanding {
         let registered = self.store.register("elastic", &self.limit).unwrap();
         let item = Item {
             limit: &self.limit,
@@ -97,11 +97,11 @@ fn run(algorithm: Algorithm, seed: u64) {
         let what =
             format!("seed {seed}: {standing:?} after {before} of {base}, {above} lent, at {now}");
         match standing {
-            Standing::Within => {
+            LimitStanding::Within => {
                 assert!(before < base, "{what}");
                 own.0.push(now);
             }
-            Standing::Over => {
+            LimitStanding::Over => {
                 assert!(above < subject.most && subject.scale.lent > 0, "{what}");
                 lent.0.push(now);
             }
@@ -149,8 +149,8 @@ fn greedy_keys_share_in_proportion() {
             let windows = 20;
             for step in 0..windows * 10_000 {
                 match subject.ask(100_000 * SECOND + step * MILLI) {
-                    Standing::Within => counts[0] += 1,
-                    Standing::Over => counts[1] += 1,
+                    LimitStanding::Within => counts[0] += 1,
+                    LimitStanding::Over => counts[1] += 1,
                     _ => {}
                 }
             }

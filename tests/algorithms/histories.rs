@@ -1,6 +1,6 @@
 //! Random and adversarial histories of each algorithm against the oracle.
 
-use tollgate::limit::{Algorithm, Reading, Standing};
+use tollgate::limit::{Algorithm, LimitReading, LimitStanding};
 
 use crate::draw::{BUCKETS, FIXED, GCRA, HISTORIES, LEAKY, LEVELS, LOG, SECOND, histories};
 use crate::subject::{Subject, check_fresh, check_reading, check_reset};
@@ -68,37 +68,42 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
 /// One request, what the cell said, and what logs of all units say.
 struct Asked {
     multiply: u32,
-    before: Reading,
+    before: LimitReading,
     /// By stamps as coarse as those of the sliding log.
-    rounded: Standing,
+    rounded: LimitStanding,
     /// By the nanosecond.
-    exact: Standing,
+    exact: LimitStanding,
 }
 
 /// What a log says of which `used` tells the units in a window.
-fn standing(subject: &Subject, cost: u32, multiply: u32, used: impl Fn(u64) -> u64) -> Standing {
+fn standing(
+    subject: &Subject,
+    cost: u32,
+    multiply: u32,
+    used: impl Fn(u64) -> u64,
+) -> LimitStanding {
     let each = subject.limit.windows.iter().map(|rate| {
         let used = used(rate.window().0) + u64::from(cost);
         if cost > subject.ceiling(rate, multiply) {
-            Standing::Unsatisfiable
+            LimitStanding::Unsatisfiable
         } else if used > u64::from(subject.ceiling(rate, multiply)) {
-            Standing::Refused
+            LimitStanding::Refused
         } else if used > u64::from(subject.quota(rate, multiply)) {
-            Standing::Over
+            LimitStanding::Over
         } else {
-            Standing::Within
+            LimitStanding::Within
         }
     });
     each.max_by_key(|standing| strictness(*standing))
-        .unwrap_or(Standing::Within)
+        .unwrap_or(LimitStanding::Within)
 }
 
-fn strictness(standing: Standing) -> u8 {
+fn strictness(standing: LimitStanding) -> u8 {
     match standing {
-        Standing::Within => 0,
-        Standing::Over => 1,
-        Standing::Refused => 2,
-        Standing::Unsatisfiable => 3,
+        LimitStanding::Within => 0,
+        LimitStanding::Over => 1,
+        LimitStanding::Refused => 2,
+        LimitStanding::Unsatisfiable => 3,
     }
 }
 
@@ -146,8 +151,8 @@ fn conservative(asked: &Asked) {
         strictness(said) >= strictness(exact),
         "{said:?} where a log says {exact:?}"
     );
-    let impossible = exact == Standing::Unsatisfiable;
-    assert_eq!(said == Standing::Unsatisfiable, impossible);
+    let impossible = exact == LimitStanding::Unsatisfiable;
+    assert_eq!(said == LimitStanding::Unsatisfiable, impossible);
 }
 
 #[test]

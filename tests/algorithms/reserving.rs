@@ -1,7 +1,7 @@
 //! Limits whose use is known only from the response: what is pending counts, and settling it never
 //! takes a window above its ceiling unless more was used than was reserved.
 
-use tollgate::limit::{Algorithm, Standing};
+use tollgate::limit::{Algorithm, LimitStanding};
 
 use crate::draw::{BUCKETS, FIXED, GCRA, HISTORIES, LEVELS, LOG, histories};
 use crate::subject::{Subject, check_fresh};
@@ -22,7 +22,7 @@ fn drive(algorithm: Algorithm, debts: bool, judge: impl Fn(&mut Subject, u32)) {
                 let cost = draw.cost(most).min(most);
                 let reading = subject.ask(cost, multiply);
                 match reading.standing {
-                    Standing::Within | Standing::Over => open.push(cost),
+                    LimitStanding::Within | LimitStanding::Over => open.push(cost),
                     _ => {
                         assert!(reading.wait.0 > 0, "a refusal waits");
                         check_refusal(&mut subject, cost, multiply, reading.wait.0);
@@ -63,7 +63,7 @@ fn check_refusal(subject: &mut Subject, cost: u32, multiply: u32, wait: u64) {
     if subject.eval(then, cost, multiply).standing.admits() {
         let before = subject.eval(then - 1, cost, multiply).standing;
         assert!(
-            before == Standing::Refused || wait == 1_000_000_000,
+            before == LimitStanding::Refused || wait == 1_000_000_000,
             "one tick early"
         );
     } else {
@@ -119,7 +119,7 @@ fn debts_are_paid() {
                     let standing = subject.eval(subject.now, 1, multiply).standing;
                     assert_eq!(
                         standing,
-                        Standing::Refused,
+                        LimitStanding::Refused,
                         "{counted} of {ceiling} in {rate}"
                     );
                 }

@@ -1,7 +1,9 @@
 //! A cell, the words it lives in, and the oracle beside it: every unit that was ever admitted.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, KeyState, Limit, Rate, Reading, Scale, Standing};
+use tollgate::limit::{
+    Algorithm, Fingerprint, KeyState, Limit, LimitReading, LimitStanding, Rate, Scale,
+};
 
 use crate::draw::{Draw, SECOND};
 
@@ -52,7 +54,7 @@ impl Subject {
         }
     }
 
-    pub fn eval(&mut self, now: u64, cost: u32, multiply: u32) -> Reading {
+    pub fn eval(&mut self, now: u64, cost: u32, multiply: u32) -> LimitReading {
         self.cell().eval(Nanos(now), cost, Scale::plan(multiply))
     }
 
@@ -83,7 +85,7 @@ impl Subject {
     }
 
     /// Asks and takes as a store does.
-    pub fn ask(&mut self, cost: u32, multiply: u32) -> Reading {
+    pub fn ask(&mut self, cost: u32, multiply: u32) -> LimitReading {
         let now = self.now;
         let mut reading = self.eval(now, cost, multiply);
         let admits = reading.standing.admits();
@@ -112,7 +114,7 @@ impl Subject {
     }
 
     /// Where a limit decides in one step, it says and leaves what the three steps did.
-    fn in_one_step(&self, before: &[u32], ask: (u32, u32), consume: bool, expected: Reading) {
+    fn in_one_step(&self, before: &[u32], ask: (u32, u32), consume: bool, expected: LimitReading) {
         let (cost, multiply) = ask;
         let Some(terms) = self.limit.terms(multiply) else {
             return;
@@ -237,35 +239,35 @@ impl Subject {
 }
 
 /// What must hold of every reading, whatever the algorithm.
-pub fn check_reading(subject: &mut Subject, cost: u32, multiply: u32, reading: Reading) {
+pub fn check_reading(subject: &mut Subject, cost: u32, multiply: u32, reading: LimitReading) {
     let now = subject.now;
     let rate = subject.limit.windows[usize::from(reading.window)];
     assert_eq!(reading.quota, subject.quota(&rate, multiply));
     match reading.standing {
-        Standing::Within | Standing::Over => {
+        LimitStanding::Within | LimitStanding::Over => {
             assert_eq!(reading.wait, Nanos::ZERO, "what passes does not wait");
             let left = reading.remaining;
             if left > 0 {
                 let fits = subject.eval(now, left, multiply).standing;
-                assert_eq!(fits, Standing::Within, "{left} units remain");
+                assert_eq!(fits, LimitStanding::Within, "{left} units remain");
             }
             if let Some(above) = left.checked_add(1) {
                 let above = subject.eval(now, above, multiply).standing;
-                assert_ne!(above, Standing::Within, "only {left} units remain");
+                assert_ne!(above, LimitStanding::Within, "only {left} units remain");
             }
         }
-        Standing::Refused => {
+        LimitStanding::Refused => {
             let wait = reading.wait.0;
             assert!(wait > 0, "a refusal waits");
             let Some(then) = now.checked_add(wait) else {
                 return;
             };
             let before = subject.eval(then - 1, cost, multiply).standing;
-            assert_eq!(before, Standing::Refused, "one tick early");
+            assert_eq!(before, LimitStanding::Refused, "one tick early");
             let then = subject.eval(then, cost, multiply).standing;
             assert!(then.admits(), "{then:?} after the wait");
         }
-        Standing::Unsatisfiable => {
+        LimitStanding::Unsatisfiable => {
             let ever = subject.most(multiply);
             assert!(cost > ever, "{cost} would pass a fresh cell");
         }
@@ -287,7 +289,7 @@ pub fn check_fresh(subject: &mut Subject) {
 }
 
 /// While the speaking window is the only one: `reset` is when one more unit is free.
-pub fn check_reset(subject: &mut Subject, multiply: u32, taken: Reading) {
+pub fn check_reset(subject: &mut Subject, multiply: u32, taken: LimitReading) {
     if subject.limit.windows.len() > 1 || !taken.standing.admits() || subject.limit.reserves {
         return;
     }

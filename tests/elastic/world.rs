@@ -11,7 +11,7 @@ use tollgate::limit::pressure::{
     Controller, GatewayLoad, Pressure, RequestClass, RequestKind, STEP, Settings, Snapshot,
     StepContext, Trust, UpstreamSlot, Utilisation,
 };
-use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, Standing, ThrottleMode};
+use tollgate::limit::{Algorithm, Fingerprint, Limit, LimitStanding, Rate, Scale, ThrottleMode};
 use tollgate::store::{self, Item, Memory, Registered};
 
 use super::draw::Draw;
@@ -278,8 +278,8 @@ impl Simulation {
         if !matches!(kind, Some(0..=2)) {
             // Who is shed is told of the limit where that refuses too.
             match self.limit(gateway, key as usize, admitted.is_ok()) {
-                Standing::Within => {}
-                Standing::Over => borrows = true,
+                LimitStanding::Within => {}
+                LimitStanding::Over => borrows = true,
                 _ => return,
             }
         }
@@ -308,7 +308,7 @@ impl Simulation {
     }
 
     /// What a greedy key's elastic limit says, which counts the request if it is to `take`.
-    fn limit(&mut self, gateway: usize, key: usize, take: bool) -> Standing {
+    fn limit(&mut self, gateway: usize, key: usize, take: bool) -> LimitStanding {
         let gateway = &self.gateways[gateway];
         let (limit, registered) = &gateway.limits[key];
         let item = Item {

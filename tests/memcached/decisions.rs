@@ -2,7 +2,7 @@
 
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{
-    Algorithm, Fingerprint, KeyState, Limit, Rate, Scale, Standing, ThrottleMode,
+    Algorithm, Fingerprint, KeyState, Limit, LimitStanding, Rate, Scale, ThrottleMode,
 };
 use tollgate::store::shared::call::{Back, Failure, Name, Part, Taking};
 
@@ -195,7 +195,7 @@ fn all_or_none() {
         );
         let never = [wide.clone(), units(&narrow, 3, 3)];
         let said = gateway.decide(&never).await.unwrap();
-        assert_eq!(said.answers[1].standing, Standing::Unsatisfiable);
+        assert_eq!(said.answers[1].standing, LimitStanding::Unsatisfiable);
         assert_eq!((said.admitted, said.answers[0].took), (false, 0));
         assert_eq!(gateway.used(&wide).await, 2);
     });
@@ -258,7 +258,7 @@ fn networks_are_not_counted_and_arrival_times_refused() {
             let network = &said.answers[1];
             assert_eq!(
                 (said.admitted, network.standing, network.took),
-                (true, Standing::Within, 4)
+                (true, LimitStanding::Within, 4)
             );
         }
         let alone = Part {

@@ -18,7 +18,8 @@ use tollgate::limit::{Concurrency, Identity, LimitName, Rule, Rules};
 use tollgate::store::{Memory, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use tollgate::throttle::{
-    AppliedLimits, Candidate, DecisionObserver, Denied, FailedRequest, Settling, ThrottleLayer,
+    AppliedLimits, DecisionObserver, Denied, FailedRequest, Settling, ThrottleLayer,
+    ThrottledRequest,
 };
 use tower::{Layer, Service, service_fn};
 
@@ -64,7 +65,7 @@ impl AppliedLimits for Limits {
 
 struct Asked(Arc<Limits>);
 
-impl Candidate for Asked {
+impl ThrottledRequest for Asked {
     type Admitted = ();
     type Limits = Arc<Limits>;
 

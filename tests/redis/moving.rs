@@ -1,7 +1,7 @@
 //! What changes under the script: the server's clock, rates, and the gateways that ask.
 
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Limit, Scale, Standing, ThrottleMode};
+use tollgate::limit::{Algorithm, Limit, LimitStanding, Scale, ThrottleMode};
 use tollgate::store::shared::call::ALONE;
 
 use crate::scripted::{Scripted, call, part};
@@ -64,7 +64,7 @@ fn stepped(store: &mut Scripted, number: u64, algorithm: Algorithm, step: i64) {
         let wait = said.answers[0].wait.0 / 1_000;
         assert!(wait <= most, "{place}: waits {wait} us");
         if step < -1 {
-            assert_eq!(said.answers[0].standing, Standing::Refused, "{place}");
+            assert_eq!(said.answers[0].standing, LimitStanding::Refused, "{place}");
         }
         store.now += SECOND / 10;
     }

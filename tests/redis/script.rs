@@ -2,7 +2,7 @@
 
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{
-    Algorithm, Fingerprint, KeyState, Limit, Rate, Scale, Standing, ThrottleMode,
+    Algorithm, Fingerprint, KeyState, Limit, LimitStanding, Rate, Scale, ThrottleMode,
 };
 use tollgate::store::shared::call::{Back, Taking};
 
@@ -256,7 +256,7 @@ fn what_the_store_lost_counts_again_and_only_once() {
         let said = store.ask(&call(2, [ask.clone()]));
         assert_eq!(
             said.answers[0].standing,
-            Standing::Refused,
+            LimitStanding::Refused,
             "another gateway's are its own"
         );
         assert_eq!(said.answers[0].used[0], 14);
@@ -369,7 +369,7 @@ fn what_counts_stays_whoever_asks() {
         store.ask(&call(1, [told]));
         let gold = part(&limit, 1, 7, 1, Scale::plan(4));
         let said = store.ask(&call(1, [gold]));
-        assert_eq!(said.answers[0].standing, Standing::Refused);
+        assert_eq!(said.answers[0].standing, LimitStanding::Refused);
         assert_eq!(said.answers[0].used[0], 40);
     });
 }

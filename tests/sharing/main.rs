@@ -23,7 +23,7 @@ use std::env;
 
 use gateway::{Gateway, Rule};
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Sharing, Standing};
+use tollgate::limit::{Algorithm, LimitStanding, Sharing};
 use tollgate::store::shared::call::{ALONE, Answer, Beats, Said, Taking};
 use tollgate::store::shared::core::Begun;
 use tollgate::store::shared::returning::{Lost, Return, Step};
@@ -134,7 +134,7 @@ fn arrivals_without_the_store_are_told_once() {
             panic!("a strict limit asks");
         };
         let answer = Answer {
-            standing: Standing::Within,
+            standing: LimitStanding::Within,
             window: 0,
             remaining: 200 - total,
             wait: Nanos::ZERO,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::Standing;
+use tollgate::limit::LimitStanding;
 use tollgate::limit::spec::{StateKind, WindowSpec};
 use tollgate::store::shared::call::{Answer, Beats, Call, Failure, Name, Part, Said, Taking};
 
@@ -105,7 +105,7 @@ impl Cell {
         for (window, span) in part.spec.spans.iter().enumerate() {
             let total = self.used(now, tick, span.window) as u32;
             let mut said = Answer {
-                standing: Standing::Within,
+                standing: LimitStanding::Within,
                 window: window as u8,
                 remaining: span.base.saturating_sub(total),
                 wait: Nanos::ZERO,
@@ -118,9 +118,9 @@ impl Cell {
             };
             let mut rank = (0, -i64::from(said.remaining));
             if part.cost > span.ceiling {
-                (said.standing, rank) = (Standing::Unsatisfiable, (3, 0));
+                (said.standing, rank) = (LimitStanding::Unsatisfiable, (3, 0));
             } else if total + part.cost > span.ceiling {
-                said.standing = Standing::Refused;
+                said.standing = LimitStanding::Refused;
                 let units = total + part.cost - span.ceiling;
                 said.wait = self.wait(now, tick, span.window, units as usize);
                 rank = (2, said.wait.0 as i64);

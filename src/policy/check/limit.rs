@@ -4,7 +4,7 @@ use super::super::collect::Cx;
 use super::super::model::{GatewayConfig, LimitConfig, Located, ThrottleConfig};
 use super::identity::check_identity;
 use super::sharing::check_sharing;
-use crate::limit::{Algorithm, Count, MAX_WINDOWS, Rate};
+use crate::limit::{Algorithm, CountMode, MAX_WINDOWS, Rate};
 
 /// Most units of an exact log.
 const LARGEST_LOG: u64 = 65_535;
@@ -344,7 +344,7 @@ fn check_algorithm(cx: &mut Cx, limit: &LimitConfig) {
     if let Some(count) = limit
         .count
         .as_ref()
-        .filter(|count| count.value != Count::All)
+        .filter(|count| count.value != CountMode::All)
     {
         let message = "leaky-bucket cannot count what is known only from the answer";
         let help = "remove `count`, or use another algorithm: it holds requests back before they are answered";

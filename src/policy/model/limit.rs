@@ -6,7 +6,7 @@ use super::super::tree::Located;
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
 use crate::limit::{
-    Algorithm, Count, Disclose, Identity, LimitName, OnError, Rate, Reserve, Sharing,
+    Algorithm, CountMode, Disclose, Identity, LimitName, OnError, Rate, Reserve, Sharing,
 };
 
 /// A limit as it is written.
@@ -39,7 +39,7 @@ pub struct LimitConfig {
     /// The longest delay; for leaky-bucket.
     pub delay: Option<Located<Nanos>>,
     /// Which requests use it up, and by how many units.
-    pub count: Option<Located<Count>>,
+    pub count: Option<Located<CountMode>>,
     /// The units that a request holds until its cost is known.
     pub reserve: Option<Located<Reserve>>,
     /// Whether plans multiply it.

@@ -9,7 +9,7 @@ use super::collector::WorkerLog;
 use super::members::{fraction, number, text, word};
 use crate::base::clock::Nanos;
 use crate::identity::token;
-use crate::limit::Standing;
+use crate::limit::LimitStanding;
 use crate::serve::http1::repeat::{LoggedRefusal, MOST};
 use crate::serve::stack::note::RequestNote;
 use crate::serve::stack::outcome::RequestOutcome;
@@ -17,7 +17,7 @@ use crate::serve::stack::outcome::RequestOutcome;
 /// Logs a request that is over at `now`.
 pub(crate) fn log(log: &WorkerLog, note: &RequestNote, now: Nanos) {
     let notable = note.outcome() != RequestOutcome::Admitted
-        || matches!(note.limit.get(), Some((_, Standing::Over)));
+        || matches!(note.limit.get(), Some((_, LimitStanding::Over)));
     log.add(notable, |out| {
         let took = now.since(note.at);
         log.begin_line(out, note.at);

@@ -35,7 +35,7 @@ use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head, Response};
 use crate::http::http1::Said;
 use crate::identity::ClientIdentity;
-use crate::limit::Standing;
+use crate::limit::LimitStanding;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{PreparedDecision, Verdict};
 
@@ -114,7 +114,7 @@ pub(crate) struct LoggedRefusal {
     pub(crate) head: Rc<Head>,
     pub(crate) who: Rc<ClientIdentity>,
     /// Status, bytes of the body, the limit that decided and its standing, and whether the shared store was away.
-    pub(crate) facts: (u16, u64, Option<(usize, Standing)>, bool),
+    pub(crate) facts: (u16, u64, Option<(usize, LimitStanding)>, bool),
     pub(crate) text: Box<[u8]>,
 }
 

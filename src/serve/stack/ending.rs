@@ -18,7 +18,7 @@ use crate::policy::Ruleset;
 use crate::route::{HeaderStyle, Route};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Admission, AdmissionRequest, Verdict};
-use crate::throttle::{AppliedLimits, Candidate, DecisionObserver};
+use crate::throttle::{AppliedLimits, DecisionObserver, ThrottledRequest};
 
 /// The limits that count such a request.
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ impl Ending {
     }
 }
 
-impl Candidate for Ending {
+impl ThrottledRequest for Ending {
     type Admitted = Ending;
     type Limits = EndingLimits;
 

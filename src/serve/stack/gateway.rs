@@ -11,10 +11,10 @@ use super::identify::{Identify, IdentifyLayer};
 use super::observe::{Observe, ObserveLayer};
 use super::routing::{RouteLayer, Routing};
 use crate::serve::access::WorkerLog;
-use crate::throttle::{Throttle, ThrottleLayer};
+use crate::throttle::{ThrottleLayer, ThrottleService};
 
 /// The whole stack.
-pub type Stack = Observe<Routing<Identify<Throttle<Forward>>>>;
+pub type Stack = Observe<Routing<Identify<ThrottleService<Forward>>>>;
 
 /// Builds the stack. It holds no configuration: each request brings the generation that it is served by.
 pub fn stack(access: Rc<WorkerLog>) -> Stack {

@@ -28,9 +28,9 @@ use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{
     Admission, AdmissionRequest, Holdings, PreparedDecision, Verdict,
 };
-use crate::throttle::{AppliedLimits, Candidate, DecisionObserver, exceeded_limits};
+use crate::throttle::{AppliedLimits, DecisionObserver, ThrottledRequest, exceeded_limits};
 
-impl Candidate for Identified {
+impl ThrottledRequest for Identified {
     type Admitted = Admitted;
     type Limits = RouteLimits;
 

@@ -13,7 +13,7 @@ use super::peer::Peer;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::ClientIdentity;
-use crate::limit::Standing;
+use crate::limit::LimitStanding;
 use crate::record::insight::Decision;
 use crate::serve::access::WorkerLog;
 use crate::serve::http1::repeat::RepeatedFields;
@@ -39,7 +39,7 @@ pub struct RequestNote {
     /// The index of its route.
     pub route: Cell<Option<usize>>,
     /// The index of the limit that decided, and its standing.
-    pub limit: Cell<Option<(usize, Standing)>>,
+    pub limit: Cell<Option<(usize, LimitStanding)>>,
     /// What that limit found, if the request is sampled.
     pub decision: Cell<Option<Box<Decision>>>,
     /// The shared store was away, so this gateway decided alone.

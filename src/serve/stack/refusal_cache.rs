@@ -8,7 +8,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::http::head::Response;
-use crate::limit::{Reading, Rules};
+use crate::limit::{LimitReading, Rules};
 use crate::route::HeaderStyle;
 use crate::throttle::admission::{Finding, Verdict};
 use crate::throttle::reject;
@@ -120,7 +120,7 @@ impl RefusalKey {
         }
         let single = verdict.findings.iter().filter(refuses).count() == 1;
         for (place, (finding, limit)) in verdict.findings.iter().zip(&mut limits).enumerate() {
-            let Reading {
+            let LimitReading {
                 window,
                 quota,
                 wait,

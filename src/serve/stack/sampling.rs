@@ -9,7 +9,7 @@ use super::outcome::{RequestOutcome, origin};
 use super::unreadable::LONGEST_METHOD;
 use crate::base::clock::Nanos;
 use crate::identity::ClientIdentity;
-use crate::limit::{Rule, Standing};
+use crate::limit::{LimitStanding, Rule};
 use crate::record::insight::{Decision, LONGEST_PATH, RequestSample};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Verdict;
@@ -25,7 +25,7 @@ pub(crate) fn example(
     rules: &[Arc<Rule>],
 ) -> Option<Box<Decision>> {
     let decider = verdict.decider(rules);
-    let notable = decider.filter(|(_, finding)| finding.reading.standing != Standing::Within);
+    let notable = decider.filter(|(_, finding)| finding.reading.standing != LimitStanding::Within);
     let (rule, finding) = notable.or_else(|| {
         let each = verdict.findings.iter();
         let mut each = each.map(|finding| (&*rules[finding.rule], finding));
@@ -40,7 +40,9 @@ pub(crate) fn example(
     Some(Box::new(Decision {
         limit: rule.name.as_str().to_owned(),
         standing: match (reading.standing, rule.shadow) {
-            (Standing::Refused | Standing::Unsatisfiable, true) => "shadow_refused".to_owned(),
+            (LimitStanding::Refused | LimitStanding::Unsatisfiable, true) => {
+                "shadow_refused".to_owned()
+            }
             (standing, _) => standing.as_str().to_owned(),
         },
         key: generation.identifier.key_name(who, &rule.key),

@@ -7,7 +7,7 @@ use super::note::RequestNote;
 use super::{counted_key, sampling};
 use crate::base::clock::Nanos;
 use crate::identity::ClientIdentity;
-use crate::limit::{Rule, Standing};
+use crate::limit::{LimitStanding, Rule};
 use crate::throttle::admission::Verdict;
 
 /// Counts the verdict on a request in the metrics and the top keys, and notes the limit that decided.
@@ -23,10 +23,10 @@ pub(crate) fn record_verdict(
     for finding in &verdict.findings {
         let rule = &rules[finding.rule];
         let counters = &generation.rules[rule.index];
-        within &= finding.reading.standing == Standing::Within;
+        within &= finding.reading.standing == LimitStanding::Within;
         match (finding.reading.standing, rule.shadow) {
-            (Standing::Within, _) => counters.within.increment(1),
-            (Standing::Over, _) => counters.over.increment(1),
+            (LimitStanding::Within, _) => counters.within.increment(1),
+            (LimitStanding::Over, _) => counters.over.increment(1),
             (_, true) => counters.shadow_refused.increment(1),
             (_, false) => counters.refused.increment(1),
         }

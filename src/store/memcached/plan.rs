@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::StateKind;
-use crate::limit::{Spec, Standing};
+use crate::limit::{LimitStanding, Spec};
 use crate::store::shared::call::{Answer, Part};
 
 /// Buckets of a window where the limit keeps a log in other stores.
@@ -167,16 +167,16 @@ impl View<'_> {
         for (index, span) in self.part.spec.spans.iter().enumerate() {
             let used = self.used(index);
             let mut said = Answer {
-                standing: Standing::Within,
+                standing: LimitStanding::Within,
                 window: index as u8,
                 remaining: span.base.saturating_sub(used),
                 ..nothing(self.now)
             };
             let above = |units: u32| (u64::from(used) + u64::from(cost)).checked_sub(units.into());
             if cost > span.ceiling {
-                said.standing = Standing::Unsatisfiable;
+                said.standing = LimitStanding::Unsatisfiable;
             } else if let Some(excess) = above(span.ceiling).filter(|excess| *excess > 0) {
-                said.standing = Standing::Refused;
+                said.standing = LimitStanding::Refused;
                 said.wait = self.wait(index, u32::try_from(excess).unwrap_or(u32::MAX));
             } else {
                 over |= above(span.base).is_some_and(|excess| excess > 0);
@@ -190,8 +190,8 @@ impl View<'_> {
             }
         }
         let mut said = speaking.unwrap_or_else(|| nothing(self.now));
-        if said.standing == Standing::Within && over {
-            said.standing = Standing::Over;
+        if said.standing == LimitStanding::Within && over {
+            said.standing = LimitStanding::Over;
         }
         (said, granted)
     }
@@ -223,7 +223,7 @@ impl View<'_> {
 /// An answer that admits and says no more.
 pub(super) fn nothing(now: u64) -> Answer {
     Answer {
-        standing: Standing::Within,
+        standing: LimitStanding::Within,
         window: 0,
         remaining: u32::MAX,
         wait: Nanos::ZERO,
@@ -239,9 +239,9 @@ pub(super) fn nothing(now: u64) -> Answer {
 /// Which window of a limit speaks for it, as in [`crate::limit::KeyState`].
 fn rank(answer: &Answer) -> (u8, u64) {
     match answer.standing {
-        Standing::Unsatisfiable => (3, 0),
-        Standing::Refused => (2, answer.wait.0),
-        Standing::Over => (1, 0),
-        Standing::Within => (0, u64::from(u32::MAX - answer.remaining)),
+        LimitStanding::Unsatisfiable => (3, 0),
+        LimitStanding::Refused => (2, answer.wait.0),
+        LimitStanding::Over => (1, 0),
+        LimitStanding::Within => (0, u64::from(u32::MAX - answer.remaining)),
     }
 }

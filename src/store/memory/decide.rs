@@ -11,7 +11,7 @@ use super::networks::{Budget, Room};
 use super::sketch::Sketch;
 use super::table::{At, Held, Spot};
 use crate::base::clock::Nanos;
-use crate::limit::{KeyState, Reading, Standing};
+use crate::limit::{KeyState, LimitReading, LimitStanding};
 use crate::store::Item;
 
 /// How long a request waits whose cell could not be converted for want of memory.
@@ -143,7 +143,7 @@ impl<'a> Call<'a> {
     }
 
     /// Decides; one reading for each item.
-    pub(super) fn decide(mut self, readings: &mut SmallVec<[Reading; 4]>) -> bool {
+    pub(super) fn decide(mut self, readings: &mut SmallVec<[LimitReading; 4]>) -> bool {
         readings.resize(self.parts.len(), refused());
         for index in 0..self.parts.len() {
             self.locate(index);
@@ -182,12 +182,13 @@ impl<'a> Call<'a> {
     }
 
     /// All or nothing of the items in `which`.
-    fn round(&mut self, which: &[usize], readings: &mut [Reading]) -> bool {
+    fn round(&mut self, which: &[usize], readings: &mut [LimitReading]) -> bool {
         for (place, index) in which.iter().enumerate() {
             self.count_before(&which[..place], *index);
             readings[*index] = self.stand(*index);
         }
-        let admits = |readings: &[Reading]| which.iter().all(|i| readings[*i].standing.admits());
+        let admits =
+            |readings: &[LimitReading]| which.iter().all(|i| readings[*i].standing.admits());
         let mut admitted = admits(readings);
         let mut roomy = true;
         if admitted && self.consume {
@@ -251,7 +252,7 @@ impl<'a> Call<'a> {
     }
 
     /// What the cell and the networks say, sketch aside.
-    fn stand(&mut self, index: usize) -> Reading {
+    fn stand(&mut self, index: usize) -> LimitReading {
         let part = &self.parts[index];
         if part.stuck {
             return refused();
@@ -280,7 +281,7 @@ impl<'a> Call<'a> {
             match net.budget.room(arrival, self.now, cost) {
                 Room::Passes(_) => reading.remaining = reading.remaining.min(remaining),
                 Room::Full(wait) => hedge::refuse(&mut reading, part.item, remaining, wait),
-                Room::Never => reading.standing = Standing::Unsatisfiable,
+                Room::Never => reading.standing = LimitStanding::Unsatisfiable,
             }
         }
         reading
@@ -330,7 +331,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn hedge(&mut self, index: usize, reading: &mut Reading) {
+    fn hedge(&mut self, index: usize, reading: &mut LimitReading) {
         let (sketch, now, part) = (self.sketch, self.now, &self.parts[index]);
         hedge::cell(sketch, self.cells, &mut self.held, part, now, reading);
         for net in &self.nets[part.nets.clone()] {
@@ -351,7 +352,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn take(&mut self, index: usize, reading: &mut Reading) {
+    fn take(&mut self, index: usize, reading: &mut LimitReading) {
         let part = &self.parts[index];
         let (cost, scale) = (part.item.cost, part.item.scale);
         let total = part.before.saturating_add(cost);
@@ -371,7 +372,7 @@ impl<'a> Call<'a> {
     }
 
     /// Completes the reading of a cell of which nothing was taken.
-    fn finish(&mut self, index: usize, reading: &mut Reading) {
+    fn finish(&mut self, index: usize, reading: &mut LimitReading) {
         let part = &self.parts[index];
         // A sketch that spoke has said when.
         if let Some(at) = part
@@ -422,9 +423,9 @@ pub(super) fn hold<'a>(cells: &'a Cells, spots: impl Iterator<Item = Spot> + Clo
 }
 
 /// The answer when nothing can be known.
-pub(super) fn refused() -> Reading {
-    Reading {
-        standing: Standing::Refused,
+pub(super) fn refused() -> LimitReading {
+    LimitReading {
+        standing: LimitStanding::Refused,
         window: 0,
         quota: 0,
         remaining: 0,

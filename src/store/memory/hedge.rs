@@ -6,15 +6,15 @@ use super::decide::{Net, Part};
 use super::sketch::{Estimate, Sketch, shared};
 use super::table::Held;
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Limit, Reading, Standing};
+use crate::limit::{Algorithm, Limit, LimitReading, LimitStanding};
 use crate::store::Item;
 
 /// Reservations in the sketch are taken to be settled within this.
 pub(super) const RESERVED_AT_MOST: Nanos = Nanos::from_secs(60);
 
 /// Makes `reading` a refusal by the longest window, unless something worse refused already.
-pub(super) fn refuse(reading: &mut Reading, item: &Item<'_>, remaining: u32, wait: Nanos) {
-    if reading.standing == Standing::Unsatisfiable {
+pub(super) fn refuse(reading: &mut LimitReading, item: &Item<'_>, remaining: u32, wait: Nanos) {
+    if reading.standing == LimitStanding::Unsatisfiable {
         return;
     }
     if reading.standing.admits() || wait > reading.wait {
@@ -25,7 +25,7 @@ pub(super) fn refuse(reading: &mut Reading, item: &Item<'_>, remaining: u32, wai
         reading.remaining = remaining.min(reading.remaining);
         reading.reset = wait;
     }
-    reading.standing = Standing::Refused;
+    reading.standing = LimitStanding::Refused;
     reading.wait = reading.wait.max(wait);
     reading.delay = Nanos::ZERO;
 }
@@ -47,7 +47,7 @@ pub(super) fn cell(
     held: &mut Held<'_>,
     part: &Part<'_>,
     now: Nanos,
-    reading: &mut Reading,
+    reading: &mut LimitReading,
 ) {
     let (item, limit) = (part.item, part.item.limit);
     if part.room && limit.lent(reading) {
@@ -76,7 +76,7 @@ pub(super) fn cell(
         let remaining = base.saturating_sub(counted);
         let total = counted.saturating_add(item.cost);
         if item.cost > ceiling {
-            reading.standing = Standing::Unsatisfiable;
+            reading.standing = LimitStanding::Unsatisfiable;
         } else if total > ceiling || counted == u32::MAX {
             let others = used.saturating_add(part.before);
             refuse(
@@ -89,7 +89,7 @@ pub(super) fn cell(
             reading.quota = rate.times(item.scale.multiply);
         } else if reading.standing.admits() {
             if total > base {
-                reading.standing = Standing::Over;
+                reading.standing = LimitStanding::Over;
             }
             if remaining < reading.remaining {
                 reading.remaining = remaining;
@@ -114,7 +114,7 @@ pub(super) fn network(
     arrival: u64,
     item: &Item<'_>,
     now: Nanos,
-    reading: &mut Reading,
+    reading: &mut LimitReading,
 ) {
     let estimate = sketch.estimate(now, net.spot.hash, longest(item.limit));
     if estimate.units == 0 {

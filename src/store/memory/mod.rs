@@ -48,7 +48,7 @@ use self::table::Table;
 use self::together::together;
 use super::{Item, Registered, Slot};
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, Limit, Reading};
+use crate::limit::{Fingerprint, Limit, LimitReading};
 
 pub use self::whereabouts::{Place, Places};
 
@@ -172,7 +172,7 @@ impl Memory {
         &self,
         items: &[Item<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         self.take_at(items, &self.places(items), now, readings)
     }
@@ -183,14 +183,19 @@ impl Memory {
         items: &[Item<'_>],
         places: &Places,
         now: Nanos,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         self.decide(items, places, now, Taking::All, readings)
     }
 
     /// What [`Memory::take`] does to a request that something else refuses: it leaves the readings, and
     /// only shadows take.
-    pub fn refused(&self, items: &[Item<'_>], now: Nanos, readings: &mut SmallVec<[Reading; 4]>) {
+    pub fn refused(
+        &self,
+        items: &[Item<'_>],
+        now: Nanos,
+        readings: &mut SmallVec<[LimitReading; 4]>,
+    ) {
         self.decide(items, &self.places(items), now, Taking::Shadows, readings);
     }
 
@@ -199,7 +204,7 @@ impl Memory {
         &self,
         items: &[Item<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         self.decide(items, &self.places(items), now, Taking::Nothing, readings)
     }
@@ -217,7 +222,7 @@ impl Memory {
         places: &Places,
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         debug_assert_eq!(self.places(items)[..], places[..]);
         readings.clear();
@@ -238,7 +243,7 @@ impl Memory {
         items: &[Item<'_>],
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         match Call::new(&self.cells, &self.sketch, items, now, taking) {
             Some(call) => call.decide(readings),
@@ -288,7 +293,7 @@ impl Memory {
 
     /// Forgets what a key has used under a limit; false when it has no cell. What the overflow sketch
     /// counted for it and what its networks have used stays, for others share both: a key whose
-    /// reading was [sketched](Reading::sketched) is free only when the sketch has forgotten it.
+    /// reading was [sketched](LimitReading::sketched) is free only when the sketch has forgotten it.
     pub fn reset(&self, slot: Slot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {
             return false;

@@ -7,7 +7,7 @@ mod together;
 use smallvec::SmallVec;
 
 use super::*;
-use crate::limit::{Algorithm, Scale, Standing, ThrottleMode};
+use crate::limit::{Algorithm, LimitStanding, Scale, ThrottleMode};
 use crate::store::Parent;
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -66,7 +66,7 @@ fn item(limit: &Limit, slot: Slot, n: u128) -> Item<'_> {
     }
 }
 
-fn take(memory: &Memory, items: &[Item<'_>], now: Nanos) -> (bool, SmallVec<[Reading; 4]>) {
+fn take(memory: &Memory, items: &[Item<'_>], now: Nanos) -> (bool, SmallVec<[LimitReading; 4]>) {
     let mut readings = SmallVec::new();
     let admitted = memory.take(items, now, &mut readings);
     assert_eq!(readings.len(), items.len());
@@ -121,7 +121,7 @@ fn counts_and_says_what_is_left() {
         }
         let (passed, readings) = take(&memory, &[item(&limit, slot, 1)], START);
         assert!(
-            !passed && readings[0].standing == Standing::Refused,
+            !passed && readings[0].standing == LimitStanding::Refused,
             "{limit:?}"
         );
         let later = START.after(readings[0].wait);
@@ -235,7 +235,7 @@ fn networks_have_budgets_too() {
     assert_eq!(admitted(&memory, &[at(1)], START, 9), 5);
     assert_eq!(admitted(&memory, &[at(2)], START, 9), 5);
     let (passed, readings) = take(&memory, &[at(3)], START);
-    assert!(!passed && readings[0].standing == Standing::Refused);
+    assert!(!passed && readings[0].standing == LimitStanding::Refused);
     let later = START.after(readings[0].wait);
     assert_eq!(readings[0].wait, Nanos::from_secs(6), "a tenth of a minute");
     assert!(!take(&memory, &[at(3)], Nanos(later.0 - 1)).0);

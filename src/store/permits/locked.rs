@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::{Counts, Place, Shard, Want};
 use crate::limit::concurrency::GUESS;
-use crate::limit::{Reading, Standing};
+use crate::limit::{LimitReading, LimitStanding};
 
 pub(super) struct Locked<'a> {
     guards: SmallVec<[(usize, MutexGuard<'a, Counts>); 4]>,
@@ -43,7 +43,7 @@ impl<'a> Locked<'a> {
     pub(super) fn look(
         &mut self,
         wants: &[Want<'_>],
-        readings: &mut SmallVec<[Reading; 2]>,
+        readings: &mut SmallVec<[LimitReading; 2]>,
     ) -> bool {
         readings.clear();
         let mut there = true;
@@ -65,7 +65,7 @@ impl<'a> Locked<'a> {
                     .left_in_network(open, want.multiply, parent.factor);
                 reading.remaining = reading.remaining.min(left);
                 if left == 0 {
-                    reading.standing = Standing::Refused;
+                    reading.standing = LimitStanding::Refused;
                     reading.wait = GUESS;
                 }
             }
@@ -79,7 +79,7 @@ impl<'a> Locked<'a> {
     pub(super) fn give(
         &mut self,
         wants: &[Want<'_>],
-        readings: &mut [Reading],
+        readings: &mut [LimitReading],
         taken: &mut SmallVec<[Place; 1]>,
     ) {
         let given = wants.iter().zip(&*readings);

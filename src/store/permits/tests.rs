@@ -1,7 +1,7 @@
 //! What the table gives, what it refuses, and that it is empty in the end.
 
 use super::*;
-use crate::limit::{Standing, ThrottleMode};
+use crate::limit::{LimitStanding, ThrottleMode};
 
 const TWO: Concurrency = Concurrency {
     most: 2,
@@ -21,7 +21,10 @@ fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> Want<'a> {
 }
 
 /// Takes where nothing else is asked; what is left after it, by want.
-fn take(permits: &Arc<Permits>, wants: &[Want<'_>]) -> Result<(Taken, Vec<u32>), Vec<Standing>> {
+fn take(
+    permits: &Arc<Permits>,
+    wants: &[Want<'_>],
+) -> Result<(Taken, Vec<u32>), Vec<LimitStanding>> {
     let mut readings = SmallVec::new();
     let (admitted, taken) = permits.take(wants, &mut readings, |there| there);
     if admitted {
@@ -40,7 +43,7 @@ fn permits_go_round() {
     assert_eq!(left, [1]);
     let (second, left) = take(&permits, &ann).unwrap();
     assert_eq!(left, [0]);
-    assert_eq!(take(&permits, &ann).unwrap_err(), [Standing::Refused]);
+    assert_eq!(take(&permits, &ann).unwrap_err(), [LimitStanding::Refused]);
     // Others have their own, under another limit too.
     drop(take(&permits, &[want(&TWO, "a", 2)]).unwrap());
     drop(take(&permits, &[want(&TWO, "b", 1)]).unwrap());
@@ -59,7 +62,7 @@ fn all_or_none() {
     let held = take(&permits, &[want(&one, "full", 1)]).unwrap();
     let both = [want(&TWO, "free", 1), want(&one, "full", 1)];
     let standings = take(&permits, &both).unwrap_err();
-    assert_eq!(standings, [Standing::Within, Standing::Refused]);
+    assert_eq!(standings, [LimitStanding::Within, LimitStanding::Refused]);
     assert_eq!(permits.entries(), 1);
     // What refuses elsewhere is told that the permits are there, and leaves them.
     let mut readings = SmallVec::new();
@@ -82,7 +85,7 @@ fn the_same_key_twice_in_one_request() {
     let one = Concurrency::hard(1);
     let twice = |limit| [want(limit, "a", 1), want(limit, "a", 1)];
     let standings = take(&permits, &twice(&one)).unwrap_err();
-    assert_eq!(standings, [Standing::Within, Standing::Refused]);
+    assert_eq!(standings, [LimitStanding::Within, LimitStanding::Refused]);
     let (taken, left) = take(&permits, &twice(&TWO)).unwrap();
     assert_eq!(left, [0, 0]);
     drop(taken);
@@ -136,7 +139,10 @@ fn networks_have_room_for_several_of_their_clients() {
     assert_eq!(held[2].1, [1], "of the network four, of the key two");
     held.push(take(&permits, &from(4)).unwrap());
     assert_eq!(held[3].1, [0], "the network's last");
-    assert_eq!(take(&permits, &from(5)).unwrap_err(), [Standing::Refused]);
+    assert_eq!(
+        take(&permits, &from(5)).unwrap_err(),
+        [LimitStanding::Refused]
+    );
     assert_eq!(permits.out()[&Scope::new("a")], 4, "networks are no keys");
     held.clear();
     assert_eq!(permits.entries(), 0);

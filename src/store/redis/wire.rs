@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
-use crate::limit::Standing;
+use crate::limit::LimitStanding;
 use crate::limit::spec::StateKind;
 use crate::store::shared::call::{Answer, Call, Failure, Part, Said, Taking};
 
@@ -155,12 +155,12 @@ pub fn decode(text: &[u8], call: &Call) -> Result<Said, Failure> {
     }
 }
 
-fn standing_of(number: f64) -> Option<Standing> {
+fn standing_of(number: f64) -> Option<LimitStanding> {
     [
-        (0.0, Standing::Within),
-        (1.0, Standing::Over),
-        (2.0, Standing::Refused),
-        (3.0, Standing::Unsatisfiable),
+        (0.0, LimitStanding::Within),
+        (1.0, LimitStanding::Over),
+        (2.0, LimitStanding::Refused),
+        (3.0, LimitStanding::Unsatisfiable),
     ]
     .into_iter()
     .find_map(|(known, standing)| (known == number).then_some(standing))

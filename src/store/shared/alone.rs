@@ -12,7 +12,7 @@ use super::plan::Plan;
 use super::returning::BATCH;
 use super::share::Share;
 use crate::base::clock::Nanos;
-use crate::limit::{Limit, OnError, Reading, Scale, Standing};
+use crate::limit::{Limit, LimitReading, LimitStanding, OnError, Scale};
 use crate::store::Item;
 
 /// What is told to who waits for a store that is `closed` without it.
@@ -204,11 +204,11 @@ impl Core {
         for (line, share) in lines.iter().zip(&shares) {
             let mut reading = match share {
                 Some(_) => said.next().unwrap_or_else(|| self.known(line, now)),
-                None => Reading {
+                None => LimitReading {
                     standing: if open(line) {
-                        Standing::Within
+                        LimitStanding::Within
                     } else {
-                        Standing::Refused
+                        LimitStanding::Refused
                     },
                     wait: if open(line) { Nanos::ZERO } else { CLOSED_WAIT },
                     ..self.known(line, now)
@@ -253,7 +253,7 @@ impl Core {
         for (line, asked) in learning.iter().zip(&mut asked) {
             asked.cost = self.pending(line, now, |pending| *pending += line.cost);
         }
-        let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
+        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
         if !self.memory.peek(&asked, now, &mut readings) {
             self.settled(&learning, now);
             let mut readings = readings.into_iter();

@@ -10,7 +10,7 @@ use super::ladder::Way;
 use super::ledger::Grant;
 use super::plan::Plan;
 use crate::base::clock::Nanos;
-use crate::limit::Reading;
+use crate::limit::LimitReading;
 use crate::store::Item;
 use crate::store::memory::networks;
 
@@ -157,7 +157,7 @@ impl Core {
             ..Done::default()
         };
         let own: SmallVec<[Item<'_>; 4]> = self.own(&asking.lines).collect();
-        let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
+        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
         if !own.is_empty() {
             match (done.admitted, asking.call.taking) {
                 (_, Taking::Nothing) => {
@@ -209,7 +209,7 @@ impl Core {
         place: usize,
         said: &Said,
         now: Nanos,
-    ) -> (Reading, Counted) {
+    ) -> (LimitReading, Counted) {
         let answer = within_networks(asking, place, said);
         let mut reading = read(line, &answer);
         if asking.call.taking != Taking::Nothing {
@@ -402,8 +402,8 @@ pub(super) fn within_networks<'a>(
     answer
 }
 
-fn read(line: &Line, answer: &Answer) -> Reading {
-    Reading {
+fn read(line: &Line, answer: &Answer) -> LimitReading {
+    LimitReading {
         standing: answer.standing,
         window: answer.window,
         quota: quota(&line.limit, answer.window, line.scale.multiply),

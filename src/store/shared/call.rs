@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, Spec, Standing};
+use crate::limit::{Fingerprint, LimitStanding, Spec};
 
 /// Who takes what is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl Call {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Pass or not, and why not.
-    pub standing: Standing,
+    pub standing: LimitStanding,
     /// The window that speaks.
     pub window: u8,
     /// Units left in it.

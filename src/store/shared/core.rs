@@ -11,7 +11,7 @@ use super::ladder::{Ladder, Way};
 use super::ledger::{Entry, Grant, Ledger, Spent};
 use super::plan::Plan;
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, Limit, Reading, Scale, Standing};
+use crate::limit::{Fingerprint, Limit, LimitReading, LimitStanding, Scale};
 use crate::store::{Item, Memory, Parent, Slot};
 
 /// One limit's part of one request.
@@ -54,7 +54,7 @@ pub struct Done {
     /// All limits that can refuse admit.
     pub admitted: bool,
     /// One for each line.
-    pub readings: SmallVec<[Reading; 4]>,
+    pub readings: SmallVec<[LimitReading; 4]>,
     /// The same.
     pub counted: SmallVec<[Counted; 4]>,
     /// What is to be asked besides, without anybody's waiting for it.
@@ -298,9 +298,9 @@ impl Core {
     }
 
     /// What the store last said of a line.
-    pub(super) fn known(&self, line: &Line, now: Nanos) -> Reading {
-        let mut reading = Reading {
-            standing: Standing::Within,
+    pub(super) fn known(&self, line: &Line, now: Nanos) -> LimitReading {
+        let mut reading = LimitReading {
+            standing: LimitStanding::Within,
             window: 0,
             quota: 0,
             remaining: 0,
@@ -309,7 +309,7 @@ impl Core {
             delay: Nanos::ZERO,
             sketched: false,
         };
-        let fresh = |reading: &mut Reading| {
+        let fresh = |reading: &mut LimitReading| {
             reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
             reading.remaining = reading.quota;
         };
@@ -324,11 +324,11 @@ impl Core {
             reading.remaining = remaining.saturating_add(units);
             reading.reset = reset.since(now);
             if now < entry.not_before && units < line.cost {
-                reading.standing = Standing::Refused;
+                reading.standing = LimitStanding::Refused;
                 reading.remaining = 0;
                 reading.wait = entry.free_at.since(now).max(Nanos(1));
             } else if over(&line.limit, line.scale, &entry.used, units) {
-                reading.standing = Standing::Over;
+                reading.standing = LimitStanding::Over;
             }
         });
         reading.quota = quota(&line.limit, reading.window, line.scale.multiply);

@@ -9,7 +9,7 @@ use super::request::AdmissionRequest;
 use super::shared_decision::{AdmissionOutcome, PendingDecision};
 use super::ticket::Ticket;
 use super::verdict::Verdict;
-use crate::limit::Reading;
+use crate::limit::LimitReading;
 use crate::store::shared::core::Counted;
 
 impl Admission {
@@ -136,7 +136,7 @@ impl Admission {
         &self,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
-        readings: &[Reading],
+        readings: &[LimitReading],
         admitted: bool,
         ticket: &mut Ticket,
     ) {

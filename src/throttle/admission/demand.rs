@@ -10,7 +10,7 @@ use super::request::AdmissionRequest;
 use super::verdict::{Finding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
-use crate::limit::{Fingerprint, Identity, Reading, Rule, RuleLimit, Scale};
+use crate::limit::{Fingerprint, Identity, LimitReading, Rule, RuleLimit, Scale};
 use crate::store::permits::{Scope, Want};
 use crate::store::{Item, Parent, Places, Slot};
 
@@ -150,7 +150,12 @@ impl<'a> Demand<'a> {
 
     /// Adds what the store says of the items. The deciding limit is not chosen yet.
     #[inline]
-    pub(crate) fn add_findings(&self, readings: &[Reading], admitted: bool, verdict: &mut Verdict) {
+    pub(crate) fn add_findings(
+        &self,
+        readings: &[LimitReading],
+        admitted: bool,
+        verdict: &mut Verdict,
+    ) {
         verdict.admitted = admitted;
         for ((item, rule), reading) in self.each().zip(readings) {
             verdict.findings.push(Finding {
@@ -164,7 +169,7 @@ impl<'a> Demand<'a> {
     /// What the limits on open requests say.
     pub(crate) fn open_findings<'r>(
         &'r self,
-        readings: &'r [Reading],
+        readings: &'r [LimitReading],
     ) -> impl Iterator<Item = Finding> + 'r {
         let each = self.subjects.open.iter().zip(readings);
         each.map(|(keyed, reading)| Finding {
@@ -175,7 +180,7 @@ impl<'a> Demand<'a> {
     }
 
     /// Adds [`Demand::open_findings`] to a verdict, in the order of the rules.
-    pub(crate) fn add_open_findings(&self, verdict: &mut Verdict, readings: &[Reading]) {
+    pub(crate) fn add_open_findings(&self, verdict: &mut Verdict, readings: &[LimitReading]) {
         verdict.findings.extend(self.open_findings(readings));
         verdict.findings.sort_by_key(|finding| finding.rule);
     }

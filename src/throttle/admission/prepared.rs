@@ -14,7 +14,7 @@ use super::demand::{Demand, Subjects};
 use super::request::AdmissionRequest;
 use super::verdict::Verdict;
 use crate::base::clock::Nanos;
-use crate::limit::{Disclose, Standing};
+use crate::limit::{Disclose, LimitStanding};
 use crate::store::{Item, Memory};
 
 /// The decision about the next request of one client, under one set of rules.
@@ -148,10 +148,10 @@ impl PreparedDecision {
             match finding.reading.standing {
                 // Sketched waits may be guesses.
                 _ if finding.reading.sketched => return None,
-                Standing::Refused => least = least.min(finding.reading.wait),
-                Standing::Within if windows == 1 => {}
-                Standing::Within | Standing::Over => return None,
-                Standing::Unsatisfiable => {}
+                LimitStanding::Refused => least = least.min(finding.reading.wait),
+                LimitStanding::Within if windows == 1 => {}
+                LimitStanding::Within | LimitStanding::Over => return None,
+                LimitStanding::Unsatisfiable => {}
             }
         }
         Some(request.now.after(least))

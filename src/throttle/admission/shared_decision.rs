@@ -12,7 +12,7 @@ use super::demand::{Demand, Subjects};
 use super::request::AdmissionRequest;
 use super::ticket::Ticket;
 use super::verdict::{Finding, Verdict};
-use crate::limit::{Fingerprint, Reading, Rule, Scale};
+use crate::limit::{Fingerprint, LimitReading, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::shared::Shared;
 use crate::store::shared::call::Taking;
@@ -189,7 +189,7 @@ impl Admission {
 impl PermitOutcome {
     fn new(
         demand: &Demand<'_>,
-        open: &[Reading],
+        open: &[LimitReading],
         taken: Option<Taken>,
         admitted: bool,
     ) -> PermitOutcome {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::cost;
-use crate::limit::{Count, Fingerprint, Identity, Rule, Scale};
+use crate::limit::{CountMode, Fingerprint, Identity, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::shared::Shared;
 use crate::store::shared::core::{Asking, Counted};
@@ -129,7 +129,7 @@ impl Ticket {
     pub fn cost_paths(&self) -> impl Iterator<Item = &cost::Path> {
         let each = self.reservations().iter();
         each.filter_map(|reservation| match &reservation.rule.count {
-            Count::CostJson(path) => Some(path),
+            CountMode::CostJson(path) => Some(path),
             _ => None,
         })
     }
@@ -138,7 +138,7 @@ impl Ticket {
     /// the plan, if there is one.
     pub fn owner(&self) -> u128 {
         let waits =
-            |reservation: &&Reservation| matches!(reservation.rule.count, Count::CostJson(_));
+            |reservation: &&Reservation| matches!(reservation.rule.count, CountMode::CostJson(_));
         let mut each = self.reservations().iter().filter(waits);
         let is_shared = |reservation: &&Reservation| {
             let mut key = reservation.rule.key.iter();

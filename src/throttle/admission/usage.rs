@@ -3,7 +3,7 @@
 use http::header::CONTENT_LENGTH;
 
 use crate::http::head::Lookup;
-use crate::limit::Count;
+use crate::limit::CountMode;
 use crate::limit::cost::{Meter, largest};
 
 /// How far an admitted request has come, as its limits see it.
@@ -43,16 +43,16 @@ pub(crate) enum UsedUnits {
 
 impl RequestProgress<'_> {
     /// The units of a limit that counts `count`, as far as they are known.
-    pub(crate) fn used_units(&self, count: &Count) -> UsedUnits {
+    pub(crate) fn used_units(&self, count: &CountMode) -> UsedUnits {
         match (self, count) {
             (RequestProgress::Unsent, _) => UsedUnits::Units(0),
-            (_, Count::All) => UsedUnits::Units(1),
-            (RequestProgress::Head { status, .. }, Count::Status { from, to }) => {
+            (_, CountMode::All) => UsedUnits::Units(1),
+            (RequestProgress::Head { status, .. }, CountMode::Status { from, to }) => {
                 UsedUnits::Units(u32::from((*from..=*to).contains(status)))
             }
-            (RequestProgress::Ended { .. }, Count::Status { .. }) => UsedUnits::Unknown,
+            (RequestProgress::Ended { .. }, CountMode::Status { .. }) => UsedUnits::Unknown,
             // The field says how long the body would be.
-            (RequestProgress::Head { bodiless: true, .. }, Count::CostHeader(name))
+            (RequestProgress::Head { bodiless: true, .. }, CountMode::CostHeader(name))
                 if name == CONTENT_LENGTH =>
             {
                 UsedUnits::Units(0)
@@ -61,7 +61,7 @@ impl RequestProgress<'_> {
                 RequestProgress::Head {
                     fields, bodiless, ..
                 },
-                Count::CostHeader(name),
+                CountMode::CostHeader(name),
             ) => {
                 match (largest(*fields, name), bodiless) {
                     (Some(units), _) => UsedUnits::Units(units),
@@ -70,15 +70,15 @@ impl RequestProgress<'_> {
                     (None, true) => UsedUnits::Unknown,
                 }
             }
-            (RequestProgress::Head { bodiless, .. }, Count::CostJson(_)) => match bodiless {
+            (RequestProgress::Head { bodiless, .. }, CountMode::CostJson(_)) => match bodiless {
                 true => UsedUnits::Unknown,
                 false => UsedUnits::Later,
             },
-            (RequestProgress::Ended { trailers, .. }, Count::CostHeader(name)) => {
+            (RequestProgress::Ended { trailers, .. }, CountMode::CostHeader(name)) => {
                 let units = trailers.and_then(|trailers| largest(trailers, name));
                 units.map_or(UsedUnits::Unknown, UsedUnits::Units)
             }
-            (RequestProgress::Ended { meter, .. }, Count::CostJson(path)) => {
+            (RequestProgress::Ended { meter, .. }, CountMode::CostJson(path)) => {
                 match meter.and_then(|meter| meter.measured(path)) {
                     Some(found) if found.exact => UsedUnits::Units(found.units),
                     Some(found) => UsedUnits::AtLeast(found.units),
@@ -105,7 +105,7 @@ mod tests {
             fields: &head,
             bodiless,
         };
-        let count = Count::CostHeader(count.parse().unwrap());
+        let count = CountMode::CostHeader(count.parse().unwrap());
         assert_eq!(outcome.used_units(&count), expected, "{fields:?}");
         let ended = RequestProgress::Ended {
             meter: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
-use crate::limit::{Disclose, Fingerprint, Reading, Rule, Standing};
+use crate::limit::{Disclose, Fingerprint, LimitReading, LimitStanding, Rule};
 
 /// What one limit says.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub struct Finding {
     /// The key that was counted.
     pub key: Fingerprint,
     /// What the limit says of that key.
-    pub reading: Reading,
+    pub reading: LimitReading,
 }
 
 /// What all limits say.
@@ -72,12 +72,12 @@ impl Verdict {
         let mut longest = 1;
         for finding in live {
             match finding.reading.standing {
-                Standing::Unsatisfiable => return None,
-                Standing::Refused => {
+                LimitStanding::Unsatisfiable => return None,
+                LimitStanding::Refused => {
                     let limit = &rules[finding.rule].limit;
                     longest = longest.max(limit.seconds(finding.reading.wait));
                 }
-                Standing::Within | Standing::Over => {}
+                LimitStanding::Within | LimitStanding::Over => {}
             }
         }
         Some(longest)
@@ -134,7 +134,7 @@ impl Verdict {
         let over = self
             .findings
             .iter()
-            .filter(|f| f.reading.standing == Standing::Over);
+            .filter(|f| f.reading.standing == LimitStanding::Over);
         over.map(|finding| &*rules[finding.rule])
             .filter(|rule| !rule.shadow)
     }
@@ -144,17 +144,17 @@ impl Verdict {
 #[inline]
 fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> bool {
     let weight = |finding: &Finding| match finding.reading.standing {
-        Standing::Unsatisfiable => (2, u64::MAX),
-        Standing::Refused => (2, finding.reading.wait.0),
-        Standing::Over => (1, u64::MAX),
-        Standing::Within => (0, 0),
+        LimitStanding::Unsatisfiable => (2, u64::MAX),
+        LimitStanding::Refused => (2, finding.reading.wait.0),
+        LimitStanding::Over => (1, u64::MAX),
+        LimitStanding::Within => (0, 0),
     };
     let window = |finding: &Finding| {
         let rate = rules[finding.rule].limit.window(finding.reading.window);
         rate.map_or(Nanos::ZERO, |rate| rate.window())
     };
     // The usual case: both admit.
-    let within = |finding: &Finding| finding.reading.standing == Standing::Within;
+    let within = |finding: &Finding| finding.reading.standing == LimitStanding::Within;
     let order = match within(finding) && within(before) {
         true => before.reading.remaining.cmp(&finding.reading.remaining),
         false => weight(finding).cmp(&weight(before)),

@@ -6,7 +6,7 @@ use super::super::{ValueError, invalid};
 use crate::base::suggest::nearest;
 use crate::limit::cost;
 use crate::limit::pressure::Condition;
-use crate::limit::{Count, Rate, Reserve, ReserveSource};
+use crate::limit::{CountMode, Rate, Reserve, ReserveSource};
 
 pub(super) fn throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
     let mut words = text.split_whitespace();
@@ -59,18 +59,18 @@ pub(super) fn condition(text: &str) -> Result<Condition, ValueError> {
     })
 }
 
-pub(super) fn count(text: &str) -> Result<Count, ValueError> {
+pub(super) fn count(text: &str) -> Result<CountMode, ValueError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
-        ["all"] => Ok(Count::All),
+        ["all"] => Ok(CountMode::All),
         ["status", range] => status(range),
         ["cost", "header", name] => parse_header(name)
-            .map(Count::CostHeader)
+            .map(CountMode::CostHeader)
             .map_err(|message| invalid(message, "write for instance `cost header x-cost`")),
         ["cost", "json", path] => {
             let help =
                 "write names with dots between them, for instance `cost json usage.total_tokens`";
-            json_path(path, ("cost json", ""), help).map(Count::CostJson)
+            json_path(path, ("cost json", ""), help).map(CountMode::CostJson)
         }
         _ => {
             let first = words.first().copied().unwrap_or_default();
@@ -160,7 +160,7 @@ pub(super) fn json_path(
     ))
 }
 
-fn status(range: &str) -> Result<Count, ValueError> {
+fn status(range: &str) -> Result<CountMode, ValueError> {
     let (from, to) = range.split_once('-').unwrap_or((range, range));
     let code = |text: &str| {
         text.parse::<u16>()
@@ -169,7 +169,7 @@ fn status(range: &str) -> Result<Count, ValueError> {
     };
     let help = "write a status from 100 to 599, or a range such as `status 400-499`";
     match (code(from), code(to)) {
-        (Some(from), Some(to)) if from <= to => Ok(Count::Status { from, to }),
+        (Some(from), Some(to)) if from <= to => Ok(CountMode::Status { from, to }),
         (Some(from), Some(to)) => Err(invalid(
             format!("`{range}` runs backwards"),
             format!("write `status {to}-{from}`"),

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::records::{End, Head, Recorder};
 use super::*;
-use crate::limit::{Algorithm, Fingerprint, Limit, Reading as Said, Scale, ThrottleMode};
+use crate::limit::{Algorithm, Fingerprint, Limit, LimitReading as Said, Scale, ThrottleMode};
 use crate::store::{self, Item, Parent, Slot};
 
 const START: Nanos = Nanos::from_secs(100_000);

@@ -9,7 +9,7 @@ use crate::limit::pressure::{Shed, UpstreamSlot};
 use crate::route::HeaderStyle;
 
 /// A request that the layer can decide about.
-pub trait Candidate: DecisionObserver + Sized {
+pub trait ThrottledRequest: DecisionObserver + Sized {
     /// The request as the inner service gets it.
     type Admitted;
 

@@ -10,17 +10,16 @@ pub const MAX_TOKEN: usize = 8 * 1024;
 /// The value of a field, as all readers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValue<'t> {
-    /// It is not there, or empty.
+    /// The field is missing or empty.
     Absent,
-    /// It is there more than once or cannot be read, so that nobody can say which value the
-    /// upstream will take.
+    /// The field occurs more than once or has no certain reading, so the upstream may use another value.
     Ambiguous,
-    /// It is there once.
+    /// The field occurs once.
     One(Cow<'t, [u8]>),
 }
 
 impl<'t> FieldValue<'t> {
-    /// One more value; a second makes it ambiguous.
+    /// Adds a value; a second one makes the field ambiguous.
     pub(super) fn add(&mut self, value: impl Into<Cow<'t, [u8]>>) {
         *self = match self {
             FieldValue::Absent => FieldValue::One(value.into()),
@@ -28,7 +27,7 @@ impl<'t> FieldValue<'t> {
         };
     }
 
-    /// Empty values are absent, those longer than `most` bytes ambiguous.
+    /// Makes an empty value absent, and one of more than `most` bytes ambiguous.
     pub(super) fn within(self, most: usize) -> FieldValue<'t> {
         match self {
             FieldValue::One(value) if value.is_empty() => FieldValue::Absent,
@@ -37,7 +36,7 @@ impl<'t> FieldValue<'t> {
         }
     }
 
-    /// What two readings of the same bytes say together.
+    /// Joins two readings: different values make the field ambiguous.
     pub(super) fn or(self, other: FieldValue<'t>) -> FieldValue<'t> {
         match (self, other) {
             (FieldValue::Absent, found) | (found, FieldValue::Absent) => found,

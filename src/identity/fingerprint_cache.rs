@@ -1,11 +1,11 @@
-//! Verified tokens remembered, because a signature costs a hundred times what a look-up does.
+//! A small cache by fingerprint, as for verified tokens: a signature costs a hundred times as much as a lookup.
 
 use crate::limit::Fingerprint;
 
 const WAYS: usize = 4;
 
-/// A bounded map from fingerprints: sets of four places, in each of which the longest unused one
-/// makes room. Takes no memory until something is put in.
+/// A bounded map from fingerprints: sets of four entries, in each of which an unused one makes room. It takes no memory
+/// before the first `put`.
 #[derive(Debug)]
 pub struct FingerprintCache<V> {
     sets: Vec<Set<V>>,
@@ -17,7 +17,7 @@ type Set<V> = [Option<CacheEntry<V>>; WAYS];
 #[derive(Debug)]
 struct CacheEntry<V> {
     key: Fingerprint,
-    /// Asked for since the last time that room was made.
+    /// Read since the set last made room.
     used: bool,
     value: V,
 }

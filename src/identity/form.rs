@@ -1,4 +1,6 @@
-//! One named value in text that clients write: a query, a form body.
+//! One named field of a query or a form body.
+//!
+//! The decoder is ours, for `form_urlencoded` does not say whether an escape was malformed, and a cookie keeps its `+`.
 
 use std::borrow::Cow;
 
@@ -9,8 +11,8 @@ use super::field_value::FieldValue;
 
 /// The value of the field that [`FieldName::resembles`] `name`, in `application/x-www-form-urlencoded` text.
 ///
-/// Some readers part fields at `;` too, so a field with one is ambiguous. So is a value with an escape that
-/// is none or that makes no UTF-8: readers disagree on whether the others in it are decoded then.
+/// Some readers also split fields at `;`, so a field with one is ambiguous. So is a value with a malformed escape, or
+/// with one that makes invalid UTF-8: readers then disagree on whether its other escapes are decoded.
 pub fn field<'t>(text: &'t [u8], name: &FieldName) -> FieldValue<'t> {
     let mut found = FieldValue::Absent;
     for pair in text.split(|byte| *byte == b'&') {
@@ -41,7 +43,7 @@ pub(super) fn in_target<'t>(uri: &'t Uri, name: &FieldName) -> FieldValue<'t> {
     }
 }
 
-/// A query in which the values that [`field`] would look at are stars.
+/// The query with `***` in place of each value that [`field`] would read.
 pub(super) fn mask(query: &str, name: &FieldName) -> String {
     let mut out = String::with_capacity(query.len());
     for (place, pair) in query.split('&').enumerate() {
@@ -62,7 +64,7 @@ pub(super) fn mask(query: &str, name: &FieldName) -> String {
     out
 }
 
-/// What stands before and behind the first `=`.
+/// The parts before and after the first `=`.
 fn halves(pair: &[u8]) -> (&[u8], &[u8]) {
     match pair.iter().position(|byte| *byte == b'=') {
         Some(equals) => (&pair[..equals], &pair[equals + 1..]),
@@ -85,7 +87,7 @@ fn decode_clearly(text: &[u8]) -> Option<Cow<'_, [u8]>> {
 /// The escapes of a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Escapes {
-    /// There are some.
+    /// At least one is well-formed.
     pub(super) good: bool,
     /// There is a `%` without two hexadecimal digits.
     pub(super) bad: bool,

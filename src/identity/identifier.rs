@@ -1,4 +1,4 @@
-//! One worker's view of who asks: the settings, made ready, and what is remembered of tokens.
+//! One worker's view of identities: the compiled settings, and a cache of verified tokens.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -28,15 +28,15 @@ mod verified_token;
 
 use verified_token::VerifiedToken;
 
-/// Tokens that verified, remembered by each worker.
+/// Verified tokens that each worker remembers.
 const REMEMBERED: usize = 1_024;
 
-/// Tokens that did not verify and why, remembered by each worker apart from those that did: a flood of forged
-/// ones makes no honest one be verified again.
+/// Tokens that failed to verify, with the reason. They have a cache of their own, so that a flood of forged tokens evicts
+/// no valid one.
 const REMEMBERED_BAD: usize = 1_024;
 
-/// Finds out who asks. Every worker has its own, so that nobody waits for the locks around what it
-/// remembers; a service that runs on several threads may share one.
+/// Reads the identities of requests. Every worker has its own, so that no worker waits for another's cache locks; a
+/// service with several threads may share one.
 #[derive(Debug)]
 pub struct Identifier {
     settings: Settings,
@@ -50,17 +50,17 @@ pub struct Identifier {
     failures: SignatureFailures,
 }
 
-/// What is asked before a credential that is not remembered is checked.
+/// The conditions for checking a credential that no cache has.
 #[derive(Clone, Copy)]
 pub struct CredentialCheck<'c> {
-    /// The time, for the bound on failures of an address.
+    /// The current time, for the bound on failed signatures of an address.
     pub now: Nanos,
-    /// Whether the limits by ip let a request of this client be checked.
+    /// Whether the limits by ip admit a check for this client.
     pub may: &'c dyn Fn(&ClientIdentity) -> bool,
 }
 
 impl Identifier {
-    /// Made ready for one worker.
+    /// An identifier with empty caches.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
         let from = |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
         let user_from = match &settings.user {
@@ -89,7 +89,7 @@ impl Identifier {
         &self.settings
     }
 
-    /// Whether a request with this reason is refused where it counts what the credential would prove.
+    /// Whether a route that counts what the credential would prove refuses a request with this reason.
     pub fn refuses(&self, unverified: Unverified) -> bool {
         self.settings.unverified == user::OnUnverified::Refuse && unverified.reaches_upstream()
     }

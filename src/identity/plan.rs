@@ -1,11 +1,11 @@
-//! The plan a request is on, and what plans multiply.
+//! Plans, and where the plan of a request comes from.
 
 use http::HeaderName;
 
 use crate::net::PeerNetwork;
 use crate::route::Priority;
 
-/// Plans and how a request's plan is known.
+/// The plans, and where a request's plan comes from.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// All plans.
@@ -23,7 +23,7 @@ pub struct Plan {
     pub name: String,
     /// What limits with `plans: true` are multiplied by, 1 to 1000.
     pub multiply: u32,
-    /// What is shed last, on routes that do not say.
+    /// Which requests are shed last, on routes without a priority of their own.
     pub priority: Option<Priority>,
 }
 

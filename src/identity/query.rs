@@ -6,7 +6,7 @@ use super::field_value::{FieldValue, MAX_TOKEN};
 use super::{cookie, form};
 use crate::http::head::Head;
 
-/// The value of the field.
+/// The value of the field, in the query or a cookie.
 pub(super) fn find<'r>(head: &'r Head, name: &FieldName) -> FieldValue<'r> {
     let [in_target, in_cookie] = each(head, name);
     in_target.or(in_cookie)

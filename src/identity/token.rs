@@ -1,8 +1,8 @@
-//! The credential a request carries.
+//! The credential of a request.
 //!
-//! A credential that is there twice, is longer than [`MAX_TOKEN`] or can be read in two ways is no credential:
-//! the gateway and the upstream might read different ones. Such a request counts as bringing one that does not
-//! verify, and is refused where requests are counted by their credential: see [`super::ClientIdentity::ambiguous_token`].
+//! A credential is ambiguous if it occurs twice, is longer than [`MAX_TOKEN`] or has two readings: the gateway and the
+//! upstream might use different ones. An ambiguous credential does not verify, and a route that counts by the
+//! credential refuses it: see [`super::ClientIdentity::ambiguous_token`].
 
 use std::borrow::Cow;
 
@@ -18,23 +18,23 @@ use super::field_value::FieldValue;
 use super::{canonical, cookie, form, query};
 use crate::http::head::{Fields, Head};
 
-/// Where the credential is found.
+/// Which part of a request holds the credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenSource {
-    /// The whole value of a request header. Of `Authorization`, what stands behind the scheme.
+    /// The whole value of a header field; of `Authorization`, the part after the scheme.
     Header(HeaderName),
     /// `Authorization: Bearer …`.
     Bearer,
-    /// What stands behind this scheme in a request header.
+    /// The part after this scheme in a header field.
     Scheme {
         /// The header.
         header: HeaderName,
         /// The scheme, in any case.
         scheme: Box<str>,
     },
-    /// A query parameter, decoded as in a form. It may stand in a cookie or a body too.
+    /// A query parameter, decoded as in a form. It may also come in a cookie or a body.
     Query(FieldName),
-    /// A cookie, decoded, and without the quotes around its value.
+    /// A cookie, decoded and without the quotes around its value.
     Cookie(FieldName),
 }
 

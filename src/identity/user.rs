@@ -1,4 +1,4 @@
-//! Who a request proves to be.
+//! The sources that can prove the user of a request.
 
 use std::sync::Arc;
 
@@ -7,36 +7,36 @@ use http::HeaderName;
 use super::{api_keys, jwt, user_name};
 use crate::net::{PeerNetwork, Subject};
 
-/// How a request proves who it is from.
+/// What proves the user of a request.
 #[derive(Clone, Debug)]
 pub enum Settings {
     /// A claim of the signed token in `Authorization: Bearer`.
     Jwt(jwt::Settings),
-    /// A request header that a trusted proxy sets.
+    /// A header field that a trusted proxy sets.
     Header {
         /// Its name.
         name: HeaderName,
-        /// Peers that may set it; from everyone else it is removed.
+        /// Peers that may set it; the gateway removes it from all others.
         from: Vec<PeerNetwork>,
     },
     /// The credential of [`super::Settings::token`], looked up in the file of API keys; where no
     /// credential is configured, `Authorization: Bearer`.
     ApiKeys(Arc<api_keys::ApiKeys>),
-    /// The certificate that the client has shown when the connection began.
+    /// The certificate that the client presented in the TLS handshake.
     ClientCert(CertificateName),
 }
 
-/// What becomes of a request whose credential does not verify, on a route that counts by what it would prove.
+/// What happens to a request whose credential does not verify, on a route that counts by what it would prove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnverified {
-    /// It is refused with 401: the upstream might take the credential all the same, and no limit would count it.
+    /// The gateway refuses it with 401: the upstream might accept the credential, and no limit would count it.
     #[default]
     Refuse,
-    /// It is served as a request of nobody.
+    /// The gateway serves it as an anonymous request.
     Anonymous,
 }
 
-/// Which name of a certificate is the user.
+/// The name in a client certificate that is the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateName {
     /// [`Subject::name`].

@@ -1,4 +1,4 @@
-//! The name of a user: what a claim, a header field, a certificate or the file of API keys may call one.
+//! The name of a user, as a claim, a header field, a certificate or the file of API keys may give it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 pub const MAX_USER: usize = 256;
 
 /// A user as upstream, log and metrics get it, without a change: 1 to [`MAX_USER`] bytes, no control characters,
-/// no blank at either end. Who reads a name with one may drop it, and it would be another's.
+/// no blank at either end. A reader may drop such a blank, and the name would be another user's.
 pub(super) fn parse(text: &str) -> Option<Arc<str>> {
     let fits = !text.is_empty()
         && text.len() <= MAX_USER

@@ -1,6 +1,6 @@
-//! How many requests one worker may send a second time: one for every five requests, and a few that
-//! are always there, so that servers that fail do not get more work for it. As Finagle's retry budget.
-//! While it is nearly spent, requests go over new connections, which need no second time.
+//! The retry budget of one worker and upstream, as in Finagle: one retry for every five requests, beside a small floor.
+//! So failing servers do not get more work by retries. While the budget is nearly spent, requests use new
+//! connections, which need no retry.
 
 use std::cell::Cell;
 
@@ -8,9 +8,9 @@ use crate::base::clock::Nanos;
 
 /// Requests that earn one retry.
 const EARN: u32 = 5;
-/// Retries that are there without requests; one comes back each second.
+/// Retries that are available without any requests; one returns each second.
 const FLOOR: u32 = 10;
-/// Fewer than these left are kept for requests under way.
+/// Below this many, the rest is kept for requests under way.
 const NEARLY: u32 = 5;
 /// Most retries that can be saved up.
 const MOST: u32 = 100;
@@ -24,7 +24,7 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// With the retries that are always there.
+    /// A budget with only the floor.
     pub fn new(now: Nanos) -> RetryBudget {
         RetryBudget {
             saved: Cell::new(FLOOR * EARN),
@@ -32,17 +32,17 @@ impl RetryBudget {
         }
     }
 
-    /// A request is sent for the first time.
+    /// Counts a request that is sent for the first time.
     pub fn earn(&self) {
         self.saved.set((self.saved.get() + 1).min(MOST * EARN));
     }
 
-    /// Whether too few are left for requests that may need one.
+    /// Whether too few retries are left for requests that may need one.
     pub fn is_low(&self) -> bool {
         self.saved.get() < NEARLY * EARN
     }
 
-    /// Whether one may be sent again.
+    /// Takes one retry; false if none is left.
     pub fn spend(&self, now: Nanos) -> bool {
         self.fill(now);
         let left = self.saved.get().checked_sub(EARN);

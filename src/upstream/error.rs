@@ -1,4 +1,4 @@
-//! Why an upstream gave no answer.
+//! Why an upstream gave no response, or only a part of one.
 
 use std::io;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::http::http1::{Cause, Malformed};
 /// See the module.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No connection within the time allowed.
+    /// No connection within the connect timeout.
     #[error("no connection to {server} within {after:?}")]
     ConnectTimeout {
         /// Which server.
@@ -24,7 +24,7 @@ pub enum Error {
         /// Why.
         cause: io::Error,
     },
-    /// The connection broke or the answer was not HTTP.
+    /// The connection broke or the response was not HTTP.
     #[error("{server} gave no answer: {cause}")]
     Exchange {
         /// Which server.
@@ -32,7 +32,7 @@ pub enum Error {
         /// Why.
         cause: Cause,
     },
-    /// No first byte within the time allowed.
+    /// No first byte within its timeout.
     #[error("{server} sent no answer within {after:?}")]
     FirstByteTimeout {
         /// Which server.
@@ -40,7 +40,7 @@ pub enum Error {
         /// How long was allowed.
         after: Duration,
     },
-    /// The answer was not there within the time that the whole request may take.
+    /// No response within the timeout of the whole request.
     #[error("{upstream} gave no answer within {after:?}")]
     TotalTimeout {
         /// Which upstream.
@@ -48,13 +48,13 @@ pub enum Error {
         /// How long was allowed.
         after: Duration,
     },
-    /// No server may be asked.
+    /// Every server is ejected or failing.
     #[error("no server of {upstream} is available")]
     Unavailable {
         /// Which upstream.
         upstream: String,
     },
-    /// It has as many requests as it may have.
+    /// The upstream has reached a bound on its requests.
     #[error("{upstream} has {most} requests {what}")]
     Full {
         /// Which upstream.
@@ -66,13 +66,13 @@ pub enum Error {
     },
 }
 
-/// Which side an exchange failed on; `E` is what the request's body breaks with.
+/// The side on which an exchange failed; `E` is the error of the request's body.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError<E> {
     /// The request's body broke off.
     #[error("the request broke off")]
     Request(E),
-    /// The server did not answer, or broke off its answer.
+    /// The server sent no response, or broke it off.
     #[error(transparent)]
     Server(Cause),
 }

@@ -1,4 +1,4 @@
-//! One request and its answer, whatever version of HTTP the server speaks.
+//! One request and its response, in either version of HTTP.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -193,7 +193,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 }
 
-/// The body of an answer, streamed; at its end the connection goes back to its pool.
+/// The body of a response, streamed; at its end the connection returns to its pool.
 pub struct UpstreamBody<B: Body> {
     exchange: Option<Exchange<B>>,
     /// Boxed, for it is rare.

@@ -1,24 +1,24 @@
-//! Keeps requests from waiting for connections that nobody gets: when no server took one, all are told
-//! so at once for a moment, and then one request tries for all.
+//! Keeps requests from waiting in vain for connections. After no server accepted one, all requests fail at once for a
+//! moment; then one request tries again for all.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::base::clock::Nanos;
 
-/// From a vain search to the next.
+/// The time from a search without success to the next one.
 const PAUSE: Nanos = Nanos::from_millis(100);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// Shut until then; 0 while it is open.
+    /// The time until which the gate is shut; 0 while it is open.
     until: AtomicU64,
 }
 
 impl Gate {
-    /// Whether a request may try for a connection; one that may has `patience` to do so before another
-    /// is let through.
+    /// Whether a request may try for a connection. While the gate is shut, the one that may has `patience` to do so before
+    /// the next is admitted.
     pub fn admits(&self, now: Nanos, patience: Duration) -> bool {
         let until = self.until.load(Relaxed);
         if until == 0 {
@@ -33,12 +33,12 @@ impl Gate {
         until <= now.0 && claim()
     }
 
-    /// No server took a connection.
+    /// No server accepted a connection.
     pub fn shut(&self, now: Nanos) {
         self.until.store(now.after(PAUSE).0, Relaxed);
     }
 
-    /// One did.
+    /// A server accepted a connection.
     pub fn open(&self) {
         self.until.store(0, Relaxed);
     }

@@ -1,7 +1,7 @@
-//! What the process knows of one server: whether it may be asked, for how much, and how many requests
-//! are open to it. One for all workers, kept over reloads. Reads no clock.
+//! The health of one server: whether it gets requests, its share of them, and how many are open. All workers share it,
+//! and it is kept over reloads. Reads no clock.
 //!
-//! A request to a server that is well costs one relaxed load here, and one addition at each end.
+//! A request to a healthy server costs one relaxed load here, and one addition at each end.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,28 +11,28 @@ use crate::base::clock::Nanos;
 
 /// A server's whole share of its weight.
 pub const FULL: u32 = 1024;
-/// The share of one on trial, and the least of one that starts slowly.
+/// The share of a server on trial, and the first share in a slow start.
 pub const LEAST: u32 = FULL / 10;
-/// The longest a server is ejected, but for one whose first time is longer.
+/// The longest ejection, unless the first one is configured longer.
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// How long no new connections are tried to a server that did not accept the last one in time.
 const UNREACHABLE_FOR: Nanos = Nanos::from_secs(5);
 
-/// Requests to it fail.
+/// Flag: the server is ejected, for its requests failed.
 pub const EJECTED: u8 = 1;
-/// Its checks fail.
+/// Flag: its health checks fail.
 pub const FAILING: u8 = 2;
-/// It has come back a short time ago.
+/// Flag: it is in its slow start.
 pub const STARTING: u8 = 4;
-/// It was ejected and has answered nothing since.
+/// Flag: it was ejected and has sent no response since.
 pub const TRIAL: u8 = 8;
 
 /// See the module. On a cache line of its own, for workers write to it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct ServerHealth {
-    /// What is not as it should be; 0 when nothing is.
+    /// The flags that are set; 0 for a healthy server.
     flags: AtomicU8,
     open: AtomicU32,
     /// Failures in a row.

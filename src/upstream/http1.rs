@@ -1,5 +1,5 @@
-//! One request and its answer over a connection of HTTP/1.1: both directions run in the task of the request,
-//! so that nothing is handed from task to task.
+//! One request and its response over a connection of HTTP/1.1. Both directions run in the task of the request, so that
+//! nothing passes from task to task.
 
 use std::cell::RefCell;
 use std::io;

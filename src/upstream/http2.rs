@@ -1,4 +1,4 @@
-//! One request and its answer over HTTP/2.
+//! One request and its response over HTTP/2.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The servers behind the gateway, the connections to them, and HTTP spoken over these.
+//! The servers behind the gateway, the connections to them, and the HTTP that these connections carry.
 //!
 //! The client of hyper runs each connection in a task of its own and hands requests over through
 //! channels; measured beside nginx that made a proxied request a sixth dearer. Here both directions of
@@ -6,24 +6,24 @@
 //!
 //! | file | what it is | one for each |
 //! |---|---|---|
-//! | `settings` | what is configured | upstream |
-//! | `servers` | what is known of an upstream's servers, and where their names lead | upstream |
-//! | `endpoint` | where a server is | server |
-//! | `health` | whether a server may be asked | server |
-//! | `gate` | says at once that no server takes connections | upstream |
-//! | `watch` | checks of servers, looking up of names | process |
-//! | `balance` | which server is next | worker and upstream |
-//! | `budget` | how many requests are sent twice | worker and upstream |
+//! | `settings` | the configuration | upstream |
+//! | `servers` | the state of an upstream's servers, and the addresses of their names | upstream |
+//! | `endpoint` | one address of a server | server |
+//! | `health` | whether a server gets requests, and how many | server |
+//! | `gate` | fails requests at once while no server accepts connections | upstream |
+//! | `watch` | health checks and name lookups | process |
+//! | `balance` | the choice of the next server | worker and upstream |
+//! | `budget` | the retry budget | worker and upstream |
 //! | `pool` | the connections | worker and upstream |
-//! | `search` | a new connection, to the first server that takes one | request |
-//! | `mux` | those of HTTP/2 | worker and server |
-//! | `exchange` | one request and its answer | request |
+//! | `search` | a new connection, to the first server that accepts one | request |
+//! | `mux` | the connections of HTTP/2 | worker and server |
+//! | `exchange` | one request and its response | request |
 //! | `received` | what an exchange receives | request |
-//! | `error` | why there is no answer, or not all of one | request |
-//! | `http1`, `http2` | the same in each version | request |
+//! | `error` | why there is no response, or only a part of one | request |
+//! | `http1`, `http2` | the exchange in each version | request |
 //! | `upload` | a request of HTTP/1.1 as bytes | request |
 //! | `response_head` | the head of a response of HTTP/1.1 | request |
-//! | `websocket` | what one version says of it and the other does not | request |
+//! | `websocket` | the fields of a WebSocket handshake that only HTTP/1.1 has | request |
 
 pub mod balance;
 pub mod budget;

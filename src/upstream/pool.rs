@@ -1,6 +1,5 @@
-//! One worker's connections to one upstream: the connection used last is used first. Which server is
-//! next, `balance` says; how a request ends is told to `servers`, which all workers share; where no connection is
-//! unused, `search` makes one.
+//! One worker's connections to one upstream; the most recently used one is used first. `balance` chooses the server,
+//! `servers`, which all workers share, learns how requests end, and `search` makes a connection where none is idle.
 //!
 //! Bound: [`MAX_IDLE`] unused connections for each worker and server.
 
@@ -62,7 +61,7 @@ pub(super) struct EndpointPool {
     removed: Cell<bool>,
 }
 
-/// What one worker counts of one upstream.
+/// One worker's counters of one upstream.
 pub struct Counters {
     /// Connections made.
     pub connected: metrics::Counter,
@@ -90,16 +89,16 @@ pub(super) struct Http1Connection {
     pub(super) late: bool,
 }
 
-/// Who a request is sent for.
+/// The client for whom a request is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
-    /// What chooses the server, if something does.
+    /// The hash that chooses the server, if the upstream balances by one.
     pub key: Option<u64>,
     /// The client's connection.
     pub ends: Ends,
 }
 
-/// What a request is sent over.
+/// The connection or stream that carries a request.
 pub(super) enum Transport {
     /// A connection of its own. Give it back with `Lease::release` once the answer has been read;
     /// dropping it closes it.
@@ -108,7 +107,7 @@ pub(super) enum Transport {
     Http2(Channel),
 }
 
-/// What a request is given by a pool.
+/// A connection from the pool, counted as an open request.
 pub struct LeasedConnection {
     pub(super) lease: Lease,
     pub(super) line: Transport,

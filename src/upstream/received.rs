@@ -1,4 +1,4 @@
-//! What an exchange receives from its server: heads, then pieces of a body.
+//! The parts of a response as an exchange receives them: heads, then pieces of a body.
 
 use bytes::Bytes;
 use http_body::Frame;
@@ -6,14 +6,14 @@ use http_body::Frame;
 use super::error::ExchangeError;
 use crate::http::head::ResponseHead;
 
-/// The head of an answer.
+/// The head of a response.
 #[derive(Debug)]
 pub enum ReceivedHead {
-    /// Of one before the final one.
+    /// The head of an interim response, such as 103.
     Interim(ResponseHead),
-    /// Of the final one.
+    /// The head of the final response.
     Final(ResponseHead),
 }
 
-/// The next piece of an answer's body, if there is one.
+/// The next piece of a response's body; none at its end.
 pub(super) type NextFrame<E> = Option<Result<Frame<Bytes>, ExchangeError<E>>>;

@@ -1,5 +1,5 @@
-//! The head of an answer, read strictly, but for lines that end in LF alone: no client can make a server
-//! send one, and some old servers do.
+//! The strict reader of a response's head. It accepts lines that end in LF alone: some old servers send them, and no
+//! client can make a server do so.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -10,13 +10,13 @@ use http::{StatusCode, Version};
 use crate::http::head::{Fields, ResponseHead, hop};
 use crate::http::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Said, fields, version_of};
 
-/// Most interim answers before the final one.
+/// Most interim responses before the final one.
 const MAX_INTERIM: u32 = 16;
 
 /// Most bytes of a head that is remembered.
 const MOST: usize = 4 * 1024;
 
-/// The head of a final answer.
+/// The head of a final response.
 #[derive(Clone, Debug)]
 pub struct FinalHead {
     /// Status and fields; without those of the connection, unless that changes to another protocol.
@@ -27,7 +27,7 @@ pub struct FinalHead {
     pub keep: bool,
 }
 
-/// The last final head of a connection: servers often say the same again, and then it is not read again.
+/// The last final head of a connection. Servers often send the same bytes again; then the parsed head is reused.
 #[derive(Debug, Default)]
 pub struct LastHead {
     bytes: Vec<u8>,
@@ -67,7 +67,7 @@ impl LastHead {
     }
 }
 
-/// Reads heads off the front of what came in.
+/// Reads heads from the start of the input.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadReader {
     /// The request was a HEAD: whatever the answer says, it has no body.
@@ -117,10 +117,10 @@ impl HeadReader {
     }
 }
 
-/// What was read.
+/// A head that was read.
 #[derive(Debug)]
 pub enum ParsedHead {
-    /// An answer before the final one.
+    /// The head of an interim response.
     Interim(ResponseHead),
     /// The final one.
     Final(FinalHead),

@@ -1,6 +1,5 @@
-//! What the process knows of the servers of one upstream, for all workers: what one of them finds out
-//! serves all. Made anew by a reload that changes the upstream; what is known of servers that stay is
-//! kept. Reads no clock.
+//! The state of one upstream's servers, shared by all workers. A reload that changes the upstream makes a new one and
+//! keeps the state of servers that stay. Reads no clock.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +17,7 @@ use crate::base::clock::Nanos;
 use crate::limit::pressure::{Controller, Pressure, StepContext};
 use crate::net::Address;
 
-/// Addresses of one name that are looked at.
+/// Most addresses of one name that are used.
 const MOST: usize = 64;
 
 /// See the module. Bound: [`MOST`] endpoints for each name.
@@ -69,7 +68,7 @@ impl ConfiguredServer {
     }
 }
 
-/// What is counted of a server.
+/// Counters of a server's failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailureCounts<N> {
     /// How often it was ejected.
@@ -92,7 +91,7 @@ struct PersistentState {
     ejecting: Mutex<()>,
 }
 
-/// How a server stands.
+/// The state of a server, as the admin listener shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
     /// It is asked.

@@ -1,4 +1,4 @@
-//! What is configured of one upstream.
+//! The settings of one upstream.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,36 +14,35 @@ use crate::net::{Address, Connector};
 /// One upstream: servers that can stand in for each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// What policies call it.
+    /// Its name in policies.
     pub name: String,
     /// Its servers.
     pub servers: Vec<Server>,
-    /// They are spoken to in HTTP/2 and not in HTTP/1.1.
+    /// Requests use HTTP/2 instead of HTTP/1.1.
     pub http2: bool,
-    /// Each connection begins by saying where the client is, and serves no other.
+    /// Each connection begins with a PROXY header of this version, and serves only that client.
     pub proxy: Option<Version>,
-    /// Which of them is next.
+    /// How the next server is chosen.
     pub balance: Balance,
-    /// How they are asked whether they are well.
+    /// The health checks; none without them.
     pub check: Option<HealthCheck>,
-    /// When one is left alone because requests to it fail.
+    /// When a server is ejected because its requests fail.
     pub eject: Option<Ejection>,
-    /// In what time one that comes back gets its full share; none where it gets it at once.
+    /// How long a returning server takes to reach its full share; none if it gets it at once.
     pub slow_start: Option<Duration>,
-    /// Most requests at a time.
+    /// Bounds on concurrent requests.
     pub bounds: Bounds,
-    /// Where servers are believed when they say how busy they are: the metric of theirs that counts, if it has a
-    /// name of its own.
+    /// Whether load reports of servers are used; inside it the name of a custom metric, if one counts.
     pub load_metric: Option<Option<String>>,
-    /// How its load is learnt, where something gives way to it.
+    /// How its load is measured, if an elastic limit or a priority depends on it.
     pub pressure: Option<pressure::Settings>,
     /// How long to wait for a connection.
     pub connect: Duration,
-    /// How long to wait for the first byte of an answer.
+    /// How long to wait for the first byte of a response.
     pub first_byte: Duration,
     /// How long an unused connection is kept.
     pub idle: Duration,
-    /// How long a request may take from its forwarding to the end of its answer.
+    /// How long a request may take from its forwarding to the end of its response.
     pub total: Option<Duration>,
 }
 
@@ -113,39 +112,39 @@ pub enum Balance {
     RoundRobin,
     /// Of two drawn at random, the one with fewer open requests.
     LeastRequests,
-    /// The one that what these identities are of falls to; one after the other where none is known.
+    /// By a hash of these identities; round robin for a client without any.
     Hash(Vec<Identity>),
 }
 
-/// How servers are asked whether they are well.
+/// The health checks of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// The path of a GET whose answer must be 2xx or 3xx; none where a connection is enough.
+    /// The path of a GET whose response must be 2xx or 3xx; none where a connection is enough.
     pub path: Option<String>,
-    /// From the end of one to the beginning of the next.
+    /// The pause from the end of one check to the next.
     pub every: Duration,
-    /// How long the answer may take.
+    /// How long one check may take.
     pub timeout: Duration,
-    /// Failures in a row that take a server out.
+    /// Consecutive failures that take a server out.
     pub fall: u32,
-    /// Successes in a row that bring it back.
+    /// Consecutive successes that bring it back.
     pub rise: u32,
 }
 
-/// When a server is left alone because requests to it fail.
+/// When a server is ejected because its requests fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// Failures in a row.
+    /// Consecutive failures.
     pub after: u32,
-    /// For how long the first time.
+    /// The length of the first ejection.
     pub span: Duration,
 }
 
 /// Most requests of all workers at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Forwarded and not answered to the end.
+    /// Requests forwarded whose responses have not ended.
     pub open: Option<u32>,
-    /// Waiting for a connection.
+    /// Requests that wait for a connection.
     pub pending: Option<u32>,
 }

@@ -1,5 +1,5 @@
-//! What tasks of the process do for each server: ask it whether it is well, or look its name up again.
-//! They run beside the requests of one worker, and never for them.
+//! Background tasks for each server: health checks, and lookups of its name. They run once in the process, beside the
+//! requests of one worker; no request waits for them.
 
 use std::future::Future;
 use std::io;
@@ -21,10 +21,10 @@ use super::settings::HealthCheck;
 use crate::base::clock::Clock;
 use crate::net::{Socket, Stream};
 
-/// How often a name is looked up.
-const AGAIN: Duration = Duration::from_secs(5);
+/// The pause between two lookups of a name.
+const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The tasks for the upstreams that run now. Dropping it ends them.
+/// The tasks for the upstreams of the running configuration. Dropping it ends them.
 #[derive(Default)]
 pub struct ServerWatch {
     watched: Vec<(Arc<Servers>, Vec<Task>)>,
@@ -39,7 +39,7 @@ impl Drop for Task {
 }
 
 impl ServerWatch {
-    /// Watches these; tasks for those that did not change go on. To be called inside a local runtime.
+    /// Watches these upstreams; tasks of unchanged ones go on. Must be called inside a local runtime.
     pub fn follow(&mut self, upstreams: &[Arc<Servers>], clock: &Clock) {
         let mut before = std::mem::take(&mut self.watched);
         for servers in upstreams {
@@ -77,13 +77,13 @@ fn spawn(task: impl Future<Output = ()> + 'static) -> Task {
 
 async fn keep_looking_up(servers: Arc<Servers>, written: usize, clock: Clock) {
     loop {
-        // Those known before stay; the first request that needs the name says what is wrong.
+        // On an error the last addresses stay; the first request that needs the name reports it.
         let _ = servers.look_up(written, clock.now()).await;
-        sleep(AGAIN).await;
+        sleep(LOOKUP_INTERVAL).await;
     }
 }
 
-/// A task for each server, as long as its name leads there.
+/// Keeps a checking task for each endpoint, as long as its name resolves to it.
 async fn keep_all_checked(servers: Arc<Servers>, check: Rc<HealthCheck>, clock: Clock) {
     let mut checked: Vec<(Endpoint, Task)> = Vec::new();
     loop {
@@ -122,7 +122,7 @@ async fn keep_checking(
     }
 }
 
-/// Whether it answers as one that is well.
+/// Whether the server responds as a healthy one does.
 async fn ask(
     servers: &Arc<Servers>,
     endpoint: &Endpoint,
@@ -130,7 +130,7 @@ async fn ask(
     clock: &Clock,
 ) -> io::Result<bool> {
     let Some(address) = &endpoint.address else {
-        // Where the name leads is checked in its place.
+        // Without an address, resolving the name is the check.
         servers.look_up(endpoint.server, clock.now()).await?;
         return Ok(true);
     };

@@ -4,10 +4,11 @@ use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{
     Algorithm, Fingerprint, KeyState, Limit, LimitStanding, Rate, Scale, ThrottleMode,
 };
-use tollgate::store::shared::call::{Back, Failure, Name, Part, Taking};
+use tollgate::store::shared::call::{Back, Failure, Name, Part};
 
 use crate::server::Server;
 use crate::site::{Gateway, block_on, clock, limit, minute, most_in, part, units, until};
+use tollgate::store::Taking;
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 struct Draw(u64);

@@ -6,9 +6,10 @@ use std::time::Duration;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, ThrottleMode};
 use tollgate::store::memcached::{Client, Settings};
-use tollgate::store::shared::call::{Call, Failure, Name, Part, Said, Taking};
+use tollgate::store::shared::call::{Call, Failure, Name, Part, Said};
 
 use crate::common::SOON;
+use tollgate::store::Taking;
 
 /// Runs a test's asynchronous part.
 pub fn block_on<F: Future>(future: F) -> F::Output {

@@ -242,7 +242,7 @@ fn what_counts_beyond_the_limit_for_a_moment_is_not_forgotten() {
                 store.ask(&one.give_back(1, 1, stamped));
             }
             let mut look = call(1, [one]);
-            look.taking = tollgate::store::shared::call::Taking::Nothing;
+            look.taking = tollgate::store::Taking::Nothing;
             let used = store.ask(&look).answers[0].used[0];
             assert_eq!(used, 12, "{algorithm:?}");
         }
@@ -271,7 +271,7 @@ fn a_rate_changes() {
             let ask = |rate: &str| part(&limit(rate, algorithm), number, 7, 1, Scale::plan(1));
             while store.ask(&call(1, [ask(before)])).admitted {}
             let mut look = call(1, [ask(after)]);
-            look.taking = tollgate::store::shared::call::Taking::Nothing;
+            look.taking = tollgate::store::Taking::Nothing;
             let answer = &store.ask(&look).answers[0];
             let place = format!("{algorithm:?}, {before} to {after}: {answer:?}");
             assert_eq!(answer.remaining, remaining, "{place}");

@@ -4,10 +4,11 @@ use tollgate::base::clock::Nanos;
 use tollgate::limit::{
     Algorithm, Fingerprint, KeyState, Limit, LimitStanding, Rate, Scale, ThrottleMode,
 };
-use tollgate::store::shared::call::{Back, Taking};
+use tollgate::store::shared::call::Back;
 
 use crate::draw::Draw;
 use crate::scripted::{Scripted, call, part};
+use tollgate::store::Taking;
 
 fn limit(rates: &[&str], algorithm: Algorithm, throttle: ThrottleMode) -> Limit {
     Limit {

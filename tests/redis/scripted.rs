@@ -4,9 +4,10 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, Value};
 use tollgate::limit::{Fingerprint, Limit, Scale};
 use tollgate::store::redis::wire;
-use tollgate::store::shared::call::{Call, Name, Part, Said, Taking};
+use tollgate::store::shared::call::{Call, Name, Part, Said};
 
 use crate::common::redis::Redis;
+use tollgate::store::Taking;
 
 pub const MARK: &[u8] = b"the store's life";
 

@@ -24,7 +24,8 @@ use std::env;
 use gateway::{Gateway, Rule};
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, LimitStanding, Sharing};
-use tollgate::store::shared::call::{ALONE, Answer, Beats, Said, Taking};
+use tollgate::store::Taking;
+use tollgate::store::shared::call::{ALONE, Answer, Beats, Said};
 use tollgate::store::shared::core::Begun;
 use tollgate::store::shared::returning::{Lost, Return, Step};
 

@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::LimitStanding;
 use tollgate::limit::spec::{StateKind, WindowSpec};
-use tollgate::store::shared::call::{Answer, Beats, Call, Failure, Name, Part, Said, Taking};
+use tollgate::store::Taking;
+use tollgate::store::shared::call::{Answer, Beats, Call, Failure, Name, Part, Said};
 
 /// How long a gateway counts as there, in microseconds.
 const LISTED: u64 = 10_000_000;

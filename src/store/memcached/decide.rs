@@ -10,7 +10,8 @@ use super::plan::{Counts, Plan, View, nothing};
 use super::replies::{Replies, unexpected};
 use super::wire::{Batch, Replaces, Reply};
 use super::{Client, IMPOSSIBLE, bucket_key, life_of, life_until};
-use crate::store::shared::call::{ALONE, Answer, Call, Failure, Part, Said, Taking};
+use crate::store::Taking;
+use crate::store::shared::call::{ALONE, Answer, Call, Failure, Part, Said};
 
 /// What a gateway tells of what it was granted or admitted, and where it stands what it has told before.
 struct Push {

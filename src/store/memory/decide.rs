@@ -11,22 +11,11 @@ use super::networks::{Budget, Room};
 use super::sketch::Sketch;
 use super::table::{At, Held, Spot};
 use crate::base::clock::Nanos;
-use crate::limit::{KeyState, LimitReading, LimitStanding};
-use crate::store::Item;
+use crate::limit::{KeyState, LimitStanding, Reading};
+use crate::store::{Item, Taking};
 
 /// How long a request waits whose cell could not be converted for want of memory.
 const STUCK_WAIT: Nanos = Nanos::from_secs(1);
-
-/// Who takes what it is admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taking {
-    /// Every item.
-    All,
-    /// Shadows only: the request is refused whatever is said here.
-    Shadows,
-    /// None.
-    Nothing,
-}
 
 /// One item and where its cell is.
 pub(super) struct Part<'a> {
@@ -143,7 +132,7 @@ impl<'a> Call<'a> {
     }
 
     /// Decides; one reading for each item.
-    pub(super) fn decide(mut self, readings: &mut SmallVec<[LimitReading; 4]>) -> bool {
+    pub(super) fn decide(mut self, readings: &mut SmallVec<[Reading; 4]>) -> bool {
         readings.resize(self.parts.len(), refused());
         for index in 0..self.parts.len() {
             self.locate(index);
@@ -182,13 +171,12 @@ impl<'a> Call<'a> {
     }
 
     /// All or nothing of the items in `which`.
-    fn round(&mut self, which: &[usize], readings: &mut [LimitReading]) -> bool {
+    fn round(&mut self, which: &[usize], readings: &mut [Reading]) -> bool {
         for (place, index) in which.iter().enumerate() {
             self.count_before(&which[..place], *index);
             readings[*index] = self.stand(*index);
         }
-        let admits =
-            |readings: &[LimitReading]| which.iter().all(|i| readings[*i].standing.admits());
+        let admits = |readings: &[Reading]| which.iter().all(|i| readings[*i].standing.admits());
         let mut admitted = admits(readings);
         let mut roomy = true;
         if admitted && self.consume {
@@ -252,7 +240,7 @@ impl<'a> Call<'a> {
     }
 
     /// What the cell and the networks say, sketch aside.
-    fn stand(&mut self, index: usize) -> LimitReading {
+    fn stand(&mut self, index: usize) -> Reading {
         let part = &self.parts[index];
         if part.stuck {
             return refused();
@@ -331,7 +319,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn hedge(&mut self, index: usize, reading: &mut LimitReading) {
+    fn hedge(&mut self, index: usize, reading: &mut Reading) {
         let (sketch, now, part) = (self.sketch, self.now, &self.parts[index]);
         hedge::cell(sketch, self.cells, &mut self.held, part, now, reading);
         for net in &self.nets[part.nets.clone()] {
@@ -352,7 +340,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn take(&mut self, index: usize, reading: &mut LimitReading) {
+    fn take(&mut self, index: usize, reading: &mut Reading) {
         let part = &self.parts[index];
         let (cost, scale) = (part.item.cost, part.item.scale);
         let total = part.before.saturating_add(cost);
@@ -372,7 +360,7 @@ impl<'a> Call<'a> {
     }
 
     /// Completes the reading of a cell of which nothing was taken.
-    fn finish(&mut self, index: usize, reading: &mut LimitReading) {
+    fn finish(&mut self, index: usize, reading: &mut Reading) {
         let part = &self.parts[index];
         // A sketch that spoke has said when.
         if let Some(at) = part
@@ -423,8 +411,8 @@ pub(super) fn hold<'a>(cells: &'a Cells, spots: impl Iterator<Item = Spot> + Clo
 }
 
 /// The answer when nothing can be known.
-pub(super) fn refused() -> LimitReading {
-    LimitReading {
+pub(super) fn refused() -> Reading {
+    Reading {
         standing: LimitStanding::Refused,
         window: 0,
         quota: 0,

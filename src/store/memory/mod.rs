@@ -42,11 +42,11 @@ use smallvec::SmallVec;
 
 use self::arena::Arena;
 use self::cells::{Cells, Found, Owner};
-use self::decide::{Call, Taking};
+use self::decide::Call;
 use self::sketch::Sketch;
 use self::table::Table;
 use self::together::together;
-use super::{Item, Registered, Slot};
+use super::{Item, Registered, Slot, Taking};
 use crate::base::clock::Nanos;
 use crate::limit::{Fingerprint, Limit, LimitReading};
 

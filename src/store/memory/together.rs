@@ -7,14 +7,14 @@ use std::num::NonZeroU8;
 use smallvec::SmallVec;
 
 use super::cells::{Cells, join, placed, split};
-use super::decide::{Taking, refused};
+use super::decide::refused;
 use super::entry::{Entry, Locks};
 use super::hedge;
 use super::sketch::Sketch;
 use super::whereabouts::{MOST, Place, Places};
 use crate::base::clock::Nanos;
-use crate::limit::{Assessment, KeyState, LimitReading, Terms};
-use crate::store::Item;
+use crate::limit::{Assessment, KeyState, Reading, Terms};
+use crate::store::{Item, Taking};
 
 /// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed. The places are
 /// those of the items.
@@ -24,7 +24,7 @@ pub(super) fn together(
     sketch: &Sketch,
     (items, places): (&[Item<'_>], &Places),
     (now, taking): (Nanos, Taking),
-    readings: &mut SmallVec<[LimitReading; 4]>,
+    readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
     let plain = |item: &Item<'_>| item.parents.is_empty();
     if places.crowded() || items.len() != places.len() || !items.iter().all(plain) {
@@ -37,7 +37,7 @@ pub(super) fn together(
     }
     let home = |place: &Place| cells.table.at_home(place.bucket, place.mark);
     let mut looks = [Look::default(); MOST];
-    let mut evaluated: SmallVec<[LimitReading; 2]> = SmallVec::new();
+    let mut evaluated: SmallVec<[Reading; 2]> = SmallVec::new();
     // Whether those that are not shadows admit, and whether what they would take has room.
     let (mut admitted, mut room) = (true, true);
     for ((item, place), look) in items.iter().zip(places.iter()).zip(&mut looks) {
@@ -137,7 +137,7 @@ impl Seat<'_> {
         mut self,
         cells: &Cells,
         now: Nanos,
-        evaluated: &mut SmallVec<[LimitReading; 2]>,
+        evaluated: &mut SmallVec<[Reading; 2]>,
     ) -> Fit {
         let Item {
             limit, cost, scale, ..
@@ -161,7 +161,7 @@ impl Seat<'_> {
         now: Nanos,
         (terms, found): (&Terms, Assessment),
         take: bool,
-    ) -> LimitReading {
+    ) -> Reading {
         let (cost, mut copy) = (self.item.cost, self.copy());
         let words = self.words(cells, &mut copy);
         if !take {
@@ -174,13 +174,7 @@ impl Seat<'_> {
 
     /// The same of what has no terms.
     #[inline(never)]
-    fn finish(
-        mut self,
-        cells: &Cells,
-        now: Nanos,
-        mut reading: LimitReading,
-        take: bool,
-    ) -> LimitReading {
+    fn finish(mut self, cells: &Cells, now: Nanos, mut reading: Reading, take: bool) -> Reading {
         let Item {
             limit, cost, scale, ..
         } = *self.item;

@@ -26,9 +26,10 @@ use smallvec::SmallVec;
 use self::lane::Lane;
 use self::link::Fault;
 use self::reach::Place;
-use super::shared::call::{Answer, Beats, Call, Failure, Mark, Met, Name, Part, Said, Taking};
+use super::shared::call::{Answer, Beats, Call, Failure, Mark, Met, Name, Part, Said};
 use crate::base::clock::{Clock, Nanos};
 use crate::net::Roots;
+use crate::store::Taking;
 
 pub use address::{Address, AddressError, Topology, host};
 

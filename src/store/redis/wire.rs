@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use crate::base::clock::Nanos;
 use crate::limit::LimitStanding;
 use crate::limit::spec::StateKind;
-use crate::store::shared::call::{Answer, Call, Failure, Part, Said, Taking};
+use crate::store::Taking;
+use crate::store::shared::call::{Answer, Call, Failure, Part, Said};
 
 /// Doubles of an answer before those of its windows.
 const ANSWER: usize = 9;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::call::{ALONE, Call, Name, Part, Said, Taking};
+use super::call::{ALONE, Call, Name, Part, Said};
 use super::core::{Asking, Begun, Core, Counted, Done, Line, Lines, Purpose, item, quota};
 use super::ladder::{self, Way};
 use super::ledger::Entry;
@@ -12,8 +12,8 @@ use super::plan::Plan;
 use super::returning::BATCH;
 use super::share::Share;
 use crate::base::clock::Nanos;
-use crate::limit::{Limit, LimitReading, LimitStanding, OnError, Scale};
-use crate::store::Item;
+use crate::limit::{Limit, LimitStanding, OnError, Reading, Scale};
+use crate::store::{Item, Taking};
 
 /// What is told to who waits for a store that is `closed` without it.
 const CLOSED_WAIT: Nanos = Nanos::from_secs(1);
@@ -204,7 +204,7 @@ impl Core {
         for (line, share) in lines.iter().zip(&shares) {
             let mut reading = match share {
                 Some(_) => said.next().unwrap_or_else(|| self.known(line, now)),
-                None => LimitReading {
+                None => Reading {
                     standing: if open(line) {
                         LimitStanding::Within
                     } else {
@@ -253,7 +253,7 @@ impl Core {
         for (line, asked) in learning.iter().zip(&mut asked) {
             asked.cost = self.pending(line, now, |pending| *pending += line.cost);
         }
-        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
+        let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
         if !self.memory.peek(&asked, now, &mut readings) {
             self.settled(&learning, now);
             let mut readings = readings.into_iter();

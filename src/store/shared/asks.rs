@@ -4,15 +4,15 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::call::{Answer, Call, Part, Said, Taking};
+use super::call::{Answer, Call, Part, Said};
 use super::core::{Asking, Core, Counted, Done, Line, Lines, Purpose, Role, item, quota};
 use super::ladder::Way;
 use super::ledger::Grant;
 use super::plan::Plan;
 use crate::base::clock::Nanos;
-use crate::limit::LimitReading;
-use crate::store::Item;
+use crate::limit::Reading;
 use crate::store::memory::networks;
+use crate::store::{Item, Taking};
 
 impl Core {
     /// Lines that this gateway counts alone.
@@ -157,7 +157,7 @@ impl Core {
             ..Done::default()
         };
         let own: SmallVec<[Item<'_>; 4]> = self.own(&asking.lines).collect();
-        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
+        let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
         if !own.is_empty() {
             match (done.admitted, asking.call.taking) {
                 (_, Taking::Nothing) => {
@@ -209,7 +209,7 @@ impl Core {
         place: usize,
         said: &Said,
         now: Nanos,
-    ) -> (LimitReading, Counted) {
+    ) -> (Reading, Counted) {
         let answer = within_networks(asking, place, said);
         let mut reading = read(line, &answer);
         if asking.call.taking != Taking::Nothing {
@@ -402,8 +402,8 @@ pub(super) fn within_networks<'a>(
     answer
 }
 
-fn read(line: &Line, answer: &Answer) -> LimitReading {
-    LimitReading {
+fn read(line: &Line, answer: &Answer) -> Reading {
+    Reading {
         standing: answer.standing,
         window: answer.window,
         quota: quota(&line.limit, answer.window, line.scale.multiply),

@@ -7,17 +7,7 @@ use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::{Fingerprint, LimitStanding, Spec};
-
-/// Who takes what is admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taking {
-    /// Nobody.
-    Nothing,
-    /// Everybody.
-    All,
-    /// Shadows only: the request is refused whatever is said here.
-    Shadows,
-}
+use crate::store::Taking;
 
 /// The name of a counter in the store: its limit, and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::backs::Backs;
-use super::call::{Call, Failure, Name, Said, Taking};
+use super::call::{Call, Failure, Name, Said};
 use super::ladder::{Ladder, Way};
 use super::ledger::{Entry, Grant, Ledger, Spent};
 use super::plan::Plan;
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, Limit, LimitReading, LimitStanding, Scale};
-use crate::store::{Item, Memory, Parent, Slot};
+use crate::limit::{Fingerprint, Limit, LimitStanding, Reading, Scale};
+use crate::store::{Item, Memory, Parent, Slot, Taking};
 
 /// One limit's part of one request.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub struct Done {
     /// All limits that can refuse admit.
     pub admitted: bool,
     /// One for each line.
-    pub readings: SmallVec<[LimitReading; 4]>,
+    pub readings: SmallVec<[Reading; 4]>,
     /// The same.
     pub counted: SmallVec<[Counted; 4]>,
     /// What is to be asked besides, without anybody's waiting for it.
@@ -298,8 +298,8 @@ impl Core {
     }
 
     /// What the store last said of a line.
-    pub(super) fn known(&self, line: &Line, now: Nanos) -> LimitReading {
-        let mut reading = LimitReading {
+    pub(super) fn known(&self, line: &Line, now: Nanos) -> Reading {
+        let mut reading = Reading {
             standing: LimitStanding::Within,
             window: 0,
             quota: 0,
@@ -309,7 +309,7 @@ impl Core {
             delay: Nanos::ZERO,
             sketched: false,
         };
-        let fresh = |reading: &mut LimitReading| {
+        let fresh = |reading: &mut Reading| {
             reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
             reading.remaining = reading.quota;
         };

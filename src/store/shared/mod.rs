@@ -38,7 +38,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use self::backs::Backs;
-use self::call::{ALONE, Failure, Mark, Said, Taking};
+use self::call::{ALONE, Failure, Mark, Said};
 use self::client::Client;
 use self::core::{Asking, Begun, Core, Done, Lines};
 use self::ladder::{Ladder, Standing};
@@ -48,6 +48,7 @@ use super::Memory;
 use super::memcached;
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{Fingerprint, Scale};
+use crate::store::Taking;
 
 pub use client::Place;
 pub use keeper::Keeper;

@@ -1,12 +1,31 @@
 //! The shards that one request needs, locked in ascending order from the first look to the last change.
 
-use parking_lot::MutexGuard;
+use std::collections::HashMap;
+
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::{Counts, Place, Shard, Want};
+use super::request::{Place, Want};
 use crate::limit::concurrency::GUESS;
 use crate::limit::{LimitReading, LimitStanding};
 
+pub(super) const SHARDS: usize = 64;
+
+/// Permits that are out.
+pub(super) type Counts = HashMap<Place, u32>;
+
+/// A cache line of its own, so that workers do not wait for each other's shards.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Shard(pub(super) Mutex<Counts>);
+
+/// The number of a key's shard.
+pub(super) fn shard_of(place: &Place) -> usize {
+    // Both are hashes already.
+    (place.scope.hash() ^ place.key.0) as usize % SHARDS
+}
+
+/// The shards of one request.
 pub(super) struct Locked<'a> {
     guards: SmallVec<[(usize, MutexGuard<'a, Counts>); 4]>,
 }
@@ -14,7 +33,7 @@ pub(super) struct Locked<'a> {
 impl<'a> Locked<'a> {
     pub(super) fn new(shards: &'a [Shard], wants: &[Want<'_>]) -> Locked<'a> {
         let places = wants.iter().flat_map(Want::places);
-        let mut numbers: SmallVec<[usize; 4]> = places.map(|place| place.shard()).collect();
+        let mut numbers: SmallVec<[usize; 4]> = places.map(|place| shard_of(&place)).collect();
         numbers.sort_unstable();
         numbers.dedup();
         let guards = numbers
@@ -26,7 +45,7 @@ impl<'a> Locked<'a> {
     }
 
     fn counts(&mut self, place: &Place) -> Option<&mut Counts> {
-        let shard = place.shard();
+        let shard = shard_of(place);
         let mut guards = self.guards.iter_mut();
         let (_, guard) = guards.find(|(number, _)| *number == shard)?;
         Some(&mut **guard)

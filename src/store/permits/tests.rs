@@ -1,7 +1,8 @@
 //! What the table gives, what it refuses, and that it is empty in the end.
 
 use super::*;
-use crate::limit::{LimitStanding, ThrottleMode};
+use crate::limit::{Concurrency, Fingerprint, LimitStanding, ThrottleMode};
+use crate::store::Parent;
 
 const TWO: Concurrency = Concurrency {
     most: 2,
@@ -21,10 +22,7 @@ fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> Want<'a> {
 }
 
 /// Takes where nothing else is asked; what is left after it, by want.
-fn take(
-    permits: &Arc<Permits>,
-    wants: &[Want<'_>],
-) -> Result<(Taken, Vec<u32>), Vec<LimitStanding>> {
+fn take(permits: &Arc<Permits>, wants: &[Want<'_>]) -> Result<(Taken, Vec<u32>), Vec<LimitStanding>> {
     let mut readings = SmallVec::new();
     let (admitted, taken) = permits.take(wants, &mut readings, |there| there);
     if admitted {
@@ -139,10 +137,7 @@ fn networks_have_room_for_several_of_their_clients() {
     assert_eq!(held[2].1, [1], "of the network four, of the key two");
     held.push(take(&permits, &from(4)).unwrap());
     assert_eq!(held[3].1, [0], "the network's last");
-    assert_eq!(
-        take(&permits, &from(5)).unwrap_err(),
-        [LimitStanding::Refused]
-    );
+    assert_eq!(take(&permits, &from(5)).unwrap_err(), [LimitStanding::Refused]);
     assert_eq!(permits.out()[&Scope::new("a")], 4, "networks are no keys");
     held.clear();
     assert_eq!(permits.entries(), 0);

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
 
-use super::Settings;
 use super::link::{Fault, Link};
 use super::reach::{self, Target};
+use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::Failure;
 

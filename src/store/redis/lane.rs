@@ -2,10 +2,11 @@
 
 use redis::{Cmd, Value};
 
+use super::address::Topology;
 use super::cluster::{Cluster, SHELVES};
 use super::link::{Fault, Link};
 use super::reach::{Place, Target};
-use super::{Settings, Topology};
+use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 
 /// See the module.

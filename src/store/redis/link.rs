@@ -10,8 +10,8 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
-use super::Settings;
 use super::reach::{self, Connection, Place, Target};
+use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::Failure;
 

@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::Settings;
 use super::bounded::Bounded;
+use super::settings::Settings;
 use crate::net::{Connector, Socket};
 
 /// How long connecting may take; a connection whose replies take longer is given up.

@@ -6,97 +6,20 @@
 //! gone when the last request is. Room that was needed once is kept.
 
 mod locked;
+mod request;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
-use self::locked::Locked;
-use super::Parent;
-use crate::limit::{Concurrency, Fingerprint, LimitReading};
+use self::locked::{Locked, SHARDS, Shard, shard_of};
+use self::request::Place;
+use crate::limit::Reading;
 
-const SHARDS: usize = 64;
-
-/// What tells a limit's permits apart from those of others: its scope, hashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Scope(u128);
-
-impl Scope {
-    /// Of a limit's scope.
-    pub fn new(scope: &str) -> Scope {
-        Scope(SipHasher13::new().hash(scope.as_bytes()).as_u128())
-    }
-
-    /// Networks are counted apart, so that nobody sums them up with what is in them.
-    fn of_networks(self) -> Scope {
-        Scope(!self.0)
-    }
-}
-
-/// One limit's part of one request.
-#[derive(Clone, Copy, Debug)]
-pub struct Want<'a> {
-    /// The arithmetic.
-    pub limit: &'a Concurrency,
-    /// Whose permits.
-    pub scope: Scope,
-    /// Who gets one.
-    pub key: Fingerprint,
-    /// The plan's multiplier, at least 1.
-    pub multiply: u32,
-    /// Refuses nothing, and has a permit out only while it alone would admit.
-    pub shadow: bool,
-    /// Wider networks that must have room too (IPv6 keys).
-    pub parents: &'a [Parent],
-}
-
-impl Want<'_> {
-    fn place(&self) -> Place {
-        Place {
-            scope: self.scope,
-            key: self.key,
-        }
-    }
-
-    fn network(&self, parent: &Parent) -> Place {
-        Place {
-            scope: self.scope.of_networks(),
-            key: parent.key,
-        }
-    }
-
-    /// Its key's place and those of the networks around.
-    fn places(&self) -> impl Iterator<Item = Place> {
-        let networks = self.parents.iter().map(|parent| self.network(parent));
-        std::iter::once(self.place()).chain(networks)
-    }
-}
-
-/// Where permits are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Place {
-    scope: Scope,
-    key: Fingerprint,
-}
-
-impl Place {
-    fn shard(&self) -> usize {
-        // Both are hashes already.
-        (self.scope.0 ^ self.key.0) as usize % SHARDS
-    }
-}
-
-type Counts = HashMap<Place, u32>;
-
-/// A cache line of its own, so that workers do not wait for each other's shards.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Shard(Mutex<Counts>);
+pub use request::{Scope, Want};
 
 /// See the module.
 #[derive(Debug)]
@@ -122,7 +45,7 @@ impl Permits {
     pub fn take(
         self: &Arc<Self>,
         wants: &[Want<'_>],
-        readings: &mut SmallVec<[LimitReading; 2]>,
+        readings: &mut SmallVec<[Reading; 2]>,
         others: impl FnOnce(bool) -> bool,
     ) -> (bool, Taken) {
         // Made before the locks, so that whatever happens they are gone when it is dropped.
@@ -140,7 +63,7 @@ impl Permits {
     }
 
     /// What [`Permits::take`] would say, taking nothing.
-    pub fn peek(&self, wants: &[Want<'_>], readings: &mut SmallVec<[LimitReading; 2]>) -> bool {
+    pub fn peek(&self, wants: &[Want<'_>], readings: &mut SmallVec<[Reading; 2]>) -> bool {
         Locked::new(&self.shards, wants).look(wants, readings)
     }
 
@@ -162,7 +85,7 @@ impl Permits {
     }
 
     fn give_back(&self, place: Place) {
-        let counts = &mut *self.shards[place.shard()].0.lock();
+        let counts = &mut *self.shards[shard_of(&place)].0.lock();
         let left = counts.get_mut(&place).map(|count| {
             *count = count.saturating_sub(1);
             *count

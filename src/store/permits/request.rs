@@ -1,0 +1,73 @@
+//! What one limit asks of the permits for one request.
+
+use siphasher::sip128::SipHasher13;
+
+use crate::limit::{Concurrency, Fingerprint};
+use crate::store::Parent;
+
+/// What tells a limit's permits apart from those of others: its scope, hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Scope(u128);
+
+impl Scope {
+    /// Of a limit's scope.
+    pub fn new(scope: &str) -> Scope {
+        Scope(SipHasher13::new().hash(scope.as_bytes()).as_u128())
+    }
+
+    /// The hash that tells it from other scopes.
+    pub(super) fn hash(self) -> u128 {
+        self.0
+    }
+
+    /// Networks are counted apart, so that nobody sums them up with what is in them.
+    fn of_networks(self) -> Scope {
+        Scope(!self.0)
+    }
+}
+
+/// One limit's part of one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Want<'a> {
+    /// The arithmetic.
+    pub limit: &'a Concurrency,
+    /// Whose permits.
+    pub scope: Scope,
+    /// Who gets one.
+    pub key: Fingerprint,
+    /// The plan's multiplier, at least 1.
+    pub multiply: u32,
+    /// Refuses nothing, and has a permit out only while it alone would admit.
+    pub shadow: bool,
+    /// Wider networks that must have room too (IPv6 keys).
+    pub parents: &'a [Parent],
+}
+
+impl Want<'_> {
+    pub(super) fn place(&self) -> Place {
+        Place {
+            scope: self.scope,
+            key: self.key,
+        }
+    }
+
+    pub(super) fn network(&self, parent: &Parent) -> Place {
+        Place {
+            scope: self.scope.of_networks(),
+            key: parent.key,
+        }
+    }
+
+    /// Its key's place and those of the networks around.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        let networks = self.parents.iter().map(|parent| self.network(parent));
+        std::iter::once(self.place()).chain(networks)
+    }
+}
+
+/// Where permits are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) scope: Scope,
+    pub(super) key: Fingerprint,
+}

@@ -1,0 +1,428 @@
+//! Asks Redis or Valkey for all workers of a gateway.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::future::{join_all, try_join_all};
+use parking_lot::RwLock;
+use redis::{Cmd, Value};
+use smallvec::SmallVec;
+
+use super::lane::Lane;
+use super::link::Fault;
+use super::reach::Place;
+use super::settings::Settings;
+use super::wire;
+use crate::base::clock::{Clock, Nanos};
+use crate::store::Taking;
+use crate::store::shared::call::{Answer, Beats, Call, Failure, Mark, Met, Name, Part, Said};
+
+const DECIDE: &str = concat!(include_str!("cell.lua"), include_str!("decide.lua"));
+const BEAT: &str = include_str!("beat.lua");
+/// The longest pause between two attempts to connect: of workers, which nobody waits for, and of the last
+/// connection, by which the store's return is seen.
+const PAUSES: (Nanos, Nanos) = (Nanos::from_secs(5), Nanos::from_millis(400));
+
+/// Talks to the store for all workers of a gateway.
+pub struct Client {
+    settings: Settings,
+    lanes: Vec<Lane>,
+    /// What each shelf is known by; of one server there is one.
+    marks: RwLock<Vec<Mark>>,
+    /// The master that was met, of those that sentinels may name: each has the same mark.
+    master: RwLock<Option<Place>>,
+    /// Gateways that there are, as last heard.
+    gateways: AtomicU32,
+    decide: Script,
+    beat: Script,
+    clock: Clock,
+}
+
+struct Script {
+    text: &'static str,
+    hash: String,
+}
+
+impl Script {
+    fn new(text: &'static str) -> Script {
+        let hash = redis::Script::new(text).get_hash().to_owned();
+        Script { text, hash }
+    }
+
+    /// By its hash, or by its text where the server has forgotten it.
+    fn command(&self, known: bool, fill: impl Fn(&mut Cmd)) -> Cmd {
+        let mut command = match known {
+            true => redis::cmd("EVALSHA"),
+            false => redis::cmd("EVAL"),
+        };
+        command.arg(if known { &self.hash[..] } else { self.text });
+        fill(&mut command);
+        command
+    }
+}
+
+impl Client {
+    /// For so many workers and whoever else asks: connections are numbered from 0.
+    pub fn new(settings: Settings, connections: usize, clock: Clock) -> Client {
+        let lane = |number| match number + 1 == connections {
+            true => Lane::new(&settings, PAUSES.1),
+            false => Lane::new(&settings, PAUSES.0),
+        };
+        Client {
+            lanes: (0..connections).map(lane).collect(),
+            settings,
+            marks: RwLock::default(),
+            master: RwLock::default(),
+            gateways: AtomicU32::new(1),
+            decide: Script::new(DECIDE),
+            beat: Script::new(BEAT),
+            clock,
+        }
+    }
+
+    /// Connects where there is no connection, on the runtime of the caller: to be called ten times a second.
+    pub fn tend(&self, number: usize) {
+        self.lanes[number].tend(&self.settings, &self.clock);
+    }
+
+    /// Connects anew.
+    pub fn reset(&self, number: usize) {
+        self.lanes[number].broken("the store is away", &self.clock);
+    }
+
+    /// Connects at the next [`Client::tend`], however many attempts have failed.
+    pub fn hurry(&self, number: usize) {
+        self.lanes[number].hurry(&self.clock);
+    }
+
+    /// Whether there is a connection to what was met, or nobody ever asked for one.
+    pub fn ready(&self, number: usize) -> bool {
+        let lane = &self.lanes[number];
+        lane.ready() && lane.leads_to(&self.master.read())
+    }
+
+    /// Whether one connection leads to another server than `other`: sentinels have named another master in between.
+    pub fn strays(&self, number: usize, other: usize) -> bool {
+        let (lane, other) = (&self.lanes[number], &self.lanes[other]);
+        other.ready() && !lane.leads_to(&other.place())
+    }
+
+    /// Connections so far: with the next one another server may answer, which knows less under the same mark.
+    pub fn made(&self, number: usize) -> u32 {
+        self.lanes[number].made()
+    }
+
+    async fn ask(&self, number: usize, shelf: usize, command: &Cmd) -> Result<Value, Failure> {
+        let lane = &self.lanes[number];
+        let answer = lane.ask(shelf, command, &self.settings, &self.clock).await;
+        answer.map_err(Fault::into)
+    }
+
+    async fn run(
+        &self,
+        number: usize,
+        shelf: usize,
+        script: &Script,
+        fill: impl Fn(&mut Cmd),
+    ) -> Result<Value, Failure> {
+        let command = script.command(true, &fill);
+        let lane = &self.lanes[number];
+        match lane.ask(shelf, &command, &self.settings, &self.clock).await {
+            Err(fault) if fault.code() == Some("NOSCRIPT") => {
+                self.ask(number, shelf, &script.command(false, fill)).await
+            }
+            other => other.map_err(Fault::into),
+        }
+    }
+
+    fn shelves(&self) -> usize {
+        self.lanes.first().map_or(1, Lane::shelves)
+    }
+
+    fn shelf(&self, name: &Name) -> usize {
+        match self.shelves() {
+            1 => 0,
+            shelves => (name.key.0 >> 120) as usize % shelves,
+        }
+    }
+
+    /// What keys of a shelf begin with; in a cluster the braces are what places them.
+    fn place(&self, shelf: usize) -> String {
+        let prefix = &self.settings.prefix;
+        match self.shelves() {
+            1 => format!("{prefix}:"),
+            _ => format!("{prefix}:{{{shelf:02x}}}:"),
+        }
+    }
+
+    fn key(&self, name: &Name) -> String {
+        let mut key = self.place(self.shelf(name));
+        URL_SAFE_NO_PAD.encode_string(name.limit.to_be_bytes(), &mut key);
+        key.push(':');
+        URL_SAFE_NO_PAD.encode_string(name.key.0.to_be_bytes(), &mut key);
+        key
+    }
+
+    /// Asks about one request.
+    pub async fn decide(&self, number: usize, call: &Call) -> Result<Said, Failure> {
+        let shelf = call.parts.first().map_or(0, |part| self.shelf(&part.name));
+        if call
+            .parts
+            .iter()
+            .all(|part| self.shelf(&part.name) == shelf)
+        {
+            return self.decide_on(number, shelf, call).await;
+        }
+        self.decide_across(number, call).await
+    }
+
+    async fn decide_on(&self, number: usize, shelf: usize, call: &Call) -> Result<Said, Failure> {
+        let input = wire::encode(call, self.gateways.load(Relaxed));
+        self.run_on(number, shelf, call, input).await
+    }
+
+    /// Forgets a counter; whether there was one. What gateways have told of it does not come back.
+    pub async fn forget(&self, number: usize, part: &Part) -> Result<bool, Failure> {
+        let call = Call {
+            gateway: 0,
+            taking: Taking::All,
+            parts: smallvec::smallvec![part.clone()],
+        };
+        let (shelf, input) = (self.shelf(&part.name), wire::forgetting(&call));
+        let said = self.run_on(number, shelf, &call, input).await?;
+        Ok(said.answers.iter().any(|answer| answer.took > 0))
+    }
+
+    async fn run_on(
+        &self,
+        number: usize,
+        shelf: usize,
+        call: &Call,
+        input: Vec<u8>,
+    ) -> Result<Said, Failure> {
+        let (mark, place) = (self.mark(number, shelf)?, self.place(shelf));
+        let answer = self.run(number, shelf, &self.decide, |command| {
+            command
+                .arg(call.parts.len() + 1)
+                .arg(format!("{place}mark"));
+            for part in &call.parts {
+                command.arg(self.key(&part.name));
+            }
+            command.arg(&mark[..]).arg(&input);
+        });
+        match answer.await? {
+            Value::BulkString(text) => wire::decode(&text, call),
+            _ => Err(Failure::Said(Cow::Borrowed(
+                "the script's answer is no text",
+            ))),
+        }
+    }
+
+    /// Reserves on each shelf; where one refuses, the others take back.
+    async fn decide_across(&self, number: usize, call: &Call) -> Result<Said, Failure> {
+        let mut shelves: SmallVec<[(usize, SmallVec<[usize; 4]>); 4]> = SmallVec::new();
+        for (index, part) in call.parts.iter().enumerate() {
+            let shelf = self.shelf(&part.name);
+            match shelves.iter_mut().find(|(other, _)| *other == shelf) {
+                Some((_, places)) => places.push(index),
+                None => shelves.push((shelf, SmallVec::from_slice(&[index]))),
+            }
+        }
+        let each = shelves.iter().map(|(shelf, places)| {
+            let call = some(call, places);
+            async move { self.decide_on(number, *shelf, &call).await }
+        });
+        let said = join_all(each).await;
+        let mut answers: SmallVec<[Option<Answer>; 4]> =
+            smallvec::smallvec![None; call.parts.len()];
+        let (mut admitted, mut now, mut failure) = (true, 0, None);
+        for ((_, places), said) in shelves.iter().zip(said) {
+            match said {
+                Ok(said) => {
+                    admitted &= said.admitted;
+                    now = now.max(said.now);
+                    for (place, answer) in places.iter().zip(said.answers) {
+                        answers[*place] = Some(answer);
+                    }
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        if call.taking == Taking::All && (!admitted || failure.is_some()) {
+            self.refund(number, call, &mut answers).await;
+        }
+        if let Some(failure) = failure {
+            return Err(failure);
+        }
+        let answers = answers.into_iter().flatten().collect();
+        Ok(Said {
+            admitted,
+            now,
+            answers,
+        })
+    }
+
+    async fn refund(&self, number: usize, call: &Call, answers: &mut [Option<Answer>]) {
+        let each = call.parts.iter().zip(answers).filter_map(|(part, answer)| {
+            let answer = answer
+                .as_mut()
+                .filter(|answer| answer.took > 0 && !part.shadow)?;
+            let units = std::mem::take(&mut answer.took);
+            let call = part.give_back(call.gateway, units, answer.stamped);
+            let shelf = self.shelf(&part.name);
+            Some(async move {
+                // What is not taken back counts for a while: never too much is admitted.
+                let _ = self.decide_on(number, shelf, &call).await;
+            })
+        });
+        join_all(each).await;
+    }
+
+    /// What a shelf is known by, where this connection leads to what was met.
+    fn mark(&self, number: usize, shelf: usize) -> Result<Mark, Failure> {
+        if !self.lanes[number].leads_to(&self.master.read()) {
+            return Err(Failure::Renewed);
+        }
+        self.marks
+            .read()
+            .get(shelf)
+            .copied()
+            .ok_or(Failure::Renewed)
+    }
+
+    /// Meets the store: from now on calls are for its life as it is. One that is empty gets the secret that is
+    /// known, so that who was counted before is still the same; a new one only from a gateway that `begins`.
+    pub async fn meet(
+        &self,
+        number: usize,
+        known: Option<[u8; 16]>,
+        begins: bool,
+    ) -> Result<Met, Failure> {
+        let key = format!("{}secret", self.place(0));
+        if known.is_none() && !begins {
+            let mut exists = redis::cmd("GET");
+            if self.ask(number, 0, exists.arg(&key)).await? == Value::Nil {
+                return Err(Failure::Empty);
+            }
+        }
+        let secret = self.settle(number, 0, key, known).await?;
+        let each = |shelf| {
+            let key = format!("{}mark", self.place(shelf));
+            self.settle(number, shelf, key, None)
+        };
+        // Where one server is away the others are not asked for everything again and again.
+        try_join_all(self.lanes[number].heads().into_iter().map(each)).await?;
+        let each = (0..self.shelves()).map(each);
+        let marks = try_join_all(each).await?;
+        let mut mark = Mark::default();
+        for (place, byte) in marks.iter().flatten().enumerate() {
+            let slot = &mut mark[place % 16];
+            *slot = slot.rotate_left(3) ^ byte;
+        }
+        let time = self.ask(number, 0, &redis::cmd("TIME")).await?;
+        let (seconds, micros): (u64, u64) = redis::from_redis_value(time)
+            .map_err(|_| Failure::Said(Cow::Borrowed("TIME is no time")))?;
+        *self.marks.write() = marks;
+        let place = self.lanes[number].place();
+        let before = std::mem::replace(&mut *self.master.write(), place.clone());
+        Ok(Met {
+            mark,
+            secret,
+            moved: before.is_some() && before != place,
+            now: seconds.saturating_mul(1_000_000).saturating_add(micros),
+        })
+    }
+
+    /// The bytes under `key`, those that are known or new ones if there are none.
+    async fn settle(
+        &self,
+        number: usize,
+        shelf: usize,
+        key: String,
+        known: Option<[u8; 16]>,
+    ) -> Result<[u8; 16], Failure> {
+        let mut fresh = known.unwrap_or_default();
+        if known.is_none() {
+            let dry = |_| Failure::Said(Cow::Borrowed("no random bytes"));
+            getrandom::fill(&mut fresh).map_err(dry)?;
+        }
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(&fresh[..]).arg("NX");
+        self.ask(number, shelf, &set).await?;
+        let found = self.ask(number, shelf, redis::cmd("GET").arg(&key)).await?;
+        let odd = || Failure::Said(Cow::Owned(format!("`{key}` holds something else")));
+        match found {
+            Value::BulkString(bytes) => bytes.try_into().map_err(|_| odd()),
+            _ => Err(odd()),
+        }
+    }
+
+    /// Says that this gateway is there and has told all it counted, if `gateway` is given; who else is.
+    pub async fn beat(&self, number: usize, gateway: Option<u32>) -> Result<Beats, Failure> {
+        let (mark, place) = (self.mark(number, 0)?, self.place(0));
+        let id = gateway.map_or_else(String::new, |gateway| gateway.to_string());
+        let answer = self.run(number, 0, &self.beat, |command| {
+            command
+                .arg(2)
+                .arg(format!("{place}mark"))
+                .arg(format!("{place}gateways"));
+            command.arg(&mark[..]).arg(&id);
+        });
+        let answer = answer.await?;
+        let odd = || Failure::Said(Cow::Borrowed("the list of gateways has another shape"));
+        let numbers: Vec<i64> = redis::from_redis_value(answer).map_err(|_| odd())?;
+        let (now, rest) = numbers.split_first().ok_or_else(odd)?;
+        let now = u64::try_from(*now).map_err(|_| Failure::Renewed)?;
+        let gateways = rest
+            .chunks_exact(2)
+            .map(|pair| (pair[0] as u32, pair[1] as u64));
+        let gateways: Vec<_> = gateways.collect();
+        self.gateways.store(gateways.len() as u32, Relaxed);
+        Ok(Beats { now, gateways })
+    }
+
+    /// Whether all servers are there and have what they had: who is asked for nothing says so too.
+    pub async fn look(&self, number: usize) -> Result<(), Failure> {
+        let heads = self.lanes[number].heads().into_iter();
+        let each = heads.map(|shelf| async move {
+            let (mark, place) = (self.mark(number, shelf)?, self.place(shelf));
+            let mut command = redis::cmd("GET");
+            command.arg(format!("{place}mark"));
+            match self.ask(number, shelf, &command).await? {
+                Value::BulkString(found) if found == mark => Ok(()),
+                _ => Err(Failure::Renewed),
+            }
+        });
+        try_join_all(each).await.map(|_| ())
+    }
+
+    /// Says that this gateway is gone.
+    pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), Failure> {
+        let mut command = redis::cmd("ZREM");
+        command
+            .arg(format!("{}gateways", self.place(0)))
+            .arg(gateway);
+        self.ask(number, 0, &command).await.map(|_| ())
+    }
+}
+
+/// The parts of a call that are on one shelf.
+fn some(call: &Call, places: &[usize]) -> Call {
+    let parts = places.iter().map(|place| {
+        let part = &call.parts[*place];
+        // A network on another shelf is a counter of its own there.
+        let around = part
+            .around
+            .and_then(|of| places.iter().position(|p| *p == usize::from(of)));
+        Part {
+            around: around.map(|place| place as u8),
+            ..part.clone()
+        }
+    });
+    Call {
+        parts: parts.collect(),
+        ..*call
+    }
+}

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::life::LATELY;
-use super::link::Pending;
-use super::plan::{Counts, Plan, View, nothing};
-use super::replies::{Replies, unexpected};
+use super::client::Client;
+use super::keys::{bucket_key, life_of, life_until};
+use super::link::{Pending, Replies, unexpected};
+use super::membership::LATELY;
+use super::plan::{Counts, IMPOSSIBLE, Plan, View, nothing};
 use super::wire::{Batch, Replaces, Reply};
-use super::{Client, IMPOSSIBLE, bucket_key, life_of, life_until};
 use crate::store::Taking;
 use crate::store::shared::call::{ALONE, Answer, Call, Failure, Part, Said};
 

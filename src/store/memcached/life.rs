@@ -1,41 +1,25 @@
-//! What names a server's life, the secret that all gateways hash by, and who is there.
+//! What names a server's life: an item that each server has, and that is gone when its data is.
 
 use std::borrow::Cow;
-use std::hash::Hasher;
 
-use futures_util::future::join_all;
-use siphasher::sip128::{Hasher128, SipHasher13};
-
-use super::replies::{Replies, unexpected};
-use super::wire::{Replaces, Reply};
-use super::{Client, Server};
-use crate::store::shared::call::{Beats, Failure, Mark, Met};
-
-/// How long a gateway counts as there after it was heard of, and a life as young, in microseconds.
-pub(super) const LATELY: u64 = 10_000_000;
-/// Most gateways that are listed.
-const MOST_GATEWAYS: usize = 1_000;
-/// How often what others change meanwhile is tried again: where servers are met, and in the list, which hundreds of
-/// gateways change each second.
-const ATTEMPTS: usize = 8;
-const CHANGES: usize = 64;
+use crate::store::shared::call::Failure;
 
 /// What the item says that each server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Life {
-    id: [u8; 16],
+    pub(super) id: [u8; 16],
     /// When the first gateway met it, by that one's clock, in microseconds.
-    pub begun: u64,
-    secret: [u8; 16],
+    pub(super) begun: u64,
+    pub(super) secret: [u8; 16],
 }
 
 impl Life {
-    fn fresh(now: u64, secret: [u8; 16]) -> Result<Life, Failure> {
+    pub(super) fn fresh(now: u64, secret: [u8; 16]) -> Result<Life, Failure> {
         let (id, begun) = (random()?, now);
         Ok(Life { id, begun, secret })
     }
 
-    fn encode(&self) -> [u8; 40] {
+    pub(super) fn encode(&self) -> [u8; 40] {
         let mut bytes = [0; 40];
         bytes[..16].copy_from_slice(&self.id);
         bytes[16..24].copy_from_slice(&self.begun.to_be_bytes());
@@ -43,7 +27,7 @@ impl Life {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Option<Life> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Life> {
         let (id, rest) = bytes.split_first_chunk()?;
         let (begun, rest) = rest.split_first_chunk()?;
         Some(Life {
@@ -54,262 +38,8 @@ impl Life {
     }
 }
 
-fn random() -> Result<[u8; 16], Failure> {
+pub(super) fn random() -> Result<[u8; 16], Failure> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| Failure::Said(Cow::Borrowed("no random bytes")))?;
     Ok(bytes)
-}
-
-impl Server {
-    /// Checks that a server's item, the reply at `place`, is that of the life that was met.
-    pub(super) fn check(&self, replies: &Replies, place: usize) -> Result<Life, Failure> {
-        let known = self.life.read().ok_or(Failure::Renewed)?;
-        match replies.get(place) {
-            Some(Reply::Value { bytes, .. }) if bytes[..] == known.encode() => Ok(known),
-            Some(Reply::Value { .. } | Reply::Missing) => Err(Failure::Renewed),
-            other => Err(unexpected(other)),
-        }
-    }
-
-    /// The item, if there is one, and its version.
-    async fn look(&self, number: usize, key: &str) -> Result<Option<(Life, u64)>, Failure> {
-        let replies = self.ask(number, |batch| {
-            batch.get_version(key);
-        });
-        match replies.await?.get(0) {
-            Some(Reply::Missing) => Ok(None),
-            Some(Reply::Value { bytes, version }) => match Life::decode(bytes) {
-                Some(life) => Ok(Some((life, *version))),
-                None => Err(Failure::Said(Cow::Owned(format!(
-                    "`{key}` holds something else"
-                )))),
-            },
-            other => Err(unexpected(other)),
-        }
-    }
-}
-
-impl Client {
-    pub(super) fn mark_key(&self) -> String {
-        format!("{}:mark", self.prefix)
-    }
-
-    fn list_key(&self) -> String {
-        format!("{}:gateways", self.prefix)
-    }
-
-    /// Meets the store: from now on calls are for its life as it is. A server that is away is left as it
-    /// was known; as soon as it is back with another life, calls say so. Servers that are all empty get the
-    /// secret that is known; a new one only from a gateway that `begins`.
-    pub async fn meet(
-        &self,
-        number: usize,
-        known: Option<[u8; 16]>,
-        begins: bool,
-    ) -> Result<Met, Failure> {
-        let (now, key) = (self.now(), self.mark_key());
-        let mut own = known;
-        for _ in 0..ATTEMPTS {
-            let looks = self.servers.iter().map(|server| server.look(number, &key));
-            let found = join_all(looks).await;
-            if found.iter().all(|look| look.is_err()) {
-                return Err(found
-                    .into_iter()
-                    .find_map(Result::err)
-                    .unwrap_or(Failure::Away));
-            }
-            if let Some(Err(odd)) = found
-                .iter()
-                .find(|look| matches!(look, Err(Failure::Said(_))))
-            {
-                return Err(odd.clone());
-            }
-            // The first in the order of their names has it: all gateways agree on the order.
-            let first = found
-                .iter()
-                .find_map(|look| look.as_ref().ok()?.map(|(life, _)| life.secret));
-            let secret = match (first, own) {
-                (Some(secret), _) | (None, Some(secret)) => secret,
-                (None, None) if !begins => return Err(Failure::Empty),
-                (None, None) => *own.insert(random()?),
-            };
-            let mut settled = true;
-            for (server, look) in self.servers.iter().zip(&found) {
-                let replaces = match look {
-                    Ok(None) => Replaces::Nothing,
-                    Ok(Some((life, version))) if life.secret != secret => {
-                        Replaces::Version(*version)
-                    }
-                    Ok(Some(_)) | Err(_) => continue,
-                };
-                settled = false;
-                let life = Life::fresh(now, secret)?.encode();
-                let set = server.ask(number, |batch| {
-                    batch.set(&key, &life, 0, replaces);
-                });
-                // Whoever was faster has won; a server that has gone meanwhile is away in the next round.
-                drop(set.await);
-                if first.is_none() {
-                    // Others may have begun here too: the rest follows whoever has won.
-                    break;
-                }
-            }
-            if settled {
-                return Ok(self.met(&found, secret, now));
-            }
-        }
-        Err(Failure::Said(Cow::Borrowed(
-            "the servers do not settle on one secret",
-        )))
-    }
-
-    fn met(
-        &self,
-        found: &[Result<Option<(Life, u64)>, Failure>],
-        secret: [u8; 16],
-        now: u64,
-    ) -> Met {
-        let mut hash = SipHasher13::new();
-        for (server, look) in self.servers.iter().zip(found) {
-            let mut life = server.life.write();
-            if let Ok(Some((found, _))) = look {
-                *life = Some(*found);
-            }
-            // One with another secret counts nobody whom the others count.
-            *life = life.filter(|life| life.secret == secret);
-            hash.write(server.name.as_bytes());
-            hash.write(&life.map_or([0; 16], |life| life.id));
-        }
-        let mark: Mark = hash.finish128().as_u128().to_be_bytes();
-        Met {
-            mark,
-            secret,
-            moved: false,
-            now,
-        }
-    }
-
-    /// Says that this gateway is there and has told all it counted, if `gateway` is given; who else is.
-    pub async fn beat(&self, number: usize, gateway: Option<u32>) -> Result<Beats, Failure> {
-        let now = self.now();
-        let each = self.servers.iter().map(|server| async move {
-            let change = |list: &mut Vec<(u32, u64)>| {
-                if let Some(gateway) = gateway {
-                    list.retain(|(other, _)| *other != gateway);
-                    list.push((gateway, now));
-                }
-            };
-            self.list(server, number, now, gateway.is_some(), change)
-                .await
-        });
-        let mut gateways: Vec<(u32, u64)> = Vec::new();
-        let (mut heard, mut failure) = (false, Failure::Away);
-        for said in join_all(each).await {
-            match said {
-                Ok(list) => {
-                    heard = true;
-                    gateways.extend(list);
-                }
-                Err(Failure::Renewed) => return Err(Failure::Renewed),
-                Err(other) => failure = other,
-            }
-        }
-        // Of each gateway what was heard last.
-        gateways.sort_unstable_by_key(|(gateway, at)| (*gateway, u64::MAX - at));
-        gateways.dedup_by_key(|(gateway, _)| *gateway);
-        match heard {
-            true => Ok(Beats { now, gateways }),
-            false => Err(failure),
-        }
-    }
-
-    /// Says that this gateway is gone.
-    pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), Failure> {
-        let now = self.now();
-        let each = self.servers.iter().map(|server| {
-            let change =
-                move |list: &mut Vec<(u32, u64)>| list.retain(|(other, _)| *other != gateway);
-            self.list(server, number, now, true, change)
-        });
-        let said = join_all(each).await;
-        let heard = said.iter().any(Result::is_ok);
-        match said.into_iter().find_map(Result::err) {
-            Some(failure) if !heard => Err(failure),
-            _ => Ok(()),
-        }
-    }
-
-    /// Reads a server's list, and stores it changed: again where another was faster.
-    async fn list(
-        &self,
-        server: &Server,
-        number: usize,
-        now: u64,
-        write: bool,
-        change: impl Fn(&mut Vec<(u32, u64)>),
-    ) -> Result<Vec<(u32, u64)>, Failure> {
-        let (mark, key) = (self.mark_key(), self.list_key());
-        for _ in 0..CHANGES {
-            let replies = server.ask(number, |batch| {
-                batch.get(&mark);
-                batch.get_version(&key);
-            });
-            let replies = replies.await?;
-            server.check(&replies, 0)?;
-            let (mut list, replaces) = match replies.get(1) {
-                Some(Reply::Missing) => (Vec::new(), Replaces::Nothing),
-                Some(Reply::Value { bytes, version }) => {
-                    (decode_list(bytes)?, Replaces::Version(*version))
-                }
-                other => return Err(unexpected(other)),
-            };
-            // A clock that went back: who was heard of later than now was heard of now.
-            let ahead = list.iter_mut().filter(|(_, at)| *at > now + LATELY);
-            ahead.for_each(|(_, at)| *at = now);
-            list.retain(|(_, at)| now.saturating_sub(*at) <= LATELY);
-            change(&mut list);
-            list.sort_unstable_by_key(|(_, at)| u64::MAX - at);
-            list.truncate(MOST_GATEWAYS);
-            if !write {
-                return Ok(list);
-            }
-            let replies = server.ask(number, |batch| {
-                batch.set(&key, &encode_list(&list), 0, replaces);
-            });
-            match replies.await?.get(0) {
-                Some(Reply::Done) => return Ok(list),
-                Some(Reply::Other | Reply::Missing) => {}
-                other => return Err(unexpected(other)),
-            }
-        }
-        Err(Failure::Said(Cow::Borrowed(
-            "too many change the list of gateways",
-        )))
-    }
-}
-
-fn encode_list(list: &[(u32, u64)]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(list.len() * 12);
-    for (gateway, at) in list {
-        bytes.extend_from_slice(&gateway.to_be_bytes());
-        bytes.extend_from_slice(&at.to_be_bytes());
-    }
-    bytes
-}
-
-fn decode_list(bytes: &[u8]) -> Result<Vec<(u32, u64)>, Failure> {
-    let (entries, rest) = bytes.as_chunks::<12>();
-    if !rest.is_empty() {
-        return Err(Failure::Said(Cow::Borrowed(
-            "the list of gateways has another shape",
-        )));
-    }
-    let each = entries.iter().filter_map(|entry| {
-        let (gateway, at) = entry.split_first_chunk()?;
-        Some((
-            u32::from_be_bytes(*gateway),
-            u64::from_be_bytes(at.try_into().ok()?),
-        ))
-    });
-    Ok(each.collect())
 }

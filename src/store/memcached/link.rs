@@ -8,68 +8,56 @@
 //! window.
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
-use tokio::time::{interval, sleep, timeout};
 
-use super::replies::{Replies, counted};
-use super::retired;
-use super::wire::{self, Batch, Reply};
+use super::wire::{self, Add, Batch, Reply};
 use crate::store::shared::call::Failure;
 
-/// How long connecting may take; a server that is silent for as long is given up.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two attempts to connect; doubled after each that fails, up to the second.
-const PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 /// Most commands whose replies have not come.
 const MOST_COMMANDS: usize = 16_384;
 
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Link {
-    state: Arc<State>,
+    pub(super) state: Arc<State>,
     queue: UnboundedSender<Job>,
 }
 
-struct State {
-    server: String,
+/// What a link shares with its task.
+pub(super) struct State {
+    pub(super) server: String,
     /// Number of the connection; zero while there is none.
-    epoch: AtomicU64,
+    pub(super) epoch: AtomicU64,
     /// Commands whose replies have not come.
-    waiting: AtomicUsize,
+    pub(super) waiting: AtomicUsize,
     /// Numbers batches.
-    number: AtomicU32,
-    begun: AtomicBool,
+    pub(super) number: AtomicU32,
+    pub(super) begun: AtomicBool,
     /// Why there is no connection.
-    cause: Mutex<Option<String>>,
-    again: Notify,
+    pub(super) cause: Mutex<Option<String>>,
+    pub(super) again: Notify,
     /// Connections that are given up and read to the end.
-    retired: Arc<AtomicUsize>,
+    pub(super) retired: Arc<AtomicUsize>,
     /// Until the task begins.
-    jobs: Mutex<Option<UnboundedReceiver<Job>>>,
+    pub(super) jobs: Mutex<Option<UnboundedReceiver<Job>>>,
 }
 
 /// A batch on its way.
 pub(super) struct Job {
     pub(super) batch: Batch,
     /// The connection that it is for; zero where it comes over that one's own queue.
-    epoch: u64,
+    pub(super) epoch: u64,
     pub(super) replies: Vec<Reply>,
-    answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
-    link: Link,
+    pub(super) answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
+    pub(super) link: Link,
     /// Commands that it counts for in [`State::waiting`].
-    waits: usize,
+    pub(super) waits: usize,
 }
 
 impl Job {
@@ -129,16 +117,6 @@ impl Link {
         Link {
             state: Arc::new(state),
             queue,
-        }
-    }
-
-    /// Begins to connect, on the runtime of the caller, if it has not begun.
-    pub(super) fn begin(&self) {
-        if self.state.begun.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        if let Some(jobs) = self.state.jobs.lock().take() {
-            tokio::spawn(run(self.state.clone(), jobs));
         }
     }
 
@@ -219,226 +197,81 @@ impl Link {
     }
 }
 
-/// Why a connection has ended.
-enum Ended {
-    /// Nobody needs it any more.
-    Closed,
-    /// It broke.
-    Broken(String),
-    /// The server may still execute what was sent.
-    GivenUp(String),
+/// What a server said to a batch. What it counted and nobody keeps is taken back when that is dropped.
+pub(super) struct Replies {
+    replies: Vec<Reply>,
+    /// What was counted and is not kept.
+    adds: Vec<Add>,
+    /// Where it is taken back: over the connection that counted it, also when that is given up meanwhile.
+    backs: UnboundedSender<Job>,
+    link: Link,
 }
 
-impl From<io::Error> for Ended {
-    fn from(error: io::Error) -> Ended {
-        Ended::Broken(error.to_string())
-    }
-}
-
-async fn run(state: Arc<State>, mut jobs: UnboundedReceiver<Job>) {
-    let (mut pause, mut epoch) = (PAUSE[0], 0);
-    loop {
-        let cause = match timeout(PATIENCE, greet(&state.server)).await {
-            Ok(Ok(stream)) => {
-                epoch += 1;
-                pause = PAUSE[0];
-                *state.cause.lock() = None;
-                state.epoch.store(epoch, Ordering::Release);
-                let (back, backs) = unbounded_channel();
-                let mut traffic = Traffic::new(stream, backs);
-                let ended = serve(&mut traffic, &state, &mut jobs, (epoch, back)).await;
-                state.epoch.store(0, Ordering::Release);
-                match ended {
-                    Ended::Closed => return,
-                    Ended::Broken(cause) => cause,
-                    Ended::GivenUp(cause) => {
-                        retired::settle(traffic, &state.retired);
-                        cause
-                    }
-                }
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer in time".to_owned(),
-        };
-        tracing::debug!(server = state.server, cause, "no connection to memcached");
-        *state.cause.lock() = Some(cause);
-        if !rest(jittered(pause), &mut jobs).await {
-            return;
-        }
-        pause = (pause * 2).min(PAUSE[1]);
-    }
-}
-
-/// Waits, and answers whoever asks meanwhile; whether anybody still can.
-async fn rest(pause: Duration, jobs: &mut UnboundedReceiver<Job>) -> bool {
-    let mut pause = std::pin::pin!(sleep(pause));
-    loop {
-        tokio::select! {
-            () = &mut pause => return true,
-            job = jobs.recv() => if job.is_none() {
-                return false;
-            },
-        }
-    }
-}
-
-/// From all of it to one and a half: gateways that lost a server together do not come back together.
-fn jittered(pause: Duration) -> Duration {
-    let mut random = [0; 4];
-    // Without random bytes they do come back together.
-    let _ = getrandom::fill(&mut random);
-    pause + pause / 2 * (u32::from_le_bytes(random) % 1_000) / 1_000
-}
-
-/// Connects, and waits until the server answers: the system may connect for one that stands still.
-async fn greet(server: &str) -> io::Result<TcpStream> {
-    let mut stream = TcpStream::connect(server).await?;
-    stream.set_nodelay(true)?;
-    stream.write_all(b"mn\r\n").await?;
-    let mut answer = [0; 4];
-    stream.read_exact(&mut answer).await?;
-    match &answer {
-        b"MN\r\n" => Ok(stream),
-        _ => Err(io::Error::other(
-            "it does not speak the meta protocol (memcached 1.6)",
-        )),
-    }
-}
-
-/// A connection, and what is on its way over it.
-pub(super) struct Traffic {
-    pub(super) stream: TcpStream,
-    pub(super) output: BytesMut,
-    pub(super) input: BytesMut,
-    /// Batches whose replies have not all come, oldest first.
-    pub(super) flight: VecDeque<Job>,
-    /// What takes back, of whoever has replies of this connection.
-    pub(super) backs: UnboundedReceiver<Job>,
-}
-
-impl Traffic {
-    fn new(stream: TcpStream, backs: UnboundedReceiver<Job>) -> Traffic {
-        Traffic {
-            stream,
+impl Replies {
+    /// The replies to `batch`, whose takings go back over `backs`.
+    pub(super) fn new(
+        batch: &Batch,
+        replies: Vec<Reply>,
+        backs: UnboundedSender<Job>,
+        link: Link,
+    ) -> Replies {
+        Replies {
+            adds: counted(batch, &replies).cloned().collect(),
+            replies,
             backs,
-            output: BytesMut::new(),
-            input: BytesMut::with_capacity(4_096),
-            flight: VecDeque::new(),
+            link,
         }
     }
 
-    pub(super) fn queue(&mut self, job: Job) {
-        self.output.extend_from_slice(&job.batch.text);
-        self.flight.push_back(job);
+    /// What was said to one command.
+    pub(super) fn get(&self, place: usize) -> Option<&Reply> {
+        self.replies.get(place)
     }
-}
 
-/// Sends and reads until something ends it.
-async fn serve(
-    traffic: &mut Traffic,
-    state: &State,
-    jobs: &mut UnboundedReceiver<Job>,
-    (epoch, back): (u64, UnboundedSender<Job>),
-) -> Ended {
-    let mut ticks = interval(PATIENCE / 2);
-    let mut silent = 0;
-    loop {
-        let (mut reader, mut writer) = traffic.stream.split();
-        let (output, input) = (&mut traffic.output, &mut traffic.input);
-        tokio::select! {
-            job = jobs.recv() => {
-                let Some(mut job) = job else { return Ended::Closed };
-                loop {
-                    // Who took back before asking again is to find room.
-                    while let Ok(back) = traffic.backs.try_recv() {
-                        traffic.queue(back);
-                    }
-                    if job.epoch == epoch {
-                        traffic.queue(job);
-                    }
-                    job = match jobs.try_recv() {
-                        Ok(next) => next,
-                        Err(_) => break,
-                    };
-                }
+    /// The count that one command was answered with, zero where there is none.
+    pub(super) fn count(&self, place: usize) -> Result<u64, Failure> {
+        match self.get(place) {
+            Some(Reply::Value { bytes, .. }) => {
+                wire::count(bytes).ok_or(Failure::Said(Cow::Borrowed("a bucket holds no number")))
             }
-            job = traffic.backs.recv() => {
-                if let Some(job) = job {
-                    traffic.queue(job);
-                }
-            }
-            read = reader.read_buf(input) => match read {
-                Ok(0) => return Ended::Broken("it has closed".to_owned()),
-                Ok(_) => {
-                    silent = 0;
-                    if let Err(cause) = answer(input, &mut traffic.flight, |job| finish(job, &back)) {
-                        return Ended::Broken(cause);
-                    }
-                }
-                Err(error) => return error.into(),
-            },
-            written = writer.write_buf(output), if !output.is_empty() => {
-                if let Err(error) = written {
-                    return error.into();
-                }
-            }
-            _ = ticks.tick() => {
-                silent = if traffic.flight.is_empty() { 0 } else { silent + 1 };
-                if silent > 2 {
-                    return Ended::GivenUp("it stands still".to_owned());
-                }
-            }
-            () = state.again.notified() => return Ended::GivenUp("given up".to_owned()),
+            Some(Reply::Missing) => Ok(0),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Keeps so many units of what the command at `place` counted.
+    pub(super) fn keep(&mut self, place: usize, units: u32) {
+        for add in self.adds.iter_mut().filter(|add| add.place == place) {
+            add.units = add.units.saturating_sub(units);
         }
     }
 }
 
-/// Hands on the replies that are whole.
-pub(super) fn answer(
-    input: &mut BytesMut,
-    flight: &mut VecDeque<Job>,
-    mut finish: impl FnMut(Job),
-) -> Result<(), String> {
-    while let Some(job) = flight.front_mut() {
-        let parsed = match wire::next(input) {
-            Ok(Some(parsed)) => parsed,
-            Ok(None) => return Ok(()),
-            Err(cause) => return Err(failed(flight, cause)),
-        };
-        let first = job.replies.is_empty();
-        let known = matches!(parsed.reply, Reply::Refused(_)) && parsed.opaque.is_none();
-        if first && !known && parsed.opaque != Some(job.batch.opaque) {
-            return Err(failed(flight, "a reply to another command".to_owned()));
+impl Drop for Replies {
+    fn drop(&mut self) {
+        let mut batch = self.link.batch();
+        for add in self.adds.iter().filter(|add| add.units > 0) {
+            batch.give(&add.key, add.units);
         }
-        job.replies.push(parsed.reply);
-        if job.replies.len() == job.batch.count
-            && let Some(job) = flight.pop_front()
-        {
-            finish(job);
+        if batch.count > 0 {
+            // Where the connection has broken, what it counted is lost.
+            let _ = self.backs.send(self.link.job(batch, 0, None));
         }
-    }
-    match input.has_remaining() {
-        true => Err("a reply that nobody asked for".to_owned()),
-        false => Ok(()),
     }
 }
 
-/// Tells whoever waits for the next reply what is wrong.
-fn failed(flight: &mut VecDeque<Job>, cause: String) -> String {
-    let waits = flight.front_mut().and_then(|job| job.answer.take());
-    if let Some(answer) = waits {
-        // Nobody may wait any more.
-        let _ = answer.send(Err(Failure::Said(Cow::Owned(cause.clone()))));
-    }
-    cause
+/// A reply that does not belong to its command.
+pub(super) fn unexpected(reply: Option<&Reply>) -> Failure {
+    Failure::Said(match reply {
+        Some(Reply::Refused(text)) => Cow::Owned(text.clone()),
+        _ => Cow::Borrowed("a reply is of another kind than asked for"),
+    })
 }
 
-fn finish(mut job: Job, back: &UnboundedSender<Job>) {
-    let Some(answer) = job.answer.take() else {
-        return;
-    };
-    let replies = std::mem::take(&mut job.replies);
-    let replies = Replies::new(&job.batch, replies, back.clone(), job.link.clone());
-    // Where nobody waits, they are dropped, and that takes back what was counted.
-    let _ = answer.send(Ok(replies));
+/// What the server did count and is not to be kept anyhow.
+pub(super) fn counted<'a>(batch: &'a Batch, replies: &'a [Reply]) -> impl Iterator<Item = &'a Add> {
+    let noted = batch.noted.and_then(|place| replies.get(place)) == Some(&Reply::Done);
+    let value =
+        move |add: &&Add| !noted && matches!(replies.get(add.place), Some(Reply::Value { .. }));
+    batch.adds.iter().filter(value)
 }

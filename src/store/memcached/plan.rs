@@ -1,12 +1,19 @@
 //! Which buckets a limit needs, and what they say of it: the arithmetic of [`crate::limit`] on counts that
 //! lie in items of their own.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::StateKind;
-use crate::limit::{LimitStanding, Spec};
-use crate::store::shared::call::{Answer, Part};
+use crate::limit::{Spec, LimitStanding};
+use crate::store::shared::call::{Answer, Failure, Part};
+
+/// Why a counter cannot be kept in buckets.
+pub(super) const IMPOSSIBLE: Failure = Failure::Said(Cow::Borrowed(
+    "memcached cannot keep arrival times (gcra, leaky-bucket)",
+));
 
 /// Buckets of a window where the limit keeps a log in other stores.
 const LOG_BUCKETS: u64 = 60;

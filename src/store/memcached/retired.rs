@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::link::{Job, Traffic, answer};
+use super::link::Job;
+use super::traffic::{Traffic, answer};
 
 /// How long a server is waited for.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -1,0 +1,250 @@
+//! The client of all workers: its servers, and which of them has a counter.
+
+use std::hash::Hasher;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use parking_lot::RwLock;
+use siphasher::sip::SipHasher13;
+
+use super::keys::bucket_key;
+use super::life::Life;
+use super::link::{Link, Replies, unexpected};
+use super::plan::{IMPOSSIBLE, Plan};
+use super::settings::{Error, Settings};
+use super::wire::{Batch, Reply};
+use crate::base::clock::Clock;
+use crate::store::shared::call::{Failure, Name, Part};
+
+/// Talks to the store for all workers of a gateway.
+pub struct Client {
+    pub(super) prefix: String,
+    pub(super) servers: Vec<Server>,
+    clock: Clock,
+}
+
+/// One server, and the connections of all workers to it.
+pub(super) struct Server {
+    pub(super) name: String,
+    seed: u64,
+    links: Vec<Link>,
+    /// As it was met last.
+    pub(super) life: RwLock<Option<Life>>,
+}
+
+impl Server {
+    pub(super) fn link(&self, number: usize) -> Result<&Link, Failure> {
+        self.links.get(number).ok_or(Failure::Away)
+    }
+
+    pub(super) async fn ask(
+        &self,
+        number: usize,
+        fill: impl FnOnce(&mut Batch),
+    ) -> Result<Replies, Failure> {
+        let link = self.link(number)?;
+        let mut batch = link.batch();
+        fill(&mut batch);
+        link.ask(batch)?.replies().await
+    }
+}
+
+impl Client {
+    /// For so many workers and whoever else asks: connections are numbered from 0.
+    pub fn new(settings: Settings, connections: usize, clock: Clock) -> Result<Client, Error> {
+        let Settings {
+            mut servers,
+            prefix,
+        } = settings;
+        if prefix.len() > 64 || !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Error::Prefix(prefix));
+        }
+        servers.sort();
+        servers.dedup();
+        if servers.is_empty() {
+            return Err(Error::Servers);
+        }
+        let server = |name: String| {
+            let mut hash = SipHasher13::new();
+            hash.write(name.as_bytes());
+            Server {
+                seed: hash.finish(),
+                links: (0..connections).map(|_| Link::new(&name)).collect(),
+                life: RwLock::default(),
+                name,
+            }
+        };
+        Ok(Client {
+            prefix,
+            servers: servers.into_iter().map(server).collect(),
+            clock,
+        })
+    }
+
+    /// Sees to it that somebody connects, on the runtime of the caller: to be called from there at least
+    /// once; more often does nothing.
+    pub fn tend(&self, number: usize) {
+        for server in &self.servers {
+            if let Some(link) = server.links.get(number) {
+                link.begin();
+            }
+        }
+    }
+
+    /// Connects anew.
+    pub fn reset(&self, number: usize) {
+        for server in &self.servers {
+            if let Some(link) = server.links.get(number) {
+                link.again();
+            }
+        }
+    }
+
+    /// Whether there is a connection to any server.
+    pub fn connected(&self, number: usize) -> bool {
+        let links = self
+            .servers
+            .iter()
+            .filter_map(|server| server.links.get(number));
+        links.into_iter().any(Link::connected)
+    }
+
+    /// Why there is no connection to a server, if there is one like that.
+    pub fn cause(&self, number: usize) -> Option<String> {
+        let links = self
+            .servers
+            .iter()
+            .filter_map(|server| server.links.get(number));
+        links.into_iter().find_map(Link::cause)
+    }
+
+    /// Servers to which there is no connection.
+    pub fn away(&self, number: usize) -> impl Iterator<Item = &str> {
+        let away = move |server: &&Server| !server.links.get(number).is_some_and(Link::connected);
+        self.servers
+            .iter()
+            .filter(away)
+            .map(|server| server.name.as_str())
+    }
+
+    /// Forgets a part's counter; whether there was one. What others give back meanwhile may be taken from
+    /// what is counted after.
+    pub async fn forget(&self, number: usize, part: &Part) -> Result<bool, Failure> {
+        let (now, name) = (self.now(), self.name(&part.name));
+        let plan = Plan::new(&part.spec).ok_or(IMPOSSIBLE)?;
+        let asked = self.servers[self.place(&part.name)].ask(number, |batch| {
+            for (index, track) in plan.tracks.iter().enumerate() {
+                for bucket in track.numbers(now) {
+                    batch.delete(&bucket_key(&name, index, bucket));
+                }
+            }
+        });
+        let replies = asked.await?;
+        let mut found = false;
+        for place in 0..plan
+            .tracks
+            .iter()
+            .map(|track| track.numbers(now).count())
+            .sum()
+        {
+            match replies.get(place) {
+                Some(Reply::Done) => found = true,
+                Some(Reply::Missing) => {}
+                other => return Err(unexpected(other)),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Microseconds since the Unix epoch.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// The place of the server that a counter is on.
+    pub(super) fn place(&self, name: &Name) -> usize {
+        let weight = |server: &Server| {
+            let mut hash = SipHasher13::new_with_keys(server.seed, 0);
+            hash.write_u64(name.limit);
+            hash.write_u128(name.key.0);
+            hash.finish()
+        };
+        let weights = self.servers.iter().map(weight).enumerate();
+        weights
+            .max_by_key(|(_, weight)| *weight)
+            .map_or(0, |(place, _)| place)
+    }
+
+    /// What the keys of a counter begin with.
+    pub(super) fn name(&self, name: &Name) -> String {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&name.limit.to_be_bytes());
+        bytes[8..].copy_from_slice(&name.key.0.to_be_bytes());
+        let mut key = format!("{}:", self.prefix);
+        URL_SAFE_NO_PAD.encode_string(bytes, &mut key);
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::Nanos;
+    use crate::limit::Fingerprint;
+    use crate::store::memcached::Error;
+
+    fn client(servers: &[&str], prefix: &str) -> Result<Client, Error> {
+        let settings = Settings {
+            servers: servers.iter().map(|name| (*name).to_owned()).collect(),
+            prefix: prefix.to_owned(),
+        };
+        Client::new(settings, 1, Clock::manual(Nanos::ZERO))
+    }
+
+    #[test]
+    fn settings_that_make_no_keys_are_refused() {
+        assert!(client(&["a:1"], "tollgate").is_ok());
+        assert_eq!(client(&[], "x").err(), Some(Error::Servers));
+        for prefix in ["a b", "a\r\n", "ä", &"x".repeat(65)] {
+            let error = client(&["a:1"], prefix).err();
+            assert_eq!(error, Some(Error::Prefix(prefix.to_owned())));
+        }
+    }
+
+    #[test]
+    fn keys_fit() -> Result<(), Error> {
+        let name = Name {
+            limit: u64::MAX,
+            key: Fingerprint(u128::MAX),
+        };
+        let key = bucket_key(
+            &client(&["a:1"], &"x".repeat(64))?.name(&name),
+            15,
+            u64::MAX,
+        );
+        assert!(key.len() <= 250 && key.bytes().all(|byte| byte.is_ascii_graphic()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_server_more_takes_its_share_from_all_and_nothing_else_moves() -> Result<(), Error> {
+        let (three, four) = (
+            client(&["a:1", "b:1", "c:1"], "x")?,
+            client(&["d:1", "c:1", "b:1", "a:1"], "x")?,
+        );
+        let mut counters = [0; 4];
+        for key in 0..40_000 {
+            let name = Name {
+                limit: 1,
+                key: Fingerprint(key),
+            };
+            let (before, after) = (three.place(&name), four.place(&name));
+            counters[after] += 1;
+            assert!(after == before || after == 3);
+        }
+        for count in counters {
+            assert!((9_500..10_500).contains(&count), "{counters:?}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! The task that connects a [`Link`], and sends and reads until the connection ends.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{interval, sleep, timeout};
+
+use super::link::{Job, Link, Replies, State};
+use super::retired;
+use super::traffic::{Traffic, answer};
+
+/// How long connecting may take; a server that is silent for as long is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two attempts to connect; doubled after each that fails, up to the second.
+const PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+impl Link {
+    /// Begins to connect, on the runtime of the caller, if it has not begun.
+    pub(super) fn begin(&self) {
+        if self.state.begun.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(jobs) = self.state.jobs.lock().take() {
+            tokio::spawn(run(self.state.clone(), jobs));
+        }
+    }
+}
+
+/// Why a connection has ended.
+enum Ended {
+    /// Nobody needs it any more.
+    Closed,
+    /// It broke.
+    Broken(String),
+    /// The server may still execute what was sent.
+    GivenUp(String),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        Ended::Broken(error.to_string())
+    }
+}
+
+async fn run(state: Arc<State>, mut jobs: UnboundedReceiver<Job>) {
+    let (mut pause, mut epoch) = (PAUSE[0], 0);
+    loop {
+        let cause = match timeout(PATIENCE, greet(&state.server)).await {
+            Ok(Ok(stream)) => {
+                epoch += 1;
+                pause = PAUSE[0];
+                *state.cause.lock() = None;
+                state.epoch.store(epoch, Ordering::Release);
+                let (back, backs) = unbounded_channel();
+                let mut traffic = Traffic::new(stream, backs);
+                let ended = serve(&mut traffic, &state, &mut jobs, (epoch, back)).await;
+                state.epoch.store(0, Ordering::Release);
+                match ended {
+                    Ended::Closed => return,
+                    Ended::Broken(cause) => cause,
+                    Ended::GivenUp(cause) => {
+                        retired::settle(traffic, &state.retired);
+                        cause
+                    }
+                }
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        tracing::debug!(server = state.server, cause, "no connection to memcached");
+        *state.cause.lock() = Some(cause);
+        if !rest(jittered(pause), &mut jobs).await {
+            return;
+        }
+        pause = (pause * 2).min(PAUSE[1]);
+    }
+}
+
+/// Waits, and answers whoever asks meanwhile; whether anybody still can.
+async fn rest(pause: Duration, jobs: &mut UnboundedReceiver<Job>) -> bool {
+    let mut pause = std::pin::pin!(sleep(pause));
+    loop {
+        tokio::select! {
+            () = &mut pause => return true,
+            job = jobs.recv() => if job.is_none() {
+                return false;
+            },
+        }
+    }
+}
+
+/// From all of it to one and a half: gateways that lost a server together do not come back together.
+fn jittered(pause: Duration) -> Duration {
+    let mut random = [0; 4];
+    // Without random bytes they do come back together.
+    let _ = getrandom::fill(&mut random);
+    pause + pause / 2 * (u32::from_le_bytes(random) % 1_000) / 1_000
+}
+
+/// Connects, and waits until the server answers: the system may connect for one that stands still.
+async fn greet(server: &str) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.set_nodelay(true)?;
+    stream.write_all(b"mn\r\n").await?;
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).await?;
+    match &answer {
+        b"MN\r\n" => Ok(stream),
+        _ => Err(io::Error::other(
+            "it does not speak the meta protocol (memcached 1.6)",
+        )),
+    }
+}
+
+/// Sends and reads until something ends it.
+async fn serve(
+    traffic: &mut Traffic,
+    state: &State,
+    jobs: &mut UnboundedReceiver<Job>,
+    (epoch, back): (u64, UnboundedSender<Job>),
+) -> Ended {
+    let mut ticks = interval(PATIENCE / 2);
+    let mut silent = 0;
+    loop {
+        let (mut reader, mut writer) = traffic.stream.split();
+        let (output, input) = (&mut traffic.output, &mut traffic.input);
+        tokio::select! {
+            job = jobs.recv() => {
+                let Some(mut job) = job else { return Ended::Closed };
+                loop {
+                    // Who took back before asking again is to find room.
+                    while let Ok(back) = traffic.backs.try_recv() {
+                        traffic.queue(back);
+                    }
+                    if job.epoch == epoch {
+                        traffic.queue(job);
+                    }
+                    job = match jobs.try_recv() {
+                        Ok(next) => next,
+                        Err(_) => break,
+                    };
+                }
+            }
+            job = traffic.backs.recv() => {
+                if let Some(job) = job {
+                    traffic.queue(job);
+                }
+            }
+            read = reader.read_buf(input) => match read {
+                Ok(0) => return Ended::Broken("it has closed".to_owned()),
+                Ok(_) => {
+                    silent = 0;
+                    if let Err(cause) = answer(input, &mut traffic.flight, |job| finish(job, &back)) {
+                        return Ended::Broken(cause);
+                    }
+                }
+                Err(error) => return error.into(),
+            },
+            written = writer.write_buf(output), if !output.is_empty() => {
+                if let Err(error) = written {
+                    return error.into();
+                }
+            }
+            _ = ticks.tick() => {
+                silent = if traffic.flight.is_empty() { 0 } else { silent + 1 };
+                if silent > 2 {
+                    return Ended::GivenUp("it stands still".to_owned());
+                }
+            }
+            () = state.again.notified() => return Ended::GivenUp("given up".to_owned()),
+        }
+    }
+}
+
+fn finish(mut job: Job, back: &UnboundedSender<Job>) {
+    let Some(answer) = job.answer.take() else {
+        return;
+    };
+    let replies = std::mem::take(&mut job.replies);
+    let replies = Replies::new(&job.batch, replies, back.clone(), job.link.clone());
+    // Where nobody waits, they are dropped, and that takes back what was counted.
+    let _ = answer.send(Ok(replies));
+}

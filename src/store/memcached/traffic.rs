@@ -1,0 +1,80 @@
+//! What is on its way over one connection: batches, and their replies in the same order.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use bytes::{Buf, BytesMut};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::link::Job;
+use super::wire::{self, Reply};
+use crate::store::shared::call::Failure;
+
+/// A connection, and what is on its way over it.
+pub(super) struct Traffic {
+    pub(super) stream: TcpStream,
+    pub(super) output: BytesMut,
+    pub(super) input: BytesMut,
+    /// Batches whose replies have not all come, oldest first.
+    pub(super) flight: VecDeque<Job>,
+    /// What takes back, of whoever has replies of this connection.
+    pub(super) backs: UnboundedReceiver<Job>,
+}
+
+impl Traffic {
+    pub(super) fn new(stream: TcpStream, backs: UnboundedReceiver<Job>) -> Traffic {
+        Traffic {
+            stream,
+            backs,
+            output: BytesMut::new(),
+            input: BytesMut::with_capacity(4_096),
+            flight: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn queue(&mut self, job: Job) {
+        self.output.extend_from_slice(&job.batch.text);
+        self.flight.push_back(job);
+    }
+}
+
+/// Hands on the replies that are whole.
+pub(super) fn answer(
+    input: &mut BytesMut,
+    flight: &mut VecDeque<Job>,
+    mut finish: impl FnMut(Job),
+) -> Result<(), String> {
+    while let Some(job) = flight.front_mut() {
+        let parsed = match wire::next(input) {
+            Ok(Some(parsed)) => parsed,
+            Ok(None) => return Ok(()),
+            Err(cause) => return Err(failed(flight, cause)),
+        };
+        let first = job.replies.is_empty();
+        let known = matches!(parsed.reply, Reply::Refused(_)) && parsed.opaque.is_none();
+        if first && !known && parsed.opaque != Some(job.batch.opaque) {
+            return Err(failed(flight, "a reply to another command".to_owned()));
+        }
+        job.replies.push(parsed.reply);
+        if job.replies.len() == job.batch.count
+            && let Some(job) = flight.pop_front()
+        {
+            finish(job);
+        }
+    }
+    match input.has_remaining() {
+        true => Err("a reply that nobody asked for".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// Tells whoever waits for the next reply what is wrong.
+fn failed(flight: &mut VecDeque<Job>, cause: String) -> String {
+    let waits = flight.front_mut().and_then(|job| job.answer.take());
+    if let Some(answer) = waits {
+        // Nobody may wait any more.
+        let _ = answer.send(Err(Failure::Said(Cow::Owned(cause.clone()))));
+    }
+    cause
+}

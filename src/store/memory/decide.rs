@@ -1,58 +1,20 @@
 //! One request's decision: every limit is asked, then all are taken or none. Linearizable, for all
 //! buckets involved are locked, in ascending order, from the first look to the last change.
 
-use std::ops::Range;
-
 use smallvec::SmallVec;
 
 use super::cells::{Cells, Found, Owner};
 use super::hedge;
+use super::item_cell::{Net, Part};
 use super::networks::{Budget, Room};
 use super::sketch::Sketch;
-use super::table::{At, Held, Spot};
+use super::table::{Held, Spot};
 use crate::base::clock::Nanos;
 use crate::limit::{KeyState, LimitStanding, Reading};
 use crate::store::{Item, Taking};
 
 /// How long a request waits whose cell could not be converted for want of memory.
 const STUCK_WAIT: Nanos = Nanos::from_secs(1);
-
-/// One item and where its cell is.
-pub(super) struct Part<'a> {
-    pub(super) item: &'a Item<'a>,
-    pub(super) owner: Owner<'a>,
-    pub(super) at: Option<At>,
-    stuck: bool,
-    created: bool,
-    /// Units of the same cell that this round's earlier items want.
-    pub(super) before: u32,
-    /// Whether the cell takes the units; else the sketch does.
-    pub(super) room: bool,
-    /// Networks that must have room.
-    nets: Range<usize>,
-}
-
-impl Part<'_> {
-    /// Networks that are charged now. Where the key reserves they are charged what was used, when
-    /// that is known, and may until then admit as much too many as is open.
-    fn charged(&self) -> Range<usize> {
-        if self.item.limit.reserves {
-            0..0
-        } else {
-            self.nets.clone()
-        }
-    }
-}
-
-/// A network of an item.
-pub(super) struct Net {
-    pub(super) spot: Spot,
-    pub(super) budget: Budget,
-    pub(super) at: Option<At>,
-    created: bool,
-    pub(super) before: u32,
-    pub(super) room: bool,
-}
 
 type Parts<'a> = SmallVec<[Part<'a>; 4]>;
 type Nets = SmallVec<[Net; 4]>;

@@ -2,7 +2,7 @@
 //! them, in every window.
 
 use super::cells::Cells;
-use super::decide::{Net, Part};
+use super::item_cell::{Net, Part};
 use super::sketch::{Estimate, Sketch, shared};
 use super::table::Held;
 use crate::base::clock::Nanos;

@@ -10,9 +10,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use siphasher::sip::SipHasher13;
 
-use super::{Error, Slot};
+use super::settings::{Error, MOST_LIMITS};
 use crate::limit::{Limit, StateShape};
-use crate::store::Registered;
+use crate::store::{Registered, Slot};
 
 const CHUNK: usize = 256;
 
@@ -85,7 +85,7 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Most slots at a time.
-    pub(super) const MOST: usize = 65_536;
+    pub(super) const MOST: usize = MOST_LIMITS;
 
     pub(super) fn new() -> Slots {
         let chunks = (0..Slots::MOST / CHUNK).map(|_| OnceLock::new()).collect();

@@ -1,84 +1,20 @@
-//! The in-memory store: all workers share one, its memory is fixed in bytes, and it never forgives.
-//! Only cells equal to fresh are evicted; a key that finds no room is decided by a sketch that
-//! over-estimates. All limits of one request are taken, or none.
-//!
-//! | file | what it is |
-//! |---|---|
-//! | `decide` | one request's decision over all its limits |
-//! | `whereabouts` | where a request's keys are, which stays the same while the same one asks |
-//! | `together`, `entry` | the same where all cells are in their places, or nowhere and not to be made: cheaper |
-//! | `cells` | finds, makes, moves and evicts cells |
-//! | `table`, `places` | buckets of seven entries, two for each key, a spin lock each |
-//! | `arena` | blocks for states that outgrow an entry |
-//! | `sketch`, `hedge` | the overflow sketch, and what it adds to a decision |
-//! | `networks` | budgets of the networks around an address |
-//! | `settle` | how a reservation ends |
-//! | `slots` | the limits that were registered |
-//! | `snapshot` | what a process leaves to the next |
-//! | `map` | zeroed memory on demand; the only unsafe code here |
+//! The store: its parts, its budget, and the doors by which requests come in.
 
-mod arena;
-mod cells;
-mod decide;
-mod entry;
-mod hedge;
-mod map;
-pub(super) mod networks;
-mod places;
-mod settle;
-mod sketch;
-mod slots;
-pub mod snapshot;
-mod table;
-#[cfg(test)]
-mod tests;
-mod together;
-mod whereabouts;
-
-use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
 
-use self::arena::Arena;
-use self::cells::{Cells, Found, Owner};
-use self::decide::Call;
-use self::sketch::Sketch;
-use self::table::Table;
-use self::together::together;
-use super::{Item, Registered, Slot, Taking};
+use super::arena::{self, Arena};
+use super::cells::{Cells, Found, Owner};
+use super::decide::{self, Call};
+use super::fast::{self, Place, Places};
+use super::settings::{Error, Settings};
+use super::sketch::Sketch;
+use super::table::{self, Table};
+use super::{hedge, settle};
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, Limit, LimitReading};
-
-pub use self::whereabouts::{Place, Places};
-
-/// What a store is made with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Bytes that all counts together may take, from [`Settings::LEAST`] to [`Settings::MOST`].
-    pub budget: usize,
-}
-
-impl Settings {
-    /// The smallest budget: 1 MiB.
-    pub const LEAST: usize = 1 << 20;
-    /// The largest budget, 128 GiB: half of it is the arena, whose blocks have numbers of 32 bits.
-    pub const MOST: usize = 128 << 30;
-}
-
-/// Why a store cannot be made or cannot take a limit.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The budget is below [`Settings::LEAST`] or above [`Settings::MOST`].
-    #[error("the store takes {least} to {most} bytes", least = Settings::LEAST, most = Settings::MOST)]
-    Budget,
-    /// Too many limits that are in use or still count something.
-    #[error("more than {most} limits are in use", most = slots::Slots::MOST)]
-    Slots,
-    /// The system gives no memory.
-    #[error("the system gives no memory for the store: {0}")]
-    Memory(#[from] io::Error),
-}
+use crate::limit::{Fingerprint, Limit, Reading};
+use crate::store::{Item, Registered, Slot, Taking};
 
 /// What a store holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +32,8 @@ pub struct Usage {
 /// See the module.
 #[derive(Debug)]
 pub struct Memory {
-    cells: Cells,
-    sketch: Sketch,
+    pub(super) cells: Cells,
+    pub(super) sketch: Sketch,
     budget: usize,
 }
 
@@ -172,7 +108,7 @@ impl Memory {
         &self,
         items: &[Item<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
         self.take_at(items, &self.places(items), now, readings)
     }
@@ -183,19 +119,14 @@ impl Memory {
         items: &[Item<'_>],
         places: &Places,
         now: Nanos,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
         self.decide(items, places, now, Taking::All, readings)
     }
 
     /// What [`Memory::take`] does to a request that something else refuses: it leaves the readings, and
     /// only shadows take.
-    pub fn refused(
-        &self,
-        items: &[Item<'_>],
-        now: Nanos,
-        readings: &mut SmallVec<[LimitReading; 4]>,
-    ) {
+    pub fn refused(&self, items: &[Item<'_>], now: Nanos, readings: &mut SmallVec<[Reading; 4]>) {
         self.decide(items, &self.places(items), now, Taking::Shadows, readings);
     }
 
@@ -204,12 +135,12 @@ impl Memory {
         &self,
         items: &[Item<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
         self.decide(items, &self.places(items), now, Taking::Nothing, readings)
     }
 
-    fn places(&self, items: &[Item<'_>]) -> Places {
+    pub(super) fn places(&self, items: &[Item<'_>]) -> Places {
         let each = items.iter();
         each.map_while(|item| self.place(item.limit, item.slot, item.key, item.scale.multiply))
             .collect()
@@ -222,11 +153,11 @@ impl Memory {
         places: &Places,
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
         debug_assert_eq!(self.places(items)[..], places[..]);
         readings.clear();
-        let cheap = together(
+        let cheap = fast::decide(
             &self.cells,
             &self.sketch,
             (items, places),
@@ -238,12 +169,12 @@ impl Memory {
 
     // Apart, so that what it needs on the stack costs nothing where it is not needed.
     #[inline(never)]
-    fn decide_all(
+    pub(super) fn decide_all(
         &self,
         items: &[Item<'_>],
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[LimitReading; 4]>,
+        readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
         match Call::new(&self.cells, &self.sketch, items, now, taking) {
             Some(call) => call.decide(readings),
@@ -293,7 +224,7 @@ impl Memory {
 
     /// Forgets what a key has used under a limit; false when it has no cell. What the overflow sketch
     /// counted for it and what its networks have used stays, for others share both: a key whose
-    /// reading was [sketched](LimitReading::sketched) is free only when the sketch has forgotten it.
+    /// reading was [sketched](Reading::sketched) is free only when the sketch has forgotten it.
     pub fn reset(&self, slot: Slot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {
             return false;

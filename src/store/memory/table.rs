@@ -11,10 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use super::entry::Home;
+use super::buckets::{fold, hashed, partner, scale};
 use super::map::Map;
-use super::places::{fold, hashed, partner, scale};
-use super::snapshot::Copying;
+use super::snapshot::copying::Copying;
 use crate::limit::Fingerprint;
 use crate::store::Slot;
 
@@ -160,15 +159,6 @@ impl Table {
         (first, Mark(tag | u64::from(slot.0)))
     }
 
-    /// Where entries of `mark` are that prefer the bucket `first`.
-    #[inline]
-    pub(super) fn at_home(&self, first: u32, mark: Mark) -> Home<'_> {
-        Home {
-            words: self.words(first),
-            mark: mark.0,
-        }
-    }
-
     /// What locks it and counts its changes.
     #[inline]
     pub(super) fn lock_of(&self, bucket: u32) -> &AtomicU64 {
@@ -198,7 +188,7 @@ impl Table {
     }
 
     #[inline]
-    fn words(&self, bucket: u32) -> &[AtomicU64; WORDS] {
+    pub(super) fn words(&self, bucket: u32) -> &[AtomicU64; WORDS] {
         self.map.bucket(bucket as usize)
     }
 
@@ -293,7 +283,7 @@ fn wait(lock: &AtomicU64) {
     }
 }
 
-/// Locked buckets; but for an [`Entry`](super::entry::Entry), entries are read and written only through it.
+/// Locked buckets; but for an [`Entry`](super::fast::home::Entry), entries are read and written only through it.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
     table: &'a Table,

@@ -1,17 +1,16 @@
-//! Decides about a few items whose cells are in the first of their buckets, or nowhere and not to be made: what most
-//! requests ask, at a fourth of the price of a [`Call`](super::decide::Call), for nothing is made, moved, evicted or
-//! converted. What it says and leaves is what a call would.
+//! Decides about a few items whose cells are in the first of their buckets, or nowhere and not to be made. What it
+//! says and leaves is what a [`Call`](super::super::decide::Call) would.
 
 use std::num::NonZeroU8;
 
 use smallvec::SmallVec;
 
-use super::cells::{Cells, join, placed, split};
-use super::decide::refused;
-use super::entry::{Entry, Locks};
-use super::hedge;
-use super::sketch::Sketch;
-use super::whereabouts::{MOST, Place, Places};
+use super::super::cells::{Cells, join, placed, split};
+use super::super::decide::refused;
+use super::super::hedge;
+use super::super::sketch::Sketch;
+use super::home::{Entry, Home, Locks};
+use super::places::{MOST, Place, Places};
 use crate::base::clock::Nanos;
 use crate::limit::{Assessment, KeyState, Reading, Terms};
 use crate::store::{Item, Taking};
@@ -19,7 +18,7 @@ use crate::store::{Item, Taking};
 /// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed. The places are
 /// those of the items.
 #[inline(never)]
-pub(super) fn together(
+pub(in super::super) fn decide(
     cells: &Cells,
     sketch: &Sketch,
     (items, places): (&[Item<'_>], &Places),
@@ -35,7 +34,7 @@ pub(super) fn together(
     if sketch.active(now, windows) {
         return None;
     }
-    let home = |place: &Place| cells.table.at_home(place.bucket, place.mark);
+    let home = |place: &Place| Home::new(&cells.table, place.bucket, place.mark);
     let mut looks = [Look::default(); MOST];
     let mut evaluated: SmallVec<[Reading; 2]> = SmallVec::new();
     // Whether those that are not shadows admit, and whether what they would take has room.

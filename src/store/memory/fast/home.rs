@@ -1,21 +1,21 @@
 //! Entries where most are, in the bucket that their key prefers and under the slot that is asked for. For
-//! decisions that make, move and evict nothing; all others go through [`Held`](super::table::Held).
+//! decisions that make, move and evict nothing; all others go through [`Held`](super::super::table::Held).
 
 use std::num::NonZeroU8;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::table::{Table, WORDS, count_change, lock, tagged, unlock};
-use super::whereabouts::Places;
+use super::super::table::{Mark, Table, WORDS, count_change, lock, tagged, unlock};
+use super::places::Places;
 
 /// An entry's mark and the bucket its key prefers.
-pub(super) struct Home<'a> {
-    pub(super) words: &'a [AtomicU64; WORDS],
-    pub(super) mark: u64,
+pub(in super::super) struct Home<'a> {
+    words: &'a [AtomicU64; WORDS],
+    mark: u64,
 }
 
 /// Locked buckets.
-pub(super) struct Locks<'a> {
+pub(in super::super) struct Locks<'a> {
     table: &'a Table,
     places: &'a Places,
 }
@@ -23,7 +23,7 @@ pub(super) struct Locks<'a> {
 impl<'a> Locks<'a> {
     /// Locks the buckets of all places, in ascending order.
     #[inline]
-    pub(super) fn new(table: &'a Table, places: &'a Places) -> Locks<'a> {
+    pub(in super::super) fn new(table: &'a Table, places: &'a Places) -> Locks<'a> {
         places
             .buckets()
             .for_each(|bucket| lock(table.lock_of(bucket)));
@@ -40,9 +40,18 @@ impl Drop for Locks<'_> {
 }
 
 impl<'a> Home<'a> {
+    /// Where entries of `mark` are that prefer the bucket `first`.
+    #[inline]
+    pub(in super::super) fn new(table: &'a Table, first: u32, mark: Mark) -> Home<'a> {
+        Home {
+            words: table.words(first),
+            mark: mark.0,
+        }
+    }
+
     /// Where in the bucket its entry is.
     #[inline]
-    pub(super) fn find(&self, _locked: &Locks<'_>) -> Option<NonZeroU8> {
+    pub(in super::super) fn find(&self, _locked: &Locks<'_>) -> Option<NonZeroU8> {
         let mark = self.mark;
         // Without branches, for nobody can predict which entry it is; but the second half is another cache line.
         let within = |places: Range<usize>| {
@@ -60,7 +69,7 @@ impl<'a> Home<'a> {
 
     /// The entry there, for as long as the bucket is locked.
     #[inline]
-    pub(super) fn entry<'l>(&self, at: NonZeroU8, _locked: &'l Locks<'a>) -> Entry<'l> {
+    pub(in super::super) fn entry<'l>(&self, at: NonZeroU8, _locked: &'l Locks<'a>) -> Entry<'l> {
         let at = usize::from(at.get());
         // Else it would be the lock; and to be sure costs less than to ask.
         debug_assert!(at < WORDS);
@@ -72,7 +81,7 @@ impl<'a> Home<'a> {
 
     /// Whether the key has no entry at all, neither elsewhere nor under another slot, while the bucket is locked.
     #[inline]
-    pub(super) fn vacant(&self, _locked: &Locks<'_>) -> bool {
+    pub(in super::super) fn vacant(&self, _locked: &Locks<'_>) -> bool {
         let strays = self.words[1].load(Ordering::Relaxed);
         let mut marks = self.words[2..].iter().step_by(2);
         let key = tagged(self.mark);
@@ -81,25 +90,25 @@ impl<'a> Home<'a> {
 }
 
 /// One entry, while its bucket is locked.
-pub(super) struct Entry<'l> {
+pub(in super::super) struct Entry<'l> {
     lock: &'l AtomicU64,
     state: &'l AtomicU64,
 }
 
 impl Entry<'_> {
     #[inline]
-    pub(super) fn state(&self) -> u64 {
+    pub(in super::super) fn state(&self) -> u64 {
         self.state.load(Ordering::Relaxed)
     }
 
     #[inline]
-    pub(super) fn set_state(&mut self, state: u64) {
+    pub(in super::super) fn set_state(&mut self, state: u64) {
         self.state.store(state, Ordering::Relaxed);
     }
 
     /// To be called where what the state says has changed, wherever its words are.
     #[inline]
-    pub(super) fn count_change(&mut self) {
+    pub(in super::super) fn count_change(&mut self) {
         count_change(self.lock);
     }
 }

@@ -5,21 +5,21 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use super::table::{Mark, tagged};
+use super::super::table::{Mark, tagged};
 use crate::limit::Terms;
 
 /// Items of a request that are decided about in passing at most.
-pub(super) const MOST: usize = 8;
+pub(in super::super) const MOST: usize = 8;
 
 /// Where a key's counts under a limit are looked for first, and what decides about most requests; for as long as the
 /// limit keeps its slot, and for one multiplier. Worth keeping for whoever asks again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    pub(super) bucket: u32,
-    pub(super) mark: Mark,
+    pub(in super::super) bucket: u32,
+    pub(in super::super) mark: Mark,
     /// Whether states live in the table's entries.
-    pub(super) inline: bool,
-    pub(super) terms: Option<Terms>,
+    pub(in super::super) inline: bool,
+    pub(in super::super) terms: Option<Terms>,
 }
 
 /// The places of all items of a request.
@@ -55,13 +55,13 @@ impl Places {
 
     /// See [`Places`].
     #[inline]
-    pub(super) fn crowded(&self) -> bool {
+    pub(in super::super) fn crowded(&self) -> bool {
         self.crowded
     }
 
     /// The buckets in ascending order, each once.
     #[inline]
-    pub(super) fn buckets(&self) -> impl Iterator<Item = u32> {
+    pub(in super::super) fn buckets(&self) -> impl Iterator<Item = u32> {
         self.order
             .iter()
             .map(|number| self.each[usize::from(*number)].bucket)

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::super::Memory;
 use super::super::cells::split;
 use super::super::table::{At, ENTRIES};
-use super::super::{Memory, Slot};
 use super::records::{End, Head, Place, Recorder};
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{KeyState, Limit};
+use crate::store::Slot;
 
 /// How a copy ends that is not whole.
 #[derive(Debug)]

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use super::blocks::Damage;
 use super::records::Reading;
-use super::{Found, look};
+use super::restore::{Found, look};
+use super::settings::Settings;
 
 const NAMES: [&str; 2] = ["counts.a", "counts.b"];
 /// What is being written.
@@ -48,6 +49,14 @@ fn plain(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if !found.is_file() => Err(io::Error::other("it is no file")),
         _ => Ok(()),
+    }
+}
+
+impl Found {
+    /// The newest snapshot in the folder, which is made if it is not there. What is damaged is put aside,
+    /// and said.
+    pub fn newest(settings: &Settings) -> Result<Option<Found>, Unusable> {
+        Folder::new(&settings.folder)?.newest()
     }
 }
 

@@ -10,15 +10,16 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
 
+use super::super::Memory;
+use super::super::buckets::range;
 use super::super::cells::{Owner, Saved, split};
 use super::super::networks::Budget;
-use super::super::places::range;
 use super::super::slots::Info;
-use super::super::{Memory, Registered};
 use super::blocks::Damage;
 use super::records::{Place, Reading, Visitor};
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, KeyState, Limit};
+use crate::store::Registered;
 
 /// The most that the budget of a network is of its keys' own: a /32 of IPv6.
 const WIDEST: u32 = 256;

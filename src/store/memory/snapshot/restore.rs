@@ -1,81 +1,28 @@
-//! What a process leaves to the next: a copy of all counts in a folder, made over and over while it runs and
-//! once more when it ends. It never holds up a decision, and what it cannot read it never takes for counts.
-//!
-//! | file | what it is |
-//! |---|---|
-//! | `folder` | two files in turn, a lock, and what becomes of damaged ones |
-//! | `writer` | the thread that writes |
-//! | `copy`, `copying` | copies the store while it is in use |
-//! | `load` | takes a copy into a fresh store |
-//! | `records`, `limits` | what a file says |
-//! | `blocks` | how it is cut and checked |
-//!
-//! A copy holds times as they are. The next process does not change them: its clock goes on where that of
-//! the one before ended, and later by as much as the wall clock says that has passed.
-
-mod blocks;
-mod copy;
-mod copying;
-mod folder;
-mod limits;
-mod load;
-mod records;
-#[cfg(test)]
-mod tests;
-mod writer;
+//! A snapshot that the process before has left, and the clock that goes on after it.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::PathBuf;
-use std::time::Duration;
 
-use self::records::{End, Head, Nobody, Reading};
-use super::Memory;
+use super::super::Memory;
+use super::blocks::Damage;
+use super::load::{Loaded, load as take_in};
+use super::records::{End, Head, Nobody, Reading};
 use crate::base::clock::{Clock, Nanos};
-
-pub use blocks::{Damage, sealed};
-pub(super) use copying::Copying;
-pub use folder::Unusable;
-pub use load::Loaded;
-pub use writer::Writer;
 
 /// Longest time that a process is taken to have been down: a wall clock that was never set may say more.
 const LONGEST_DOWN: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 
-/// Where counts are kept, and how often.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The folder, which nothing else may use.
-    pub folder: PathBuf,
-    /// A crash forgives at most what was counted in so long, [`Settings::SHORTEST`] to [`Settings::LONGEST`].
-    pub every: Duration,
-}
-
-impl Settings {
-    /// What [`Settings::every`] is where nobody says.
-    pub const USUAL: Duration = Duration::from_secs(10);
-    /// The least that it may be.
-    pub const SHORTEST: Duration = Duration::from_secs(1);
-    /// The most that it may be.
-    pub const LONGEST: Duration = Duration::from_secs(600);
-}
-
 /// A snapshot that is whole.
 #[derive(Debug)]
 pub struct Found {
-    path: PathBuf,
-    file: File,
-    secret: [u8; 16],
-    end: End,
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+    pub(super) secret: [u8; 16],
+    pub(super) end: End,
 }
 
 impl Found {
-    /// The newest snapshot in the folder, which is made if it is not there. What is damaged is put aside,
-    /// and said.
-    pub fn newest(settings: &Settings) -> Result<Option<Found>, Unusable> {
-        folder::Folder::new(&settings.folder)?.newest()
-    }
-
     /// Under which keys are hashed.
     pub fn secret(&self) -> [u8; 16] {
         self.secret
@@ -105,7 +52,7 @@ impl Found {
 }
 
 /// Reads a whole snapshot and takes nothing from it.
-fn look(from: impl Read) -> Result<(Head, End), Damage> {
+pub(super) fn look(from: impl Read) -> Result<(Head, End), Damage> {
     let reading = Reading::new(from)?;
     let head = reading.head;
     Ok((head, reading.all(&mut Nobody)?))
@@ -113,5 +60,5 @@ fn look(from: impl Read) -> Result<(Head, End), Damage> {
 
 /// Takes a snapshot into a store that has its limits and counts nothing yet.
 pub fn load(from: impl Read, memory: &Memory, now: Nanos) -> Result<Loaded, Damage> {
-    load::load(Reading::new(from)?, memory, now)
+    take_in(Reading::new(from)?, memory, now)
 }

@@ -5,9 +5,12 @@ mod busy;
 use proptest::prelude::*;
 use smallvec::SmallVec;
 
+use super::super::Memory;
 use super::records::{End, Head, Recorder};
+use super::restore::look;
 use super::*;
-use crate::limit::{Algorithm, Fingerprint, Limit, LimitReading as Said, Scale, ThrottleMode};
+use crate::base::clock::{Clock, Nanos};
+use crate::limit::{Algorithm, Fingerprint, Limit, Reading as Said, Scale, ThrottleMode};
 use crate::store::{self, Item, Parent, Slot};
 
 const START: Nanos = Nanos::from_secs(100_000);

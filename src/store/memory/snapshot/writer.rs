@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::copy::{Stopped, copy};
-use super::folder::Folder;
-use super::{Settings, folder};
+use super::folder::{Folder, Unusable};
+use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::Memory;
 
@@ -40,7 +40,7 @@ impl Writer {
         memory: Arc<Memory>,
         secret: [u8; 16],
         clock: Clock,
-    ) -> Result<Writer, folder::Unusable> {
+    ) -> Result<Writer, Unusable> {
         let folder = Folder::new(&settings.folder)?;
         let (orders, received) = channel();
         let mut keeping = Keeping {
@@ -56,7 +56,7 @@ impl Writer {
         };
         let thread = thread::Builder::new().name("snapshots".into());
         let thread = thread.spawn(move || keeping.run());
-        let thread = thread.map_err(|cause| folder::Unusable::new(&settings.folder, cause))?;
+        let thread = thread.map_err(|cause| Unusable::new(&settings.folder, cause))?;
         Ok(Writer { orders, thread })
     }
 

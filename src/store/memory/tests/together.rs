@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::base::random::Dice;
-use crate::store::memory::entry::Locks;
-use crate::store::memory::whereabouts::MOST;
+use crate::store::memory::fast;
+use crate::store::memory::fast::home::{Home, Locks};
+use crate::store::memory::fast::places::MOST;
 
 /// Kinds of limits, so that any two may meet in a request.
 fn kinds() -> Vec<Limit> {
@@ -73,7 +74,7 @@ impl Two {
         let vacant = items.iter().any(|item| !self.has_cell(item));
         let Memory { cells, sketch, .. } = &self.cheap;
         let asked = (items, &self.cheap.places(items));
-        let admits = match together(cells, sketch, asked, (now, taking), &mut one) {
+        let admits = match fast::decide(cells, sketch, asked, (now, taking), &mut one) {
             Some(admits) => {
                 self.saved += 1;
                 self.vacant += usize::from(vacant);
@@ -106,7 +107,7 @@ fn fresh_at(memory: &Memory, item: &Item<'_>) -> Option<u64> {
     let places = memory.places(std::slice::from_ref(item));
     let place = places[0];
     assert_eq!(place.bucket, table.spot(seed, item.key, false).first);
-    let home = table.at_home(place.bucket, place.mark);
+    let home = Home::new(table, place.bucket, place.mark);
     let locked = Locks::new(table, &places);
     let at = home.find(&locked)?;
     Some(home.entry(at, &locked).state() >> 32)
@@ -216,7 +217,7 @@ fn no_item_is_passed_over_however_many_they_are() {
         let items = &items[..many];
         let (mut readings, Memory { cells, sketch, .. }) = (SmallVec::new(), &memory);
         let asked = (items, &memory.places(items));
-        let said = together(cells, sketch, asked, (START, Taking::All), &mut readings);
+        let said = fast::decide(cells, sketch, asked, (START, Taking::All), &mut readings);
         assert_eq!(said, decided.then_some(true), "{many}");
         assert_eq!(readings.len(), if decided { many } else { 0 });
     }

@@ -12,13 +12,15 @@ use tollgate::base::clock::Nanos;
 use tollgate::limit::{Fingerprint, Limit, OnError, Scale, Sharing};
 use tollgate::store::{Taking, memcached};
 use tollgate::store::redis::wire;
-use tollgate::store::shared::backs::Backs;
 use tollgate::store::shared::call::Failure;
-use tollgate::store::shared::core::{Asking, Begun, Core, Line};
-use tollgate::store::shared::ladder::Ladder;
 use tollgate::store::shared::ledger::Ledger;
 use tollgate::store::shared::plan::Plan;
 use tollgate::store::{Memory, Parent, Settings};
+use tollgate::store::shared::line::Line;
+use tollgate::store::shared::pending::{Asking, Begun};
+use tollgate::store::shared::decider::Core;
+use tollgate::store::shared::breaker::Ladder;
+use tollgate::store::shared::give_backs::Backs;
 
 fn core() -> Option<(Core, Vec<Line>)> {
     let budget = Settings::LEAST;

@@ -14,7 +14,7 @@ use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::RequestClass;
 use crate::serve::stack::outcome::RequestOutcome;
 use crate::serve::worker::generation::Running;
-use crate::store::shared::ladder::Standing;
+use crate::store::shared::breaker::Standing;
 use crate::store::{Memory, Shared};
 use crate::upstream::health::ServerHealth;
 

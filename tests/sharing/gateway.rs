@@ -6,13 +6,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing, ThrottleMode};
-use tollgate::store::shared::backs::Backs;
+use tollgate::store::shared::breaker::Ladder;
 use tollgate::store::shared::call::Name;
-use tollgate::store::shared::core::{Asking, Core, Line, Lines};
-use tollgate::store::shared::ladder::Ladder;
+use tollgate::store::shared::decider::Core;
+use tollgate::store::shared::give_backs::Backs;
 use tollgate::store::shared::ledger::Ledger;
+use tollgate::store::shared::line::{Line, Lines};
+use tollgate::store::shared::pending::Asking;
 use tollgate::store::shared::plan::Plan;
-use tollgate::store::shared::returning::Return;
+use tollgate::store::shared::recovery::Return;
 use tollgate::store::{self, Memory, Registered};
 
 /// One limit of a scenario.

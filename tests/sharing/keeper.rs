@@ -1,11 +1,11 @@
 //! What `keeper.rs` does, driven by events, and what is expected of an outage.
 
-use tollgate::store::shared::call::{Beats, Failure, Said};
-use tollgate::store::shared::ladder::Standing;
-use tollgate::store::shared::returning::{Lost, Step};
+use tollgate::store::shared::call::{Beats, Failure, Lost, Said};
 
 use super::gateway::{Gateway, Waits};
 use super::world::{Question, Reply, SECOND, World};
+use tollgate::store::shared::breaker::Standing;
+use tollgate::store::shared::recovery::Step;
 
 impl Gateway {
     pub fn shared(&self) -> bool {

@@ -25,9 +25,9 @@ use gateway::{Gateway, Rule};
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, LimitStanding, Sharing};
 use tollgate::store::Taking;
-use tollgate::store::shared::call::{ALONE, Answer, Beats, Said};
-use tollgate::store::shared::core::Begun;
-use tollgate::store::shared::returning::{Lost, Return, Step};
+use tollgate::store::shared::call::{ALONE, Answer, Beats, Lost, Said};
+use tollgate::store::shared::pending::Begun;
+use tollgate::store::shared::recovery::{Return, Step};
 
 /// What failed once.
 const KEPT: &[(&str, u64)] = &[

@@ -6,7 +6,6 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use smallvec::SmallVec;
 use tollgate::store::shared::call::{Beats, Call, Failure, Said};
-use tollgate::store::shared::core::{Begun, Counted, Done};
 
 use super::draw::Draw;
 use super::faults::Fault;
@@ -14,6 +13,7 @@ use super::gateway::{Gateway, Rule, Waits};
 use super::judge::{DRIFT, Track, Unit};
 use super::store::Data;
 use tollgate::store::Taking;
+use tollgate::store::shared::pending::{Begun, Counted, Done};
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::StateKind;
-use crate::limit::{Spec, LimitStanding};
+use crate::limit::{LimitStanding, Spec};
 use crate::store::shared::call::{Answer, Failure, Part};
 
 /// Why a counter cannot be kept in buckets.

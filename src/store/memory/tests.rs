@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::cells::Cells;
 use super::{Error, Memory, Settings, table};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Fingerprint, Limit, Reading, Scale, LimitStanding, ThrottleMode};
+use crate::limit::{Algorithm, Fingerprint, Limit, LimitStanding, Reading, Scale, ThrottleMode};
 use crate::store::{Item, Parent, Slot, Taking};
 
 const START: Nanos = Nanos::from_secs(100_000);

@@ -22,7 +22,10 @@ fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> Want<'a> {
 }
 
 /// Takes where nothing else is asked; what is left after it, by want.
-fn take(permits: &Arc<Permits>, wants: &[Want<'_>]) -> Result<(Taken, Vec<u32>), Vec<LimitStanding>> {
+fn take(
+    permits: &Arc<Permits>,
+    wants: &[Want<'_>],
+) -> Result<(Taken, Vec<u32>), Vec<LimitStanding>> {
     let mut readings = SmallVec::new();
     let (admitted, taken) = permits.take(wants, &mut readings, |there| there);
     if admitted {
@@ -137,7 +140,10 @@ fn networks_have_room_for_several_of_their_clients() {
     assert_eq!(held[2].1, [1], "of the network four, of the key two");
     held.push(take(&permits, &from(4)).unwrap());
     assert_eq!(held[3].1, [0], "the network's last");
-    assert_eq!(take(&permits, &from(5)).unwrap_err(), [LimitStanding::Refused]);
+    assert_eq!(
+        take(&permits, &from(5)).unwrap_err(),
+        [LimitStanding::Refused]
+    );
     assert_eq!(permits.out()[&Scope::new("a")], 4, "networks are no keys");
     held.clear();
     assert_eq!(permits.entries(), 0);

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::breaker::{self, Way};
 use super::call::{ALONE, Call, Name, Part, Said};
-use super::core::{Asking, Begun, Core, Counted, Done, Line, Lines, Purpose, item, quota};
-use super::ladder::{self, Way};
+use super::decider::Core;
 use super::ledger::Entry;
+use super::line::{Line, Lines, item, quota};
+use super::pending::{Asking, Begun, Counted, Done, Purpose};
 use super::plan::Plan;
-use super::returning::BATCH;
+use super::recovery::BATCH;
 use super::share::Share;
 use crate::base::clock::Nanos;
 use crate::limit::{Limit, LimitStanding, OnError, Reading, Scale};
@@ -224,7 +226,7 @@ impl Core {
         }
         if taking == Taking::All
             && admitted
-            && !matches!(self.ladder.standing(), ladder::Standing::Away(_))
+            && !matches!(self.ladder.standing(), breaker::Standing::Away(_))
         {
             let names = lines.iter();
             let names = names.filter_map(|line| Some(line.plan.as_ref()?.name(line.key)));

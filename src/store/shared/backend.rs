@@ -1,7 +1,6 @@
 //! Whatever store it is.
 
-use super::call::{Beats, Call, Failure, Met, Part, Said};
-use super::returning::Lost;
+use super::call::{Beats, Call, Failure, Lost, Met, Part, Said};
 use crate::base::clock::Clock;
 use crate::store::{memcached, redis};
 

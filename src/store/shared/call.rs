@@ -209,3 +209,16 @@ pub struct Beats {
     /// number, and when they last did.
     pub gateways: Vec<(u32, u64)>,
 }
+
+/// What a store that answers again may have lost of what it was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// It was silent.
+    Nothing,
+    /// A replica has taken over that was behind, under the same mark.
+    Some,
+    /// The same, and it is known that another server leads than before.
+    Moved,
+    /// It is another life of it.
+    All,
+}

@@ -5,113 +5,16 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::backs::Backs;
-use super::call::{Call, Failure, Name, Said};
-use super::ladder::{Ladder, Way};
-use super::ledger::{Entry, Grant, Ledger, Spent};
-use super::plan::Plan;
+use super::breaker::{Ladder, Way};
+use super::call::{Failure, Name, Said};
+use super::give_backs::Backs;
+use super::ledger::{Entry, Grant, Ledger};
+use super::line::{Line, Lines, quota};
+use super::pending::{Asking, Begun, Counted, Done, Purpose};
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, Limit, LimitStanding, Reading, Scale};
-use crate::store::{Item, Memory, Parent, Slot, Taking};
-
-/// One limit's part of one request.
-#[derive(Clone, Debug)]
-pub struct Line {
-    /// How it is shared; nothing when each gateway counts for itself.
-    pub plan: Option<Arc<Plan>>,
-    /// What this gateway counts by.
-    pub limit: Arc<Limit>,
-    /// Where it does.
-    pub slot: Slot,
-    /// Who is counted.
-    pub key: Fingerprint,
-    /// Units asked for.
-    pub cost: u32,
-    /// How much of it the request gets.
-    pub scale: Scale,
-    /// Decides for itself.
-    pub shadow: bool,
-    /// Wider networks that must have room too.
-    pub parents: SmallVec<[Parent; 3]>,
-}
-
-/// The limits of one request.
-pub type Lines = SmallVec<[Line; 4]>;
-
-/// Where what a limit took is counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Counted {
-    /// By this gateway alone.
-    #[default]
-    Here,
-    /// By the store, at this time of its own.
-    There(u64),
-}
-
-/// What was decided.
-#[derive(Clone, Debug, Default)]
-pub struct Done {
-    /// All limits that can refuse admit.
-    pub admitted: bool,
-    /// One for each line.
-    pub readings: SmallVec<[Reading; 4]>,
-    /// The same.
-    pub counted: SmallVec<[Counted; 4]>,
-    /// What is to be asked besides, without anybody's waiting for it.
-    pub besides: SmallVec<[Asking; 1]>,
-    /// Decided without the store that should have been asked.
-    pub alone: bool,
-}
-
-/// What is asked of the store.
-#[derive(Clone, Debug)]
-pub struct Asking {
-    /// The question.
-    pub call: Call,
-    /// When it was asked.
-    pub sent: Nanos,
-    /// How often the store had gone away by then.
-    pub(super) round: u32,
-    /// See [`Backs::life`].
-    pub(super) life: u32,
-    pub(super) lines: Lines,
-    /// What each line waits for.
-    pub(super) roles: SmallVec<[Role; 4]>,
-    pub(super) purpose: Purpose,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// A request waits.
-    Decide,
-    /// The same while the store learns: the share has room for it.
-    Confirm,
-    /// Units are asked for before they run out.
-    Refill,
-    /// Nobody minds the answer.
-    Tell,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Role {
-    /// This gateway counts alone.
-    Here,
-    /// Units in hand were used; whether few are left.
-    Spent(Spent, bool),
-    /// The part of the call at this place.
-    Asks(usize),
-}
-
-/// How a decision begins.
-// Most are made at once: a box for each would cost more than moving it.
-#[allow(clippy::large_enum_variant)]
-#[derive(Debug)]
-pub enum Begun {
-    /// It is made.
-    Done(Done),
-    /// The store must be asked.
-    Ask(Box<Asking>),
-}
+use crate::limit::{Limit, LimitStanding, Reading, Scale};
+use crate::store::memory::Memory;
+use crate::store::{Item, Taking};
 
 /// See the module.
 #[derive(Debug)]
@@ -337,44 +240,6 @@ impl Core {
         }
         reading
     }
-}
-
-impl Asking {
-    /// Whether it asks for units in advance, and no request waits for them.
-    pub(super) fn refills(&self) -> bool {
-        self.purpose == Purpose::Refill
-    }
-
-    /// Tells the store something that nobody waits for.
-    pub fn tell(call: Call, sent: Nanos) -> Asking {
-        Asking {
-            call,
-            sent,
-            round: 0,
-            life: 0,
-            lines: SmallVec::new(),
-            roles: SmallVec::new(),
-            purpose: Purpose::Tell,
-        }
-    }
-}
-
-/// The line as this gateway counts it.
-pub(super) fn item(line: &Line) -> Item<'_> {
-    Item {
-        limit: &line.limit,
-        slot: line.slot,
-        key: line.key,
-        cost: line.cost,
-        scale: line.scale,
-        shadow: line.shadow,
-        parents: &line.parents,
-    }
-}
-
-pub(super) fn quota(limit: &Limit, window: u8, multiply: u32) -> u32 {
-    let rate = limit.windows.get(usize::from(window));
-    rate.map_or(0, |rate| rate.times(multiply))
 }
 
 /// Whether units beyond the rate are in use, of all that are granted but those in hand.

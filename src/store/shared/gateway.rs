@@ -1,32 +1,4 @@
-//! Counts that several gateways share.
-//!
-//! | file | what it is |
-//! |---|---|
-//! | `plan` | how one limit is shared: asked for each time, or granted in advance |
-//! | `call` | what a store is asked, and what it answers |
-//! | `core` | decides, as far as that needs no store |
-//! | `asks` | what it asks, and what it makes of answers |
-//! | `alone` | how it decides without the store |
-//! | `backs` | units to give back once the store is shared |
-//! | `ledger` | what this gateway knows of each counter |
-//! | `ladder` | whether the store is asked |
-//! | `share` | what may be admitted without it |
-//! | `returning` | the way back to a store that was away |
-//! | `client` | whatever store it is |
-//! | `keeper` | a thread that meets the store, tells it what it does not know, and finds it again |
-
-mod alone;
-mod asks;
-pub mod backs;
-pub mod call;
-mod client;
-pub mod core;
-mod keeper;
-pub mod ladder;
-pub mod ledger;
-pub mod plan;
-pub mod returning;
-pub mod share;
+//! A store that several gateways share, as the workers of one gateway use it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -37,22 +9,23 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use self::backs::Backs;
-use self::call::{ALONE, Failure, Mark, Said};
-use self::client::Client;
-use self::core::{Asking, Begun, Core, Done, Lines};
-use self::ladder::{Ladder, Standing};
-use self::ledger::Ledger;
-use self::plan::Plan;
-use super::Memory;
-use super::memcached;
+use super::backend::{Client, Place};
+use super::breaker::{Ladder, Standing};
+use super::call::{ALONE, Failure, Mark, Said};
+use super::decider::Core;
+use super::give_backs::Backs;
+use super::ledger::Ledger;
+use super::line::Lines;
+use super::pending::{Asking, Begun, Done};
+use super::plan::Plan;
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{Fingerprint, Scale};
 use crate::store::Taking;
+use crate::store::memcached;
+use crate::store::memory::Memory;
 
-pub use client::Place;
-pub use keeper::Keeper;
-
+/// How long anything may take that no request waits for.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a reply is listened for that no request waits for. A server that hangs executes what lies in its
 /// socket when it goes on, however late that is.
 const LISTENS: Duration = Duration::from_secs(600);
@@ -60,7 +33,7 @@ const LISTENS: Duration = Duration::from_secs(600);
 const MOST_LISTENS: usize = 4_096;
 
 /// What is wrong before anything was.
-const UNMET: &str = "not met yet";
+pub(super) const UNMET: &str = "not met yet";
 
 /// Where the store is, and how long it is waited for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,16 +74,16 @@ pub struct Shared {
     pub core: Core,
     /// What happened.
     pub tally: Tally,
-    settings: Settings,
-    client: Client,
-    workers: usize,
-    clock: Clock,
-    secret: Mutex<Option<[u8; 16]>>,
+    pub(super) settings: Settings,
+    pub(super) client: Client,
+    pub(super) workers: usize,
+    pub(super) clock: Clock,
+    pub(super) secret: Mutex<Option<[u8; 16]>>,
     /// The life of the store that was met last.
-    mark: Mutex<Option<Mark>>,
+    pub(super) mark: Mutex<Option<Mark>>,
     /// What went wrong last.
-    trouble: Mutex<String>,
-    stop: Notify,
+    pub(super) trouble: Mutex<String>,
+    pub(super) stop: Notify,
     /// Calls whose replies are listened for, though no request waits.
     listens: AtomicUsize,
 }
@@ -207,11 +180,6 @@ impl Shared {
         })
     }
 
-    /// Starts the thread that keeps the store in sight; waits for a second at most until it is met.
-    pub fn start(self: &Arc<Self>) -> std::io::Result<keeper::Keeper> {
-        keeper::start(self.clone())
-    }
-
     /// The number of the connection of who is no worker.
     pub fn outsider(&self) -> usize {
         self.workers
@@ -290,7 +258,7 @@ impl Shared {
         counter.fetch_add(1, Relaxed);
     }
 
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         worker: usize,
         asking: &Asking,
@@ -318,7 +286,7 @@ impl Shared {
     }
 
     /// What went wrong last. That there is no connection yet says less than what was there before.
-    fn note(&self, failure: &Failure) {
+    pub(super) fn note(&self, failure: &Failure) {
         let said = match failure {
             Failure::Away => self.client.cause(self.outsider()),
             // Nothing is wrong: it is begun in soon.
@@ -353,7 +321,7 @@ impl Shared {
                 let (shared, call) = (shared.clone(), asking.call.clone());
                 Box::pin(async move { shared.client.decide(worker, &call).await })
             };
-            let said = timeout(keeper::PATIENCE, &mut answer).await;
+            let said = timeout(PATIENCE, &mut answer).await;
             let late = said.is_err();
             let said = shared.tallied(said.unwrap_or(Err(Failure::Late)));
             shared.core.finish(&asking, said, shared.clock.now());
@@ -367,7 +335,7 @@ impl Shared {
     async fn listen(&self, asking: &Asking, answer: Answered) {
         let patience = match self.listens.fetch_add(1, Relaxed) {
             0..MOST_LISTENS => LISTENS,
-            _ => keeper::PATIENCE,
+            _ => PATIENCE,
         };
         let said = timeout(patience, answer).await;
         self.listens.fetch_sub(1, Relaxed);
@@ -381,7 +349,7 @@ impl Shared {
         let part = plan.part(key, Scale::plan(1), 0);
         self.core.ledger.forget(&part.name);
         let forgotten = self.client.forget(self.outsider(), &part);
-        let forgotten = timeout(keeper::PATIENCE, forgotten).await;
+        let forgotten = timeout(PATIENCE, forgotten).await;
         forgotten.unwrap_or(Err(Failure::Late))
     }
 

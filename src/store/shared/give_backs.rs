@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use parking_lot::Mutex;
 
 use super::call::{self, Name};
-use super::core::Asking;
+use super::pending::Asking;
 
 /// Most give-backs that wait. What is beyond counts until it leaves its window.
 const MOST: usize = 8_192;

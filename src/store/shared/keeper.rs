@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::call::{Beats, Failure, Met};
-use super::ladder::Standing;
-use super::returning::{Lost, Return, Step};
-use super::{Shared, UNMET};
+use super::breaker::Standing;
+use super::call::{Beats, Failure, Lost, Met};
+use super::gateway::{PATIENCE, Shared, UNMET};
+use super::recovery::{Return, Step};
 use crate::base::clock::Nanos;
 
-/// How long anything may take that no request waits for.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
 const TICK: Duration = Duration::from_millis(100);
 /// Ticks from one sign of life to the next.
 const BEAT: u64 = 10;
@@ -42,7 +40,14 @@ impl Keeper {
     }
 }
 
-pub(super) fn start(shared: Arc<Shared>) -> io::Result<Keeper> {
+impl Shared {
+    /// Starts the thread that keeps the store in sight; waits for a second at most until it is met.
+    pub fn start(self: &Arc<Self>) -> std::io::Result<Keeper> {
+        start(self.clone())
+    }
+}
+
+fn start(shared: Arc<Shared>) -> io::Result<Keeper> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

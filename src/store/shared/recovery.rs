@@ -3,8 +3,9 @@
 
 use smallvec::SmallVec;
 
-use super::call::{Beats, Failure, Name};
-use super::core::{Asking, Core};
+use super::call::{Beats, Failure, Lost, Name};
+use super::decider::Core;
+use super::pending::Asking;
 use crate::base::clock::Nanos;
 
 /// Counters that are told of in one call.
@@ -28,19 +29,6 @@ pub enum Step {
     /// See who is there, and if so say that all is told; then [`Return::beaten`]. Once in a while: others take
     /// their time.
     Beat(bool),
-}
-
-/// What a store that answers again may have lost of what it was told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// It was silent.
-    Nothing,
-    /// A replica has taken over that was behind, under the same mark.
-    Some,
-    /// The same, and it is known that another server leads than before.
-    Moved,
-    /// It is another life of it.
-    All,
 }
 
 /// How far a return is.

@@ -4,10 +4,12 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
+use super::breaker::Way;
 use super::call::{Answer, Call, Part, Said};
-use super::core::{Asking, Core, Counted, Done, Line, Lines, Purpose, Role, item, quota};
-use super::ladder::Way;
+use super::decider::Core;
 use super::ledger::Grant;
+use super::line::{Line, Lines, item, quota};
+use super::pending::{Asking, Counted, Done, Purpose, Role};
 use super::plan::Plan;
 use crate::base::clock::Nanos;
 use crate::limit::Reading;

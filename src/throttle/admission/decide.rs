@@ -10,7 +10,7 @@ use super::shared_decision::{AdmissionOutcome, PendingDecision};
 use super::ticket::Ticket;
 use super::verdict::Verdict;
 use crate::limit::LimitReading;
-use crate::store::shared::core::Counted;
+use crate::store::shared::pending::Counted;
 
 impl Admission {
     /// Checks all limits of a request and takes from all of them, or from none. Writes the decision to `outcome`, unless

@@ -15,7 +15,8 @@ use super::verdict::{Finding, Verdict};
 use crate::limit::{Fingerprint, LimitReading, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::shared::Shared;
-use crate::store::shared::core::{Begun, Counted, Done, Line, Lines};
+use crate::store::shared::line::{Line, Lines};
+use crate::store::shared::pending::{Begun, Counted, Done};
 use crate::store::{Item, Parent, Taking};
 
 /// The decision about a request. The caller makes it and admission fills it in, for a returned value would be copied.

@@ -8,7 +8,7 @@ use crate::limit::cost;
 use crate::limit::{CountMode, Fingerprint, Identity, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::shared::Shared;
-use crate::store::shared::core::{Asking, Counted};
+use crate::store::shared::pending::{Asking, Counted};
 use crate::store::shared::plan::Plan;
 use crate::store::{Item, Memory, Parent, Registered};
 

@@ -12,17 +12,17 @@ use tollgate::base::clock::Nanos;
 use tollgate::limit::{Fingerprint, Limit, OnError, Scale, Sharing};
 use tollgate::store::{Taking, memcached};
 use tollgate::store::redis::wire;
-use tollgate::store::shared::call::Failure;
+use tollgate::store::shared::call::StoreError;
 use tollgate::store::shared::ledger::Ledger;
-use tollgate::store::shared::plan::Plan;
+use tollgate::store::shared::plan::SharingPlan;
 use tollgate::store::{Memory, Parent, Settings};
-use tollgate::store::shared::line::Line;
-use tollgate::store::shared::pending::{Asking, Begun};
-use tollgate::store::shared::decider::Core;
-use tollgate::store::shared::breaker::Ladder;
-use tollgate::store::shared::give_backs::Backs;
+use tollgate::store::shared::line::SharedItem;
+use tollgate::store::shared::pending::{PendingCall, FirstStep};
+use tollgate::store::shared::decider::Decider;
+use tollgate::store::shared::breaker::Breaker;
+use tollgate::store::shared::give_backs::GiveBacks;
 
-fn core() -> Option<(Core, Vec<Line>)> {
+fn core() -> Option<(Decider, Vec<SharedItem>)> {
     let budget = Settings::LEAST;
     let memory = Memory::new(Settings { budget }).ok()?;
     let mut lines = Vec::new();
@@ -30,8 +30,8 @@ fn core() -> Option<(Core, Vec<Line>)> {
         let limit = Limit::hard(rate.parse().ok()?);
         let slot = memory.register(scope, &limit).ok()?.slot();
         let sharing = Sharing::default_for(&limit);
-        let plan = Plan::new(scope, &limit, slot, (sharing, OnError::Local))?;
-        lines.push(Line {
+        let plan = SharingPlan::new(scope, &limit, slot, (sharing, OnError::Local))?;
+        lines.push(SharedItem {
             plan: Some(Arc::new(plan)),
             limit: Arc::new(limit),
             slot,
@@ -46,20 +46,20 @@ fn core() -> Option<(Core, Vec<Line>)> {
         key: Fingerprint(8 << 64 | 8),
         factor: 4,
     });
-    let core = Core {
+    let core = Decider {
         memory: Arc::new(memory),
         ledger: Ledger::new(1 << 20),
-        ladder: Ladder::new(Nanos(1)),
-        backs: Backs::default(),
+        ladder: Breaker::new(Nanos(1)),
+        backs: GiveBacks::default(),
         gateway: 1,
     };
     Some((core, lines))
 }
 
-fn answer(core: &Core, asking: &Asking, text: &[u8], now: Nanos) {
+fn answer(core: &Decider, asking: &PendingCall, text: &[u8], now: Nanos) {
     let said = wire::decode(text, &asking.call);
     if let (Ok(said), Some(0)) = (&said, text.last().map(|last| last % 3)) {
-        core.finish(asking, Err(Failure::Late), now);
+        core.finish(asking, Err(StoreError::Late), now);
         core.late(asking, said, now);
         return;
     }
@@ -78,7 +78,7 @@ fuzz_target!(|data: &[u8]| {
     while !rest.is_empty() {
         now = now.after(Nanos::from_millis(150));
         let mut size = 1;
-        if let Begun::Ask(asking) = core.begin(lines.iter().cloned().collect(), Taking::All, now) {
+        if let FirstStep::AskStore(asking) = core.begin(lines.iter().cloned().collect(), Taking::All, now) {
             // As long as the answer to this should be.
             let windows = asking.call.parts.iter().map(|part| part.spec.spans.len());
             size = 8 * (2 + windows.map(|windows| 9 + windows).sum::<usize>());
@@ -89,5 +89,5 @@ fuzz_target!(|data: &[u8]| {
     }
     core.ladder.renewed(now);
     let done = core.begin(lines.into_iter().collect(), Taking::All, now);
-    assert!(matches!(done, Begun::Done(_)));
+    assert!(matches!(done, FirstStep::Decided(_)));
 });

@@ -14,7 +14,7 @@ use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::RequestClass;
 use crate::serve::stack::outcome::RequestOutcome;
 use crate::serve::worker::generation::Running;
-use crate::store::shared::breaker::Standing;
+use crate::store::shared::breaker::StoreStatus;
 use crate::store::{Memory, Shared};
 use crate::upstream::health::ServerHealth;
 
@@ -129,7 +129,7 @@ impl Figures {
 
     fn count_shared(&self, shared: &Shared) {
         let (standing, gateways, _) = shared.status();
-        let up = f64::from(u8::from(standing == Standing::Shared));
+        let up = f64::from(u8::from(standing == StoreStatus::Shared));
         self.registry.gauge(Metric::SharedUp, &[]).set(up);
         let gateways = f64::from(gateways);
         self.registry

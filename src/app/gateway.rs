@@ -28,7 +28,7 @@ use crate::serve::access::{LogWriter, LogWriterEnd};
 use crate::serve::worker::generation::Running;
 use crate::serve::worker::run::Handle;
 use crate::store;
-use crate::store::shared::Keeper;
+use crate::store::shared::StoreKeeper;
 use crate::store::{Memory, Shared};
 
 /// A running gateway.
@@ -41,7 +41,7 @@ pub struct App {
     pub(super) acme: CertificateManager,
     pub(super) store: Arc<Memory>,
     /// The shared store, and the thread that watches it.
-    pub(super) shared: Option<(Arc<Shared>, Mutex<Option<Keeper>>)>,
+    pub(super) shared: Option<(Arc<Shared>, Mutex<Option<StoreKeeper>>)>,
     /// Writes snapshots of `store`.
     pub(super) snapshots: Mutex<Option<store::snapshot::Writer>>,
     pub(super) clock: Clock,

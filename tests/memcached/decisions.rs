@@ -4,7 +4,7 @@ use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{
     Algorithm, Fingerprint, KeyState, Limit, LimitStanding, Rate, Scale, ThrottleMode,
 };
-use tollgate::store::shared::call::{Back, Failure, Name, Part};
+use tollgate::store::shared::call::{CallPart, CounterName, GiveBack, StoreError};
 
 use crate::server::Server;
 use crate::site::{Gateway, block_on, clock, limit, minute, most_in, part, units, until};
@@ -73,8 +73,8 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
     let key = Fingerprint(u128::from(draw.below(1 << 40) * 1_000) << 64 | u128::from(seed));
     let mut words = vec![0; limit.max_words()];
     let scale = Scale::plan(1);
-    let mut asked = Part {
-        name: Name { limit: 1, key },
+    let mut asked = CallPart {
+        name: CounterName { limit: 1, key },
         ..part(&limit, key.0)
     };
     for step in 0..40 {
@@ -225,7 +225,7 @@ fn shadows_decide_alone() {
     let server = Server::start();
     block_on(async {
         let gateway = Gateway::start(&[server.address], &clock(), 1).await;
-        let shadow = |quota, key| Part {
+        let shadow = |quota, key| CallPart {
             shadow: true,
             ..minute(quota, key)
         };
@@ -249,7 +249,7 @@ fn networks_are_not_counted_and_arrival_times_refused() {
     block_on(async {
         let gateway = Gateway::start(&[server.address], &clock(), 1).await;
         let gcra = limit(Algorithm::Gcra { burst: None }, 1, Nanos::from_secs(60));
-        let network = Part {
+        let network = CallPart {
             around: Some(0),
             ..part(&gcra, 2)
         };
@@ -262,12 +262,12 @@ fn networks_are_not_counted_and_arrival_times_refused() {
                 (true, LimitStanding::Within, 4)
             );
         }
-        let alone = Part {
+        let alone = CallPart {
             around: None,
             ..network
         };
         let said = gateway.decide(&[alone]).await;
-        assert!(matches!(said, Err(Failure::Said(_))), "{said:?}");
+        assert!(matches!(said, Err(StoreError::Other(_))), "{said:?}");
     });
 }
 
@@ -279,9 +279,9 @@ fn give_backs_free_the_bucket_that_was_charged() {
         let asked = minute(10, 1);
         let said = gateway.decide(&[units(&asked, 8, 8)]).await.unwrap();
         gateway.clock.advance(Nanos::from_secs(30));
-        let back = Part {
+        let back = CallPart {
             cost: 6,
-            back: Some(Back {
+            back: Some(GiveBack {
                 stamped: said.answers[0].stamped,
                 number: 1,
             }),

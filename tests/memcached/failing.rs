@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::time::timeout;
-use tollgate::store::shared::call::{Failure, Part};
+use tollgate::store::shared::call::{CallPart, StoreError};
 
 use crate::server::{Server, liar};
 use crate::site::{Gateway, block_on, clock, minute, units, until};
 
 /// Asks as a gateway does, with a budget.
-async fn within(gateway: &Gateway, budget: Duration, part: &Part) -> Result<bool, Failure> {
+async fn within(gateway: &Gateway, budget: Duration, part: &CallPart) -> Result<bool, StoreError> {
     let said = timeout(budget, gateway.decide(std::slice::from_ref(part))).await;
-    said.unwrap_or(Err(Failure::Late)).map(|said| said.admitted)
+    said.unwrap_or(Err(StoreError::Late))
+        .map(|said| said.admitted)
 }
 
 /// Only what stands still takes so long.
@@ -31,13 +32,16 @@ fn a_server_that_is_killed_is_away_and_comes_back() {
         server.kill();
         until(|| !gateway.client.connected(0)).await;
         for _ in 0..100 {
-            assert_eq!(within(&gateway, BUDGET, &asked).await, Err(Failure::Away));
+            assert_eq!(
+                within(&gateway, BUDGET, &asked).await,
+                Err(StoreError::NotConnected)
+            );
         }
         server.again();
         gateway.ready(1).await;
         assert_eq!(
             within(&gateway, BUDGET, &asked).await,
-            Err(Failure::Renewed)
+            Err(StoreError::Renewed)
         );
         gateway.client.meet(0, None, true).await.unwrap();
         assert_eq!(within(&gateway, BUDGET, &asked).await, Ok(true));
@@ -55,7 +59,7 @@ fn what_is_flushed_is_noticed() {
         server.flush();
         assert_eq!(
             within(&gateway, BUDGET, &asked).await,
-            Err(Failure::Renewed)
+            Err(StoreError::Renewed)
         );
         let met = gateway.client.meet(0, None, true).await.unwrap();
         assert_eq!(
@@ -78,7 +82,7 @@ fn a_server_that_stands_still_for_a_moment_loses_nothing() {
         server.stop();
         for _ in 0..20 {
             let said = within(&gateway, Duration::from_millis(10), &asked).await;
-            assert_eq!(said, Err(Failure::Late));
+            assert_eq!(said, Err(StoreError::Late));
         }
         server.signal(Signal::CONT);
         assert_eq!(
@@ -99,9 +103,12 @@ fn a_server_that_stands_still_for_long_is_away() {
         let asked = minute(50, 1);
         server.stop();
         let said = within(&gateway, Duration::from_millis(20), &asked).await;
-        assert_eq!(said, Err(Failure::Late));
+        assert_eq!(said, Err(StoreError::Late));
         until(|| !gateway.client.connected(0)).await;
-        assert_eq!(within(&gateway, BUDGET, &asked).await, Err(Failure::Away));
+        assert_eq!(
+            within(&gateway, BUDGET, &asked).await,
+            Err(StoreError::NotConnected)
+        );
         server.signal(Signal::CONT);
         gateway.ready(1).await;
         assert_eq!(within(&gateway, BUDGET, &asked).await, Ok(true));
@@ -163,7 +170,7 @@ fn calls_that_are_dropped_take_nothing() {
     });
 }
 
-async fn until_used(gateway: &Gateway, part: &Part, expected: u32) {
+async fn until_used(gateway: &Gateway, part: &CallPart, expected: u32) {
     // Replies to dropped calls come before those to these, and what takes back is sent when they do.
     gateway.used(part).await;
     assert_eq!(gateway.used(part).await, expected);
@@ -175,7 +182,7 @@ fn a_dead_server_fails_its_share_only() {
     let addresses = servers.each_ref().map(|server| server.address);
     block_on(async {
         let gateway = Gateway::start(&addresses, &clock(), 1).await;
-        let keys: Vec<Part> = (0..300).map(|key| minute(50, key)).collect();
+        let keys: Vec<CallPart> = (0..300).map(|key| minute(50, key)).collect();
         for key in &keys {
             assert_eq!(within(&gateway, BUDGET, key).await, Ok(true));
         }
@@ -187,7 +194,7 @@ fn a_dead_server_fails_its_share_only() {
             match within(&gateway, BUDGET, key).await {
                 Ok(admitted) => assert!(admitted),
                 Err(failure) => {
-                    assert_eq!(failure, Failure::Away);
+                    assert_eq!(failure, StoreError::NotConnected);
                     lost.push(key);
                 }
             }
@@ -213,7 +220,7 @@ fn a_dead_server_fails_its_share_only() {
         gateway.ready(3).await;
         assert_eq!(
             within(&gateway, BUDGET, lost[0]).await,
-            Err(Failure::Renewed)
+            Err(StoreError::Renewed)
         );
         let after = gateway.client.meet(0, None, true).await.unwrap();
         assert!(after.mark != before.mark && after.secret == before.secret);
@@ -255,7 +262,7 @@ fn a_full_server_says_so() {
         }
         let (keys, failure) = filled.unwrap();
         println!("full after {keys} keys: {failure}");
-        assert!(matches!(&failure, Failure::Said(text) if text.contains("memory")));
+        assert!(matches!(&failure, StoreError::Other(text) if text.contains("memory")));
         // Who is counted already still is.
         assert_eq!(within(&gateway, BUDGET, &minute(9, 0)).await, Ok(true));
         assert_eq!(gateway.used(&minute(9, 0)).await, 2);
@@ -275,7 +282,7 @@ fn what_is_no_memcached_is_never_connected() {
         .await;
         assert_eq!(
             gateway.client.meet(0, None, true).await.err(),
-            Some(Failure::Away)
+            Some(StoreError::NotConnected)
         );
     });
 }
@@ -295,7 +302,7 @@ fn nonsense_fails_the_call_and_the_connection_is_made_anew() {
             for _ in 0..2 {
                 gateway.ready(1).await;
                 let said = gateway.client.meet(0, None, true).await;
-                assert!(matches!(said, Err(Failure::Said(_))), "{said:?}");
+                assert!(matches!(said, Err(StoreError::Other(_))), "{said:?}");
                 until(|| !gateway.client.connected(0)).await;
             }
         });

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 
 use tollgate::base::clock::Nanos;
-use tollgate::store::shared::call::{Failure, Part};
+use tollgate::store::shared::call::{CallPart, StoreError};
 
 use crate::server::Server;
 use crate::site::{Gateway, block_on, clock, minute, until};
@@ -142,8 +142,8 @@ fn sixteen_gateways_say_so_at_once() {
     });
 }
 
-fn pushed(part: &Part, total: u32, within: u32) -> Part {
-    Part {
+fn pushed(part: &CallPart, total: u32, within: u32) -> CallPart {
+    CallPart {
         cost: 0,
         want: 0,
         total: total.into(),
@@ -168,9 +168,9 @@ fn a_new_life_learns_what_gateways_know() {
         server.again();
         one.ready(1).await;
         two.ready(1).await;
-        let renewed = Err(Failure::Renewed);
+        let renewed = Err(StoreError::Renewed);
         assert_eq!(one.decide(std::slice::from_ref(&asked)).await, renewed);
-        assert_eq!(one.client.beat(0, Some(1)).await, Err(Failure::Renewed));
+        assert_eq!(one.client.beat(0, Some(1)).await, Err(StoreError::Renewed));
         let after = one.client.meet(0, None, true).await.unwrap();
         assert_ne!(before.mark, after.mark);
         assert_eq!(two.decide(std::slice::from_ref(&asked)).await, renewed);
@@ -178,7 +178,7 @@ fn a_new_life_learns_what_gateways_know() {
             two.client.meet(0, None, true).await.unwrap().mark,
             after.mark
         );
-        let push = async |gateway: &Gateway, part: &Part, within| {
+        let push = async |gateway: &Gateway, part: &CallPart, within| {
             let said = gateway.decide(&[pushed(part, 99, within)]).await.unwrap();
             said.answers[0].used[0]
         };

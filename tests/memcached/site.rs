@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, ThrottleMode};
 use tollgate::store::memcached::{Client, Settings};
-use tollgate::store::shared::call::{Call, Failure, Name, Part, Said};
+use tollgate::store::shared::call::{Call, CallPart, CounterName, StoreError, StoreReply};
 
 use crate::common::SOON;
 use tollgate::store::Taking;
@@ -59,11 +59,11 @@ impl Gateway {
         until(|| self.servers - self.client.away(0).count() >= servers).await;
     }
 
-    pub async fn decide(&self, parts: &[Part]) -> Result<Said, Failure> {
+    pub async fn decide(&self, parts: &[CallPart]) -> Result<StoreReply, StoreError> {
         self.ask(Taking::All, parts).await
     }
 
-    pub async fn ask(&self, taking: Taking, parts: &[Part]) -> Result<Said, Failure> {
+    pub async fn ask(&self, taking: Taking, parts: &[CallPart]) -> Result<StoreReply, StoreError> {
         let call = Call {
             gateway: self.number,
             taking,
@@ -73,7 +73,7 @@ impl Gateway {
     }
 
     /// Units that count in the first window of a part, after all that this gateway has sent before.
-    pub async fn used(&self, part: &Part) -> u32 {
+    pub async fn used(&self, part: &CallPart) -> u32 {
         let said = self
             .ask(Taking::Nothing, std::slice::from_ref(part))
             .await
@@ -82,7 +82,7 @@ impl Gateway {
     }
 
     /// Waits until so many units count, which should be soon.
-    pub async fn counts(&self, part: &Part, units: u32) {
+    pub async fn counts(&self, part: &CallPart, units: u32) {
         let used = async {
             while self.used(part).await != units {
                 tokio::task::yield_now().await;
@@ -117,14 +117,14 @@ pub fn limit(algorithm: Algorithm, quota: u32, window: Nanos) -> Limit {
 }
 
 /// One unit for one key of a limit.
-pub fn part(limit: &Limit, key: u128) -> Part {
+pub fn part(limit: &Limit, key: u128) -> CallPart {
     let key = Fingerprint(key);
-    let name = Name { limit: 7, key };
-    Part::new(name, limit.spec(key, Scale::plan(1)), 1)
+    let name = CounterName { limit: 7, key };
+    CallPart::new(name, limit.spec(key, Scale::plan(1)), 1)
 }
 
 /// A part of `quota` units a minute.
-pub fn minute(quota: u32, key: u128) -> Part {
+pub fn minute(quota: u32, key: u128) -> CallPart {
     part(
         &limit(Algorithm::SlidingWindow, quota, Nanos::from_secs(60)),
         key,
@@ -132,8 +132,8 @@ pub fn minute(quota: u32, key: u128) -> Part {
 }
 
 /// A part with another cost and another want.
-pub fn units(part: &Part, cost: u32, want: u32) -> Part {
-    Part {
+pub fn units(part: &CallPart, cost: u32, want: u32) -> CallPart {
+    CallPart {
         cost,
         want,
         ..part.clone()

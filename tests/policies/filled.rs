@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tollgate::policy::source::{Files, MemoryFiles};
 use tollgate::policy::{self, DiagnosticReport, LoadedConfig};
-use tollgate::store::shared::Place;
+use tollgate::store::shared::Backend;
 
 /// With blanks around it, and with characters that mean something in a URL.
 const SECRET: &str = "sesame/open:me@100%";
@@ -104,7 +104,7 @@ fn a_password_means_nothing_in_its_address() {
         ),
     ] {
         let loaded = load(&format!("{USUAL}{store}"));
-        let Some(Place::Redis(redis)) = loaded.process.shared.map(|shared| shared.place) else {
+        let Some(Backend::Redis(redis)) = loaded.process.shared.map(|shared| shared.place) else {
             panic!("{store}");
         };
         assert_eq!(redis.address.user.as_deref(), Some(user), "{store}");

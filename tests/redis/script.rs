@@ -4,7 +4,7 @@ use tollgate::base::clock::Nanos;
 use tollgate::limit::{
     Algorithm, Fingerprint, KeyState, Limit, LimitStanding, Rate, Scale, ThrottleMode,
 };
-use tollgate::store::shared::call::Back;
+use tollgate::store::shared::call::GiveBack;
 
 use crate::draw::Draw;
 use crate::scripted::{Scripted, call, part};
@@ -317,7 +317,7 @@ fn grants_come_back_in_any_order() {
             (7, false),
         ] {
             let mut back = ask.give_back(1, 1, stamped);
-            back.parts[0].back = Some(Back { stamped, number });
+            back.parts[0].back = Some(GiveBack { stamped, number });
             left -= u32::from(news);
             assert_eq!(store.ask(&back).answers[0].used[0], left, "{number}");
         }

@@ -4,7 +4,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, Value};
 use tollgate::limit::{Fingerprint, Limit, Scale};
 use tollgate::store::redis::wire;
-use tollgate::store::shared::call::{Call, Name, Part, Said};
+use tollgate::store::shared::call::{Call, CallPart, CounterName, StoreReply};
 
 use crate::common::redis::Redis;
 use tollgate::store::Taking;
@@ -60,11 +60,11 @@ impl Scripted {
         self.runtime.block_on(answer).unwrap()
     }
 
-    pub fn key(name: &Name) -> String {
+    pub fn key(name: &CounterName) -> String {
         format!("{:x}:{:x}", name.limit, name.key.0)
     }
 
-    pub fn ask(&mut self, call: &Call) -> Said {
+    pub fn ask(&mut self, call: &Call) -> StoreReply {
         self.send(call, wire::encode(call, self.gateways))
     }
 
@@ -93,7 +93,7 @@ impl Scripted {
         listed
     }
 
-    fn send(&mut self, call: &Call, input: Vec<u8>) -> Said {
+    fn send(&mut self, call: &Call, input: Vec<u8>) -> StoreReply {
         self.set_clock();
         let mut command = redis::cmd("EVAL");
         command
@@ -111,7 +111,7 @@ impl Scripted {
     }
 
     /// Bytes that a key takes.
-    pub fn bytes(&mut self, name: &Name) -> i64 {
+    pub fn bytes(&mut self, name: &CounterName) -> i64 {
         let mut command = redis::cmd("MEMORY");
         command
             .arg("USAGE")
@@ -129,13 +129,13 @@ fn timed(text: &str) -> String {
     timed
 }
 
-pub fn part(limit: &Limit, number: u64, key: u128, cost: u32, scale: Scale) -> Part {
+pub fn part(limit: &Limit, number: u64, key: u128, cost: u32, scale: Scale) -> CallPart {
     let key = Fingerprint(key);
-    let name = Name { limit: number, key };
-    Part::new(name, limit.spec(key, scale), cost)
+    let name = CounterName { limit: number, key };
+    CallPart::new(name, limit.spec(key, scale), cost)
 }
 
-pub fn call(gateway: u32, parts: impl IntoIterator<Item = Part>) -> Call {
+pub fn call(gateway: u32, parts: impl IntoIterator<Item = CallPart>) -> Call {
     Call {
         gateway,
         taking: Taking::All,

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing, ThrottleMode};
-use tollgate::store::shared::breaker::Ladder;
-use tollgate::store::shared::call::Name;
-use tollgate::store::shared::decider::Core;
-use tollgate::store::shared::give_backs::Backs;
+use tollgate::store::shared::breaker::Breaker;
+use tollgate::store::shared::call::CounterName;
+use tollgate::store::shared::decider::Decider;
+use tollgate::store::shared::give_backs::GiveBacks;
 use tollgate::store::shared::ledger::Ledger;
-use tollgate::store::shared::line::{Line, Lines};
-use tollgate::store::shared::pending::Asking;
-use tollgate::store::shared::plan::Plan;
-use tollgate::store::shared::recovery::Return;
+use tollgate::store::shared::line::{SharedItem, SharedItems};
+use tollgate::store::shared::pending::PendingCall;
+use tollgate::store::shared::plan::SharingPlan;
+use tollgate::store::shared::recovery::Recovery;
 use tollgate::store::{self, Memory, Registered};
 
 /// One limit of a scenario.
@@ -46,7 +46,7 @@ impl Rule {
 /// A rule as a gateway has it.
 struct Place {
     limit: Arc<Limit>,
-    plan: Arc<Plan>,
+    plan: Arc<SharingPlan>,
     registered: Registered,
 }
 
@@ -54,25 +54,25 @@ struct Place {
 #[derive(Debug)]
 pub enum Waits {
     /// A request of these keys, one for each rule.
-    Request(Box<Asking>, SmallVec<[u64; 2]>),
+    Request(Box<PendingCall>, SmallVec<[u64; 2]>),
     /// The same request, which was decided without it.
-    Gone(Box<Asking>),
+    Gone(Box<PendingCall>),
     /// Nobody.
-    Told(Box<Asking>),
+    Told(Box<PendingCall>),
     /// The keeper.
     Met,
     Look,
-    Compares(Box<Asking>),
-    Learns(Box<Asking>),
+    Compares(Box<PendingCall>),
+    Learns(Box<PendingCall>),
     Beat,
 }
 
 /// See the module.
 pub struct Gateway {
-    pub core: Core,
+    pub core: Decider,
     places: Vec<Place>,
     keys: Vec<u64>,
-    pub back: Return,
+    pub back: Recovery,
     /// The mark that it knows.
     pub mark: Option<u64>,
     /// The master that it has met.
@@ -107,7 +107,7 @@ impl Gateway {
             let limit = rule.limit();
             let registered = memory.register(rule.scope, &limit).unwrap();
             let how = (rule.sharing, OnError::Local);
-            let plan = Plan::new(rule.scope, &limit, &registered, how).unwrap();
+            let plan = SharingPlan::new(rule.scope, &limit, &registered, how).unwrap();
             assert_eq!(plan.lease.is_some(), rule.sharing == Sharing::Leased);
             Place {
                 limit: Arc::new(limit),
@@ -118,16 +118,16 @@ impl Gateway {
         let places = rules.iter().map(place).collect();
         let local = Nanos(zero).after(Nanos(scaled(now, drift)));
         Gateway {
-            core: Core {
+            core: Decider {
                 memory: Arc::new(memory),
                 ledger: Ledger::new(1 << 20),
-                ladder: Ladder::new(local),
-                backs: Backs::default(),
+                ladder: Breaker::new(local),
+                backs: GiveBacks::default(),
                 gateway: number,
             },
             places,
             keys: rules.iter().map(|rule| rule.keys).collect(),
-            back: Return::default(),
+            back: Recovery::default(),
             mark: None,
             master: 0,
             waits: BTreeMap::new(),
@@ -161,8 +161,8 @@ impl Gateway {
     }
 
     /// A request that counts one unit of each rule.
-    pub fn lines(&self, keys: &[u64]) -> Lines {
-        let line = |(place, key): (&Place, &u64)| Line {
+    pub fn lines(&self, keys: &[u64]) -> SharedItems {
+        let line = |(place, key): (&Place, &u64)| SharedItem {
             plan: Some(place.plan.clone()),
             limit: place.limit.clone(),
             slot: place.registered.slot(),
@@ -175,11 +175,11 @@ impl Gateway {
         self.places.iter().zip(keys).map(line).collect()
     }
 
-    pub fn name(&self, rule: usize, key: u64) -> Name {
+    pub fn name(&self, rule: usize, key: u64) -> CounterName {
         self.places[rule].plan.name(fingerprint(key))
     }
 
-    pub fn plan(&self, rule: usize) -> &Plan {
+    pub fn plan(&self, rule: usize) -> &SharingPlan {
         &self.places[rule].plan
     }
 

@@ -1,15 +1,15 @@
 //! What `keeper.rs` does, driven by events, and what is expected of an outage.
 
-use tollgate::store::shared::call::{Beats, Failure, Lost, Said};
+use tollgate::store::shared::call::{LiveGateways, StoreError, StoreLoss, StoreReply};
 
 use super::gateway::{Gateway, Waits};
 use super::world::{Question, Reply, SECOND, World};
-use tollgate::store::shared::breaker::Standing;
-use tollgate::store::shared::recovery::Step;
+use tollgate::store::shared::breaker::StoreStatus;
+use tollgate::store::shared::recovery::RecoveryStep;
 
 impl Gateway {
     pub fn shared(&self) -> bool {
-        self.core.ladder.standing() == Standing::Shared
+        self.core.ladder.standing() == StoreStatus::Shared
     }
 }
 
@@ -19,17 +19,17 @@ impl World {
         let one = &mut self.gateways[gateway];
         let local = one.local(self.now);
         match one.back.next(&one.core, local) {
-            Step::Meet => self.ask(gateway, Question::Meet, Waits::Met),
-            Step::Look => self.ask(gateway, Question::Beat(0), Waits::Look),
-            Step::Compare(asking) => {
+            RecoveryStep::Meet => self.ask(gateway, Question::Meet, Waits::Met),
+            RecoveryStep::Look => self.ask(gateway, Question::Beat(0), Waits::Look),
+            RecoveryStep::Compare(asking) => {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Compares(asking));
             }
-            Step::Tell(asking) => {
+            RecoveryStep::Tell(asking) => {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Learns(asking));
             }
-            Step::Beat(told) => {
+            RecoveryStep::Beat(told) => {
                 let number = if told { one.core.gateway } else { 0 };
                 self.ask(gateway, Question::Beat(number), Waits::Beat);
             }
@@ -41,8 +41,8 @@ impl World {
         &mut self,
         gateway: usize,
         waits: Waits,
-        reply: Result<Reply, Failure>,
-        said: Result<Said, Failure>,
+        reply: Result<Reply, StoreError>,
+        said: Result<StoreReply, StoreError>,
     ) {
         let one = &mut self.gateways[gateway];
         let local = one.local(self.now);
@@ -51,28 +51,28 @@ impl World {
                 let same = one.mark.replace(mark) == Some(mark);
                 let moved = std::mem::replace(&mut one.master, master) != master;
                 let lost = match (same, moved) {
-                    (false, _) => Lost::All,
-                    (true, false) => Lost::Some,
-                    (true, true) => Lost::Moved,
+                    (false, _) => StoreLoss::All,
+                    (true, false) => StoreLoss::Some,
+                    (true, true) => StoreLoss::Moved,
                 };
                 one.back.met(&one.core, lost, local);
                 return self.come_back(gateway);
             }
-            (Waits::Look, Ok(Reply::Beats(Ok(beats)))) => {
+            (Waits::Look, Ok(Reply::LiveGateways(Ok(beats)))) => {
                 one.back.saw(&one.core, beats);
                 return self.come_back(gateway);
             }
-            (Waits::Compares(asking), Ok(Reply::Said(Ok(said)))) => {
+            (Waits::Compares(asking), Ok(Reply::StoreReply(Ok(said)))) => {
                 one.core.note_copied(&asking, &said);
                 return self.come_back(gateway);
             }
-            (Waits::Learns(asking), Ok(Reply::Said(Ok(_)))) => {
+            (Waits::Learns(asking), Ok(Reply::StoreReply(Ok(_)))) => {
                 one.core.acknowledged(&asking);
                 return self.come_back(gateway);
             }
-            (Waits::Beat, Ok(Reply::Beats(Ok(beats)))) => self.beaten(gateway, &beats),
+            (Waits::Beat, Ok(Reply::LiveGateways(Ok(beats)))) => self.beaten(gateway, &beats),
             (Waits::Beat, _) if one.shared() => {
-                if said == Err(Failure::Late) && one.late == 0 {
+                if said == Err(StoreError::Late) && one.late == 0 {
                     one.late = 1;
                 } else {
                     one.late = 0;
@@ -80,14 +80,14 @@ impl World {
                 }
             }
             _ => {
-                let failure = said.err().unwrap_or(Failure::Late);
+                let failure = said.err().unwrap_or(StoreError::Late);
                 one.back.failed(&one.core, &failure, local);
             }
         }
         self.next_tick(gateway);
     }
 
-    fn beaten(&mut self, gateway: usize, beats: &Beats) {
+    fn beaten(&mut self, gateway: usize, beats: &LiveGateways) {
         let one = &mut self.gateways[gateway];
         let local = one.local(self.now);
         if one.shared() {

@@ -25,9 +25,9 @@ use gateway::{Gateway, Rule};
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, LimitStanding, Sharing};
 use tollgate::store::Taking;
-use tollgate::store::shared::call::{ALONE, Answer, Beats, Lost, Said};
-use tollgate::store::shared::pending::Begun;
-use tollgate::store::shared::recovery::{Return, Step};
+use tollgate::store::shared::call::{ALONE, CounterReply, LiveGateways, StoreLoss, StoreReply};
+use tollgate::store::shared::pending::FirstStep;
+use tollgate::store::shared::recovery::{Recovery, RecoveryStep};
 
 /// What failed once.
 const KEPT: &[(&str, u64)] = &[
@@ -89,29 +89,29 @@ fn what_cannot_be_told_is_waited_for() {
     core.ladder.met(start);
     core.ladder.learnt(start);
     let told = |lost, after: u64| {
-        let (mut back, met) = (Return::default(), start.after(Nanos::from_secs(1)));
+        let (mut back, met) = (Recovery::default(), start.after(Nanos::from_secs(1)));
         back.met(core, lost, met);
         back.saw(
             core,
-            Beats {
+            LiveGateways {
                 now: 0,
                 gateways: Vec::new(),
             },
         );
         match back.next(core, met.after(Nanos::from_secs(after))) {
-            Step::Beat(told) => told,
+            RecoveryStep::Beat(told) => told,
             other => panic!("{other:?}"),
         }
     };
-    assert!(told(Lost::All, 0));
+    assert!(told(StoreLoss::All, 0));
     for key in 0..4_000 {
-        if let Begun::Ask(asking) = core.begin(one.lines(&[key]), Taking::All, start) {
+        if let FirstStep::AskStore(asking) = core.begin(one.lines(&[key]), Taking::All, start) {
             core.abandon(&asking, start);
         }
     }
-    assert!(told(Lost::Some, 0), "the store has it all");
-    assert!(!told(Lost::All, 58));
-    assert!(told(Lost::All, 60));
+    assert!(told(StoreLoss::Some, 0), "the store has it all");
+    assert!(!told(StoreLoss::All, 58));
+    assert!(told(StoreLoss::All, 60));
 }
 
 /// Without the store a gateway counts arrivals at the pace of its share, so that each moves its own count on by several
@@ -131,10 +131,10 @@ fn arrivals_without_the_store_are_told_once() {
     core.ladder.count(2);
     core.ladder.learnt(now);
     for total in 1..=10 {
-        let Begun::Ask(asking) = core.begin(one.lines(&[0]), Taking::All, now) else {
+        let FirstStep::AskStore(asking) = core.begin(one.lines(&[0]), Taking::All, now) else {
             panic!("a strict limit asks");
         };
-        let answer = Answer {
+        let answer = CounterReply {
             standing: LimitStanding::Within,
             window: 0,
             remaining: 200 - total,
@@ -146,7 +146,7 @@ fn arrivals_without_the_store_are_told_once() {
             stamped: 1,
             used: [total].into_iter().collect(),
         };
-        let said = Said {
+        let said = StoreReply {
             admitted: true,
             now: 1,
             answers: [answer].into_iter().collect(),
@@ -156,7 +156,7 @@ fn arrivals_without_the_store_are_told_once() {
     core.ladder.renewed(now);
     for _ in 0..20 {
         let begun = core.begin(one.lines(&[0]), Taking::All, now);
-        assert!(matches!(begun, Begun::Done(done) if done.admitted));
+        assert!(matches!(begun, FirstStep::Decided(done) if done.admitted));
     }
     let told = core.tell_all(&[one.name(0, 0)], now);
     let told = told.iter().map(|asking| {

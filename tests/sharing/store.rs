@@ -7,7 +7,9 @@ use tollgate::base::clock::Nanos;
 use tollgate::limit::LimitStanding;
 use tollgate::limit::spec::{StateKind, WindowSpec};
 use tollgate::store::Taking;
-use tollgate::store::shared::call::{Answer, Beats, Call, Failure, Name, Part, Said};
+use tollgate::store::shared::call::{
+    Call, CallPart, CounterName, CounterReply, LiveGateways, StoreError, StoreReply,
+};
 
 /// How long a gateway counts as there, in microseconds.
 const LISTED: u64 = 10_000_000;
@@ -24,7 +26,7 @@ struct Cell {
 /// What is gone when the process is, or some of it.
 #[derive(Clone, Default)]
 pub struct Data {
-    cells: BTreeMap<Name, Cell>,
+    cells: BTreeMap<CounterName, Cell>,
     beats: BTreeMap<u32, u64>,
     mark: Option<u64>,
 }
@@ -55,7 +57,7 @@ impl Cell {
         Nanos(leaves.saturating_sub(now) * 1_000)
     }
 
-    fn apply(&mut self, now: u64, part: &Part, units: u32) {
+    fn apply(&mut self, now: u64, part: &CallPart, units: u32) {
         let tick = tick(part);
         let longest = part.spec.spans.last().map_or(0, |span| span.window);
         let gone = self.stamps.len() - self.used(now, tick, longest);
@@ -71,7 +73,7 @@ impl Cell {
     }
 
     /// What was told of before, and what comes back.
-    fn hear(&mut self, now: u64, gateway: u32, part: &mut Part) {
+    fn hear(&mut self, now: u64, gateway: u32, part: &mut CallPart) {
         let tick = tick(part);
         if let Some(back) = part.back {
             let entry = self.gateways.entry(gateway).or_default();
@@ -100,12 +102,12 @@ impl Cell {
     }
 
     /// Says what the windows say, and how many units may be taken.
-    fn eval(&self, now: u64, part: &Part) -> (Answer, u32) {
+    fn eval(&self, now: u64, part: &CallPart) -> (CounterReply, u32) {
         let tick = tick(part);
-        let (mut room, mut best) = (u32::MAX, None::<(Answer, _)>);
+        let (mut room, mut best) = (u32::MAX, None::<(CounterReply, _)>);
         for (window, span) in part.spec.spans.iter().enumerate() {
             let total = self.used(now, tick, span.window) as u32;
-            let mut said = Answer {
+            let mut said = CounterReply {
                 standing: LimitStanding::Within,
                 window: window as u8,
                 remaining: span.base.saturating_sub(total),
@@ -138,7 +140,7 @@ impl Cell {
     }
 }
 
-fn tick(part: &Part) -> u64 {
+fn tick(part: &CallPart) -> u64 {
     match part.spec.kind {
         StateKind::Log { tick, .. } => tick,
         _ => panic!("only logs are simulated"),
@@ -147,15 +149,20 @@ fn tick(part: &Part) -> u64 {
 
 impl Data {
     /// Units that count in a window of a key.
-    pub fn used(&self, part: &Part, now: u64, span: &WindowSpec) -> u32 {
+    pub fn used(&self, part: &CallPart, now: u64, span: &WindowSpec) -> u32 {
         let (cell, tick) = (self.cells.get(&part.name), tick(part));
         cell.map_or(0, |cell| cell.used(now, tick, span.window) as u32)
     }
 
     /// One request: all parts, or none.
-    pub fn decide(&mut self, now: u64, known: Option<u64>, call: &Call) -> Result<Said, Failure> {
+    pub fn decide(
+        &mut self,
+        now: u64,
+        known: Option<u64>,
+        call: &Call,
+    ) -> Result<StoreReply, StoreError> {
         if known != self.mark {
-            return Err(Failure::Renewed);
+            return Err(StoreError::Renewed);
         }
         let mut parts = call.parts.clone();
         let mut evaluated = Vec::new();
@@ -196,7 +203,7 @@ impl Data {
             answer.used = each.collect();
             answers.push(answer);
         }
-        Ok(Said {
+        Ok(StoreReply {
             admitted,
             now,
             answers,
@@ -214,15 +221,15 @@ impl Data {
         now: u64,
         known: Option<u64>,
         gateway: Option<u32>,
-    ) -> Result<Beats, Failure> {
+    ) -> Result<LiveGateways, StoreError> {
         if known != self.mark {
-            return Err(Failure::Renewed);
+            return Err(StoreError::Renewed);
         }
         self.beats
             .extend(gateway.into_iter().map(|gateway| (gateway, now)));
         self.beats.values_mut().for_each(|at| *at = now.min(*at));
         self.beats.retain(|_, at| *at > now.saturating_sub(LISTED));
-        Ok(Beats {
+        Ok(LiveGateways {
             now,
             gateways: self.beats.iter().map(|(one, at)| (*one, *at)).collect(),
         })

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use smallvec::SmallVec;
-use tollgate::store::shared::call::{Beats, Call, Failure, Said};
+use tollgate::store::shared::call::{Call, LiveGateways, StoreError, StoreReply};
 
 use super::draw::Draw;
 use super::faults::Fault;
@@ -13,7 +13,7 @@ use super::gateway::{Gateway, Rule, Waits};
 use super::judge::{DRIFT, Track, Unit};
 use super::store::Data;
 use tollgate::store::Taking;
-use tollgate::store::shared::pending::{Begun, Counted, Done};
+use tollgate::store::shared::pending::{CountedIn, FirstStep, SharedDecision};
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
@@ -48,10 +48,10 @@ pub enum Question {
 
 #[derive(Clone, Debug)]
 pub enum Reply {
-    Said(Result<Said, Failure>),
+    StoreReply(Result<StoreReply, StoreError>),
     /// Under which mark, by which master.
     Met(u64, u32),
-    Beats(Result<Beats, Failure>),
+    LiveGateways(Result<LiveGateways, StoreError>),
 }
 
 #[derive(Clone, Debug)]
@@ -235,7 +235,7 @@ impl World {
                         let gone = Waits::Gone(asking.clone());
                         self.gateways[gateway].waits.insert(id, gone);
                     }
-                    self.heard(gateway, waits, Err(Failure::Late), self.now);
+                    self.heard(gateway, waits, Err(StoreError::Late), self.now);
                 }
             }
             What::Tick(gateway, _) => self.tick(gateway),
@@ -277,8 +277,8 @@ impl World {
         let one = &self.gateways[gateway];
         let lines = one.lines(&keys);
         match one.core.begin(lines, Taking::All, one.local(self.now)) {
-            Begun::Done(done) => self.done(gateway, &keys, done, self.now, before),
-            Begun::Ask(asking) => {
+            FirstStep::Decided(done) => self.done(gateway, &keys, done, self.now, before),
+            FirstStep::AskStore(asking) => {
                 let question = Question::Decide(asking.call.clone());
                 self.send(gateway, question, Waits::Request(asking, keys), BUDGET);
             }
@@ -296,7 +296,7 @@ impl World {
         &mut self,
         gateway: usize,
         keys: &[u64],
-        mut done: Done,
+        mut done: SharedDecision,
         at: u64,
         before: Vec<Vec<(u32, u32)>>,
     ) {
@@ -310,8 +310,8 @@ impl World {
         self.alone += u64::from(done.alone);
         for (rule, key) in keys.iter().enumerate() {
             let at = match done.counted[rule] {
-                Counted::There(_) => at,
-                Counted::Here => self.now,
+                CountedIn::Store(_) => at,
+                CountedIn::Gateway => self.now,
             };
             let track = &mut self.tracks[rule][*key as usize];
             self.gateways[gateway].note_leaving(self.now);
@@ -398,16 +398,20 @@ impl World {
         };
         let Some(data) = data else {
             let reply = match message.question {
-                Question::Decide(_) => Reply::Said(Err(Failure::Away)),
-                Question::Meet | Question::Beat(_) => Reply::Beats(Err(Failure::Away)),
+                Question::Decide(_) => Reply::StoreReply(Err(StoreError::NotConnected)),
+                Question::Meet | Question::Beat(_) => {
+                    Reply::LiveGateways(Err(StoreError::NotConnected))
+                }
             };
             return self.answer(&message, reply);
         };
         let reply = match &message.question {
-            Question::Decide(call) => Reply::Said(data.decide(time, message.mark, call)),
+            Question::Decide(call) => Reply::StoreReply(data.decide(time, message.mark, call)),
             Question::Meet => Reply::Met(data.meet(fresh), message.master),
-            Question::Beat(0) => Reply::Beats(data.beat(time, message.mark, None)),
-            Question::Beat(number) => Reply::Beats(data.beat(time, message.mark, Some(*number))),
+            Question::Beat(0) => Reply::LiveGateways(data.beat(time, message.mark, None)),
+            Question::Beat(number) => {
+                Reply::LiveGateways(data.beat(time, message.mark, Some(*number)))
+            }
         };
         self.answer(&message, reply);
     }
@@ -429,11 +433,11 @@ impl World {
         }
     }
 
-    fn heard(&mut self, gateway: usize, waits: Waits, reply: Result<Reply, Failure>, at: u64) {
+    fn heard(&mut self, gateway: usize, waits: Waits, reply: Result<Reply, StoreError>, at: u64) {
         let said = match &reply {
-            Ok(Reply::Said(said)) => said.clone(),
-            Ok(Reply::Beats(Err(failure))) | Err(failure) => Err(failure.clone()),
-            Ok(_) => Err(Failure::Late),
+            Ok(Reply::StoreReply(said)) => said.clone(),
+            Ok(Reply::LiveGateways(Err(failure))) | Err(failure) => Err(failure.clone()),
+            Ok(_) => Err(StoreError::Late),
         };
         let local = self.gateways[gateway].local(self.now);
         match waits {

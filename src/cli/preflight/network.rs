@@ -214,10 +214,10 @@ fn in_parallel<T: Send + 'static, R: Send + 'static>(
 }
 
 /// Host and port of each server of the store.
-fn hosts_of(place: &shared::Place) -> Vec<(String, u16)> {
+fn hosts_of(place: &shared::Backend) -> Vec<(String, u16)> {
     match place {
-        shared::Place::Redis(redis) => redis.address.hosts.clone(),
-        shared::Place::Memcached(memcached) => {
+        shared::Backend::Redis(redis) => redis.address.hosts.clone(),
+        shared::Backend::Memcached(memcached) => {
             // Each has a port.
             let servers = memcached.servers.iter();
             let hosts = servers.map(|server| redis::host(server, 0));

@@ -47,13 +47,13 @@ pub(super) fn shared(
     let prefix = String::from("tollgate");
     Some(shared::Settings {
         place: match address {
-            StoreAddress::Redis(address) => shared::Place::Redis(redis::Settings {
+            StoreAddress::Redis(address) => shared::Backend::Redis(redis::Settings {
                 address,
                 roots,
                 prefix,
             }),
             StoreAddress::Memcached(servers) => {
-                shared::Place::Memcached(memcached::Settings { servers, prefix })
+                shared::Backend::Memcached(memcached::Settings { servers, prefix })
             }
         },
         budget: store.budget.unwrap_or(shared::Settings::BUDGET),

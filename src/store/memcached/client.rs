@@ -14,7 +14,7 @@ use super::plan::{IMPOSSIBLE, Plan};
 use super::settings::{Error, Settings};
 use super::wire::{Batch, Reply};
 use crate::base::clock::Clock;
-use crate::store::shared::call::{Failure, Name, Part};
+use crate::store::shared::call::{CallPart, CounterName, StoreError};
 
 /// Talks to the store for all workers of a gateway.
 pub struct Client {
@@ -33,15 +33,15 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn link(&self, number: usize) -> Result<&Link, Failure> {
-        self.links.get(number).ok_or(Failure::Away)
+    pub(super) fn link(&self, number: usize) -> Result<&Link, StoreError> {
+        self.links.get(number).ok_or(StoreError::NotConnected)
     }
 
     pub(super) async fn ask(
         &self,
         number: usize,
         fill: impl FnOnce(&mut Batch),
-    ) -> Result<Replies, Failure> {
+    ) -> Result<Replies, StoreError> {
         let link = self.link(number)?;
         let mut batch = link.batch();
         fill(&mut batch);
@@ -129,7 +129,7 @@ impl Client {
 
     /// Forgets a part's counter; whether there was one. What others give back meanwhile may be taken from
     /// what is counted after.
-    pub async fn forget(&self, number: usize, part: &Part) -> Result<bool, Failure> {
+    pub async fn forget(&self, number: usize, part: &CallPart) -> Result<bool, StoreError> {
         let (now, name) = (self.now(), self.name(&part.name));
         let plan = Plan::new(&part.spec).ok_or(IMPOSSIBLE)?;
         let asked = self.servers[self.place(&part.name)].ask(number, |batch| {
@@ -162,7 +162,7 @@ impl Client {
     }
 
     /// The place of the server that a counter is on.
-    pub(super) fn place(&self, name: &Name) -> usize {
+    pub(super) fn place(&self, name: &CounterName) -> usize {
         let weight = |server: &Server| {
             let mut hash = SipHasher13::new_with_keys(server.seed, 0);
             hash.write_u64(name.limit);
@@ -176,7 +176,7 @@ impl Client {
     }
 
     /// What the keys of a counter begin with.
-    pub(super) fn name(&self, name: &Name) -> String {
+    pub(super) fn name(&self, name: &CounterName) -> String {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&name.limit.to_be_bytes());
         bytes[8..].copy_from_slice(&name.key.0.to_be_bytes());
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn keys_fit() -> Result<(), Error> {
-        let name = Name {
+        let name = CounterName {
             limit: u64::MAX,
             key: Fingerprint(u128::MAX),
         };
@@ -234,7 +234,7 @@ mod tests {
         );
         let mut counters = [0; 4];
         for key in 0..40_000 {
-            let name = Name {
+            let name = CounterName {
                 limit: 1,
                 key: Fingerprint(key),
             };

@@ -11,7 +11,7 @@ use super::membership::LATELY;
 use super::plan::{Counts, IMPOSSIBLE, Plan, View, nothing};
 use super::wire::{Batch, Replaces, Reply};
 use crate::store::Taking;
-use crate::store::shared::call::{ALONE, Answer, Call, Failure, Part, Said};
+use crate::store::shared::call::{ALONE, Call, CallPart, CounterReply, StoreError, StoreReply};
 
 /// What a gateway tells of what it was granted or admitted, and where it stands what it has told before.
 struct Push {
@@ -24,7 +24,7 @@ struct Push {
 
 /// What one part asks of its server.
 struct Asked<'a> {
-    part: &'a Part,
+    part: &'a CallPart,
     plan: Plan,
     server: usize,
     name: String,
@@ -40,7 +40,7 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     /// What the buckets held before this call.
-    fn counts(&self, replies: &Replies, now: u64) -> Result<Counts, Failure> {
+    fn counts(&self, replies: &Replies, now: u64) -> Result<Counts, StoreError> {
         let mut counts = Counts::new();
         for (index, track) in self.plan.tracks.iter().enumerate() {
             let (current, mut place) = (track.number(now), self.gets[index]);
@@ -65,7 +65,7 @@ impl Asked<'_> {
 impl Client {
     /// Asks about one request. Whoever drops this before it is done takes nothing, but a give-back may
     /// have been done.
-    pub async fn decide(&self, number: usize, call: &Call) -> Result<Said, Failure> {
+    pub async fn decide(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
         if let Some(said) = self.attempt(number, call, greedy(call)).await? {
             return Ok(said);
         }
@@ -75,7 +75,7 @@ impl Client {
             part.want = part.cost;
         }
         let said = self.attempt(number, &modest, false).await?;
-        said.ok_or(Failure::Away)
+        said.ok_or(StoreError::NotConnected)
     }
 
     /// Nothing, and nothing is taken, where another attempt that wants less may be admitted.
@@ -84,7 +84,7 @@ impl Client {
         number: usize,
         call: &Call,
         again: bool,
-    ) -> Result<Option<Said>, Failure> {
+    ) -> Result<Option<StoreReply>, StoreError> {
         let now = self.now();
         let mut batches: Vec<Option<Batch>> = self.servers.iter().map(|_| None).collect();
         let mut asked: SmallVec<[Option<Asked<'_>>; 2]> = SmallVec::new();
@@ -100,7 +100,7 @@ impl Client {
                 empty => {
                     let link = self.servers[server].link(number)?;
                     if !link.connected() {
-                        return Err(Failure::Away);
+                        return Err(StoreError::NotConnected);
                     }
                     let batch = empty.insert(link.batch());
                     batch.get(&self.mark_key());
@@ -140,7 +140,7 @@ impl Client {
             return Ok(None);
         }
         let answers = settle(call, &asked, (views, stands), &mut heard, admitted, now);
-        Ok(Some(Said {
+        Ok(Some(StoreReply {
             admitted,
             now,
             answers,
@@ -150,12 +150,12 @@ impl Client {
     /// The commands that count, or give back.
     fn count<'a>(
         &self,
-        part: &'a Part,
+        part: &'a CallPart,
         server: usize,
         taking: Taking,
         now: u64,
         batch: &mut Batch,
-    ) -> Result<Asked<'a>, Failure> {
+    ) -> Result<Asked<'a>, StoreError> {
         let plan = Plan::new(&part.spec).ok_or(IMPOSSIBLE)?;
         let mut asked = Asked {
             part,
@@ -200,7 +200,14 @@ impl Client {
     }
 
     /// The commands that read, after all that count.
-    fn read(&self, gateway: u32, part: &Part, asked: &mut Asked<'_>, now: u64, batch: &mut Batch) {
+    fn read(
+        &self,
+        gateway: u32,
+        part: &CallPart,
+        asked: &mut Asked<'_>,
+        now: u64,
+        batch: &mut Batch,
+    ) {
         for (index, track) in asked.plan.tracks.iter().enumerate() {
             asked.gets.push(batch.count);
             let counted = asked.adds.get(index).map(|_| track.number(now));
@@ -226,7 +233,7 @@ impl Client {
         &self,
         number: usize,
         batches: Vec<Option<Batch>>,
-    ) -> Result<Vec<Option<Replies>>, Failure> {
+    ) -> Result<Vec<Option<Replies>>, StoreError> {
         let mut pending: Vec<Option<Pending>> = Vec::new();
         for (server, batch) in self.servers.iter().zip(batches) {
             let sent = batch.map(|batch| server.link(number)?.ask(batch));
@@ -243,7 +250,7 @@ impl Client {
     }
 
     /// Whether all servers that were asked are those that were met.
-    fn check(&self, heard: &[Option<Replies>]) -> Result<(), Failure> {
+    fn check(&self, heard: &[Option<Replies>]) -> Result<(), StoreError> {
         for (server, replies) in self.servers.iter().zip(heard) {
             if let Some(replies) = replies {
                 server.check(replies, 0)?;
@@ -278,7 +285,7 @@ impl Client {
         asked: &[Option<Asked<'_>>],
         views: &mut [Option<View<'_>>],
         heard: &[Option<Replies>],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StoreError> {
         for (asked, view) in asked.iter().zip(views) {
             let (Some(asked), Some(view)) = (asked, view) else {
                 continue;
@@ -324,7 +331,7 @@ impl Client {
             let pushed = pushed.await?;
             if pushed.get(noted) != Some(&Reply::Done) {
                 let twice = "another call of this gateway told of the same counter";
-                return Err(Failure::Said(Cow::Borrowed(twice)));
+                return Err(StoreError::Other(Cow::Borrowed(twice)));
             }
             for (place, track) in asked.plan.tracks.iter().enumerate() {
                 let current = track.number(view.now) - track.numbers(view.now).start();
@@ -337,7 +344,7 @@ impl Client {
 
 /// Who takes: nobody that can refuse, where one of them refuses whatever is there.
 fn possible(call: &Call) -> Taking {
-    let never = |part: &Part| {
+    let never = |part: &CallPart| {
         let counts = !part.shadow && part.around.is_none() && part.back.is_none();
         counts && part.spec.spans.iter().any(|span| part.cost > span.ceiling)
     };
@@ -347,25 +354,25 @@ fn possible(call: &Call) -> Taking {
     }
 }
 
-fn replies(heard: &[Option<Replies>], server: usize) -> Result<&Replies, Failure> {
+fn replies(heard: &[Option<Replies>], server: usize) -> Result<&Replies, StoreError> {
     heard
         .get(server)
         .and_then(Option::as_ref)
-        .ok_or(Failure::Away)
+        .ok_or(StoreError::NotConnected)
 }
 
 /// Whether a refusal may be for what is wanted beside what is needed. Give-backs are never done twice.
 fn greedy(call: &Call) -> bool {
-    let wants = |part: &Part| part.want > part.cost && !part.shadow && part.around.is_none();
+    let wants = |part: &CallPart| part.want > part.cost && !part.shadow && part.around.is_none();
     let backs = call.parts.iter().any(|part| part.back.is_some());
     possible(call) == Taking::All && !backs && call.parts.iter().any(wants)
 }
 
 /// What the parts say before anything is taken, and how much they would grant.
-type Stands = SmallVec<[Option<(Answer, u32)>; 2]>;
+type Stands = SmallVec<[Option<(CounterReply, u32)>; 2]>;
 
 fn admits(call: &Call, stands: &Stands) -> bool {
-    let refuses = |(part, stand): (&Part, &Option<(Answer, u32)>)| match stand {
+    let refuses = |(part, stand): (&CallPart, &Option<(CounterReply, u32)>)| match stand {
         Some((answer, _)) => !part.shadow && !answer.standing.admits(),
         None => false,
     };
@@ -380,8 +387,8 @@ fn settle(
     heard: &mut [Option<Replies>],
     admitted: bool,
     now: u64,
-) -> SmallVec<[Answer; 2]> {
-    let mut answers: SmallVec<[Answer; 2]> = SmallVec::new();
+) -> SmallVec<[CounterReply; 2]> {
+    let mut answers: SmallVec<[CounterReply; 2]> = SmallVec::new();
     for ((asked, view), stand) in asked.iter().zip(views).zip(stands) {
         let (Some(asked), Some(mut view), Some((mut answer, granted))) = (asked, view, stand)
         else {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::store::shared::call::Failure;
+use crate::store::shared::call::StoreError;
 
 /// What the item says that each server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    pub(super) fn fresh(now: u64, secret: [u8; 16]) -> Result<Life, Failure> {
+    pub(super) fn fresh(now: u64, secret: [u8; 16]) -> Result<Life, StoreError> {
         let (id, begun) = (random()?, now);
         Ok(Life { id, begun, secret })
     }
@@ -38,8 +38,8 @@ impl Life {
     }
 }
 
-pub(super) fn random() -> Result<[u8; 16], Failure> {
+pub(super) fn random() -> Result<[u8; 16], StoreError> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|_| Failure::Said(Cow::Borrowed("no random bytes")))?;
+    getrandom::fill(&mut bytes).map_err(|_| StoreError::Other(Cow::Borrowed("no random bytes")))?;
     Ok(bytes)
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::wire::{self, Add, Batch, Reply};
-use crate::store::shared::call::Failure;
+use crate::store::shared::call::StoreError;
 
 /// Most commands whose replies have not come.
 const MOST_COMMANDS: usize = 16_384;
@@ -54,7 +54,7 @@ pub(super) struct Job {
     /// The connection that it is for; zero where it comes over that one's own queue.
     pub(super) epoch: u64,
     pub(super) replies: Vec<Reply>,
-    pub(super) answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
+    pub(super) answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
     pub(super) link: Link,
     /// Commands that it counts for in [`State::waiting`].
     pub(super) waits: usize,
@@ -92,11 +92,11 @@ impl Drop for Job {
 }
 
 /// Replies that are awaited.
-pub(super) struct Pending(oneshot::Receiver<Result<Replies, Failure>>);
+pub(super) struct Pending(oneshot::Receiver<Result<Replies, StoreError>>);
 
 impl Pending {
-    pub(super) async fn replies(self) -> Result<Replies, Failure> {
-        self.0.await.unwrap_or(Err(Failure::Away))
+    pub(super) async fn replies(self) -> Result<Replies, StoreError> {
+        self.0.await.unwrap_or(Err(StoreError::NotConnected))
     }
 }
 
@@ -144,14 +144,14 @@ impl Link {
     }
 
     /// Sends a batch.
-    pub(super) fn ask(&self, batch: Batch) -> Result<Pending, Failure> {
+    pub(super) fn ask(&self, batch: Batch) -> Result<Pending, StoreError> {
         let epoch = self.state.epoch.load(Ordering::Acquire);
         let waiting = self.state.waiting.load(Ordering::Relaxed);
         if epoch == 0 {
-            return Err(Failure::Away);
+            return Err(StoreError::NotConnected);
         }
         if waiting + batch.count > MOST_COMMANDS {
-            return Err(Failure::Said(Cow::Borrowed(
+            return Err(StoreError::Other(Cow::Borrowed(
                 "too many commands wait for replies",
             )));
         }
@@ -172,7 +172,7 @@ impl Link {
         &self,
         batch: Batch,
         epoch: u64,
-        answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
+        answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
     ) {
         // Where the task has ended, the job is dropped, and whoever waits learns it.
         let _ = self.queue.send(self.job(batch, epoch, answer));
@@ -183,7 +183,7 @@ impl Link {
         &self,
         batch: Batch,
         epoch: u64,
-        answer: Option<oneshot::Sender<Result<Replies, Failure>>>,
+        answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
     ) -> Job {
         self.state.waiting.fetch_add(batch.count, Ordering::Relaxed);
         Job {
@@ -229,11 +229,10 @@ impl Replies {
     }
 
     /// The count that one command was answered with, zero where there is none.
-    pub(super) fn count(&self, place: usize) -> Result<u64, Failure> {
+    pub(super) fn count(&self, place: usize) -> Result<u64, StoreError> {
         match self.get(place) {
-            Some(Reply::Value { bytes, .. }) => {
-                wire::count(bytes).ok_or(Failure::Said(Cow::Borrowed("a bucket holds no number")))
-            }
+            Some(Reply::Value { bytes, .. }) => wire::count(bytes)
+                .ok_or(StoreError::Other(Cow::Borrowed("a bucket holds no number"))),
             Some(Reply::Missing) => Ok(0),
             other => Err(unexpected(other)),
         }
@@ -261,8 +260,8 @@ impl Drop for Replies {
 }
 
 /// A reply that does not belong to its command.
-pub(super) fn unexpected(reply: Option<&Reply>) -> Failure {
-    Failure::Said(match reply {
+pub(super) fn unexpected(reply: Option<&Reply>) -> StoreError {
+    StoreError::Other(match reply {
         Some(Reply::Refused(text)) => Cow::Owned(text.clone()),
         _ => Cow::Borrowed("a reply is of another kind than asked for"),
     })

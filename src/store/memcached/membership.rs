@@ -10,7 +10,7 @@ use super::client::{Client, Server};
 use super::life::{Life, random};
 use super::link::{Replies, unexpected};
 use super::wire::{Replaces, Reply};
-use crate::store::shared::call::{Beats, Failure, Mark, Met};
+use crate::store::shared::call::{LiveGateways, StoreError, StoreIdentity, StoreMark};
 
 /// How long a gateway counts as there after it was heard of, and a life as young, in microseconds.
 pub(super) const LATELY: u64 = 10_000_000;
@@ -23,17 +23,17 @@ const CHANGES: usize = 64;
 
 impl Server {
     /// Checks that a server's item, the reply at `place`, is that of the life that was met.
-    pub(super) fn check(&self, replies: &Replies, place: usize) -> Result<Life, Failure> {
-        let known = self.life.read().ok_or(Failure::Renewed)?;
+    pub(super) fn check(&self, replies: &Replies, place: usize) -> Result<Life, StoreError> {
+        let known = self.life.read().ok_or(StoreError::Renewed)?;
         match replies.get(place) {
             Some(Reply::Value { bytes, .. }) if bytes[..] == known.encode() => Ok(known),
-            Some(Reply::Value { .. } | Reply::Missing) => Err(Failure::Renewed),
+            Some(Reply::Value { .. } | Reply::Missing) => Err(StoreError::Renewed),
             other => Err(unexpected(other)),
         }
     }
 
     /// The item, if there is one, and its version.
-    async fn look(&self, number: usize, key: &str) -> Result<Option<(Life, u64)>, Failure> {
+    async fn look(&self, number: usize, key: &str) -> Result<Option<(Life, u64)>, StoreError> {
         let replies = self.ask(number, |batch| {
             batch.get_version(key);
         });
@@ -41,7 +41,7 @@ impl Server {
             Some(Reply::Missing) => Ok(None),
             Some(Reply::Value { bytes, version }) => match Life::decode(bytes) {
                 Some(life) => Ok(Some((life, *version))),
-                None => Err(Failure::Said(Cow::Owned(format!(
+                None => Err(StoreError::Other(Cow::Owned(format!(
                     "`{key}` holds something else"
                 )))),
             },
@@ -67,7 +67,7 @@ impl Client {
         number: usize,
         known: Option<[u8; 16]>,
         begins: bool,
-    ) -> Result<Met, Failure> {
+    ) -> Result<StoreIdentity, StoreError> {
         let (now, key) = (self.now(), self.mark_key());
         let mut own = known;
         for _ in 0..ATTEMPTS {
@@ -77,11 +77,11 @@ impl Client {
                 return Err(found
                     .into_iter()
                     .find_map(Result::err)
-                    .unwrap_or(Failure::Away));
+                    .unwrap_or(StoreError::NotConnected));
             }
             if let Some(Err(odd)) = found
                 .iter()
-                .find(|look| matches!(look, Err(Failure::Said(_))))
+                .find(|look| matches!(look, Err(StoreError::Other(_))))
             {
                 return Err(odd.clone());
             }
@@ -91,7 +91,7 @@ impl Client {
                 .find_map(|look| look.as_ref().ok()?.map(|(life, _)| life.secret));
             let secret = match (first, own) {
                 (Some(secret), _) | (None, Some(secret)) => secret,
-                (None, None) if !begins => return Err(Failure::Empty),
+                (None, None) if !begins => return Err(StoreError::Empty),
                 (None, None) => *own.insert(random()?),
             };
             let mut settled = true;
@@ -119,17 +119,17 @@ impl Client {
                 return Ok(self.met(&found, secret, now));
             }
         }
-        Err(Failure::Said(Cow::Borrowed(
+        Err(StoreError::Other(Cow::Borrowed(
             "the servers do not settle on one secret",
         )))
     }
 
     fn met(
         &self,
-        found: &[Result<Option<(Life, u64)>, Failure>],
+        found: &[Result<Option<(Life, u64)>, StoreError>],
         secret: [u8; 16],
         now: u64,
-    ) -> Met {
+    ) -> StoreIdentity {
         let mut hash = SipHasher13::new();
         for (server, look) in self.servers.iter().zip(found) {
             let mut life = server.life.write();
@@ -141,8 +141,8 @@ impl Client {
             hash.write(server.name.as_bytes());
             hash.write(&life.map_or([0; 16], |life| life.id));
         }
-        let mark: Mark = hash.finish128().as_u128().to_be_bytes();
-        Met {
+        let mark: StoreMark = hash.finish128().as_u128().to_be_bytes();
+        StoreIdentity {
             mark,
             secret,
             moved: false,
@@ -151,7 +151,11 @@ impl Client {
     }
 
     /// Says that this gateway is there and has told all it counted, if `gateway` is given; who else is.
-    pub async fn beat(&self, number: usize, gateway: Option<u32>) -> Result<Beats, Failure> {
+    pub async fn beat(
+        &self,
+        number: usize,
+        gateway: Option<u32>,
+    ) -> Result<LiveGateways, StoreError> {
         let now = self.now();
         let each = self.servers.iter().map(|server| async move {
             let change = |list: &mut Vec<(u32, u64)>| {
@@ -164,14 +168,14 @@ impl Client {
                 .await
         });
         let mut gateways: Vec<(u32, u64)> = Vec::new();
-        let (mut heard, mut failure) = (false, Failure::Away);
+        let (mut heard, mut failure) = (false, StoreError::NotConnected);
         for said in join_all(each).await {
             match said {
                 Ok(list) => {
                     heard = true;
                     gateways.extend(list);
                 }
-                Err(Failure::Renewed) => return Err(Failure::Renewed),
+                Err(StoreError::Renewed) => return Err(StoreError::Renewed),
                 Err(other) => failure = other,
             }
         }
@@ -179,13 +183,13 @@ impl Client {
         gateways.sort_unstable_by_key(|(gateway, at)| (*gateway, u64::MAX - at));
         gateways.dedup_by_key(|(gateway, _)| *gateway);
         match heard {
-            true => Ok(Beats { now, gateways }),
+            true => Ok(LiveGateways { now, gateways }),
             false => Err(failure),
         }
     }
 
     /// Says that this gateway is gone.
-    pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), Failure> {
+    pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), StoreError> {
         let now = self.now();
         let each = self.servers.iter().map(|server| {
             let change =
@@ -208,7 +212,7 @@ impl Client {
         now: u64,
         write: bool,
         change: impl Fn(&mut Vec<(u32, u64)>),
-    ) -> Result<Vec<(u32, u64)>, Failure> {
+    ) -> Result<Vec<(u32, u64)>, StoreError> {
         let (mark, key) = (self.mark_key(), self.list_key());
         for _ in 0..CHANGES {
             let replies = server.ask(number, |batch| {
@@ -243,7 +247,7 @@ impl Client {
                 other => return Err(unexpected(other)),
             }
         }
-        Err(Failure::Said(Cow::Borrowed(
+        Err(StoreError::Other(Cow::Borrowed(
             "too many change the list of gateways",
         )))
     }
@@ -258,10 +262,10 @@ fn encode_list(list: &[(u32, u64)]) -> Vec<u8> {
     bytes
 }
 
-fn decode_list(bytes: &[u8]) -> Result<Vec<(u32, u64)>, Failure> {
+fn decode_list(bytes: &[u8]) -> Result<Vec<(u32, u64)>, StoreError> {
     let (entries, rest) = bytes.as_chunks::<12>();
     if !rest.is_empty() {
-        return Err(Failure::Said(Cow::Borrowed(
+        return Err(StoreError::Other(Cow::Borrowed(
             "the list of gateways has another shape",
         )));
     }

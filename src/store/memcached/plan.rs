@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::StateKind;
-use crate::limit::{LimitStanding, Spec};
-use crate::store::shared::call::{Answer, Failure, Part};
+use crate::limit::{Spec, LimitStanding};
+use crate::store::shared::call::{CallPart, CounterReply, StoreError};
 
 /// Why a counter cannot be kept in buckets.
-pub(super) const IMPOSSIBLE: Failure = Failure::Said(Cow::Borrowed(
+pub(super) const IMPOSSIBLE: StoreError = StoreError::Other(Cow::Borrowed(
     "memcached cannot keep arrival times (gcra, leaky-bucket)",
 ));
 
@@ -119,7 +119,7 @@ pub(super) type Counts = SmallVec<[Vec<u64>; 2]>;
 /// A part's buckets at one moment.
 pub(super) struct View<'a> {
     /// The part.
-    pub part: &'a Part,
+    pub part: &'a CallPart,
     /// Its buckets.
     pub plan: &'a Plan,
     /// What they hold.
@@ -163,17 +163,17 @@ impl View<'_> {
     }
 
     /// What the limit says to the part's cost, and how many units it grants if it admits.
-    pub(super) fn stand(&self) -> (Answer, u32) {
+    pub(super) fn stand(&self) -> (CounterReply, u32) {
         // What gives back asks for nothing.
         let (cost, want) = match self.part.back {
             Some(_) => (0, 0),
             None => (self.part.cost, self.part.want),
         };
         let (mut over, mut granted) = (false, want.max(cost));
-        let mut speaking: Option<Answer> = None;
+        let mut speaking: Option<CounterReply> = None;
         for (index, span) in self.part.spec.spans.iter().enumerate() {
             let used = self.used(index);
-            let mut said = Answer {
+            let mut said = CounterReply {
                 standing: LimitStanding::Within,
                 window: index as u8,
                 remaining: span.base.saturating_sub(used),
@@ -204,7 +204,7 @@ impl View<'_> {
     }
 
     /// Counts what was taken, and completes the answer.
-    pub(super) fn finish(&mut self, answer: &mut Answer, took: u32) {
+    pub(super) fn finish(&mut self, answer: &mut CounterReply, took: u32) {
         for (track, counts) in self.plan.tracks.iter().zip(&mut self.counts) {
             let current = track.number(self.now) - track.numbers(self.now).start();
             if let Some(count) = counts.get_mut(current as usize) {
@@ -228,8 +228,8 @@ impl View<'_> {
 }
 
 /// An answer that admits and says no more.
-pub(super) fn nothing(now: u64) -> Answer {
-    Answer {
+pub(super) fn nothing(now: u64) -> CounterReply {
+    CounterReply {
         standing: LimitStanding::Within,
         window: 0,
         remaining: u32::MAX,
@@ -244,7 +244,7 @@ pub(super) fn nothing(now: u64) -> Answer {
 }
 
 /// Which window of a limit speaks for it, as in [`crate::limit::KeyState`].
-fn rank(answer: &Answer) -> (u8, u64) {
+fn rank(answer: &CounterReply) -> (u8, u64) {
     match answer.standing {
         LimitStanding::Unsatisfiable => (3, 0),
         LimitStanding::Refused => (2, answer.wait.0),

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::link::Job;
 use super::wire::{self, Reply};
-use crate::store::shared::call::Failure;
+use crate::store::shared::call::StoreError;
 
 /// A connection, and what is on its way over it.
 pub(super) struct Traffic {
@@ -74,7 +74,7 @@ fn failed(flight: &mut VecDeque<Job>, cause: String) -> String {
     let waits = flight.front_mut().and_then(|job| job.answer.take());
     if let Some(answer) = waits {
         // Nobody may wait any more.
-        let _ = answer.send(Err(Failure::Said(Cow::Owned(cause.clone()))));
+        let _ = answer.send(Err(StoreError::Other(Cow::Owned(cause.clone()))));
     }
     cause
 }

@@ -7,7 +7,7 @@ use crate::base::clock::Nanos;
 use crate::limit::spec::{StateKind, WindowSpec};
 use crate::limit::{Limit, Rate, Scale, Spec};
 use crate::store::Parent;
-use crate::store::shared::call::{Name, Part};
+use crate::store::shared::call::{CallPart, CounterName};
 
 /// A network's budget in the longest window of a limit.
 #[derive(Clone, Copy, Debug)]
@@ -36,19 +36,19 @@ pub fn parts(
     scale: Scale,
     parents: &[Parent],
     hash: u64,
-) -> impl Iterator<Item = Part> {
+) -> impl Iterator<Item = CallPart> {
     let longest = limit.windows.last();
     parents
         .iter()
         .zip(longest.into_iter().cycle())
         .map(move |(parent, rate)| {
             let budget = Budget::new(limit, rate, scale.multiply, parent.factor);
-            let name = Name {
+            let name = CounterName {
                 // A network is no key of the limit.
                 limit: !hash,
                 key: parent.key,
             };
-            Part::new(name, budget.spec(rate), 0)
+            CallPart::new(name, budget.spec(rate), 0)
         })
 }
 

@@ -17,7 +17,10 @@ use super::settings::Settings;
 use super::wire;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::Taking;
-use crate::store::shared::call::{Answer, Beats, Call, Failure, Mark, Met, Name, Part, Said};
+use crate::store::shared::call::{
+    Call, CallPart, CounterName, CounterReply, LiveGateways, StoreError, StoreIdentity, StoreMark,
+    StoreReply,
+};
 
 const DECIDE: &str = concat!(include_str!("cell.lua"), include_str!("decide.lua"));
 const BEAT: &str = include_str!("beat.lua");
@@ -30,7 +33,7 @@ pub struct Client {
     settings: Settings,
     lanes: Vec<Lane>,
     /// What each shelf is known by; of one server there is one.
-    marks: RwLock<Vec<Mark>>,
+    marks: RwLock<Vec<StoreMark>>,
     /// The master that was met, of those that sentinels may name: each has the same mark.
     master: RwLock<Option<Place>>,
     /// Gateways that there are, as last heard.
@@ -114,7 +117,7 @@ impl Client {
         self.lanes[number].made()
     }
 
-    async fn ask(&self, number: usize, shelf: usize, command: &Cmd) -> Result<Value, Failure> {
+    async fn ask(&self, number: usize, shelf: usize, command: &Cmd) -> Result<Value, StoreError> {
         let lane = &self.lanes[number];
         let answer = lane.ask(shelf, command, &self.settings, &self.clock).await;
         answer.map_err(Fault::into)
@@ -126,7 +129,7 @@ impl Client {
         shelf: usize,
         script: &Script,
         fill: impl Fn(&mut Cmd),
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, StoreError> {
         let command = script.command(true, &fill);
         let lane = &self.lanes[number];
         match lane.ask(shelf, &command, &self.settings, &self.clock).await {
@@ -141,7 +144,7 @@ impl Client {
         self.lanes.first().map_or(1, Lane::shelves)
     }
 
-    fn shelf(&self, name: &Name) -> usize {
+    fn shelf(&self, name: &CounterName) -> usize {
         match self.shelves() {
             1 => 0,
             shelves => (name.key.0 >> 120) as usize % shelves,
@@ -157,7 +160,7 @@ impl Client {
         }
     }
 
-    fn key(&self, name: &Name) -> String {
+    fn key(&self, name: &CounterName) -> String {
         let mut key = self.place(self.shelf(name));
         URL_SAFE_NO_PAD.encode_string(name.limit.to_be_bytes(), &mut key);
         key.push(':');
@@ -166,7 +169,7 @@ impl Client {
     }
 
     /// Asks about one request.
-    pub async fn decide(&self, number: usize, call: &Call) -> Result<Said, Failure> {
+    pub async fn decide(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
         let shelf = call.parts.first().map_or(0, |part| self.shelf(&part.name));
         if call
             .parts
@@ -178,13 +181,18 @@ impl Client {
         self.decide_across(number, call).await
     }
 
-    async fn decide_on(&self, number: usize, shelf: usize, call: &Call) -> Result<Said, Failure> {
+    async fn decide_on(
+        &self,
+        number: usize,
+        shelf: usize,
+        call: &Call,
+    ) -> Result<StoreReply, StoreError> {
         let input = wire::encode(call, self.gateways.load(Relaxed));
         self.run_on(number, shelf, call, input).await
     }
 
     /// Forgets a counter; whether there was one. What gateways have told of it does not come back.
-    pub async fn forget(&self, number: usize, part: &Part) -> Result<bool, Failure> {
+    pub async fn forget(&self, number: usize, part: &CallPart) -> Result<bool, StoreError> {
         let call = Call {
             gateway: 0,
             taking: Taking::All,
@@ -201,7 +209,7 @@ impl Client {
         shelf: usize,
         call: &Call,
         input: Vec<u8>,
-    ) -> Result<Said, Failure> {
+    ) -> Result<StoreReply, StoreError> {
         let (mark, place) = (self.mark(number, shelf)?, self.place(shelf));
         let answer = self.run(number, shelf, &self.decide, |command| {
             command
@@ -214,14 +222,14 @@ impl Client {
         });
         match answer.await? {
             Value::BulkString(text) => wire::decode(&text, call),
-            _ => Err(Failure::Said(Cow::Borrowed(
+            _ => Err(StoreError::Other(Cow::Borrowed(
                 "the script's answer is no text",
             ))),
         }
     }
 
     /// Reserves on each shelf; where one refuses, the others take back.
-    async fn decide_across(&self, number: usize, call: &Call) -> Result<Said, Failure> {
+    async fn decide_across(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
         let mut shelves: SmallVec<[(usize, SmallVec<[usize; 4]>); 4]> = SmallVec::new();
         for (index, part) in call.parts.iter().enumerate() {
             let shelf = self.shelf(&part.name);
@@ -235,7 +243,7 @@ impl Client {
             async move { self.decide_on(number, *shelf, &call).await }
         });
         let said = join_all(each).await;
-        let mut answers: SmallVec<[Option<Answer>; 4]> =
+        let mut answers: SmallVec<[Option<CounterReply>; 4]> =
             smallvec::smallvec![None; call.parts.len()];
         let (mut admitted, mut now, mut failure) = (true, 0, None);
         for ((_, places), said) in shelves.iter().zip(said) {
@@ -257,14 +265,14 @@ impl Client {
             return Err(failure);
         }
         let answers = answers.into_iter().flatten().collect();
-        Ok(Said {
+        Ok(StoreReply {
             admitted,
             now,
             answers,
         })
     }
 
-    async fn refund(&self, number: usize, call: &Call, answers: &mut [Option<Answer>]) {
+    async fn refund(&self, number: usize, call: &Call, answers: &mut [Option<CounterReply>]) {
         let each = call.parts.iter().zip(answers).filter_map(|(part, answer)| {
             let answer = answer
                 .as_mut()
@@ -281,15 +289,15 @@ impl Client {
     }
 
     /// What a shelf is known by, where this connection leads to what was met.
-    fn mark(&self, number: usize, shelf: usize) -> Result<Mark, Failure> {
+    fn mark(&self, number: usize, shelf: usize) -> Result<StoreMark, StoreError> {
         if !self.lanes[number].leads_to(&self.master.read()) {
-            return Err(Failure::Renewed);
+            return Err(StoreError::Renewed);
         }
         self.marks
             .read()
             .get(shelf)
             .copied()
-            .ok_or(Failure::Renewed)
+            .ok_or(StoreError::Renewed)
     }
 
     /// Meets the store: from now on calls are for its life as it is. One that is empty gets the secret that is
@@ -299,12 +307,12 @@ impl Client {
         number: usize,
         known: Option<[u8; 16]>,
         begins: bool,
-    ) -> Result<Met, Failure> {
+    ) -> Result<StoreIdentity, StoreError> {
         let key = format!("{}secret", self.place(0));
         if known.is_none() && !begins {
             let mut exists = redis::cmd("GET");
             if self.ask(number, 0, exists.arg(&key)).await? == Value::Nil {
-                return Err(Failure::Empty);
+                return Err(StoreError::Empty);
             }
         }
         let secret = self.settle(number, 0, key, known).await?;
@@ -316,18 +324,18 @@ impl Client {
         try_join_all(self.lanes[number].heads().into_iter().map(each)).await?;
         let each = (0..self.shelves()).map(each);
         let marks = try_join_all(each).await?;
-        let mut mark = Mark::default();
+        let mut mark = StoreMark::default();
         for (place, byte) in marks.iter().flatten().enumerate() {
             let slot = &mut mark[place % 16];
             *slot = slot.rotate_left(3) ^ byte;
         }
         let time = self.ask(number, 0, &redis::cmd("TIME")).await?;
         let (seconds, micros): (u64, u64) = redis::from_redis_value(time)
-            .map_err(|_| Failure::Said(Cow::Borrowed("TIME is no time")))?;
+            .map_err(|_| StoreError::Other(Cow::Borrowed("TIME is no time")))?;
         *self.marks.write() = marks;
         let place = self.lanes[number].place();
         let before = std::mem::replace(&mut *self.master.write(), place.clone());
-        Ok(Met {
+        Ok(StoreIdentity {
             mark,
             secret,
             moved: before.is_some() && before != place,
@@ -342,17 +350,17 @@ impl Client {
         shelf: usize,
         key: String,
         known: Option<[u8; 16]>,
-    ) -> Result<[u8; 16], Failure> {
+    ) -> Result<[u8; 16], StoreError> {
         let mut fresh = known.unwrap_or_default();
         if known.is_none() {
-            let dry = |_| Failure::Said(Cow::Borrowed("no random bytes"));
+            let dry = |_| StoreError::Other(Cow::Borrowed("no random bytes"));
             getrandom::fill(&mut fresh).map_err(dry)?;
         }
         let mut set = redis::cmd("SET");
         set.arg(&key).arg(&fresh[..]).arg("NX");
         self.ask(number, shelf, &set).await?;
         let found = self.ask(number, shelf, redis::cmd("GET").arg(&key)).await?;
-        let odd = || Failure::Said(Cow::Owned(format!("`{key}` holds something else")));
+        let odd = || StoreError::Other(Cow::Owned(format!("`{key}` holds something else")));
         match found {
             Value::BulkString(bytes) => bytes.try_into().map_err(|_| odd()),
             _ => Err(odd()),
@@ -360,7 +368,11 @@ impl Client {
     }
 
     /// Says that this gateway is there and has told all it counted, if `gateway` is given; who else is.
-    pub async fn beat(&self, number: usize, gateway: Option<u32>) -> Result<Beats, Failure> {
+    pub async fn beat(
+        &self,
+        number: usize,
+        gateway: Option<u32>,
+    ) -> Result<LiveGateways, StoreError> {
         let (mark, place) = (self.mark(number, 0)?, self.place(0));
         let id = gateway.map_or_else(String::new, |gateway| gateway.to_string());
         let answer = self.run(number, 0, &self.beat, |command| {
@@ -371,20 +383,20 @@ impl Client {
             command.arg(&mark[..]).arg(&id);
         });
         let answer = answer.await?;
-        let odd = || Failure::Said(Cow::Borrowed("the list of gateways has another shape"));
+        let odd = || StoreError::Other(Cow::Borrowed("the list of gateways has another shape"));
         let numbers: Vec<i64> = redis::from_redis_value(answer).map_err(|_| odd())?;
         let (now, rest) = numbers.split_first().ok_or_else(odd)?;
-        let now = u64::try_from(*now).map_err(|_| Failure::Renewed)?;
+        let now = u64::try_from(*now).map_err(|_| StoreError::Renewed)?;
         let gateways = rest
             .chunks_exact(2)
             .map(|pair| (pair[0] as u32, pair[1] as u64));
         let gateways: Vec<_> = gateways.collect();
         self.gateways.store(gateways.len() as u32, Relaxed);
-        Ok(Beats { now, gateways })
+        Ok(LiveGateways { now, gateways })
     }
 
     /// Whether all servers are there and have what they had: who is asked for nothing says so too.
-    pub async fn look(&self, number: usize) -> Result<(), Failure> {
+    pub async fn look(&self, number: usize) -> Result<(), StoreError> {
         let heads = self.lanes[number].heads().into_iter();
         let each = heads.map(|shelf| async move {
             let (mark, place) = (self.mark(number, shelf)?, self.place(shelf));
@@ -392,14 +404,14 @@ impl Client {
             command.arg(format!("{place}mark"));
             match self.ask(number, shelf, &command).await? {
                 Value::BulkString(found) if found == mark => Ok(()),
-                _ => Err(Failure::Renewed),
+                _ => Err(StoreError::Renewed),
             }
         });
         try_join_all(each).await.map(|_| ())
     }
 
     /// Says that this gateway is gone.
-    pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), Failure> {
+    pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), StoreError> {
         let mut command = redis::cmd("ZREM");
         command
             .arg(format!("{}gateways", self.place(0)))
@@ -416,7 +428,7 @@ fn some(call: &Call, places: &[usize]) -> Call {
         let around = part
             .around
             .and_then(|of| places.iter().position(|p| *p == usize::from(of)));
-        Part {
+        CallPart {
             around: around.map(|place| place as u8),
             ..part.clone()
         }

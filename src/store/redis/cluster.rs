@@ -15,7 +15,7 @@ use super::link::{Fault, Link};
 use super::reach::{self, Target};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
-use crate::store::shared::call::Failure;
+use crate::store::shared::call::StoreError;
 
 /// Shelves; each is in one slot, and all slots have some.
 pub(super) const SHELVES: usize = 256;
@@ -190,7 +190,7 @@ impl Cluster {
         map.stale = true;
         let known = !map.owners.is_empty();
         Err(match known {
-            true => Fault::Away(Failure::Said(Cow::Borrowed(
+            true => Fault::Away(StoreError::Other(Cow::Borrowed(
                 "a part of the cluster's slots is on no server",
             ))),
             false => Fault::away(map.cause.as_deref()),
@@ -290,7 +290,7 @@ async fn draw(
         let answer = async move {
             let answer = timeout(ANSWER, link.ask(None, command, clock)).await;
             let answer = answer.map_err(|_| String::from("no answer in time"))?;
-            let answer = answer.map_err(|fault| Failure::from(fault).to_string())?;
+            let answer = answer.map_err(|fault| StoreError::from(fault).to_string())?;
             match link.target() {
                 Target::Server(host, _) => read(&answer, host),
                 Target::Led(_) => Err(String::from("no server of a cluster")),

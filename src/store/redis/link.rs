@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::reach::{self, Connection, Place, Target};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
-use crate::store::shared::call::Failure;
+use crate::store::shared::call::StoreError;
 
 /// Between two attempts to connect; doubled after each that fails.
 const PAUSE: Nanos = Nanos::from_millis(100);
@@ -59,7 +59,7 @@ pub(super) struct Link {
 #[derive(Debug)]
 pub(super) enum Fault {
     /// There is no connection.
-    Away(Failure),
+    Away(StoreError),
     /// It refuses, or the connection broke.
     Error(RedisError),
 }
@@ -68,8 +68,8 @@ impl Fault {
     /// There is no connection, for this reason.
     pub(super) fn away(cause: Option<&str>) -> Fault {
         Fault::Away(match cause {
-            Some(cause) => Failure::Said(Cow::Owned(format!("not connected: {cause}"))),
-            None => Failure::Away,
+            Some(cause) => StoreError::Other(Cow::Owned(format!("not connected: {cause}"))),
+            None => StoreError::NotConnected,
         })
     }
 
@@ -82,12 +82,12 @@ impl Fault {
     }
 }
 
-impl From<Fault> for Failure {
-    fn from(fault: Fault) -> Failure {
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> StoreError {
         match fault {
             Fault::Away(failure) => failure,
-            Fault::Error(error) if error.is_timeout() => Failure::Late,
-            Fault::Error(error) => Failure::Said(Cow::Owned(reach::cause(&error))),
+            Fault::Error(error) if error.is_timeout() => StoreError::Late,
+            Fault::Error(error) => StoreError::Other(Cow::Owned(reach::cause(&error))),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::base::clock::Nanos;
 use crate::limit::LimitStanding;
 use crate::limit::spec::StateKind;
 use crate::store::Taking;
-use crate::store::shared::call::{Answer, Call, Failure, Part, Said};
+use crate::store::shared::call::{Call, CallPart, CounterReply, StoreError, StoreReply};
 
 /// Doubles of an answer before those of its windows.
 const ANSWER: usize = 9;
@@ -42,7 +42,7 @@ fn put(text: &mut Vec<u8>, number: f64) {
     text.extend_from_slice(&number.to_le_bytes());
 }
 
-fn encode_part(text: &mut Vec<u8>, part: &Part) {
+fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
     let spec = &part.spec;
     let (kind, room, tick) = match spec.kind {
         StateKind::Log { tick, room } => (1, room, tick),
@@ -101,12 +101,12 @@ fn encode_part(text: &mut Vec<u8>, part: &Part) {
 }
 
 /// What the script answered to `call`.
-pub fn decode(text: &[u8], call: &Call) -> Result<Said, Failure> {
+pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     let (numbers, rest) = text.as_chunks::<8>();
     let mut numbers = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes));
-    let odd = || Failure::Said(Cow::Borrowed("the script's answer has another shape"));
+    let odd = || StoreError::Other(Cow::Borrowed("the script's answer has another shape"));
     match numbers.next() {
-        Some(-1.0) => return Err(Failure::Renewed),
+        Some(-1.0) => return Err(StoreError::Renewed),
         Some(_) if rest.is_empty() => {}
         _ => return Err(odd()),
     }
@@ -133,7 +133,7 @@ pub fn decode(text: &[u8], call: &Call) -> Result<Said, Failure> {
         if used.len() != windows || window < 0.0 || window >= windows as f64 {
             return Err(odd());
         }
-        answers.push(Answer {
+        answers.push(CounterReply {
             standing: standing_of(standing).ok_or_else(odd)?,
             window: window as u8,
             remaining: remaining as u32,
@@ -148,7 +148,7 @@ pub fn decode(text: &[u8], call: &Call) -> Result<Said, Failure> {
     }
     match numbers.next() {
         Some(_) => Err(odd()),
-        None => Ok(Said {
+        None => Ok(StoreReply {
             admitted,
             now,
             answers,

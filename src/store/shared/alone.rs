@@ -1,18 +1,18 @@
-//! How [`Core`] decides without the store, and what it has to tell of that.
+//! How [`Decider`] decides without the store, and what it has to tell of that.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::breaker::{self, Way};
-use super::call::{ALONE, Call, Name, Part, Said};
-use super::decider::Core;
-use super::ledger::Entry;
-use super::line::{Line, Lines, item, quota};
-use super::pending::{Asking, Begun, Counted, Done, Purpose};
-use super::plan::Plan;
+use super::breaker::{self, DecidedBy};
+use super::call::{ALONE, Call, CallPart, CounterName, StoreReply};
+use super::decider::Decider;
+use super::ledger::LedgerEntry;
+use super::line::{SharedItem, SharedItems, item, quota};
+use super::pending::{CountedIn, FirstStep, PendingCall, Purpose, SharedDecision};
+use super::plan::SharingPlan;
 use super::recovery::BATCH;
-use super::share::Share;
+use super::share::LocalShare;
 use crate::base::clock::Nanos;
 use crate::limit::{Limit, LimitStanding, OnError, Reading, Scale};
 use crate::store::{Item, Taking};
@@ -22,7 +22,7 @@ const CLOSED_WAIT: Nanos = Nanos::from_secs(1);
 /// A message to the store that was not answered for so long is sent again.
 const ON_ITS_WAY: Nanos = Nanos::from_millis(50);
 
-impl Core {
+impl Decider {
     /// Under which number units are told that were admitted without the store. What was granted and its answer
     /// lost must not hide them, so they have a count of their own, which grows by nothing else.
     fn without(&self) -> u32 {
@@ -30,7 +30,7 @@ impl Core {
     }
 
     /// Tells the store what it may have lost of these counters, and what it was not told.
-    pub fn tell_all(&self, names: &[Name], now: Nanos) -> SmallVec<[Asking; 2]> {
+    pub fn tell_all(&self, names: &[CounterName], now: Nanos) -> SmallVec<[PendingCall; 2]> {
         let granted = names.iter().filter_map(|name| {
             let (mut part, alone) = self.alone_of(name, now)?;
             let (total, units) = self.ledger.with(name, |e| (e.total, e.units(now)))?;
@@ -39,7 +39,7 @@ impl Core {
             Some(part)
         });
         let granted = self.tell(self.gateway, granted, now);
-        let mut asked: SmallVec<[Asking; 2]> = granted.into_iter().collect();
+        let mut asked: SmallVec<[PendingCall; 2]> = granted.into_iter().collect();
         asked.extend(self.tell_alone(names, now));
         // It may be another life of the store, which has acknowledged nothing.
         let parts = asked.iter_mut().flat_map(|asking| &mut asking.call.parts);
@@ -48,7 +48,7 @@ impl Core {
     }
 
     /// Tells the store what was admitted without it.
-    pub fn tell_alone(&self, names: &[Name], now: Nanos) -> Option<Asking> {
+    pub fn tell_alone(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
         let alone = names.iter().filter_map(|name| {
             let (mut part, alone) = self.alone_of(name, now)?;
             self.ledger.with(name, |entry| entry.telling = now)?;
@@ -59,7 +59,7 @@ impl Core {
     }
 
     /// The same for what has not been told, unless it is on its way.
-    pub(super) fn tell_untold(&self, lines: &Lines, now: Nanos) -> Option<Asking> {
+    pub(super) fn tell_untold(&self, lines: &SharedItems, now: Nanos) -> Option<PendingCall> {
         if !self.ledger.may_be_untold() {
             return None;
         }
@@ -70,12 +70,12 @@ impl Core {
             });
             untold.filter(|untold| *untold).map(|_| name)
         });
-        let names: SmallVec<[Name; 4]> = names.collect();
+        let names: SmallVec<[CounterName; 4]> = names.collect();
         self.tell_alone(&names, now)
     }
 
     /// The same for all keys.
-    pub(super) fn tell_owed(&self, now: Nanos) -> Vec<Asking> {
+    pub(super) fn tell_owed(&self, now: Nanos) -> Vec<PendingCall> {
         let since = Nanos(now.0.saturating_sub(ON_ITS_WAY.0));
         let names = self.ledger.owed(since, now);
         let each = names.chunks(BATCH);
@@ -83,18 +83,23 @@ impl Core {
             .collect()
     }
 
-    fn tell(&self, gateway: u32, parts: impl Iterator<Item = Part>, now: Nanos) -> Option<Asking> {
+    fn tell(
+        &self,
+        gateway: u32,
+        parts: impl Iterator<Item = CallPart>,
+        now: Nanos,
+    ) -> Option<PendingCall> {
         let call = Call {
             gateway,
             taking: Taking::All,
             parts: parts.filter(|part| part.within > 0).collect(),
         };
-        (!call.parts.is_empty()).then(|| Asking::tell(call, now))
+        (!call.parts.is_empty()).then(|| PendingCall::tell(call, now))
     }
 
     /// What is to be told of a counter, with what this gateway has used of it, and how much of that may have been
     /// without the store.
-    fn alone_of(&self, name: &Name, now: Nanos) -> Option<(Part, u32)> {
+    fn alone_of(&self, name: &CounterName, now: Nanos) -> Option<(CallPart, u32)> {
         // At one moment, or what is admitted meanwhile would be told without its units.
         let (plan, scale, alone, at, totals, most) = self.ledger.with(name, |entry| {
             let (scale, totals) = (Scale::plan(entry.multiply), (entry.alone, entry.told));
@@ -120,9 +125,9 @@ impl Core {
     }
 
     /// Asks another master than before what it has of what this gateway was granted of these counters.
-    pub(super) fn compare(&self, names: &[Name], now: Nanos) -> Option<Asking> {
+    pub(super) fn compare(&self, names: &[CounterName], now: Nanos) -> Option<PendingCall> {
         let parts = names.iter().filter_map(|name| {
-            let part = |entry: &mut Entry| entry.plan.part(name.key, Scale::plan(1), 0);
+            let part = |entry: &mut LedgerEntry| entry.plan.part(name.key, Scale::plan(1), 0);
             self.ledger.with(name, part)
         });
         let call = Call {
@@ -130,11 +135,11 @@ impl Core {
             taking: Taking::Nothing,
             parts: parts.collect(),
         };
-        (!call.parts.is_empty()).then(|| Asking::tell(call, now))
+        (!call.parts.is_empty()).then(|| PendingCall::tell(call, now))
     }
 
     /// What it said: how much of the grants it had copied.
-    pub fn note_copied(&self, asking: &Asking, said: &Said) {
+    pub fn note_copied(&self, asking: &PendingCall, said: &StoreReply) {
         for (part, answer) in asking.call.parts.iter().zip(&said.answers) {
             self.ledger
                 .with(&part.name, |entry| entry.kept = answer.total);
@@ -143,7 +148,7 @@ impl Core {
 
     /// The store has been told. What it has granted beyond that was not used: told of to one that never granted it, it
     /// would pass for counted there, and what comes back of it would be taken from what is.
-    pub fn acknowledged(&self, asking: &Asking) {
+    pub fn acknowledged(&self, asking: &PendingCall) {
         if asking.call.gateway != self.without() {
             return;
         }
@@ -161,22 +166,22 @@ impl Core {
     }
 
     /// Decides where nothing is shared.
-    pub(super) fn here(&self, lines: &Lines, taking: Taking, now: Nanos) -> Done {
+    pub(super) fn here(&self, lines: &SharedItems, taking: Taking, now: Nanos) -> SharedDecision {
         let items: SmallVec<[Item<'_>; 4]> = lines.iter().map(item).collect();
-        let mut done = Done::default();
+        let mut done = SharedDecision::default();
         match taking {
             Taking::All => done.admitted = self.memory.take(&items, now, &mut done.readings),
             Taking::Shadows => self.memory.refused(&items, now, &mut done.readings),
             Taking::Nothing => done.admitted = self.memory.peek(&items, now, &mut done.readings),
         }
-        done.counted = lines.iter().map(|_| Counted::Here).collect();
+        done.counted = lines.iter().map(|_| CountedIn::Gateway).collect();
         done
     }
 
     /// Decides without the store: by this gateway's share of what is shared.
-    pub(super) fn alone(&self, lines: &Lines, taking: Taking, now: Nanos) -> Done {
+    pub(super) fn alone(&self, lines: &SharedItems, taking: Taking, now: Nanos) -> SharedDecision {
         let shares = self.shares(lines, now);
-        let open = |line: &Line| {
+        let open = |line: &SharedItem| {
             line.plan
                 .as_ref()
                 .is_some_and(|p| p.on_error == OnError::Open)
@@ -198,10 +203,10 @@ impl Core {
             Taking::Nothing => items.is_empty() || self.memory.peek(&items, now, &mut readings),
         };
         let mut said = readings.into_iter();
-        let mut done = Done {
+        let mut done = SharedDecision {
             admitted,
             alone: true,
-            ..Done::default()
+            ..SharedDecision::default()
         };
         for (line, share) in lines.iter().zip(&shares) {
             let mut reading = match share {
@@ -222,34 +227,34 @@ impl Core {
                 self.admitted_alone(line, line.cost, share.is_none(), now);
             }
             done.readings.push(reading);
-            done.counted.push(Counted::Here);
+            done.counted.push(CountedIn::Gateway);
         }
         if taking == Taking::All
             && admitted
-            && !matches!(self.ladder.standing(), breaker::Standing::Away(_))
+            && !matches!(self.ladder.standing(), breaker::StoreStatus::Away(_))
         {
             let names = lines.iter();
             let names = names.filter_map(|line| Some(line.plan.as_ref()?.name(line.key)));
-            let names: SmallVec<[Name; 4]> = names.collect();
+            let names: SmallVec<[CounterName; 4]> = names.collect();
             done.besides.extend(self.tell_alone(&names, now));
         }
         done
     }
 
     /// Whether a line's share must have room beside the store.
-    fn learns(&self, line: &Line, now: Nanos) -> bool {
+    fn learns(&self, line: &SharedItem, now: Nanos) -> bool {
         let plan = line.plan.as_ref();
-        plan.is_none_or(|plan| self.ladder.way(plan.counted().longest(), now) != Way::Store)
+        plan.is_none_or(|plan| self.ladder.way(plan.counted().longest(), now) != DecidedBy::Store)
     }
 
     /// Decides while the store learns: the share must have room, for some gateways have not told yet what they
     /// admitted, and the store must, for others ask it again already.
-    pub(super) fn both(&self, lines: Lines, now: Nanos) -> Begun {
+    pub(super) fn both(&self, lines: SharedItems, now: Nanos) -> FirstStep {
         let learning = lines.iter().filter(|line| self.learns(line, now));
-        let learning: Lines = learning.cloned().collect();
+        let learning: SharedItems = learning.cloned().collect();
         let shares = self.shares(&learning, now);
         if shares.iter().any(Option::is_none) {
-            return Begun::Done(self.alone(&lines, Taking::All, now));
+            return FirstStep::Decided(self.alone(&lines, Taking::All, now));
         }
         let mut asked = items(&learning, &shares);
         for (line, asked) in learning.iter().zip(&mut asked) {
@@ -265,11 +270,11 @@ impl Core {
                 reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
                 reading
             });
-            return Begun::Done(Done {
+            return FirstStep::Decided(SharedDecision {
                 readings: each.collect(),
-                counted: lines.iter().map(|_| Counted::Here).collect(),
+                counted: lines.iter().map(|_| CountedIn::Gateway).collect(),
                 alone: true,
-                ..Done::default()
+                ..SharedDecision::default()
             });
         }
         drop(asked);
@@ -279,11 +284,11 @@ impl Core {
             part.want = part.cost;
         }
         asking.purpose = Purpose::Confirm;
-        Begun::Ask(Box::new(asking))
+        FirstStep::AskStore(Box::new(asking))
     }
 
     /// What was asked of the store while it learns is answered, or given up.
-    pub(super) fn settled(&self, lines: &Lines, now: Nanos) {
+    pub(super) fn settled(&self, lines: &SharedItems, now: Nanos) {
         for line in lines {
             self.pending(line, now, |pending| {
                 *pending = pending.saturating_sub(line.cost);
@@ -292,7 +297,7 @@ impl Core {
     }
 
     /// Units of a line that wait for the store while it learns.
-    fn pending(&self, line: &Line, now: Nanos, change: impl FnOnce(&mut u32)) -> u32 {
+    fn pending(&self, line: &SharedItem, now: Nanos, change: impl FnOnce(&mut u32)) -> u32 {
         let pending = line.plan.as_ref().and_then(|plan| {
             self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
                 change(&mut entry.pending);
@@ -303,7 +308,7 @@ impl Core {
     }
 
     /// What each line is held to; nothing where that is no limit.
-    fn shares(&self, lines: &Lines, now: Nanos) -> SmallVec<[Option<Limit>; 4]> {
+    fn shares(&self, lines: &SharedItems, now: Nanos) -> SmallVec<[Option<Limit>; 4]> {
         let each = lines.iter().map(|line| match &line.plan {
             None => Some((*line.limit).clone()),
             Some(plan) if plan.on_error == OnError::Local => self.share(plan, line, now),
@@ -313,7 +318,7 @@ impl Core {
     }
 
     /// Counts what was admitted without the store, so that the store may learn of it.
-    pub fn admitted_alone(&self, line: &Line, units: u32, uncounted: bool, now: Nanos) {
+    pub fn admitted_alone(&self, line: &SharedItem, units: u32, uncounted: bool, now: Nanos) {
         let Some(plan) = &line.plan else { return };
         let noted = self.ledger.entry(&plan.name(line.key), plan, now, |entry| {
             entry.multiply = line.scale.multiply;
@@ -328,7 +333,12 @@ impl Core {
     }
 
     /// The limit that this gateway holds a key to while it is alone; nothing where nothing may pass.
-    pub(super) fn share(&self, plan: &Arc<Plan>, line: &Line, now: Nanos) -> Option<Limit> {
+    pub(super) fn share(
+        &self,
+        plan: &Arc<SharingPlan>,
+        line: &SharedItem,
+        now: Nanos,
+    ) -> Option<Limit> {
         let longest = plan.counted().longest();
         let (gateways, (round, since)) = (self.ladder.gateways(), self.ladder.alone(longest, now));
         let multiply = line.scale.multiply;
@@ -357,7 +367,8 @@ impl Core {
                     .iter()
                     .map(|used| used.saturating_add(untold))
                     .collect();
-                let mut share = Share::new(&line.limit, multiply, gateways, since, &used, &own);
+                let mut share =
+                    LocalShare::new(&line.limit, multiply, gateways, since, &used, &own);
                 if let Some((_, before)) = &entry.share {
                     share.no_more_than(before, longest);
                 }
@@ -367,13 +378,13 @@ impl Core {
         });
         let share = made
             .flatten()
-            .unwrap_or_else(|| Share::new(&line.limit, multiply, gateways, since, &[], &[]));
+            .unwrap_or_else(|| LocalShare::new(&line.limit, multiply, gateways, since, &[], &[]));
         share.limit(&line.limit, line.scale, gateways, now)
     }
 }
 
-/// Lines as this gateway holds them to what they are held to.
-fn items<'a>(lines: &'a Lines, shares: &'a [Option<Limit>]) -> SmallVec<[Item<'a>; 4]> {
+/// SharedItems as this gateway holds them to what they are held to.
+fn items<'a>(lines: &'a SharedItems, shares: &'a [Option<Limit>]) -> SmallVec<[Item<'a>; 4]> {
     let each = lines.iter().zip(shares).filter_map(|(line, share)| {
         let limit = share.as_ref()?;
         let scale = match line.plan {

@@ -1,24 +1,24 @@
 //! Whatever store it is.
 
-use super::call::{Beats, Call, Failure, Lost, Met, Part, Said};
+use super::call::{Call, CallPart, LiveGateways, StoreError, StoreIdentity, StoreLoss, StoreReply};
 use crate::base::clock::Clock;
 use crate::store::{memcached, redis};
 
 /// Where a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Backend {
     /// Redis or Valkey.
     Redis(redis::Settings),
     /// memcached.
     Memcached(memcached::Settings),
 }
 
-impl Place {
+impl Backend {
     /// What a store cannot do, one sentence without a full stop each.
     pub fn limits(&self) -> &'static [&'static str] {
         match self {
-            Place::Redis(_) => &[],
-            Place::Memcached(_) => &[
+            Backend::Redis(_) => &[],
+            Backend::Memcached(_) => &[
                 "several limits of a request are not taken in one step: never too much is admitted, but of several that ask for the last units at once all may be refused",
                 "windows are counted in 60 buckets, by the clocks of the gateways: clocks that differ by d free units up to d early",
                 "memcached forgets counters when it is full, unless it runs with -M, and all of them when it restarts",
@@ -28,11 +28,11 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Backend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Place::Redis(settings) => settings.address.fmt(f),
-            Place::Memcached(settings) => write!(f, "memcached://{}", settings.servers.join(",")),
+            Backend::Redis(settings) => settings.address.fmt(f),
+            Backend::Memcached(settings) => write!(f, "memcached://{}", settings.servers.join(",")),
         }
     }
 }
@@ -40,7 +40,7 @@ impl std::fmt::Display for Place {
 /// Talks to it. See [`redis::Client`] for what each does.
 // One for each process.
 #[allow(clippy::large_enum_variant)]
-pub(super) enum Client {
+pub(super) enum BackendClient {
     Redis(Box<redis::Client>),
     Memcached(memcached::Client),
 }
@@ -48,27 +48,27 @@ pub(super) enum Client {
 macro_rules! either {
     ($client:expr, $one:ident => $ask:expr) => {
         match $client {
-            Client::Redis($one) => $ask,
-            Client::Memcached($one) => $ask,
+            BackendClient::Redis($one) => $ask,
+            BackendClient::Memcached($one) => $ask,
         }
     };
 }
 
-impl Client {
+impl BackendClient {
     pub(super) fn new(
-        place: &Place,
+        place: &Backend,
         connections: usize,
         clock: &Clock,
-    ) -> Result<Client, memcached::Error> {
+    ) -> Result<BackendClient, memcached::Error> {
         Ok(match place {
-            Place::Redis(settings) => Client::Redis(Box::new(redis::Client::new(
+            Backend::Redis(settings) => BackendClient::Redis(Box::new(redis::Client::new(
                 settings.clone(),
                 connections,
                 clock.clone(),
             ))),
-            Place::Memcached(settings) => {
+            Backend::Memcached(settings) => {
                 let settings = settings.clone();
-                Client::Memcached(memcached::Client::new(
+                BackendClient::Memcached(memcached::Client::new(
                     settings,
                     connections,
                     clock.clone(),
@@ -87,41 +87,41 @@ impl Client {
 
     pub(super) fn hurry(&self, number: usize) {
         match self {
-            Client::Redis(client) => client.hurry(number),
+            BackendClient::Redis(client) => client.hurry(number),
             // Its links do not wait for longer the more often they fail.
-            Client::Memcached(_) => {}
+            BackendClient::Memcached(_) => {}
         }
     }
 
     pub(super) fn ready(&self, number: usize) -> bool {
         match self {
-            Client::Redis(client) => client.ready(number),
-            Client::Memcached(client) => client.connected(number),
+            BackendClient::Redis(client) => client.ready(number),
+            BackendClient::Memcached(client) => client.connected(number),
         }
     }
 
     /// Connections so far, where the next may lead to a server that knows less under the same mark.
     pub(super) fn made(&self, number: usize) -> u32 {
         match self {
-            Client::Redis(client) => client.made(number),
-            Client::Memcached(_) => 0,
+            BackendClient::Redis(client) => client.made(number),
+            BackendClient::Memcached(_) => 0,
         }
     }
 
     /// Whether two connections lead to different servers of which only one may be asked.
     pub(super) fn strays(&self, number: usize, other: usize) -> bool {
         match self {
-            Client::Redis(client) => client.strays(number, other),
-            Client::Memcached(_) => false,
+            BackendClient::Redis(client) => client.strays(number, other),
+            BackendClient::Memcached(_) => false,
         }
     }
 
     /// What it may have lost while its mark stayed the same.
-    pub(super) fn loses(&self) -> Lost {
+    pub(super) fn loses(&self) -> StoreLoss {
         match self {
-            Client::Redis(_) => Lost::Some,
+            BackendClient::Redis(_) => StoreLoss::Some,
             // It has no replicas.
-            Client::Memcached(_) => Lost::Nothing,
+            BackendClient::Memcached(_) => StoreLoss::Nothing,
         }
     }
 
@@ -129,12 +129,16 @@ impl Client {
     pub(super) fn cause(&self, number: usize) -> Option<String> {
         match self {
             // It says so with each failure.
-            Client::Redis(_) => None,
-            Client::Memcached(client) => client.cause(number),
+            BackendClient::Redis(_) => None,
+            BackendClient::Memcached(client) => client.cause(number),
         }
     }
 
-    pub(super) async fn decide(&self, number: usize, call: &Call) -> Result<Said, Failure> {
+    pub(super) async fn decide(
+        &self,
+        number: usize,
+        call: &Call,
+    ) -> Result<StoreReply, StoreError> {
         either!(self, client => client.decide(number, call).await)
     }
 
@@ -143,27 +147,31 @@ impl Client {
         number: usize,
         known: Option<[u8; 16]>,
         begins: bool,
-    ) -> Result<Met, Failure> {
+    ) -> Result<StoreIdentity, StoreError> {
         either!(self, client => client.meet(number, known, begins).await)
     }
 
-    pub(super) async fn beat(&self, number: usize, gateway: Option<u32>) -> Result<Beats, Failure> {
+    pub(super) async fn beat(
+        &self,
+        number: usize,
+        gateway: Option<u32>,
+    ) -> Result<LiveGateways, StoreError> {
         either!(self, client => client.beat(number, gateway).await)
     }
 
-    pub(super) async fn look(&self, number: usize) -> Result<(), Failure> {
+    pub(super) async fn look(&self, number: usize) -> Result<(), StoreError> {
         match self {
-            Client::Redis(client) => client.look(number).await,
+            BackendClient::Redis(client) => client.look(number).await,
             // Its calls look at all servers.
-            Client::Memcached(_) => Ok(()),
+            BackendClient::Memcached(_) => Ok(()),
         }
     }
 
-    pub(super) async fn leave(&self, number: usize, gateway: u32) -> Result<(), Failure> {
+    pub(super) async fn leave(&self, number: usize, gateway: u32) -> Result<(), StoreError> {
         either!(self, client => client.leave(number, gateway).await)
     }
 
-    pub(super) async fn forget(&self, number: usize, part: &Part) -> Result<bool, Failure> {
+    pub(super) async fn forget(&self, number: usize, part: &CallPart) -> Result<bool, StoreError> {
         either!(self, client => client.forget(number, part).await)
     }
 }

@@ -14,7 +14,7 @@ const SPAN: Nanos = Nanos::from_secs(1);
 
 /// How the store stands to this gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum StoreStatus {
     /// It is asked.
     Shared,
     /// It is not asked; since when.
@@ -25,29 +25,29 @@ pub enum Standing {
 
 /// Who decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum DecidedBy {
     /// The store.
     Store,
     /// The store and this gateway's share, which both must have room.
     Both,
     /// The share.
-    Alone,
+    LocalShare,
 }
 
-impl Standing {
+impl StoreStatus {
     /// As logs, headers and metrics write it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Standing::Shared => "shared",
-            Standing::Away(_) => "away",
-            Standing::Learning(_) => "learning",
+            StoreStatus::Shared => "shared",
+            StoreStatus::Away(_) => "away",
+            StoreStatus::Learning(_) => "learning",
         }
     }
 }
 
 /// A time that the store went away.
 #[derive(Clone, Copy, Debug)]
-struct Leave {
+struct Outage {
     round: u32,
     at: Nanos,
     /// It had been asked by then about windows shorter than this.
@@ -55,13 +55,13 @@ struct Leave {
 }
 
 #[derive(Debug)]
-struct State {
-    standing: Standing,
+struct BreakerState {
+    standing: StoreStatus,
     shared_once: bool,
     /// Times that the store went away.
     round: u32,
     /// Those since it last knew all. A later one is for shorter windows.
-    leaves: SmallVec<[Leave; 2]>,
+    leaves: SmallVec<[Outage; 2]>,
     gateways: u32,
     in_a_row: u32,
     /// When the calls that are counted began, how many, how many failed.
@@ -70,16 +70,16 @@ struct State {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Ladder(Mutex<State>);
+pub struct Breaker(Mutex<BreakerState>);
 
-impl Ladder {
+impl Breaker {
     /// Away, until the store is met.
-    pub fn new(now: Nanos) -> Ladder {
-        Ladder(Mutex::new(State {
-            standing: Standing::Away(now),
+    pub fn new(now: Nanos) -> Breaker {
+        Breaker(Mutex::new(BreakerState {
+            standing: StoreStatus::Away(now),
             shared_once: false,
             round: 0,
-            leaves: smallvec::smallvec![Leave {
+            leaves: smallvec::smallvec![Outage {
                 round: 0,
                 at: now,
                 asked: Nanos(u64::MAX),
@@ -91,18 +91,18 @@ impl Ladder {
     }
 
     /// How the store stands.
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> StoreStatus {
         self.0.lock().standing
     }
 
     /// How a limit with windows up to `longest` is decided. What was counted before a store learns has left them
     /// after that long.
-    pub fn way(&self, longest: Nanos, now: Nanos) -> Way {
+    pub fn way(&self, longest: Nanos, now: Nanos) -> DecidedBy {
         match self.0.lock().standing {
-            Standing::Shared => Way::Store,
-            Standing::Away(_) => Way::Alone,
-            Standing::Learning(since) if now.since(since) > longest => Way::Store,
-            Standing::Learning(_) => Way::Both,
+            StoreStatus::Shared => DecidedBy::Store,
+            StoreStatus::Away(_) => DecidedBy::LocalShare,
+            StoreStatus::Learning(since) if now.since(since) > longest => DecidedBy::Store,
+            StoreStatus::Learning(_) => DecidedBy::Both,
         }
     }
 
@@ -114,7 +114,7 @@ impl Ladder {
     /// Whether what was asked in this round is news: the store has not gone away since.
     pub fn hears(&self, round: u32) -> bool {
         let state = self.0.lock();
-        state.round == round && !matches!(state.standing, Standing::Away(_))
+        state.round == round && !matches!(state.standing, StoreStatus::Away(_))
     }
 
     /// Since when a gateway decides alone at `now` about a limit with windows up to `longest`, and how often the
@@ -122,9 +122,11 @@ impl Ladder {
     pub fn alone(&self, longest: Nanos, now: Nanos) -> (u32, Nanos) {
         let state = self.0.lock();
         match state.standing {
-            Standing::Shared => return (state.round, now),
-            Standing::Learning(since) if now.since(since) > longest => return (state.round, now),
-            Standing::Learning(_) | Standing::Away(_) => {}
+            StoreStatus::Shared => return (state.round, now),
+            StoreStatus::Learning(since) if now.since(since) > longest => {
+                return (state.round, now);
+            }
+            StoreStatus::Learning(_) | StoreStatus::Away(_) => {}
         }
         let leaves = state.leaves.iter().rev();
         let leave = leaves.into_iter().find(|leave| leave.asked > longest);
@@ -159,7 +161,7 @@ impl Ladder {
         state.in_a_row += 1;
         let (calls, failed) = state.step(now, 1);
         let mostly = calls >= MANY && failed * 2 >= calls;
-        let away = state.standing == Standing::Shared && (state.in_a_row >= IN_A_ROW || mostly);
+        let away = state.standing == StoreStatus::Shared && (state.in_a_row >= IN_A_ROW || mostly);
         if away {
             state.leave(now);
         }
@@ -169,7 +171,7 @@ impl Ladder {
     /// What the store knows is not what this gateway took it for; whether that is news.
     pub fn renewed(&self, now: Nanos) -> bool {
         let mut state = self.0.lock();
-        let news = state.standing == Standing::Shared;
+        let news = state.standing == StoreStatus::Shared;
         if news {
             state.leave(now);
         }
@@ -178,13 +180,13 @@ impl Ladder {
 
     /// The store answers: it learns from now on.
     pub fn met(&self, now: Nanos) {
-        self.0.lock().standing = Standing::Learning(now);
+        self.0.lock().standing = StoreStatus::Learning(now);
     }
 
     /// It is gone again before it has learnt.
     pub fn lost(&self, now: Nanos) {
         let mut state = self.0.lock();
-        if matches!(state.standing, Standing::Learning(_)) {
+        if matches!(state.standing, StoreStatus::Learning(_)) {
             state.leave(now);
         }
     }
@@ -192,14 +194,14 @@ impl Ladder {
     /// It knows all.
     pub fn learnt(&self, now: Nanos) {
         let mut state = self.0.lock();
-        state.standing = Standing::Shared;
+        state.standing = StoreStatus::Shared;
         state.shared_once = true;
         state.in_a_row = 0;
         state.window = (now, 0, 0);
     }
 }
 
-impl State {
+impl BreakerState {
     fn step(&mut self, now: Nanos, failed: u32) -> (u32, u32) {
         let (start, ..) = self.window;
         if now.since(start) > SPAN {
@@ -212,14 +214,14 @@ impl State {
 
     fn leave(&mut self, now: Nanos) {
         let asked = match self.standing {
-            Standing::Shared => Nanos(u64::MAX),
-            Standing::Learning(since) => now.since(since),
-            Standing::Away(_) => Nanos::ZERO,
+            StoreStatus::Shared => Nanos(u64::MAX),
+            StoreStatus::Learning(since) => now.since(since),
+            StoreStatus::Away(_) => Nanos::ZERO,
         };
-        self.standing = Standing::Away(now);
+        self.standing = StoreStatus::Away(now);
         self.round += 1;
         self.leaves.retain(|leave| leave.asked > asked);
-        self.leaves.push(Leave {
+        self.leaves.push(Outage {
             round: self.round,
             at: now,
             asked,
@@ -231,8 +233,8 @@ impl State {
 mod tests {
     use super::*;
 
-    fn shared() -> Ladder {
-        let ladder = Ladder::new(Nanos::ZERO);
+    fn shared() -> Breaker {
+        let ladder = Breaker::new(Nanos::ZERO);
         ladder.met(Nanos::ZERO);
         ladder.learnt(Nanos::ZERO);
         ladder
@@ -250,7 +252,7 @@ mod tests {
         }
         let ladder = shared();
         assert_eq!((0..5).filter(|_| ladder.failed(Nanos(1))).count(), 1);
-        assert_eq!(ladder.standing(), Standing::Away(Nanos(1)));
+        assert_eq!(ladder.standing(), StoreStatus::Away(Nanos(1)));
         let ladder = shared();
         let away = (0..40).position(|call| {
             if call % 2 == 0 {
@@ -267,20 +269,20 @@ mod tests {
         let (ladder, minute) = (shared(), Nanos::from_secs(60));
         assert!(ladder.renewed(Nanos(5)));
         assert!(!ladder.renewed(Nanos(6)), "once");
-        assert_eq!(ladder.way(minute, Nanos(7)), Way::Alone);
+        assert_eq!(ladder.way(minute, Nanos(7)), DecidedBy::LocalShare);
         ladder.met(Nanos(8));
-        assert_eq!(ladder.way(minute, Nanos(9)), Way::Both);
+        assert_eq!(ladder.way(minute, Nanos(9)), DecidedBy::Both);
         let later = Nanos(9 + minute.0);
         assert_eq!(
             ladder.way(minute, later),
-            Way::Store,
+            DecidedBy::Store,
             "what was counted has left"
         );
         ladder.lost(Nanos(10));
-        assert_eq!(ladder.standing(), Standing::Away(Nanos(10)));
+        assert_eq!(ladder.standing(), StoreStatus::Away(Nanos(10)));
         ladder.met(Nanos(11));
         ladder.learnt(Nanos(12));
-        assert_eq!(ladder.way(minute, Nanos(12)), Way::Store);
+        assert_eq!(ladder.way(minute, Nanos(12)), DecidedBy::Store);
     }
 
     /// What was asked of a store that still learnt of longer windows begins anew when it goes again.
@@ -290,7 +292,7 @@ mod tests {
         ladder.renewed(Nanos(5));
         ladder.met(Nanos(6));
         let ten = Nanos::from_secs(10);
-        assert_eq!(ladder.way(second, ten), Way::Store);
+        assert_eq!(ladder.way(second, ten), DecidedBy::Store);
         assert_eq!(ladder.alone(second, ten), (1, ten));
         ladder.lost(ten);
         assert_eq!(ladder.alone(second, minute), (2, ten));

@@ -11,7 +11,7 @@ use crate::store::Taking;
 
 /// The name of a counter in the store: its limit, and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name {
+pub struct CounterName {
     /// Hash of what tells the limit's counters apart from those of others, its shape included.
     pub limit: u64,
     /// Whose.
@@ -20,9 +20,9 @@ pub struct Name {
 
 /// One counter's part of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct CallPart {
     /// Which counter.
-    pub name: Name,
+    pub name: CounterName,
     /// Its arithmetic.
     pub spec: Spec,
     /// Decides for itself and changes nothing for the others.
@@ -44,13 +44,13 @@ pub struct Part {
     /// Most units that may count so: those that are still in the longest window.
     pub within: u32,
     /// Takes back `cost` units instead.
-    pub back: Option<Back>,
+    pub back: Option<GiveBack>,
 }
 
 /// Units that were granted and not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Back {
-    /// When they were granted: [`Answer::stamped`].
+pub struct GiveBack {
+    /// When they were granted: [`CounterReply::stamped`].
     pub stamped: u64,
     /// Grows from one give-back of a gateway to the next, and begins anew after the last, without 0; one that was
     /// met already does nothing.
@@ -66,10 +66,10 @@ pub(super) fn next_number() -> u32 {
     }
 }
 
-impl Part {
+impl CallPart {
     /// Asks for `cost` units of a counter, and nothing else.
-    pub fn new(name: Name, spec: Spec, cost: u32) -> Part {
-        Part {
+    pub fn new(name: CounterName, spec: Spec, cost: u32) -> CallPart {
+        CallPart {
             name,
             spec,
             shadow: false,
@@ -87,7 +87,7 @@ impl Part {
     /// Gives back `units` of what this part was granted.
     pub fn give_back(&self, gateway: u32, units: u32, stamped: u64) -> Call {
         let number = next_number();
-        let part = Part {
+        let part = CallPart {
             cost: units,
             want: units,
             spread: 1,
@@ -96,7 +96,7 @@ impl Part {
             within: 0,
             around: None,
             shadow: false,
-            back: Some(Back { stamped, number }),
+            back: Some(GiveBack { stamped, number }),
             ..self.clone()
         };
         Call {
@@ -118,7 +118,7 @@ pub struct Call {
     /// Who takes.
     pub taking: Taking,
     /// The counters.
-    pub parts: SmallVec<[Part; 2]>,
+    pub parts: SmallVec<[CallPart; 2]>,
 }
 
 impl Call {
@@ -130,7 +130,7 @@ impl Call {
 
 /// What one counter said, before this request but for `remaining`, `reset` and `used`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct CounterReply {
     /// Pass or not, and why not.
     pub standing: LimitStanding,
     /// The window that speaks.
@@ -155,24 +155,24 @@ pub struct Answer {
 
 /// What the store said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct StoreReply {
     /// All parts that can refuse admit.
     pub admitted: bool,
     /// The store's time in microseconds.
     pub now: u64,
     /// One for each part.
-    pub answers: SmallVec<[Answer; 2]>,
+    pub answers: SmallVec<[CounterReply; 2]>,
 }
 
 /// Why a store gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failure {
+pub enum StoreError {
     /// No answer in time.
     #[error("no answer within the budget")]
     Late,
     /// There is no connection.
     #[error("not connected")]
-    Away,
+    NotConnected,
     /// Nobody has begun in it; who knows whom it counted before may still come.
     #[error("the store is empty")]
     Empty,
@@ -181,14 +181,14 @@ pub enum Failure {
     Renewed,
     /// The store refuses, or what it says makes no sense.
     #[error("{0}")]
-    Said(Cow<'static, str>),
+    Other(Cow<'static, str>),
 }
 
 /// What a gateway learns when it meets a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Met {
+pub struct StoreIdentity {
     /// Names the store's life: another one when its data is gone.
-    pub mark: Mark,
+    pub mark: StoreMark,
     /// Under which all gateways hash whom they count.
     pub secret: [u8; 16],
     /// Another server than before leads.
@@ -197,12 +197,12 @@ pub struct Met {
     pub now: u64,
 }
 
-/// See [`Met::mark`].
-pub type Mark = [u8; 16];
+/// See [`StoreIdentity::mark`].
+pub type StoreMark = [u8; 16];
 
 /// Who uses a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Beats {
+pub struct LiveGateways {
     /// The store's time in microseconds.
     pub now: u64,
     /// Gateways that have said lately that they are there and that the store knows all they have counted:
@@ -212,7 +212,7 @@ pub struct Beats {
 
 /// What a store that answers again may have lost of what it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum StoreLoss {
     /// It was silent.
     Nothing,
     /// A replica has taken over that was behind, under the same mark.

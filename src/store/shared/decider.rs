@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::breaker::{Ladder, Way};
-use super::call::{Failure, Name, Said};
-use super::give_backs::Backs;
-use super::ledger::{Entry, Grant, Ledger};
-use super::line::{Line, Lines, quota};
-use super::pending::{Asking, Begun, Counted, Done, Purpose};
+use super::breaker::{Breaker, DecidedBy};
+use super::call::{CounterName, StoreError, StoreReply};
+use super::give_backs::GiveBacks;
+use super::ledger::{Grant, Ledger, LedgerEntry};
+use super::line::{SharedItem, SharedItems, quota};
+use super::pending::{CountedIn, FirstStep, PendingCall, Purpose, SharedDecision};
 use crate::base::clock::Nanos;
 use crate::limit::{Limit, LimitStanding, Reading, Scale};
 use crate::store::memory::Memory;
@@ -18,42 +18,44 @@ use crate::store::{Item, Taking};
 
 /// See the module.
 #[derive(Debug)]
-pub struct Core {
+pub struct Decider {
     /// What this gateway has admitted itself, and what it counts alone.
     pub memory: Arc<Memory>,
     /// What it knows of the others.
     pub ledger: Ledger,
     /// Whether the store is asked.
-    pub ladder: Ladder,
+    pub ladder: Breaker,
     /// What it gives back later.
-    pub backs: Backs,
+    pub backs: GiveBacks,
     /// Its number.
     pub gateway: u32,
 }
 
-impl Core {
+impl Decider {
     /// Begins to decide about a request; `taking` says whether something else refuses it already.
-    pub fn begin(&self, lines: Lines, taking: Taking, now: Nanos) -> Begun {
+    pub fn begin(&self, lines: SharedItems, taking: Taking, now: Nanos) -> FirstStep {
         let shared = lines.iter().filter_map(|line| line.plan.as_ref());
         let longest = shared.map(|plan| plan.counted().longest()).max();
         let Some(longest) = longest else {
-            return Begun::Done(self.here(&lines, taking, now));
+            return FirstStep::Decided(self.here(&lines, taking, now));
         };
         match (self.ladder.way(longest, now), taking) {
-            (Way::Store, _) => {}
-            (Way::Both, Taking::All) => return self.both(lines, now),
-            (Way::Both | Way::Alone, _) => return Begun::Done(self.alone(&lines, taking, now)),
+            (DecidedBy::Store, _) => {}
+            (DecidedBy::Both, Taking::All) => return self.both(lines, now),
+            (DecidedBy::Both | DecidedBy::LocalShare, _) => {
+                return FirstStep::Decided(self.alone(&lines, taking, now));
+            }
         }
         if taking == Taking::All
             && let Some(done) = self.refused_here(&lines, taking, now)
         {
-            return Begun::Done(done);
+            return FirstStep::Decided(done);
         }
         let mut asking = self.ask(lines, taking, now);
         if !asking.call.parts.is_empty() {
-            return Begun::Ask(Box::new(asking));
+            return FirstStep::AskStore(Box::new(asking));
         }
-        let said = Said {
+        let said = StoreReply {
             admitted: true,
             now: 0,
             answers: SmallVec::new(),
@@ -61,11 +63,16 @@ impl Core {
         let mut done = self.conclude(&asking, &said, now);
         asking.purpose = Purpose::Tell;
         self.refill(&asking, now, &mut done);
-        Begun::Done(done)
+        FirstStep::Decided(done)
     }
 
     /// Ends a decision by what the store said, or that it said nothing.
-    pub fn finish(&self, asking: &Asking, said: Result<Said, Failure>, now: Nanos) -> Done {
+    pub fn finish(
+        &self,
+        asking: &PendingCall,
+        said: Result<StoreReply, StoreError>,
+        now: Nanos,
+    ) -> SharedDecision {
         self.landed(&asking.call);
         if asking.purpose == Purpose::Confirm {
             self.settled(&asking.lines, now);
@@ -77,16 +84,16 @@ impl Core {
                     Purpose::Decide | Purpose::Confirm => self.conclude(asking, &said, now),
                     Purpose::Refill => {
                         self.note(asking, 0, &said, 0, now);
-                        Done::default()
+                        SharedDecision::default()
                     }
                     Purpose::Tell => {
                         self.acknowledged(asking);
-                        Done::default()
+                        SharedDecision::default()
                     }
                 }
             }
             Err(failure) => {
-                if failure == Failure::Renewed {
+                if failure == StoreError::Renewed {
                     self.ladder.renewed(now);
                 } else {
                     self.ladder.failed(now);
@@ -96,14 +103,14 @@ impl Core {
                         self.unspend(asking, now, |_| true);
                         self.alone(&asking.lines, asking.call.taking, now)
                     }
-                    Purpose::Refill | Purpose::Tell => Done::default(),
+                    Purpose::Refill | Purpose::Tell => SharedDecision::default(),
                 }
             }
         }
     }
 
     /// The request was given up before the store answered.
-    pub fn abandon(&self, asking: &Asking, now: Nanos) {
+    pub fn abandon(&self, asking: &PendingCall, now: Nanos) {
         self.landed(&asking.call);
         if asking.purpose == Purpose::Confirm {
             self.settled(&asking.lines, now);
@@ -112,13 +119,14 @@ impl Core {
     }
 
     /// Units that were granted and not used, given back: those whose time is over, or all; and
-    /// [`Core::backs`]. Before them comes what was admitted without the store, where it was not told or the reply was
+    /// [`Decider::backs`]. Before them comes what was admitted without the store, where it was not told or the reply was
     /// lost; a key that still owes that gets nothing back.
-    pub fn unused(&self, all: bool, now: Nanos) -> Vec<Asking> {
+    pub fn unused(&self, all: bool, now: Nanos) -> Vec<PendingCall> {
         let mut list = self.tell_owed(now);
-        let owes = |name: &Name| self.ledger.with(name, |entry| entry.owes(now)) == Some(true);
+        let owes =
+            |name: &CounterName| self.ledger.with(name, |entry| entry.owes(now)) == Some(true);
         list.extend(self.backs.take(|name| !owes(name)));
-        let give_back = |name: &Name, entry: &Entry, grant: Grant| {
+        let give_back = |name: &CounterName, entry: &LedgerEntry, grant: Grant| {
             list.push(self.grant_back(name, entry, grant, now));
         };
         match all {
@@ -128,16 +136,28 @@ impl Core {
         list
     }
 
-    fn grant_back(&self, name: &Name, entry: &Entry, grant: Grant, now: Nanos) -> Asking {
+    fn grant_back(
+        &self,
+        name: &CounterName,
+        entry: &LedgerEntry,
+        grant: Grant,
+        now: Nanos,
+    ) -> PendingCall {
         let part = entry.plan.part(name.key, Scale::plan(entry.multiply), 0);
-        Asking::tell(
+        PendingCall::tell(
             part.give_back(self.gateway, grant.units, grant.stamped),
             now,
         )
     }
 
     /// Gives units in hand back, once the store is shared.
-    pub(super) fn return_grant(&self, name: &Name, entry: &Entry, grant: Grant, now: Nanos) {
+    pub(super) fn return_grant(
+        &self,
+        name: &CounterName,
+        entry: &LedgerEntry,
+        grant: Grant,
+        now: Nanos,
+    ) {
         if grant.units > 0 {
             let back = self.grant_back(name, entry, grant, now);
             self.backs.push(back, self.backs.life());
@@ -145,31 +165,37 @@ impl Core {
     }
 
     /// What is known of a request without asking and without taking; what is not known admits.
-    pub fn glance(&self, lines: &Lines, now: Nanos) -> Done {
+    pub fn glance(&self, lines: &SharedItems, now: Nanos) -> SharedDecision {
         let shared = lines.iter().filter_map(|line| line.plan.as_ref());
         let longest = shared.map(|plan| plan.counted().longest()).max();
         match longest {
             None => self.here(lines, Taking::Nothing, now),
-            Some(longest) if self.ladder.way(longest, now) != Way::Store => {
+            Some(longest) if self.ladder.way(longest, now) != DecidedBy::Store => {
                 self.alone(lines, Taking::Nothing, now)
             }
             Some(_) => self
                 .refused_here(lines, Taking::Nothing, now)
-                .unwrap_or_else(|| Done {
+                .unwrap_or_else(|| SharedDecision {
                     admitted: true,
                     readings: lines.iter().map(|line| self.known(line, now)).collect(),
-                    counted: lines.iter().map(|_| Counted::Here).collect(),
-                    ..Done::default()
+                    counted: lines.iter().map(|_| CountedIn::Gateway).collect(),
+                    ..SharedDecision::default()
                 }),
         }
     }
 
     /// What the gateway knows without asking refuses the request.
-    fn refused_here(&self, lines: &Lines, taking: Taking, now: Nanos) -> Option<Done> {
+    fn refused_here(
+        &self,
+        lines: &SharedItems,
+        taking: Taking,
+        now: Nanos,
+    ) -> Option<SharedDecision> {
         let mut refuses = false;
         for line in lines.iter().filter(|line| !line.shadow) {
             let Some(plan) = &line.plan else { continue };
-            let barred = |entry: &mut Entry| now < entry.not_before && entry.units(now) < line.cost;
+            let barred =
+                |entry: &mut LedgerEntry| now < entry.not_before && entry.units(now) < line.cost;
             refuses |= self
                 .ledger
                 .with(&plan.name(line.key), barred)
@@ -193,15 +219,15 @@ impl Core {
             None => own.next().unwrap_or_else(|| self.known(line, now)),
             Some(_) => self.known(line, now),
         });
-        Some(Done {
+        Some(SharedDecision {
             readings: each.collect(),
-            counted: lines.iter().map(|_| Counted::Here).collect(),
-            ..Done::default()
+            counted: lines.iter().map(|_| CountedIn::Gateway).collect(),
+            ..SharedDecision::default()
         })
     }
 
     /// What the store last said of a line.
-    pub(super) fn known(&self, line: &Line, now: Nanos) -> Reading {
+    pub(super) fn known(&self, line: &SharedItem, now: Nanos) -> Reading {
         let mut reading = Reading {
             standing: LimitStanding::Within,
             window: 0,

@@ -9,15 +9,15 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::backend::{Client, Place};
-use super::breaker::{Ladder, Standing};
-use super::call::{ALONE, Failure, Mark, Said};
-use super::decider::Core;
-use super::give_backs::Backs;
+use super::backend::{Backend, BackendClient};
+use super::breaker::{Breaker, StoreStatus};
+use super::call::{ALONE, StoreError, StoreMark, StoreReply};
+use super::decider::Decider;
+use super::give_backs::GiveBacks;
 use super::ledger::Ledger;
-use super::line::Lines;
-use super::pending::{Asking, Begun, Done};
-use super::plan::Plan;
+use super::line::SharedItems;
+use super::pending::{FirstStep, PendingCall, SharedDecision};
+use super::plan::SharingPlan;
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{Fingerprint, Scale};
 use crate::store::Taking;
@@ -39,7 +39,7 @@ pub(super) const UNMET: &str = "not met yet";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where.
-    pub place: Place,
+    pub place: Backend,
     /// How long a request waits for an answer before it is decided without.
     pub budget: Duration,
     /// Bytes for what is known of counters.
@@ -71,16 +71,16 @@ pub struct Tally {
 /// A shared store as the workers of one gateway use it.
 pub struct Shared {
     /// What is decided without waiting.
-    pub core: Core,
+    pub core: Decider,
     /// What happened.
     pub tally: Tally,
     pub(super) settings: Settings,
-    pub(super) client: Client,
+    pub(super) client: BackendClient,
     pub(super) workers: usize,
     pub(super) clock: Clock,
     pub(super) secret: Mutex<Option<[u8; 16]>>,
     /// The life of the store that was met last.
-    pub(super) mark: Mutex<Option<Mark>>,
+    pub(super) mark: Mutex<Option<StoreMark>>,
     /// What went wrong last.
     pub(super) trouble: Mutex<String>,
     pub(super) stop: Notify,
@@ -88,24 +88,24 @@ pub struct Shared {
     listens: AtomicUsize,
 }
 
-type Answered = Pin<Box<dyn Future<Output = Result<Said, Failure>> + Send>>;
+type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send>>;
 
 /// A request that waits for the store. When it is given up, what it has in hand goes back, and so does what the
 /// store takes for it later.
-struct Waiting {
+struct WaitingRequest {
     shared: Arc<Shared>,
     worker: usize,
-    asking: Arc<Asking>,
-    answer: Option<Answered>,
+    asking: Arc<PendingCall>,
+    answer: Option<ReplyFuture>,
     decided: bool,
 }
 
-impl Waiting {
-    fn new(shared: Arc<Shared>, worker: usize, asking: Asking) -> Waiting {
+impl WaitingRequest {
+    fn new(shared: Arc<Shared>, worker: usize, asking: PendingCall) -> WaitingRequest {
         let asking = Arc::new(asking);
         let (client, asked) = (shared.clone(), asking.clone());
         let answer = async move { client.client.decide(worker, &asked.call).await };
-        Waiting {
+        WaitingRequest {
             shared,
             worker,
             asking,
@@ -114,15 +114,15 @@ impl Waiting {
         }
     }
 
-    async fn decide(mut self) -> Done {
+    async fn decide(mut self) -> SharedDecision {
         let said = match &mut self.answer {
             Some(answer) => timeout(self.shared.settings.budget, answer).await,
-            None => Ok(Err(Failure::Away)),
+            None => Ok(Err(StoreError::NotConnected)),
         };
         if said.is_ok() {
             self.answer = None;
         }
-        let said = self.shared.tallied(said.unwrap_or(Err(Failure::Late)));
+        let said = self.shared.tallied(said.unwrap_or(Err(StoreError::Late)));
         self.decided = true;
         let now = self.shared.clock.now();
         let mut done = self.shared.core.finish(&self.asking, said, now);
@@ -132,7 +132,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingRequest {
     fn drop(&mut self) {
         let (shared, asking) = (self.shared.clone(), self.asking.clone());
         if !self.decided {
@@ -159,16 +159,16 @@ impl Shared {
             number = std::process::id().to_le_bytes();
         }
         Ok(Shared {
-            core: Core {
+            core: Decider {
                 memory,
                 ledger: Ledger::new(settings.ledger),
-                ladder: Ladder::new(clock.now()),
-                backs: Backs::default(),
+                ladder: Breaker::new(clock.now()),
+                backs: GiveBacks::default(),
                 gateway: (u32::from_le_bytes(number) & !ALONE).max(1),
             },
             tally: Tally::default(),
             // One more for whoever is no worker.
-            client: Client::new(&settings.place, workers + 1, &clock)?,
+            client: BackendClient::new(&settings.place, workers + 1, &clock)?,
             settings,
             workers,
             clock,
@@ -194,7 +194,7 @@ impl Shared {
     pub async fn connected(&self, worker: usize) {
         for _ in 0..100 {
             self.tend(worker);
-            if self.client.ready(worker) || self.core.ladder.standing() != Standing::Shared {
+            if self.client.ready(worker) || self.core.ladder.standing() != StoreStatus::Shared {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -207,12 +207,12 @@ impl Shared {
     }
 
     /// How the store stands, gateways that use it, and what went wrong last.
-    pub fn status(&self) -> (Standing, u32, String) {
+    pub fn status(&self) -> (StoreStatus, u32, String) {
         let ladder = &self.core.ladder;
         let standing = ladder.standing();
         let trouble = match standing {
-            Standing::Shared => String::new(),
-            Standing::Away(_) | Standing::Learning(_) => self.trouble.lock().clone(),
+            StoreStatus::Shared => String::new(),
+            StoreStatus::Away(_) | StoreStatus::Learning(_) => self.trouble.lock().clone(),
         };
         (standing, ladder.gateways(), trouble)
     }
@@ -226,15 +226,15 @@ impl Shared {
     pub fn begin(
         self: &Arc<Self>,
         worker: usize,
-        lines: Lines,
+        lines: SharedItems,
         taking: Taking,
         now: Nanos,
-    ) -> Begun {
+    ) -> FirstStep {
         match self.core.begin(lines, taking, now) {
-            Begun::Done(mut done) => {
+            FirstStep::Decided(mut done) => {
                 self.count(&done, &self.tally.saved);
                 self.besides(worker, &mut done);
-                Begun::Done(done)
+                FirstStep::Decided(done)
             }
             ask => ask,
         }
@@ -244,12 +244,12 @@ impl Shared {
     pub fn decide(
         self: &Arc<Self>,
         worker: usize,
-        asking: Asking,
-    ) -> impl Future<Output = Done> + Send + use<> {
-        Waiting::new(self.clone(), worker, asking).decide()
+        asking: PendingCall,
+    ) -> impl Future<Output = SharedDecision> + Send + use<> {
+        WaitingRequest::new(self.clone(), worker, asking).decide()
     }
 
-    fn count(&self, done: &Done, otherwise: &AtomicU64) {
+    fn count(&self, done: &SharedDecision, otherwise: &AtomicU64) {
         let counter = if done.alone {
             &self.tally.alone
         } else {
@@ -261,21 +261,21 @@ impl Shared {
     pub(super) async fn ask(
         &self,
         worker: usize,
-        asking: &Asking,
+        asking: &PendingCall,
         patience: Duration,
-    ) -> Result<Said, Failure> {
+    ) -> Result<StoreReply, StoreError> {
         let answer = self.client.decide(worker, &asking.call);
         self.tallied(
             timeout(patience, answer)
                 .await
-                .unwrap_or(Err(Failure::Late)),
+                .unwrap_or(Err(StoreError::Late)),
         )
     }
 
-    fn tallied(&self, said: Result<Said, Failure>) -> Result<Said, Failure> {
+    fn tallied(&self, said: Result<StoreReply, StoreError>) -> Result<StoreReply, StoreError> {
         let counter = match &said {
             Ok(_) => &self.tally.answered,
-            Err(Failure::Late) => &self.tally.late,
+            Err(StoreError::Late) => &self.tally.late,
             Err(_) => &self.tally.failed,
         };
         if let Err(failure) = &said {
@@ -286,11 +286,11 @@ impl Shared {
     }
 
     /// What went wrong last. That there is no connection yet says less than what was there before.
-    pub(super) fn note(&self, failure: &Failure) {
+    pub(super) fn note(&self, failure: &StoreError) {
         let said = match failure {
-            Failure::Away => self.client.cause(self.outsider()),
+            StoreError::NotConnected => self.client.cause(self.outsider()),
             // Nothing is wrong: it is begun in soon.
-            Failure::Empty => None,
+            StoreError::Empty => None,
             failure => Some(failure.to_string()),
         };
         if let Some(said) = said {
@@ -299,31 +299,31 @@ impl Shared {
     }
 
     /// Asks what nobody waits for.
-    fn besides(self: &Arc<Self>, worker: usize, done: &mut Done) {
+    fn besides(self: &Arc<Self>, worker: usize, done: &mut SharedDecision) {
         for asking in done.besides.drain(..) {
             self.tell(worker, asking);
         }
     }
 
     /// The same for one question. Without a runtime it is not asked: what is not given back counts for a while.
-    pub fn tell(self: &Arc<Self>, worker: usize, asking: Asking) {
+    pub fn tell(self: &Arc<Self>, worker: usize, asking: PendingCall) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let ready = self.core.ladder.standing() == Standing::Shared && self.client.ready(worker);
+        let ready = self.core.ladder.standing() == StoreStatus::Shared && self.client.ready(worker);
         if asking.call.gives_back() && !ready {
             let life = self.core.backs.life();
             return self.core.backs.push(asking, life);
         }
         let shared = self.clone();
         runtime.spawn(async move {
-            let mut answer: Answered = {
+            let mut answer: ReplyFuture = {
                 let (shared, call) = (shared.clone(), asking.call.clone());
                 Box::pin(async move { shared.client.decide(worker, &call).await })
             };
             let said = timeout(PATIENCE, &mut answer).await;
             let late = said.is_err();
-            let said = shared.tallied(said.unwrap_or(Err(Failure::Late)));
+            let said = shared.tallied(said.unwrap_or(Err(StoreError::Late)));
             shared.core.finish(&asking, said, shared.clock.now());
             if late && asking.refills() {
                 shared.listen(&asking, answer).await;
@@ -332,7 +332,7 @@ impl Shared {
     }
 
     /// Waits for the reply to a call that is given up.
-    async fn listen(&self, asking: &Asking, answer: Answered) {
+    async fn listen(&self, asking: &PendingCall, answer: ReplyFuture) {
         let patience = match self.listens.fetch_add(1, Relaxed) {
             0..MOST_LISTENS => LISTENS,
             _ => PATIENCE,
@@ -345,12 +345,12 @@ impl Shared {
     }
 
     /// Forgets a counter, in the store and here; whether the store had it.
-    pub async fn forget(&self, plan: &Plan, key: Fingerprint) -> Result<bool, Failure> {
+    pub async fn forget(&self, plan: &SharingPlan, key: Fingerprint) -> Result<bool, StoreError> {
         let part = plan.part(key, Scale::plan(1), 0);
         self.core.ledger.forget(&part.name);
         let forgotten = self.client.forget(self.outsider(), &part);
         let forgotten = timeout(PATIENCE, forgotten).await;
-        forgotten.unwrap_or(Err(Failure::Late))
+        forgotten.unwrap_or(Err(StoreError::Late))
     }
 
     /// Says good-bye; the keeper ends.

@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::call::{self, Name};
-use super::pending::Asking;
+use super::call::{self, CounterName};
+use super::pending::PendingCall;
 
 /// Most give-backs that wait. What is beyond counts until it leaves its window.
 const MOST: usize = 8_192;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Backs {
-    waiting: Mutex<Vec<Asking>>,
+pub struct GiveBacks {
+    waiting: Mutex<Vec<PendingCall>>,
     life: AtomicU32,
 }
 
-impl Backs {
+impl GiveBacks {
     /// Which of the store's lives it is, as this gateway counts them. What another one granted is gone with it.
     pub(super) fn life(&self) -> u32 {
         self.life.load(Relaxed)
     }
 
     /// Adds a give-back of what was granted in `life`.
-    pub(super) fn push(&self, back: Asking, life: u32) {
+    pub(super) fn push(&self, back: PendingCall, life: u32) {
         let mut waiting = self.waiting.lock();
         if life == self.life() && waiting.len() < MOST {
             waiting.push(back);
@@ -35,10 +35,10 @@ impl Backs {
 
     /// Takes out those of keys that are `ready`. They are numbered now, for the store takes them in the order of their
     /// numbers.
-    pub(super) fn take(&self, ready: impl Fn(&Name) -> bool) -> Vec<Asking> {
+    pub(super) fn take(&self, ready: impl Fn(&CounterName) -> bool) -> Vec<PendingCall> {
         // Who pushes may hold a lock that `ready` needs.
         let waiting = std::mem::take(&mut *self.waiting.lock());
-        let is_ready = |back: &Asking| {
+        let is_ready = |back: &PendingCall| {
             let part = back.call.parts.first();
             part.is_none_or(|part| ready(&part.name))
         };
@@ -55,7 +55,7 @@ impl Backs {
 
     /// Another server leads, with what it had copied of the former one: what waits is compared with that. What the former
     /// one grants from now on is not there.
-    pub(super) fn moved(&self) -> Vec<Asking> {
+    pub(super) fn moved(&self) -> Vec<PendingCall> {
         let mut waiting = self.waiting.lock();
         self.life.fetch_add(1, Relaxed);
         std::mem::take(&mut *waiting)

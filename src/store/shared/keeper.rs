@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::breaker::Standing;
-use super::call::{Beats, Failure, Lost, Met};
+use super::breaker::StoreStatus;
+use super::call::{LiveGateways, StoreError, StoreIdentity, StoreLoss};
 use super::gateway::{PATIENCE, Shared, UNMET};
-use super::recovery::{Return, Step};
+use super::recovery::{Recovery, RecoveryStep};
 use crate::base::clock::Nanos;
 
 const TICK: Duration = Duration::from_millis(100);
@@ -30,9 +30,9 @@ const PAUSES: (Nanos, Nanos) = (Nanos::from_secs(1), Nanos::from_secs(60));
 const RESET: Nanos = Nanos::from_secs(2);
 
 /// The thread's end.
-pub struct Keeper(JoinHandle<()>);
+pub struct StoreKeeper(JoinHandle<()>);
 
-impl Keeper {
+impl StoreKeeper {
     /// Waits for its end, after [`Shared::close`].
     pub fn ended(self) {
         // What panicked has said so.
@@ -42,12 +42,12 @@ impl Keeper {
 
 impl Shared {
     /// Starts the thread that keeps the store in sight; waits for a second at most until it is met.
-    pub fn start(self: &Arc<Self>) -> std::io::Result<Keeper> {
+    pub fn start(self: &Arc<Self>) -> std::io::Result<StoreKeeper> {
         start(self.clone())
     }
 }
 
-fn start(shared: Arc<Shared>) -> io::Result<Keeper> {
+fn start(shared: Arc<Shared>) -> io::Result<StoreKeeper> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -63,23 +63,23 @@ fn start(shared: Arc<Shared>) -> io::Result<Keeper> {
     })?;
     // Later is as good as now: until then each gateway counts alone.
     let _ = first.recv_timeout(START);
-    Ok(Keeper(thread))
+    Ok(StoreKeeper(thread))
 }
 
 async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
     let own = shared.outsider();
-    let mut back = Return::default();
-    let (mut told, mut reset) = (Told::new(shared), Nanos::ZERO);
+    let mut back = Recovery::default();
+    let (mut told, mut reset) = (AwayLog::new(shared), Nanos::ZERO);
     let (mut known, mut late, mut made) = (true, 0, 0);
     for tick in 0_u64.. {
         shared.client.tend(own);
         let now = shared.clock.now();
         match shared.core.ladder.standing() {
             // A replica may have taken over while nobody asked.
-            Standing::Shared if shared.client.made(own) != made || strays(shared) => {
+            StoreStatus::Shared if shared.client.made(own) != made || strays(shared) => {
                 shared.core.ladder.renewed(now);
             }
-            Standing::Shared => {
+            StoreStatus::Shared => {
                 for asking in shared.core.unused(false, now) {
                     shared.tell(own, asking);
                 }
@@ -90,7 +90,7 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
                     late = look(shared, late).await;
                 }
             }
-            Standing::Away(_) | Standing::Learning(_) => {
+            StoreStatus::Away(_) | StoreStatus::Learning(_) => {
                 told.say_away(shared, now);
                 if known {
                     // Answers that nobody waits for any more are still on their way.
@@ -108,7 +108,7 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
                 }
                 let came = match same {
                     true => come_back(shared, &mut back, &mut reset).await,
-                    false => Err(Failure::Renewed),
+                    false => Err(StoreError::Renewed),
                 };
                 match came {
                     Ok(true) => told.say_shared(shared, now),
@@ -121,8 +121,8 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
             }
         }
         let standing = shared.core.ladder.standing();
-        known = standing == Standing::Shared;
-        if !matches!(standing, Standing::Away(_)) {
+        known = standing == StoreStatus::Shared;
+        if !matches!(standing, StoreStatus::Away(_)) {
             // Whoever started this waits for the first time only.
             let _ = met.send(());
         }
@@ -138,7 +138,7 @@ fn strays(shared: &Shared) -> bool {
 
 /// What the log is told: that the store is away, why, and when it is back; of a store that comes and goes ever less
 /// often.
-struct Told {
+struct AwayLog {
     trouble: String,
     /// Times that the store had gone away when the log was last told.
     round: u32,
@@ -147,10 +147,10 @@ struct Told {
     away: bool,
 }
 
-impl Told {
+impl AwayLog {
     /// The first meeting is no return.
-    fn new(shared: &Shared) -> Told {
-        Told {
+    fn new(shared: &Shared) -> AwayLog {
+        AwayLog {
             trouble: String::from(UNMET),
             round: shared.core.ladder.round(),
             next: (Nanos::ZERO, PAUSES.0),
@@ -160,7 +160,7 @@ impl Told {
 
     fn say_away(&mut self, shared: &Shared, now: Nanos) {
         let (standing, gateways, trouble) = shared.status();
-        if !matches!(standing, Standing::Away(_)) {
+        if !matches!(standing, StoreStatus::Away(_)) {
             return;
         }
         let round = shared.core.ladder.round();
@@ -201,20 +201,20 @@ impl Told {
 async fn beat(shared: &Shared, late: u32) -> u32 {
     let gateway = Some(shared.core.gateway);
     let answer = timeout(PATIENCE, shared.client.beat(shared.outsider(), gateway)).await;
-    let answer = answer.unwrap_or(Err(Failure::Late));
-    let count = |beats: Beats| shared.core.ladder.count(beats.gateways.len());
+    let answer = answer.unwrap_or(Err(StoreError::Late));
+    let count = |beats: LiveGateways| shared.core.ladder.count(beats.gateways.len());
     answered(shared, answer.map(count), late)
 }
 
 async fn look(shared: &Shared, late: u32) -> u32 {
     let answer = timeout(PATIENCE, shared.client.look(shared.outsider())).await;
-    answered(shared, answer.unwrap_or(Err(Failure::Late)), late)
+    answered(shared, answer.unwrap_or(Err(StoreError::Late)), late)
 }
 
-fn answered(shared: &Shared, answer: Result<(), Failure>, late: u32) -> u32 {
+fn answered(shared: &Shared, answer: Result<(), StoreError>, late: u32) -> u32 {
     match answer {
         Ok(()) => {}
-        Err(Failure::Late) if late == 0 => return 1,
+        Err(StoreError::Late) if late == 0 => return 1,
         Err(failure) => {
             shared.note(&failure);
             shared.core.ladder.renewed(shared.clock.now());
@@ -226,18 +226,18 @@ fn answered(shared: &Shared, answer: Result<(), Failure>, late: u32) -> u32 {
 /// The steps back that can be made now; whether the store is shared again.
 async fn come_back(
     shared: &Arc<Shared>,
-    back: &mut Return,
+    back: &mut Recovery,
     reset: &mut Nanos,
-) -> Result<bool, Failure> {
+) -> Result<bool, StoreError> {
     let (own, core) = (shared.outsider(), &shared.core);
-    let late = || Err(Failure::Late);
+    let late = || Err(StoreError::Late);
     let told = loop {
         match back.next(core, shared.clock.now()) {
-            Step::Meet => {
+            RecoveryStep::Meet => {
                 quick(shared).await?;
                 let (known, begins) = (shared.secret(), back.begins(shared.clock.now()));
                 let met = timeout(PATIENCE, shared.client.meet(own, known, begins)).await;
-                let met: Met = met.unwrap_or_else(|_| late())?;
+                let met: StoreIdentity = met.unwrap_or_else(|_| late())?;
                 if shared.clock.now() >= *reset {
                     // What connected while the store was going may lead nowhere.
                     (0..shared.workers).for_each(|worker| shared.client.reset(worker));
@@ -246,25 +246,25 @@ async fn come_back(
                 *shared.secret.lock() = Some(met.secret);
                 let before = shared.mark.lock().replace(met.mark);
                 let lost = match (before == Some(met.mark), met.moved) {
-                    (false, _) => Lost::All,
-                    (true, true) => Lost::Moved,
+                    (false, _) => StoreLoss::All,
+                    (true, true) => StoreLoss::Moved,
                     (true, false) => shared.client.loses(),
                 };
                 back.met(core, lost, shared.clock.now());
             }
-            Step::Look => {
+            RecoveryStep::Look => {
                 let seen = timeout(PATIENCE, shared.client.beat(own, None)).await;
-                back.saw(core, seen.unwrap_or(Err(Failure::Late))?);
+                back.saw(core, seen.unwrap_or(Err(StoreError::Late))?);
             }
-            Step::Compare(asking) => {
+            RecoveryStep::Compare(asking) => {
                 let said = shared.ask(own, &asking, PATIENCE).await?;
                 core.note_copied(&asking, &said);
             }
-            Step::Tell(asking) => {
+            RecoveryStep::Tell(asking) => {
                 shared.ask(own, &asking, PATIENCE).await?;
                 core.acknowledged(&asking);
             }
-            Step::Beat(told) => break told,
+            RecoveryStep::Beat(told) => break told,
         }
     };
     (0..shared.workers).for_each(|worker| shared.client.hurry(worker));
@@ -272,7 +272,7 @@ async fn come_back(
         PATIENCE,
         shared.client.beat(own, told.then_some(core.gateway)),
     );
-    let beats = answer.await.unwrap_or(Err(Failure::Late))?;
+    let beats = answer.await.unwrap_or(Err(StoreError::Late))?;
     quick(shared).await?;
     let ready = (0..shared.workers).all(|worker| shared.client.ready(worker));
     let beaten = back.beaten(core, &beats, ready, shared.clock.now());
@@ -284,7 +284,7 @@ async fn come_back(
 }
 
 /// A store that answers later than requests wait is as good as none. One late answer may be this machine's fault.
-async fn quick(shared: &Shared) -> Result<(), Failure> {
+async fn quick(shared: &Shared) -> Result<(), StoreError> {
     for _ in 0..PROBES {
         let look = shared.client.look(shared.outsider());
         // What it says is for who asks.
@@ -292,12 +292,12 @@ async fn quick(shared: &Shared) -> Result<(), Failure> {
             return Ok(());
         }
     }
-    Err(Failure::Late)
+    Err(StoreError::Late)
 }
 
 /// Gives back what is in hand, and is no gateway any more.
 async fn leave(shared: &Arc<Shared>) {
-    if shared.core.ladder.standing() != Standing::Shared {
+    if shared.core.ladder.standing() != StoreStatus::Shared {
         return;
     }
     let own = shared.outsider();

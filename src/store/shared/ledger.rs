@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::call::{Answer, Name};
-use super::plan::Plan;
-use super::share::Share;
+use super::call::{CounterName, CounterReply};
+use super::plan::SharingPlan;
+use super::share::LocalShare;
 use crate::base::clock::Nanos;
 
 const SHARDS: usize = 64;
 /// What a place for an entry takes, with the note of when a grant ends, in bytes.
-const ENTRY: usize = size_of::<(Name, Entry)>() + 1 + size_of::<(Nanos, Name)>();
+const ENTRY: usize =
+    size_of::<(CounterName, LedgerEntry)>() + 1 + size_of::<(Nanos, CounterName)>();
 /// In a shard that is nearly full, entries that nobody asked for so long make room.
 const IDLE: Nanos = Nanos::from_secs(60);
 /// How long a refusal is believed at most: limits may be changed, counters forgotten.
@@ -38,13 +39,13 @@ pub struct Grant {
 }
 
 /// Units in hand that were used: when they were granted, and how many.
-pub type Spent = SmallVec<[(u64, u32); 1]>;
+pub type SpentUnits = SmallVec<[(u64, u32); 1]>;
 
 /// What is known of one counter.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// How its limit is shared.
-    pub plan: Arc<Plan>,
+    pub plan: Arc<SharingPlan>,
     /// The multiplier of who was last counted.
     pub multiply: u32,
     /// Units in hand, oldest first.
@@ -81,7 +82,7 @@ pub struct Entry {
     /// The window that spoke, what remained in it, and when one more was to be free.
     pub spoke: (u8, u32, Nanos),
     /// What may be used while the store is away, and since which time it was away.
-    pub share: Option<(u32, Share)>,
+    pub share: Option<(u32, LocalShare)>,
     /// When it was last worked out what to ask for, and units used since.
     pub asked: Nanos,
     /// See `asked`.
@@ -92,9 +93,9 @@ pub struct Entry {
 
 /// Fingerprints are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken(u64);
+struct FingerprintHasher(u64);
 
-impl Hasher for Taken {
+impl Hasher for FingerprintHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -117,16 +118,16 @@ impl Hasher for Taken {
 }
 
 #[derive(Debug, Default)]
-struct Shard {
-    entries: HashMap<Name, Entry, BuildHasherDefault<Taken>>,
+struct LedgerShard {
+    entries: HashMap<CounterName, LedgerEntry, BuildHasherDefault<FingerprintHasher>>,
     /// Grants in the order in which they were made.
-    ends: VecDeque<(Nanos, Name)>,
+    ends: VecDeque<(Nanos, CounterName)>,
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Ledger {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<LedgerShard>]>,
     /// Entries of a shard.
     most: usize,
     /// Above what forgotten entries were told to have admitted without the store: what an entry that is made anew
@@ -158,17 +159,17 @@ impl Ledger {
         }
     }
 
-    fn shard(&self, name: &Name) -> MutexGuard<'_, Shard> {
+    fn shard(&self, name: &CounterName) -> MutexGuard<'_, LedgerShard> {
         self.shards[(name.key.0 >> 64) as usize % SHARDS].lock()
     }
 
     /// The entry of a counter, a new one where there is room.
     pub fn entry<R>(
         &self,
-        name: &Name,
-        plan: &Arc<Plan>,
+        name: &CounterName,
+        plan: &Arc<SharingPlan>,
         now: Nanos,
-        change: impl FnOnce(&mut Entry) -> R,
+        change: impl FnOnce(&mut LedgerEntry) -> R,
     ) -> Option<R> {
         let mut shard = self.shard(name);
         if shard.entries.len() >= self.most && !shard.entries.contains_key(name) {
@@ -181,7 +182,7 @@ impl Ledger {
             let floor = self.floor.load(Relaxed);
             let longest = plan.counted().longest();
             self.longest.fetch_max(longest.0, Relaxed);
-            Entry {
+            LedgerEntry {
                 plan: plan.clone(),
                 multiply: 1,
                 grants: SmallVec::new(),
@@ -214,24 +215,28 @@ impl Ledger {
     }
 
     /// Remembers when a grant of `name` ends.
-    pub fn granted(&self, name: &Name, ends: Nanos) {
+    pub fn granted(&self, name: &CounterName, ends: Nanos) {
         self.shard(name).ends.push_back((ends, *name));
     }
 
     /// Changes an entry that there is.
-    pub fn with<R>(&self, name: &Name, change: impl FnOnce(&mut Entry) -> R) -> Option<R> {
+    pub fn with<R>(
+        &self,
+        name: &CounterName,
+        change: impl FnOnce(&mut LedgerEntry) -> R,
+    ) -> Option<R> {
         self.shard(name).entries.get_mut(name).map(change)
     }
 
     /// Forgets a counter.
-    pub fn forget(&self, name: &Name) {
+    pub fn forget(&self, name: &CounterName) {
         if let Some(entry) = self.shard(name).entries.remove(name) {
             self.floor.fetch_max(entry.alone, Relaxed);
         }
     }
 
     /// Notes that an entry admitted units without the store.
-    pub fn admitted_alone(&self, entry: &mut Entry, units: u32, now: Nanos) {
+    pub fn admitted_alone(&self, entry: &mut LedgerEntry, units: u32, now: Nanos) {
         entry.alone += u64::from(units);
         entry.alone_at = now;
         self.alone.store(true, Relaxed);
@@ -276,7 +281,7 @@ impl Ledger {
     }
 
     /// The names of all counters for which `which` holds.
-    pub fn names_where(&self, which: impl Fn(&Entry) -> bool) -> Vec<Name> {
+    pub fn names_where(&self, which: impl Fn(&LedgerEntry) -> bool) -> Vec<CounterName> {
         let mut names = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
@@ -287,17 +292,17 @@ impl Ledger {
     }
 
     /// All that this gateway has units of.
-    pub fn counted(&self) -> Vec<Name> {
+    pub fn counted(&self) -> Vec<CounterName> {
         self.names_where(|entry| entry.total > 0 || entry.alone_at > Nanos::ZERO)
     }
 
     /// Counters of which the store has not been told all.
-    pub fn untold(&self) -> Vec<Name> {
+    pub fn untold(&self) -> Vec<CounterName> {
         self.names_where(|entry| entry.untold() > 0)
     }
 
     /// Those of them whose units are still in a window, unless the store was told after `since`.
-    pub fn owed(&self, since: Nanos, now: Nanos) -> Vec<Name> {
+    pub fn owed(&self, since: Nanos, now: Nanos) -> Vec<CounterName> {
         match self.may_be_untold() {
             true => self.names_where(|entry| entry.owes(now) && entry.telling <= since),
             false => Vec::new(),
@@ -305,10 +310,10 @@ impl Ledger {
     }
 
     /// Takes out what was granted and has ended unused. To be called often.
-    pub fn sweep(&self, now: Nanos, mut unused: impl FnMut(&Name, &Entry, Grant)) {
+    pub fn sweep(&self, now: Nanos, mut unused: impl FnMut(&CounterName, &LedgerEntry, Grant)) {
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let Shard { entries, ends } = &mut *shard;
+            let LedgerShard { entries, ends } = &mut *shard;
             while let Some((end, name)) = ends.front().copied() {
                 if end > now {
                     break;
@@ -328,7 +333,7 @@ impl Ledger {
     }
 
     /// Takes out all units in hand.
-    pub fn empty(&self, mut unused: impl FnMut(&Name, &Entry, Grant)) {
+    pub fn empty(&self, mut unused: impl FnMut(&CounterName, &LedgerEntry, Grant)) {
         for shard in &self.shards {
             for (name, entry) in &mut shard.lock().entries {
                 for grant in std::mem::take(&mut entry.grants) {
@@ -364,7 +369,7 @@ impl Ledger {
     }
 }
 
-impl Entry {
+impl LedgerEntry {
     /// Units in hand at `now`.
     pub fn units(&mut self, now: Nanos) -> u32 {
         let usable = self.grants.iter().filter(|grant| grant.ends > now);
@@ -374,12 +379,12 @@ impl Entry {
 
     /// Uses units in hand, those that end first, and says of which grants. Nothing is used where there are too
     /// few.
-    pub fn spend(&mut self, cost: u32, now: Nanos) -> Option<Spent> {
+    pub fn spend(&mut self, cost: u32, now: Nanos) -> Option<SpentUnits> {
         if self.units(now) < cost {
             return None;
         }
         self.spent = self.spent.saturating_add(cost);
-        let (mut left, mut spent) = (cost, Spent::new());
+        let (mut left, mut spent) = (cost, SpentUnits::new());
         for grant in self.grants.iter_mut().filter(|grant| grant.ends > now) {
             let units = grant.units.min(left);
             grant.units -= units;
@@ -393,8 +398,8 @@ impl Entry {
 
     /// Puts units back that were not used after all, each into its own grant: in another one they would end later.
     /// Those whose grant is over or gone are left.
-    pub fn unspend(&mut self, spent: &Spent, now: Nanos) -> Spent {
-        let mut left = Spent::new();
+    pub fn unspend(&mut self, spent: &SpentUnits, now: Nanos) -> SpentUnits {
+        let mut left = SpentUnits::new();
         for (stamped, units) in spent {
             let usable = self.grants.iter_mut().filter(|grant| grant.ends > now);
             match { usable }.find(|grant| grant.stamped == *stamped) {
@@ -436,7 +441,7 @@ impl Entry {
 
     /// Notes what the store said at `now` to a request for `cost` units and, if it is leased, up to `want`.
     /// `sent` is when it was asked.
-    pub fn told(&mut self, answer: &Answer, cost: u32, want: u32, sent: Nanos, now: Nanos) {
+    pub fn told(&mut self, answer: &CounterReply, cost: u32, want: u32, sent: Nanos, now: Nanos) {
         self.total = self.total.max(answer.total);
         self.used.clone_from(&answer.used);
         self.share = None;

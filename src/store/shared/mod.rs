@@ -34,6 +34,6 @@ pub mod recovery;
 pub mod share;
 mod store_calls;
 
-pub use backend::Place;
+pub use backend::Backend;
 pub use gateway::{Settings, Shared, Tally};
-pub use keeper::Keeper;
+pub use keeper::StoreKeeper;

@@ -3,48 +3,48 @@
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::ledger::Spent;
-use super::line::Lines;
+use super::ledger::SpentUnits;
+use super::line::SharedItems;
 use crate::base::clock::Nanos;
 use crate::limit::Reading;
 
 /// Where what a limit took is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Counted {
+pub enum CountedIn {
     /// By this gateway alone.
     #[default]
-    Here,
+    Gateway,
     /// By the store, at this time of its own.
-    There(u64),
+    Store(u64),
 }
 
 /// What was decided.
 #[derive(Clone, Debug, Default)]
-pub struct Done {
+pub struct SharedDecision {
     /// All limits that can refuse admit.
     pub admitted: bool,
     /// One for each line.
     pub readings: SmallVec<[Reading; 4]>,
     /// The same.
-    pub counted: SmallVec<[Counted; 4]>,
+    pub counted: SmallVec<[CountedIn; 4]>,
     /// What is to be asked besides, without anybody's waiting for it.
-    pub besides: SmallVec<[Asking; 1]>,
+    pub besides: SmallVec<[PendingCall; 1]>,
     /// Decided without the store that should have been asked.
     pub alone: bool,
 }
 
 /// What is asked of the store.
 #[derive(Clone, Debug)]
-pub struct Asking {
+pub struct PendingCall {
     /// The question.
     pub call: Call,
     /// When it was asked.
     pub sent: Nanos,
     /// How often the store had gone away by then.
     pub(super) round: u32,
-    /// See [`Backs::life`](super::give_backs::Backs::life).
+    /// See [`GiveBacks::life`](super::give_backs::GiveBacks::life).
     pub(super) life: u32,
-    pub(super) lines: Lines,
+    pub(super) lines: SharedItems,
     /// What each line waits for.
     pub(super) roles: SmallVec<[Role; 4]>,
     pub(super) purpose: Purpose,
@@ -65,33 +65,33 @@ pub(super) enum Purpose {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// This gateway counts alone.
-    Here,
+    Local,
     /// Units in hand were used; whether few are left.
-    Spent(Spent, bool),
+    InHand(SpentUnits, bool),
     /// The part of the call at this place.
-    Asks(usize),
+    InStore(usize),
 }
 
 /// How a decision begins.
 // Most are made at once: a box for each would cost more than moving it.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
-pub enum Begun {
+pub enum FirstStep {
     /// It is made.
-    Done(Done),
+    Decided(SharedDecision),
     /// The store must be asked.
-    Ask(Box<Asking>),
+    AskStore(Box<PendingCall>),
 }
 
-impl Asking {
+impl PendingCall {
     /// Whether it asks for units in advance, and no request waits for them.
     pub(super) fn refills(&self) -> bool {
         self.purpose == Purpose::Refill
     }
 
     /// Tells the store something that nobody waits for.
-    pub fn tell(call: Call, sent: Nanos) -> Asking {
-        Asking {
+    pub fn tell(call: Call, sent: Nanos) -> PendingCall {
+        PendingCall {
             call,
             sent,
             round: 0,

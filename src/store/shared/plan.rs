@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 
 use siphasher::sip::SipHasher13;
 
-use super::call::{Name, Part};
+use super::call::{CallPart, CounterName};
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing};
 use crate::store::Registered;
@@ -13,15 +13,15 @@ use crate::store::Registered;
 /// own clock counts from when it asked; so all that is used in a window was granted in one that is longer by
 /// that, and there the store admits no more than the limit says.
 #[derive(Clone, Debug)]
-pub struct Lease {
+pub struct LeaseTerms {
     /// How long a unit may be used.
     pub life: Nanos,
     /// What the store counts by: the limit with longer windows.
     pub limit: Limit,
 }
 
-impl Lease {
-    fn of(limit: &Limit) -> Option<Lease> {
+impl LeaseTerms {
+    fn of(limit: &Limit) -> Option<LeaseTerms> {
         let life = limit.lease_life();
         // Clocks of two machines go differently fast, by less than a thousandth.
         let longer = Nanos(life.0 + life.0 / 1_000);
@@ -32,13 +32,13 @@ impl Lease {
             windows,
             ..limit.clone()
         };
-        Some(Lease { life, limit })
+        Some(LeaseTerms { life, limit })
     }
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SharingPlan {
     /// Hash of the limit's scope and of the shape of what is counted.
     pub hash: u64,
     /// What this gateway counts by.
@@ -46,23 +46,23 @@ pub struct Plan {
     /// Where it does. The place is not given to another limit while somebody counts by this.
     pub registered: Registered,
     /// How units are granted in advance, if they are.
-    pub lease: Option<Lease>,
+    pub lease: Option<LeaseTerms>,
     /// What holds without the store.
     pub on_error: OnError,
 }
 
-impl Plan {
+impl SharingPlan {
     /// How the limit of `scope` is shared; nothing when it is not.
     pub fn new(
         scope: &str,
         limit: &Limit,
         registered: &Registered,
         (sharing, on_error): (Sharing, OnError),
-    ) -> Option<Plan> {
+    ) -> Option<SharingPlan> {
         let lease = match sharing {
             Sharing::Local => return None,
             Sharing::Strict => None,
-            Sharing::Leased => Lease::of(limit).filter(|_| Sharing::leasable(limit)),
+            Sharing::Leased => LeaseTerms::of(limit).filter(|_| Sharing::leasable(limit)),
         };
         // Gateways of several versions share counters: the hash may never change.
         let mut hasher = SipHasher13::new_with_keys(0x746f_6c6c_6761_7465, 1);
@@ -80,7 +80,7 @@ impl Plan {
             Algorithm::LeakyBucket { .. } => 6,
         });
         counted.throttle.lends().hash(&mut hasher);
-        Some(Plan {
+        Some(SharingPlan {
             hash: hasher.finish(),
             limit: limit.clone(),
             registered: registered.clone(),
@@ -97,16 +97,16 @@ impl Plan {
     }
 
     /// A counter of this limit.
-    pub fn name(&self, key: Fingerprint) -> Name {
-        Name {
+    pub fn name(&self, key: Fingerprint) -> CounterName {
+        CounterName {
             limit: self.hash,
             key,
         }
     }
 
     /// Asks for units of a key.
-    pub fn part(&self, key: Fingerprint, scale: Scale, cost: u32) -> Part {
-        Part::new(self.name(key), self.counted().spec(key, scale), cost)
+    pub fn part(&self, key: Fingerprint, scale: Scale, cost: u32) -> CallPart {
+        CallPart::new(self.name(key), self.counted().spec(key, scale), cost)
     }
 
     /// The most units of the smallest quota that one grant may hold, among so many gateways.
@@ -132,7 +132,7 @@ mod tests {
         let limit = Limit::hard("5/m".parse().unwrap());
         let registered = memory.register("first", &limit).unwrap();
         let terms = (Sharing::Strict, OnError::Local);
-        let plan = Plan::new("first", &limit, &registered, terms).unwrap();
+        let plan = SharingPlan::new("first", &limit, &registered, terms).unwrap();
         let slot = registered.slot();
         drop(registered);
         for number in 0..=u32::from(u16::MAX) {

@@ -3,9 +3,9 @@
 
 use smallvec::SmallVec;
 
-use super::call::{Beats, Failure, Lost, Name};
-use super::decider::Core;
-use super::pending::Asking;
+use super::call::{CounterName, LiveGateways, StoreError, StoreLoss};
+use super::decider::Decider;
+use super::pending::PendingCall;
 use crate::base::clock::Nanos;
 
 /// Counters that are told of in one call.
@@ -17,24 +17,24 @@ const NEWCOMER: Nanos = Nanos::from_secs(1);
 
 /// What is to be done next.
 #[derive(Debug)]
-pub enum Step {
-    /// Meet the store, then [`Return::met`].
+pub enum RecoveryStep {
+    /// Meet the store, then [`Recovery::met`].
     Meet,
-    /// See who is there, then [`Return::saw`].
+    /// See who is there, then [`Recovery::saw`].
     Look,
-    /// Ask this, then [`Core::compared`].
-    Compare(Box<Asking>),
-    /// Ask this, then [`Core::told`].
-    Tell(Box<Asking>),
-    /// See who is there, and if so say that all is told; then [`Return::beaten`]. Once in a while: others take
+    /// Ask this, then [`Decider::compared`].
+    Compare(Box<PendingCall>),
+    /// Ask this, then [`Decider::told`].
+    Tell(Box<PendingCall>),
+    /// See who is there, and if so say that all is told; then [`Recovery::beaten`]. Once in a while: others take
     /// their time.
     Beat(bool),
 }
 
 /// How far a return is.
 #[derive(Debug, Default)]
-pub struct Return {
-    begun: Option<Begun>,
+pub struct Recovery {
+    begun: Option<RecoveryAttempt>,
     /// This life of the store has been told all that it did not grant itself.
     whole: bool,
     /// Another server leads, and it was not yet compared with the former one what it has.
@@ -44,7 +44,7 @@ pub struct Return {
 }
 
 #[derive(Debug)]
-struct Begun {
+struct RecoveryAttempt {
     /// When the store was met.
     since: Nanos,
     /// Who had said by then that it has told all, and when. Only what is said after that counts, whatever the
@@ -56,11 +56,11 @@ struct Begun {
     /// Gateways that must have told it what they know.
     gateways: u32,
     /// Counters of which it is not known how much of the former master's it has, if it is another.
-    compares: Option<Vec<Name>>,
+    compares: Option<Vec<CounterName>>,
     /// Counters that it has not been told of.
-    names: Vec<Name>,
+    names: Vec<CounterName>,
     /// What it is to be told next.
-    tells: SmallVec<[Asking; 2]>,
+    tells: SmallVec<[PendingCall; 2]>,
     /// It has been told since the last beat.
     swept: bool,
     /// It was told all and has been asked who else has; answers since that were late in a row.
@@ -68,22 +68,22 @@ struct Begun {
     late: u32,
 }
 
-impl Return {
+impl Recovery {
     /// Whether the store has been met.
     pub fn begun(&self) -> bool {
         self.begun.is_some()
     }
 
     /// What is to be done.
-    pub fn next(&mut self, core: &Core, now: Nanos) -> Step {
+    pub fn next(&mut self, core: &Decider, now: Nanos) -> RecoveryStep {
         let Some(begun) = &mut self.begun else {
-            return Step::Meet;
+            return RecoveryStep::Meet;
         };
         if let Some(names) = &mut begun.compares {
             while !names.is_empty() {
                 let rest = names.len().saturating_sub(BATCH);
                 if let Some(asking) = core.compare(&names.split_off(rest), now) {
-                    return Step::Compare(Box::new(asking));
+                    return RecoveryStep::Compare(Box::new(asking));
                 }
             }
             (begun.compares, self.moved) = (None, false);
@@ -91,11 +91,11 @@ impl Return {
             core.ladder.met(now);
         }
         if begun.earlier.is_none() {
-            return Step::Look;
+            return RecoveryStep::Look;
         }
         loop {
             if let Some(asking) = begun.tells.pop() {
-                return Step::Tell(Box::new(asking));
+                return RecoveryStep::Tell(Box::new(asking));
             }
             if begun.names.is_empty() && !begun.swept {
                 begun.swept = true;
@@ -111,7 +111,7 @@ impl Return {
                     continue;
                 }
                 begun.beats = true;
-                return Step::Beat(now >= begun.untold);
+                return RecoveryStep::Beat(now >= begun.untold);
             } else {
                 let rest = begun.names.len().saturating_sub(BATCH);
                 begun.tells = core.tell_all(&begun.names.split_off(rest), now);
@@ -125,14 +125,14 @@ impl Return {
     }
 
     /// The store answers.
-    pub fn met(&mut self, core: &Core, lost: Lost, now: Nanos) {
+    pub fn met(&mut self, core: &Decider, lost: StoreLoss, now: Nanos) {
         self.empty = None;
-        let same = lost != Lost::All;
+        let same = lost != StoreLoss::All;
         if !same {
             core.backs.renewed();
             self.whole = false;
         }
-        self.moved = same && (self.moved || lost == Lost::Moved);
+        self.moved = same && (self.moved || lost == StoreLoss::Moved);
         let mut untold = core
             .ledger
             .untracked(same)
@@ -143,7 +143,7 @@ impl Return {
         if !self.moved {
             core.ladder.met(now);
         }
-        self.begun = Some(Begun {
+        self.begun = Some(RecoveryAttempt {
             since: now,
             earlier: None,
             untold,
@@ -152,7 +152,7 @@ impl Return {
             compares: self.moved.then(|| core.ledger.names_where(|_| true)),
             // What it granted itself would count twice where it keeps no totals.
             names: match lost {
-                Lost::Nothing if self.whole => Vec::new(),
+                StoreLoss::Nothing if self.whole => Vec::new(),
                 _ => core.ledger.counted(),
             },
             tells: SmallVec::new(),
@@ -163,7 +163,7 @@ impl Return {
     }
 
     /// These are listed already: to a gateway that has never shared the store they are all that it knows of others.
-    pub fn saw(&mut self, core: &Core, beats: Beats) {
+    pub fn saw(&mut self, core: &Decider, beats: LiveGateways) {
         if core.ladder.is_new() {
             core.ladder.count(beats.gateways.len() + 1);
         }
@@ -176,8 +176,8 @@ impl Return {
     /// gateway is `ready`; else how many have told, and of how many.
     pub fn beaten(
         &mut self,
-        core: &Core,
-        beats: &Beats,
+        core: &Decider,
+        beats: &LiveGateways,
         ready: bool,
         now: Nanos,
     ) -> Result<(), (u32, u32)> {
@@ -202,12 +202,12 @@ impl Return {
 
     /// A step failed. Once all was told, one late answer may be this machine's fault, and a return that waits for
     /// long meets some.
-    pub fn failed(&mut self, core: &Core, failure: &Failure, now: Nanos) {
-        if *failure == Failure::Empty {
+    pub fn failed(&mut self, core: &Decider, failure: &StoreError, now: Nanos) {
+        if *failure == StoreError::Empty {
             self.empty.get_or_insert(now);
         }
         if let Some(begun) = &mut self.begun
-            && (begun.beats, begun.late, failure) == (true, 0, &Failure::Late)
+            && (begun.beats, begun.late, failure) == (true, 0, &StoreError::Late)
         {
             (begun.swept, begun.late) = (false, 1);
             return;

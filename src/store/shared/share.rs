@@ -17,14 +17,14 @@ const APART: Nanos = Nanos::from_secs(5);
 
 /// What a gateway knew of a key when the store was last heard of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct LocalShare {
     /// Since when.
     since: Nanos,
     /// Units that this gateway may use in each window.
     own: SmallVec<[u32; 2]>,
 }
 
-impl Share {
+impl LocalShare {
     /// `used` by all gateways as the store last said, `own` by this one and what it has been granted besides;
     /// nothing known counts as nothing used.
     pub fn new(
@@ -34,14 +34,14 @@ impl Share {
         since: Nanos,
         used: &[u32],
         own: &[u32],
-    ) -> Share {
+    ) -> LocalShare {
         let each = limit.windows.iter().enumerate().map(|(place, rate)| {
             let (_, ceiling) = limit.bounds(rate, multiply);
             let at = |list: &[u32]| list.get(place).copied().unwrap_or(0);
             let free = ceiling.saturating_sub(at(used)) / gateways.max(1);
             at(own).saturating_add(free).min(ceiling)
         });
-        Share {
+        LocalShare {
             since,
             own: each.collect(),
         }
@@ -49,7 +49,7 @@ impl Share {
 
     /// What a late answer before has used of a share is not to be had again, for as long as that one's moment is
     /// in a window.
-    pub fn no_more_than(&mut self, before: &Share, longest: Nanos) {
+    pub fn no_more_than(&mut self, before: &LocalShare, longest: Nanos) {
         if self.since.since(before.since) < longest {
             for (own, before) in self.own.iter_mut().zip(&before.own) {
                 *own = (*own).min(*before);
@@ -108,8 +108,8 @@ mod tests {
         let minute = Nanos::from_secs(60);
         let start = Nanos::from_secs(1_000);
         // Of 100 three gateways have used 40, 20 and none.
-        let shares = [40, 20, 0].map(|own| Share::new(&limit, 1, 3, start, &[60], &[own]));
-        let at = |share: &Share, now| {
+        let shares = [40, 20, 0].map(|own| LocalShare::new(&limit, 1, 3, start, &[60], &[own]));
+        let at = |share: &LocalShare, now| {
             let limit = share.limit(&limit, Scale::plan(1), 3, now);
             limit.map_or(0, |limit| limit.windows[0].quota())
         };
@@ -119,7 +119,7 @@ mod tests {
         let later = start.after(Nanos(minute.0 * 2));
         assert_eq!(own(later), [33, 33, 13], "some noticed later");
         assert_eq!(own(later.after(APART)), [33, 33, 33]);
-        let used_up = Share::new(&limit, 1, 3, start, &[100], &[0]);
+        let used_up = LocalShare::new(&limit, 1, 3, start, &[100], &[0]);
         assert_eq!(used_up.limit(&limit, Scale::plan(1), 3, start), None);
     }
 }

@@ -1,29 +1,29 @@
-//! What [`Core`] asks the store about a request, and what it makes of the answer.
+//! What [`Decider`] asks the store about a request, and what it makes of the answer.
 
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::breaker::Way;
-use super::call::{Answer, Call, Part, Said};
-use super::decider::Core;
+use super::breaker::DecidedBy;
+use super::call::{Call, CallPart, CounterReply, StoreReply};
+use super::decider::Decider;
 use super::ledger::Grant;
-use super::line::{Line, Lines, item, quota};
-use super::pending::{Asking, Counted, Done, Purpose, Role};
-use super::plan::Plan;
+use super::line::{SharedItem, SharedItems, item, quota};
+use super::pending::{CountedIn, PendingCall, Purpose, Role, SharedDecision};
+use super::plan::SharingPlan;
 use crate::base::clock::Nanos;
 use crate::limit::Reading;
 use crate::store::memory::networks;
 use crate::store::{Item, Taking};
 
-impl Core {
-    /// Lines that this gateway counts alone.
-    pub(super) fn own<'a>(&self, lines: &'a Lines) -> impl Iterator<Item = Item<'a>> {
+impl Decider {
+    /// SharedItems that this gateway counts alone.
+    pub(super) fn own<'a>(&self, lines: &'a SharedItems) -> impl Iterator<Item = Item<'a>> {
         lines.iter().filter(|line| line.plan.is_none()).map(item)
     }
 
     /// Uses units in hand, and asks for the rest.
-    pub(super) fn ask(&self, lines: Lines, taking: Taking, now: Nanos) -> Asking {
+    pub(super) fn ask(&self, lines: SharedItems, taking: Taking, now: Nanos) -> PendingCall {
         let mut call = Call {
             gateway: self.gateway,
             taking,
@@ -32,7 +32,7 @@ impl Core {
         let mut roles = SmallVec::new();
         for line in &lines {
             let Some(plan) = &line.plan else {
-                roles.push(Role::Here);
+                roles.push(Role::Local);
                 continue;
             };
             let name = plan.name(line.key);
@@ -44,10 +44,10 @@ impl Core {
                 Some((spent, entry.runs_low(now)))
             });
             if let Some(Some((spent, low))) = spent {
-                roles.push(Role::Spent(spent, low));
+                roles.push(Role::InHand(spent, low));
                 continue;
             }
-            roles.push(Role::Asks(call.parts.len()));
+            roles.push(Role::InStore(call.parts.len()));
             let place = call.parts.len();
             let parts = self.parts(
                 line,
@@ -58,7 +58,7 @@ impl Core {
             );
             call.parts.extend(parts);
         }
-        Asking {
+        PendingCall {
             call,
             sent: now,
             round: self.ladder.round(),
@@ -72,16 +72,16 @@ impl Core {
     /// Asks for `cost` units of a line, from `place` on; the networks around its key must have room for them too.
     fn parts(
         &self,
-        line: &Line,
-        plan: &Plan,
+        line: &SharedItem,
+        plan: &SharingPlan,
         (cost, place): (u32, usize),
         asks: bool,
         now: Nanos,
-    ) -> SmallVec<[Part; 4]> {
+    ) -> SmallVec<[CallPart; 4]> {
         let mut part = plan.part(line.key, line.scale, cost);
         part.shadow = line.shadow;
         self.complete(line, &mut part, asks, now);
-        let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
+        let mut parts: SmallVec<[CallPart; 4]> = SmallVec::new();
         let (cost, want, shadow) = (part.cost, part.want, part.shadow);
         parts.push(part);
         // What only the answer tells is charged to the key alone.
@@ -91,7 +91,7 @@ impl Core {
             &line.parents[..]
         };
         let around = networks::parts(&line.limit, line.scale, parents, plan.hash);
-        parts.extend(around.map(|net| Part {
+        parts.extend(around.map(|net| CallPart {
             around: Some(place as u8),
             shadow,
             cost,
@@ -102,7 +102,7 @@ impl Core {
     }
 
     /// Adds what is wanted in advance, unless others ask for that already, and what the store may not know.
-    fn complete(&self, line: &Line, part: &mut Part, asks: bool, now: Nanos) {
+    fn complete(&self, line: &SharedItem, part: &mut CallPart, asks: bool, now: Nanos) {
         let gateways = self.ladder.gateways();
         let within = self.own_use(line, now).last().copied().unwrap_or(0);
         self.ledger.with(&part.name, |entry| {
@@ -121,14 +121,14 @@ impl Core {
         });
     }
 
-    pub(super) fn own_use(&self, line: &Line, now: Nanos) -> SmallVec<[u32; 2]> {
+    pub(super) fn own_use(&self, line: &SharedItem, now: Nanos) -> SmallVec<[u32; 2]> {
         self.memory.used(&item(line), now)
     }
 
     /// Asks for more where units run low.
-    pub(super) fn refill(&self, asking: &Asking, now: Nanos, done: &mut Done) {
+    pub(super) fn refill(&self, asking: &PendingCall, now: Nanos, done: &mut SharedDecision) {
         for (line, role) in asking.lines.iter().zip(&asking.roles) {
-            let (Some(plan), Role::Spent(_, true)) = (&line.plan, role) else {
+            let (Some(plan), Role::InHand(_, true)) = (&line.plan, role) else {
                 continue;
             };
             let parts = self.parts(line, plan, (1, 0), true, now);
@@ -136,7 +136,7 @@ impl Core {
                 // Another worker was faster.
                 continue;
             }
-            done.besides.push(Asking {
+            done.besides.push(PendingCall {
                 call: Call {
                     gateway: self.gateway,
                     taking: Taking::All,
@@ -153,10 +153,15 @@ impl Core {
     }
 
     /// Makes the decision of what the store said and what was in hand.
-    pub(super) fn conclude(&self, asking: &Asking, said: &Said, now: Nanos) -> Done {
-        let mut done = Done {
+    pub(super) fn conclude(
+        &self,
+        asking: &PendingCall,
+        said: &StoreReply,
+        now: Nanos,
+    ) -> SharedDecision {
+        let mut done = SharedDecision {
             admitted: said.admitted && asking.call.taking == Taking::All,
-            ..Done::default()
+            ..SharedDecision::default()
         };
         let own: SmallVec<[Item<'_>; 4]> = self.own(&asking.lines).collect();
         let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
@@ -174,17 +179,17 @@ impl Core {
         let mut own = readings.into_iter();
         for (line, role) in asking.lines.iter().zip(&asking.roles) {
             let (reading, counted) = match role {
-                Role::Here => (
+                Role::Local => (
                     own.next().unwrap_or_else(|| self.known(line, now)),
-                    Counted::Here,
+                    CountedIn::Gateway,
                 ),
-                Role::Spent(..) => (self.known(line, now), Counted::Here),
-                Role::Asks(place) => self.hear(asking, line, *place, said, now),
+                Role::InHand(..) => (self.known(line, now), CountedIn::Gateway),
+                Role::InStore(place) => self.hear(asking, line, *place, said, now),
             };
             let took = match role {
-                Role::Here => false,
-                Role::Spent(..) => true,
-                Role::Asks(place) => said.answers[*place].took > 0,
+                Role::Local => false,
+                Role::InHand(..) => true,
+                Role::InStore(place) => said.answers[*place].took > 0,
             };
             if took && (done.admitted || line.shadow) && !line.limit.reserves {
                 self.memory.count(&item(line), line.cost, now);
@@ -206,12 +211,12 @@ impl Core {
     /// Notes an answer, and reads it.
     pub(super) fn hear(
         &self,
-        asking: &Asking,
-        line: &Line,
+        asking: &PendingCall,
+        line: &SharedItem,
         place: usize,
-        said: &Said,
+        said: &StoreReply,
         now: Nanos,
-    ) -> (Reading, Counted) {
+    ) -> (Reading, CountedIn) {
         let answer = within_networks(asking, place, said);
         let mut reading = read(line, &answer);
         if asking.call.taking != Taking::Nothing {
@@ -219,20 +224,28 @@ impl Core {
         }
         let in_hand = answer.took.saturating_sub(line.cost);
         reading.remaining = reading.remaining.saturating_add(in_hand);
-        (reading, Counted::There(answer.stamped))
+        (reading, CountedIn::Store(answer.stamped))
     }
 
     /// Notes the store's reply to the part at `place`, of which `cost` units are used. When the store has gone away
     /// since it was asked, units in advance are given back and nothing else is learnt, nor while the store learns
     /// itself: what may be used without it is settled.
-    pub(super) fn note(&self, asking: &Asking, place: usize, said: &Said, cost: u32, now: Nanos) {
+    pub(super) fn note(
+        &self,
+        asking: &PendingCall,
+        place: usize,
+        said: &StoreReply,
+        cost: u32,
+        now: Nanos,
+    ) {
         let answer = within_networks(asking, place, said);
         let (part, sent) = (&asking.call.parts[place], asking.sent);
         let hears = self.ladder.hears(asking.round);
         let cost = cost.min(answer.took);
         let granted = self.ledger.with(&part.name, |entry| {
             let life = entry.plan.lease.as_ref().map(|lease| lease.life);
-            let learns = || self.ladder.way(entry.plan.counted().longest(), now) != Way::Store;
+            let learns =
+                || self.ladder.way(entry.plan.counted().longest(), now) != DecidedBy::Store;
             if !hears || (asking.purpose == Purpose::Confirm && learns()) {
                 if cost > 0 {
                     entry.total = entry.total.max(answer.total);
@@ -252,12 +265,17 @@ impl Core {
         }
     }
 
-    pub(super) fn unspend(&self, asking: &Asking, now: Nanos, which: impl Fn(&Line) -> bool) {
+    pub(super) fn unspend(
+        &self,
+        asking: &PendingCall,
+        now: Nanos,
+        which: impl Fn(&SharedItem) -> bool,
+    ) {
         for (line, role) in asking.lines.iter().zip(&asking.roles) {
             if !which(line) {
                 continue;
             }
-            if let (Some(plan), Role::Spent(spent, _)) = (&line.plan, role) {
+            if let (Some(plan), Role::InHand(spent, _)) = (&line.plan, role) {
                 let name = plan.name(line.key);
                 self.ledger.with(&name, |entry| {
                     for (stamped, units) in entry.unspend(spent, now) {
@@ -274,9 +292,9 @@ impl Core {
         }
     }
 
-    fn give_back(&self, asking: &Asking, said: &Said, done: &mut Done) {
+    fn give_back(&self, asking: &PendingCall, said: &StoreReply, done: &mut SharedDecision) {
         for (line, role) in asking.lines.iter().zip(&asking.roles) {
-            let Role::Asks(place) = role else { continue };
+            let Role::InStore(place) = role else { continue };
             if said.answers[*place].took > 0 && !line.shadow {
                 done.besides
                     .push(self.returned(asking, *place, said, line.cost));
@@ -286,9 +304,15 @@ impl Core {
 
     /// Gives back units of the part at `place`, and of the networks around it, each with the total by which the store
     /// tells whether it was the one that granted them.
-    fn returned(&self, asking: &Asking, place: usize, said: &Said, units: u32) -> Asking {
+    fn returned(
+        &self,
+        asking: &PendingCall,
+        place: usize,
+        said: &StoreReply,
+        units: u32,
+    ) -> PendingCall {
         let part = &asking.call.parts[place];
-        let granted = |part: &Part, answer: &Answer| {
+        let granted = |part: &CallPart, answer: &CounterReply| {
             let mut back = part.give_back(self.gateway, units, answer.stamped);
             for part in &mut back.parts {
                 (part.total, part.told) = (answer.total, answer.total);
@@ -298,15 +322,16 @@ impl Core {
         let mut call = granted(part, &said.answers[place]);
         for (network, answer) in around(asking, place, said) {
             let back = granted(network, answer);
-            call.parts.extend(back.parts.into_iter().map(|part| Part {
-                around: Some(0),
-                ..part
-            }));
+            call.parts
+                .extend(back.parts.into_iter().map(|part| CallPart {
+                    around: Some(0),
+                    ..part
+                }));
         }
-        Asking::tell(call, asking.sent)
+        PendingCall::tell(call, asking.sent)
     }
 
-    fn return_later(&self, asking: &Asking, place: usize, said: &Said, units: u32) {
+    fn return_later(&self, asking: &PendingCall, place: usize, said: &StoreReply, units: u32) {
         let back = self.returned(asking, place, said, units);
         self.backs.push(back, asking.life);
     }
@@ -322,7 +347,7 @@ impl Core {
 
     /// The part of a give-back that is for the master that leads now: units that the former one granted before this one
     /// had copied them. The others are not there, and their numbers are those of what it has granted since.
-    fn kept(&self, mut back: Asking) -> Option<Asking> {
+    fn kept(&self, mut back: PendingCall) -> Option<PendingCall> {
         let part = back.call.parts.first_mut()?;
         // Units in hand are told again where it lacks them.
         if part.total == 0 {
@@ -345,12 +370,12 @@ impl Core {
     /// The reply to a call that this gateway has given up: its request was decided without the store, or its client
     /// has left. None of the units that the store took was used. Those of a lease are in hand now, all others go
     /// back: what was admitted without the store is told apart, and would count twice.
-    pub fn late(&self, asking: &Asking, said: &Said, now: Nanos) {
+    pub fn late(&self, asking: &PendingCall, said: &StoreReply, now: Nanos) {
         if asking.purpose == Purpose::Refill {
             return self.note(asking, 0, said, 0, now);
         }
         for (line, role) in asking.lines.iter().zip(&asking.roles) {
-            let Role::Asks(place) = role else { continue };
+            let Role::InStore(place) = role else { continue };
             let leased = line.plan.as_ref().is_some_and(|plan| plan.lease.is_some());
             let took = said.answers[*place].took;
             if took == 0 {
@@ -375,20 +400,20 @@ impl Core {
 
 /// What was said of the networks around the key at `place`.
 fn around<'a>(
-    asking: &'a Asking,
+    asking: &'a PendingCall,
     place: usize,
-    said: &'a Said,
-) -> impl Iterator<Item = (&'a Part, &'a Answer)> {
+    said: &'a StoreReply,
+) -> impl Iterator<Item = (&'a CallPart, &'a CounterReply)> {
     let each = asking.call.parts.iter().zip(&said.answers);
     each.filter(move |(part, _)| part.around == Some(place as u8))
 }
 
 /// What was said of a key, which passes where the networks around it do.
 pub(super) fn within_networks<'a>(
-    asking: &'a Asking,
+    asking: &'a PendingCall,
     place: usize,
-    said: &'a Said,
-) -> Cow<'a, Answer> {
+    said: &'a StoreReply,
+) -> Cow<'a, CounterReply> {
     let mut answer = Cow::Borrowed(&said.answers[place]);
     for (_, network) in around(asking, place, said) {
         let answer = answer.to_mut();
@@ -404,7 +429,7 @@ pub(super) fn within_networks<'a>(
     answer
 }
 
-fn read(line: &Line, answer: &Answer) -> Reading {
+fn read(line: &SharedItem, answer: &CounterReply) -> Reading {
     Reading {
         standing: answer.standing,
         window: answer.window,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::base::clock::Clock;
 use crate::limit::{Limit, Rule, RuleLimit};
 use crate::store::permits::Scope;
-use crate::store::shared::plan::Plan;
+use crate::store::shared::plan::SharingPlan;
 use crate::store::{self, Memory, Permits, Registered, Shared, Slot};
 
 /// Decides by the rules of one set of running policies. Cheap to clone.
@@ -33,7 +33,7 @@ pub(super) enum RuleCounter {
 #[derive(Clone, Debug)]
 pub(super) struct SharedCounter {
     pub(super) limit: Arc<Limit>,
-    pub(super) plan: Option<Arc<Plan>>,
+    pub(super) plan: Option<Arc<SharingPlan>>,
 }
 
 impl Admission {
@@ -94,7 +94,8 @@ impl Admission {
                     let terms = (rule.sharing, rule.on_store_error);
                     let sharing = shared.as_ref().map(|_| SharedCounter {
                         limit: Arc::new(limit.clone()),
-                        plan: Plan::new(&rule.scope, limit, &registered, terms).map(Arc::new),
+                        plan: SharingPlan::new(&rule.scope, limit, &registered, terms)
+                            .map(Arc::new),
                     });
                     Ok(RuleCounter::Rate(registered, sharing))
                 }
@@ -122,7 +123,7 @@ impl Admission {
     }
 
     /// How several gateways share a rule's counters, if they do.
-    pub fn plan(&self, rule: &Rule) -> Option<&Arc<Plan>> {
+    pub fn plan(&self, rule: &Rule) -> Option<&Arc<SharingPlan>> {
         match self.counters.get(rule.index)? {
             RuleCounter::Rate(_, sharing) => sharing.as_ref()?.plan.as_ref(),
             RuleCounter::Open(_) => None,

@@ -10,7 +10,7 @@ use super::shared_decision::{AdmissionOutcome, PendingDecision};
 use super::ticket::Ticket;
 use super::verdict::Verdict;
 use crate::limit::LimitReading;
-use crate::store::shared::pending::Counted;
+use crate::store::shared::pending::CountedIn;
 
 impl Admission {
     /// Checks all limits of a request and takes from all of them, or from none. Writes the decision to `outcome`, unless
@@ -147,7 +147,7 @@ impl Admission {
             let took = reading.standing.admits() && (admitted || item.shadow);
             if item.limit.reserves && took {
                 let rule = request.rules[place].clone();
-                ticket.reserve(self, rule, item, reading.sketched, Counted::Here);
+                ticket.reserve(self, rule, item, reading.sketched, CountedIn::Gateway);
             }
         }
     }

@@ -15,8 +15,8 @@ use super::verdict::{Finding, Verdict};
 use crate::limit::{Fingerprint, LimitReading, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::shared::Shared;
-use crate::store::shared::line::{Line, Lines};
-use crate::store::shared::pending::{Begun, Counted, Done};
+use crate::store::shared::line::{SharedItem, SharedItems};
+use crate::store::shared::pending::{FirstStep, CountedIn, SharedDecision};
 use crate::store::{Item, Parent, Taking};
 
 /// The decision about a request. The caller makes it and admission fills it in, for a returned value would be copied.
@@ -86,11 +86,11 @@ impl Admission {
         let context = self.context(request, demand);
         let open = PermitOutcome::new(demand, &open, Some(taken), admitted);
         match begun {
-            Begun::Done(done) => {
+            FirstStep::Decided(done) => {
                 (outcome.verdict, outcome.ticket) = context.conclude(open, done, true);
                 None
             }
-            Begun::Ask(asking) => {
+            FirstStep::AskStore(asking) => {
                 let (context, done) = (context.to_owned(open), shared.decide(worker, *asking));
                 Some(Box::pin(async move { context.conclude(done.await, true) }))
             }
@@ -135,13 +135,13 @@ impl Admission {
             )
         };
         let done = match begun {
-            Begun::Done(done) => done,
-            Begun::Ask(asking) => shared.decide(*worker, *asking).await,
+            FirstStep::Decided(done) => done,
+            FirstStep::AskStore(asking) => shared.decide(*worker, *asking).await,
         };
         context.conclude(done, false).0
     }
 
-    fn lines(&self, request: &AdmissionRequest<'_>, demand: &Demand<'_>) -> Lines {
+    fn lines(&self, request: &AdmissionRequest<'_>, demand: &Demand<'_>) -> SharedItems {
         let each = demand.each().filter_map(|(item, index)| {
             let rule = &request.rules[index];
             let RuleCounter::Rate(_, Some(SharedCounter { limit, plan })) =
@@ -149,7 +149,7 @@ impl Admission {
             else {
                 return None;
             };
-            Some(Line {
+            Some(SharedItem {
                 plan: plan.clone(),
                 limit: limit.clone(),
                 slot: item.slot,
@@ -202,7 +202,7 @@ impl PermitOutcome {
 }
 
 impl OwnedContext {
-    fn conclude(self, done: Done, takes: bool) -> (Verdict, Ticket) {
+    fn conclude(self, done: SharedDecision, takes: bool) -> (Verdict, Ticket) {
         let lines = self.lines.iter();
         let context = DecisionContext {
             admission: &self.admission,
@@ -226,7 +226,7 @@ impl DecisionContext<'_> {
         }
     }
 
-    fn conclude(&self, open: PermitOutcome, done: Done, takes: bool) -> (Verdict, Ticket) {
+    fn conclude(&self, open: PermitOutcome, done: SharedDecision, takes: bool) -> (Verdict, Ticket) {
         let mut verdict = Verdict {
             admitted: done.admitted && open.admitted,
             without_store: done.alone,
@@ -269,7 +269,7 @@ impl DecisionContext<'_> {
         rule: &Arc<Rule>,
         (rate, parents): (&RateItem, &[Parent]),
         sketched: bool,
-        counted: Counted,
+        counted: CountedIn,
     ) {
         let (Some(limit), RuleCounter::Rate(registered, _)) =
             (rule.limit.rate(), &self.admission.counters[rule.index])

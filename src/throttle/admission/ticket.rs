@@ -8,8 +8,8 @@ use crate::limit::cost;
 use crate::limit::{CountMode, Fingerprint, Identity, Rule, Scale};
 use crate::store::permits::Taken;
 use crate::store::shared::Shared;
-use crate::store::shared::pending::{Asking, Counted};
-use crate::store::shared::plan::Plan;
+use crate::store::shared::pending::{CountedIn, PendingCall};
+use crate::store::shared::plan::SharingPlan;
 use crate::store::{Item, Memory, Parent, Registered};
 
 use super::counters::{Admission, RuleCounter};
@@ -51,8 +51,8 @@ struct Reservation {
     sketched: bool,
     /// The store that gateways share, and the connection on which it was asked.
     shared: Option<(Arc<Shared>, usize)>,
-    plan: Option<Arc<Plan>>,
-    counted: Counted,
+    plan: Option<Arc<SharingPlan>>,
+    counted: CountedIn,
     /// Counts costs that never became known.
     unknown: Option<metrics::Counter>,
 }
@@ -70,7 +70,7 @@ impl Ticket {
         rule: Arc<Rule>,
         item: &Item<'_>,
         sketched: bool,
-        counted: Counted,
+        counted: CountedIn,
     ) {
         let RuleCounter::Rate(registered, sharing) = &admission.counters[rule.index] else {
             return;
@@ -207,23 +207,23 @@ impl Reservation {
         &self,
         shared: &Arc<Shared>,
         worker: usize,
-        plan: &Arc<Plan>,
+        plan: &Arc<SharingPlan>,
         item: &Item<'_>,
         used: u32,
         now: Nanos,
     ) {
         let beyond = match self.counted {
-            Counted::There(stamped) => {
+            CountedIn::Store(stamped) => {
                 self.store.count(item, used, now);
                 let unused = item.cost.saturating_sub(used);
                 if unused > 0 {
                     let part = plan.part(item.key, item.scale, 0);
                     let call = part.give_back(shared.core.gateway, unused, stamped);
-                    shared.tell(worker, Asking::tell(call, now));
+                    shared.tell(worker, PendingCall::tell(call, now));
                 }
                 used.saturating_sub(item.cost)
             }
-            Counted::Here => {
+            CountedIn::Gateway => {
                 self.store.settle(item, self.sketched, used, now);
                 used
             }

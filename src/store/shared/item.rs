@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::plan::Plan;
+use super::plan::SharingPlan;
 use crate::limit::{Fingerprint, Limit, Scale};
 use crate::store::{Item, Parent, Slot};
 
 /// One limit's part of one request.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct SharedItem {
     /// How it is shared; nothing when each gateway counts for itself.
-    pub plan: Option<Arc<Plan>>,
+    pub plan: Option<Arc<SharingPlan>>,
     /// What this gateway counts by.
     pub limit: Arc<Limit>,
     /// Where it does.
@@ -30,10 +30,10 @@ pub struct Line {
 }
 
 /// The limits of one request.
-pub type Lines = SmallVec<[Line; 4]>;
+pub type SharedItems = SmallVec<[SharedItem; 4]>;
 
 /// The line as this gateway counts it.
-pub(super) fn item(line: &Line) -> Item<'_> {
+pub(super) fn item(line: &SharedItem) -> Item<'_> {
     Item {
         limit: &line.limit,
         slot: line.slot,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, ThrottleMode};
-use tollgate::store::memcached::{Client, Settings};
+use tollgate::store::memcached::{MemcachedClient, Settings};
 use tollgate::store::shared::call::{Call, CallPart, CounterName, StoreError, StoreReply};
 
 use crate::common::SOON;
@@ -25,7 +25,7 @@ pub fn clock() -> Clock {
 
 /// A gateway that has met its servers.
 pub struct Gateway {
-    pub client: Client,
+    pub client: MemcachedClient,
     pub clock: Clock,
     pub number: u32,
     servers: usize,
@@ -46,7 +46,7 @@ impl Gateway {
             prefix: "tollgate".to_owned(),
         };
         Gateway {
-            client: Client::new(settings, 1, clock.clone()).unwrap(),
+            client: MemcachedClient::new(settings, 1, clock.clone()).unwrap(),
             clock: clock.clone(),
             number,
             servers: servers.len(),

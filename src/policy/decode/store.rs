@@ -12,7 +12,7 @@ use super::snapshots::snapshots;
 use super::{ValueError, invalid};
 use crate::base::suggest::nearest;
 use crate::store::Settings;
-use crate::store::redis::{self, Address, AddressError};
+use crate::store::redis::{self, AddressError, RedisAddress};
 
 /// Where counts live.
 pub static STORE: Table = Table {
@@ -202,7 +202,7 @@ fn address(text: &str) -> Result<StoreAddress, ValueError> {
             });
         return Ok(StoreAddress::Memcached(servers.collect()));
     }
-    let address = Address::parse(text).map_err(|error| match error {
+    let address = RedisAddress::parse(text).map_err(|error| match error {
         AddressError::Scheme => {
             let known = [
                 "memory",

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::tree::Located;
-use crate::store::redis::Address;
+use crate::store::redis::RedisAddress;
 use crate::store::snapshot;
 
 /// Where counts live.
@@ -27,7 +27,7 @@ pub struct StoreConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreAddress {
     /// Redis or Valkey.
-    Redis(Address),
+    Redis(RedisAddress),
     /// Servers of memcached.
     Memcached(Vec<String>),
 }

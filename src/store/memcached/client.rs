@@ -9,38 +9,38 @@ use siphasher::sip::SipHasher13;
 
 use super::keys::bucket_key;
 use super::life::Life;
-use super::link::{Link, Replies, unexpected};
-use super::plan::{IMPOSSIBLE, Plan};
+use super::link::{MemcachedLink, Replies, unexpected};
+use super::plan::{BucketPlan, IMPOSSIBLE};
 use super::settings::{Error, Settings};
-use super::wire::{Batch, Reply};
+use super::wire::{CommandBatch, MetaReply};
 use crate::base::clock::Clock;
 use crate::store::shared::call::{CallPart, CounterName, StoreError};
 
 /// Talks to the store for all workers of a gateway.
-pub struct Client {
+pub struct MemcachedClient {
     pub(super) prefix: String,
-    pub(super) servers: Vec<Server>,
+    pub(super) servers: Vec<MemcachedServer>,
     clock: Clock,
 }
 
 /// One server, and the connections of all workers to it.
-pub(super) struct Server {
+pub(super) struct MemcachedServer {
     pub(super) name: String,
     seed: u64,
-    links: Vec<Link>,
+    links: Vec<MemcachedLink>,
     /// As it was met last.
     pub(super) life: RwLock<Option<Life>>,
 }
 
-impl Server {
-    pub(super) fn link(&self, number: usize) -> Result<&Link, StoreError> {
+impl MemcachedServer {
+    pub(super) fn link(&self, number: usize) -> Result<&MemcachedLink, StoreError> {
         self.links.get(number).ok_or(StoreError::NotConnected)
     }
 
     pub(super) async fn ask(
         &self,
         number: usize,
-        fill: impl FnOnce(&mut Batch),
+        fill: impl FnOnce(&mut CommandBatch),
     ) -> Result<Replies, StoreError> {
         let link = self.link(number)?;
         let mut batch = link.batch();
@@ -49,9 +49,13 @@ impl Server {
     }
 }
 
-impl Client {
+impl MemcachedClient {
     /// For so many workers and whoever else asks: connections are numbered from 0.
-    pub fn new(settings: Settings, connections: usize, clock: Clock) -> Result<Client, Error> {
+    pub fn new(
+        settings: Settings,
+        connections: usize,
+        clock: Clock,
+    ) -> Result<MemcachedClient, Error> {
         let Settings {
             mut servers,
             prefix,
@@ -67,14 +71,16 @@ impl Client {
         let server = |name: String| {
             let mut hash = SipHasher13::new();
             hash.write(name.as_bytes());
-            Server {
+            MemcachedServer {
                 seed: hash.finish(),
-                links: (0..connections).map(|_| Link::new(&name)).collect(),
+                links: (0..connections)
+                    .map(|_| MemcachedLink::new(&name))
+                    .collect(),
                 life: RwLock::default(),
                 name,
             }
         };
-        Ok(Client {
+        Ok(MemcachedClient {
             prefix,
             servers: servers.into_iter().map(server).collect(),
             clock,
@@ -106,7 +112,7 @@ impl Client {
             .servers
             .iter()
             .filter_map(|server| server.links.get(number));
-        links.into_iter().any(Link::connected)
+        links.into_iter().any(MemcachedLink::connected)
     }
 
     /// Why there is no connection to a server, if there is one like that.
@@ -115,12 +121,17 @@ impl Client {
             .servers
             .iter()
             .filter_map(|server| server.links.get(number));
-        links.into_iter().find_map(Link::cause)
+        links.into_iter().find_map(MemcachedLink::cause)
     }
 
     /// Servers to which there is no connection.
     pub fn away(&self, number: usize) -> impl Iterator<Item = &str> {
-        let away = move |server: &&Server| !server.links.get(number).is_some_and(Link::connected);
+        let away = move |server: &&MemcachedServer| {
+            !server
+                .links
+                .get(number)
+                .is_some_and(MemcachedLink::connected)
+        };
         self.servers
             .iter()
             .filter(away)
@@ -131,7 +142,7 @@ impl Client {
     /// what is counted after.
     pub async fn forget(&self, number: usize, part: &CallPart) -> Result<bool, StoreError> {
         let (now, name) = (self.now(), self.name(&part.name));
-        let plan = Plan::new(&part.spec).ok_or(IMPOSSIBLE)?;
+        let plan = BucketPlan::new(&part.spec).ok_or(IMPOSSIBLE)?;
         let asked = self.servers[self.place(&part.name)].ask(number, |batch| {
             for (index, track) in plan.tracks.iter().enumerate() {
                 for bucket in track.numbers(now) {
@@ -148,8 +159,8 @@ impl Client {
             .sum()
         {
             match replies.get(place) {
-                Some(Reply::Done) => found = true,
-                Some(Reply::Missing) => {}
+                Some(MetaReply::Done) => found = true,
+                Some(MetaReply::Missing) => {}
                 other => return Err(unexpected(other)),
             }
         }
@@ -163,7 +174,7 @@ impl Client {
 
     /// The place of the server that a counter is on.
     pub(super) fn place(&self, name: &CounterName) -> usize {
-        let weight = |server: &Server| {
+        let weight = |server: &MemcachedServer| {
             let mut hash = SipHasher13::new_with_keys(server.seed, 0);
             hash.write_u64(name.limit);
             hash.write_u128(name.key.0);
@@ -193,12 +204,12 @@ mod tests {
     use crate::limit::Fingerprint;
     use crate::store::memcached::Error;
 
-    fn client(servers: &[&str], prefix: &str) -> Result<Client, Error> {
+    fn client(servers: &[&str], prefix: &str) -> Result<MemcachedClient, Error> {
         let settings = Settings {
             servers: servers.iter().map(|name| (*name).to_owned()).collect(),
             prefix: prefix.to_owned(),
         };
-        Client::new(settings, 1, Clock::manual(Nanos::ZERO))
+        MemcachedClient::new(settings, 1, Clock::manual(Nanos::ZERO))
     }
 
     #[test]

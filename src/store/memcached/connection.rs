@@ -1,4 +1,4 @@
-//! The task that connects a [`Link`], and sends and reads until the connection ends.
+//! The task that connects a [`MemcachedLink`], and sends and reads until the connection ends.
 
 use std::io;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{interval, sleep, timeout};
 
-use super::link::{Job, Link, Replies, State};
+use super::link::{Job, LinkShared, MemcachedLink, Replies};
 use super::retired;
-use super::traffic::{Traffic, answer};
+use super::traffic::{LinkTraffic, answer};
 
 /// How long connecting may take; a server that is silent for as long is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two attempts to connect; doubled after each that fails, up to the second.
 const PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
-impl Link {
+impl MemcachedLink {
     /// Begins to connect, on the runtime of the caller, if it has not begun.
     pub(super) fn begin(&self) {
         if self.state.begun.swap(true, Ordering::Relaxed) {
@@ -31,7 +31,7 @@ impl Link {
 }
 
 /// Why a connection has ended.
-enum Ended {
+enum LinkEnd {
     /// Nobody needs it any more.
     Closed,
     /// It broke.
@@ -40,13 +40,13 @@ enum Ended {
     GivenUp(String),
 }
 
-impl From<io::Error> for Ended {
-    fn from(error: io::Error) -> Ended {
-        Ended::Broken(error.to_string())
+impl From<io::Error> for LinkEnd {
+    fn from(error: io::Error) -> LinkEnd {
+        LinkEnd::Broken(error.to_string())
     }
 }
 
-async fn run(state: Arc<State>, mut jobs: UnboundedReceiver<Job>) {
+async fn run(state: Arc<LinkShared>, mut jobs: UnboundedReceiver<Job>) {
     let (mut pause, mut epoch) = (PAUSE[0], 0);
     loop {
         let cause = match timeout(PATIENCE, greet(&state.server)).await {
@@ -56,13 +56,13 @@ async fn run(state: Arc<State>, mut jobs: UnboundedReceiver<Job>) {
                 *state.cause.lock() = None;
                 state.epoch.store(epoch, Ordering::Release);
                 let (back, backs) = unbounded_channel();
-                let mut traffic = Traffic::new(stream, backs);
+                let mut traffic = LinkTraffic::new(stream, backs);
                 let ended = serve(&mut traffic, &state, &mut jobs, (epoch, back)).await;
                 state.epoch.store(0, Ordering::Release);
                 match ended {
-                    Ended::Closed => return,
-                    Ended::Broken(cause) => cause,
-                    Ended::GivenUp(cause) => {
+                    LinkEnd::Closed => return,
+                    LinkEnd::Broken(cause) => cause,
+                    LinkEnd::GivenUp(cause) => {
                         retired::settle(traffic, &state.retired);
                         cause
                     }
@@ -118,11 +118,11 @@ async fn greet(server: &str) -> io::Result<TcpStream> {
 
 /// Sends and reads until something ends it.
 async fn serve(
-    traffic: &mut Traffic,
-    state: &State,
+    traffic: &mut LinkTraffic,
+    state: &LinkShared,
     jobs: &mut UnboundedReceiver<Job>,
     (epoch, back): (u64, UnboundedSender<Job>),
-) -> Ended {
+) -> LinkEnd {
     let mut ticks = interval(PATIENCE / 2);
     let mut silent = 0;
     loop {
@@ -130,7 +130,7 @@ async fn serve(
         let (output, input) = (&mut traffic.output, &mut traffic.input);
         tokio::select! {
             job = jobs.recv() => {
-                let Some(mut job) = job else { return Ended::Closed };
+                let Some(mut job) = job else { return LinkEnd::Closed };
                 loop {
                     // Who took back before asking again is to find room.
                     while let Ok(back) = traffic.backs.try_recv() {
@@ -151,11 +151,11 @@ async fn serve(
                 }
             }
             read = reader.read_buf(input) => match read {
-                Ok(0) => return Ended::Broken("it has closed".to_owned()),
+                Ok(0) => return LinkEnd::Broken("it has closed".to_owned()),
                 Ok(_) => {
                     silent = 0;
                     if let Err(cause) = answer(input, &mut traffic.flight, |job| finish(job, &back)) {
-                        return Ended::Broken(cause);
+                        return LinkEnd::Broken(cause);
                     }
                 }
                 Err(error) => return error.into(),
@@ -168,10 +168,10 @@ async fn serve(
             _ = ticks.tick() => {
                 silent = if traffic.flight.is_empty() { 0 } else { silent + 1 };
                 if silent > 2 {
-                    return Ended::GivenUp("it stands still".to_owned());
+                    return LinkEnd::GivenUp("it stands still".to_owned());
                 }
             }
-            () = state.again.notified() => return Ended::GivenUp("given up".to_owned()),
+            () = state.again.notified() => return LinkEnd::GivenUp("given up".to_owned()),
         }
     }
 }

@@ -4,17 +4,17 @@ use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-use super::client::Client;
+use super::client::MemcachedClient;
 use super::keys::{bucket_key, life_of, life_until};
-use super::link::{Pending, Replies, unexpected};
+use super::link::{PendingReplies, Replies, unexpected};
 use super::membership::LATELY;
-use super::plan::{Counts, IMPOSSIBLE, Plan, View, nothing};
-use super::wire::{Batch, Replaces, Reply};
+use super::plan::{BucketCounts, BucketPlan, BucketView, IMPOSSIBLE, nothing};
+use super::wire::{CommandBatch, MetaReply, Replaces};
 use crate::store::Taking;
 use crate::store::shared::call::{ALONE, Call, CallPart, CounterReply, StoreError, StoreReply};
 
 /// What a gateway tells of what it was granted or admitted, and where it stands what it has told before.
-struct Push {
+struct GrantReport {
     place: usize,
     key: String,
     life: u64,
@@ -23,9 +23,9 @@ struct Push {
 }
 
 /// What one part asks of its server.
-struct Asked<'a> {
+struct PendingPart<'a> {
     part: &'a CallPart,
-    plan: Plan,
+    plan: BucketPlan,
     server: usize,
     name: String,
     /// Units that are counted until it is decided.
@@ -35,13 +35,13 @@ struct Asked<'a> {
     gives: SmallVec<[(usize, String); 2]>,
     gets: SmallVec<[usize; 2]>,
     /// What the gateway tells, if it does.
-    pushes: Option<Push>,
+    pushes: Option<GrantReport>,
 }
 
-impl Asked<'_> {
+impl PendingPart<'_> {
     /// What the buckets held before this call.
-    fn counts(&self, replies: &Replies, now: u64) -> Result<Counts, StoreError> {
-        let mut counts = Counts::new();
+    fn counts(&self, replies: &Replies, now: u64) -> Result<BucketCounts, StoreError> {
+        let mut counts = BucketCounts::new();
         for (index, track) in self.plan.tracks.iter().enumerate() {
             let (current, mut place) = (track.number(now), self.gets[index]);
             let mut each = Vec::new();
@@ -62,7 +62,7 @@ impl Asked<'_> {
     }
 }
 
-impl Client {
+impl MemcachedClient {
     /// Asks about one request. Whoever drops this before it is done takes nothing, but a give-back may
     /// have been done.
     pub async fn decide(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
@@ -86,8 +86,8 @@ impl Client {
         again: bool,
     ) -> Result<Option<StoreReply>, StoreError> {
         let now = self.now();
-        let mut batches: Vec<Option<Batch>> = self.servers.iter().map(|_| None).collect();
-        let mut asked: SmallVec<[Option<Asked<'_>>; 2]> = SmallVec::new();
+        let mut batches: Vec<Option<CommandBatch>> = self.servers.iter().map(|_| None).collect();
+        let mut asked: SmallVec<[Option<PendingPart<'_>>; 2]> = SmallVec::new();
         let taking = possible(call);
         for part in &call.parts {
             if part.around.is_some() {
@@ -121,10 +121,10 @@ impl Client {
             self.restore(number, &asked, &heard);
             return Err(failure);
         }
-        let mut views: SmallVec<[Option<View<'_>>; 2]> = SmallVec::new();
+        let mut views: SmallVec<[Option<BucketView<'_>>; 2]> = SmallVec::new();
         for asked in &asked {
             views.push(match asked {
-                Some(asked) => Some(View {
+                Some(asked) => Some(BucketView {
                     part: asked.part,
                     plan: &asked.plan,
                     counts: asked.counts(replies(&heard, asked.server)?, now)?,
@@ -134,7 +134,10 @@ impl Client {
             });
         }
         self.push(number, &asked, &mut views, &heard).await?;
-        let stands: Stands = views.iter().map(|v| v.as_ref().map(View::stand)).collect();
+        let stands: PartVerdicts = views
+            .iter()
+            .map(|v| v.as_ref().map(BucketView::stand))
+            .collect();
         let admitted = admits(call, &stands);
         if again && !admitted {
             return Ok(None);
@@ -154,10 +157,10 @@ impl Client {
         server: usize,
         taking: Taking,
         now: u64,
-        batch: &mut Batch,
-    ) -> Result<Asked<'a>, StoreError> {
-        let plan = Plan::new(&part.spec).ok_or(IMPOSSIBLE)?;
-        let mut asked = Asked {
+        batch: &mut CommandBatch,
+    ) -> Result<PendingPart<'a>, StoreError> {
+        let plan = BucketPlan::new(&part.spec).ok_or(IMPOSSIBLE)?;
+        let mut asked = PendingPart {
             part,
             server,
             name: self.name(&part.name),
@@ -204,9 +207,9 @@ impl Client {
         &self,
         gateway: u32,
         part: &CallPart,
-        asked: &mut Asked<'_>,
+        asked: &mut PendingPart<'_>,
         now: u64,
-        batch: &mut Batch,
+        batch: &mut CommandBatch,
     ) {
         for (index, track) in asked.plan.tracks.iter().enumerate() {
             asked.gets.push(batch.count);
@@ -219,7 +222,7 @@ impl Client {
         if pushes && part.back.is_none() {
             let life = life_until(now.saturating_add(part.spec.kept), now);
             let key = format!("{}:p{gateway}", asked.name);
-            asked.pushes = Some(Push {
+            asked.pushes = Some(GrantReport {
                 place: batch.get_version(&key),
                 key,
                 life,
@@ -232,9 +235,9 @@ impl Client {
     async fn send(
         &self,
         number: usize,
-        batches: Vec<Option<Batch>>,
+        batches: Vec<Option<CommandBatch>>,
     ) -> Result<Vec<Option<Replies>>, StoreError> {
-        let mut pending: Vec<Option<Pending>> = Vec::new();
+        let mut pending: Vec<Option<PendingReplies>> = Vec::new();
         for (server, batch) in self.servers.iter().zip(batches) {
             let sent = batch.map(|batch| server.link(number)?.ask(batch));
             pending.push(sent.transpose()?);
@@ -260,7 +263,7 @@ impl Client {
     }
 
     /// Counts again what was given back to a life that never counted it.
-    fn restore(&self, number: usize, asked: &[Option<Asked<'_>>], heard: &[Option<Replies>]) {
+    fn restore(&self, number: usize, asked: &[Option<PendingPart<'_>>], heard: &[Option<Replies>]) {
         for asked in asked.iter().flatten() {
             let Ok(link) = self.servers[asked.server].link(number) else {
                 continue;
@@ -270,7 +273,7 @@ impl Client {
                 let reply = heard[asked.server]
                     .as_ref()
                     .and_then(|replies| replies.get(*place));
-                if reply == Some(&Reply::Done) {
+                if reply == Some(&MetaReply::Done) {
                     batch.restore(key, asked.part.cost);
                 }
             }
@@ -282,8 +285,8 @@ impl Client {
     async fn push(
         &self,
         number: usize,
-        asked: &[Option<Asked<'_>>],
-        views: &mut [Option<View<'_>>],
+        asked: &[Option<PendingPart<'_>>],
+        views: &mut [Option<BucketView<'_>>],
         heard: &[Option<Replies>],
     ) -> Result<(), StoreError> {
         for (asked, view) in asked.iter().zip(views) {
@@ -293,8 +296,8 @@ impl Client {
             let Some(push) = &asked.pushes else { continue };
             let (server, replies) = (&self.servers[asked.server], replies(heard, asked.server)?);
             let (told, replaces) = match replies.get(push.place) {
-                Some(Reply::Missing) => (0, Replaces::Nothing),
-                Some(Reply::Value { bytes, version }) => {
+                Some(MetaReply::Missing) => (0, Replaces::Nothing),
+                Some(MetaReply::Value { bytes, version }) => {
                     let total = std::str::from_utf8(bytes)
                         .ok()
                         .and_then(|text| text.parse().ok());
@@ -329,7 +332,7 @@ impl Client {
                 batch.noted = Some(noted);
             });
             let pushed = pushed.await?;
-            if pushed.get(noted) != Some(&Reply::Done) {
+            if pushed.get(noted) != Some(&MetaReply::Done) {
                 let twice = "another call of this gateway told of the same counter";
                 return Err(StoreError::Other(Cow::Borrowed(twice)));
             }
@@ -369,9 +372,9 @@ fn greedy(call: &Call) -> bool {
 }
 
 /// What the parts say before anything is taken, and how much they would grant.
-type Stands = SmallVec<[Option<(CounterReply, u32)>; 2]>;
+type PartVerdicts = SmallVec<[Option<(CounterReply, u32)>; 2]>;
 
-fn admits(call: &Call, stands: &Stands) -> bool {
+fn admits(call: &Call, stands: &PartVerdicts) -> bool {
     let refuses = |(part, stand): (&CallPart, &Option<(CounterReply, u32)>)| match stand {
         Some((answer, _)) => !part.shadow && !answer.standing.admits(),
         None => false,
@@ -382,8 +385,8 @@ fn admits(call: &Call, stands: &Stands) -> bool {
 /// Keeps what is taken; the rest is taken back when the replies are dropped.
 fn settle(
     call: &Call,
-    asked: &[Option<Asked<'_>>],
-    (views, stands): (SmallVec<[Option<View<'_>>; 2]>, Stands),
+    asked: &[Option<PendingPart<'_>>],
+    (views, stands): (SmallVec<[Option<BucketView<'_>>; 2]>, PartVerdicts),
     heard: &mut [Option<Replies>],
     admitted: bool,
     now: u64,

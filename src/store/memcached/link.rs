@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::wire::{self, Add, Batch, Reply};
+use super::wire::{self, Add, CommandBatch, MetaReply};
 use crate::store::shared::call::StoreError;
 
 /// Most commands whose replies have not come.
@@ -24,13 +24,13 @@ const MOST_COMMANDS: usize = 16_384;
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct Link {
-    pub(super) state: Arc<State>,
+pub(super) struct MemcachedLink {
+    pub(super) state: Arc<LinkShared>,
     queue: UnboundedSender<Job>,
 }
 
 /// What a link shares with its task.
-pub(super) struct State {
+pub(super) struct LinkShared {
     pub(super) server: String,
     /// Number of the connection; zero while there is none.
     pub(super) epoch: AtomicU64,
@@ -50,13 +50,13 @@ pub(super) struct State {
 
 /// A batch on its way.
 pub(super) struct Job {
-    pub(super) batch: Batch,
+    pub(super) batch: CommandBatch,
     /// The connection that it is for; zero where it comes over that one's own queue.
     pub(super) epoch: u64,
-    pub(super) replies: Vec<Reply>,
+    pub(super) replies: Vec<MetaReply>,
     pub(super) answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
-    pub(super) link: Link,
-    /// Commands that it counts for in [`State::waiting`].
+    pub(super) link: MemcachedLink,
+    /// Commands that it counts for in [`LinkShared::waiting`].
     pub(super) waits: usize,
 }
 
@@ -92,18 +92,18 @@ impl Drop for Job {
 }
 
 /// Replies that are awaited.
-pub(super) struct Pending(oneshot::Receiver<Result<Replies, StoreError>>);
+pub(super) struct PendingReplies(oneshot::Receiver<Result<Replies, StoreError>>);
 
-impl Pending {
+impl PendingReplies {
     pub(super) async fn replies(self) -> Result<Replies, StoreError> {
         self.0.await.unwrap_or(Err(StoreError::NotConnected))
     }
 }
 
-impl Link {
-    pub(super) fn new(server: &str) -> Link {
+impl MemcachedLink {
+    pub(super) fn new(server: &str) -> MemcachedLink {
         let (queue, jobs) = unbounded_channel();
-        let state = State {
+        let state = LinkShared {
             server: server.to_owned(),
             epoch: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
@@ -114,7 +114,7 @@ impl Link {
             retired: Arc::default(),
             jobs: Mutex::new(Some(jobs)),
         };
-        Link {
+        MemcachedLink {
             state: Arc::new(state),
             queue,
         }
@@ -132,8 +132,8 @@ impl Link {
     }
 
     /// An empty batch.
-    pub(super) fn batch(&self) -> Batch {
-        Batch::new(self.state.number.fetch_add(1, Ordering::Relaxed))
+    pub(super) fn batch(&self) -> CommandBatch {
+        CommandBatch::new(self.state.number.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Why nothing can be asked, for people to read.
@@ -144,7 +144,7 @@ impl Link {
     }
 
     /// Sends a batch.
-    pub(super) fn ask(&self, batch: Batch) -> Result<Pending, StoreError> {
+    pub(super) fn ask(&self, batch: CommandBatch) -> Result<PendingReplies, StoreError> {
         let epoch = self.state.epoch.load(Ordering::Acquire);
         let waiting = self.state.waiting.load(Ordering::Relaxed);
         if epoch == 0 {
@@ -157,11 +157,11 @@ impl Link {
         }
         let (answer, pending) = oneshot::channel();
         self.send(batch, epoch, Some(answer));
-        Ok(Pending(pending))
+        Ok(PendingReplies(pending))
     }
 
     /// Sends a batch whose replies nobody needs.
-    pub(super) fn tell(&self, batch: Batch) {
+    pub(super) fn tell(&self, batch: CommandBatch) {
         let epoch = self.state.epoch.load(Ordering::Acquire);
         if epoch != 0 && batch.count > 0 {
             self.send(batch, epoch, None);
@@ -170,7 +170,7 @@ impl Link {
 
     fn send(
         &self,
-        batch: Batch,
+        batch: CommandBatch,
         epoch: u64,
         answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
     ) {
@@ -181,7 +181,7 @@ impl Link {
     /// What takes back has no bound of its own: it comes after replies, and what they answer has one.
     pub(super) fn job(
         &self,
-        batch: Batch,
+        batch: CommandBatch,
         epoch: u64,
         answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
     ) -> Job {
@@ -199,21 +199,21 @@ impl Link {
 
 /// What a server said to a batch. What it counted and nobody keeps is taken back when that is dropped.
 pub(super) struct Replies {
-    replies: Vec<Reply>,
+    replies: Vec<MetaReply>,
     /// What was counted and is not kept.
     adds: Vec<Add>,
     /// Where it is taken back: over the connection that counted it, also when that is given up meanwhile.
     backs: UnboundedSender<Job>,
-    link: Link,
+    link: MemcachedLink,
 }
 
 impl Replies {
     /// The replies to `batch`, whose takings go back over `backs`.
     pub(super) fn new(
-        batch: &Batch,
-        replies: Vec<Reply>,
+        batch: &CommandBatch,
+        replies: Vec<MetaReply>,
         backs: UnboundedSender<Job>,
-        link: Link,
+        link: MemcachedLink,
     ) -> Replies {
         Replies {
             adds: counted(batch, &replies).cloned().collect(),
@@ -224,16 +224,16 @@ impl Replies {
     }
 
     /// What was said to one command.
-    pub(super) fn get(&self, place: usize) -> Option<&Reply> {
+    pub(super) fn get(&self, place: usize) -> Option<&MetaReply> {
         self.replies.get(place)
     }
 
     /// The count that one command was answered with, zero where there is none.
     pub(super) fn count(&self, place: usize) -> Result<u64, StoreError> {
         match self.get(place) {
-            Some(Reply::Value { bytes, .. }) => wire::count(bytes)
+            Some(MetaReply::Value { bytes, .. }) => wire::count(bytes)
                 .ok_or(StoreError::Other(Cow::Borrowed("a bucket holds no number"))),
-            Some(Reply::Missing) => Ok(0),
+            Some(MetaReply::Missing) => Ok(0),
             other => Err(unexpected(other)),
         }
     }
@@ -260,17 +260,20 @@ impl Drop for Replies {
 }
 
 /// A reply that does not belong to its command.
-pub(super) fn unexpected(reply: Option<&Reply>) -> StoreError {
+pub(super) fn unexpected(reply: Option<&MetaReply>) -> StoreError {
     StoreError::Other(match reply {
-        Some(Reply::Refused(text)) => Cow::Owned(text.clone()),
+        Some(MetaReply::Refused(text)) => Cow::Owned(text.clone()),
         _ => Cow::Borrowed("a reply is of another kind than asked for"),
     })
 }
 
 /// What the server did count and is not to be kept anyhow.
-pub(super) fn counted<'a>(batch: &'a Batch, replies: &'a [Reply]) -> impl Iterator<Item = &'a Add> {
-    let noted = batch.noted.and_then(|place| replies.get(place)) == Some(&Reply::Done);
+pub(super) fn counted<'a>(
+    batch: &'a CommandBatch,
+    replies: &'a [MetaReply],
+) -> impl Iterator<Item = &'a Add> {
+    let noted = batch.noted.and_then(|place| replies.get(place)) == Some(&MetaReply::Done);
     let value =
-        move |add: &&Add| !noted && matches!(replies.get(add.place), Some(Reply::Value { .. }));
+        move |add: &&Add| !noted && matches!(replies.get(add.place), Some(MetaReply::Value { .. }));
     batch.adds.iter().filter(value)
 }

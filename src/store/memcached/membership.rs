@@ -6,10 +6,10 @@ use std::hash::Hasher;
 use futures_util::future::join_all;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use super::client::{Client, Server};
+use super::client::{MemcachedClient, MemcachedServer};
 use super::life::{Life, random};
 use super::link::{Replies, unexpected};
-use super::wire::{Replaces, Reply};
+use super::wire::{MetaReply, Replaces};
 use crate::store::shared::call::{LiveGateways, StoreError, StoreIdentity, StoreMark};
 
 /// How long a gateway counts as there after it was heard of, and a life as young, in microseconds.
@@ -21,13 +21,13 @@ const MOST_GATEWAYS: usize = 1_000;
 const ATTEMPTS: usize = 8;
 const CHANGES: usize = 64;
 
-impl Server {
+impl MemcachedServer {
     /// Checks that a server's item, the reply at `place`, is that of the life that was met.
     pub(super) fn check(&self, replies: &Replies, place: usize) -> Result<Life, StoreError> {
         let known = self.life.read().ok_or(StoreError::Renewed)?;
         match replies.get(place) {
-            Some(Reply::Value { bytes, .. }) if bytes[..] == known.encode() => Ok(known),
-            Some(Reply::Value { .. } | Reply::Missing) => Err(StoreError::Renewed),
+            Some(MetaReply::Value { bytes, .. }) if bytes[..] == known.encode() => Ok(known),
+            Some(MetaReply::Value { .. } | MetaReply::Missing) => Err(StoreError::Renewed),
             other => Err(unexpected(other)),
         }
     }
@@ -38,8 +38,8 @@ impl Server {
             batch.get_version(key);
         });
         match replies.await?.get(0) {
-            Some(Reply::Missing) => Ok(None),
-            Some(Reply::Value { bytes, version }) => match Life::decode(bytes) {
+            Some(MetaReply::Missing) => Ok(None),
+            Some(MetaReply::Value { bytes, version }) => match Life::decode(bytes) {
                 Some(life) => Ok(Some((life, *version))),
                 None => Err(StoreError::Other(Cow::Owned(format!(
                     "`{key}` holds something else"
@@ -50,7 +50,7 @@ impl Server {
     }
 }
 
-impl Client {
+impl MemcachedClient {
     pub(super) fn mark_key(&self) -> String {
         format!("{}:mark", self.prefix)
     }
@@ -207,7 +207,7 @@ impl Client {
     /// Reads a server's list, and stores it changed: again where another was faster.
     async fn list(
         &self,
-        server: &Server,
+        server: &MemcachedServer,
         number: usize,
         now: u64,
         write: bool,
@@ -222,8 +222,8 @@ impl Client {
             let replies = replies.await?;
             server.check(&replies, 0)?;
             let (mut list, replaces) = match replies.get(1) {
-                Some(Reply::Missing) => (Vec::new(), Replaces::Nothing),
-                Some(Reply::Value { bytes, version }) => {
+                Some(MetaReply::Missing) => (Vec::new(), Replaces::Nothing),
+                Some(MetaReply::Value { bytes, version }) => {
                     (decode_list(bytes)?, Replaces::Version(*version))
                 }
                 other => return Err(unexpected(other)),
@@ -242,8 +242,8 @@ impl Client {
                 batch.set(&key, &encode_list(&list), 0, replaces);
             });
             match replies.await?.get(0) {
-                Some(Reply::Done) => return Ok(list),
-                Some(Reply::Other | Reply::Missing) => {}
+                Some(MetaReply::Done) => return Ok(list),
+                Some(MetaReply::Other | MetaReply::Missing) => {}
                 other => return Err(unexpected(other)),
             }
         }

@@ -54,5 +54,5 @@ mod settings;
 mod traffic;
 pub mod wire;
 
-pub use client::Client;
+pub use client::MemcachedClient;
 pub use settings::{Error, Settings};

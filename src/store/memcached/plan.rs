@@ -69,16 +69,16 @@ impl Track {
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct BucketPlan {
     /// What is counted in.
     pub tracks: SmallVec<[Track; 2]>,
     /// For each window, its track and the buckets before the current one that it covers.
     spans: SmallVec<[(usize, u64); 2]>,
 }
 
-impl Plan {
+impl BucketPlan {
     /// Nothing where buckets cannot do it.
-    pub(super) fn new(spec: &Spec) -> Option<Plan> {
+    pub(super) fn new(spec: &Spec) -> Option<BucketPlan> {
         let mut tracks: SmallVec<[Track; 2]> = SmallVec::new();
         let mut spans = SmallVec::new();
         if spec.kind == StateKind::Rings {
@@ -109,26 +109,26 @@ impl Plan {
                 StateKind::Gcra | StateKind::Leaky => return None,
             }
         }
-        Some(Plan { tracks, spans })
+        Some(BucketPlan { tracks, spans })
     }
 }
 
 /// What the buckets hold, for each track those of [`Track::numbers`].
-pub(super) type Counts = SmallVec<[Vec<u64>; 2]>;
+pub(super) type BucketCounts = SmallVec<[Vec<u64>; 2]>;
 
 /// A part's buckets at one moment.
-pub(super) struct View<'a> {
+pub(super) struct BucketView<'a> {
     /// The part.
     pub part: &'a CallPart,
     /// Its buckets.
-    pub plan: &'a Plan,
+    pub plan: &'a BucketPlan,
     /// What they hold.
-    pub counts: Counts,
+    pub counts: BucketCounts,
     /// The moment.
     pub now: u64,
 }
 
-impl View<'_> {
+impl BucketView<'_> {
     /// Counts of a window, oldest first, with the number of the first.
     fn covered(&self, window: usize) -> (u64, &[u64]) {
         let (place, span) = self.plan.spans[window];

@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::link::Job;
-use super::traffic::{Traffic, answer};
+use super::traffic::{LinkTraffic, answer};
 
 /// How long a server is waited for.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const MOST: usize = 16;
 
 /// Reads a connection to the end, on the runtime of the caller.
-pub(super) fn settle(mut traffic: Traffic, retired: &Arc<AtomicUsize>) {
+pub(super) fn settle(mut traffic: LinkTraffic, retired: &Arc<AtomicUsize>) {
     traffic.flight.iter_mut().for_each(Job::retire);
     let over = traffic.flight.is_empty() && traffic.backs.is_closed() && traffic.backs.is_empty();
     if over || retired.fetch_add(1, Relaxed) >= MOST {
@@ -33,7 +33,7 @@ pub(super) fn settle(mut traffic: Traffic, retired: &Arc<AtomicUsize>) {
     });
 }
 
-async fn read(traffic: &mut Traffic) -> io::Result<()> {
+async fn read(traffic: &mut LinkTraffic) -> io::Result<()> {
     let mut awaited = true;
     while awaited || !traffic.flight.is_empty() {
         let (mut reader, mut writer) = traffic.stream.split();

@@ -8,11 +8,11 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::link::Job;
-use super::wire::{self, Reply};
+use super::wire::{self, MetaReply};
 use crate::store::shared::call::StoreError;
 
 /// A connection, and what is on its way over it.
-pub(super) struct Traffic {
+pub(super) struct LinkTraffic {
     pub(super) stream: TcpStream,
     pub(super) output: BytesMut,
     pub(super) input: BytesMut,
@@ -22,9 +22,9 @@ pub(super) struct Traffic {
     pub(super) backs: UnboundedReceiver<Job>,
 }
 
-impl Traffic {
-    pub(super) fn new(stream: TcpStream, backs: UnboundedReceiver<Job>) -> Traffic {
-        Traffic {
+impl LinkTraffic {
+    pub(super) fn new(stream: TcpStream, backs: UnboundedReceiver<Job>) -> LinkTraffic {
+        LinkTraffic {
             stream,
             backs,
             output: BytesMut::new(),
@@ -52,7 +52,7 @@ pub(super) fn answer(
             Err(cause) => return Err(failed(flight, cause)),
         };
         let first = job.replies.is_empty();
-        let known = matches!(parsed.reply, Reply::Refused(_)) && parsed.opaque.is_none();
+        let known = matches!(parsed.reply, MetaReply::Refused(_)) && parsed.opaque.is_none();
         if first && !known && parsed.opaque != Some(job.batch.opaque) {
             return Err(failed(flight, "a reply to another command".to_owned()));
         }

@@ -22,7 +22,7 @@ pub(super) enum Replaces {
 
 /// What the server said to one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
+pub enum MetaReply {
     /// `HD`: done.
     Done,
     /// `VA`: a value.
@@ -42,16 +42,16 @@ pub enum Reply {
 
 /// A reply, and how it is told from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parsed {
+pub struct ParsedReply {
     /// What was said.
-    pub reply: Reply,
+    pub reply: MetaReply,
     /// The number that the command gave; errors come without it.
     pub opaque: Option<u32>,
 }
 
 /// Commands that are sent at once; each gets one reply, in order.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct CommandBatch {
     /// What is sent.
     pub text: Vec<u8>,
     /// Commands in it.
@@ -75,9 +75,9 @@ pub(super) struct Add {
     pub units: u32,
 }
 
-impl Batch {
-    pub(super) fn new(opaque: u32) -> Batch {
-        Batch {
+impl CommandBatch {
+    pub(super) fn new(opaque: u32) -> CommandBatch {
+        CommandBatch {
             text: Vec::new(),
             count: 0,
             opaque,
@@ -150,7 +150,7 @@ impl Batch {
 }
 
 /// Takes the next reply from the front of `input`; nothing when it is not whole yet.
-pub fn next(input: &mut BytesMut) -> Result<Option<Parsed>, String> {
+pub fn next(input: &mut BytesMut) -> Result<Option<ParsedReply>, String> {
     let bytes = &input[..];
     let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LONGEST_LINE)]) else {
         return match bytes.len() < LONGEST_LINE {
@@ -167,10 +167,10 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Parsed>, String> {
     let mut rest = rest.split(' ').filter(|flag| !flag.is_empty());
     let mut value = None;
     let reply = match word {
-        "HD" => Reply::Done,
-        "EN" | "NF" => Reply::Missing,
-        "NS" | "EX" => Reply::Other,
-        "SERVER_ERROR" => Reply::Refused(line.to_owned()),
+        "HD" => MetaReply::Done,
+        "EN" | "NF" => MetaReply::Missing,
+        "NS" | "EX" => MetaReply::Other,
+        "SERVER_ERROR" => MetaReply::Refused(line.to_owned()),
         "VA" => {
             let size: usize = rest
                 .next()
@@ -187,12 +187,12 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Parsed>, String> {
                 .ok_or("a value is longer than it says")?;
             value = Some(SmallVec::from_slice(found));
             used += size + 2;
-            Reply::Done
+            MetaReply::Done
         }
         _ => return Err(format!("`{}`", line.escape_debug())),
     };
     let (mut opaque, mut version) = (None, 0);
-    if !matches!(reply, Reply::Refused(_)) {
+    if !matches!(reply, MetaReply::Refused(_)) {
         for flag in rest {
             match flag.split_at_checked(1) {
                 Some(("O", number)) => opaque = Some(digits(number).ok_or("an odd number")?),
@@ -202,11 +202,11 @@ pub fn next(input: &mut BytesMut) -> Result<Option<Parsed>, String> {
         }
     }
     let reply = match value {
-        Some(bytes) => Reply::Value { bytes, version },
+        Some(bytes) => MetaReply::Value { bytes, version },
         None => reply,
     };
     input.advance(used);
-    Ok(Some(Parsed { reply, opaque }))
+    Ok(Some(ParsedReply { reply, opaque }))
 }
 
 fn digits<N: std::str::FromStr>(text: &str) -> Option<N> {

@@ -15,7 +15,7 @@ pub enum Topology {
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Address {
+pub struct RedisAddress {
     /// How they stand together.
     pub topology: Topology,
     /// Whether TLS is spoken.
@@ -62,9 +62,9 @@ pub enum AddressError {
     Escape,
 }
 
-impl Address {
+impl RedisAddress {
     /// Reads an address.
-    pub fn parse(text: &str) -> Result<Address, AddressError> {
+    pub fn parse(text: &str) -> Result<RedisAddress, AddressError> {
         let (scheme, rest) = text.split_once("://").ok_or(AddressError::Scheme)?;
         let (speaks, stands) = scheme.split_once('+').unwrap_or((scheme, ""));
         let tls = match speaks {
@@ -105,7 +105,7 @@ impl Address {
                 (Some(plain(user)?), Some(plain(password)?))
             }
         };
-        Ok(Address {
+        Ok(RedisAddress {
             topology,
             tls,
             hosts,
@@ -150,7 +150,7 @@ fn plain(text: &str) -> Result<String, AddressError> {
 }
 
 /// Without what proves who asks.
-impl fmt::Display for Address {
+impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (tls, stands) = (
             if self.tls { "s" } else { "" },
@@ -180,9 +180,9 @@ impl fmt::Display for Address {
     }
 }
 
-impl fmt::Debug for Address {
+impl fmt::Debug for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Address({self})")
+        write!(f, "RedisAddress({self})")
     }
 }
 
@@ -192,7 +192,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: Result<&str, AddressError>) {
-        let read = Address::parse(text);
+        let read = RedisAddress::parse(text);
         assert_eq!(
             read.map(|address| address.to_string()),
             expected.map(str::to_owned),
@@ -221,10 +221,10 @@ mod tests {
         check("redis://u:%zz@a", Err(AddressError::Escape));
         check("redis+x://a", Err(AddressError::Scheme));
         check("http://a", Err(AddressError::Scheme));
-        let read = Address::parse("redis://u%3a:p%40@a").unwrap();
+        let read = RedisAddress::parse("redis://u%3a:p%40@a").unwrap();
         assert_eq!(read.user.as_deref(), Some("u:"));
         assert_eq!(read.password.as_deref(), Some("p@"));
-        assert_eq!(format!("{read:?}"), "Address(redis://a:6379/0)");
-        assert_eq!(Address::parse("redis://:p@a").unwrap().user, None);
+        assert_eq!(format!("{read:?}"), "RedisAddress(redis://a:6379/0)");
+        assert_eq!(RedisAddress::parse("redis://:p@a").unwrap().user, None);
     }
 }

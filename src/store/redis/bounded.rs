@@ -25,21 +25,21 @@ const LENGTH: usize = 32;
 /// A connection that fails when a reply passes the bounds.
 pub(super) struct Bounded<S> {
     stream: S,
-    reply: Reply,
+    reply: ReplySize,
 }
 
 impl<S> Bounded<S> {
     pub(super) fn new(stream: S) -> Bounded<S> {
         Bounded {
             stream,
-            reply: Reply::default(),
+            reply: ReplySize::default(),
         }
     }
 }
 
 /// How far the reply is that is being read: RESP2 and RESP3.
 #[derive(Default)]
-struct Reply {
+struct ReplySize {
     /// What it counts so far, and what it says that will come.
     weight: usize,
     /// Elements that are missing in each array that has begun.
@@ -58,7 +58,7 @@ enum Position {
     Text(usize),
 }
 
-impl Reply {
+impl ReplySize {
     /// Takes what came next.
     ///
     /// # Errors
@@ -198,12 +198,13 @@ mod tests {
     /// Reads it whole and byte by byte; says why it fails, or whether a reply is whole at the end.
     #[track_caller]
     fn check(input: &[u8], expected: Result<bool, &'static str>) {
-        let whole =
-            |reply: &Reply| reply.open.is_empty() && matches!(reply.position, Position::Between);
-        let mut at_once = Reply::default();
+        let whole = |reply: &ReplySize| {
+            reply.open.is_empty() && matches!(reply.position, Position::Between)
+        };
+        let mut at_once = ReplySize::default();
         let read = at_once.read(input);
         assert_eq!(read.map(|()| whole(&at_once)), expected);
-        let mut slow = Reply::default();
+        let mut slow = ReplySize::default();
         let read = input.chunks(1).try_for_each(|byte| slow.read(byte));
         assert_eq!(read.map(|()| whole(&slow)), expected, "byte by byte");
     }

@@ -11,8 +11,8 @@ use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
 use super::lane::Lane;
-use super::link::Fault;
-use super::reach::Place;
+use super::link::RedisFault;
+use super::reach::HostPort;
 use super::settings::Settings;
 use super::wire;
 use crate::base::clock::{Clock, Nanos};
@@ -29,13 +29,13 @@ const BEAT: &str = include_str!("beat.lua");
 const PAUSES: (Nanos, Nanos) = (Nanos::from_secs(5), Nanos::from_millis(400));
 
 /// Talks to the store for all workers of a gateway.
-pub struct Client {
+pub struct RedisClient {
     settings: Settings,
     lanes: Vec<Lane>,
     /// What each shelf is known by; of one server there is one.
     marks: RwLock<Vec<StoreMark>>,
     /// The master that was met, of those that sentinels may name: each has the same mark.
-    master: RwLock<Option<Place>>,
+    master: RwLock<Option<HostPort>>,
     /// Gateways that there are, as last heard.
     gateways: AtomicU32,
     decide: Script,
@@ -66,14 +66,14 @@ impl Script {
     }
 }
 
-impl Client {
+impl RedisClient {
     /// For so many workers and whoever else asks: connections are numbered from 0.
-    pub fn new(settings: Settings, connections: usize, clock: Clock) -> Client {
+    pub fn new(settings: Settings, connections: usize, clock: Clock) -> RedisClient {
         let lane = |number| match number + 1 == connections {
             true => Lane::new(&settings, PAUSES.1),
             false => Lane::new(&settings, PAUSES.0),
         };
-        Client {
+        RedisClient {
             lanes: (0..connections).map(lane).collect(),
             settings,
             marks: RwLock::default(),
@@ -95,7 +95,7 @@ impl Client {
         self.lanes[number].broken("the store is away", &self.clock);
     }
 
-    /// Connects at the next [`Client::tend`], however many attempts have failed.
+    /// Connects at the next [`RedisClient::tend`], however many attempts have failed.
     pub fn hurry(&self, number: usize) {
         self.lanes[number].hurry(&self.clock);
     }
@@ -120,7 +120,7 @@ impl Client {
     async fn ask(&self, number: usize, shelf: usize, command: &Cmd) -> Result<Value, StoreError> {
         let lane = &self.lanes[number];
         let answer = lane.ask(shelf, command, &self.settings, &self.clock).await;
-        answer.map_err(Fault::into)
+        answer.map_err(RedisFault::into)
     }
 
     async fn run(
@@ -136,7 +136,7 @@ impl Client {
             Err(fault) if fault.code() == Some("NOSCRIPT") => {
                 self.ask(number, shelf, &script.command(false, fill)).await
             }
-            other => other.map_err(Fault::into),
+            other => other.map_err(RedisFault::into),
         }
     }
 

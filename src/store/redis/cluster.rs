@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
 
-use super::link::{Fault, Link};
-use super::reach::{self, Target};
+use super::link::{RedisFault, RedisLink};
+use super::reach::{self, RedisTarget};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::StoreError;
@@ -28,8 +28,8 @@ const ANSWER: Duration = Duration::from_millis(300);
 /// Between two maps.
 const PAUSE: Nanos = Nanos::from_millis(200);
 
-struct Map {
-    links: Vec<Link>,
+struct SlotMap {
+    links: Vec<RedisLink>,
     /// The place of each shelf's server in `links`, if any has it; empty before there was a map.
     owners: Vec<Option<u16>>,
     /// The same places, each once.
@@ -45,7 +45,7 @@ struct Map {
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Cluster {
-    map: Arc<Mutex<Map>>,
+    map: Arc<Mutex<SlotMap>>,
     longest: Nanos,
 }
 
@@ -53,7 +53,7 @@ impl Cluster {
     /// Knows nothing yet; pauses between attempts to connect are no longer than `longest`.
     pub(super) fn new(longest: Nanos) -> Cluster {
         Cluster {
-            map: Arc::new(Mutex::new(Map {
+            map: Arc::new(Mutex::new(SlotMap {
                 links: Vec::new(),
                 owners: Vec::new(),
                 leading: Vec::new(),
@@ -105,7 +105,7 @@ impl Cluster {
         map.drawing = true;
         map.stale = false;
         let up = map.links.iter().filter(|link| link.up());
-        let up: Vec<Link> = up.cloned().collect();
+        let up: Vec<RedisLink> = up.cloned().collect();
         drop(map);
         let (cluster, settings, clock) = (self.clone(), settings.clone(), clock.clone());
         tokio::spawn(async move {
@@ -135,8 +135,8 @@ impl Cluster {
         command: &Cmd,
         settings: &Settings,
         clock: &Clock,
-    ) -> Result<Value, Fault> {
-        let mut importing: Option<Link> = None;
+    ) -> Result<Value, RedisFault> {
+        let mut importing: Option<RedisLink> = None;
         let mut hops = 0;
         loop {
             let fault = match importing.take() {
@@ -152,8 +152,8 @@ impl Cluster {
             };
             hops += 1;
             let node = match &fault {
-                Fault::Error(error) => error.redirect_node().map(|(node, _)| node.to_owned()),
-                Fault::Away(_) => None,
+                RedisFault::Failed(error) => error.redirect_node().map(|(node, _)| node.to_owned()),
+                RedisFault::NotConnected(_) => None,
             };
             match (fault.code(), node) {
                 _ if hops > HOPS => return Err(fault),
@@ -178,7 +178,7 @@ impl Cluster {
 
     /// The connection to the server that has a shelf. Where one server is away the whole store is: gateways that
     /// ask for other keys than this one have to come to the same view of it, at the same time.
-    fn owner(&self, shelf: usize) -> Result<Link, Fault> {
+    fn owner(&self, shelf: usize) -> Result<RedisLink, RedisFault> {
         let mut map = self.map.lock();
         let link = |place: &u16| &map.links[usize::from(*place)];
         if let Some(down) = map.leading.iter().map(link).find(|link| link.down()) {
@@ -190,15 +190,15 @@ impl Cluster {
         map.stale = true;
         let known = !map.owners.is_empty();
         Err(match known {
-            true => Fault::Away(StoreError::Other(Cow::Borrowed(
+            true => RedisFault::NotConnected(StoreError::Other(Cow::Borrowed(
                 "a part of the cluster's slots is on no server",
             ))),
-            false => Fault::away(map.cause.as_deref()),
+            false => RedisFault::away(map.cause.as_deref()),
         })
     }
 
     /// A shelf is on another server than was known.
-    fn moved(&self, shelf: usize, node: &str) -> Option<Link> {
+    fn moved(&self, shelf: usize, node: &str) -> Option<RedisLink> {
         let link = self.at(shelf, node)?;
         let mut map = self.map.lock();
         map.stale = true;
@@ -214,7 +214,7 @@ impl Cluster {
     }
 
     /// The connection to a server, whose host may be that of the one which said so.
-    fn at(&self, shelf: usize, node: &str) -> Option<Link> {
+    fn at(&self, shelf: usize, node: &str) -> Option<RedisLink> {
         let (host, port) = node.rsplit_once(':')?;
         let port = port.parse().ok()?;
         let mut map = self.map.lock();
@@ -222,26 +222,26 @@ impl Cluster {
             "" | "?" => {
                 let owner = map.owners.get(shelf).copied().flatten()?;
                 match map.links[usize::from(owner)].target() {
-                    Target::Server(host, _) => host.clone(),
-                    Target::Led(_) => return None,
+                    RedisTarget::Server(host, _) => host.clone(),
+                    RedisTarget::Led(_) => return None,
                 }
             }
             host => host.trim_matches(['[', ']']).to_owned(),
         };
-        let place = map.place(Target::Server(host, port), self.longest);
+        let place = map.place(RedisTarget::Server(host, port), self.longest);
         Some(map.links[place].clone())
     }
 }
 
-impl Map {
+impl SlotMap {
     fn is_up(&self, owner: Option<u16>) -> bool {
         owner.is_some_and(|place| self.links[usize::from(place)].up())
     }
 
-    fn place(&mut self, target: Target, longest: Nanos) -> usize {
+    fn place(&mut self, target: RedisTarget, longest: Nanos) -> usize {
         let known = self.links.iter().position(|link| *link.target() == target);
         known.unwrap_or_else(|| {
-            self.links.push(Link::new(target, longest));
+            self.links.push(RedisLink::new(target, longest));
             self.links.len() - 1
         })
     }
@@ -252,8 +252,8 @@ impl Map {
         self.leading.dedup();
     }
 
-    fn take(&mut self, owners: Vec<Option<Target>>, longest: Nanos) {
-        let used = |link: &Link| owners.iter().flatten().any(|owner| owner == link.target());
+    fn take(&mut self, owners: Vec<Option<RedisTarget>>, longest: Nanos) {
+        let used = |link: &RedisLink| owners.iter().flatten().any(|owner| owner == link.target());
         self.links.retain(used);
         let each = owners.into_iter();
         let places = each.map(|owner| owner.map(|target| self.place(target, longest) as u16));
@@ -265,7 +265,7 @@ impl Map {
 }
 
 /// A moment for a connection that is being made.
-async fn until_up(link: Option<Link>, settings: &Settings, clock: &Clock) {
+async fn until_up(link: Option<RedisLink>, settings: &Settings, clock: &Clock) {
     let Some(link) = link else { return };
     link.tend(settings, clock);
     for _ in 0..20 {
@@ -279,10 +279,10 @@ async fn until_up(link: Option<Link>, settings: &Settings, clock: &Clock) {
 /// Who has each shelf, by whoever says so first of those that are connected, or else of those that the address
 /// names.
 async fn draw(
-    up: &[Link],
+    up: &[RedisLink],
     settings: &Settings,
     clock: &Clock,
-) -> Result<Vec<Option<Target>>, String> {
+) -> Result<Vec<Option<RedisTarget>>, String> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     let command = &command;
@@ -292,8 +292,8 @@ async fn draw(
             let answer = answer.map_err(|_| String::from("no answer in time"))?;
             let answer = answer.map_err(|fault| StoreError::from(fault).to_string())?;
             match link.target() {
-                Target::Server(host, _) => read(&answer, host),
-                Target::Led(_) => Err(String::from("no server of a cluster")),
+                RedisTarget::Server(host, _) => read(&answer, host),
+                RedisTarget::Led(_) => Err(String::from("no server of a cluster")),
             }
         };
         answer.boxed()
@@ -319,7 +319,7 @@ async fn draw(
 }
 
 /// What `CLUSTER SLOTS` says of the shelves.
-fn read(answer: &Value, asked: &str) -> Result<Vec<Option<Target>>, String> {
+fn read(answer: &Value, asked: &str) -> Result<Vec<Option<RedisTarget>>, String> {
     let odd = || String::from("the list of the cluster's slots has another shape");
     let Value::Array(ranges) = answer else {
         return Err(odd());
@@ -354,7 +354,7 @@ fn read(answer: &Value, asked: &str) -> Result<Vec<Option<Target>>, String> {
         let port = u16::try_from(*port).map_err(|_| odd())?;
         for (owner, slot) in owners.iter_mut().zip(&slots) {
             if (*first..=*last).contains(&i64::from(*slot)) {
-                *owner = Some(Target::Server(host.clone(), port));
+                *owner = Some(RedisTarget::Server(host.clone(), port));
             }
         }
     }
@@ -398,8 +398,8 @@ mod tests {
             let master = Value::Array(vec![host, Value::Int(7_000), text("id")]);
             Value::Array(vec![Value::Int(first), Value::Int(last), master])
         };
-        let here = Some(Target::Server("here".into(), 7_000));
-        let there = Some(Target::Server("there".into(), 7_000));
+        let here = Some(RedisTarget::Server("here".into(), 7_000));
+        let there = Some(RedisTarget::Server("there".into(), 7_000));
         let answer = Value::Array(vec![
             range(0, 8_000, Value::Nil),
             range(8_001, 16_383, text("there")),

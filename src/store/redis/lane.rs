@@ -4,14 +4,14 @@ use redis::{Cmd, Value};
 
 use super::address::Topology;
 use super::cluster::{Cluster, SHELVES};
-use super::link::{Fault, Link};
-use super::reach::{Place, Target};
+use super::link::{RedisFault, RedisLink};
+use super::reach::{HostPort, RedisTarget};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 
 /// See the module.
 pub(super) enum Lane {
-    One(Link),
+    One(RedisLink),
     All(Cluster),
 }
 
@@ -21,12 +21,12 @@ impl Lane {
         let address = &settings.address;
         let target = match (&address.topology, address.hosts.first()) {
             (Topology::Cluster, _) => return Lane::All(Cluster::new(longest)),
-            (Topology::Sentinel(name), _) => Target::Led(name.clone()),
-            (Topology::Alone, Some((host, port))) => Target::Server(host.clone(), *port),
+            (Topology::Sentinel(name), _) => RedisTarget::Led(name.clone()),
+            (Topology::Alone, Some((host, port))) => RedisTarget::Server(host.clone(), *port),
             // No address is without hosts.
-            (Topology::Alone, None) => Target::Server(String::new(), 0),
+            (Topology::Alone, None) => RedisTarget::Server(String::new(), 0),
         };
-        Lane::One(Link::new(target, longest))
+        Lane::One(RedisLink::new(target, longest))
     }
 
     /// Parts of the keys that can be on servers of their own.
@@ -74,7 +74,7 @@ impl Lane {
     }
 
     /// Which server it asks, where sentinels name it.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<HostPort> {
         match self {
             Lane::One(link) => link.place(),
             Lane::All(_) => None,
@@ -82,7 +82,7 @@ impl Lane {
     }
 
     /// Whether it asks no other than this one.
-    pub(super) fn leads_to(&self, place: &Option<Place>) -> bool {
+    pub(super) fn leads_to(&self, place: &Option<HostPort>) -> bool {
         match self {
             Lane::One(link) => link.leads_to(place),
             Lane::All(_) => true,
@@ -104,7 +104,7 @@ impl Lane {
         command: &Cmd,
         settings: &Settings,
         clock: &Clock,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, RedisFault> {
         match self {
             Lane::One(link) => link.ask(None, command, clock).await,
             Lane::All(cluster) => cluster.ask(shelf, command, settings, clock).await,

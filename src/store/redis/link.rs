@@ -10,7 +10,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
-use super::reach::{self, Connection, Place, Target};
+use super::reach::{self, HostPort, RedisConnection, RedisTarget};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::StoreError;
@@ -22,7 +22,7 @@ const LATE: u32 = 5;
 /// A connection over which nobody asked for so long is tried, so that a server that closed it keeps nobody waiting.
 const IDLE: Nanos = Nanos::from_millis(500);
 
-enum State {
+enum LinkState {
     /// Nobody has asked for a connection yet.
     Idle,
     Down {
@@ -30,15 +30,15 @@ enum State {
         pause: Nanos,
     },
     Connecting,
-    Up(Connection),
+    Up(RedisConnection),
 }
 
-struct Inside {
-    state: State,
+struct LinkInner {
+    state: LinkState,
     /// Connections so far, so that what is said of one that is gone is not held against the next.
     made: u32,
     /// Which of several servers the last one leads to.
-    place: Option<Place>,
+    place: Option<HostPort>,
     late: u32,
     /// When somebody last asked.
     asked: Nanos,
@@ -48,26 +48,26 @@ struct Inside {
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct Link {
-    target: Arc<Target>,
+pub(super) struct RedisLink {
+    target: Arc<RedisTarget>,
     /// Longest pause between two attempts.
     longest: Nanos,
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<LinkInner>>,
 }
 
 /// Why a server did not do what it was asked.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(super) enum RedisFault {
     /// There is no connection.
-    Away(StoreError),
+    NotConnected(StoreError),
     /// It refuses, or the connection broke.
-    Error(RedisError),
+    Failed(RedisError),
 }
 
-impl Fault {
+impl RedisFault {
     /// There is no connection, for this reason.
-    pub(super) fn away(cause: Option<&str>) -> Fault {
-        Fault::Away(match cause {
+    pub(super) fn away(cause: Option<&str>) -> RedisFault {
+        RedisFault::NotConnected(match cause {
             Some(cause) => StoreError::Other(Cow::Owned(format!("not connected: {cause}"))),
             None => StoreError::NotConnected,
         })
@@ -76,31 +76,31 @@ impl Fault {
     /// The word that the server's answer begins with.
     pub(super) fn code(&self) -> Option<&str> {
         match self {
-            Fault::Away(_) => None,
-            Fault::Error(error) => error.code(),
+            RedisFault::NotConnected(_) => None,
+            RedisFault::Failed(error) => error.code(),
         }
     }
 }
 
-impl From<Fault> for StoreError {
-    fn from(fault: Fault) -> StoreError {
+impl From<RedisFault> for StoreError {
+    fn from(fault: RedisFault) -> StoreError {
         match fault {
-            Fault::Away(failure) => failure,
-            Fault::Error(error) if error.is_timeout() => StoreError::Late,
-            Fault::Error(error) => StoreError::Other(Cow::Owned(reach::cause(&error))),
+            RedisFault::NotConnected(failure) => failure,
+            RedisFault::Failed(error) if error.is_timeout() => StoreError::Late,
+            RedisFault::Failed(error) => StoreError::Other(Cow::Owned(reach::cause(&error))),
         }
     }
 }
 
 /// Notes once for each call whether its reply came in time.
-struct Watch<'a> {
-    link: &'a Link,
+struct ReplyWatch<'a> {
+    link: &'a RedisLink,
     made: u32,
     clock: &'a Clock,
     noted: bool,
 }
 
-impl Watch<'_> {
+impl ReplyWatch<'_> {
     fn note(&mut self, answered: bool) {
         let mut inside = self.link.inside.lock();
         if std::mem::replace(&mut self.noted, true) || inside.made != self.made {
@@ -116,17 +116,17 @@ impl Watch<'_> {
     }
 }
 
-impl Drop for Watch<'_> {
+impl Drop for ReplyWatch<'_> {
     fn drop(&mut self) {
         self.note(false);
     }
 }
 
-impl Inside {
+impl LinkInner {
     fn give_up(&mut self, cause: &str, clock: &Clock) {
-        if matches!(self.state, State::Up(_)) {
+        if matches!(self.state, LinkState::Up(_)) {
             self.cause = Some(cause.to_owned());
-            self.state = State::Down {
+            self.state = LinkState::Down {
                 next: clock.now(),
                 pause: PAUSE,
             };
@@ -134,13 +134,13 @@ impl Inside {
     }
 }
 
-impl Link {
-    pub(super) fn new(target: Target, longest: Nanos) -> Link {
-        Link {
+impl RedisLink {
+    pub(super) fn new(target: RedisTarget, longest: Nanos) -> RedisLink {
+        RedisLink {
             target: Arc::new(target),
             longest,
-            inside: Arc::new(Mutex::new(Inside {
-                state: State::Idle,
+            inside: Arc::new(Mutex::new(LinkInner {
+                state: LinkState::Idle,
                 made: 0,
                 place: None,
                 late: 0,
@@ -150,17 +150,17 @@ impl Link {
         }
     }
 
-    pub(super) fn target(&self) -> &Target {
+    pub(super) fn target(&self) -> &RedisTarget {
         &self.target
     }
 
     /// Whether there is a connection, or nobody ever asked for one.
     pub(super) fn ready(&self) -> bool {
-        matches!(self.inside.lock().state, State::Idle | State::Up(_))
+        matches!(self.inside.lock().state, LinkState::Idle | LinkState::Up(_))
     }
 
     pub(super) fn up(&self) -> bool {
-        matches!(self.inside.lock().state, State::Up(_))
+        matches!(self.inside.lock().state, LinkState::Up(_))
     }
 
     /// Connections so far.
@@ -169,35 +169,35 @@ impl Link {
     }
 
     /// Which of several servers the last connection leads to.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self) -> Option<HostPort> {
         self.inside.lock().place.clone()
     }
 
     /// Whether it leads to no other than this one.
-    pub(super) fn leads_to(&self, place: &Option<Place>) -> bool {
+    pub(super) fn leads_to(&self, place: &Option<HostPort>) -> bool {
         let inside = self.inside.lock();
-        inside.place == *place || !matches!(inside.state, State::Up(_))
+        inside.place == *place || !matches!(inside.state, LinkState::Up(_))
     }
 
     /// Whether there was a connection or an attempt, and now there is none.
     pub(super) fn down(&self) -> bool {
         let inside = self.inside.lock();
-        !matches!(inside.state, State::Up(_)) && inside.cause.is_some()
+        !matches!(inside.state, LinkState::Up(_)) && inside.cause.is_some()
     }
 
     pub(super) fn hurry(&self, clock: &Clock) {
-        if let State::Down { next, pause } = &mut self.inside.lock().state {
+        if let LinkState::Down { next, pause } = &mut self.inside.lock().state {
             *next = clock.now().min(*next);
             *pause = PAUSE;
         }
     }
 
     /// What is the matter, of one that is down.
-    pub(super) fn fault(&self) -> Fault {
-        Fault::away(self.inside.lock().cause.as_deref())
+    pub(super) fn fault(&self) -> RedisFault {
+        RedisFault::away(self.inside.lock().cause.as_deref())
     }
 
-    /// Gives up the connection; the next is made by [`Link::tend`].
+    /// Gives up the connection; the next is made by [`RedisLink::tend`].
     pub(super) fn broken(&self, cause: &str, clock: &Clock) {
         self.inside.lock().give_up(cause, clock);
     }
@@ -206,9 +206,9 @@ impl Link {
     pub(super) fn tend(&self, settings: &Settings, clock: &Clock) {
         let mut inside = self.inside.lock();
         let pause = match inside.state {
-            State::Idle => PAUSE,
-            State::Down { next, pause } if clock.now() >= next => pause,
-            State::Up(_) if clock.now().since(inside.asked) > IDLE => {
+            LinkState::Idle => PAUSE,
+            LinkState::Down { next, pause } if clock.now() >= next => pause,
+            LinkState::Up(_) if clock.now().since(inside.asked) > IDLE => {
                 inside.asked = clock.now();
                 drop(inside);
                 let (link, clock) = (self.clone(), clock.clone());
@@ -219,9 +219,9 @@ impl Link {
                 });
                 return;
             }
-            State::Down { .. } | State::Connecting | State::Up(_) => return,
+            LinkState::Down { .. } | LinkState::Connecting | LinkState::Up(_) => return,
         };
-        inside.state = State::Connecting;
+        inside.state = LinkState::Connecting;
         drop(inside);
         let (link, settings, clock) = (self.clone(), settings.clone(), clock.clone());
         tokio::spawn(async move {
@@ -233,14 +233,14 @@ impl Link {
                     inside.place = place;
                     inside.made = inside.made.wrapping_add(1);
                     inside.cause = None;
-                    inside.state = State::Up(connection);
+                    inside.state = LinkState::Up(connection);
                 }
                 Err(cause) => {
                     tracing::debug!(store = %settings.address, cause, "cannot connect");
                     inside.cause = Some(cause);
                     // Gateways that lost the store together do not come back together.
                     let spread = RandomState::new().hash_one(&settings.prefix) % 1_000;
-                    inside.state = State::Down {
+                    inside.state = LinkState::Down {
                         next: clock.now().after(Nanos(pause.0 / 2_000 * (1_000 + spread))),
                         pause: Nanos(pause.0 * 2).min(link.longest),
                     };
@@ -256,16 +256,16 @@ impl Link {
         first: Option<&Cmd>,
         command: &Cmd,
         clock: &Clock,
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, RedisFault> {
         let (mut connection, made) = {
             let mut inside = self.inside.lock();
             inside.asked = clock.now();
             match &inside.state {
-                State::Up(connection) => (connection.clone(), inside.made),
-                _ => return Err(Fault::away(inside.cause.as_deref())),
+                LinkState::Up(connection) => (connection.clone(), inside.made),
+                _ => return Err(RedisFault::away(inside.cause.as_deref())),
             }
         };
-        let mut watch = Watch {
+        let mut watch = ReplyWatch {
             link: self,
             made,
             clock,
@@ -301,7 +301,7 @@ impl Link {
                     inside.give_up(&reach::cause(&error), clock);
                 }
             }
-            Fault::Error(error)
+            RedisFault::Failed(error)
         })
     }
 }

@@ -15,6 +15,6 @@ mod reach;
 mod settings;
 pub mod wire;
 
-pub use address::{Address, AddressError, Topology, host};
-pub use client::Client;
+pub use address::{AddressError, RedisAddress, Topology, host};
+pub use client::RedisClient;
 pub use settings::Settings;

@@ -20,11 +20,11 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 const NAMED: Duration = Duration::from_millis(400);
 
 /// A server's host and port.
-pub(super) type Place = (String, u16);
+pub(super) type HostPort = (String, u16);
 
 /// A connection that ends when the last of its clones is dropped.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(super) struct RedisConnection {
     pub(super) commands: MultiplexedConnection,
     _driver: Arc<Driver>,
 }
@@ -40,23 +40,23 @@ impl Drop for Driver {
 
 /// A server, by what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum RedisTarget {
     /// Where it is.
     Server(String, u16),
     /// Sentinels know it by this name.
     Led(String),
 }
 
-impl Target {
+impl RedisTarget {
     /// Connects, and says where to if that is not always the same; the cause where it fails, for people to read.
     pub(super) async fn connect(
         &self,
         settings: &Settings,
-    ) -> Result<(Connection, Option<Place>), String> {
+    ) -> Result<(RedisConnection, Option<HostPort>), String> {
         let made = async {
             match self {
-                Target::Server(host, port) => Ok((server(settings, host, *port).await?, None)),
-                Target::Led(name) => {
+                RedisTarget::Server(host, port) => Ok((server(settings, host, *port).await?, None)),
+                RedisTarget::Led(name) => {
                     let (connection, place) = led(settings, name).await?;
                     Ok((connection, Some(place)))
                 }
@@ -84,7 +84,7 @@ pub(super) async fn server(
     settings: &Settings,
     host: &str,
     port: u16,
-) -> Result<Connection, RedisError> {
+) -> Result<RedisConnection, RedisError> {
     let address = &settings.address;
     let mut who = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
@@ -104,7 +104,7 @@ async fn open(
     host: &str,
     port: u16,
     who: RedisConnectionInfo,
-) -> Result<Connection, RedisError> {
+) -> Result<RedisConnection, RedisError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let made = async {
         let socket = Bounded::new(socket(settings, host, port).await?);
@@ -113,7 +113,7 @@ async fn open(
     let made = timeout(PATIENCE, made).await;
     let (commands, driver) = made.unwrap_or_else(|late| Err(std::io::Error::from(late).into()))?;
     let driver = Arc::new(Driver(tokio::spawn(driver).abort_handle()));
-    Ok(Connection {
+    Ok(RedisConnection {
         commands,
         _driver: driver,
     })
@@ -134,7 +134,7 @@ async fn socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<S
 
 /// Asks all sentinels at once, for one of them may be as dead as the server, and believes who names a server that
 /// says itself that it leads.
-async fn led(settings: &Settings, name: &str) -> Result<(Connection, Place), RedisError> {
+async fn led(settings: &Settings, name: &str) -> Result<(RedisConnection, HostPort), RedisError> {
     let each = settings.address.hosts.iter();
     let mut named: FuturesUnordered<_> = each
         .map(|(host, port)| ask_sentinel(settings, host, *port, name))
@@ -170,7 +170,7 @@ async fn ask_sentinel(
     host: &str,
     port: u16,
     name: &str,
-) -> Result<Option<Place>, RedisError> {
+) -> Result<Option<HostPort>, RedisError> {
     let nobody = RedisConnectionInfo::default();
     let mut sentinel = open(settings, host, port, nobody).await?;
     let mut command = redis::cmd("SENTINEL");
@@ -178,7 +178,10 @@ async fn ask_sentinel(
     command.query_async(&mut sentinel.commands).await
 }
 
-async fn leader(settings: &Settings, (host, port): &Place) -> Result<Connection, RedisError> {
+async fn leader(
+    settings: &Settings,
+    (host, port): &HostPort,
+) -> Result<RedisConnection, RedisError> {
     let mut connection = server(settings, host, *port).await?;
     let (role, ..): (String, redis::Value, redis::Value) = redis::cmd("ROLE")
         .query_async(&mut connection.commands)

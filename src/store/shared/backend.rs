@@ -37,12 +37,12 @@ impl std::fmt::Display for Backend {
     }
 }
 
-/// Talks to it. See [`redis::Client`] for what each does.
+/// Talks to it. See [`redis::RedisClient`] for what each does.
 // One for each process.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum BackendClient {
-    Redis(Box<redis::Client>),
-    Memcached(memcached::Client),
+    Redis(Box<redis::RedisClient>),
+    Memcached(memcached::MemcachedClient),
 }
 
 macro_rules! either {
@@ -61,14 +61,14 @@ impl BackendClient {
         clock: &Clock,
     ) -> Result<BackendClient, memcached::Error> {
         Ok(match place {
-            Backend::Redis(settings) => BackendClient::Redis(Box::new(redis::Client::new(
+            Backend::Redis(settings) => BackendClient::Redis(Box::new(redis::RedisClient::new(
                 settings.clone(),
                 connections,
                 clock.clone(),
             ))),
             Backend::Memcached(settings) => {
                 let settings = settings.clone();
-                BackendClient::Memcached(memcached::Client::new(
+                BackendClient::Memcached(memcached::MemcachedClient::new(
                     settings,
                     connections,
                     clock.clone(),

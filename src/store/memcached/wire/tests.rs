@@ -2,14 +2,14 @@
 
 use super::*;
 
-fn parse(text: &[u8]) -> (Result<Option<Parsed>, String>, usize) {
+fn parse(text: &[u8]) -> (Result<Option<ParsedReply>, String>, usize) {
     let mut input = BytesMut::from(text);
     let said = next(&mut input);
     (said, text.len() - input.len())
 }
 
-fn value(text: &str, version: u64) -> Reply {
-    Reply::Value {
+fn value(text: &str, version: u64) -> MetaReply {
+    MetaReply::Value {
         bytes: SmallVec::from_slice(text.as_bytes()),
         version,
     }
@@ -32,19 +32,19 @@ const GOOD: [&str; 10] = [
 fn replies_are_read() {
     let refused = "SERVER_ERROR out of memory storing object".to_owned();
     let expected = [
-        (Reply::Done, None),
-        (Reply::Done, Some(12)),
-        (Reply::Missing, Some(u32::MAX)),
-        (Reply::Missing, None),
-        (Reply::Other, Some(1)),
-        (Reply::Other, None),
+        (MetaReply::Done, None),
+        (MetaReply::Done, Some(12)),
+        (MetaReply::Missing, Some(u32::MAX)),
+        (MetaReply::Missing, None),
+        (MetaReply::Other, Some(1)),
+        (MetaReply::Other, None),
         (value("10", 0), Some(13)),
         (value("7 ", 3), Some(1)),
         (value("", 0), None),
-        (Reply::Refused(refused), None),
+        (MetaReply::Refused(refused), None),
     ];
     for (text, (reply, opaque)) in GOOD.iter().zip(expected) {
-        let said = (Ok(Some(Parsed { reply, opaque })), text.len());
+        let said = (Ok(Some(ParsedReply { reply, opaque })), text.len());
         assert_eq!(parse(text.as_bytes()), said, "{text:?}");
     }
 }

@@ -11,7 +11,7 @@ use governor::{Quota, RateLimiter};
 use smallvec::SmallVec;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
-use tollgate::store::{Item, Memory, Places, Settings, Slot};
+use tollgate::store::{CellPlaces, Item, Memory, Settings, Slot};
 
 const THREADS: u64 = 2;
 
@@ -47,10 +47,10 @@ fn fingerprint(n: u64) -> Fingerprint {
 /// Something that decides about a numbered key.
 trait Engine: Sync {
     /// `known` is what [`Engine::expect`] has said of the key, nothing if it was not asked.
-    fn decide(&self, key: u64, known: &Places) -> bool;
+    fn decide(&self, key: u64, known: &CellPlaces) -> bool;
 
     /// What is known of a key that comes `AHEAD` decisions later.
-    fn expect(&self, _key: u64, _known: &mut Places) {}
+    fn expect(&self, _key: u64, _known: &mut CellPlaces) {}
 }
 
 /// Less than what a gateway has time for: it reads a request between the two.
@@ -88,21 +88,21 @@ impl Ours {
     }
 
     /// Where the store counts it; starts to load that.
-    fn places(&self, item: &Item<'_>) -> Places {
+    fn places(&self, item: &Item<'_>) -> CellPlaces {
         let (key, multiply) = (item.key, item.scale.multiply);
         let place = self.memory.place(item.limit, item.slot, key, multiply);
         let prefetched = place.inspect(|place| self.memory.prefetch(place));
         prefetched.into_iter().collect()
     }
 
-    fn at(&self, item: Item<'_>, places: &Places, now: Nanos) -> bool {
+    fn at(&self, item: Item<'_>, places: &CellPlaces, now: Nanos) -> bool {
         self.memory
             .take_at(&[item], places, now, &mut SmallVec::new())
     }
 }
 
 impl Engine for Ours {
-    fn decide(&self, key: u64, known: &Places) -> bool {
+    fn decide(&self, key: u64, known: &CellPlaces) -> bool {
         let item = self.item(key);
         if known.is_empty() {
             let places = self.places(&item);
@@ -111,7 +111,7 @@ impl Engine for Ours {
         self.at(item, known, self.clock.now())
     }
 
-    fn expect(&self, key: u64, known: &mut Places) {
+    fn expect(&self, key: u64, known: &mut CellPlaces) {
         *known = self.places(&self.item(key));
     }
 }
@@ -121,7 +121,7 @@ type Keyed = governor::DefaultKeyedRateLimiter<u64>;
 struct Governor(Keyed);
 
 impl Engine for Governor {
-    fn decide(&self, key: u64, _known: &Places) -> bool {
+    fn decide(&self, key: u64, _known: &CellPlaces) -> bool {
         self.0.check_key(&mix(key)).is_ok()
     }
 }
@@ -151,7 +151,7 @@ impl Row {
     /// What one thread asks; how much of it passes.
     fn ask(&self, turns: u64, key: impl Fn(u64) -> u64) -> usize {
         let engine = self.engine.as_ref();
-        let mut known: [Places; AHEAD] = std::array::from_fn(|_| Places::default());
+        let mut known: [CellPlaces; AHEAD] = std::array::from_fn(|_| CellPlaces::default());
         let passed = (0..turns).filter(|turn| {
             let known = &mut known[*turn as usize % AHEAD];
             let passes = engine.decide(key(*turn), known);
@@ -241,7 +241,7 @@ fn speeds(keys: u64, budget: usize, rounds: u64, turns: u64) -> Result<(), tollg
         });
         for row in &rows {
             for key in 0..keys {
-                row.engine.decide(key, &Places::default());
+                row.engine.decide(key, &CellPlaces::default());
             }
         }
         let mut found: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];

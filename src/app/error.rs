@@ -18,7 +18,7 @@ pub enum Error {
     Store(#[from] store::Error),
     /// The folder of snapshots cannot be used.
     #[error("{0}")]
-    Snapshots(#[from] store::snapshot::Unusable),
+    Snapshots(#[from] store::snapshot::FolderError),
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {cause}")]
     Listen {

@@ -43,7 +43,7 @@ pub struct App {
     /// The shared store, and the thread that watches it.
     pub(super) shared: Option<(Arc<Shared>, Mutex<Option<StoreKeeper>>)>,
     /// Writes snapshots of `store`.
-    pub(super) snapshots: Mutex<Option<store::snapshot::Writer>>,
+    pub(super) snapshots: Mutex<Option<store::snapshot::SnapshotWriter>>,
     pub(super) clock: Clock,
     /// Seconds since 1970.
     pub(super) started: u64,

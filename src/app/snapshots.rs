@@ -10,11 +10,11 @@ use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::policy::Process;
 use crate::store::Memory;
-use crate::store::snapshot::{Found, Writer};
+use crate::store::snapshot::{SavedCounts, SnapshotWriter};
 
 /// The state that the previous process has left.
 pub struct RestoredState {
-    snapshot: Option<Found>,
+    snapshot: Option<SavedCounts>,
     /// The clock, which continues where that process ended.
     pub clock: Clock,
     /// The same secret as before, or a random one without a snapshot.
@@ -25,7 +25,7 @@ impl RestoredState {
     /// Looks for a snapshot. Call it before anything reads the clock.
     pub fn find(process: &Process, clock: Clock) -> Result<RestoredState, Error> {
         let snapshot = match &process.snapshots {
-            Some(settings) => Found::newest(settings)?,
+            Some(settings) => SavedCounts::newest(settings)?,
             None => None,
         };
         Ok(match &snapshot {
@@ -55,7 +55,7 @@ impl App {
     pub(super) fn start_snapshots(&self) -> Result<(), Error> {
         if let Some(settings) = &self.process.snapshots {
             let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
-            let writer = Writer::start(settings, store, self.keyer.secret(), clock)?;
+            let writer = SnapshotWriter::start(settings, store, self.keyer.secret(), clock)?;
             *self.snapshots.lock() = Some(writer);
         }
         Ok(())

@@ -9,6 +9,6 @@ pub mod redis;
 pub mod shared;
 
 pub use item::{Item, Parent, Registered, Slot, Taking};
-pub use memory::{Error, Memory, Place, Places, Settings, Usage, snapshot};
+pub use memory::{CellPlace, CellPlaces, Error, Memory, Settings, Usage, snapshot};
 pub use permits::Permits;
 pub use shared::Shared;

@@ -26,7 +26,7 @@ use super::body::{Relay, RequestBody};
 use crate::base::clock::Nanos;
 use crate::http::head::Response;
 use crate::serve::worker::guard::{Guard, Guards};
-use crate::store::permits::Taken;
+use crate::store::permits::PermitGuard;
 use crate::throttle::{PendingSettlement, Settling};
 use crate::upstream::{Exchange, ReceivedHead, UpstreamBody};
 
@@ -52,7 +52,7 @@ pub struct DetachedRequests {
     guards: Rc<Guards>,
     open: Cell<usize>,
     /// Permits whose server is not watched, and when they come back.
-    unwatched: RefCell<VecDeque<(Nanos, Arc<Taken>)>>,
+    unwatched: RefCell<VecDeque<(Nanos, Arc<PermitGuard>)>>,
     /// The worker is about to end.
     over: Cell<bool>,
 }
@@ -86,7 +86,7 @@ impl DetachedRequests {
     }
 
     /// Keeps permits out for [`UNWATCHED`], because the end of the server's work is not seen.
-    fn hold(&self, permits: Option<Arc<Taken>>) {
+    fn hold(&self, permits: Option<Arc<PermitGuard>>) {
         let Some(permits) = permits.filter(|_| !self.over.get()) else {
             return;
         };
@@ -102,12 +102,12 @@ impl DetachedRequests {
 /// One of [`MOST`] detached requests; counted until it is dropped.
 struct DetachedRequest {
     left: Rc<DetachedRequests>,
-    permits: Option<Arc<Taken>>,
+    permits: Option<Arc<PermitGuard>>,
 }
 
 impl DetachedRequest {
     /// None if there is no room for one more; its permits stay out all the same.
-    fn new(left: &Rc<DetachedRequests>, permits: Option<Arc<Taken>>) -> Option<DetachedRequest> {
+    fn new(left: &Rc<DetachedRequests>, permits: Option<Arc<PermitGuard>>) -> Option<DetachedRequest> {
         if !left.has_room() {
             left.hold(permits);
             return None;
@@ -145,7 +145,7 @@ impl Drop for DetachedRequest {
 pub async fn finish<F, B>(
     mut future: Pin<&mut F>,
     relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
-    permits: Option<Arc<Taken>>,
+    permits: Option<Arc<PermitGuard>>,
     (guard, left): (&Guard, &Rc<DetachedRequests>),
 ) where
     F: Future<Output = Result<Response<B>, Infallible>>,
@@ -169,7 +169,7 @@ pub async fn finish<F, B>(
 }
 
 /// Finishes an exchange in a task of its own.
-pub fn go_on(rest: PendingExchange, permits: Option<Arc<Taken>>, left: &Rc<DetachedRequests>) {
+pub fn go_on(rest: PendingExchange, permits: Option<Arc<PermitGuard>>, left: &Rc<DetachedRequests>) {
     let Some(mut detached) = DetachedRequest::new(left, permits) else {
         return;
     };
@@ -288,14 +288,14 @@ mod tests {
         (DetachedRequests::new(Guards::new(clock.clone())), clock)
     }
 
-    fn permits() -> (Option<Arc<Taken>>, Weak<Taken>) {
+    fn permits() -> (Option<Arc<PermitGuard>>, Weak<PermitGuard>) {
         let (_, taken) = Arc::new(Permits::default()).take(&[], &mut SmallVec::new(), |_| true);
         let taken = Arc::new(taken);
         let seen = Arc::downgrade(&taken);
         (Some(taken), seen)
     }
 
-    fn is_out(permits: &Weak<Taken>) -> bool {
+    fn is_out(permits: &Weak<PermitGuard>) -> bool {
         permits.strong_count() > 0
     }
 

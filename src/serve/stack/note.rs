@@ -18,7 +18,7 @@ use crate::record::insight::Decision;
 use crate::serve::access::WorkerLog;
 use crate::serve::http1::repeat::RepeatedFields;
 use crate::serve::worker::generation::Generation;
-use crate::store::permits::Taken;
+use crate::store::permits::PermitGuard;
 use crate::throttle::admission::Holdings;
 
 /// The facts about one request so far. The layers share them, so that they are there even when the client hangs up in the
@@ -101,7 +101,7 @@ impl RequestNote {
     }
 
     /// The permits that it holds.
-    pub fn permits(&self) -> Option<Arc<Taken>> {
+    pub fn permits(&self) -> Option<Arc<PermitGuard>> {
         let holdings = self.holdings.borrow();
         holdings
             .as_ref()

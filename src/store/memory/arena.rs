@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::map::Map;
+use super::map::ZeroedMap;
 use crate::store::Settings;
 
 /// Bytes of a page.
@@ -32,11 +32,11 @@ const _: () = assert!(Settings::MOST / 2 / PAGE <= MOST + 1);
 pub(super) const PAGE_RECORD: usize = size_of::<Page>();
 
 /// A granule's number: how entries name blocks.
-pub(super) type Block = u32;
+pub(super) type BlockId = u32;
 
 /// The first of a block's words, and how many they are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span(usize, usize);
+pub(super) struct BlockSpan(usize, usize);
 
 /// What is known of a page. Its class changes under the pool's lock only, the rest under the lock of
 /// its class.
@@ -55,13 +55,13 @@ struct Page {
 
 /// Pages with room, as a list through the pages' records.
 #[derive(Debug)]
-struct List {
+struct PageList {
     head: u32,
 }
 
 #[derive(Debug)]
-struct Pool {
-    free: List,
+struct PagePool {
+    free: PageList,
     /// Pages never given out start here.
     fresh: u32,
 }
@@ -69,10 +69,10 @@ struct Pool {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Arena {
-    map: Map,
+    map: ZeroedMap,
     pages: Box<[Page]>,
-    classes: [Mutex<List>; CLASSES.len()],
-    pool: Mutex<Pool>,
+    classes: [Mutex<PageList>; CLASSES.len()],
+    pool: Mutex<PagePool>,
     used: AtomicUsize,
 }
 
@@ -88,11 +88,11 @@ impl Arena {
             prev: AtomicU32::new(NONE),
         };
         Ok(Arena {
-            map: Map::new(count * PAGE, false)?,
+            map: ZeroedMap::new(count * PAGE, false)?,
             pages: (0..count).map(|_| page()).collect(),
-            classes: std::array::from_fn(|_| Mutex::new(List { head: NONE })),
-            pool: Mutex::new(Pool {
-                free: List { head: NONE },
+            classes: std::array::from_fn(|_| Mutex::new(PageList { head: NONE })),
+            pool: Mutex::new(PagePool {
+                free: PageList { head: NONE },
                 fresh: 0,
             }),
             used: AtomicUsize::new(0),
@@ -106,7 +106,7 @@ impl Arena {
 
     /// A block of at least `words`, with whatever was in it; a larger class serves when the fitting one
     /// is exhausted.
-    pub(super) fn alloc(&self, words: usize) -> Option<Block> {
+    pub(super) fn alloc(&self, words: usize) -> Option<BlockId> {
         let bytes = words.checked_mul(4)?;
         match CLASSES.iter().position(|size| *size >= bytes) {
             Some(fitting) => (fitting..CLASSES.len()).find_map(|class| self.alloc_in(class)),
@@ -114,7 +114,7 @@ impl Arena {
         }
     }
 
-    fn alloc_in(&self, class: usize) -> Option<Block> {
+    fn alloc_in(&self, class: usize) -> Option<BlockId> {
         let mut list = self.classes[class].lock();
         if list.head == NONE {
             let number = self.new_page(class)?;
@@ -162,7 +162,7 @@ impl Arena {
         Some(number)
     }
 
-    fn alloc_run(&self, count: usize) -> Option<Block> {
+    fn alloc_run(&self, count: usize) -> Option<BlockId> {
         let mut pool = self.pool.lock();
         let start = if pool.fresh as usize + count <= self.pages.len() {
             let start = pool.fresh as usize;
@@ -197,7 +197,7 @@ impl Arena {
     }
 
     /// Takes back a block that no entry names any more.
-    pub(super) fn free(&self, block: Block) {
+    pub(super) fn free(&self, block: BlockId) {
         let number = block as usize * GRANULE / PAGE;
         let page = &self.pages[number];
         let class = page.class.load(Relaxed);
@@ -226,7 +226,7 @@ impl Arena {
         }
     }
 
-    fn give_back(&self, pool: &mut Pool, number: u32) {
+    fn give_back(&self, pool: &mut PagePool, number: u32) {
         self.pages[number as usize].class.store(FREE, Relaxed);
         pool.free.push(&self.pages, number);
         self.used.fetch_sub(PAGE, Relaxed);
@@ -234,26 +234,26 @@ impl Arena {
 
     /// Where the words of a block are.
     #[inline]
-    pub(super) fn span(&self, block: Block) -> Span {
+    pub(super) fn span(&self, block: BlockId) -> BlockSpan {
         let page = &self.pages[block as usize * GRANULE / PAGE];
         let class = page.class.load(Relaxed);
         let bytes = match CLASSES.get(class as usize) {
             Some(size) => *size,
             None => page.live.load(Relaxed) as usize * PAGE,
         };
-        Span(block as usize * GRANULE / 4, bytes / 4)
+        BlockSpan(block as usize * GRANULE / 4, bytes / 4)
     }
 
     /// The words of a block, for the holder of the lock that guards it.
     #[allow(clippy::mut_from_ref)]
-    pub(super) fn words<'h, T>(&'h self, owner: &'h mut T, block: Block) -> &'h mut [u32] {
+    pub(super) fn words<'h, T>(&'h self, owner: &'h mut T, block: BlockId) -> &'h mut [u32] {
         self.words_at(owner, self.span(block))
     }
 
     /// The same where it is known where they are.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    pub(super) fn words_at<'h, T>(&'h self, owner: &'h mut T, span: Span) -> &'h mut [u32] {
+    pub(super) fn words_at<'h, T>(&'h self, owner: &'h mut T, span: BlockSpan) -> &'h mut [u32] {
         self.map.words(owner, span.0, span.1)
     }
 
@@ -262,15 +262,15 @@ impl Arena {
     pub(super) fn both<'h, T>(
         &'h self,
         owner: &'h mut T,
-        from: Block,
-        to: Block,
+        from: BlockId,
+        to: BlockId,
     ) -> (&'h mut [u32], &'h mut [u32]) {
         let (from, to) = (self.span(from), self.span(to));
         self.map.both(owner, (from.0, from.1), (to.0, to.1))
     }
 }
 
-impl List {
+impl PageList {
     fn push(&mut self, pages: &[Page], number: u32) {
         let page = &pages[number as usize];
         page.prev.store(NONE, Relaxed);
@@ -302,7 +302,7 @@ mod tests {
     fn blocks_do_not_overlap_and_come_back() {
         let arena = Arena::new(1 << 20).unwrap();
         let mut owner = ();
-        let mut held: Vec<(Block, u32)> = Vec::new();
+        let mut held: Vec<(BlockId, u32)> = Vec::new();
         let mut seed = 7u64;
         for round in 0..20_000u32 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -352,7 +352,7 @@ mod tests {
                         } else {
                             2_048
                         };
-                        let blocks: Vec<Block> =
+                        let blocks: Vec<BlockId> =
                             (0..4).filter_map(|_| arena.alloc(words)).collect();
                         for block in &blocks {
                             arena.words(&mut owner, *block)[..2].fill(thread);

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 
-use super::arena::{Arena, Block};
-use super::slots::{Info, Slots};
-use super::table::{At, ENTRIES, Held, Spot, Table};
+use super::arena::{Arena, BlockId};
+use super::slots::{SlotInfo, Slots};
+use super::table::{ENTRIES, EntryAt, LockedBuckets, Spot, Table};
 use crate::base::clock::Nanos;
 use crate::limit::{KeyState, Limit};
 use crate::store::Slot;
@@ -29,16 +29,16 @@ pub(super) struct Cells {
 
 /// Whose cell: the key's spot, and the limit that reads it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Owner<'a> {
+pub(super) struct CellOwner<'a> {
     pub(super) spot: Spot,
     pub(super) slot: Slot,
-    pub(super) info: &'a Info,
+    pub(super) info: &'a SlotInfo,
     pub(super) limit: &'a Limit,
 }
 
 /// What was saved of an entry.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Saved<'a> {
+pub(super) enum SavedState<'a> {
     /// Of a network, or one that fits its entry.
     State(u64),
     /// A state that outgrows an entry.
@@ -47,9 +47,9 @@ pub(super) enum Saved<'a> {
 
 /// What a look-up found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    Nothing,
-    Here(At),
+pub(super) enum CellLookup {
+    Missing,
+    EntryAt(EntryAt),
     /// A cell of an older shape, and no memory to convert it.
     Stuck,
 }
@@ -62,7 +62,7 @@ pub(super) fn join(words: [u32; 2]) -> u64 {
     u64::from(words[1]) << 32 | u64::from(words[0])
 }
 
-pub(super) fn placed(block: Block, fresh_at: Nanos) -> u64 {
+pub(super) fn placed(block: BlockId, fresh_at: Nanos) -> u64 {
     join([block, u32::try_from(fresh_at.ceil_secs()).unwrap_or(NEVER)])
 }
 
@@ -82,16 +82,16 @@ impl Cells {
     #[inline]
     pub(super) fn look<R>(
         &self,
-        held: &mut Held<'_>,
-        at: At,
-        owner: &Owner<'_>,
+        held: &mut LockedBuckets<'_>,
+        at: EntryAt,
+        owner: &CellOwner<'_>,
         read: impl FnOnce(&KeyState<'_>) -> R,
     ) -> R {
         let (state, key) = (held.state(at), owner.spot.key());
         let mut inline = split(state);
         let words = match owner.info.inline() {
             true => &mut inline[..],
-            false => self.arena.words(held, state as Block),
+            false => self.arena.words(held, state as BlockId),
         };
         read(&KeyState {
             limit: owner.limit,
@@ -104,9 +104,9 @@ impl Cells {
     #[inline]
     pub(super) fn change<R>(
         &self,
-        held: &mut Held<'_>,
-        at: At,
-        owner: &Owner<'_>,
+        held: &mut LockedBuckets<'_>,
+        at: EntryAt,
+        owner: &CellOwner<'_>,
         write: impl FnOnce(&mut KeyState<'_>) -> R,
     ) -> R {
         let (state, key, limit) = (held.state(at), owner.spot.key(), owner.limit);
@@ -123,17 +123,21 @@ impl Cells {
         let mut cell = KeyState {
             limit,
             key,
-            words: self.arena.words(held, state as Block),
+            words: self.arena.words(held, state as BlockId),
         };
         let result = write(&mut cell);
         let fresh_at = cell.fresh_at();
-        held.set_state(at, placed(state as Block, fresh_at));
+        held.set_state(at, placed(state as BlockId, fresh_at));
         result
     }
 
     /// The entry of `owner`, whichever shape of its scope it has.
-    pub(super) fn find(&self, held: &mut Held<'_>, owner: &Owner<'_>) -> Option<At> {
-        let scope = |slot| self.slots.get(Slot(slot)).map(Info::scope);
+    pub(super) fn find(
+        &self,
+        held: &mut LockedBuckets<'_>,
+        owner: &CellOwner<'_>,
+    ) -> Option<EntryAt> {
+        let scope = |slot| self.slots.get(Slot(slot)).map(SlotInfo::scope);
         let own = |slot| slot == owner.slot.0 || scope(slot) == Some(owner.info.scope());
         let at = held.find(&owner.spot, own)?;
         held.pin(at);
@@ -141,31 +145,36 @@ impl Cells {
     }
 
     /// The cell of `owner`; one of an older shape of the same scope is converted first.
-    pub(super) fn locate(&self, held: &mut Held<'_>, owner: &Owner<'_>, now: Nanos) -> Found {
+    pub(super) fn locate(
+        &self,
+        held: &mut LockedBuckets<'_>,
+        owner: &CellOwner<'_>,
+        now: Nanos,
+    ) -> CellLookup {
         let Some(at) = self.find(held, owner) else {
-            return Found::Nothing;
+            return CellLookup::Missing;
         };
         let slot = held.mark(at).map_or(owner.slot.0, |mark| mark.slot());
         if slot == owner.slot.0 || self.convert(held, at, Slot(slot), owner, now) {
-            Found::Here(at)
+            CellLookup::EntryAt(at)
         } else {
-            Found::Stuck
+            CellLookup::Stuck
         }
     }
 
     fn convert(
         &self,
-        held: &mut Held<'_>,
-        at: At,
+        held: &mut LockedBuckets<'_>,
+        at: EntryAt,
         old: Slot,
-        owner: &Owner<'_>,
+        owner: &CellOwner<'_>,
         now: Nanos,
     ) -> bool {
         let Some(info) = self.slots.get(old) else {
             return false;
         };
         let limit = info.limit();
-        let before = Owner {
+        let before = CellOwner {
             info,
             slot: old,
             limit: &limit,
@@ -198,7 +207,7 @@ impl Cells {
         held.set_slot(at, owner.slot.0);
         held.set_state(at, after);
         if !inline {
-            self.arena.free(state as Block);
+            self.arena.free(state as BlockId);
         }
         true
     }
@@ -206,12 +215,12 @@ impl Cells {
     /// A cell with words enough for `cost` more units; a new one when there is none at `at`.
     pub(super) fn room(
         &self,
-        held: &mut Held<'_>,
-        at: Option<At>,
-        owner: &Owner<'_>,
+        held: &mut LockedBuckets<'_>,
+        at: Option<EntryAt>,
+        owner: &CellOwner<'_>,
         now: Nanos,
         cost: u32,
-    ) -> Option<At> {
+    ) -> Option<EntryAt> {
         if let Some(at) = at {
             let grown = owner.info.inline() || self.grow(held, at, owner, now, cost);
             return grown.then_some(at);
@@ -228,7 +237,14 @@ impl Cells {
         Some(at)
     }
 
-    fn grow(&self, held: &mut Held<'_>, at: At, owner: &Owner<'_>, now: Nanos, cost: u32) -> bool {
+    fn grow(
+        &self,
+        held: &mut LockedBuckets<'_>,
+        at: EntryAt,
+        owner: &CellOwner<'_>,
+        now: Nanos,
+        cost: u32,
+    ) -> bool {
         let (needed, have) = self.look(held, at, owner, |cell| {
             (cell.needs_words(now, cost), cell.words.len())
         });
@@ -239,7 +255,7 @@ impl Cells {
             return false;
         };
         let state = held.state(at);
-        let (from, to) = self.arena.both(held, state as Block, block);
+        let (from, to) = self.arena.both(held, state as BlockId, block);
         to.fill(0);
         KeyState {
             limit: owner.limit,
@@ -248,7 +264,7 @@ impl Cells {
         }
         .move_to(now, to);
         held.set_state(at, join([block, split(state)[1]]));
-        self.arena.free(state as Block);
+        self.arena.free(state as BlockId);
         true
     }
 
@@ -256,9 +272,9 @@ impl Cells {
     /// in the place of one that it has. False when there is no room.
     pub(super) fn restore(
         &self,
-        owner: &Owner<'_>,
+        owner: &CellOwner<'_>,
         near: Option<u32>,
-        saved: Saved<'_>,
+        saved: SavedState<'_>,
         now: Nanos,
     ) -> bool {
         let spot = &owner.spot;
@@ -273,8 +289,8 @@ impl Cells {
             return false;
         };
         let state = match saved {
-            Saved::State(state) => state,
-            Saved::Words { words, fresh_at } => {
+            SavedState::State(state) => state,
+            SavedState::Words { words, fresh_at } => {
                 let least = words.len().max(owner.limit.min_words(1));
                 let Some(block) = self.alloc(least, now) else {
                     return false;
@@ -292,12 +308,12 @@ impl Cells {
     /// The entry of a network, a new one when there is none at `at`.
     pub(super) fn network_room(
         &self,
-        held: &mut Held<'_>,
-        at: Option<At>,
+        held: &mut LockedBuckets<'_>,
+        at: Option<EntryAt>,
         spot: &Spot,
         slot: Slot,
         now: Nanos,
-    ) -> Option<At> {
+    ) -> Option<EntryAt> {
         if at.is_some() {
             return at;
         }
@@ -306,7 +322,7 @@ impl Cells {
         Some(at)
     }
 
-    fn put(&self, held: &mut Held<'_>, at: At, spot: &Spot, slot: Slot, state: u64) {
+    fn put(&self, held: &mut LockedBuckets<'_>, at: EntryAt, spot: &Spot, slot: Slot, state: u64) {
         held.put(at, spot, slot.0);
         held.set_state(at, state);
         held.pin(at);
@@ -314,7 +330,7 @@ impl Cells {
     }
 
     /// An entry that is empty, was fresh or could move, in the first bucket if possible.
-    fn place(&self, held: &mut Held<'_>, spot: &Spot, now: Nanos) -> Option<At> {
+    fn place(&self, held: &mut LockedBuckets<'_>, spot: &Spot, now: Nanos) -> Option<EntryAt> {
         if let Some(at) = held
             .empty(spot.first)
             .or_else(|| self.evict_one(held, spot.first, now))
@@ -331,7 +347,7 @@ impl Cells {
 
     /// A place that another cell leaves for its other bucket. In a table that is nearly full the search
     /// would cost more than it finds.
-    fn displace(&self, held: &mut Held<'_>, spot: &Spot) -> Option<At> {
+    fn displace(&self, held: &mut LockedBuckets<'_>, spot: &Spot) -> Option<EntryAt> {
         let entries = self.table.count() as usize * ENTRIES;
         if self.keys.load(Relaxed) > entries / 8 * 7 {
             return None;
@@ -340,8 +356,8 @@ impl Cells {
             .or_else(|| held.displace(spot.second))
     }
 
-    fn evict_one(&self, held: &mut Held<'_>, bucket: u32, now: Nanos) -> Option<At> {
-        let at = (0..ENTRIES as u32).map(|entry| At { bucket, entry });
+    fn evict_one(&self, held: &mut LockedBuckets<'_>, bucket: u32, now: Nanos) -> Option<EntryAt> {
+        let at = (0..ENTRIES as u32).map(|entry| EntryAt { bucket, entry });
         let at = at
             .into_iter()
             .find(|at| !held.pinned(*at) && self.fresh(held, *at, now))?;
@@ -350,7 +366,7 @@ impl Cells {
     }
 
     /// Whether the state at `at` is equal to fresh.
-    pub(super) fn fresh(&self, held: &Held<'_>, at: At, now: Nanos) -> bool {
+    pub(super) fn fresh(&self, held: &LockedBuckets<'_>, at: EntryAt, now: Nanos) -> bool {
         let Some(mark) = held.mark(at) else {
             return false;
         };
@@ -375,20 +391,20 @@ impl Cells {
     }
 
     /// Forgets an entry and frees its block.
-    pub(super) fn remove(&self, held: &mut Held<'_>, at: At) {
+    pub(super) fn remove(&self, held: &mut LockedBuckets<'_>, at: EntryAt) {
         let Some(mark) = held.mark(at) else { return };
         let state = held.state(at);
         let info = self.slots.get(Slot(mark.slot()));
-        let inline = info.is_none_or(Info::inline);
+        let inline = info.is_none_or(SlotInfo::inline);
         held.clear(at);
         self.keys.fetch_sub(1, Relaxed);
         if !mark.network() && !inline {
-            self.arena.free(state as Block);
+            self.arena.free(state as BlockId);
         }
     }
 
     /// A block; an exhausted arena is searched for fresh states, a few buckets at a time.
-    fn alloc(&self, words: usize, now: Nanos) -> Option<Block> {
+    fn alloc(&self, words: usize, now: Nanos) -> Option<BlockId> {
         self.arena.alloc(words).or_else(|| {
             self.sweep(now, PROBES);
             self.arena.alloc(words)
@@ -411,7 +427,7 @@ impl Cells {
                 continue;
             };
             for entry in 0..ENTRIES as u32 {
-                let at = At { bucket, entry };
+                let at = EntryAt { bucket, entry };
                 if self.fresh(&held, at, now) {
                     self.remove(&mut held, at);
                     freed += 1;

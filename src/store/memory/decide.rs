@@ -3,36 +3,36 @@
 
 use smallvec::SmallVec;
 
-use super::cells::{Cells, Found, Owner};
+use super::cells::{CellLookup, CellOwner, Cells};
 use super::hedge;
-use super::item_cell::{Net, Part};
-use super::networks::{Budget, Room};
+use super::item_cell::{ItemCell, NetworkCell};
+use super::networks::{NetworkBudget, NetworkRoom};
 use super::sketch::Sketch;
-use super::table::{Held, Spot};
+use super::table::{LockedBuckets, Spot};
 use crate::base::clock::Nanos;
-use crate::limit::{KeyState, LimitStanding, Reading};
+use crate::limit::{KeyState, Reading, LimitStanding};
 use crate::store::{Item, Taking};
 
 /// How long a request waits whose cell could not be converted for want of memory.
 const STUCK_WAIT: Nanos = Nanos::from_secs(1);
 
-type Parts<'a> = SmallVec<[Part<'a>; 4]>;
-type Nets = SmallVec<[Net; 4]>;
+type ItemCells<'a> = SmallVec<[ItemCell<'a>; 4]>;
+type NetworkCells = SmallVec<[NetworkCell; 4]>;
 
 /// Everything one call works with.
-pub(super) struct Call<'a> {
+pub(super) struct FullDecision<'a> {
     cells: &'a Cells,
     sketch: &'a Sketch,
     now: Nanos,
     taking: Taking,
     /// Whether this round takes.
     consume: bool,
-    parts: Parts<'a>,
-    nets: Nets,
-    held: Held<'a>,
+    parts: ItemCells<'a>,
+    nets: NetworkCells,
+    held: LockedBuckets<'a>,
 }
 
-impl<'a> Call<'a> {
+impl<'a> FullDecision<'a> {
     /// Locks all that `items` need; nothing when one names a slot that was never registered.
     pub(super) fn new(
         cells: &'a Cells,
@@ -40,27 +40,32 @@ impl<'a> Call<'a> {
         items: &'a [Item<'a>],
         now: Nanos,
         taking: Taking,
-    ) -> Option<Call<'a>> {
-        let mut parts = Parts::new();
-        let mut nets = Nets::new();
+    ) -> Option<FullDecision<'a>> {
+        let mut parts = ItemCells::new();
+        let mut nets = NetworkCells::new();
         for item in items {
             let info = cells.slots.get(item.slot)?;
             let spot = cells.table.spot(info.seed(), item.key, false);
             let start = nets.len();
             let rate = item.limit.windows.last()?;
             for parent in item.parents {
-                nets.push(Net {
+                nets.push(NetworkCell {
                     spot: cells.table.spot(info.seed(), parent.key, true),
-                    budget: Budget::new(item.limit, rate, item.scale.multiply, parent.factor),
+                    budget: NetworkBudget::new(
+                        item.limit,
+                        rate,
+                        item.scale.multiply,
+                        parent.factor,
+                    ),
                     at: None,
                     created: false,
                     before: 0,
                     room: false,
                 });
             }
-            parts.push(Part {
+            parts.push(ItemCell {
                 item,
-                owner: Owner {
+                owner: CellOwner {
                     spot,
                     slot: item.slot,
                     info,
@@ -81,7 +86,7 @@ impl<'a> Call<'a> {
                 .map(|p| p.owner.spot)
                 .chain(nets.iter().map(|n| n.spot)),
         );
-        Some(Call {
+        Some(FullDecision {
             cells,
             sketch,
             now,
@@ -119,12 +124,12 @@ impl<'a> Call<'a> {
     fn locate(&mut self, index: usize) {
         let part = &mut self.parts[index];
         match self.cells.locate(&mut self.held, &part.owner, self.now) {
-            Found::Nothing => part.at = None,
-            Found::Here(at) => part.at = Some(at),
-            Found::Stuck => part.stuck = true,
+            CellLookup::Missing => part.at = None,
+            CellLookup::EntryAt(at) => part.at = Some(at),
+            CellLookup::Stuck => part.stuck = true,
         }
         for net in &mut self.nets[part.nets.clone()] {
-            let owner = Owner {
+            let owner = CellOwner {
                 spot: net.spot,
                 ..part.owner
             };
@@ -229,9 +234,9 @@ impl<'a> Call<'a> {
             let cost = net.before.saturating_add(part.item.cost);
             let remaining = net.budget.remaining(arrival, self.now);
             match net.budget.room(arrival, self.now, cost) {
-                Room::Passes(_) => reading.remaining = reading.remaining.min(remaining),
-                Room::Full(wait) => hedge::refuse(&mut reading, part.item, remaining, wait),
-                Room::Never => reading.standing = LimitStanding::Unsatisfiable,
+                NetworkRoom::Passes(_) => reading.remaining = reading.remaining.min(remaining),
+                NetworkRoom::Full(wait) => hedge::refuse(&mut reading, part.item, remaining, wait),
+                NetworkRoom::Never => reading.standing = LimitStanding::Unsatisfiable,
             }
         }
         reading
@@ -354,7 +359,10 @@ impl<'a> Call<'a> {
 }
 
 /// Locks the first buckets, and the second ones where keys have moved there.
-pub(super) fn hold<'a>(cells: &'a Cells, spots: impl Iterator<Item = Spot> + Clone) -> Held<'a> {
+pub(super) fn hold<'a>(
+    cells: &'a Cells,
+    spots: impl Iterator<Item = Spot> + Clone,
+) -> LockedBuckets<'a> {
     loop {
         let mut buckets: SmallVec<[u32; 8]> = SmallVec::new();
         for spot in spots.clone() {

@@ -2,9 +2,9 @@
 //! them, in every window.
 
 use super::cells::Cells;
-use super::item_cell::{Net, Part};
+use super::item_cell::{ItemCell, NetworkCell};
 use super::sketch::{Estimate, Sketch, shared};
-use super::table::Held;
+use super::table::LockedBuckets;
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, LimitReading, LimitStanding};
 use crate::store::Item;
@@ -44,8 +44,8 @@ fn wait(estimate: &Estimate, others: u32, cost: u32, ceiling: u32) -> Nanos {
 pub(super) fn cell(
     sketch: &Sketch,
     cells: &Cells,
-    held: &mut Held<'_>,
-    part: &Part<'_>,
+    held: &mut LockedBuckets<'_>,
+    part: &ItemCell<'_>,
     now: Nanos,
     reading: &mut LimitReading,
 ) {
@@ -110,7 +110,7 @@ pub(super) fn cell(
 /// Holds a network's room against the sketch.
 pub(super) fn network(
     sketch: &Sketch,
-    net: &Net,
+    net: &NetworkCell,
     arrival: u64,
     item: &Item<'_>,
     now: Nanos,

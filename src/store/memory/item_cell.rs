@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
-use super::cells::Owner;
-use super::networks::Budget;
-use super::table::{At, Spot};
+use super::cells::CellOwner;
+use super::networks::NetworkBudget;
+use super::table::{EntryAt, Spot};
 use crate::store::Item;
 
 /// One item and where its cell is.
-pub(super) struct Part<'a> {
+pub(super) struct ItemCell<'a> {
     pub(super) item: &'a Item<'a>,
-    pub(super) owner: Owner<'a>,
-    pub(super) at: Option<At>,
+    pub(super) owner: CellOwner<'a>,
+    pub(super) at: Option<EntryAt>,
     pub(super) stuck: bool,
     pub(super) created: bool,
     /// Units of the same cell that this round's earlier items want.
@@ -22,7 +22,7 @@ pub(super) struct Part<'a> {
     pub(super) nets: Range<usize>,
 }
 
-impl Part<'_> {
+impl ItemCell<'_> {
     /// Networks that are charged now. Where the key reserves they are charged what was used, when
     /// that is known, and may until then admit as much too many as is open.
     pub(super) fn charged(&self) -> Range<usize> {
@@ -35,10 +35,10 @@ impl Part<'_> {
 }
 
 /// A network of an item.
-pub(super) struct Net {
+pub(super) struct NetworkCell {
     pub(super) spot: Spot,
-    pub(super) budget: Budget,
-    pub(super) at: Option<At>,
+    pub(super) budget: NetworkBudget,
+    pub(super) at: Option<EntryAt>,
     pub(super) created: bool,
     pub(super) before: u32,
     pub(super) room: bool,

@@ -10,7 +10,7 @@ use memmap2::{MmapMut, MmapOptions};
 
 /// Zeroed words, page-aligned.
 #[derive(Debug)]
-pub(super) struct Map {
+pub(super) struct ZeroedMap {
     base: NonNull<u32>,
     words: usize,
     _map: MmapMut,
@@ -18,13 +18,13 @@ pub(super) struct Map {
 
 // SAFETY: the mapping is private to this value and lives as long as it. It is reached as atomics, or
 // through `words`, whose callers hold the lock of the block.
-unsafe impl Send for Map {}
+unsafe impl Send for ZeroedMap {}
 // SAFETY: as above.
-unsafe impl Sync for Map {}
+unsafe impl Sync for ZeroedMap {}
 
-impl Map {
+impl ZeroedMap {
     /// Maps `bytes`, a multiple of 8.
-    pub(super) fn new(bytes: usize, huge: bool) -> io::Result<Map> {
+    pub(super) fn new(bytes: usize, huge: bool) -> io::Result<ZeroedMap> {
         let mut map = MmapOptions::new().len(bytes.max(4_096)).map_anon()?;
         #[cfg(target_os = "linux")]
         if huge {
@@ -33,7 +33,7 @@ impl Map {
         }
         let base =
             NonNull::new(map.as_mut_ptr().cast::<u32>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Map {
+        Ok(ZeroedMap {
             base,
             words: bytes / 4,
             _map: map,

@@ -37,6 +37,6 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use fast::{Place, Places};
+pub use fast::{CellPlace, CellPlaces};
 pub use settings::{Error, Settings};
 pub use store::{Memory, Usage};

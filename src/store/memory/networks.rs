@@ -11,7 +11,7 @@ use crate::store::shared::call::{CallPart, CounterName};
 
 /// A network's budget in the longest window of a limit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
+pub(super) struct NetworkBudget {
     /// Time between two units of a steady flow.
     interval: u64,
     /// Units of a burst.
@@ -20,7 +20,7 @@ pub(super) struct Budget {
 
 /// What a network says to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(super) enum NetworkRoom {
     /// It passes; the arrival time once it is charged.
     Passes(u64),
     /// It would pass after this wait.
@@ -42,7 +42,7 @@ pub fn parts(
         .iter()
         .zip(longest.into_iter().cycle())
         .map(move |(parent, rate)| {
-            let budget = Budget::new(limit, rate, scale.multiply, parent.factor);
+            let budget = NetworkBudget::new(limit, rate, scale.multiply, parent.factor);
             let name = CounterName {
                 // A network is no key of the limit.
                 limit: !hash,
@@ -52,7 +52,7 @@ pub fn parts(
         })
 }
 
-impl Budget {
+impl NetworkBudget {
     fn spec(self, rate: &Rate) -> Spec {
         let quota = u32::try_from(self.quota).unwrap_or(u32::MAX);
         let interval = self.interval.div_ceil(1_000);
@@ -77,7 +77,7 @@ impl Budget {
         }
     }
 
-    pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> Budget {
+    pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> NetworkBudget {
         let (quota, (_, ceiling)) = (rate.times(multiply), limit.bounds(rate, multiply));
         let lent = limit.throttle.lends_at_most(quota);
         // A burst does not come back any faster; what is added or lent in a window does. Of that, the network
@@ -88,7 +88,7 @@ impl Budget {
             ceiling
         };
         let factor = u64::from(factor.max(1));
-        Budget {
+        NetworkBudget {
             interval: rate
                 .window()
                 .0
@@ -102,16 +102,16 @@ impl Budget {
         self.interval.saturating_mul(self.quota)
     }
 
-    pub(super) fn room(self, arrival: u64, now: Nanos, cost: u32) -> Room {
+    pub(super) fn room(self, arrival: u64, now: Nanos, cost: u32) -> NetworkRoom {
         if u64::from(cost) > self.quota {
-            return Room::Never;
+            return NetworkRoom::Never;
         }
         let next = self.charge(arrival, now, cost);
         let latest = now.0.saturating_add(self.burst());
         if next <= latest {
-            Room::Passes(next)
+            NetworkRoom::Passes(next)
         } else {
-            Room::Full(Nanos(next - latest))
+            NetworkRoom::Full(Nanos(next - latest))
         }
     }
 
@@ -144,12 +144,12 @@ mod tests {
     fn bursts_fill_and_waits_are_exact() {
         for (rate, factor) in [("7/s", 1), ("5/m", 4), ("3/h", 256), ("1000000000/s", 256)] {
             let rate = rate.parse().unwrap();
-            let budget = Budget::new(&Limit::hard(rate), &rate, 1, factor);
+            let budget = NetworkBudget::new(&Limit::hard(rate), &rate, 1, factor);
             let now = Nanos::from_secs(86_400);
             let mut arrival = 0;
             for left in (0..budget.quota.min(1_000)).rev() {
                 match budget.room(arrival, now, 1) {
-                    Room::Passes(next) => arrival = next,
+                    NetworkRoom::Passes(next) => arrival = next,
                     other => panic!("{rate}: {left} left but {other:?}"),
                 }
             }
@@ -157,19 +157,19 @@ mod tests {
                 continue;
             }
             assert_eq!(budget.remaining(arrival, now), 0);
-            let Room::Full(wait) = budget.room(arrival, now, 1) else {
+            let NetworkRoom::Full(wait) = budget.room(arrival, now, 1) else {
                 panic!("{rate} is full")
             };
             assert!(matches!(
                 budget.room(arrival, now.after(wait), 1),
-                Room::Passes(_)
+                NetworkRoom::Passes(_)
             ));
             let early = Nanos(now.after(wait).0 - 1);
             assert!(matches!(
                 budget.room(arrival, early, 1),
-                Room::Full(Nanos(1))
+                NetworkRoom::Full(Nanos(1))
             ));
-            assert_eq!(budget.room(arrival, now, u32::MAX), Room::Never);
+            assert_eq!(budget.room(arrival, now, u32::MAX), NetworkRoom::Never);
         }
     }
 }

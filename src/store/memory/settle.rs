@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::cells::{Cells, Owner};
+use super::cells::{CellOwner, Cells};
 use super::decide;
 use super::hedge::{self, RESERVED_AT_MOST};
-use super::networks::Budget;
+use super::networks::NetworkBudget;
 use super::sketch::Sketch;
-use super::table::Held;
+use super::table::LockedBuckets;
 use crate::base::clock::Nanos;
 use crate::limit::Limit;
 use crate::store::{Item, Slot};
@@ -28,7 +28,7 @@ pub(super) fn settle(
     let Some(info) = cells.slots.get(slot) else {
         return;
     };
-    let at = |key, network| Owner {
+    let at = |key, network| CellOwner {
         spot: cells.table.spot(info.seed(), key, network),
         slot,
         info,
@@ -36,7 +36,7 @@ pub(super) fn settle(
     };
     let owner = at(item.key, false);
     let parents = if used > 0 { item.parents } else { &[] };
-    let nets: SmallVec<[Owner<'_>; 3]> = parents.iter().map(|net| at(net.key, true)).collect();
+    let nets: SmallVec<[CellOwner<'_>; 3]> = parents.iter().map(|net| at(net.key, true)).collect();
     let spots = nets.iter().map(|net| net.spot);
     let mut held = decide::hold(cells, std::iter::once(owner.spot).chain(spots));
     let homeless = if sketched {
@@ -52,7 +52,7 @@ pub(super) fn settle(
         let found = cells.find(&mut held, net);
         match cells.network_room(&mut held, found, &net.spot, slot, now) {
             Some(at) => {
-                let budget = Budget::new(limit, rate, item.scale.multiply, parent.factor);
+                let budget = NetworkBudget::new(limit, rate, item.scale.multiply, parent.factor);
                 let arrival = budget.charge(held.state(at), now, used);
                 held.set_state(at, arrival);
             }
@@ -64,8 +64,8 @@ pub(super) fn settle(
 /// Settles what a cell took; the units that it has no room for.
 fn cell(
     cells: &Cells,
-    held: &mut Held<'_>,
-    owner: &Owner<'_>,
+    held: &mut LockedBuckets<'_>,
+    owner: &CellOwner<'_>,
     item: &Item<'_>,
     used: u32,
     now: Nanos,
@@ -88,7 +88,7 @@ fn cell(
         current = info.limit();
         &current
     };
-    let owner = Owner {
+    let owner = CellOwner {
         slot,
         info,
         limit,
@@ -108,7 +108,7 @@ fn cell(
 /// The sketch counted the reservation when it was made and gives nothing back. A unit that counts
 /// from `now` must outlive the epoch of its reservation, so it is counted again when that may be
 /// the epoch before.
-fn again(sketch: &Sketch, owner: &Owner<'_>, reserved: u32, used: u32, now: Nanos) -> u32 {
+fn again(sketch: &Sketch, owner: &CellOwner<'_>, reserved: u32, used: u32, now: Nanos) -> u32 {
     let young = |window| sketch.younger(now, window, RESERVED_AT_MOST);
     if hedge::windows(owner.limit).any(young) {
         used

@@ -18,14 +18,14 @@ const CHUNK: usize = 256;
 
 /// One slot. It changes only while no entry has it, which is settled under the entries' locks.
 #[derive(Debug)]
-pub(super) struct Info {
+pub(super) struct SlotInfo {
     seed: AtomicU64,
     scope: AtomicU32,
     inline: AtomicBool,
     limit: RwLock<Arc<Limit>>,
 }
 
-impl Info {
+impl SlotInfo {
     /// Hash of the scope: the same for all its slots, so that their cells meet in the same buckets.
     #[inline]
     pub(super) fn seed(&self) -> u64 {
@@ -51,8 +51,8 @@ impl Info {
 }
 
 #[derive(Debug, Default)]
-struct Names {
-    scopes: HashMap<Box<str>, Scope>,
+struct ScopeTable {
+    scopes: HashMap<Box<str>, ScopeShapes>,
     /// Scopes that there ever were.
     counted: u32,
     /// Slots that were ever given out.
@@ -62,24 +62,24 @@ struct Names {
 }
 
 #[derive(Debug)]
-struct Scope {
+struct ScopeShapes {
     number: u32,
-    shapes: Vec<Known>,
+    shapes: Vec<RegisteredShape>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct RegisteredShape {
     shape: StateShape,
     inline: bool,
     registered: Registered,
 }
 
-type Chunk = Box<[OnceLock<Info>]>;
+type Chunk = Box<[OnceLock<SlotInfo>]>;
 
 /// All slots; grows by chunks, reads take no lock.
 #[derive(Debug)]
 pub(super) struct Slots {
-    names: Mutex<Names>,
+    names: Mutex<ScopeTable>,
     chunks: Box<[OnceLock<Chunk>]>,
 }
 
@@ -108,7 +108,7 @@ impl Slots {
         let names = &mut *self.names.lock();
         let shapes = names.scopes.get(scope).into_iter().flat_map(|s| &s.shapes);
         let mut shapes = shapes.filter(|known| known.shape == shape && known.inline == inline);
-        if let Some(Known { registered, .. }) = shapes.next() {
+        if let Some(RegisteredShape { registered, .. }) = shapes.next() {
             if let Some(info) = self.get(registered.slot) {
                 *info.limit.write() = Arc::new(limit.clone());
             }
@@ -120,7 +120,7 @@ impl Slots {
         let slot = names.vacant().ok_or(Error::Slots)?;
         let entry = names.scopes.entry(scope.into()).or_insert_with(|| {
             names.counted += 1;
-            Scope {
+            ScopeShapes {
                 number: names.counted,
                 shapes: Vec::new(),
             }
@@ -130,7 +130,7 @@ impl Slots {
             slot,
             _held: Arc::new(()),
         };
-        entry.shapes.push(Known {
+        entry.shapes.push(RegisteredShape {
             shape,
             inline,
             registered: registered.clone(),
@@ -173,7 +173,7 @@ impl Slots {
         let chunk = self.chunks[place / CHUNK]
             .get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect());
         let limit = Arc::new(limit.clone());
-        let info = chunk[place % CHUNK].get_or_init(|| Info {
+        let info = chunk[place % CHUNK].get_or_init(|| SlotInfo {
             seed: AtomicU64::new(0),
             scope: AtomicU32::new(0),
             inline: AtomicBool::new(false),
@@ -187,13 +187,13 @@ impl Slots {
 
     /// What is known of `slot`.
     #[inline]
-    pub(super) fn get(&self, slot: Slot) -> Option<&Info> {
+    pub(super) fn get(&self, slot: Slot) -> Option<&SlotInfo> {
         let slot = usize::from(slot.0);
         self.chunks[slot / CHUNK].get()?[slot % CHUNK].get()
     }
 }
 
-impl Names {
+impl ScopeTable {
     fn vacant(&mut self) -> Option<Slot> {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
@@ -206,7 +206,7 @@ impl Names {
     /// Frees the slots that nobody holds and no entry has. Who let go of a slot made its last entry
     /// before, so the entries are looked at last.
     fn reclaim(&mut self, counting: impl FnOnce() -> Vec<bool>) {
-        let alone = |known: &Known| Arc::strong_count(&known.registered._held) == 1;
+        let alone = |known: &RegisteredShape| Arc::strong_count(&known.registered._held) == 1;
         let all = self.scopes.values().flat_map(|scope| &scope.shapes);
         let unheld = all
             .filter(|known| alone(known))

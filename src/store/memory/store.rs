@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use smallvec::SmallVec;
 
 use super::arena::{self, Arena};
-use super::cells::{Cells, Found, Owner};
-use super::decide::{self, Call};
-use super::fast::{self, Place, Places};
+use super::cells::{CellLookup, CellOwner, Cells};
+use super::decide::{self, FullDecision};
+use super::fast::{self, CellPlace, CellPlaces};
 use super::settings::{Error, Settings};
 use super::sketch::Sketch;
 use super::table::{self, Table};
@@ -73,10 +73,10 @@ impl Memory {
         slot: Slot,
         key: Fingerprint,
         multiply: u32,
-    ) -> Option<Place> {
+    ) -> Option<CellPlace> {
         let info = self.cells.slots.get(slot)?;
         let (bucket, mark) = self.cells.table.home(info.seed(), key, slot);
-        Some(Place {
+        Some(CellPlace {
             bucket,
             mark,
             inline: info.inline(),
@@ -86,14 +86,14 @@ impl Memory {
 
     /// Starts to load it: for callers that have something else to do first, if only to read the clock.
     #[inline]
-    pub fn prefetch(&self, place: &Place) {
+    pub fn prefetch(&self, place: &CellPlace) {
         self.cells.table.prefetch(place.bucket);
     }
 
     /// Another number whenever a count that is looked for first here has changed; nothing while one may be
     /// changing. Time changes counts too, and the overflow sketch what is made of them: neither is seen here.
     #[inline]
-    pub fn version(&self, place: &Place) -> Option<u64> {
+    pub fn version(&self, place: &CellPlace) -> Option<u64> {
         self.cells.table.version(place.bucket)
     }
 
@@ -117,7 +117,7 @@ impl Memory {
     pub fn take_at(
         &self,
         items: &[Item<'_>],
-        places: &Places,
+        places: &CellPlaces,
         now: Nanos,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
@@ -140,7 +140,7 @@ impl Memory {
         self.decide(items, &self.places(items), now, Taking::Nothing, readings)
     }
 
-    pub(super) fn places(&self, items: &[Item<'_>]) -> Places {
+    pub(super) fn places(&self, items: &[Item<'_>]) -> CellPlaces {
         let each = items.iter();
         each.map_while(|item| self.place(item.limit, item.slot, item.key, item.scale.multiply))
             .collect()
@@ -150,7 +150,7 @@ impl Memory {
     fn decide(
         &self,
         items: &[Item<'_>],
-        places: &Places,
+        places: &CellPlaces,
         now: Nanos,
         taking: Taking,
         readings: &mut SmallVec<[Reading; 4]>,
@@ -176,7 +176,7 @@ impl Memory {
         taking: Taking,
         readings: &mut SmallVec<[Reading; 4]>,
     ) -> bool {
-        match Call::new(&self.cells, &self.sketch, items, now, taking) {
+        match FullDecision::new(&self.cells, &self.sketch, items, now, taking) {
             Some(call) => call.decide(readings),
             None => {
                 readings.resize(items.len(), decide::refused());
@@ -196,7 +196,7 @@ impl Memory {
         let Some(info) = self.cells.slots.get(item.slot) else {
             return SmallVec::new();
         };
-        let owner = Owner {
+        let owner = CellOwner {
             spot: self.cells.table.spot(info.seed(), item.key, false),
             slot: item.slot,
             info,
@@ -205,10 +205,10 @@ impl Memory {
         let mut held = decide::hold(&self.cells, std::iter::once(owner.spot));
         let windows = 0..item.limit.windows.len();
         match self.cells.locate(&mut held, &owner, now) {
-            Found::Here(at) => self.cells.look(&mut held, at, &owner, |cell| {
+            CellLookup::EntryAt(at) => self.cells.look(&mut held, at, &owner, |cell| {
                 windows.map(|window| cell.used(now, window)).collect()
             }),
-            Found::Nothing | Found::Stuck => windows.map(|_| 0).collect(),
+            CellLookup::Missing | CellLookup::Stuck => windows.map(|_| 0).collect(),
         }
     }
 
@@ -232,7 +232,7 @@ impl Memory {
         let spot = self.cells.table.spot(info.seed(), key, false);
         let mut held = decide::hold(&self.cells, std::iter::once(spot));
         let limit = &info.limit();
-        let owner = Owner {
+        let owner = CellOwner {
             spot,
             slot,
             info,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use super::buckets::{fold, hashed, partner, scale};
-use super::map::Map;
+use super::map::ZeroedMap;
 use super::snapshot::copying::Copying;
 use crate::limit::Fingerprint;
 use crate::store::Slot;
@@ -46,16 +46,16 @@ pub(super) struct Spot {
 
 /// One entry's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct At {
+pub(super) struct EntryAt {
     pub(super) bucket: u32,
     pub(super) entry: u32,
 }
 
 /// An entry's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark(pub(super) u64);
+pub(super) struct EntryMark(pub(super) u64);
 
-impl Mark {
+impl EntryMark {
     pub(super) fn slot(self) -> u16 {
         (self.0 & SLOT) as u16
     }
@@ -96,7 +96,7 @@ pub(super) fn key_of(mark: u64) -> Fingerprint {
 }
 
 impl Spot {
-    /// See [`Mark::key`].
+    /// See [`EntryMark::key`].
     pub(super) fn key(&self) -> Fingerprint {
         key_of(self.mark)
     }
@@ -110,7 +110,7 @@ impl Spot {
 /// The buckets.
 #[derive(Debug)]
 pub(super) struct Table {
-    map: Map,
+    map: ZeroedMap,
     count: u32,
     pub(super) copying: Copying,
 }
@@ -119,7 +119,7 @@ impl Table {
     pub(super) fn new(bytes: usize) -> io::Result<Table> {
         let count = u32::try_from(bytes / BUCKET).unwrap_or(u32::MAX).max(2);
         Ok(Table {
-            map: Map::new(count as usize * BUCKET, bytes >= 16 << 20)?,
+            map: ZeroedMap::new(count as usize * BUCKET, bytes >= 16 << 20)?,
             count,
             copying: Copying::default(),
         })
@@ -154,9 +154,9 @@ impl Table {
 
     /// The part of [`Table::spot`] that needs no second bucket: the first one, and the mark of an entry there.
     #[inline]
-    pub(super) fn home(&self, seed: u64, key: Fingerprint, slot: Slot) -> (u32, Mark) {
+    pub(super) fn home(&self, seed: u64, key: Fingerprint, slot: Slot) -> (u32, EntryMark) {
         let (tag, first, _) = self.place(seed, key);
-        (first, Mark(tag | u64::from(slot.0)))
+        (first, EntryMark(tag | u64::from(slot.0)))
     }
 
     /// What locks it and counts its changes.
@@ -177,7 +177,7 @@ impl Table {
     }
 
     /// Where the entry of `mark` belongs that prefers the bucket `first`.
-    pub(super) fn spot_of(&self, mark: Mark, first: u32) -> Spot {
+    pub(super) fn spot_of(&self, mark: EntryMark, first: u32) -> Spot {
         let tag = mark.0 & TAG;
         Spot {
             first,
@@ -197,7 +197,8 @@ impl Table {
         let mut used = vec![false; usize::from(u16::MAX) + 1];
         for bucket in 0..self.count {
             let held = self.hold(SmallVec::from_slice(&[bucket]));
-            let marks = (0..ENTRIES as u32).filter_map(|entry| held.mark(At { bucket, entry }));
+            let marks =
+                (0..ENTRIES as u32).filter_map(|entry| held.mark(EntryAt { bucket, entry }));
             marks.for_each(|mark| used[usize::from(mark.slot())] = true);
         }
         used
@@ -220,7 +221,7 @@ impl Table {
     }
 
     /// Locks these buckets in ascending order.
-    pub(super) fn hold(&self, mut buckets: SmallVec<[u32; 8]>) -> Held<'_> {
+    pub(super) fn hold(&self, mut buckets: SmallVec<[u32; 8]>) -> LockedBuckets<'_> {
         if buckets.len() > 1 {
             buckets.sort_unstable();
             buckets.dedup();
@@ -228,7 +229,7 @@ impl Table {
         for bucket in &buckets {
             lock(self.lock_of(*bucket));
         }
-        Held {
+        LockedBuckets {
             table: self,
             buckets,
             pins: SmallVec::new(),
@@ -242,9 +243,9 @@ impl Table {
     }
 
     /// Locks one bucket unless somebody has it.
-    pub(super) fn try_hold(&self, bucket: u32) -> Option<Held<'_>> {
+    pub(super) fn try_hold(&self, bucket: u32) -> Option<LockedBuckets<'_>> {
         let buckets = SmallVec::from_slice(&[bucket]);
-        self.try_lock(bucket).then(|| Held {
+        self.try_lock(bucket).then(|| LockedBuckets {
             table: self,
             buckets,
             pins: SmallVec::new(),
@@ -283,16 +284,16 @@ fn wait(lock: &AtomicU64) {
     }
 }
 
-/// Locked buckets; but for an [`Entry`](super::fast::home::Entry), entries are read and written only through it.
+/// Locked buckets; but for an [`HomeEntry`](super::fast::home::HomeEntry), entries are read and written only through it.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
+pub(super) struct LockedBuckets<'a> {
     table: &'a Table,
     buckets: SmallVec<[u32; 8]>,
     /// Entries that this call works with and must not evict.
-    pins: SmallVec<[At; 8]>,
+    pins: SmallVec<[EntryAt; 8]>,
 }
 
-impl Drop for Held<'_> {
+impl Drop for LockedBuckets<'_> {
     fn drop(&mut self) {
         for bucket in &self.buckets {
             let lock = self.table.lock_of(*bucket);
@@ -303,16 +304,16 @@ impl Drop for Held<'_> {
     }
 }
 
-impl Held<'_> {
+impl LockedBuckets<'_> {
     pub(super) fn has(&self, bucket: u32) -> bool {
         self.buckets.contains(&bucket)
     }
 
-    pub(super) fn pin(&mut self, at: At) {
+    pub(super) fn pin(&mut self, at: EntryAt) {
         self.pins.push(at);
     }
 
-    pub(super) fn pinned(&self, at: At) -> bool {
+    pub(super) fn pinned(&self, at: EntryAt) -> bool {
         self.pins.contains(&at)
     }
 
@@ -336,21 +337,21 @@ impl Held<'_> {
         self.table.words(bucket)
     }
 
-    pub(super) fn mark(&self, at: At) -> Option<Mark> {
+    pub(super) fn mark(&self, at: EntryAt) -> Option<EntryMark> {
         let mark = self.words(at.bucket)[2 + 2 * at.entry as usize].load(Ordering::Relaxed);
-        (mark != 0).then_some(Mark(mark))
+        (mark != 0).then_some(EntryMark(mark))
     }
 
-    pub(super) fn state(&self, at: At) -> u64 {
+    pub(super) fn state(&self, at: EntryAt) -> u64 {
         self.words(at.bucket)[3 + 2 * at.entry as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_state(&mut self, at: At, state: u64) {
+    pub(super) fn set_state(&mut self, at: EntryAt, state: u64) {
         self.words(at.bucket)[3 + 2 * at.entry as usize].store(state, Ordering::Relaxed);
     }
 
     /// The entry of `spot` under any slot that `owned` accepts.
-    pub(super) fn find(&self, spot: &Spot, owned: impl Fn(u16) -> bool) -> Option<At> {
+    pub(super) fn find(&self, spot: &Spot, owned: impl Fn(u16) -> bool) -> Option<EntryAt> {
         let both = spot.second != spot.first && self.has(spot.second);
         let buckets = [spot.first, spot.second];
         for bucket in &buckets[..1 + usize::from(both)] {
@@ -362,7 +363,7 @@ impl Held<'_> {
                     && moved == (*bucket != spot.first)
                     && owned((mark & SLOT) as u16)
                 {
-                    return Some(At {
+                    return Some(EntryAt {
                         bucket: *bucket,
                         entry: entry as u32,
                     });
@@ -373,11 +374,11 @@ impl Held<'_> {
     }
 
     /// An empty entry of `bucket`.
-    pub(super) fn empty(&self, bucket: u32) -> Option<At> {
+    pub(super) fn empty(&self, bucket: u32) -> Option<EntryAt> {
         let words = self.words(bucket);
         for entry in 0..ENTRIES {
             if words[2 + 2 * entry].load(Ordering::Relaxed) == 0 {
-                return Some(At {
+                return Some(EntryAt {
                     bucket,
                     entry: entry as u32,
                 });
@@ -387,7 +388,7 @@ impl Held<'_> {
     }
 
     /// Marks an empty entry as this key's, with a state of zero.
-    pub(super) fn put(&mut self, at: At, spot: &Spot, slot: u16) {
+    pub(super) fn put(&mut self, at: EntryAt, spot: &Spot, slot: u16) {
         let away = at.bucket != spot.first;
         let mark = spot.mark | u64::from(slot) | if away { AWAY } else { 0 };
         self.set_state(at, 0);
@@ -399,9 +400,9 @@ impl Held<'_> {
 
     /// Moves an entry of `bucket` that nobody works with to the other bucket it may be in, if there is
     /// room; the place it leaves.
-    pub(super) fn displace(&mut self, bucket: u32) -> Option<At> {
+    pub(super) fn displace(&mut self, bucket: u32) -> Option<EntryAt> {
         (0..ENTRIES as u32).find_map(|entry| {
-            let from = At { bucket, entry };
+            let from = EntryAt { bucket, entry };
             let word = self.words(bucket)[2 + 2 * entry as usize].load(Ordering::Relaxed);
             let other = self.table.partner(word & TAG, bucket);
             if word == 0 || other == bucket || self.pinned(from) || !self.extend(other) {
@@ -422,7 +423,7 @@ impl Held<'_> {
     }
 
     /// Gives an entry to another slot of its scope.
-    pub(super) fn set_slot(&mut self, at: At, slot: u16) {
+    pub(super) fn set_slot(&mut self, at: EntryAt, slot: u16) {
         let word = &self.words(at.bucket)[2 + 2 * at.entry as usize];
         word.store(
             word.load(Ordering::Relaxed) & !SLOT | u64::from(slot),
@@ -432,7 +433,7 @@ impl Held<'_> {
 
     /// Empties an entry. The count in the key's first bucket is atomic: it may be lowered without
     /// that bucket's lock, for who has the lock and reads a count too high only looks once too often.
-    pub(super) fn clear(&mut self, at: At) {
+    pub(super) fn clear(&mut self, at: EntryAt) {
         let word = &self.words(at.bucket)[2 + 2 * at.entry as usize];
         let mark = word.load(Ordering::Relaxed);
         word.store(0, Ordering::Relaxed);

@@ -5,53 +5,53 @@ use std::collections::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::request::{Place, Want};
+use super::request::{PermitKey, PermitRequest};
 use crate::limit::concurrency::GUESS;
-use crate::limit::{LimitReading, LimitStanding};
+use crate::limit::{Reading, LimitStanding};
 
 pub(super) const SHARDS: usize = 64;
 
 /// Permits that are out.
-pub(super) type Counts = HashMap<Place, u32>;
+pub(super) type OpenCounts = HashMap<PermitKey, u32>;
 
 /// A cache line of its own, so that workers do not wait for each other's shards.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Shard(pub(super) Mutex<Counts>);
+pub(super) struct PermitShard(pub(super) Mutex<OpenCounts>);
 
 /// The number of a key's shard.
-pub(super) fn shard_of(place: &Place) -> usize {
+pub(super) fn shard_of(place: &PermitKey) -> usize {
     // Both are hashes already.
     (place.scope.hash() ^ place.key.0) as usize % SHARDS
 }
 
 /// The shards of one request.
-pub(super) struct Locked<'a> {
-    guards: SmallVec<[(usize, MutexGuard<'a, Counts>); 4]>,
+pub(super) struct LockedShards<'a> {
+    guards: SmallVec<[(usize, MutexGuard<'a, OpenCounts>); 4]>,
 }
 
-impl<'a> Locked<'a> {
-    pub(super) fn new(shards: &'a [Shard], wants: &[Want<'_>]) -> Locked<'a> {
-        let places = wants.iter().flat_map(Want::places);
+impl<'a> LockedShards<'a> {
+    pub(super) fn new(shards: &'a [PermitShard], wants: &[PermitRequest<'_>]) -> LockedShards<'a> {
+        let places = wants.iter().flat_map(PermitRequest::places);
         let mut numbers: SmallVec<[usize; 4]> = places.map(|place| shard_of(&place)).collect();
         numbers.sort_unstable();
         numbers.dedup();
         let guards = numbers
             .iter()
             .map(|number| (*number, shards[*number].0.lock()));
-        Locked {
+        LockedShards {
             guards: guards.collect(),
         }
     }
 
-    fn counts(&mut self, place: &Place) -> Option<&mut Counts> {
+    fn counts(&mut self, place: &PermitKey) -> Option<&mut OpenCounts> {
         let shard = shard_of(place);
         let mut guards = self.guards.iter_mut();
         let (_, guard) = guards.find(|(number, _)| *number == shard)?;
         Some(&mut **guard)
     }
 
-    fn out(&mut self, place: &Place) -> u32 {
+    fn out(&mut self, place: &PermitKey) -> u32 {
         let counts = self.counts(place);
         counts
             .and_then(|counts| counts.get(place).copied())
@@ -61,15 +61,15 @@ impl<'a> Locked<'a> {
     /// One reading for each want; whether all that can refuse admit.
     pub(super) fn look(
         &mut self,
-        wants: &[Want<'_>],
-        readings: &mut SmallVec<[LimitReading; 2]>,
+        wants: &[PermitRequest<'_>],
+        readings: &mut SmallVec<[Reading; 2]>,
     ) -> bool {
         readings.clear();
         let mut there = true;
         for (number, want) in wants.iter().enumerate() {
             // Those before it that want the same.
-            let before = |place: &Place| {
-                let earlier = wants[..number].iter().flat_map(Want::places);
+            let before = |place: &PermitKey| {
+                let earlier = wants[..number].iter().flat_map(PermitRequest::places);
                 earlier.filter(|other| other == place).count() as u32
             };
             let place = want.place();
@@ -97,9 +97,9 @@ impl<'a> Locked<'a> {
     /// Gives a permit to each want whose reading admits, and says in it what is left.
     pub(super) fn give(
         &mut self,
-        wants: &[Want<'_>],
-        readings: &mut [LimitReading],
-        taken: &mut SmallVec<[Place; 1]>,
+        wants: &[PermitRequest<'_>],
+        readings: &mut [Reading],
+        taken: &mut SmallVec<[PermitKey; 1]>,
     ) {
         let given = wants.iter().zip(&*readings);
         for (want, _) in given.filter(|(_, reading)| reading.standing.admits()) {

@@ -1,6 +1,6 @@
 //! Permits of open requests: how many are out for each key. They are of this process, wherever rates
 //! are counted, for nobody else could tell that a request has ended. Never gives one out that only its
-//! holder's good will would bring back: dropping what was [`Taken`] is what returns it.
+//! holder's good will would bring back: dropping the [`PermitGuard`] returns it.
 //!
 //! Bounds: one entry of 48 bytes for each key that has a request open and for each network around it,
 //! gone when the last request is. Room that was needed once is kept.
@@ -15,21 +15,21 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::locked::{Locked, SHARDS, Shard, shard_of};
-use self::request::Place;
+use self::locked::{LockedShards, PermitShard, SHARDS, shard_of};
+use self::request::PermitKey;
 use crate::limit::Reading;
 
-pub use request::{Scope, Want};
+pub use request::{PermitRequest, PermitScope};
 
 /// See the module.
 #[derive(Debug)]
 pub struct Permits {
-    shards: Box<[Shard]>,
+    shards: Box<[PermitShard]>,
 }
 
 impl Default for Permits {
     fn default() -> Permits {
-        let shards = (0..SHARDS).map(|_| Shard::default());
+        let shards = (0..SHARDS).map(|_| PermitShard::default());
         Permits {
             shards: shards.collect(),
         }
@@ -44,16 +44,16 @@ impl Permits {
     /// Leaves one reading for each want and says whether the request passes.
     pub fn take(
         self: &Arc<Self>,
-        wants: &[Want<'_>],
+        wants: &[PermitRequest<'_>],
         readings: &mut SmallVec<[Reading; 2]>,
         others: impl FnOnce(bool) -> bool,
-    ) -> (bool, Taken) {
+    ) -> (bool, PermitGuard) {
         // Made before the locks, so that whatever happens they are gone when it is dropped.
-        let mut taken = Taken {
+        let mut taken = PermitGuard {
             permits: Arc::clone(self),
             places: SmallVec::new(),
         };
-        let mut locked = Locked::new(&self.shards, wants);
+        let mut locked = LockedShards::new(&self.shards, wants);
         let there = locked.look(wants, readings);
         let admitted = others(there) && there;
         if admitted {
@@ -63,12 +63,12 @@ impl Permits {
     }
 
     /// What [`Permits::take`] would say, taking nothing.
-    pub fn peek(&self, wants: &[Want<'_>], readings: &mut SmallVec<[Reading; 2]>) -> bool {
-        Locked::new(&self.shards, wants).look(wants, readings)
+    pub fn peek(&self, wants: &[PermitRequest<'_>], readings: &mut SmallVec<[Reading; 2]>) -> bool {
+        LockedShards::new(&self.shards, wants).look(wants, readings)
     }
 
     /// Permits that are out, by scope.
-    pub fn out(&self) -> HashMap<Scope, u64> {
+    pub fn out(&self) -> HashMap<PermitScope, u64> {
         let mut sums = HashMap::new();
         for shard in &self.shards {
             for (place, count) in &*shard.0.lock() {
@@ -84,7 +84,7 @@ impl Permits {
         each.sum()
     }
 
-    fn give_back(&self, place: Place) {
+    fn give_back(&self, place: PermitKey) {
         let counts = &mut *self.shards[shard_of(&place)].0.lock();
         let left = counts.get_mut(&place).map(|count| {
             *count = count.saturating_sub(1);
@@ -100,19 +100,19 @@ impl Permits {
 /// The permits of one request. Dropping them gives them back, and they are free at once.
 #[derive(Debug)]
 #[must_use = "permits that are dropped are free again"]
-pub struct Taken {
+pub struct PermitGuard {
     permits: Arc<Permits>,
-    places: SmallVec<[Place; 1]>,
+    places: SmallVec<[PermitKey; 1]>,
 }
 
-impl Taken {
+impl PermitGuard {
     /// None were taken.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 }
 
-impl Drop for Taken {
+impl Drop for PermitGuard {
     fn drop(&mut self) {
         for place in self.places.drain(..) {
             self.permits.give_back(place);

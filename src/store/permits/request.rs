@@ -7,12 +7,12 @@ use crate::store::Parent;
 
 /// What tells a limit's permits apart from those of others: its scope, hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Scope(u128);
+pub struct PermitScope(u128);
 
-impl Scope {
+impl PermitScope {
     /// Of a limit's scope.
-    pub fn new(scope: &str) -> Scope {
-        Scope(SipHasher13::new().hash(scope.as_bytes()).as_u128())
+    pub fn new(scope: &str) -> PermitScope {
+        PermitScope(SipHasher13::new().hash(scope.as_bytes()).as_u128())
     }
 
     /// The hash that tells it from other scopes.
@@ -21,18 +21,18 @@ impl Scope {
     }
 
     /// Networks are counted apart, so that nobody sums them up with what is in them.
-    fn of_networks(self) -> Scope {
-        Scope(!self.0)
+    fn of_networks(self) -> PermitScope {
+        PermitScope(!self.0)
     }
 }
 
 /// One limit's part of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Want<'a> {
+pub struct PermitRequest<'a> {
     /// The arithmetic.
     pub limit: &'a Concurrency,
     /// Whose permits.
-    pub scope: Scope,
+    pub scope: PermitScope,
     /// Who gets one.
     pub key: Fingerprint,
     /// The plan's multiplier, at least 1.
@@ -43,23 +43,23 @@ pub struct Want<'a> {
     pub parents: &'a [Parent],
 }
 
-impl Want<'_> {
-    pub(super) fn place(&self) -> Place {
-        Place {
+impl PermitRequest<'_> {
+    pub(super) fn place(&self) -> PermitKey {
+        PermitKey {
             scope: self.scope,
             key: self.key,
         }
     }
 
-    pub(super) fn network(&self, parent: &Parent) -> Place {
-        Place {
+    pub(super) fn network(&self, parent: &Parent) -> PermitKey {
+        PermitKey {
             scope: self.scope.of_networks(),
             key: parent.key,
         }
     }
 
     /// Its key's place and those of the networks around.
-    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+    pub(super) fn places(&self) -> impl Iterator<Item = PermitKey> {
         let networks = self.parents.iter().map(|parent| self.network(parent));
         std::iter::once(self.place()).chain(networks)
     }
@@ -67,7 +67,7 @@ impl Want<'_> {
 
 /// Where permits are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) scope: Scope,
+pub(super) struct PermitKey {
+    pub(super) scope: PermitScope,
     pub(super) key: Fingerprint,
 }

@@ -10,10 +10,10 @@ const TWO: Concurrency = Concurrency {
     max_multiply: 1,
 };
 
-fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> Want<'a> {
-    Want {
+fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> PermitRequest<'a> {
+    PermitRequest {
         limit,
-        scope: Scope::new(scope),
+        scope: PermitScope::new(scope),
         key: Fingerprint(key),
         multiply: 1,
         shadow: false,
@@ -24,8 +24,8 @@ fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> Want<'a> {
 /// Takes where nothing else is asked; what is left after it, by want.
 fn take(
     permits: &Arc<Permits>,
-    wants: &[Want<'_>],
-) -> Result<(Taken, Vec<u32>), Vec<LimitStanding>> {
+    wants: &[PermitRequest<'_>],
+) -> Result<(PermitGuard, Vec<u32>), Vec<LimitStanding>> {
     let mut readings = SmallVec::new();
     let (admitted, taken) = permits.take(wants, &mut readings, |there| there);
     if admitted {
@@ -51,7 +51,7 @@ fn permits_go_round() {
     drop(first);
     let (third, left) = take(&permits, &ann).unwrap();
     assert_eq!((left, permits.entries()), (vec![0], 1));
-    assert_eq!(permits.out()[&Scope::new("a")], 2);
+    assert_eq!(permits.out()[&PermitScope::new("a")], 2);
     drop((second, third));
     assert_eq!((permits.entries(), permits.out().len()), (0, 0));
 }
@@ -96,12 +96,12 @@ fn the_same_key_twice_in_one_request() {
 #[test]
 fn shadows_never_refuse_and_hold_no_more_than_they_would_admit() {
     let permits = Arc::new(Permits::default());
-    let shadow = [Want {
+    let shadow = [PermitRequest {
         shadow: true,
         ..want(&TWO, "a", 1)
     }];
     let all: Vec<_> = (0..3).map(|_| take(&permits, &shadow).unwrap()).collect();
-    assert_eq!(permits.out()[&Scope::new("a")], 2);
+    assert_eq!(permits.out()[&PermitScope::new("a")], 2);
     drop(all);
     assert_eq!(permits.entries(), 0);
 }
@@ -128,7 +128,7 @@ fn networks_have_room_for_several_of_their_clients() {
         factor: 2,
     }];
     let from = |key| {
-        [Want {
+        [PermitRequest {
             parents: &network,
             ..want(&TWO, "a", key)
         }]
@@ -140,11 +140,12 @@ fn networks_have_room_for_several_of_their_clients() {
     assert_eq!(held[2].1, [1], "of the network four, of the key two");
     held.push(take(&permits, &from(4)).unwrap());
     assert_eq!(held[3].1, [0], "the network's last");
+    assert_eq!(take(&permits, &from(5)).unwrap_err(), [LimitStanding::Refused]);
     assert_eq!(
-        take(&permits, &from(5)).unwrap_err(),
-        [LimitStanding::Refused]
+        permits.out()[&PermitScope::new("a")],
+        4,
+        "networks are no keys"
     );
-    assert_eq!(permits.out()[&Scope::new("a")], 4, "networks are no keys");
     held.clear();
     assert_eq!(permits.entries(), 0);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::clock::Clock;
 use crate::limit::{Limit, Rule, RuleLimit};
-use crate::store::permits::Scope;
+use crate::store::permits::PermitScope;
 use crate::store::shared::plan::SharingPlan;
 use crate::store::{self, Memory, Permits, Registered, Shared, Slot};
 
@@ -26,7 +26,7 @@ pub struct Admission {
 pub(super) enum RuleCounter {
     /// In the memory store; also how gateways share the counts, if they do.
     Rate(Registered, Option<SharedCounter>),
-    Open(Scope),
+    Open(PermitScope),
 }
 
 /// How gateways share a limit. The limit is in an `Arc` so that a pending decision can keep it.
@@ -99,7 +99,7 @@ impl Admission {
                     });
                     Ok(RuleCounter::Rate(registered, sharing))
                 }
-                RuleLimit::Open(_) => Ok(RuleCounter::Open(Scope::new(&rule.scope))),
+                RuleLimit::Open(_) => Ok(RuleCounter::Open(PermitScope::new(&rule.scope))),
             }
         };
         let counters = rules.iter().map(counter);

@@ -11,16 +11,16 @@ use super::verdict::{Finding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
 use crate::limit::{Fingerprint, Identity, LimitReading, Rule, RuleLimit, Scale};
-use crate::store::permits::{Scope, Want};
-use crate::store::{Item, Parent, Places, Slot};
+use crate::store::permits::{PermitScope, PermitRequest};
+use crate::store::{Item, Parent, CellPlaces, Slot};
 
 /// The keys that count a request, one for each limit that applies. They depend on the client and on the rules only.
 #[derive(Debug, Default)]
 pub(crate) struct Subjects {
     rates: SmallVec<[Keyed<Slot>; 4]>,
     /// Where the store keeps the counts of `rates`, one for each of them.
-    pub(crate) places: Places,
-    open: SmallVec<[Keyed<Scope>; 2]>,
+    pub(crate) places: CellPlaces,
+    open: SmallVec<[Keyed<PermitScope>; 2]>,
 }
 
 /// The key by which one limit counts, and its counters.
@@ -44,7 +44,7 @@ pub(crate) struct Demand<'a> {
     /// Whether some item reserves what it takes.
     pub(crate) reserves: bool,
     /// Of the limits on open requests.
-    pub(crate) wants: SmallVec<[Want<'a>; 2]>,
+    pub(crate) wants: SmallVec<[PermitRequest<'a>; 2]>,
 }
 
 impl Admission {
@@ -126,7 +126,7 @@ impl<'a> Demand<'a> {
             let Some(limit) = rule.limit.open() else {
                 continue;
             };
-            self.wants.push(Want {
+            self.wants.push(PermitRequest {
                 limit,
                 scope: keyed.counters,
                 key: keyed.key,

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::store::permits::Taken;
+use crate::store::permits::PermitGuard;
 
 /// What a request holds of its limits.
 #[derive(Clone, Debug)]
 pub struct Holdings {
     /// The permits of the request. They come back when the ticket and all of its holdings are dropped.
-    pub permits: Option<Arc<Taken>>,
+    pub permits: Option<Arc<PermitGuard>>,
     /// Whether limits wait for what the response says.
     pub settles: bool,
     /// What limits on cost charge the request.

@@ -13,7 +13,7 @@ use super::request::AdmissionRequest;
 use super::ticket::Ticket;
 use super::verdict::{Finding, Verdict};
 use crate::limit::{Fingerprint, LimitReading, Rule, Scale};
-use crate::store::permits::Taken;
+use crate::store::permits::PermitGuard;
 use crate::store::shared::Shared;
 use crate::store::shared::line::{SharedItem, SharedItems};
 use crate::store::shared::pending::{FirstStep, CountedIn, SharedDecision};
@@ -42,7 +42,7 @@ struct OwnedContext {
 /// What the limits on open requests say, and the permits that were taken.
 struct PermitOutcome {
     findings: SmallVec<[Finding; 2]>,
-    taken: Option<Taken>,
+    taken: Option<PermitGuard>,
     admitted: bool,
 }
 
@@ -190,7 +190,7 @@ impl PermitOutcome {
     fn new(
         demand: &Demand<'_>,
         open: &[LimitReading],
-        taken: Option<Taken>,
+        taken: Option<PermitGuard>,
         admitted: bool,
     ) -> PermitOutcome {
         PermitOutcome {

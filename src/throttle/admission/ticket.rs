@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::cost;
 use crate::limit::{CountMode, Fingerprint, Identity, Rule, Scale};
-use crate::store::permits::Taken;
+use crate::store::permits::PermitGuard;
 use crate::store::shared::Shared;
 use crate::store::shared::pending::{CountedIn, PendingCall};
 use crate::store::shared::plan::SharingPlan;
@@ -33,7 +33,7 @@ pub struct Ticket(Option<Box<TicketContents>>);
 #[derive(Debug, Default)]
 struct TicketContents {
     reservations: Vec<Reservation>,
-    permits: Option<Arc<Taken>>,
+    permits: Option<Arc<PermitGuard>>,
     costs: Option<Arc<Costs>>,
 }
 
@@ -97,7 +97,7 @@ impl Ticket {
     }
 
     /// Adds permits, which go back when the ticket is dropped.
-    pub(crate) fn hold_permits(&mut self, permits: Taken) {
+    pub(crate) fn hold_permits(&mut self, permits: PermitGuard) {
         if !permits.is_empty() {
             self.0.get_or_insert_default().permits = Some(Arc::new(permits));
         }

@@ -1,5 +1,5 @@
 //! Decides about a few items whose cells are in the first of their buckets, or nowhere and not to be made. What it
-//! says and leaves is what a [`Call`](super::super::decide::Call) would.
+//! says and leaves is what a [`FullDecision`](super::super::decide::FullDecision) would.
 
 use std::num::NonZeroU8;
 
@@ -9,10 +9,10 @@ use super::super::cells::{Cells, join, placed, split};
 use super::super::decide::refused;
 use super::super::hedge;
 use super::super::sketch::Sketch;
-use super::home::{Entry, Home, Locks};
-use super::places::{MOST, Place, Places};
+use super::home::{HomeBucket, HomeEntry, HomeLocks};
+use super::places::{CellPlace, CellPlaces, MOST};
 use crate::base::clock::Nanos;
-use crate::limit::{Assessment, KeyState, Reading, Terms};
+use crate::limit::{KeyState, Assessment, Reading, Terms};
 use crate::store::{Item, Taking};
 
 /// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed. The places are
@@ -21,7 +21,7 @@ use crate::store::{Item, Taking};
 pub(in super::super) fn decide(
     cells: &Cells,
     sketch: &Sketch,
-    (items, places): (&[Item<'_>], &Places),
+    (items, places): (&[Item<'_>], &CellPlaces),
     (now, taking): (Nanos, Taking),
     readings: &mut SmallVec<[Reading; 4]>,
 ) -> Option<bool> {
@@ -29,13 +29,13 @@ pub(in super::super) fn decide(
     if places.crowded() || items.len() != places.len() || !items.iter().all(plain) {
         return None;
     }
-    let locked = Locks::new(&cells.table, places);
+    let locked = HomeLocks::new(&cells.table, places);
     let windows = items.iter().flat_map(|item| hedge::windows(item.limit));
     if sketch.active(now, windows) {
         return None;
     }
-    let home = |place: &Place| Home::new(&cells.table, place.bucket, place.mark);
-    let mut looks = [Look::default(); MOST];
+    let home = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket, place.mark);
+    let mut looks = [FirstLook::default(); MOST];
     let mut evaluated: SmallVec<[Reading; 2]> = SmallVec::new();
     // Whether those that are not shadows admit, and whether what they would take has room.
     let (mut admitted, mut room) = (true, true);
@@ -47,8 +47,8 @@ pub(in super::super) fn decide(
         if entry.is_none() && !vacant() {
             return None;
         }
-        let seat = Seat { item, place, entry };
-        let Fit { admits, room: fits } = match &place.terms {
+        let seat = CountedItem { item, place, entry };
+        let FirstVerdict { admits, room: fits } = match &place.terms {
             Some(terms) => seat.look(cells, now, terms, &mut look.found),
             None => seat.evaluate(cells, now, &mut evaluated),
         };
@@ -66,7 +66,7 @@ pub(in super::super) fn decide(
     let mut evaluated = evaluated.iter();
     for ((item, place), look) in items.iter().zip(places.iter()).zip(&looks) {
         let entry = look.at.map(|at| home(place).entry(at, &locked));
-        let seat = Seat { item, place, entry };
+        let seat = CountedItem { item, place, entry };
         let takes = |admits: bool| match item.shadow {
             true => taking != Taking::Nothing && admits,
             false => take,
@@ -88,7 +88,7 @@ pub(in super::super) fn decide(
 
 /// What is kept of a first look at a state: to find the state again is cheaper than to hand it about.
 #[derive(Clone, Copy, Default)]
-struct Look {
+struct FirstLook {
     /// Where in its bucket the entry is.
     at: Option<NonZeroU8>,
     /// What terms said.
@@ -96,7 +96,7 @@ struct Look {
 }
 
 /// What a first look at a state says.
-struct Fit {
+struct FirstVerdict {
     /// The limit admits what is asked for.
     admits: bool,
     /// The state takes it where it is.
@@ -104,13 +104,13 @@ struct Fit {
 }
 
 /// An item, and where it is counted.
-struct Seat<'l> {
+struct CountedItem<'l> {
     item: &'l Item<'l>,
-    place: &'l Place,
-    entry: Option<Entry<'l>>,
+    place: &'l CellPlace,
+    entry: Option<HomeEntry<'l>>,
 }
 
-impl Seat<'_> {
+impl CountedItem<'_> {
     /// Looks at the state by terms, and keeps what they said.
     #[inline(always)]
     fn look(
@@ -119,7 +119,7 @@ impl Seat<'_> {
         now: Nanos,
         terms: &Terms,
         found: &mut Option<Assessment>,
-    ) -> Fit {
+    ) -> FirstVerdict {
         let (cost, mut copy) = (self.item.cost, self.copy());
         let words = self.words(cells, &mut copy);
         let said = terms.assess(words, now, cost);
@@ -127,7 +127,7 @@ impl Seat<'_> {
         // Never where there is no cell: nothing could be written.
         let room = !words.is_empty() && terms.has_room(words, cost, said);
         let admits = said.standing.admits();
-        Fit { admits, room }
+        FirstVerdict { admits, room }
     }
 
     /// The same of what has no terms.
@@ -137,7 +137,7 @@ impl Seat<'_> {
         cells: &Cells,
         now: Nanos,
         evaluated: &mut SmallVec<[Reading; 2]>,
-    ) -> Fit {
+    ) -> FirstVerdict {
         let Item {
             limit, cost, scale, ..
         } = *self.item;
@@ -146,7 +146,7 @@ impl Seat<'_> {
         let cell = KeyState { limit, key, words };
         let reading = cell.eval(now, cost, scale);
         evaluated.push(reading);
-        Fit {
+        FirstVerdict {
             admits: reading.standing.admits(),
             room: cell.has_room(now, cost),
         }
@@ -197,7 +197,7 @@ impl Seat<'_> {
     /// processor that reads in one piece what was written in two waits, a twelfth of a decision.
     #[inline(always)]
     fn copy(&self) -> [u32; 2] {
-        split(self.entry.as_ref().map_or(0, Entry::state))
+        split(self.entry.as_ref().map_or(0, HomeEntry::state))
     }
 
     /// The words of the state, of which the entry says `copy`; none where there is no entry.

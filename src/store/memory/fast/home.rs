@@ -1,37 +1,37 @@
 //! Entries where most are, in the bucket that their key prefers and under the slot that is asked for. For
-//! decisions that make, move and evict nothing; all others go through [`Held`](super::super::table::Held).
+//! decisions that make, move and evict nothing; all others go through [`LockedBuckets`](super::super::table::LockedBuckets).
 
 use std::num::NonZeroU8;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::table::{Mark, Table, WORDS, count_change, lock, tagged, unlock};
-use super::places::Places;
+use super::super::table::{EntryMark, Table, WORDS, count_change, lock, tagged, unlock};
+use super::places::CellPlaces;
 
 /// An entry's mark and the bucket its key prefers.
-pub(in super::super) struct Home<'a> {
+pub(in super::super) struct HomeBucket<'a> {
     words: &'a [AtomicU64; WORDS],
     mark: u64,
 }
 
 /// Locked buckets.
-pub(in super::super) struct Locks<'a> {
+pub(in super::super) struct HomeLocks<'a> {
     table: &'a Table,
-    places: &'a Places,
+    places: &'a CellPlaces,
 }
 
-impl<'a> Locks<'a> {
+impl<'a> HomeLocks<'a> {
     /// Locks the buckets of all places, in ascending order.
     #[inline]
-    pub(in super::super) fn new(table: &'a Table, places: &'a Places) -> Locks<'a> {
+    pub(in super::super) fn new(table: &'a Table, places: &'a CellPlaces) -> HomeLocks<'a> {
         places
             .buckets()
             .for_each(|bucket| lock(table.lock_of(bucket)));
-        Locks { table, places }
+        HomeLocks { table, places }
     }
 }
 
-impl Drop for Locks<'_> {
+impl Drop for HomeLocks<'_> {
     #[inline]
     fn drop(&mut self) {
         let each = self.places.buckets();
@@ -39,11 +39,11 @@ impl Drop for Locks<'_> {
     }
 }
 
-impl<'a> Home<'a> {
+impl<'a> HomeBucket<'a> {
     /// Where entries of `mark` are that prefer the bucket `first`.
     #[inline]
-    pub(in super::super) fn new(table: &'a Table, first: u32, mark: Mark) -> Home<'a> {
-        Home {
+    pub(in super::super) fn new(table: &'a Table, first: u32, mark: EntryMark) -> HomeBucket<'a> {
+        HomeBucket {
             words: table.words(first),
             mark: mark.0,
         }
@@ -51,7 +51,7 @@ impl<'a> Home<'a> {
 
     /// Where in the bucket its entry is.
     #[inline]
-    pub(in super::super) fn find(&self, _locked: &Locks<'_>) -> Option<NonZeroU8> {
+    pub(in super::super) fn find(&self, _locked: &HomeLocks<'_>) -> Option<NonZeroU8> {
         let mark = self.mark;
         // Without branches, for nobody can predict which entry it is; but the second half is another cache line.
         let within = |places: Range<usize>| {
@@ -69,11 +69,15 @@ impl<'a> Home<'a> {
 
     /// The entry there, for as long as the bucket is locked.
     #[inline]
-    pub(in super::super) fn entry<'l>(&self, at: NonZeroU8, _locked: &'l Locks<'a>) -> Entry<'l> {
+    pub(in super::super) fn entry<'l>(
+        &self,
+        at: NonZeroU8,
+        _locked: &'l HomeLocks<'a>,
+    ) -> HomeEntry<'l> {
         let at = usize::from(at.get());
         // Else it would be the lock; and to be sure costs less than to ask.
         debug_assert!(at < WORDS);
-        Entry {
+        HomeEntry {
             lock: &self.words[0],
             state: &self.words[at % WORDS],
         }
@@ -81,7 +85,7 @@ impl<'a> Home<'a> {
 
     /// Whether the key has no entry at all, neither elsewhere nor under another slot, while the bucket is locked.
     #[inline]
-    pub(in super::super) fn vacant(&self, _locked: &Locks<'_>) -> bool {
+    pub(in super::super) fn vacant(&self, _locked: &HomeLocks<'_>) -> bool {
         let strays = self.words[1].load(Ordering::Relaxed);
         let mut marks = self.words[2..].iter().step_by(2);
         let key = tagged(self.mark);
@@ -90,12 +94,12 @@ impl<'a> Home<'a> {
 }
 
 /// One entry, while its bucket is locked.
-pub(in super::super) struct Entry<'l> {
+pub(in super::super) struct HomeEntry<'l> {
     lock: &'l AtomicU64,
     state: &'l AtomicU64,
 }
 
-impl Entry<'_> {
+impl HomeEntry<'_> {
     #[inline]
     pub(in super::super) fn state(&self) -> u64 {
         self.state.load(Ordering::Relaxed)

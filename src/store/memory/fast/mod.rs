@@ -21,4 +21,4 @@ pub(super) mod home;
 pub(super) mod places;
 
 pub(super) use decide::decide;
-pub use places::{Place, Places};
+pub use places::{CellPlace, CellPlaces};

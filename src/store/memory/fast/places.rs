@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use super::super::table::{Mark, tagged};
+use super::super::table::{EntryMark, tagged};
 use crate::limit::Terms;
 
 /// Items of a request that are decided about in passing at most.
@@ -14,9 +14,9 @@ pub(in super::super) const MOST: usize = 8;
 /// Where a key's counts under a limit are looked for first, and what decides about most requests; for as long as the
 /// limit keeps its slot, and for one multiplier. Worth keeping for whoever asks again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CellPlace {
     pub(in super::super) bucket: u32,
-    pub(in super::super) mark: Mark,
+    pub(in super::super) mark: EntryMark,
     /// Whether states live in the table's entries.
     pub(in super::super) inline: bool,
     pub(in super::super) terms: Option<Terms>,
@@ -24,18 +24,18 @@ pub struct Place {
 
 /// The places of all items of a request.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
-    each: SmallVec<[Place; 4]>,
+pub struct CellPlaces {
+    each: SmallVec<[CellPlace; 4]>,
     /// The numbers of those that are first to name their bucket, by bucket.
     order: SmallVec<[u8; MOST]>,
     /// They are too many to be decided about in passing, or two of them are of one key.
     crowded: bool,
 }
 
-impl Places {
+impl CellPlaces {
     /// Adds the next item's.
     #[inline]
-    pub fn push(&mut self, place: Place) {
+    pub fn push(&mut self, place: CellPlace) {
         let number = self.each.len();
         let mut beside = self
             .each
@@ -43,7 +43,7 @@ impl Places {
             .filter(|other| other.bucket == place.bucket);
         let first = beside.clone().next().is_none();
         // The same key, or one that may not be told apart.
-        let twin = |other: &Place| tagged(other.mark.0) == tagged(place.mark.0);
+        let twin = |other: &CellPlace| tagged(other.mark.0) == tagged(place.mark.0);
         self.crowded |= number == MOST || beside.any(twin);
         if first && number < MOST {
             let before = |other: &u8| self.each[usize::from(*other)].bucket < place.bucket;
@@ -53,7 +53,7 @@ impl Places {
         self.each.push(place);
     }
 
-    /// See [`Places`].
+    /// See [`CellPlaces`].
     #[inline]
     pub(in super::super) fn crowded(&self) -> bool {
         self.crowded
@@ -68,18 +68,18 @@ impl Places {
     }
 }
 
-impl Deref for Places {
-    type Target = [Place];
+impl Deref for CellPlaces {
+    type Target = [CellPlace];
 
     #[inline]
-    fn deref(&self) -> &[Place] {
+    fn deref(&self) -> &[CellPlace] {
         &self.each
     }
 }
 
-impl FromIterator<Place> for Places {
-    fn from_iter<I: IntoIterator<Item = Place>>(places: I) -> Places {
-        let mut all = Places::default();
+impl FromIterator<CellPlace> for CellPlaces {
+    fn from_iter<I: IntoIterator<Item = CellPlace>>(places: I) -> CellPlaces {
+        let mut all = CellPlaces::default();
         places.into_iter().for_each(|place| all.push(place));
         all
     }
@@ -95,18 +95,18 @@ mod tests {
         let mut dice = Dice(7);
         let (mut shared, mut crowded) = (0, 0);
         for turn in 0..20_000 {
-            let mut places = Places::default();
+            let mut places = CellPlaces::default();
             for _ in 0..dice.below(MOST + 3) {
                 // A slot is no part of the key.
                 let (key, slot) = (1 + dice.below(6) as u64, dice.below(2) as u64);
-                places.push(Place {
+                places.push(CellPlace {
                     bucket: dice.below(12) as u32,
-                    mark: Mark(key << 18 | slot),
+                    mark: EntryMark(key << 18 | slot),
                     inline: false,
                     terms: None,
                 });
             }
-            let key = |place: &Place| (place.bucket, place.mark.0 >> 18);
+            let key = |place: &CellPlace| (place.bucket, place.mark.0 >> 18);
             let mut keys: Vec<_> = places.iter().map(key).collect();
             keys.sort_unstable();
             let twins = keys.windows(2).any(|two| two[0] == two[1]);

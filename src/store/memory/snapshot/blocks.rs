@@ -18,7 +18,7 @@ const MOST: usize = 65_536 - HEAD;
 
 /// Why a file is no snapshot, or not a whole one.
 #[derive(Debug, thiserror::Error)]
-pub enum Damage {
+pub enum SnapshotDamage {
     /// Something else.
     #[error("it is no snapshot of counts")]
     Foreign,
@@ -120,7 +120,7 @@ pub(super) struct Opening<R> {
 }
 
 impl<R: Read> Opening<R> {
-    pub(super) fn new(from: R) -> Result<Opening<R>, Damage> {
+    pub(super) fn new(from: R) -> Result<Opening<R>, SnapshotDamage> {
         let mut opening = Opening {
             from,
             content: Vec::new(),
@@ -131,26 +131,26 @@ impl<R: Read> Opening<R> {
         };
         let (mut mark, mut format) = ([0; 16], [0; 4]);
         if opening.fill(&mut mark)? < mark.len() || mark != MARK {
-            return Err(Damage::Foreign);
+            return Err(SnapshotDamage::Foreign);
         }
         if opening.fill(&mut format)? < format.len() {
-            return Err(Damage::Short(opening.next));
+            return Err(SnapshotDamage::Short(opening.next));
         }
         match u32::from_le_bytes(format) {
             FORMAT => Ok(opening),
-            other => Err(Damage::Format(other)),
+            other => Err(SnapshotDamage::Format(other)),
         }
     }
 
     /// Fills `bytes` from the file, as far as that goes.
-    fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, Damage> {
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, SnapshotDamage> {
         let mut filled = 0;
         while filled < bytes.len() {
             match self.from.read(&mut bytes[filled..]) {
                 Ok(0) => break,
                 Ok(more) => filled += more,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(Damage::Read(self.next + filled as u64, error)),
+                Err(error) => return Err(SnapshotDamage::Read(self.next + filled as u64, error)),
             }
         }
         self.next += filled as u64;
@@ -158,28 +158,28 @@ impl<R: Read> Opening<R> {
     }
 
     /// The next block; false at the end of the file.
-    fn block(&mut self) -> Result<bool, Damage> {
+    fn block(&mut self) -> Result<bool, SnapshotDamage> {
         self.at = self.next;
         let mut head = [0; HEAD];
         match self.fill(&mut head)? {
             0 => return Ok(false),
             HEAD => {}
-            _ => return Err(Damage::Short(self.next)),
+            _ => return Err(SnapshotDamage::Short(self.next)),
         }
         let [a, b, c, d, sum @ ..] = head;
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
         if length == 0 || length > MOST {
-            return Err(Damage::Block(self.at));
+            return Err(SnapshotDamage::Block(self.at));
         }
         let mut content = std::mem::take(&mut self.content);
         content.resize(length, 0);
         let filled = self.fill(&mut content)?;
         self.content = content;
         if filled < length {
-            return Err(Damage::Short(self.next));
+            return Err(SnapshotDamage::Short(self.next));
         }
         if checksum(self.number, &self.content) != u64::from_le_bytes(sum) {
-            return Err(Damage::Block(self.at));
+            return Err(SnapshotDamage::Block(self.at));
         }
         self.number += 1;
         self.taken = 0;
@@ -187,11 +187,11 @@ impl<R: Read> Opening<R> {
     }
 
     /// Fills `bytes`, of which there must be enough.
-    pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(), Damage> {
+    pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(), SnapshotDamage> {
         let mut filled = 0;
         while filled < bytes.len() {
             if self.taken == self.content.len() && !self.block()? {
-                return Err(Damage::Short(self.next));
+                return Err(SnapshotDamage::Short(self.next));
             }
             let some = (bytes.len() - filled).min(self.content.len() - self.taken);
             let from = &self.content[self.taken..self.taken + some];
@@ -202,35 +202,35 @@ impl<R: Read> Opening<R> {
         Ok(())
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Damage> {
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotDamage> {
         let mut bytes = [0; N];
         self.take(&mut bytes)?;
         Ok(bytes)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, Damage> {
+    pub(super) fn u8(&mut self) -> Result<u8, SnapshotDamage> {
         Ok(self.array::<1>()?[0])
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, Damage> {
+    pub(super) fn u16(&mut self) -> Result<u16, SnapshotDamage> {
         Ok(u16::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, Damage> {
+    pub(super) fn u32(&mut self) -> Result<u32, SnapshotDamage> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, Damage> {
+    pub(super) fn u64(&mut self) -> Result<u64, SnapshotDamage> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
     /// Whether all is read.
-    pub(super) fn ended(&mut self) -> Result<bool, Damage> {
+    pub(super) fn ended(&mut self) -> Result<bool, SnapshotDamage> {
         Ok(self.taken == self.content.len() && !self.block()?)
     }
 
     /// What was read last makes no sense.
-    pub(super) fn nonsense(&self, what: &'static str) -> Damage {
-        Damage::Content(self.at, what)
+    pub(super) fn nonsense(&self, what: &'static str) -> SnapshotDamage {
+        SnapshotDamage::Content(self.at, what)
     }
 }

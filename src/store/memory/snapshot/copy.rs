@@ -9,30 +9,30 @@ use smallvec::SmallVec;
 
 use super::super::Memory;
 use super::super::cells::split;
-use super::super::table::{At, ENTRIES};
-use super::records::{End, Head, Place, Recorder};
+use super::super::table::{ENTRIES, EntryAt};
+use super::records::{RecordWriter, SavedPlace, SnapshotEnd, SnapshotHead};
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{KeyState, Limit};
 use crate::store::Slot;
 
 /// How a copy ends that is not whole.
 #[derive(Debug)]
-pub(super) enum Stopped {
+pub(super) enum CopyError {
     /// It was told to.
     Told,
     /// It cannot be written.
     Failed(io::Error),
 }
 
-impl From<io::Error> for Stopped {
-    fn from(error: io::Error) -> Stopped {
-        Stopped::Failed(error)
+impl From<io::Error> for CopyError {
+    fn from(error: io::Error) -> CopyError {
+        CopyError::Failed(error)
     }
 }
 
 /// One entry as it was under its bucket's lock.
-struct Copied {
-    place: Place,
+struct CopiedEntry {
+    place: SavedPlace,
     scope: u32,
     limit: Arc<Limit>,
     state: u64,
@@ -41,12 +41,12 @@ struct Copied {
 }
 
 /// A copy that is made.
-struct Copy<'a, W> {
+struct TableCopy<'a, W> {
     memory: &'a Memory,
-    out: Recorder<W>,
+    out: RecordWriter<W>,
     /// What the file says of each slot so far: the number of its scope, and the limit.
     said: Vec<Option<(u32, Arc<Limit>)>>,
-    entries: SmallVec<[Copied; ENTRIES]>,
+    entries: SmallVec<[CopiedEntry; ENTRIES]>,
     words: Vec<u32>,
     one: Vec<u32>,
 }
@@ -59,17 +59,17 @@ pub(super) fn copy<W: Write>(
     (number, secret): (u64, [u8; 16]),
     clock: &Clock,
     mut breathe: impl FnMut(u32, u32) -> bool,
-) -> Result<W, Stopped> {
+) -> Result<W, CopyError> {
     let table = &memory.cells.table;
     let count = table.count();
-    let head = Head {
+    let head = SnapshotHead {
         number,
         secret,
         buckets: count,
     };
-    let mut copy = Copy {
+    let mut copy = TableCopy {
         memory,
-        out: Recorder::new(out, head)?,
+        out: RecordWriter::new(out, head)?,
         said: Vec::new(),
         entries: SmallVec::new(),
         words: Vec::new(),
@@ -85,20 +85,20 @@ pub(super) fn copy<W: Write>(
     memory
         .sketch
         .copy(|rung, epoch, row, counts| copy.out.row(rung, epoch, row, counts))?;
-    let end = End {
+    let end = SnapshotEnd {
         now: clock.now(),
         wall: clock.wall().into(),
     };
     Ok(copy.out.end(end)?)
 }
 
-impl<W: Write> Copy<'_, W> {
+impl<W: Write> TableCopy<'_, W> {
     fn table(
         &mut self,
         slice: u32,
         clock: &Clock,
         mut breathe: impl FnMut(u32) -> bool,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), CopyError> {
         let table = &self.memory.cells.table;
         let mut done = 0;
         let mut start = 0;
@@ -114,7 +114,7 @@ impl<W: Write> Copy<'_, W> {
             }
             (start, done) = (end, done + 1);
             if !breathe(done) {
-                return Err(Stopped::Told);
+                return Err(CopyError::Told);
             }
         }
         Ok(())
@@ -127,7 +127,7 @@ impl<W: Write> Copy<'_, W> {
         let cells = &self.memory.cells;
         let mut held = cells.table.hold(SmallVec::from_slice(&[bucket]));
         for entry in 0..ENTRIES as u32 {
-            let at = At { bucket, entry };
+            let at = EntryAt { bucket, entry };
             let Some(mark) = held.mark(at).filter(|_| !cells.fresh(&held, at, now)) else {
                 continue;
             };
@@ -146,8 +146,8 @@ impl<W: Write> Copy<'_, W> {
                 self.words.extend_from_slice(&self.one);
                 start..self.words.len()
             });
-            self.entries.push(Copied {
-                place: Place { bucket, mark },
+            self.entries.push(CopiedEntry {
+                place: SavedPlace { bucket, mark },
                 scope: info.scope(),
                 limit,
                 state,
@@ -176,7 +176,7 @@ impl<W: Write> Copy<'_, W> {
     }
 
     /// Says which limit an entry is of; false when nobody knows any more, for then it is gone.
-    fn explain(&mut self, copied: &Copied) -> io::Result<bool> {
+    fn explain(&mut self, copied: &CopiedEntry) -> io::Result<bool> {
         let slot = copied.place.mark.slot();
         let place = usize::from(slot);
         if self.said.len() <= place {

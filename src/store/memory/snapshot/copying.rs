@@ -14,11 +14,11 @@ pub(in super::super) struct Copying {
     /// Buckets below it are copied. Each is copied and passed under its lock, so who has the lock knows on
     /// which side it is.
     passed: AtomicU32,
-    again: Mutex<Again>,
+    again: Mutex<RecopyList>,
 }
 
 #[derive(Debug, Default)]
-struct Again {
+struct RecopyList {
     buckets: Vec<u32>,
     spoilt: bool,
 }
@@ -41,7 +41,7 @@ impl Copying {
     /// A new copy begins.
     pub(super) fn begin(&self) {
         self.passed.store(0, Relaxed);
-        *self.again.lock() = Again::default();
+        *self.again.lock() = RecopyList::default();
     }
 
     /// This bucket, which is locked, is copied.

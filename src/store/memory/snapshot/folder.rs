@@ -6,9 +6,9 @@ use std::io::{self, BufReader, ErrorKind, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::blocks::Damage;
-use super::records::Reading;
-use super::restore::{Found, look};
+use super::blocks::SnapshotDamage;
+use super::records::SnapshotReader;
+use super::restore::{SavedCounts, look};
 use super::settings::Settings;
 
 const NAMES: [&str; 2] = ["counts.a", "counts.b"];
@@ -23,21 +23,21 @@ const UNWRITTEN: usize = 4 << 20;
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("`{path}` cannot be used for snapshots: {cause}; it must be a folder that this user may write to, or choose another with `snapshots`", path = path.display())]
-pub struct Unusable {
+pub struct FolderError {
     path: PathBuf,
     cause: io::Error,
 }
 
-impl Unusable {
-    pub(super) fn new(path: &Path, cause: io::Error) -> Unusable {
+impl FolderError {
+    pub(super) fn new(path: &Path, cause: io::Error) -> FolderError {
         let path = path.to_owned();
-        Unusable { path, cause }
+        FolderError { path, cause }
     }
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Folder(PathBuf);
+pub(super) struct SnapshotFolder(PathBuf);
 
 /// Opens a file: a pipe in its place would be waited for without end.
 fn open(path: &Path) -> io::Result<File> {
@@ -52,22 +52,22 @@ fn plain(path: &Path) -> io::Result<()> {
     }
 }
 
-impl Found {
+impl SavedCounts {
     /// The newest snapshot in the folder, which is made if it is not there. What is damaged is put aside,
     /// and said.
-    pub fn newest(settings: &Settings) -> Result<Option<Found>, Unusable> {
-        Folder::new(&settings.folder)?.newest()
+    pub fn newest(settings: &Settings) -> Result<Option<SavedCounts>, FolderError> {
+        SnapshotFolder::new(&settings.folder)?.newest()
     }
 }
 
-impl Folder {
+impl SnapshotFolder {
     /// Has a folder that can be written to, for its owner only.
-    pub(super) fn new(path: &Path) -> Result<Folder, Unusable> {
-        let folder = Folder(path.to_owned());
+    pub(super) fn new(path: &Path) -> Result<SnapshotFolder, FolderError> {
+        let folder = SnapshotFolder(path.to_owned());
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(path);
         made.and_then(|()| folder.lock_file())
-            .map_err(|cause| Unusable::new(path, cause))?;
+            .map_err(|cause| FolderError::new(path, cause))?;
         Ok(folder)
     }
 
@@ -85,26 +85,28 @@ impl Folder {
     }
 
     /// The newest whole snapshot.
-    pub(super) fn newest(&self) -> Result<Option<Found>, Unusable> {
+    pub(super) fn newest(&self) -> Result<Option<SavedCounts>, FolderError> {
         let mut files = Vec::new();
         for name in NAMES {
             let path = self.0.join(name);
             let file = match open(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(cause) => return Err(Unusable::new(&path, cause)),
+                Err(cause) => return Err(FolderError::new(&path, cause)),
             };
-            match Reading::new(BufReader::new(&file)) {
+            match SnapshotReader::new(BufReader::new(&file)) {
                 Ok(reading) => files.push((reading.head.number, path, file)),
                 Err(damage) => self.put_aside(&path, &damage),
             }
         }
         files.sort_by_key(|(number, ..)| *number);
         while let Some((_, path, mut file)) = files.pop() {
-            let rewound = file.rewind().map_err(|error| Damage::Read(0, error));
+            let rewound = file
+                .rewind()
+                .map_err(|error| SnapshotDamage::Read(0, error));
             match rewound.and_then(|()| look(BufReader::new(&file))) {
                 Ok((head, end)) => {
-                    return Ok(Some(Found {
+                    return Ok(Some(SavedCounts {
                         path,
                         file,
                         secret: head.secret,
@@ -117,13 +119,13 @@ impl Folder {
         Ok(None)
     }
 
-    fn put_aside(&self, path: &Path, damage: &Damage) {
+    fn put_aside(&self, path: &Path, damage: &SnapshotDamage) {
         let aside = |number| PathBuf::from(format!("{}.corrupt-{number}", path.display()));
         let free = (1..KEPT).find(|number| !aside(*number).exists());
         let to = aside(free.unwrap_or(KEPT));
         let (path, aside) = (path.display(), to.display());
         match fs::rename(path.to_string(), &to) {
-            Ok(()) if matches!(damage, Damage::Format(_)) => tracing::error!(
+            Ok(()) if matches!(damage, SnapshotDamage::Format(_)) => tracing::error!(
                 %path, %damage, %aside,
                 "a snapshot of counts is of another version and is put aside; what it alone knew is forgotten. \
                  Run that version again to use it, or delete it"
@@ -145,7 +147,7 @@ impl Folder {
     fn next(&self) -> (u64, PathBuf) {
         let number = |name: &&str| {
             let file = open(&self.0.join(name)).ok()?;
-            let reading = Reading::new(BufReader::new(file)).ok()?;
+            let reading = SnapshotReader::new(BufReader::new(file)).ok()?;
             Some(reading.head.number)
         };
         let numbers = NAMES.each_ref().map(number);
@@ -159,7 +161,7 @@ impl Folder {
     /// older one once it is on the disk.
     pub(super) fn write<E: From<io::Error>>(
         &self,
-        write: impl FnOnce(u64, Spread) -> Result<Spread, E>,
+        write: impl FnOnce(u64, SteadyFile) -> Result<SteadyFile, E>,
     ) -> Result<(), E> {
         let (number, to) = self.next();
         let unfinished = self.0.join(UNFINISHED);
@@ -170,7 +172,7 @@ impl Folder {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600);
         let file = file.open(&unfinished)?;
-        let written = write(number, Spread { file, unwritten: 0 })?;
+        let written = write(number, SteadyFile { file, unwritten: 0 })?;
         written.file.sync_all()?;
         fs::rename(&unfinished, to)?;
         File::open(&self.0)?.sync_all()?;
@@ -180,12 +182,12 @@ impl Folder {
 
 /// A file that goes to the disk little by little.
 #[derive(Debug)]
-pub(super) struct Spread {
+pub(super) struct SteadyFile {
     file: File,
     unwritten: usize,
 }
 
-impl Write for Spread {
+impl Write for SteadyFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.unwritten += written;

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use super::blocks::{Damage, Opening};
+use super::blocks::{Opening, SnapshotDamage};
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, MAX_WINDOWS, Rate, ThrottleMode};
 
@@ -45,7 +45,7 @@ pub(super) fn write(limit: &Limit, to: &mut Vec<u8>) {
 }
 
 /// Reads a limit.
-pub(super) fn read<R: Read>(from: &mut Opening<R>) -> Result<Limit, Damage> {
+pub(super) fn read<R: Read>(from: &mut Opening<R>) -> Result<Limit, SnapshotDamage> {
     let count = usize::from(from.u8()?);
     if !(1..=MAX_WINDOWS).contains(&count) {
         return Err(from.nonsense("a limit's windows"));

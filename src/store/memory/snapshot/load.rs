@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use super::super::Memory;
 use super::super::buckets::range;
-use super::super::cells::{Owner, Saved, split};
-use super::super::networks::Budget;
-use super::super::slots::Info;
-use super::blocks::Damage;
-use super::records::{Place, Reading, Visitor};
+use super::super::cells::{CellOwner, SavedState, split};
+use super::super::networks::NetworkBudget;
+use super::super::slots::SlotInfo;
+use super::blocks::SnapshotDamage;
+use super::records::{RecordVisitor, SavedPlace, SnapshotReader};
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, KeyState, Limit};
 use crate::store::Registered;
@@ -29,7 +29,7 @@ const COPIES: u32 = 300;
 
 /// What came of a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadedCounts {
     /// Entries that still count.
     pub keys: usize,
     /// Of these the ones for which there was no room, and which are in the sketch.
@@ -39,7 +39,7 @@ pub struct Loaded {
 }
 
 /// A limit of the snapshot among those of the store.
-struct Target {
+struct LoadTarget {
     registered: Registered,
     /// The limit by which the store reads such states.
     limit: Arc<Limit>,
@@ -50,33 +50,33 @@ struct Loader<'a> {
     now: Nanos,
     /// Buckets of the table that was saved.
     buckets: u32,
-    targets: HashMap<u16, Option<Target>>,
-    loaded: Loaded,
+    targets: HashMap<u16, Option<LoadTarget>>,
+    loaded: LoadedCounts,
 }
 
 /// Takes in a snapshot at `now`.
 pub(super) fn load<R: Read>(
-    reading: Reading<R>,
+    reading: SnapshotReader<R>,
     memory: &Memory,
     now: Nanos,
-) -> Result<Loaded, Damage> {
+) -> Result<LoadedCounts, SnapshotDamage> {
     let mut loader = Loader {
         memory,
         now,
         buckets: reading.head.buckets,
         targets: HashMap::new(),
-        loaded: Loaded::default(),
+        loaded: LoadedCounts::default(),
     };
     reading.all(&mut loader)?;
     Ok(loader.loaded)
 }
 
-impl Visitor for Loader<'_> {
+impl RecordVisitor for Loader<'_> {
     fn limit(&mut self, slot: u16, scope: &str, limit: &Limit) {
         let cells = &self.memory.cells;
         let registered = cells.slots.adopt(scope, limit, || cells.table.slots());
         let target = registered.and_then(|registered| {
-            Some(Target {
+            Some(LoadTarget {
                 limit: cells.slots.get(registered.slot())?.limit(),
                 registered,
             })
@@ -84,7 +84,7 @@ impl Visitor for Loader<'_> {
         self.targets.insert(slot, target);
     }
 
-    fn entry(&mut self, place: Place, state: u64) {
+    fn entry(&mut self, place: SavedPlace, state: u64) {
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
             self.loaded.dropped += 1;
             return;
@@ -101,11 +101,11 @@ impl Visitor for Loader<'_> {
             (cell.fresh_at() <= self.now, most_used(&cell, self.now))
         };
         if !gone {
-            self.put(place, Saved::State(state), units);
+            self.put(place, SavedState::State(state), units);
         }
     }
 
-    fn words(&mut self, place: Place, words: &mut Vec<u32>) {
+    fn words(&mut self, place: SavedPlace, words: &mut Vec<u32>) {
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
             self.loaded.dropped += 1;
             return;
@@ -139,7 +139,7 @@ impl Visitor for Loader<'_> {
         let fresh_at = cell.fresh_at();
         if fresh_at > self.now {
             let units = most_used(&cell, self.now);
-            self.put(place, Saved::Words { words, fresh_at }, units);
+            self.put(place, SavedState::Words { words, fresh_at }, units);
         }
     }
 
@@ -152,13 +152,13 @@ impl Visitor for Loader<'_> {
 
 impl Loader<'_> {
     /// Puts an entry, which stands for `units`, where its key will be looked for.
-    fn put(&mut self, place: Place, saved: Saved<'_>, units: u32) {
+    fn put(&mut self, place: SavedPlace, saved: SavedState<'_>, units: u32) {
         let Memory { cells, sketch, .. } = self.memory;
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
             return;
         };
         let slot = target.registered.slot();
-        let Some(info): Option<&Info> = cells.slots.get(slot) else {
+        let Some(info): Option<&SlotInfo> = cells.slots.get(slot) else {
             return;
         };
         let home = place.mark.home(place.bucket, self.buckets);
@@ -171,7 +171,7 @@ impl Loader<'_> {
         // The same in whichever bucket it is.
         let hash = cells.table.spot_of(place.mark, *buckets.start()).hash;
         for first in buckets.take_while(|_| few) {
-            let owner = Owner {
+            let owner = CellOwner {
                 spot: cells.table.spot_of(place.mark, first),
                 slot,
                 info,
@@ -201,6 +201,6 @@ fn network_units(limit: &Limit, arrival: u64, now: Nanos) -> u32 {
     let Some(rate) = limit.windows.last() else {
         return u32::MAX;
     };
-    let budget = Budget::new(limit, rate, limit.max_multiply.max(1), WIDEST);
+    let budget = NetworkBudget::new(limit, rate, limit.max_multiply.max(1), WIDEST);
     budget.used(arrival, now)
 }

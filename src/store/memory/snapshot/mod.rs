@@ -28,9 +28,9 @@ mod settings;
 mod tests;
 mod writer;
 
-pub use blocks::{Damage, sealed};
-pub use folder::Unusable;
-pub use load::Loaded;
-pub use restore::{Found, load};
+pub use blocks::{SnapshotDamage, sealed};
+pub use folder::FolderError;
+pub use load::LoadedCounts;
+pub use restore::{SavedCounts, load};
 pub use settings::Settings;
-pub use writer::Writer;
+pub use writer::SnapshotWriter;

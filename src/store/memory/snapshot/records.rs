@@ -8,8 +8,8 @@ use std::io::{self, Read, Write};
 use super::super::Settings;
 use super::super::sketch::Sketch;
 use super::super::table::BUCKET;
-use super::super::table::Mark;
-use super::blocks::{Damage, Opening, Sealing};
+use super::super::table::EntryMark;
+use super::blocks::{Opening, Sealing, SnapshotDamage};
 use super::limits;
 use crate::base::clock::Nanos;
 use crate::limit::{KeyState, Limit};
@@ -28,7 +28,7 @@ const LEAST: u32 = (Settings::LEAST / 4 / BUCKET) as u32;
 
 /// What a snapshot begins with.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct SnapshotHead {
     /// The newer of two has the higher number.
     pub(super) number: u64,
     /// Under which keys are hashed.
@@ -39,7 +39,7 @@ pub(super) struct Head {
 
 /// What it ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct SnapshotEnd {
     /// What the clock said when all was copied, and what the wall clock did.
     pub(super) now: Nanos,
     pub(super) wall: Nanos,
@@ -47,25 +47,25 @@ pub(super) struct End {
 
 /// Where an entry was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SavedPlace {
     pub(super) bucket: u32,
-    pub(super) mark: Mark,
+    pub(super) mark: EntryMark,
 }
 
 /// Writes records.
-pub(super) struct Recorder<W> {
+pub(super) struct RecordWriter<W> {
     blocks: Sealing<W>,
     bytes: Vec<u8>,
 }
 
-impl<W: Write> Recorder<W> {
-    pub(super) fn new(out: W, head: Head) -> io::Result<Recorder<W>> {
+impl<W: Write> RecordWriter<W> {
+    pub(super) fn new(out: W, head: SnapshotHead) -> io::Result<RecordWriter<W>> {
         let mut blocks = Sealing::new(out)?;
         blocks.put(&head.number.to_le_bytes())?;
         blocks.put(&head.secret)?;
         blocks.put(&head.buckets.to_le_bytes())?;
         let bytes = Vec::new();
-        Ok(Recorder { blocks, bytes })
+        Ok(RecordWriter { blocks, bytes })
     }
 
     pub(super) fn limit(&mut self, slot: u16, scope: &str, limit: &Limit) -> io::Result<()> {
@@ -79,13 +79,13 @@ impl<W: Write> Recorder<W> {
         self.blocks.put(&self.bytes)
     }
 
-    pub(super) fn entry(&mut self, place: Place, state: u64) -> io::Result<()> {
+    pub(super) fn entry(&mut self, place: SavedPlace, state: u64) -> io::Result<()> {
         self.begin(ENTRY, place);
         self.bytes.extend(state.to_le_bytes());
         self.blocks.put(&self.bytes)
     }
 
-    pub(super) fn words(&mut self, place: Place, words: &[u32]) -> io::Result<()> {
+    pub(super) fn words(&mut self, place: SavedPlace, words: &[u32]) -> io::Result<()> {
         self.begin(WORDS, place);
         self.bytes.extend((words.len() as u32).to_le_bytes());
         let words = words.iter().flat_map(|word| word.to_le_bytes());
@@ -93,7 +93,7 @@ impl<W: Write> Recorder<W> {
         self.blocks.put(&self.bytes)
     }
 
-    fn begin(&mut self, kind: u8, place: Place) {
+    fn begin(&mut self, kind: u8, place: SavedPlace) {
         self.bytes.clear();
         self.bytes.push(kind);
         self.bytes.extend(place.bucket.to_le_bytes());
@@ -110,7 +110,7 @@ impl<W: Write> Recorder<W> {
         self.blocks.put(&self.bytes)
     }
 
-    pub(super) fn end(mut self, end: End) -> io::Result<W> {
+    pub(super) fn end(mut self, end: SnapshotEnd) -> io::Result<W> {
         self.blocks.put(&[END])?;
         self.blocks.put(&end.now.0.to_le_bytes())?;
         self.blocks.put(&end.wall.0.to_le_bytes())?;
@@ -119,27 +119,27 @@ impl<W: Write> Recorder<W> {
 }
 
 /// What is done with the records of a snapshot.
-pub(super) trait Visitor {
+pub(super) trait RecordVisitor {
     fn limit(&mut self, slot: u16, scope: &str, limit: &Limit);
-    fn entry(&mut self, place: Place, state: u64);
+    fn entry(&mut self, place: SavedPlace, state: u64);
     /// The state of a limit that outgrows an entry.
-    fn words(&mut self, place: Place, words: &mut Vec<u32>);
+    fn words(&mut self, place: SavedPlace, words: &mut Vec<u32>);
     fn row(&mut self, rung: u8, epoch: u64, row: u8, counts: &[u16]);
 }
 
 /// Looks only.
-pub(super) struct Nobody;
+pub(super) struct IgnoreRecords;
 
-impl Visitor for Nobody {
+impl RecordVisitor for IgnoreRecords {
     fn limit(&mut self, _: u16, _: &str, _: &Limit) {}
-    fn entry(&mut self, _: Place, _: u64) {}
-    fn words(&mut self, _: Place, _: &mut Vec<u32>) {}
+    fn entry(&mut self, _: SavedPlace, _: u64) {}
+    fn words(&mut self, _: SavedPlace, _: &mut Vec<u32>) {}
     fn row(&mut self, _: u8, _: u64, _: u8, _: &[u16]) {}
 }
 
 /// A snapshot of which the head is read.
-pub(super) struct Reading<R> {
-    pub(super) head: Head,
+pub(super) struct SnapshotReader<R> {
+    pub(super) head: SnapshotHead,
     from: Opening<R>,
     limits: HashMap<u16, Limit>,
     bytes: Vec<u8>,
@@ -147,10 +147,10 @@ pub(super) struct Reading<R> {
     counts: Vec<u16>,
 }
 
-impl<R: Read> Reading<R> {
-    pub(super) fn new(from: R) -> Result<Reading<R>, Damage> {
+impl<R: Read> SnapshotReader<R> {
+    pub(super) fn new(from: R) -> Result<SnapshotReader<R>, SnapshotDamage> {
         let mut from = Opening::new(from)?;
-        let head = Head {
+        let head = SnapshotHead {
             number: from.u64()?,
             secret: from.array()?,
             buckets: from.u32()?,
@@ -158,7 +158,7 @@ impl<R: Read> Reading<R> {
         if head.buckets < LEAST {
             return Err(from.nonsense("the size of the table"));
         }
-        Ok(Reading {
+        Ok(SnapshotReader {
             head,
             from,
             limits: HashMap::new(),
@@ -169,7 +169,10 @@ impl<R: Read> Reading<R> {
     }
 
     /// Reads everything else.
-    pub(super) fn all(mut self, visitor: &mut impl Visitor) -> Result<End, Damage> {
+    pub(super) fn all(
+        mut self,
+        visitor: &mut impl RecordVisitor,
+    ) -> Result<SnapshotEnd, SnapshotDamage> {
         loop {
             match self.from.u8()? {
                 LIMIT => self.limit(visitor)?,
@@ -189,7 +192,7 @@ impl<R: Read> Reading<R> {
         }
     }
 
-    fn limit(&mut self, visitor: &mut impl Visitor) -> Result<(), Damage> {
+    fn limit(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
         let (slot, length) = (self.from.u16()?, self.from.u32()? as usize);
         if length > 1 << 20 {
             return Err(self.from.nonsense("the length of a name"));
@@ -205,16 +208,16 @@ impl<R: Read> Reading<R> {
         Ok(())
     }
 
-    fn place(&mut self) -> Result<(Place, &Limit), Damage> {
+    fn place(&mut self) -> Result<(SavedPlace, &Limit), SnapshotDamage> {
         let bucket = self.from.u32()?;
-        let mark = Mark(self.from.u64()?);
+        let mark = EntryMark(self.from.u64()?);
         let known = self.limits.get(&mark.slot());
         let limit = known.filter(|_| bucket < self.head.buckets && mark.named());
         let limit = limit.ok_or_else(|| self.from.nonsense("the place of an entry"))?;
-        Ok((Place { bucket, mark }, limit))
+        Ok((SavedPlace { bucket, mark }, limit))
     }
 
-    fn words(&mut self, visitor: &mut impl Visitor) -> Result<(), Damage> {
+    fn words(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
         let (place, limit) = self.place()?;
         let limit = limit.clone();
         let count = self.from.u32()? as usize;
@@ -239,7 +242,7 @@ impl<R: Read> Reading<R> {
         Ok(())
     }
 
-    fn row(&mut self, visitor: &mut impl Visitor) -> Result<(), Damage> {
+    fn row(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
         let (rung, row) = (self.from.u8()?, self.from.u8()?);
         let (epoch, width) = (self.from.u64()?, self.from.u32()? as usize);
         if !Sketch::has(rung, row, width) || epoch > LATEST {
@@ -254,7 +257,7 @@ impl<R: Read> Reading<R> {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<End, Damage> {
+    fn end(&mut self) -> Result<SnapshotEnd, SnapshotDamage> {
         let (now, wall) = (Nanos(self.from.u64()?), Nanos(self.from.u64()?));
         if now.0 > LATEST {
             return Err(self.from.nonsense("the time"));
@@ -262,6 +265,6 @@ impl<R: Read> Reading<R> {
         if !self.from.ended()? {
             return Err(self.from.nonsense("more after the end"));
         }
-        Ok(End { now, wall })
+        Ok(SnapshotEnd { now, wall })
     }
 }

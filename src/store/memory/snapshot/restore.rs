@@ -5,9 +5,9 @@ use std::io::{BufReader, Read, Seek};
 use std::path::PathBuf;
 
 use super::super::Memory;
-use super::blocks::Damage;
-use super::load::{Loaded, load as take_in};
-use super::records::{End, Head, Nobody, Reading};
+use super::blocks::SnapshotDamage;
+use super::load::{LoadedCounts, load as take_in};
+use super::records::{IgnoreRecords, SnapshotEnd, SnapshotHead, SnapshotReader};
 use crate::base::clock::{Clock, Nanos};
 
 /// Longest time that a process is taken to have been down: a wall clock that was never set may say more.
@@ -15,14 +15,14 @@ const LONGEST_DOWN: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 
 /// A snapshot that is whole.
 #[derive(Debug)]
-pub struct Found {
+pub struct SavedCounts {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) secret: [u8; 16],
-    pub(super) end: End,
+    pub(super) end: SnapshotEnd,
 }
 
-impl Found {
+impl SavedCounts {
     /// Under which keys are hashed.
     pub fn secret(&self) -> [u8; 16] {
         self.secret
@@ -37,11 +37,13 @@ impl Found {
     }
 
     /// Takes the counts into a store that has its limits and counts nothing yet.
-    pub fn load(mut self, memory: &Memory, now: Nanos) -> Result<Loaded, Damage> {
-        self.file.rewind().map_err(|error| Damage::Read(0, error))?;
+    pub fn load(mut self, memory: &Memory, now: Nanos) -> Result<LoadedCounts, SnapshotDamage> {
+        self.file
+            .rewind()
+            .map_err(|error| SnapshotDamage::Read(0, error))?;
         let loaded = load(BufReader::new(&self.file), memory, now)?;
         let (path, age) = (self.path.display(), now.since(self.end.now).ceil_secs());
-        let Loaded {
+        let LoadedCounts {
             keys,
             sketched,
             dropped,
@@ -52,13 +54,13 @@ impl Found {
 }
 
 /// Reads a whole snapshot and takes nothing from it.
-pub(super) fn look(from: impl Read) -> Result<(Head, End), Damage> {
-    let reading = Reading::new(from)?;
+pub(super) fn look(from: impl Read) -> Result<(SnapshotHead, SnapshotEnd), SnapshotDamage> {
+    let reading = SnapshotReader::new(from)?;
     let head = reading.head;
-    Ok((head, reading.all(&mut Nobody)?))
+    Ok((head, reading.all(&mut IgnoreRecords)?))
 }
 
 /// Takes a snapshot into a store that has its limits and counts nothing yet.
-pub fn load(from: impl Read, memory: &Memory, now: Nanos) -> Result<Loaded, Damage> {
-    take_in(Reading::new(from)?, memory, now)
+pub fn load(from: impl Read, memory: &Memory, now: Nanos) -> Result<LoadedCounts, SnapshotDamage> {
+    take_in(SnapshotReader::new(from)?, memory, now)
 }

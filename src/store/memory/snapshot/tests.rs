@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use smallvec::SmallVec;
 
 use super::super::Memory;
-use super::records::{End, Head, Recorder};
+use super::records::{RecordWriter, SnapshotEnd, SnapshotHead};
 use super::restore::look;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
@@ -342,16 +342,19 @@ fn a_table_that_is_said_to_be_small() {
     let clock = Clock::manual(START);
     let limits = [Limit::hard("900/h".parse().unwrap())];
     let small = |buckets| {
-        let head = Head {
+        let head = SnapshotHead {
             number: 7,
             secret: [9; 16],
             buckets,
         };
-        let end = End {
+        let end = SnapshotEnd {
             now: START,
             wall: START,
         };
-        Recorder::new(Vec::new(), head).unwrap().end(end).unwrap()
+        RecordWriter::new(Vec::new(), head)
+            .unwrap()
+            .end(end)
+            .unwrap()
     };
     assert!(look(&small(2)[..]).is_err());
     assert!(look(&small(2_047)[..]).is_err());
@@ -441,11 +444,11 @@ fn clocks_go_on() {
     };
     let folder = tempfile::tempdir().unwrap();
     let settings = settings(folder.path());
-    let found = || Found::newest(&settings).unwrap();
+    let found = || SavedCounts::newest(&settings).unwrap();
     assert!(found().is_none());
     let write = |wall| {
         let memory = Memory::new(store::Settings { budget: 1 << 20 }).unwrap();
-        let kept = folder::Folder::new(&settings.folder).unwrap();
+        let kept = folder::SnapshotFolder::new(&settings.folder).unwrap();
         let copy = |number, out| {
             copy::copy(
                 &memory,

@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::copy::{Stopped, copy};
-use super::folder::{Folder, Unusable};
+use super::copy::{CopyError, copy};
+use super::folder::{FolderError, SnapshotFolder};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::Memory;
@@ -17,7 +17,7 @@ use crate::store::Memory;
 /// How often a folder is looked at that another process has.
 const RETRY: Nanos = Nanos::from_secs(1);
 
-enum Order {
+enum WriterOrder {
     /// Write at once, and say when it is done.
     Now(Sender<()>),
     /// Write a last time.
@@ -28,22 +28,22 @@ enum Order {
 
 /// The thread, as others see it.
 #[derive(Debug)]
-pub struct Writer {
-    orders: Sender<Order>,
+pub struct SnapshotWriter {
+    orders: Sender<WriterOrder>,
     thread: JoinHandle<()>,
 }
 
-impl Writer {
+impl SnapshotWriter {
     /// Starts it. `secret` is under which keys are hashed.
     pub fn start(
         settings: &Settings,
         memory: Arc<Memory>,
         secret: [u8; 16],
         clock: Clock,
-    ) -> Result<Writer, Unusable> {
-        let folder = Folder::new(&settings.folder)?;
+    ) -> Result<SnapshotWriter, FolderError> {
+        let folder = SnapshotFolder::new(&settings.folder)?;
         let (orders, received) = channel();
-        let mut keeping = Keeping {
+        let mut keeping = WriterThread {
             every: settings.every.into(),
             folder,
             memory,
@@ -52,19 +52,19 @@ impl Writer {
             orders: received,
             next: None,
             lock: None,
-            state: State::Well,
+            state: WriterState::Well,
         };
         let thread = thread::Builder::new().name("snapshots".into());
         let thread = thread.spawn(move || keeping.run());
-        let thread = thread.map_err(|cause| Unusable::new(&settings.folder, cause))?;
-        Ok(Writer { orders, thread })
+        let thread = thread.map_err(|cause| FolderError::new(&settings.folder, cause))?;
+        Ok(SnapshotWriter { orders, thread })
     }
 
     /// Writes a snapshot of all that is counted by now, and waits until it is on the disk, or cannot be
     /// written.
     pub fn write(&self) {
         let (done, wait) = channel();
-        if self.orders.send(Order::Now(done)).is_ok() {
+        if self.orders.send(WriterOrder::Now(done)).is_ok() {
             // The thread ends only when it is told to.
             let _ = wait.recv();
         }
@@ -72,15 +72,15 @@ impl Writer {
 
     /// Writes the last snapshot, once nothing is counted any more.
     pub fn finish(self) {
-        self.end(Order::Last);
+        self.end(WriterOrder::Last);
     }
 
     /// Writes no more, so that another process may.
     pub fn leave(self) {
-        self.end(Order::Leave);
+        self.end(WriterOrder::Leave);
     }
 
-    fn end(self, order: Order) {
+    fn end(self, order: WriterOrder) {
         let told = self.orders.send(order).is_ok();
         if self.thread.join().is_err() || !told {
             tracing::error!("the thread that writes snapshots of counts panicked");
@@ -90,27 +90,27 @@ impl Writer {
 
 /// How it went the last time, so that only a change is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum WriterState {
     Well,
     Slow,
     Failing,
     Locked,
 }
 
-struct Keeping {
+struct WriterThread {
     every: Nanos,
-    folder: Folder,
+    folder: SnapshotFolder,
     memory: Arc<Memory>,
     secret: [u8; 16],
     clock: Clock,
-    orders: Receiver<Order>,
+    orders: Receiver<WriterOrder>,
     /// An order that has come while a snapshot was written.
-    next: Option<Order>,
+    next: Option<WriterOrder>,
     lock: Option<File>,
-    state: State,
+    state: WriterState,
 }
 
-impl Keeping {
+impl WriterThread {
     fn run(&mut self) {
         // One begins in each half. When the next is on the disk, the one before is as old as the half and what
         // that took; so half of the half is left for what the disk does last.
@@ -120,30 +120,30 @@ impl Keeping {
             let began = self.clock.now();
             self.write(Some((began, pass)));
             let took = self.clock.now().since(began);
-            if self.state == State::Well && took > half {
+            if self.state == WriterState::Well && took > half {
                 let (took, every) = (Duration::from(took), Duration::from(self.every));
                 tracing::warn!(
                     ?took,
                     ?every,
                     "a snapshot of counts took too long; a crash forgives more than is counted in `every`"
                 );
-                self.state = State::Slow;
+                self.state = WriterState::Slow;
             }
             if self.next.is_none() {
                 let rest = half.since(took);
                 // The other process may be about to end.
-                let locked = self.state == State::Locked;
+                let locked = self.state == WriterState::Locked;
                 self.pause(if locked { rest.min(RETRY) } else { rest });
             }
             match self.next.take() {
                 None => {}
-                Some(Order::Now(done)) => {
+                Some(WriterOrder::Now(done)) => {
                     self.write(None);
                     // Who asked may have gone.
                     let _ = done.send(());
                 }
-                Some(Order::Last) => return self.write(None),
-                Some(Order::Leave) => return,
+                Some(WriterOrder::Last) => return self.write(None),
+                Some(WriterOrder::Leave) => return,
             }
         }
     }
@@ -153,7 +153,7 @@ impl Keeping {
         self.next = match self.orders.recv_timeout(span.into()) {
             Ok(order) => Some(order),
             Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(Order::Leave),
+            Err(RecvTimeoutError::Disconnected) => Some(WriterOrder::Leave),
         };
     }
 
@@ -162,33 +162,33 @@ impl Keeping {
         let written = match self.locked() {
             Ok(true) => self.copy(spread),
             Ok(false) => {
-                if self.state != State::Locked {
+                if self.state != WriterState::Locked {
                     tracing::warn!(
                         folder = %self.folder.path().display(),
                         "another process keeps its counts here; this one keeps none before that one ends. \
                          Two gateways need two folders"
                     );
                 }
-                self.state = State::Locked;
+                self.state = WriterState::Locked;
                 return;
             }
-            Err(error) => Err(Stopped::Failed(error)),
+            Err(error) => Err(CopyError::Failed(error)),
         };
         match written {
-            Ok(()) if matches!(self.state, State::Failing | State::Locked) => {
+            Ok(()) if matches!(self.state, WriterState::Failing | WriterState::Locked) => {
                 tracing::info!("snapshots of counts are written again");
-                self.state = State::Well;
+                self.state = WriterState::Well;
             }
-            Ok(()) | Err(Stopped::Told) => {}
-            Err(Stopped::Failed(error)) => {
-                if self.state != State::Failing {
+            Ok(()) | Err(CopyError::Told) => {}
+            Err(CopyError::Failed(error)) => {
+                if self.state != WriterState::Failing {
                     tracing::error!(
                         folder = %self.folder.path().display(), %error,
                         "a snapshot of counts cannot be written; a crash forgives what is counted from now on. \
                          See that the disk has room and the folder can be written to"
                     );
                 }
-                self.state = State::Failing;
+                self.state = WriterState::Failing;
             }
         }
     }
@@ -207,8 +207,8 @@ impl Keeping {
         Ok(true)
     }
 
-    fn copy(&mut self, spread: Option<(Nanos, Nanos)>) -> Result<(), Stopped> {
-        let Keeping {
+    fn copy(&mut self, spread: Option<(Nanos, Nanos)>) -> Result<(), CopyError> {
+        let WriterThread {
             folder,
             memory,
             secret,
@@ -226,7 +226,7 @@ impl Keeping {
             *next = match orders.recv_timeout(wait.into()) {
                 Ok(order) => Some(order),
                 Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => Some(Order::Leave),
+                Err(RecvTimeoutError::Disconnected) => Some(WriterOrder::Leave),
             };
             next.is_none()
         };

@@ -3,7 +3,7 @@
 use super::*;
 use crate::base::random::Dice;
 use crate::store::memory::fast;
-use crate::store::memory::fast::home::{Home, Locks};
+use crate::store::memory::fast::home::{HomeBucket, HomeLocks};
 use crate::store::memory::fast::places::MOST;
 
 /// Kinds of limits, so that any two may meet in a request.
@@ -107,8 +107,8 @@ fn fresh_at(memory: &Memory, item: &Item<'_>) -> Option<u64> {
     let places = memory.places(std::slice::from_ref(item));
     let place = places[0];
     assert_eq!(place.bucket, table.spot(seed, item.key, false).first);
-    let home = Home::new(table, place.bucket, place.mark);
-    let locked = Locks::new(table, &places);
+    let home = HomeBucket::new(table, place.bucket, place.mark);
+    let locked = HomeLocks::new(table, &places);
     let at = home.find(&locked)?;
     Some(home.entry(at, &locked).state() >> 32)
 }

@@ -16,13 +16,13 @@ use tollgate::store::shared::call::StoreError;
 use tollgate::store::shared::ledger::Ledger;
 use tollgate::store::shared::plan::SharingPlan;
 use tollgate::store::{Memory, Parent, Settings};
-use tollgate::store::shared::line::SharedItem;
+use tollgate::store::shared::item::SharedItem;
 use tollgate::store::shared::pending::{PendingCall, FirstStep};
 use tollgate::store::shared::decider::Decider;
 use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::give_backs::GiveBacks;
 
-fn core() -> Option<(Decider, Vec<SharedItem>)> {
+fn decider() -> Option<(Decider, Vec<SharedItem>)> {
     let budget = Settings::LEAST;
     let memory = Memory::new(Settings { budget }).ok()?;
     let mut lines = Vec::new();
@@ -46,48 +46,48 @@ fn core() -> Option<(Decider, Vec<SharedItem>)> {
         key: Fingerprint(8 << 64 | 8),
         factor: 4,
     });
-    let core = Decider {
+    let decider = Decider {
         memory: Arc::new(memory),
         ledger: Ledger::new(1 << 20),
-        ladder: Breaker::new(Nanos(1)),
+        breaker: Breaker::new(Nanos(1)),
         backs: GiveBacks::default(),
         gateway: 1,
     };
-    Some((core, lines))
+    Some((decider, lines))
 }
 
-fn answer(core: &Decider, asking: &PendingCall, text: &[u8], now: Nanos) {
+fn answer(decider: &Decider, asking: &PendingCall, text: &[u8], now: Nanos) {
     let said = wire::decode(text, &asking.call);
     if let (Ok(said), Some(0)) = (&said, text.last().map(|last| last % 3)) {
-        core.finish(asking, Err(StoreError::Late), now);
-        core.late(asking, said, now);
+        decider.finish(asking, Err(StoreError::Late), now);
+        decider.take_late_reply(asking, said, now);
         return;
     }
-    core.finish(asking, said, now);
+    decider.finish(asking, said, now);
 }
 
 fuzz_target!(|data: &[u8]| {
     let mut replies = BytesMut::from(data);
     while let Ok(Some(_)) = memcached::wire::next(&mut replies) {}
 
-    let Some((core, lines)) = core() else { return };
+    let Some((decider, lines)) = decider() else { return };
     let mut now = Nanos::from_secs(1_000);
-    core.ladder.met(now);
-    core.ladder.learnt(now);
+    decider.breaker.start_learning(now);
+    decider.breaker.finish_learning(now);
     let mut rest = data;
     while !rest.is_empty() {
         now = now.after(Nanos::from_millis(150));
         let mut size = 1;
-        if let FirstStep::AskStore(asking) = core.begin(lines.iter().cloned().collect(), Taking::All, now) {
+        if let FirstStep::AskStore(asking) = decider.begin(lines.iter().cloned().collect(), Taking::All, now) {
             // As long as the answer to this should be.
             let windows = asking.call.parts.iter().map(|part| part.spec.spans.len());
             size = 8 * (2 + windows.map(|windows| 9 + windows).sum::<usize>());
-            answer(&core, &asking, &rest[..size.min(rest.len())], now);
+            answer(&decider, &asking, &rest[..size.min(rest.len())], now);
         }
-        core.unused(false, now);
+        decider.take_unused(false, now);
         rest = &rest[size.min(rest.len())..];
     }
-    core.ladder.renewed(now);
-    let done = core.begin(lines.into_iter().collect(), Taking::All, now);
+    decider.breaker.record_renewal(now);
+    let done = decider.begin(lines.into_iter().collect(), Taking::All, now);
     assert!(matches!(done, FirstStep::Decided(_)));
 });

@@ -135,7 +135,7 @@ impl Figures {
         self.registry
             .gauge(Metric::SharedGateways, &[])
             .set(gateways);
-        let keys = shared.core.ledger.len() as f64;
+        let keys = shared.decider.ledger.len() as f64;
         self.registry.gauge(Metric::SharedKeys, &[]).set(keys);
         let tally = &shared.tally;
         for (metric, outcome, count) in [

@@ -101,10 +101,10 @@ pub fn describe(loaded: &LoadedConfig) -> String {
         let _ = writeln!(
             out,
             "Gateways share them through {}; a request waits for it for at most {} ms.",
-            shared.place,
+            shared.backend,
             shared.budget.as_millis()
         );
-        for limit in shared.place.limits() {
+        for limit in shared.backend.limits() {
             let _ = writeln!(out, "  {limit}.");
         }
     }
@@ -267,7 +267,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
             "url": push.display_url,
             "every": push.every,
         })).collect::<Vec<_>>(),
-        "store": loaded.process.shared.as_ref().map(|shared| shared.place.to_string()),
+        "store": loaded.process.shared.as_ref().map(|shared| shared.backend.to_string()),
         "diagnostics": notes,
     })
 }

@@ -98,7 +98,7 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
             .ask(taking, std::slice::from_ref(&asked))
             .await
             .unwrap();
-        let answer = &said.answers[0];
+        let answer = &said.counters[0];
         let place = format!("{algorithm:?} seed {seed} step {step} {limit:?}");
         assert_eq!(said.admitted, expected.standing.admits(), "{place}");
         assert_eq!(
@@ -196,8 +196,8 @@ fn all_or_none() {
         );
         let never = [wide.clone(), units(&narrow, 3, 3)];
         let said = gateway.decide(&never).await.unwrap();
-        assert_eq!(said.answers[1].standing, LimitStanding::Unsatisfiable);
-        assert_eq!((said.admitted, said.answers[0].took), (false, 0));
+        assert_eq!(said.counters[1].standing, LimitStanding::Unsatisfiable);
+        assert_eq!((said.admitted, said.counters[0].took), (false, 0));
         assert_eq!(gateway.used(&wide).await, 2);
     });
 }
@@ -211,7 +211,7 @@ fn what_is_wanted_is_granted_as_far_as_it_fits() {
         for (cost, want, took) in [(1, 4, 4), (2, 4, 4), (3, 9, 0), (1, 9, 2), (1, 9, 0)] {
             let said = gateway.decide(&[units(&asked, cost, want)]).await.unwrap();
             assert_eq!(
-                (said.admitted, said.answers[0].took),
+                (said.admitted, said.counters[0].took),
                 (took > 0, took),
                 "{cost} {want}"
             );
@@ -256,7 +256,7 @@ fn networks_are_not_counted_and_arrival_times_refused() {
         let parts = [units(&minute(9, 1), 1, 4), network.clone()];
         for _ in 0..2 {
             let said = gateway.decide(&parts).await.unwrap();
-            let network = &said.answers[1];
+            let network = &said.counters[1];
             assert_eq!(
                 (said.admitted, network.standing, network.took),
                 (true, LimitStanding::Within, 4)
@@ -281,14 +281,14 @@ fn give_backs_free_the_bucket_that_was_charged() {
         gateway.clock.advance(Nanos::from_secs(30));
         let back = CallPart {
             cost: 6,
-            back: Some(GiveBack {
-                stamped: said.answers[0].stamped,
+            give_back: Some(GiveBack {
+                stamped: said.counters[0].stamped,
                 number: 1,
             }),
             ..asked.clone()
         };
         let answer = gateway.decide(std::slice::from_ref(&back)).await.unwrap();
-        assert_eq!(answer.answers[0].used[0], 2);
+        assert_eq!(answer.counters[0].used[0], 2);
         assert!(
             gateway
                 .decide(&[units(&asked, 8, 8)])

@@ -157,7 +157,7 @@ fn calls_that_are_dropped_take_nothing() {
             for said in futures_util::future::join_all(calls).await {
                 match said {
                     Ok(said) => {
-                        assert_eq!(said.unwrap().answers[0].took, cost + 2);
+                        assert_eq!(said.unwrap().counters[0].took, cost + 2);
                         kept += cost + 2;
                     }
                     Err(_) => dropped += 1,

@@ -180,7 +180,7 @@ fn a_new_life_learns_what_gateways_know() {
         );
         let push = async |gateway: &Gateway, part: &CallPart, within| {
             let said = gateway.decide(&[pushed(part, 99, within)]).await.unwrap();
-            said.answers[0].used[0]
+            said.counters[0].used[0]
         };
         assert_eq!(push(&one, &asked, 30).await, 30);
         assert_eq!(push(&one, &asked, 30).await, 30);

@@ -57,7 +57,7 @@ fn never_above_the_ceiling_and_nothing_is_lost() {
                 let said = gateway.decide(&parts).await.unwrap();
                 let count = if said.admitted { &admitted } else { &refused };
                 count.fetch_add(1, Ordering::SeqCst);
-                for (part, answer) in parts.iter().zip(said.answers) {
+                for (part, answer) in parts.iter().zip(said.counters) {
                     let key = (part.name.key.0 % 2) as usize;
                     counts[key].fetch_add(answer.took, Ordering::SeqCst);
                 }

@@ -78,7 +78,7 @@ impl Gateway {
             .ask(Taking::Nothing, std::slice::from_ref(part))
             .await
             .unwrap();
-        said.answers[0].used[0]
+        said.counters[0].used[0]
     }
 
     /// Waits until so many units count, which should be soon.

@@ -104,7 +104,7 @@ fn a_password_means_nothing_in_its_address() {
         ),
     ] {
         let loaded = load(&format!("{USUAL}{store}"));
-        let Some(Backend::Redis(redis)) = loaded.process.shared.map(|shared| shared.place) else {
+        let Some(Backend::Redis(redis)) = loaded.process.shared.map(|shared| shared.backend) else {
             panic!("{store}");
         };
         assert_eq!(redis.address.user.as_deref(), Some(user), "{store}");

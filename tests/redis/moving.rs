@@ -61,10 +61,10 @@ fn stepped(store: &mut Scripted, number: u64, algorithm: Algorithm, step: i64) {
     let most = 21 * SECOND;
     for _ in 0..3 {
         let said = store.ask(&ask());
-        let wait = said.answers[0].wait.0 / 1_000;
+        let wait = said.counters[0].wait.0 / 1_000;
         assert!(wait <= most, "{place}: waits {wait} us");
         if step < -1 {
-            assert_eq!(said.answers[0].standing, LimitStanding::Refused, "{place}");
+            assert_eq!(said.counters[0].standing, LimitStanding::Refused, "{place}");
         }
         store.now += SECOND / 10;
     }
@@ -107,10 +107,10 @@ fn turns(store: &mut Scripted, number: u64, algorithm: Algorithm, gateways: &[u3
         store.now += 1_000;
         let place = turn % gateways.len();
         let mut ask = part(&limit, number, 7, 1, Scale::plan(1));
-        (ask.total, ask.told) = (totals[place], totals[place]);
+        (ask.total, ask.acknowledged) = (totals[place], totals[place]);
         ask.within = totals[place] as u32;
         let said = store.ask(&call(gateways[place], [ask]));
-        totals[place] = said.answers[0].total;
+        totals[place] = said.counters[0].total;
         admitted += usize::from(said.admitted);
     }
     admitted
@@ -158,10 +158,10 @@ fn gateways_are_replaced() {
             // The newer half comes one by one, and the older one leaves so.
             let place = (turn / 11 + turn * 7 % 100) % 200;
             let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
-            (ask.total, ask.told, ask.within) =
+            (ask.total, ask.acknowledged, ask.within) =
                 (totals[place], totals[place], totals[place] as u32);
             let said = store.ask(&call(1 + place as u32, [ask]));
-            totals[place] = said.answers[0].total;
+            totals[place] = said.counters[0].total;
             admitted += usize::from(said.admitted);
         }
         assert_eq!(admitted, 1_000);
@@ -178,11 +178,12 @@ fn what_was_admitted_without_the_store_counts_once() {
         for turn in 1..=5 {
             for gateway in 1..=200 {
                 let mut tell = part(&limit, 1, 7, 0, Scale::plan(1));
-                (tell.total, tell.told, tell.within) = (turn * 3, turn * 3 - 3, turn as u32 * 3);
+                (tell.total, tell.acknowledged, tell.within) =
+                    (turn * 3, turn * 3 - 3, turn as u32 * 3);
                 used += 3;
                 for _ in 0..2 {
                     let said = store.ask(&call(gateway | ALONE, [tell.clone()]));
-                    assert_eq!(said.answers[0].used[0], used, "{gateway}, turn {turn}");
+                    assert_eq!(said.counters[0].used[0], used, "{gateway}, turn {turn}");
                 }
             }
         }
@@ -232,18 +233,18 @@ fn what_counts_beyond_the_limit_for_a_moment_is_not_forgotten() {
             let mut stamps = Vec::new();
             for _ in 0..12 {
                 store.now += 1_000;
-                stamps.push(store.ask(&call(1, [one.clone()])).answers[0].stamped);
+                stamps.push(store.ask(&call(1, [one.clone()])).counters[0].stamped);
             }
             let mut tell = part(&limit, number, 7, 0, Scale::plan(1));
             (tell.total, tell.within) = (10, 10);
             store.ask(&call(1 | ALONE, [tell]));
             for stamped in stamps.drain(2..) {
                 store.now += 1_000;
-                store.ask(&one.give_back(1, 1, stamped));
+                store.ask(&one.return_call(1, 1, stamped));
             }
             let mut look = call(1, [one]);
             look.taking = tollgate::store::Taking::Nothing;
-            let used = store.ask(&look).answers[0].used[0];
+            let used = store.ask(&look).counters[0].used[0];
             assert_eq!(used, 12, "{algorithm:?}");
         }
     });
@@ -272,7 +273,7 @@ fn a_rate_changes() {
             while store.ask(&call(1, [ask(before)])).admitted {}
             let mut look = call(1, [ask(after)]);
             look.taking = tollgate::store::Taking::Nothing;
-            let answer = &store.ask(&look).answers[0];
+            let answer = &store.ask(&look).counters[0];
             let place = format!("{algorithm:?}, {before} to {after}: {answer:?}");
             assert_eq!(answer.remaining, remaining, "{place}");
             assert_eq!(answer.wait.0.div_ceil(1_000_000_000), wait, "{place}");

@@ -102,7 +102,7 @@ fn says_what_a_cell_says(mut store: Scripted) {
             cell.finish(&mut expected, moment, took, scale.multiply);
             store.now = now * TICK;
             let said = store.ask(&call(1, [part(&limit, history, key.0, cost, scale)]));
-            let answer = &said.answers[0];
+            let answer = &said.counters[0];
             let place = format!(
                 "seed {seed} history {history} step {step}: {limit:?} {scale:?} {expected:?} {answer:?}"
             );
@@ -148,21 +148,21 @@ fn all_or_none() {
             let fits = taken <= 2;
             assert_eq!(said.admitted, fits);
             assert_eq!(
-                said.answers[0].used[0],
+                said.counters[0].used[0],
                 taken.min(2),
                 "refused requests use up nothing"
             );
-            assert_eq!(said.answers[1].used[0], taken.min(2));
+            assert_eq!(said.counters[1].used[0], taken.min(2));
             assert_eq!(
-                said.answers[2].used[0],
+                said.counters[2].used[0],
                 taken.min(2),
                 "a shadow decides alone"
             );
         }
         let mut peek = call(1, [part(&wide, 1, 7, 1, plain)]);
         peek.taking = Taking::Nothing;
-        assert_eq!(store.ask(&peek).answers[0].used[0], 2);
-        assert_eq!(store.ask(&peek).answers[0].took, 0);
+        assert_eq!(store.ask(&peek).counters[0].used[0], 2);
+        assert_eq!(store.ask(&peek).counters[0].took, 0);
     });
 }
 
@@ -179,16 +179,16 @@ fn grants_come_back_once() {
             let mut want = part(&limit, number, 7, 1, Scale::plan(1));
             want.want = 6;
             let first = store.ask(&call(1, [want.clone()]));
-            assert_eq!(first.answers[0].took, 6);
+            assert_eq!(first.counters[0].took, 6);
             store.now += 10_000;
             let second = store.ask(&call(2, [want.clone()]));
-            assert_eq!(second.answers[0].took, 4, "as many as there are");
+            assert_eq!(second.counters[0].took, 4, "as many as there are");
             store.now += 10_000;
-            let back = want.give_back(1, 5, first.answers[0].stamped);
+            let back = want.return_call(1, 5, first.counters[0].stamped);
             let said = store.ask(&back);
-            assert_eq!(said.answers[0].used[0], 5, "{algorithm:?}");
-            assert_eq!(store.ask(&back).answers[0].used[0], 5, "once");
-            assert_eq!(store.ask(&call(2, [want])).answers[0].took, 5);
+            assert_eq!(said.counters[0].used[0], 5, "{algorithm:?}");
+            assert_eq!(store.ask(&back).counters[0].used[0], 5, "once");
+            assert_eq!(store.ask(&call(2, [want])).counters[0].took, 5);
         }
     });
 }
@@ -210,7 +210,7 @@ fn what_another_master_granted_does_not_come_back() {
             let mut ask = part(&limit, number, 7, 1, Scale::plan(1));
             let take = |store: &mut Scripted| {
                 store.now += 1_000;
-                store.ask(&call(1, [ask.clone()])).answers[0].clone()
+                store.ask(&call(1, [ask.clone()])).counters[0].clone()
             };
             (0..10).for_each(|_| _ = take(&mut store));
             let key = Scripted::key(&part(&limit, number, 7, 1, Scale::plan(1)).name);
@@ -218,18 +218,18 @@ fn what_another_master_granted_does_not_come_back() {
             let lost: Vec<_> = (0..3).map(|_| take(&mut store)).collect();
             store.run(redis::cmd("RENAME").arg("behind").arg(&key));
             for answer in lost.iter().rev() {
-                let mut back = ask.give_back(1, 1, answer.stamped);
-                (back.parts[0].total, back.parts[0].told) = (answer.total, answer.total);
+                let mut back = ask.return_call(1, 1, answer.stamped);
+                (back.parts[0].total, back.parts[0].acknowledged) = (answer.total, answer.total);
                 let said = store.ask(&back);
-                assert_eq!(said.answers[0].used[0], 10, "{algorithm:?}");
+                assert_eq!(said.counters[0].used[0], 10, "{algorithm:?}");
             }
             (ask.total, ask.within) = (10, 10);
             let said = store.ask(&call(1, [ask.clone()]));
-            assert_eq!(said.answers[0].used[0], 11, "{algorithm:?}");
+            assert_eq!(said.counters[0].used[0], 11, "{algorithm:?}");
             // Of this one it knows.
-            let mut back = ask.give_back(1, 1, said.answers[0].stamped);
-            (back.parts[0].total, back.parts[0].told) = (11, 11);
-            assert_eq!(store.ask(&back).answers[0].used[0], 10, "{algorithm:?}");
+            let mut back = ask.return_call(1, 1, said.counters[0].stamped);
+            (back.parts[0].total, back.parts[0].acknowledged) = (11, 11);
+            assert_eq!(store.ask(&back).counters[0].used[0], 10, "{algorithm:?}");
         }
     });
 }
@@ -244,23 +244,23 @@ fn what_the_store_lost_counts_again_and_only_once() {
             ask.total = total;
             ask.within = total as u32;
             let said = store.ask(&call(1, [ask.clone()]));
-            assert_eq!(u64::from(said.answers[0].used[0]), total + 1);
-            assert_eq!(said.answers[0].total, total + 1);
+            assert_eq!(u64::from(said.counters[0].used[0]), total + 1);
+            assert_eq!(said.counters[0].total, total + 1);
         }
         store.run(redis::cmd("DEL").arg(Scripted::key(&ask.name)));
         ask.total = 4;
         ask.within = 4;
         for used in 5..=10 {
             // The gateway asks again before it has heard, so that it tells less than the store knows.
-            assert_eq!(store.ask(&call(1, [ask.clone()])).answers[0].used[0], used);
+            assert_eq!(store.ask(&call(1, [ask.clone()])).counters[0].used[0], used);
         }
         let said = store.ask(&call(2, [ask.clone()]));
         assert_eq!(
-            said.answers[0].standing,
+            said.counters[0].standing,
             LimitStanding::Refused,
             "another gateway's are its own"
         );
-        assert_eq!(said.answers[0].used[0], 14);
+        assert_eq!(said.counters[0].used[0], 14);
     });
 }
 
@@ -281,8 +281,8 @@ fn networks_are_charged_what_keys_are_granted() {
             around.want = 8;
             around.around = Some(0);
             let said = store.ask(&call(1, [one, around]));
-            assert_eq!(said.answers[0].took, granted);
-            assert_eq!(said.answers[1].took, granted);
+            assert_eq!(said.counters[0].took, granted);
+            assert_eq!(said.counters[1].took, granted);
         }
     });
 }
@@ -296,7 +296,7 @@ fn grants_come_back_in_any_order() {
         let ask = part(&limit, 1, 7, 1, Scale::plan(1));
         let mut all = ask.clone();
         all.want = 100;
-        let stamped = store.ask(&call(1, [all])).answers[0].stamped;
+        let stamped = store.ask(&call(1, [all])).counters[0].stamped;
         let top = u32::MAX;
         let mut left = 100;
         for (number, news) in [
@@ -316,10 +316,10 @@ fn grants_come_back_in_any_order() {
             (8, true),
             (7, false),
         ] {
-            let mut back = ask.give_back(1, 1, stamped);
-            back.parts[0].back = Some(GiveBack { stamped, number });
+            let mut back = ask.return_call(1, 1, stamped);
+            back.parts[0].give_back = Some(GiveBack { stamped, number });
             left -= u32::from(news);
-            assert_eq!(store.ask(&back).answers[0].used[0], left, "{number}");
+            assert_eq!(store.ask(&back).counters[0].used[0], left, "{number}");
         }
     });
 }
@@ -341,13 +341,13 @@ fn gateways_that_are_gone_make_room() {
                 let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
                 ask.total = *total;
                 ask.within = *total as u32;
-                let answer = &store.ask(&call(gateway, [ask])).answers[0];
+                let answer = &store.ask(&call(gateway, [ask])).counters[0];
                 *total = answer.total;
                 assert_eq!(*total, turn);
             }
         }
         let said = store.ask(&call(1_000, [part(&limit, 1, 7, 1, Scale::plan(1))]));
-        assert_eq!(said.answers[0].used[0], 100 * 5 + 10 * 8 + 1);
+        assert_eq!(said.counters[0].used[0], 100 * 5 + 10 * 8 + 1);
     });
 }
 
@@ -359,19 +359,19 @@ fn what_counts_stays_whoever_asks() {
         let limit = limit(&["10/m"], Algorithm::SlidingLog, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let free = part(&limit, 1, 7, 1, Scale::plan(1));
-        let stamped = store.ask(&call(1, [free.clone()])).answers[0].stamped;
+        let stamped = store.ask(&call(1, [free.clone()])).counters[0].stamped;
         store.now += 1_000;
         let mut gold = part(&limit, 1, 7, 1, Scale::plan(4));
         gold.want = 40;
-        assert_eq!(store.ask(&call(1, [gold])).answers[0].took, 39);
-        store.ask(&free.give_back(1, 1, stamped));
+        assert_eq!(store.ask(&call(1, [gold])).counters[0].took, 39);
+        store.ask(&free.return_call(1, 1, stamped));
         let mut told = free;
         (told.total, told.within) = (41, 1);
         store.ask(&call(1, [told]));
         let gold = part(&limit, 1, 7, 1, Scale::plan(4));
         let said = store.ask(&call(1, [gold]));
-        assert_eq!(said.answers[0].standing, LimitStanding::Refused);
-        assert_eq!(said.answers[0].used[0], 40);
+        assert_eq!(said.counters[0].standing, LimitStanding::Refused);
+        assert_eq!(said.counters[0].used[0], 40);
     });
 }
 
@@ -400,7 +400,7 @@ fn what_is_forgotten_stays_forgotten() {
             assert!(store.forget(&call(0, [ask.clone()])));
             (ask.total, ask.within) = (10, 10);
             let said = store.ask(&call(1, [ask]));
-            assert_eq!(said.answers[0].used[0], 1, "{algorithm:?}");
+            assert_eq!(said.counters[0].used[0], 1, "{algorithm:?}");
         }
     });
 }
@@ -414,7 +414,7 @@ fn totals_are_large() {
         let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
         (ask.total, ask.within) = (1 << 40, 2);
         for used in 3..=10 {
-            let answer = &store.ask(&call(1, [ask.clone()])).answers[0];
+            let answer = &store.ask(&call(1, [ask.clone()])).counters[0];
             assert_eq!(answer.used[0], used);
             assert_eq!(answer.total, ask.total + 1);
             ask.total = answer.total;

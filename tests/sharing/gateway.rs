@@ -10,8 +10,8 @@ use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::call::CounterName;
 use tollgate::store::shared::decider::Decider;
 use tollgate::store::shared::give_backs::GiveBacks;
+use tollgate::store::shared::item::{SharedItem, SharedItems};
 use tollgate::store::shared::ledger::Ledger;
-use tollgate::store::shared::line::{SharedItem, SharedItems};
 use tollgate::store::shared::pending::PendingCall;
 use tollgate::store::shared::plan::SharingPlan;
 use tollgate::store::shared::recovery::Recovery;
@@ -69,10 +69,10 @@ pub enum Waits {
 
 /// See the module.
 pub struct Gateway {
-    pub core: Decider,
+    pub decider: Decider,
     places: Vec<Place>,
     keys: Vec<u64>,
-    pub back: Recovery,
+    pub recovery: Recovery,
     /// The mark that it knows.
     pub mark: Option<u64>,
     /// The master that it has met.
@@ -118,16 +118,16 @@ impl Gateway {
         let places = rules.iter().map(place).collect();
         let local = Nanos(zero).after(Nanos(scaled(now, drift)));
         Gateway {
-            core: Decider {
+            decider: Decider {
                 memory: Arc::new(memory),
                 ledger: Ledger::new(1 << 20),
-                ladder: Breaker::new(local),
+                breaker: Breaker::new(local),
                 backs: GiveBacks::default(),
                 gateway: number,
             },
             places,
             keys: rules.iter().map(|rule| rule.keys).collect(),
-            back: Recovery::default(),
+            recovery: Recovery::default(),
             mark: None,
             master: 0,
             waits: BTreeMap::new(),
@@ -185,11 +185,11 @@ impl Gateway {
 
     /// Remembers what it may admit by itself, if it is alone since.
     pub fn note_leaving(&mut self, now: u64) {
-        if self.core.ladder.round() == self.round && !self.left.is_empty() {
+        if self.decider.breaker.round() == self.round && !self.left.is_empty() {
             return;
         }
-        self.round = self.core.ladder.round();
-        let gateways = self.core.ladder.gateways();
+        self.round = self.decider.breaker.round();
+        let gateways = self.decider.breaker.gateways();
         let key = |rule, key| {
             let windows = self.plan(rule).limit.windows.iter();
             let held = windows.zip(self.holds(rule, key, now));
@@ -215,15 +215,15 @@ impl Gateway {
             shadow: false,
             parents: &[],
         };
-        let own = self.core.memory.used(&item, now);
+        let own = self.decider.memory.used(&item, now);
         let name = self.name(rule, key);
-        let known = self.core.ledger.with(&name, |entry| {
-            let untold = entry.untold();
-            let used: Vec<u32> = entry.used.iter().map(|used| used + untold).collect();
+        let known = self.decider.ledger.with(&name, |entry| {
+            let untold = entry.unreported();
+            let used: Vec<u32> = entry.reply.used.iter().map(|used| used + untold).collect();
             (used, entry.units(now))
         });
         let (used, units) = known.unwrap_or_default();
-        let gateways = self.core.ladder.gateways();
+        let gateways = self.decider.breaker.gateways();
         let each = line.limit.windows.iter().zip(&own).enumerate();
         let each = each.map(|(window, (rate, own))| {
             let used = used.get(window).copied().unwrap_or(0);

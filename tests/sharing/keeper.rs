@@ -9,7 +9,7 @@ use tollgate::store::shared::recovery::RecoveryStep;
 
 impl Gateway {
     pub fn shared(&self) -> bool {
-        self.core.ladder.standing() == StoreStatus::Shared
+        self.decider.breaker.status() == StoreStatus::Shared
     }
 }
 
@@ -18,19 +18,19 @@ impl World {
     pub(super) fn come_back(&mut self, gateway: usize) {
         let one = &mut self.gateways[gateway];
         let local = one.local(self.now);
-        match one.back.next(&one.core, local) {
+        match one.recovery.next_step(&one.decider, local) {
             RecoveryStep::Meet => self.ask(gateway, Question::Meet, Waits::Met),
             RecoveryStep::Look => self.ask(gateway, Question::Beat(0), Waits::Look),
             RecoveryStep::Compare(asking) => {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Compares(asking));
             }
-            RecoveryStep::Tell(asking) => {
+            RecoveryStep::Report(asking) => {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Learns(asking));
             }
             RecoveryStep::Beat(told) => {
-                let number = if told { one.core.gateway } else { 0 };
+                let number = if told { one.decider.gateway } else { 0 };
                 self.ask(gateway, Question::Beat(number), Waits::Beat);
             }
         }
@@ -55,19 +55,19 @@ impl World {
                     (true, false) => StoreLoss::Some,
                     (true, true) => StoreLoss::Moved,
                 };
-                one.back.met(&one.core, lost, local);
+                one.recovery.on_met(&one.decider, lost, local);
                 return self.come_back(gateway);
             }
             (Waits::Look, Ok(Reply::LiveGateways(Ok(beats)))) => {
-                one.back.saw(&one.core, beats);
+                one.recovery.on_listed(&one.decider, beats);
                 return self.come_back(gateway);
             }
             (Waits::Compares(asking), Ok(Reply::StoreReply(Ok(said)))) => {
-                one.core.note_copied(&asking, &said);
+                one.decider.record_copied(&asking, &said);
                 return self.come_back(gateway);
             }
             (Waits::Learns(asking), Ok(Reply::StoreReply(Ok(_)))) => {
-                one.core.acknowledged(&asking);
+                one.decider.record_report(&asking);
                 return self.come_back(gateway);
             }
             (Waits::Beat, Ok(Reply::LiveGateways(Ok(beats)))) => self.beaten(gateway, &beats),
@@ -76,12 +76,12 @@ impl World {
                     one.late = 1;
                 } else {
                     one.late = 0;
-                    one.core.ladder.renewed(local);
+                    one.decider.breaker.record_renewal(local);
                 }
             }
             _ => {
                 let failure = said.err().unwrap_or(StoreError::Late);
-                one.back.failed(&one.core, &failure, local);
+                one.recovery.on_failure(&one.decider, &failure, local);
             }
         }
         self.next_tick(gateway);
@@ -92,9 +92,9 @@ impl World {
         let local = one.local(self.now);
         if one.shared() {
             one.late = 0;
-            one.core.ladder.count(beats.gateways.len());
+            one.decider.breaker.set_gateways(beats.gateways.len());
         } else {
-            let _ = one.back.beaten(&one.core, beats, true, local);
+            let _ = one.recovery.on_beat(&one.decider, beats, true, local);
         }
     }
 
@@ -129,7 +129,7 @@ impl World {
         for rule in 0..self.rules.len() {
             for key in 0..self.rules[rule].keys {
                 let one = &self.gateways[gateway];
-                let gateways = one.core.ladder.gateways();
+                let gateways = one.decider.breaker.gateways();
                 let holds = one.holds(rule, key, self.now);
                 let track = &mut self.tracks[rule][key as usize];
                 for (window, (own, free)) in holds.into_iter().enumerate() {

@@ -85,28 +85,28 @@ fn what_cannot_be_told_is_waited_for() {
         keys: 1,
     };
     let one = Gateway::new(&[rule], 1, 0, (1_000_000_000_000, 0));
-    let (core, start) = (&one.core, one.local(0));
-    core.ladder.met(start);
-    core.ladder.learnt(start);
+    let (decider, start) = (&one.decider, one.local(0));
+    decider.breaker.start_learning(start);
+    decider.breaker.finish_learning(start);
     let told = |lost, after: u64| {
         let (mut back, met) = (Recovery::default(), start.after(Nanos::from_secs(1)));
-        back.met(core, lost, met);
-        back.saw(
-            core,
+        back.on_met(decider, lost, met);
+        back.on_listed(
+            decider,
             LiveGateways {
                 now: 0,
                 gateways: Vec::new(),
             },
         );
-        match back.next(core, met.after(Nanos::from_secs(after))) {
+        match back.next_step(decider, met.after(Nanos::from_secs(after))) {
             RecoveryStep::Beat(told) => told,
             other => panic!("{other:?}"),
         }
     };
     assert!(told(StoreLoss::All, 0));
     for key in 0..4_000 {
-        if let FirstStep::AskStore(asking) = core.begin(one.lines(&[key]), Taking::All, start) {
-            core.abandon(&asking, start);
+        if let FirstStep::AskStore(asking) = decider.begin(one.lines(&[key]), Taking::All, start) {
+            decider.abandon(&asking, start);
         }
     }
     assert!(told(StoreLoss::Some, 0), "the store has it all");
@@ -126,12 +126,12 @@ fn arrivals_without_the_store_are_told_once() {
         keys: 1,
     };
     let one = Gateway::new(&[rule], 1, 0, (1_000_000_000_000, 0));
-    let (core, now) = (&one.core, one.local(0));
-    core.ladder.met(now);
-    core.ladder.count(2);
-    core.ladder.learnt(now);
+    let (decider, now) = (&one.decider, one.local(0));
+    decider.breaker.start_learning(now);
+    decider.breaker.set_gateways(2);
+    decider.breaker.finish_learning(now);
     for total in 1..=10 {
-        let FirstStep::AskStore(asking) = core.begin(one.lines(&[0]), Taking::All, now) else {
+        let FirstStep::AskStore(asking) = decider.begin(one.lines(&[0]), Taking::All, now) else {
             panic!("a strict limit asks");
         };
         let answer = CounterReply {
@@ -149,16 +149,16 @@ fn arrivals_without_the_store_are_told_once() {
         let said = StoreReply {
             admitted: true,
             now: 1,
-            answers: [answer].into_iter().collect(),
+            counters: [answer].into_iter().collect(),
         };
-        assert!(core.finish(&asking, Ok(said), now).admitted);
+        assert!(decider.finish(&asking, Ok(said), now).admitted);
     }
-    core.ladder.renewed(now);
+    decider.breaker.record_renewal(now);
     for _ in 0..20 {
-        let begun = core.begin(one.lines(&[0]), Taking::All, now);
+        let begun = decider.begin(one.lines(&[0]), Taking::All, now);
         assert!(matches!(begun, FirstStep::Decided(done) if done.admitted));
     }
-    let told = core.tell_all(&[one.name(0, 0)], now);
+    let told = decider.report_all(&[one.name(0, 0)], now);
     let told = told.iter().map(|asking| {
         let part = &asking.call.parts[0];
         (asking.call.gateway, part.total, part.within)

@@ -147,7 +147,7 @@ fn settles(world: &mut World, seconds: f64) {
             return;
         }
     }
-    let standing = |one: &Gateway| one.core.ladder.standing();
+    let standing = |one: &Gateway| one.decider.breaker.status();
     let each: Vec<_> = world.gateways.iter().map(standing).collect();
     world
         .failed

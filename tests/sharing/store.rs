@@ -75,7 +75,7 @@ impl Cell {
     /// What was told of before, and what comes back.
     fn hear(&mut self, now: u64, gateway: u32, part: &mut CallPart) {
         let tick = tick(part);
-        if let Some(back) = part.back {
+        if let Some(back) = part.give_back {
             let entry = self.gateways.entry(gateway).or_default();
             if entry.1.insert(back.number) {
                 let unknown = part.total.saturating_sub(entry.0);
@@ -179,7 +179,7 @@ impl Data {
         }
         let admitted = evaluated.iter().all(|(said, _)| said.standing.admits());
         let admitted = admitted && call.taking != Taking::Shadows;
-        let mut answers = SmallVec::new();
+        let mut counters = SmallVec::new();
         for (part, (mut answer, granted)) in parts.iter().zip(evaluated) {
             let cell = self.cells.entry(part.name).or_default();
             let takes = admitted && call.taking == Taking::All;
@@ -201,12 +201,12 @@ impl Data {
             let each = part.spec.spans.iter();
             let each = each.map(|span| cell.used(now, tick, span.window) as u32);
             answer.used = each.collect();
-            answers.push(answer);
+            counters.push(answer);
         }
         Ok(StoreReply {
             admitted,
             now,
-            answers,
+            counters,
         })
     }
 

@@ -276,7 +276,7 @@ impl World {
         let before = self.holds(gateway, &keys);
         let one = &self.gateways[gateway];
         let lines = one.lines(&keys);
-        match one.core.begin(lines, Taking::All, one.local(self.now)) {
+        match one.decider.begin(lines, Taking::All, one.local(self.now)) {
             FirstStep::Decided(done) => self.done(gateway, &keys, done, self.now, before),
             FirstStep::AskStore(asking) => {
                 let question = Question::Decide(asking.call.clone());
@@ -300,7 +300,7 @@ impl World {
         at: u64,
         before: Vec<Vec<(u32, u32)>>,
     ) {
-        for asking in done.besides.drain(..) {
+        for asking in done.followups.drain(..) {
             let question = Question::Decide(asking.call.clone());
             self.send(gateway, question, Waits::Told(Box::new(asking)), PATIENCE);
         }
@@ -316,7 +316,7 @@ impl World {
             let track = &mut self.tracks[rule][*key as usize];
             self.gateways[gateway].note_leaving(self.now);
             let one = &self.gateways[gateway];
-            let new = one.core.ladder.is_new();
+            let new = one.decider.breaker.is_new();
             if done.alone && (self.net.lost > 0 || new) {
                 let units = match one.shared() || new {
                     true => before[rule].iter().map(|(_, free)| *free).collect(),
@@ -443,15 +443,17 @@ impl World {
         match waits {
             Waits::Request(asking, keys) => {
                 let before = self.holds(gateway, &keys);
-                let done = self.gateways[gateway].core.finish(&asking, said, local);
+                let done = self.gateways[gateway].decider.finish(&asking, said, local);
                 self.done(gateway, &keys, done, at, before);
             }
             Waits::Gone(asking) => {
                 let Ok(said) = said else { return };
-                self.gateways[gateway].core.late(&asking, &said, local);
+                self.gateways[gateway]
+                    .decider
+                    .take_late_reply(&asking, &said, local);
             }
             Waits::Told(asking) => {
-                let done = self.gateways[gateway].core.finish(&asking, said, local);
+                let done = self.gateways[gateway].decider.finish(&asking, said, local);
                 self.done(gateway, &[], done, at, Vec::new());
             }
             keeper => self.kept(gateway, keeper, reply, said),
@@ -467,7 +469,7 @@ impl World {
         if !one.shared() {
             return self.come_back(gateway);
         }
-        let unused = one.core.unused(false, local);
+        let unused = one.decider.take_unused(false, local);
         for asking in unused {
             let question = Question::Decide(asking.call.clone());
             self.send(gateway, question, Waits::Told(Box::new(asking)), PATIENCE);
@@ -476,8 +478,8 @@ impl World {
             return self.next_tick(gateway);
         }
         let one = &mut self.gateways[gateway];
-        one.core.ledger.expire(local);
-        let number = one.core.gateway;
+        one.decider.ledger.expire(local);
+        let number = one.decider.gateway;
         self.send(gateway, Question::Beat(number), Waits::Beat, PATIENCE);
     }
 

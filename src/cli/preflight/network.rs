@@ -118,7 +118,7 @@ pub fn reachable(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     }
     let mut targets = BTreeSet::new();
     if let Some(shared) = &loaded.process.shared {
-        for (host, port) in hosts_of(&shared.place) {
+        for (host, port) in hosts_of(&shared.backend) {
             hosts.push(("store", host.clone()));
             targets.insert(NetworkTarget::Store(host, port));
         }

@@ -46,7 +46,7 @@ pub(super) fn shared(
     };
     let prefix = String::from("tollgate");
     Some(shared::Settings {
-        place: match address {
+        backend: match address {
             StoreAddress::Redis(address) => shared::Backend::Redis(redis::Settings {
                 address,
                 roots,

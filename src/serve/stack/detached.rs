@@ -107,7 +107,10 @@ struct DetachedRequest {
 
 impl DetachedRequest {
     /// None if there is no room for one more; its permits stay out all the same.
-    fn new(left: &Rc<DetachedRequests>, permits: Option<Arc<PermitGuard>>) -> Option<DetachedRequest> {
+    fn new(
+        left: &Rc<DetachedRequests>,
+        permits: Option<Arc<PermitGuard>>,
+    ) -> Option<DetachedRequest> {
         if !left.has_room() {
             left.hold(permits);
             return None;
@@ -169,7 +172,11 @@ pub async fn finish<F, B>(
 }
 
 /// Finishes an exchange in a task of its own.
-pub fn go_on(rest: PendingExchange, permits: Option<Arc<PermitGuard>>, left: &Rc<DetachedRequests>) {
+pub fn go_on(
+    rest: PendingExchange,
+    permits: Option<Arc<PermitGuard>>,
+    left: &Rc<DetachedRequests>,
+) {
     let Some(mut detached) = DetachedRequest::new(left, permits) else {
         return;
     };

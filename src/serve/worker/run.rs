@@ -293,7 +293,7 @@ async fn tick(worker: Rc<Worker>, access: Rc<WorkerLog>, clock: Clock) {
             let shared = worker.generation().admission.shared_store().cloned();
             let around = StepContext {
                 wall: clock.wall().into(),
-                gateways: shared.map_or(1, |shared| shared.core.ladder.gateways()),
+                gateways: shared.map_or(1, |shared| shared.decider.breaker.gateways()),
                 gateway_load: host.measure(&worker.occupancy, worker.most_connections()),
             };
             for pool in &worker.generation().pools {

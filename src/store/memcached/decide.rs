@@ -142,11 +142,11 @@ impl MemcachedClient {
         if again && !admitted {
             return Ok(None);
         }
-        let answers = settle(call, &asked, (views, stands), &mut heard, admitted, now);
+        let counters = settle(call, &asked, (views, stands), &mut heard, admitted, now);
         Ok(Some(StoreReply {
             admitted,
             now,
-            answers,
+            counters,
         }))
     }
 
@@ -172,7 +172,7 @@ impl MemcachedClient {
             plan,
         };
         let tracks = asked.plan.tracks.iter().enumerate();
-        if let Some(back) = part.back {
+        if let Some(back) = part.give_back {
             if taking != Taking::Nothing && part.cost > 0 {
                 for (index, track) in tracks {
                     let key = bucket_key(&asked.name, index, track.number(back.stamped));
@@ -219,7 +219,7 @@ impl MemcachedClient {
             }
         }
         let pushes = part.cost == 0 && part.want == 0 && part.total > 0 && part.within > 0;
-        if pushes && part.back.is_none() {
+        if pushes && part.give_back.is_none() {
             let life = life_until(now.saturating_add(part.spec.kept), now);
             let key = format!("{}:p{gateway}", asked.name);
             asked.pushes = Some(GrantReport {
@@ -348,7 +348,7 @@ impl MemcachedClient {
 /// Who takes: nobody that can refuse, where one of them refuses whatever is there.
 fn possible(call: &Call) -> Taking {
     let never = |part: &CallPart| {
-        let counts = !part.shadow && part.around.is_none() && part.back.is_none();
+        let counts = !part.shadow && part.around.is_none() && part.give_back.is_none();
         counts && part.spec.spans.iter().any(|span| part.cost > span.ceiling)
     };
     match call.taking {
@@ -367,7 +367,7 @@ fn replies(heard: &[Option<Replies>], server: usize) -> Result<&Replies, StoreEr
 /// Whether a refusal may be for what is wanted beside what is needed. Give-backs are never done twice.
 fn greedy(call: &Call) -> bool {
     let wants = |part: &CallPart| part.want > part.cost && !part.shadow && part.around.is_none();
-    let backs = call.parts.iter().any(|part| part.back.is_some());
+    let backs = call.parts.iter().any(|part| part.give_back.is_some());
     possible(call) == Taking::All && !backs && call.parts.iter().any(wants)
 }
 
@@ -391,11 +391,11 @@ fn settle(
     admitted: bool,
     now: u64,
 ) -> SmallVec<[CounterReply; 2]> {
-    let mut answers: SmallVec<[CounterReply; 2]> = SmallVec::new();
+    let mut counters: SmallVec<[CounterReply; 2]> = SmallVec::new();
     for ((asked, view), stand) in asked.iter().zip(views).zip(stands) {
         let (Some(asked), Some(mut view), Some((mut answer, granted))) = (asked, view, stand)
         else {
-            answers.push(nothing(now));
+            counters.push(nothing(now));
             continue;
         };
         let alone = asked.part.shadow && answer.standing.admits();
@@ -411,13 +411,15 @@ fn settle(
         view.finish(&mut answer, took);
         // Nobody keeps it here: the gateway does.
         answer.total = asked.part.total.saturating_add(u64::from(took));
-        answers.push(answer);
+        counters.push(answer);
     }
     for (place, part) in call.parts.iter().enumerate() {
         if let Some(of) = part.around {
-            let took = answers.get(usize::from(of)).map_or(0, |answer| answer.took);
-            answers[place].took = took;
+            let took = counters
+                .get(usize::from(of))
+                .map_or(0, |answer| answer.took);
+            counters[place].took = took;
         }
     }
-    answers
+    counters
 }

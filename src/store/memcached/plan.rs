@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::StateKind;
-use crate::limit::{Spec, LimitStanding};
+use crate::limit::{LimitStanding, Spec};
 use crate::store::shared::call::{CallPart, CounterReply, StoreError};
 
 /// Why a counter cannot be kept in buckets.
@@ -165,7 +165,7 @@ impl BucketView<'_> {
     /// What the limit says to the part's cost, and how many units it grants if it admits.
     pub(super) fn stand(&self) -> (CounterReply, u32) {
         // What gives back asks for nothing.
-        let (cost, want) = match self.part.back {
+        let (cost, want) = match self.part.give_back {
             Some(_) => (0, 0),
             None => (self.part.cost, self.part.want),
         };

@@ -10,7 +10,7 @@ use super::networks::{NetworkBudget, NetworkRoom};
 use super::sketch::Sketch;
 use super::table::{LockedBuckets, Spot};
 use crate::base::clock::Nanos;
-use crate::limit::{KeyState, Reading, LimitStanding};
+use crate::limit::{KeyState, LimitStanding, Reading};
 use crate::store::{Item, Taking};
 
 /// How long a request waits whose cell could not be converted for want of memory.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::request::{PermitKey, PermitRequest};
 use crate::limit::concurrency::GUESS;
-use crate::limit::{Reading, LimitStanding};
+use crate::limit::{LimitStanding, Reading};
 
 pub(super) const SHARDS: usize = 64;
 

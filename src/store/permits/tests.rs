@@ -140,7 +140,10 @@ fn networks_have_room_for_several_of_their_clients() {
     assert_eq!(held[2].1, [1], "of the network four, of the key two");
     held.push(take(&permits, &from(4)).unwrap());
     assert_eq!(held[3].1, [0], "the network's last");
-    assert_eq!(take(&permits, &from(5)).unwrap_err(), [LimitStanding::Refused]);
+    assert_eq!(
+        take(&permits, &from(5)).unwrap_err(),
+        [LimitStanding::Refused]
+    );
     assert_eq!(
         permits.out()[&PermitScope::new("a")],
         4,

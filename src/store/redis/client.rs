@@ -200,7 +200,7 @@ impl RedisClient {
         };
         let (shelf, input) = (self.shelf(&part.name), wire::forgetting(&call));
         let said = self.run_on(number, shelf, &call, input).await?;
-        Ok(said.answers.iter().any(|answer| answer.took > 0))
+        Ok(said.counters.iter().any(|answer| answer.took > 0))
     }
 
     async fn run_on(
@@ -243,7 +243,7 @@ impl RedisClient {
             async move { self.decide_on(number, *shelf, &call).await }
         });
         let said = join_all(each).await;
-        let mut answers: SmallVec<[Option<CounterReply>; 4]> =
+        let mut counters: SmallVec<[Option<CounterReply>; 4]> =
             smallvec::smallvec![None; call.parts.len()];
         let (mut admitted, mut now, mut failure) = (true, 0, None);
         for ((_, places), said) in shelves.iter().zip(said) {
@@ -251,40 +251,44 @@ impl RedisClient {
                 Ok(said) => {
                     admitted &= said.admitted;
                     now = now.max(said.now);
-                    for (place, answer) in places.iter().zip(said.answers) {
-                        answers[*place] = Some(answer);
+                    for (place, answer) in places.iter().zip(said.counters) {
+                        counters[*place] = Some(answer);
                     }
                 }
                 Err(error) => failure = Some(error),
             }
         }
         if call.taking == Taking::All && (!admitted || failure.is_some()) {
-            self.refund(number, call, &mut answers).await;
+            self.refund(number, call, &mut counters).await;
         }
         if let Some(failure) = failure {
             return Err(failure);
         }
-        let answers = answers.into_iter().flatten().collect();
+        let counters = counters.into_iter().flatten().collect();
         Ok(StoreReply {
             admitted,
             now,
-            answers,
+            counters,
         })
     }
 
-    async fn refund(&self, number: usize, call: &Call, answers: &mut [Option<CounterReply>]) {
-        let each = call.parts.iter().zip(answers).filter_map(|(part, answer)| {
-            let answer = answer
-                .as_mut()
-                .filter(|answer| answer.took > 0 && !part.shadow)?;
-            let units = std::mem::take(&mut answer.took);
-            let call = part.give_back(call.gateway, units, answer.stamped);
-            let shelf = self.shelf(&part.name);
-            Some(async move {
-                // What is not taken back counts for a while: never too much is admitted.
-                let _ = self.decide_on(number, shelf, &call).await;
-            })
-        });
+    async fn refund(&self, number: usize, call: &Call, counters: &mut [Option<CounterReply>]) {
+        let each = call
+            .parts
+            .iter()
+            .zip(counters)
+            .filter_map(|(part, answer)| {
+                let answer = answer
+                    .as_mut()
+                    .filter(|answer| answer.took > 0 && !part.shadow)?;
+                let units = std::mem::take(&mut answer.took);
+                let call = part.return_call(call.gateway, units, answer.stamped);
+                let shelf = self.shelf(&part.name);
+                Some(async move {
+                    // What is not taken back counts for a while: never too much is admitted.
+                    let _ = self.decide_on(number, shelf, &call).await;
+                })
+            });
         join_all(each).await;
     }
 

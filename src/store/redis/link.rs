@@ -111,7 +111,7 @@ impl ReplyWatch<'_> {
             false => inside.late += 1,
         }
         if inside.late >= LATE {
-            inside.give_up("no answer within the budget", self.clock);
+            inside.give_up("no reply within the budget", self.clock);
         }
     }
 }
@@ -277,10 +277,10 @@ impl RedisLink {
                 Some(first) => {
                     let mut both = redis::pipe();
                     both.add_command(first.clone()).add_command(command.clone());
-                    let answers = connection.commands.req_packed_commands(&both, 1, 1).await;
+                    let counters = connection.commands.req_packed_commands(&both, 1, 1).await;
                     let last =
-                        |answers: Vec<Value>| answers.into_iter().next().unwrap_or(Value::Nil);
-                    answers.map(last).and_then(Value::extract_error)
+                        |counters: Vec<Value>| counters.into_iter().next().unwrap_or(Value::Nil);
+                    counters.map(last).and_then(Value::extract_error)
                 }
             }
         };

@@ -51,7 +51,9 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         StateKind::Gcra => (4, 0, 1),
         StateKind::Leaky => (5, 0, 1),
     };
-    let back = part.back.map_or((0, 0), |back| (back.number, back.stamped));
+    let back = part
+        .give_back
+        .map_or((0, 0), |back| (back.number, back.stamped));
     let small = [
         kind,
         room,
@@ -67,7 +69,7 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
     let lends = f64::from(u8::from(spec.lends));
     let rest = [
         part.total as f64,
-        part.told as f64,
+        part.acknowledged as f64,
         f64::from(part.within),
         f64::from(back.0),
         back.1 as f64,
@@ -112,7 +114,7 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     }
     let admitted = text[..8] != [0; 8];
     let now = numbers.next().ok_or_else(odd)? as u64;
-    let mut answers = SmallVec::new();
+    let mut counters = SmallVec::new();
     for part in &call.parts {
         let windows = part.spec.spans.len();
         let each: SmallVec<[f64; 16]> = numbers.by_ref().take(ANSWER + windows).collect();
@@ -133,7 +135,7 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
         if used.len() != windows || window < 0.0 || window >= windows as f64 {
             return Err(odd());
         }
-        answers.push(CounterReply {
+        counters.push(CounterReply {
             standing: standing_of(standing).ok_or_else(odd)?,
             window: window as u8,
             remaining: remaining as u32,
@@ -151,7 +153,7 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
         None => Ok(StoreReply {
             admitted,
             now,
-            answers,
+            counters,
         }),
     }
 }

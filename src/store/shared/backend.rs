@@ -1,10 +1,10 @@
-//! Whatever store it is.
+//! Redis or memcached behind one type.
 
 use super::call::{Call, CallPart, LiveGateways, StoreError, StoreIdentity, StoreLoss, StoreReply};
 use crate::base::clock::Clock;
 use crate::store::{memcached, redis};
 
-/// Where a store is.
+/// Which store is shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Redis or Valkey.
@@ -14,7 +14,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// What a store cannot do, one sentence without a full stop each.
+    /// What the store cannot do: sentences without a full stop, for `tollgate check`.
     pub fn limits(&self) -> &'static [&'static str] {
         match self {
             Backend::Redis(_) => &[],
@@ -37,8 +37,8 @@ impl std::fmt::Display for Backend {
     }
 }
 
-/// Talks to it. See [`redis::RedisClient`] for what each does.
-// One for each process.
+/// The client of the store. See [`redis::RedisClient`] for the methods.
+// There is one in a process, so its size does not matter.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum BackendClient {
     Redis(Box<redis::RedisClient>),
@@ -88,7 +88,7 @@ impl BackendClient {
     pub(super) fn hurry(&self, number: usize) {
         match self {
             BackendClient::Redis(client) => client.hurry(number),
-            // Its links do not wait for longer the more often they fail.
+            // Its links pause for 5 s at most.
             BackendClient::Memcached(_) => {}
         }
     }
@@ -100,7 +100,7 @@ impl BackendClient {
         }
     }
 
-    /// Connections so far, where the next may lead to a server that knows less under the same mark.
+    /// Connections so far, where the next one may lead to a server with older data under the same mark.
     pub(super) fn made(&self, number: usize) -> u32 {
         match self {
             BackendClient::Redis(client) => client.made(number),
@@ -108,7 +108,7 @@ impl BackendClient {
         }
     }
 
-    /// Whether two connections lead to different servers of which only one may be asked.
+    /// Whether two connections lead to different servers, of which only one is the master.
     pub(super) fn strays(&self, number: usize, other: usize) -> bool {
         match self {
             BackendClient::Redis(client) => client.strays(number, other),
@@ -116,19 +116,19 @@ impl BackendClient {
         }
     }
 
-    /// What it may have lost while its mark stayed the same.
+    /// What the store may have lost while its mark stayed the same.
     pub(super) fn loses(&self) -> StoreLoss {
         match self {
             BackendClient::Redis(_) => StoreLoss::Some,
-            // It has no replicas.
+            // memcached has no replicas.
             BackendClient::Memcached(_) => StoreLoss::Nothing,
         }
     }
 
-    /// Why nothing can be asked, where failures do not say.
+    /// Why there is no connection, where errors do not say it.
     pub(super) fn cause(&self, number: usize) -> Option<String> {
         match self {
-            // It says so with each failure.
+            // Its errors say it.
             BackendClient::Redis(_) => None,
             BackendClient::Memcached(client) => client.cause(number),
         }
@@ -162,7 +162,7 @@ impl BackendClient {
     pub(super) async fn look(&self, number: usize) -> Result<(), StoreError> {
         match self {
             BackendClient::Redis(client) => client.look(number).await,
-            // Its calls look at all servers.
+            // Each call looks at all its servers.
             BackendClient::Memcached(_) => Ok(()),
         }
     }

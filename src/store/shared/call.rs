@@ -1,4 +1,4 @@
-//! What a gateway asks a shared store, and what that answers: plain values, whatever the store is.
+//! What a gateway asks a shared store, and what the store replies. Plain values: no store is named here.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -9,51 +9,51 @@ use crate::base::clock::Nanos;
 use crate::limit::{Fingerprint, LimitStanding, Spec};
 use crate::store::Taking;
 
-/// The name of a counter in the store: its limit, and whose it is.
+/// The name of a counter in the store: a limit and a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterName {
-    /// Hash of what tells the limit's counters apart from those of others, its shape included.
+    /// Hash of the limit's scope and shape: see [`SharingPlan::hash`](super::plan::SharingPlan::hash).
     pub limit: u64,
-    /// Whose.
+    /// The key that the limit counts by.
     pub key: Fingerprint,
 }
 
 /// One counter's part of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallPart {
-    /// Which counter.
+    /// The counter.
     pub name: CounterName,
-    /// Its arithmetic.
+    /// The limit's arithmetic, as numbers.
     pub spec: Spec,
-    /// Decides for itself and changes nothing for the others.
+    /// A shadow decides for itself and changes nothing for the other parts.
     pub shadow: bool,
-    /// The place of the part that this network is around; it is charged what that part is granted.
+    /// For a network around a key: the index of that key's part. The network is charged what that part is granted.
     pub around: Option<u8>,
-    /// Units without which it does not admit.
+    /// Units that the request needs; with fewer it is refused.
     pub cost: u32,
-    /// Units that are taken if they are there, at least `cost`.
+    /// Units that are taken if they are free; at least `cost`.
     pub want: u32,
-    /// Beyond `cost` no more than one of so many parts of what is free: for the other gateways.
+    /// Beyond `cost` at most this fraction (1/`spread`) of the free units is taken, so that other gateways get some.
     pub spread: u32,
-    /// All units that this gateway was ever granted; or, under a number of its own, all that it admitted
-    /// without the store. What the store does not know of them counts from now.
+    /// All units that this gateway was ever granted; in a call marked [`ALONE`], all that it admitted without the
+    /// store. Units that the store does not know of count from now on.
     pub total: u64,
-    /// What the store has acknowledged of them. A store that has forgotten this gateway, for there were many, takes
-    /// it for counted.
-    pub told: u64,
-    /// Most units that may count so: those that are still in the longest window.
+    /// How many of these units the store has acknowledged. A store that has forgotten this gateway, because there
+    /// were many, takes them for counted.
+    pub acknowledged: u64,
+    /// Upper bound of the units that may count this way: those that are still in the longest window.
     pub within: u32,
-    /// Takes back `cost` units instead.
-    pub back: Option<GiveBack>,
+    /// Set: the part gives `cost` units back instead of asking for some.
+    pub give_back: Option<GiveBack>,
 }
 
-/// Units that were granted and not used.
+/// Names the grant whose unused units are given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GiveBack {
-    /// When they were granted: [`CounterReply::stamped`].
+    /// When the units were granted: [`CounterReply::stamped`].
     pub stamped: u64,
-    /// Grows from one give-back of a gateway to the next, and begins anew after the last, without 0; one that was
-    /// met already does nothing.
+    /// Grows by one with each give-back of a gateway, wraps around and skips 0. The store ignores a number that it
+    /// has seen already.
     pub number: u32,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn next_number() -> u32 {
 }
 
 impl CallPart {
-    /// Asks for `cost` units of a counter, and nothing else.
+    /// Asks for `cost` units of a counter, and none in advance.
     pub fn new(name: CounterName, spec: Spec, cost: u32) -> CallPart {
         CallPart {
             name,
@@ -78,25 +78,25 @@ impl CallPart {
             want: cost,
             spread: 1,
             total: 0,
-            told: 0,
+            acknowledged: 0,
             within: 0,
-            back: None,
+            give_back: None,
         }
     }
 
-    /// Gives back `units` of what this part was granted.
-    pub fn give_back(&self, gateway: u32, units: u32, stamped: u64) -> Call {
+    /// The call that gives back `units` of what this part was granted at `stamped`.
+    pub fn return_call(&self, gateway: u32, units: u32, stamped: u64) -> Call {
         let number = next_number();
         let part = CallPart {
             cost: units,
             want: units,
             spread: 1,
             total: 0,
-            told: 0,
+            acknowledged: 0,
             within: 0,
             around: None,
             shadow: false,
-            back: Some(GiveBack { stamped, number }),
+            give_back: Some(GiveBack { stamped, number }),
             ..self.clone()
         };
         Call {
@@ -107,91 +107,93 @@ impl CallPart {
     }
 }
 
-/// Beside a gateway's number: units that it admitted without the store.
+/// Set in [`Call::gateway`] where the call reports units that the gateway admitted without the store.
 pub const ALONE: u32 = 1 << 31;
 
-/// Everything one request asks.
+/// Everything that one request asks of the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// Who asks, below [`ALONE`] or with it.
+    /// The gateway's number, below [`ALONE`], or with that bit set.
     pub gateway: u32,
-    /// Who takes.
+    /// Which parts take units.
     pub taking: Taking,
-    /// The counters.
+    /// One part for each counter.
     pub parts: SmallVec<[CallPart; 2]>,
 }
 
 impl Call {
-    /// Whether it gives units back instead of asking for some.
+    /// Whether the call gives units back instead of asking for some.
     pub(super) fn gives_back(&self) -> bool {
-        self.parts.first().is_some_and(|part| part.back.is_some())
+        self.parts
+            .first()
+            .is_some_and(|part| part.give_back.is_some())
     }
 }
 
-/// What one counter said, before this request but for `remaining`, `reset` and `used`.
+/// What one counter says. `remaining`, `reset` and `used` include this request, the rest does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterReply {
-    /// Pass or not, and why not.
+    /// Whether the counter admits the request.
     pub standing: LimitStanding,
-    /// The window that speaks.
+    /// The index of the window that decides.
     pub window: u8,
-    /// Units left in it.
+    /// Units left in that window.
     pub remaining: u32,
-    /// Until the request would pass.
+    /// How long until the request would be admitted.
     pub wait: Nanos,
-    /// Until one more unit is free.
+    /// How long until one more unit is free.
     pub reset: Nanos,
-    /// How long the request must be held back.
+    /// How long the request must be delayed.
     pub delay: Nanos,
     /// Units that were taken.
     pub took: u32,
-    /// All units that the store knows to have been granted to this gateway.
+    /// All units that the store has granted to this gateway, as far as it knows.
     pub total: u64,
-    /// The store's time of what was taken, in microseconds.
+    /// When the units were taken, by the store's clock, in microseconds.
     pub stamped: u64,
-    /// Units in each window, of all gateways.
+    /// Units that all gateways use in each window.
     pub used: SmallVec<[u32; 2]>,
 }
 
-/// What the store said.
+/// The store's reply to a [`Call`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReply {
-    /// All parts that can refuse admit.
+    /// Whether all parts that can refuse admit.
     pub admitted: bool,
     /// The store's time in microseconds.
     pub now: u64,
     /// One for each part.
-    pub answers: SmallVec<[CounterReply; 2]>,
+    pub counters: SmallVec<[CounterReply; 2]>,
 }
 
-/// Why a store gave no answer.
+/// Why a store gave no reply that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No answer in time.
-    #[error("no answer within the budget")]
+    /// No reply came in time.
+    #[error("no reply within the budget")]
     Late,
     /// There is no connection.
     #[error("not connected")]
     NotConnected,
-    /// Nobody has begun in it; who knows whom it counted before may still come.
+    /// The store is empty, and no gateway has initialised it. One that knows its earlier secret may still come.
     #[error("the store is empty")]
     Empty,
-    /// The store has not the data that this gateway knows of: it was started anew, or emptied.
-    #[error("the store has begun anew")]
+    /// The store lacks the data that this gateway knows of: it was restarted or emptied.
+    #[error("the store was restarted or emptied")]
     Renewed,
-    /// The store refuses, or what it says makes no sense.
+    /// The store reports an error, or its reply is malformed.
     #[error("{0}")]
     Other(Cow<'static, str>),
 }
 
-/// What a gateway learns when it meets a store.
+/// What a gateway learns when it connects to a store for the first time or again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreIdentity {
-    /// Names the store's life: another one when its data is gone.
+    /// Names the store's data; a store that has lost its data gets another mark.
     pub mark: StoreMark,
-    /// Under which all gateways hash whom they count.
+    /// The secret with which all gateways hash keys.
     pub secret: [u8; 16],
-    /// Another server than before leads.
+    /// Whether another server than before is the master.
     pub moved: bool,
     /// The store's time in microseconds.
     pub now: u64,
@@ -200,25 +202,25 @@ pub struct StoreIdentity {
 /// See [`StoreIdentity::mark`].
 pub type StoreMark = [u8; 16];
 
-/// Who uses a store.
+/// The gateways that use a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveGateways {
     /// The store's time in microseconds.
     pub now: u64,
-    /// Gateways that have said lately that they are there and that the store knows all they have counted:
-    /// number, and when they last did.
+    /// Number of each gateway that has lately said that it is alive and that the store knows all its units; and when
+    /// it last did, by the store's clock in microseconds.
     pub gateways: Vec<(u32, u64)>,
 }
 
-/// What a store that answers again may have lost of what it was told.
+/// What a store that replies again may have lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreLoss {
-    /// It was silent.
+    /// Nothing: it only was out of reach.
     Nothing,
-    /// A replica has taken over that was behind, under the same mark.
+    /// Some units: a replica that lagged behind may have taken over, under the same mark.
     Some,
-    /// The same, and it is known that another server leads than before.
+    /// Some units, and another server than before is known to be the master.
     Moved,
-    /// It is another life of it.
+    /// Everything: the mark is another one.
     All,
 }

@@ -1,5 +1,5 @@
-//! One gateway's decisions by what several count: what it can say by itself, what it asks the store, and what
-//! it makes of the answer. Never waits and never talks to a store; that is [`super::Shared`]'s part.
+//! One gateway's decisions about shared limits: what it decides by itself, what it asks the store, and what it makes of
+//! the reply. Never waits and does no I/O; that is [`super::Shared`]'s part.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use super::breaker::{Breaker, DecidedBy};
 use super::call::{CounterName, StoreError, StoreReply};
 use super::give_backs::GiveBacks;
+use super::item::{SharedItem, SharedItems, quota};
 use super::ledger::{Grant, Ledger, LedgerEntry};
-use super::line::{SharedItem, SharedItems, quota};
 use super::pending::{CountedIn, FirstStep, PendingCall, Purpose, SharedDecision};
 use crate::base::clock::Nanos;
 use crate::limit::{Limit, LimitStanding, Reading, Scale};
@@ -19,115 +19,116 @@ use crate::store::{Item, Taking};
 /// See the module.
 #[derive(Debug)]
 pub struct Decider {
-    /// What this gateway has admitted itself, and what it counts alone.
+    /// Counts what this gateway has admitted itself, and limits that are not shared.
     pub memory: Arc<Memory>,
-    /// What it knows of the others.
+    /// What the gateway knows of the store's counters.
     pub ledger: Ledger,
     /// Whether the store is asked.
-    pub ladder: Breaker,
-    /// What it gives back later.
+    pub breaker: Breaker,
+    /// Units that it gives back later.
     pub backs: GiveBacks,
-    /// Its number.
+    /// The gateway's number, at least 1 and below [`ALONE`](super::call::ALONE).
     pub gateway: u32,
 }
 
 impl Decider {
-    /// Begins to decide about a request; `taking` says whether something else refuses it already.
-    pub fn begin(&self, lines: SharedItems, taking: Taking, now: Nanos) -> FirstStep {
-        let shared = lines.iter().filter_map(|line| line.plan.as_ref());
+    /// Begins to decide about a request. `taking` is [`Taking::Shadows`] where something else refuses it already.
+    pub fn begin(&self, items: SharedItems, taking: Taking, now: Nanos) -> FirstStep {
+        let shared = items.iter().filter_map(|item| item.plan.as_ref());
         let longest = shared.map(|plan| plan.counted().longest()).max();
         let Some(longest) = longest else {
-            return FirstStep::Decided(self.here(&lines, taking, now));
+            return FirstStep::Decided(self.decide_locally(&items, taking, now));
         };
-        match (self.ladder.way(longest, now), taking) {
+        match (self.breaker.decided_by(longest, now), taking) {
             (DecidedBy::Store, _) => {}
-            (DecidedBy::Both, Taking::All) => return self.both(lines, now),
+            (DecidedBy::Both, Taking::All) => return self.decide_with_both(items, now),
             (DecidedBy::Both | DecidedBy::LocalShare, _) => {
-                return FirstStep::Decided(self.alone(&lines, taking, now));
+                return FirstStep::Decided(self.decide_alone(&items, taking, now));
             }
         }
         if taking == Taking::All
-            && let Some(done) = self.refused_here(&lines, taking, now)
+            && let Some(decision) = self.refuse_early(&items, taking, now)
         {
-            return FirstStep::Decided(done);
+            return FirstStep::Decided(decision);
         }
-        let mut asking = self.ask(lines, taking, now);
-        if !asking.call.parts.is_empty() {
-            return FirstStep::AskStore(Box::new(asking));
+        let mut pending_call = self.ask_store(items, taking, now);
+        if !pending_call.call.parts.is_empty() {
+            return FirstStep::AskStore(Box::new(pending_call));
         }
-        let said = StoreReply {
+        let reply = StoreReply {
             admitted: true,
             now: 0,
-            answers: SmallVec::new(),
+            counters: SmallVec::new(),
         };
-        let mut done = self.conclude(&asking, &said, now);
-        asking.purpose = Purpose::Tell;
-        self.refill(&asking, now, &mut done);
-        FirstStep::Decided(done)
+        let mut decision = self.conclude(&pending_call, &reply, now);
+        pending_call.purpose = Purpose::Report;
+        self.refill(&pending_call, now, &mut decision);
+        FirstStep::Decided(decision)
     }
 
-    /// Ends a decision by what the store said, or that it said nothing.
+    /// Ends a decision with the store's reply, or without one.
     pub fn finish(
         &self,
-        asking: &PendingCall,
-        said: Result<StoreReply, StoreError>,
+        pending_call: &PendingCall,
+        reply: Result<StoreReply, StoreError>,
         now: Nanos,
     ) -> SharedDecision {
-        self.landed(&asking.call);
-        if asking.purpose == Purpose::Confirm {
-            self.settled(&asking.lines, now);
+        self.allow_asking(&pending_call.call);
+        if pending_call.purpose == Purpose::Confirm {
+            self.remove_pending(&pending_call.items, now);
         }
-        match said {
-            Ok(said) => {
-                self.ladder.answered(now);
-                match asking.purpose {
-                    Purpose::Decide | Purpose::Confirm => self.conclude(asking, &said, now),
+        match reply {
+            Ok(reply) => {
+                self.breaker.record_reply(now);
+                match pending_call.purpose {
+                    Purpose::Decide | Purpose::Confirm => self.conclude(pending_call, &reply, now),
                     Purpose::Refill => {
-                        self.note(asking, 0, &said, 0, now);
+                        self.record_reply(pending_call, 0, &reply, 0, now);
                         SharedDecision::default()
                     }
-                    Purpose::Tell => {
-                        self.acknowledged(asking);
+                    Purpose::Report => {
+                        self.record_report(pending_call);
                         SharedDecision::default()
                     }
                 }
             }
             Err(failure) => {
                 if failure == StoreError::Renewed {
-                    self.ladder.renewed(now);
+                    self.breaker.record_renewal(now);
                 } else {
-                    self.ladder.failed(now);
+                    self.breaker.record_failure(now);
                 }
-                match asking.purpose {
+                match pending_call.purpose {
                     Purpose::Decide | Purpose::Confirm => {
-                        self.unspend(asking, now, |_| true);
-                        self.alone(&asking.lines, asking.call.taking, now)
+                        self.unspend(pending_call, now, |_| true);
+                        self.decide_alone(&pending_call.items, pending_call.call.taking, now)
                     }
-                    Purpose::Refill | Purpose::Tell => SharedDecision::default(),
+                    Purpose::Refill | Purpose::Report => SharedDecision::default(),
                 }
             }
         }
     }
 
-    /// The request was given up before the store answered.
-    pub fn abandon(&self, asking: &PendingCall, now: Nanos) {
-        self.landed(&asking.call);
-        if asking.purpose == Purpose::Confirm {
-            self.settled(&asking.lines, now);
+    /// The request was abandoned before the store replied.
+    pub fn abandon(&self, pending_call: &PendingCall, now: Nanos) {
+        self.allow_asking(&pending_call.call);
+        if pending_call.purpose == Purpose::Confirm {
+            self.remove_pending(&pending_call.items, now);
         }
-        self.unspend(asking, now, |_| true);
+        self.unspend(pending_call, now, |_| true);
     }
 
-    /// Units that were granted and not used, given back: those whose time is over, or all; and
-    /// [`Decider::backs`]. Before them comes what was admitted without the store, where it was not told or the reply was
-    /// lost; a key that still owes that gets nothing back.
-    pub fn unused(&self, all: bool, now: Nanos) -> Vec<PendingCall> {
-        let mut list = self.tell_owed(now);
-        let owes =
-            |name: &CounterName| self.ledger.with(name, |entry| entry.owes(now)) == Some(true);
+    /// The calls that give unused units back: of grants that have ended, or of `all`, and [`Decider::backs`]. Reports of
+    /// units admitted without the store come before them, where one is due or its reply was lost. A key with a report
+    /// due gives nothing back yet.
+    pub fn take_unused(&self, all: bool, now: Nanos) -> Vec<PendingCall> {
+        let mut list = self.report_owed(now);
+        let owes = |name: &CounterName| {
+            self.ledger.with(name, |entry| entry.owes_report(now)) == Some(true)
+        };
         list.extend(self.backs.take(|name| !owes(name)));
         let give_back = |name: &CounterName, entry: &LedgerEntry, grant: Grant| {
-            list.push(self.grant_back(name, entry, grant, now));
+            list.push(self.give_grant_back(name, entry, grant, now));
         };
         match all {
             true => self.ledger.empty(give_back),
@@ -136,7 +137,7 @@ impl Decider {
         list
     }
 
-    fn grant_back(
+    fn give_grant_back(
         &self,
         name: &CounterName,
         entry: &LedgerEntry,
@@ -144,13 +145,13 @@ impl Decider {
         now: Nanos,
     ) -> PendingCall {
         let part = entry.plan.part(name.key, Scale::plan(entry.multiply), 0);
-        PendingCall::tell(
-            part.give_back(self.gateway, grant.units, grant.stamped),
+        PendingCall::report(
+            part.return_call(self.gateway, grant.units, grant.stamped),
             now,
         )
     }
 
-    /// Gives units in hand back, once the store is shared.
+    /// Gives units in hand back as soon as the store is shared.
     pub(super) fn return_grant(
         &self,
         name: &CounterName,
@@ -159,49 +160,53 @@ impl Decider {
         now: Nanos,
     ) {
         if grant.units > 0 {
-            let back = self.grant_back(name, entry, grant, now);
+            let back = self.give_grant_back(name, entry, grant, now);
             self.backs.push(back, self.backs.life());
         }
     }
 
-    /// What is known of a request without asking and without taking; what is not known admits.
-    pub fn glance(&self, lines: &SharedItems, now: Nanos) -> SharedDecision {
-        let shared = lines.iter().filter_map(|line| line.plan.as_ref());
+    /// What the gateway knows about a request without asking the store. Takes nothing; unknown counters admit.
+    pub fn peek(&self, items: &SharedItems, now: Nanos) -> SharedDecision {
+        let shared = items.iter().filter_map(|item| item.plan.as_ref());
         let longest = shared.map(|plan| plan.counted().longest()).max();
         match longest {
-            None => self.here(lines, Taking::Nothing, now),
-            Some(longest) if self.ladder.way(longest, now) != DecidedBy::Store => {
-                self.alone(lines, Taking::Nothing, now)
+            None => self.decide_locally(items, Taking::Nothing, now),
+            Some(longest) if self.breaker.decided_by(longest, now) != DecidedBy::Store => {
+                self.decide_alone(items, Taking::Nothing, now)
             }
             Some(_) => self
-                .refused_here(lines, Taking::Nothing, now)
+                .refuse_early(items, Taking::Nothing, now)
                 .unwrap_or_else(|| SharedDecision {
                     admitted: true,
-                    readings: lines.iter().map(|line| self.known(line, now)).collect(),
-                    counted: lines.iter().map(|_| CountedIn::Gateway).collect(),
+                    readings: items
+                        .iter()
+                        .map(|item| self.last_reading(item, now))
+                        .collect(),
+                    counted: items.iter().map(|_| CountedIn::Gateway).collect(),
                     ..SharedDecision::default()
                 }),
         }
     }
 
-    /// What the gateway knows without asking refuses the request.
-    fn refused_here(
+    /// The refusal of a request, where what the gateway knows is enough for one.
+    fn refuse_early(
         &self,
-        lines: &SharedItems,
+        items: &SharedItems,
         taking: Taking,
         now: Nanos,
     ) -> Option<SharedDecision> {
         let mut refuses = false;
-        for line in lines.iter().filter(|line| !line.shadow) {
-            let Some(plan) = &line.plan else { continue };
-            let barred =
-                |entry: &mut LedgerEntry| now < entry.not_before && entry.units(now) < line.cost;
+        for item in items.iter().filter(|item| !item.shadow) {
+            let Some(plan) = &item.plan else { continue };
+            let barred = |entry: &mut LedgerEntry| {
+                now < entry.reply.not_before && entry.units(now) < item.cost
+            };
             refuses |= self
                 .ledger
-                .with(&plan.name(line.key), barred)
+                .with(&plan.name(item.key), barred)
                 .unwrap_or(false);
         }
-        let own: SmallVec<[Item<'_>; 4]> = self.own(lines).collect();
+        let own: SmallVec<[Item<'_>; 4]> = self.local_items(items).collect();
         if !own.is_empty() && !refuses {
             refuses = !self.memory.peek(&own, now, &mut SmallVec::new());
         }
@@ -215,19 +220,19 @@ impl Decider {
             Taking::All | Taking::Shadows => self.memory.refused(&own, now, &mut readings),
         }
         let mut own = readings.into_iter();
-        let each = lines.iter().map(|line| match &line.plan {
-            None => own.next().unwrap_or_else(|| self.known(line, now)),
-            Some(_) => self.known(line, now),
+        let each = items.iter().map(|item| match &item.plan {
+            None => own.next().unwrap_or_else(|| self.last_reading(item, now)),
+            Some(_) => self.last_reading(item, now),
         });
         Some(SharedDecision {
             readings: each.collect(),
-            counted: lines.iter().map(|_| CountedIn::Gateway).collect(),
+            counted: items.iter().map(|_| CountedIn::Gateway).collect(),
             ..SharedDecision::default()
         })
     }
 
-    /// What the store last said of a line.
-    pub(super) fn known(&self, line: &SharedItem, now: Nanos) -> Reading {
+    /// The reading of an item after the store's last reply.
+    pub(super) fn last_reading(&self, item: &SharedItem, now: Nanos) -> Reading {
         let mut reading = Reading {
             standing: LimitStanding::Within,
             window: 0,
@@ -239,28 +244,28 @@ impl Decider {
             sketched: false,
         };
         let fresh = |reading: &mut Reading| {
-            reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
+            reading.quota = quota(&item.limit, reading.window, item.scale.multiply);
             reading.remaining = reading.quota;
         };
-        let Some(plan) = &line.plan else {
+        let Some(plan) = &item.plan else {
             fresh(&mut reading);
             return reading;
         };
-        let known = self.ledger.with(&plan.name(line.key), |entry| {
+        let known = self.ledger.with(&plan.name(item.key), |entry| {
             let units = entry.units(now);
-            let (window, remaining, reset) = entry.spoke;
+            let (window, remaining, reset) = entry.reply.spoke;
             reading.window = window;
             reading.remaining = remaining.saturating_add(units);
             reading.reset = reset.since(now);
-            if now < entry.not_before && units < line.cost {
+            if now < entry.reply.not_before && units < item.cost {
                 reading.standing = LimitStanding::Refused;
                 reading.remaining = 0;
-                reading.wait = entry.free_at.since(now).max(Nanos(1));
-            } else if over(&line.limit, line.scale, &entry.used, units) {
+                reading.wait = entry.reply.free_at.since(now).max(Nanos(1));
+            } else if over(&item.limit, item.scale, &entry.reply.used, units) {
                 reading.standing = LimitStanding::Over;
             }
         });
-        reading.quota = quota(&line.limit, reading.window, line.scale.multiply);
+        reading.quota = quota(&item.limit, reading.window, item.scale.multiply);
         if known.is_none() {
             fresh(&mut reading);
         }
@@ -268,7 +273,7 @@ impl Decider {
     }
 }
 
-/// Whether units beyond the rate are in use, of all that are granted but those in hand.
+/// Whether units beyond the rate are in use; those in hand are granted, but not in use.
 fn over(limit: &Limit, scale: Scale, used: &[u32], in_hand: u32) -> bool {
     let each = limit.windows.iter().zip(used);
     each.into_iter().any(|(rate, used)| {

@@ -14,8 +14,8 @@ use super::breaker::{Breaker, StoreStatus};
 use super::call::{ALONE, StoreError, StoreMark, StoreReply};
 use super::decider::Decider;
 use super::give_backs::GiveBacks;
+use super::item::SharedItems;
 use super::ledger::Ledger;
-use super::line::SharedItems;
 use super::pending::{FirstStep, PendingCall, SharedDecision};
 use super::plan::SharingPlan;
 use crate::base::clock::{Clock, Nanos};
@@ -24,129 +24,135 @@ use crate::store::Taking;
 use crate::store::memcached;
 use crate::store::memory::Memory;
 
-/// How long anything may take that no request waits for.
+/// Time limit of calls that no request waits for.
 pub(super) const PATIENCE: Duration = Duration::from_millis(500);
-/// How long a reply is listened for that no request waits for. A server that hangs executes what lies in its
-/// socket when it goes on, however late that is.
-const LISTENS: Duration = Duration::from_secs(600);
-/// Most calls whose replies are listened for so long.
-const MOST_LISTENS: usize = 4_096;
+/// How long the reply to an abandoned call is awaited. A server that hangs executes the commands in its socket as soon
+/// as it continues, however late that is.
+const LATE_REPLIES_FOR: Duration = Duration::from_secs(600);
+/// Most calls whose late replies are awaited that long at a time.
+const MOST_LATE_REPLIES: usize = 4_096;
 
-/// What is wrong before anything was.
-pub(super) const UNMET: &str = "not met yet";
+/// The trouble that is reported before the first contact.
+pub(super) const NOT_MET: &str = "not met yet";
 
-/// Where the store is, and how long it is waited for.
+/// Which store is shared, and how long a request waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where.
-    pub place: Backend,
-    /// How long a request waits for an answer before it is decided without.
+    /// The store.
+    pub backend: Backend,
+    /// How long a request waits for the store's reply before the gateway decides alone.
     pub budget: Duration,
-    /// Bytes for what is known of counters.
+    /// Bytes for the [`Ledger`].
     pub ledger: usize,
 }
 
 impl Settings {
-    /// How long a request waits when nothing else is said.
+    /// The default of [`Settings::budget`].
     pub const BUDGET: Duration = Duration::from_millis(5);
 }
 
-/// What happened since the start.
+/// Counts of calls and requests since the start, for the metrics.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Calls that were answered.
+    /// Calls with a reply.
     pub answered: AtomicU64,
-    /// Calls without an answer in time.
+    /// Calls without a reply in time.
     pub late: AtomicU64,
     /// Calls that failed otherwise.
     pub failed: AtomicU64,
-    /// Requests that were decided without the store that should have been asked.
+    /// Requests that the gateway decided alone although the store should have been asked.
     pub alone: AtomicU64,
-    /// Requests that were decided without a call: by units in hand, or by what was known.
+    /// Requests that needed no call: units in hand or a remembered refusal decided.
     pub saved: AtomicU64,
-    /// Requests that waited for a call.
+    /// Requests that waited for the store.
     pub asked: AtomicU64,
 }
 
 /// A shared store as the workers of one gateway use it.
 pub struct Shared {
-    /// What is decided without waiting.
-    pub core: Decider,
-    /// What happened.
+    /// Decides as far as that needs no waiting.
+    pub decider: Decider,
+    /// Counts for the metrics.
     pub tally: Tally,
     pub(super) settings: Settings,
     pub(super) client: BackendClient,
     pub(super) workers: usize,
     pub(super) clock: Clock,
     pub(super) secret: Mutex<Option<[u8; 16]>>,
-    /// The life of the store that was met last.
+    /// The mark of the store that was met last.
     pub(super) mark: Mutex<Option<StoreMark>>,
-    /// What went wrong last.
+    /// The last error, for logs and the admin API.
     pub(super) trouble: Mutex<String>,
     pub(super) stop: Notify,
-    /// Calls whose replies are listened for, though no request waits.
-    listens: AtomicUsize,
+    /// Abandoned calls whose replies are still awaited.
+    late_replies: AtomicUsize,
 }
 
 type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send>>;
 
-/// A request that waits for the store. When it is given up, what it has in hand goes back, and so does what the
-/// store takes for it later.
+/// A request that waits for the store. When its client leaves, the units that it has in hand go back, and so do those
+/// that the store takes for it later.
 struct WaitingRequest {
     shared: Arc<Shared>,
     worker: usize,
-    asking: Arc<PendingCall>,
-    answer: Option<ReplyFuture>,
+    pending_call: Arc<PendingCall>,
+    future: Option<ReplyFuture>,
     decided: bool,
 }
 
 impl WaitingRequest {
-    fn new(shared: Arc<Shared>, worker: usize, asking: PendingCall) -> WaitingRequest {
-        let asking = Arc::new(asking);
-        let (client, asked) = (shared.clone(), asking.clone());
-        let answer = async move { client.client.decide(worker, &asked.call).await };
+    fn new(shared: Arc<Shared>, worker: usize, pending_call: PendingCall) -> WaitingRequest {
+        let pending_call = Arc::new(pending_call);
+        let (client, asked) = (shared.clone(), pending_call.clone());
+        let future = async move { client.client.decide(worker, &asked.call).await };
         WaitingRequest {
             shared,
             worker,
-            asking,
-            answer: Some(Box::pin(answer)),
+            pending_call,
+            future: Some(Box::pin(future)),
             decided: false,
         }
     }
 
     async fn decide(mut self) -> SharedDecision {
-        let said = match &mut self.answer {
-            Some(answer) => timeout(self.shared.settings.budget, answer).await,
+        let reply = match &mut self.future {
+            Some(future) => timeout(self.shared.settings.budget, future).await,
             None => Ok(Err(StoreError::NotConnected)),
         };
-        if said.is_ok() {
-            self.answer = None;
+        if reply.is_ok() {
+            self.future = None;
         }
-        let said = self.shared.tallied(said.unwrap_or(Err(StoreError::Late)));
+        let reply = self
+            .shared
+            .record_outcome(reply.unwrap_or(Err(StoreError::Late)));
         self.decided = true;
         let now = self.shared.clock.now();
-        let mut done = self.shared.core.finish(&self.asking, said, now);
-        self.shared.count(&done, &self.shared.tally.asked);
-        self.shared.besides(self.worker, &mut done);
-        done
+        let mut decision = self.shared.decider.finish(&self.pending_call, reply, now);
+        self.shared.count(&decision, &self.shared.tally.asked);
+        self.shared.send_followups(self.worker, &mut decision);
+        decision
     }
 }
 
 impl Drop for WaitingRequest {
     fn drop(&mut self) {
-        let (shared, asking) = (self.shared.clone(), self.asking.clone());
+        let (shared, pending_call) = (self.shared.clone(), self.pending_call.clone());
         if !self.decided {
-            shared.core.abandon(&asking, shared.clock.now());
+            shared.decider.abandon(&pending_call, shared.clock.now());
         }
         let runtime = tokio::runtime::Handle::try_current();
-        if let (Some(answer), Ok(runtime)) = (self.answer.take(), runtime) {
-            runtime.spawn(async move { shared.listen(&asking, answer).await });
+        if let (Some(future), Ok(runtime)) = (self.future.take(), runtime) {
+            runtime.spawn(async move { shared.await_late_reply(&pending_call, future).await });
         }
     }
 }
 
 impl Shared {
-    /// For so many workers. Nothing is asked before [`Shared::start`].
+    /// A store for this many workers. Nothing is sent before [`Shared::start`].
+    ///
+    /// # Errors
+    ///
+    /// When the settings of memcached cannot be used.
     pub fn new(
         settings: Settings,
         memory: Arc<Memory>,
@@ -159,98 +165,98 @@ impl Shared {
             number = std::process::id().to_le_bytes();
         }
         Ok(Shared {
-            core: Decider {
+            decider: Decider {
                 memory,
                 ledger: Ledger::new(settings.ledger),
-                ladder: Breaker::new(clock.now()),
+                breaker: Breaker::new(clock.now()),
                 backs: GiveBacks::default(),
                 gateway: (u32::from_le_bytes(number) & !ALONE).max(1),
             },
             tally: Tally::default(),
-            // One more for whoever is no worker.
-            client: BackendClient::new(&settings.place, workers + 1, &clock)?,
+            // One more connection for threads that are no workers.
+            client: BackendClient::new(&settings.backend, workers + 1, &clock)?,
             settings,
             workers,
             clock,
             secret: Mutex::new(None),
             mark: Mutex::new(None),
-            trouble: Mutex::new(String::from(UNMET)),
+            trouble: Mutex::new(String::from(NOT_MET)),
             stop: Notify::new(),
-            listens: AtomicUsize::new(0),
+            late_replies: AtomicUsize::new(0),
         })
     }
 
-    /// The number of the connection of who is no worker.
+    /// The number of the connection for threads that are no workers.
     pub fn outsider(&self) -> usize {
         self.workers
     }
 
-    /// Connects where there is no connection: to be called ten times a second by each worker.
+    /// Connects a worker where it has no connection. Each worker must call this ten times a second.
     pub fn tend(&self, worker: usize) {
         self.client.tend(worker);
     }
 
-    /// Waits until a worker has its connection, if the store is there, for a second at most.
+    /// Waits until a worker has its connection, while the store is shared; for one second at most.
     pub async fn connected(&self, worker: usize) {
         for _ in 0..100 {
             self.tend(worker);
-            if self.client.ready(worker) || self.core.ladder.standing() != StoreStatus::Shared {
+            if self.client.ready(worker) || self.decider.breaker.status() != StoreStatus::Shared {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Under what all gateways of this store hash whom they count, once it is known.
+    /// The secret with which all gateways of this store hash keys; `None` before the first contact.
     pub fn secret(&self) -> Option<[u8; 16]> {
         *self.secret.lock()
     }
 
-    /// How the store stands, gateways that use it, and what went wrong last.
+    /// The store's status, the number of gateways that use it, and the last error.
     pub fn status(&self) -> (StoreStatus, u32, String) {
-        let ladder = &self.core.ladder;
-        let standing = ladder.standing();
-        let trouble = match standing {
+        let breaker = &self.decider.breaker;
+        let status = breaker.status();
+        let trouble = match status {
             StoreStatus::Shared => String::new(),
             StoreStatus::Away(_) | StoreStatus::Learning(_) => self.trouble.lock().clone(),
         };
-        (standing, ladder.gateways(), trouble)
+        (status, breaker.gateways(), trouble)
     }
 
-    /// Where the store is, without what proves who asks.
-    pub fn place(&self) -> String {
-        self.settings.place.to_string()
+    /// The store's address without credentials.
+    pub fn address(&self) -> String {
+        self.settings.backend.to_string()
     }
 
-    /// Begins to decide; what is not decided is for [`Shared::decide`].
+    /// Begins a decision. Where the store must be asked, [`Shared::decide`] goes on.
     pub fn begin(
         self: &Arc<Self>,
         worker: usize,
-        lines: SharedItems,
+        items: SharedItems,
         taking: Taking,
         now: Nanos,
     ) -> FirstStep {
-        match self.core.begin(lines, taking, now) {
-            FirstStep::Decided(mut done) => {
-                self.count(&done, &self.tally.saved);
-                self.besides(worker, &mut done);
-                FirstStep::Decided(done)
+        match self.decider.begin(items, taking, now) {
+            FirstStep::Decided(mut decision) => {
+                self.count(&decision, &self.tally.saved);
+                self.send_followups(worker, &mut decision);
+                FirstStep::Decided(decision)
             }
             ask => ask,
         }
     }
 
-    /// Asks the store, for as long as a request may wait.
+    /// Asks the store, waits for at most [`Settings::budget`], and decides.
     pub fn decide(
         self: &Arc<Self>,
         worker: usize,
-        asking: PendingCall,
+        pending_call: PendingCall,
     ) -> impl Future<Output = SharedDecision> + Send + use<> {
-        WaitingRequest::new(self.clone(), worker, asking).decide()
+        WaitingRequest::new(self.clone(), worker, pending_call).decide()
     }
 
-    fn count(&self, done: &SharedDecision, otherwise: &AtomicU64) {
-        let counter = if done.alone {
+    fn count(&self, decision: &SharedDecision, otherwise: &AtomicU64) {
+        let counter = if decision.alone {
             &self.tally.alone
         } else {
             otherwise
@@ -258,102 +264,110 @@ impl Shared {
         counter.fetch_add(1, Relaxed);
     }
 
-    pub(super) async fn ask(
+    pub(super) async fn call(
         &self,
         worker: usize,
-        asking: &PendingCall,
+        pending_call: &PendingCall,
         patience: Duration,
     ) -> Result<StoreReply, StoreError> {
-        let answer = self.client.decide(worker, &asking.call);
-        self.tallied(
-            timeout(patience, answer)
+        let future = self.client.decide(worker, &pending_call.call);
+        self.record_outcome(
+            timeout(patience, future)
                 .await
                 .unwrap_or(Err(StoreError::Late)),
         )
     }
 
-    fn tallied(&self, said: Result<StoreReply, StoreError>) -> Result<StoreReply, StoreError> {
-        let counter = match &said {
+    fn record_outcome(
+        &self,
+        reply: Result<StoreReply, StoreError>,
+    ) -> Result<StoreReply, StoreError> {
+        let counter = match &reply {
             Ok(_) => &self.tally.answered,
             Err(StoreError::Late) => &self.tally.late,
             Err(_) => &self.tally.failed,
         };
-        if let Err(failure) = &said {
-            self.note(failure);
+        if let Err(failure) = &reply {
+            self.note_trouble(failure);
         }
         counter.fetch_add(1, Relaxed);
-        said
+        reply
     }
 
-    /// What went wrong last. That there is no connection yet says less than what was there before.
-    pub(super) fn note(&self, failure: &StoreError) {
-        let said = match failure {
+    /// Keeps the last error. A missing connection is not kept, because the error that broke it says more.
+    pub(super) fn note_trouble(&self, failure: &StoreError) {
+        let trouble = match failure {
             StoreError::NotConnected => self.client.cause(self.outsider()),
-            // Nothing is wrong: it is begun in soon.
+            // No error: some gateway will initialise it soon.
             StoreError::Empty => None,
             failure => Some(failure.to_string()),
         };
-        if let Some(said) = said {
-            *self.trouble.lock() = said;
+        if let Some(trouble) = trouble {
+            *self.trouble.lock() = trouble;
         }
     }
 
-    /// Asks what nobody waits for.
-    fn besides(self: &Arc<Self>, worker: usize, done: &mut SharedDecision) {
-        for asking in done.besides.drain(..) {
-            self.tell(worker, asking);
+    /// Sends the calls that a decision leaves behind.
+    fn send_followups(self: &Arc<Self>, worker: usize, decision: &mut SharedDecision) {
+        for pending_call in decision.followups.drain(..) {
+            self.send(worker, pending_call);
         }
     }
 
-    /// The same for one question. Without a runtime it is not asked: what is not given back counts for a while.
-    pub fn tell(self: &Arc<Self>, worker: usize, asking: PendingCall) {
+    /// Sends one call that no request waits for. Without a runtime it is dropped, and units that it would give back
+    /// count until they leave their window.
+    pub fn send(self: &Arc<Self>, worker: usize, pending_call: PendingCall) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let ready = self.core.ladder.standing() == StoreStatus::Shared && self.client.ready(worker);
-        if asking.call.gives_back() && !ready {
-            let life = self.core.backs.life();
-            return self.core.backs.push(asking, life);
+        let ready =
+            self.decider.breaker.status() == StoreStatus::Shared && self.client.ready(worker);
+        if pending_call.call.gives_back() && !ready {
+            let life = self.decider.backs.life();
+            return self.decider.backs.push(pending_call, life);
         }
         let shared = self.clone();
         runtime.spawn(async move {
-            let mut answer: ReplyFuture = {
-                let (shared, call) = (shared.clone(), asking.call.clone());
+            let mut future: ReplyFuture = {
+                let (shared, call) = (shared.clone(), pending_call.call.clone());
                 Box::pin(async move { shared.client.decide(worker, &call).await })
             };
-            let said = timeout(PATIENCE, &mut answer).await;
-            let late = said.is_err();
-            let said = shared.tallied(said.unwrap_or(Err(StoreError::Late)));
-            shared.core.finish(&asking, said, shared.clock.now());
-            if late && asking.refills() {
-                shared.listen(&asking, answer).await;
+            let reply = timeout(PATIENCE, &mut future).await;
+            let late = reply.is_err();
+            let reply = shared.record_outcome(reply.unwrap_or(Err(StoreError::Late)));
+            shared
+                .decider
+                .finish(&pending_call, reply, shared.clock.now());
+            if late && pending_call.refills() {
+                shared.await_late_reply(&pending_call, future).await;
             }
         });
     }
 
-    /// Waits for the reply to a call that is given up.
-    async fn listen(&self, asking: &PendingCall, answer: ReplyFuture) {
-        let patience = match self.listens.fetch_add(1, Relaxed) {
-            0..MOST_LISTENS => LISTENS,
+    /// Waits for the reply to an abandoned call.
+    async fn await_late_reply(&self, pending_call: &PendingCall, future: ReplyFuture) {
+        let patience = match self.late_replies.fetch_add(1, Relaxed) {
+            0..MOST_LATE_REPLIES => LATE_REPLIES_FOR,
             _ => PATIENCE,
         };
-        let said = timeout(patience, answer).await;
-        self.listens.fetch_sub(1, Relaxed);
-        if let Ok(Ok(said)) = said {
-            self.core.late(asking, &said, self.clock.now());
+        let reply = timeout(patience, future).await;
+        self.late_replies.fetch_sub(1, Relaxed);
+        if let Ok(Ok(reply)) = reply {
+            self.decider
+                .take_late_reply(pending_call, &reply, self.clock.now());
         }
     }
 
-    /// Forgets a counter, in the store and here; whether the store had it.
+    /// Forgets a counter in the store and here. Returns whether the store had it.
     pub async fn forget(&self, plan: &SharingPlan, key: Fingerprint) -> Result<bool, StoreError> {
         let part = plan.part(key, Scale::plan(1), 0);
-        self.core.ledger.forget(&part.name);
+        self.decider.ledger.forget(&part.name);
         let forgotten = self.client.forget(self.outsider(), &part);
         let forgotten = timeout(PATIENCE, forgotten).await;
         forgotten.unwrap_or(Err(StoreError::Late))
     }
 
-    /// Says good-bye; the keeper ends.
+    /// Ends the keeper, which tells the store that this gateway leaves.
     pub fn close(&self) {
         self.stop.notify_one();
     }
@@ -362,7 +376,7 @@ impl Shared {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
-            .field("core", &self.core)
+            .field("core", &self.decider)
             .finish_non_exhaustive()
     }
 }

@@ -8,43 +8,46 @@ use super::plan::SharingPlan;
 use crate::limit::{Fingerprint, Limit, Scale};
 use crate::store::{Item, Parent, Slot};
 
-/// One limit's part of one request.
+/// One limit's part of one request. Like [`Item`], but owned, for a request that may wait.
 #[derive(Clone, Debug)]
 pub struct SharedItem {
-    /// How it is shared; nothing when each gateway counts for itself.
+    /// How the limit is shared; `None` when each gateway counts for itself.
     pub plan: Option<Arc<SharingPlan>>,
-    /// What this gateway counts by.
+    /// The limit by which this gateway counts.
     pub limit: Arc<Limit>,
-    /// Where it does.
+    /// The limit's slot in this gateway's memory.
     pub slot: Slot,
-    /// Who is counted.
+    /// The key that is counted.
     pub key: Fingerprint,
-    /// Units asked for.
+    /// Units that the request asks for.
     pub cost: u32,
-    /// How much of it the request gets.
+    /// The multiplier of the key's plan.
     pub scale: Scale,
-    /// Decides for itself.
+    /// A shadow decides for itself and refuses nothing.
     pub shadow: bool,
-    /// Wider networks that must have room too.
+    /// Networks around the key that must have room too, nearest first.
     pub parents: SmallVec<[Parent; 3]>,
 }
 
 /// The limits of one request.
 pub type SharedItems = SmallVec<[SharedItem; 4]>;
 
-/// The line as this gateway counts it.
-pub(super) fn item(line: &SharedItem) -> Item<'_> {
-    Item {
-        limit: &line.limit,
-        slot: line.slot,
-        key: line.key,
-        cost: line.cost,
-        scale: line.scale,
-        shadow: line.shadow,
-        parents: &line.parents,
+impl SharedItem {
+    /// The item as this gateway's own memory counts it.
+    pub(super) fn as_item(&self) -> Item<'_> {
+        Item {
+            limit: &self.limit,
+            slot: self.slot,
+            key: self.key,
+            cost: self.cost,
+            scale: self.scale,
+            shadow: self.shadow,
+            parents: &self.parents,
+        }
     }
 }
 
+/// The quota of one of a limit's windows; 0 when there is no such window.
 pub(super) fn quota(limit: &Limit, window: u8, multiply: u32) -> u32 {
     let rate = limit.windows.get(usize::from(window));
     rate.map_or(0, |rate| rate.times(multiply))

@@ -1,5 +1,5 @@
-//! A thread that keeps the store in sight: says ten times a second what is new, meets a store that came back,
-//! tells it what was counted without it, and waits until all gateways have.
+//! A thread that keeps in touch with the store: ten times a second it sends what is due, meets a store that came back,
+//! reports what was counted without it, and waits until all gateways have reported.
 
 use std::io;
 use std::sync::Arc;
@@ -11,37 +11,41 @@ use tokio::time::timeout;
 
 use super::breaker::StoreStatus;
 use super::call::{LiveGateways, StoreError, StoreIdentity, StoreLoss};
-use super::gateway::{PATIENCE, Shared, UNMET};
+use super::gateway::{NOT_MET, PATIENCE, Shared};
 use super::recovery::{Recovery, RecoveryStep};
 use crate::base::clock::Nanos;
 
 const TICK: Duration = Duration::from_millis(100);
-/// Ticks from one sign of life to the next.
+/// Ticks between two beats.
 const BEAT: u64 = 10;
-/// And from one look at all servers to the next: gateways have to see at the same time that one is away.
+/// Ticks between two looks at all servers: all gateways must notice at the same time that one is away.
 const LOOK: u64 = 2;
 /// How long a start waits until the store is met.
 const START: Duration = Duration::from_secs(1);
-/// Of so many questions one must be answered as soon as requests need it.
+/// Of this many probes one must be answered within the budget of requests.
 const PROBES: u32 = 3;
-/// Between two lines of the log that say that the store is away, at first and at last.
+/// Shortest pause between two log lines that say that the store is away: at first, and after many.
 const PAUSES: (Nanos, Nanos) = (Nanos::from_secs(1), Nanos::from_secs(60));
-/// Between two times that the connections of workers are made anew for a store that came back.
+/// Shortest pause between two resets of the workers' connections to a store that came back.
 const RESET: Nanos = Nanos::from_secs(2);
 
-/// The thread's end.
+/// The running keeper thread.
 pub struct StoreKeeper(JoinHandle<()>);
 
 impl StoreKeeper {
-    /// Waits for its end, after [`Shared::close`].
+    /// Waits until the thread has ended; call [`Shared::close`] first.
     pub fn ended(self) {
-        // What panicked has said so.
+        // A panic has been logged by its hook.
         let _ = self.0.join();
     }
 }
 
 impl Shared {
-    /// Starts the thread that keeps the store in sight; waits for a second at most until it is met.
+    /// Starts the keeper, and waits for the first contact with the store, for one second at most.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no thread.
     pub fn start(self: &Arc<Self>) -> std::io::Result<StoreKeeper> {
         start(self.clone())
     }
@@ -61,7 +65,7 @@ fn start(shared: Arc<Shared>) -> io::Result<StoreKeeper> {
             leave(&shared).await;
         });
     })?;
-    // Later is as good as now: until then each gateway counts alone.
+    // A later contact is as good: until then each gateway counts alone.
     let _ = first.recv_timeout(START);
     Ok(StoreKeeper(thread))
 }
@@ -69,41 +73,41 @@ fn start(shared: Arc<Shared>) -> io::Result<StoreKeeper> {
 async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
     let own = shared.outsider();
     let mut back = Recovery::default();
-    let (mut told, mut reset) = (AwayLog::new(shared), Nanos::ZERO);
+    let (mut log, mut reset) = (AwayLog::new(shared), Nanos::ZERO);
     let (mut known, mut late, mut made) = (true, 0, 0);
     for tick in 0_u64.. {
         shared.client.tend(own);
         let now = shared.clock.now();
-        match shared.core.ladder.standing() {
-            // A replica may have taken over while nobody asked.
+        match shared.decider.breaker.status() {
+            // A replica may have taken over meanwhile.
             StoreStatus::Shared if shared.client.made(own) != made || strays(shared) => {
-                shared.core.ladder.renewed(now);
+                shared.decider.breaker.record_renewal(now);
             }
             StoreStatus::Shared => {
-                for asking in shared.core.unused(false, now) {
-                    shared.tell(own, asking);
+                for pending_call in shared.decider.take_unused(false, now) {
+                    shared.send(own, pending_call);
                 }
                 if tick % BEAT == 0 {
-                    shared.core.ledger.expire(now);
+                    shared.decider.ledger.expire(now);
                     late = beat(shared, late).await;
                 } else if tick % LOOK == 0 {
                     late = look(shared, late).await;
                 }
             }
             StoreStatus::Away(_) | StoreStatus::Learning(_) => {
-                told.say_away(shared, now);
+                log.say_away(shared, now);
                 if known {
-                    // Answers that nobody waits for any more are still on their way.
+                    // Replies to abandoned calls are still on their way.
                     (0..shared.workers).for_each(|worker| shared.client.reset(worker));
                     reset = now.after(RESET);
                 }
                 if strays(shared) {
-                    // Whoever is behind finds the one that leads now.
+                    // Connections to the former master must find the new one.
                     (0..=own).for_each(|number| shared.client.reset(number));
                 }
-                // What was told went over the connection before.
-                let same = !back.begun() || shared.client.made(own) == made;
-                if !back.begun() {
+                // Reports went over the former connection, perhaps to another server.
+                let same = !back.is_started() || shared.client.made(own) == made;
+                if !back.is_started() {
                     made = shared.client.made(own);
                 }
                 let came = match same {
@@ -111,48 +115,48 @@ async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
                     false => Err(StoreError::Renewed),
                 };
                 match came {
-                    Ok(true) => told.say_shared(shared, now),
+                    Ok(true) => log.say_shared(shared, now),
                     Ok(false) => {}
                     Err(failure) => {
-                        shared.note(&failure);
-                        back.failed(&shared.core, &failure, now);
+                        shared.note_trouble(&failure);
+                        back.on_failure(&shared.decider, &failure, now);
                     }
                 }
             }
         }
-        let standing = shared.core.ladder.standing();
+        let standing = shared.decider.breaker.status();
         known = standing == StoreStatus::Shared;
         if !matches!(standing, StoreStatus::Away(_)) {
-            // Whoever started this waits for the first time only.
+            // The starter waits for the first contact only.
             let _ = met.send(());
         }
         tokio::time::sleep(TICK).await;
     }
 }
 
-/// Whether workers ask another server than this thread does.
+/// Whether a worker's connection leads to another server than this thread's.
 fn strays(shared: &Shared) -> bool {
     let own = shared.outsider();
     (0..shared.workers).any(|worker| shared.client.strays(worker, own))
 }
 
-/// What the log is told: that the store is away, why, and when it is back; of a store that comes and goes ever less
+/// Logs when the store goes away, why, and when it is back. A store that comes and goes is logged less and less
 /// often.
 struct AwayLog {
     trouble: String,
-    /// Times that the store had gone away when the log was last told.
+    /// [`Breaker::round`](super::breaker::Breaker::round) at the last line.
     round: u32,
-    /// Not again before, and how long after that.
+    /// The time before which no further line is written, and the pause after that.
     next: (Nanos, Nanos),
     away: bool,
 }
 
 impl AwayLog {
-    /// The first meeting is no return.
+    /// Starts as if the log knew that the store is away.
     fn new(shared: &Shared) -> AwayLog {
         AwayLog {
-            trouble: String::from(UNMET),
-            round: shared.core.ladder.round(),
+            trouble: String::from(NOT_MET),
+            round: shared.decider.breaker.round(),
             next: (Nanos::ZERO, PAUSES.0),
             away: true,
         }
@@ -163,12 +167,12 @@ impl AwayLog {
         if !matches!(standing, StoreStatus::Away(_)) {
             return;
         }
-        let round = shared.core.ladder.round();
-        let news = trouble != UNMET && (round != self.round || trouble != self.trouble);
+        let round = shared.decider.breaker.round();
+        let news = trouble != NOT_MET && (round != self.round || trouble != self.trouble);
         if !news || now < self.next.0 {
             return;
         }
-        let (store, times) = (shared.place(), round.wrapping_sub(self.round).max(1));
+        let (store, times) = (shared.address(), round.wrapping_sub(self.round).max(1));
         tracing::warn!(
             store,
             gateways,
@@ -182,13 +186,13 @@ impl AwayLog {
     }
 
     fn say_shared(&mut self, shared: &Shared, now: Nanos) {
-        // Who was not told that it is away need not be told that it is back.
+        // The log says that the store is back only where it said that it was away.
         if !std::mem::take(&mut self.away) {
             return;
         }
         tracing::info!(
-            store = shared.place(),
-            gateways = shared.core.ladder.gateways(),
+            store = shared.address(),
+            gateways = shared.decider.breaker.gateways(),
             "limits are shared"
         );
         if now > self.next.0.after(self.next.1) {
@@ -197,49 +201,50 @@ impl AwayLog {
     }
 }
 
-/// Says that this gateway is there, and learns who else is. One late answer may be this machine's fault.
+/// Says that this gateway is alive, and counts the others. A single late reply is forgiven: this machine may be the
+/// cause.
 async fn beat(shared: &Shared, late: u32) -> u32 {
-    let gateway = Some(shared.core.gateway);
-    let answer = timeout(PATIENCE, shared.client.beat(shared.outsider(), gateway)).await;
-    let answer = answer.unwrap_or(Err(StoreError::Late));
-    let count = |beats: LiveGateways| shared.core.ladder.count(beats.gateways.len());
-    answered(shared, answer.map(count), late)
+    let gateway = Some(shared.decider.gateway);
+    let outcome = timeout(PATIENCE, shared.client.beat(shared.outsider(), gateway)).await;
+    let outcome = outcome.unwrap_or(Err(StoreError::Late));
+    let count = |beats: LiveGateways| shared.decider.breaker.set_gateways(beats.gateways.len());
+    answered(shared, outcome.map(count), late)
 }
 
 async fn look(shared: &Shared, late: u32) -> u32 {
-    let answer = timeout(PATIENCE, shared.client.look(shared.outsider())).await;
-    answered(shared, answer.unwrap_or(Err(StoreError::Late)), late)
+    let outcome = timeout(PATIENCE, shared.client.look(shared.outsider())).await;
+    answered(shared, outcome.unwrap_or(Err(StoreError::Late)), late)
 }
 
-fn answered(shared: &Shared, answer: Result<(), StoreError>, late: u32) -> u32 {
-    match answer {
+fn answered(shared: &Shared, outcome: Result<(), StoreError>, late: u32) -> u32 {
+    match outcome {
         Ok(()) => {}
         Err(StoreError::Late) if late == 0 => return 1,
         Err(failure) => {
-            shared.note(&failure);
-            shared.core.ladder.renewed(shared.clock.now());
+            shared.note_trouble(&failure);
+            shared.decider.breaker.record_renewal(shared.clock.now());
         }
     }
     0
 }
 
-/// The steps back that can be made now; whether the store is shared again.
+/// Takes all steps of the recovery that are possible now. Returns whether the store is shared again.
 async fn come_back(
     shared: &Arc<Shared>,
     back: &mut Recovery,
     reset: &mut Nanos,
 ) -> Result<bool, StoreError> {
-    let (own, core) = (shared.outsider(), &shared.core);
+    let (own, decider) = (shared.outsider(), &shared.decider);
     let late = || Err(StoreError::Late);
     let told = loop {
-        match back.next(core, shared.clock.now()) {
+        match back.next_step(decider, shared.clock.now()) {
             RecoveryStep::Meet => {
                 quick(shared).await?;
-                let (known, begins) = (shared.secret(), back.begins(shared.clock.now()));
+                let (known, begins) = (shared.secret(), back.may_initialize(shared.clock.now()));
                 let met = timeout(PATIENCE, shared.client.meet(own, known, begins)).await;
                 let met: StoreIdentity = met.unwrap_or_else(|_| late())?;
                 if shared.clock.now() >= *reset {
-                    // What connected while the store was going may lead nowhere.
+                    // Connections made while the store went away may lead nowhere.
                     (0..shared.workers).for_each(|worker| shared.client.reset(worker));
                     *reset = shared.clock.now().after(RESET);
                 }
@@ -250,32 +255,32 @@ async fn come_back(
                     (true, true) => StoreLoss::Moved,
                     (true, false) => shared.client.loses(),
                 };
-                back.met(core, lost, shared.clock.now());
+                back.on_met(decider, lost, shared.clock.now());
             }
             RecoveryStep::Look => {
                 let seen = timeout(PATIENCE, shared.client.beat(own, None)).await;
-                back.saw(core, seen.unwrap_or(Err(StoreError::Late))?);
+                back.on_listed(decider, seen.unwrap_or(Err(StoreError::Late))?);
             }
-            RecoveryStep::Compare(asking) => {
-                let said = shared.ask(own, &asking, PATIENCE).await?;
-                core.note_copied(&asking, &said);
+            RecoveryStep::Compare(pending_call) => {
+                let reply = shared.call(own, &pending_call, PATIENCE).await?;
+                decider.record_copied(&pending_call, &reply);
             }
-            RecoveryStep::Tell(asking) => {
-                shared.ask(own, &asking, PATIENCE).await?;
-                core.acknowledged(&asking);
+            RecoveryStep::Report(pending_call) => {
+                shared.call(own, &pending_call, PATIENCE).await?;
+                decider.record_report(&pending_call);
             }
             RecoveryStep::Beat(told) => break told,
         }
     };
     (0..shared.workers).for_each(|worker| shared.client.hurry(worker));
-    let answer = timeout(
+    let outcome = timeout(
         PATIENCE,
-        shared.client.beat(own, told.then_some(core.gateway)),
+        shared.client.beat(own, told.then_some(decider.gateway)),
     );
-    let beats = answer.await.unwrap_or(Err(StoreError::Late))?;
+    let beats = outcome.await.unwrap_or(Err(StoreError::Late))?;
     quick(shared).await?;
     let ready = (0..shared.workers).all(|worker| shared.client.ready(worker));
-    let beaten = back.beaten(core, &beats, ready, shared.clock.now());
+    let beaten = back.on_beat(decider, &beats, ready, shared.clock.now());
     if let Err((told, gateways)) = beaten {
         let told = format!("{told} of {gateways} gateways have told what they counted meanwhile");
         *shared.trouble.lock() = told;
@@ -283,11 +288,12 @@ async fn come_back(
     Ok(beaten.is_ok())
 }
 
-/// A store that answers later than requests wait is as good as none. One late answer may be this machine's fault.
+/// Whether the store replies within the budget of requests; a slower one is of no use. Late probes are forgiven, up to
+/// [`PROBES`].
 async fn quick(shared: &Shared) -> Result<(), StoreError> {
     for _ in 0..PROBES {
         let look = shared.client.look(shared.outsider());
-        // What it says is for who asks.
+        // Only the time matters here: the caller's own call sees the errors.
         if timeout(shared.settings.budget, look).await.is_ok() {
             return Ok(());
         }
@@ -295,20 +301,20 @@ async fn quick(shared: &Shared) -> Result<(), StoreError> {
     Err(StoreError::Late)
 }
 
-/// Gives back what is in hand, and is no gateway any more.
+/// Gives back the units in hand, and removes this gateway from the store's list.
 async fn leave(shared: &Arc<Shared>) {
-    if shared.core.ladder.standing() != StoreStatus::Shared {
+    if shared.decider.breaker.status() != StoreStatus::Shared {
         return;
     }
     let own = shared.outsider();
     let all = async {
-        for asking in shared.core.unused(true, shared.clock.now()) {
-            if shared.ask(own, &asking, PATIENCE).await.is_err() {
+        for pending_call in shared.decider.take_unused(true, shared.clock.now()) {
+            if shared.call(own, &pending_call, PATIENCE).await.is_err() {
                 return;
             }
         }
-        // Others count it for ten seconds more when this fails.
-        let _ = shared.client.leave(own, shared.core.gateway).await;
+        // When this fails, the others count this gateway for ten more seconds.
+        let _ = shared.client.leave(own, shared.decider.gateway).await;
     };
     let _ = timeout(PATIENCE, all).await;
 }

@@ -1,5 +1,5 @@
-//! What a gateway knows of the counters that it has asked for: units granted in advance, when a refusal ends,
-//! what all gateways have used. Bounded in entries; a key that finds no room is asked for each time.
+//! What a gateway knows of the store's counters: units granted in advance, when a refusal ends, what all gateways use.
+//! The number of entries is bounded; for a key without an entry the store is asked each time.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -15,22 +15,22 @@ use super::share::LocalShare;
 use crate::base::clock::Nanos;
 
 const SHARDS: usize = 64;
-/// What a place for an entry takes, with the note of when a grant ends, in bytes.
+/// Bytes of an entry in its map, with the note of when a grant ends.
 const ENTRY: usize =
     size_of::<(CounterName, LedgerEntry)>() + 1 + size_of::<(Nanos, CounterName)>();
-/// In a shard that is nearly full, entries that nobody asked for so long make room.
+/// In a shard that is nearly full, entries idle for longer are removed.
 const IDLE: Nanos = Nanos::from_secs(60);
-/// How long a refusal is believed at most: limits may be changed, counters forgotten.
+/// How long a refusal is believed at most, because limits may be changed and counters forgotten.
 const BELIEVED: Nanos = Nanos::from_secs(1);
-/// A gateway that got less than it wanted asks again when more is free, but no sooner and no later than after
-/// these parts of a lease's life.
+/// A gateway that got less than it wanted asks again when more is free: at the soonest after 1/`SOONEST` of the lease's
+/// life, at the latest after 1/`LATEST` of it.
 const SOONEST: u64 = 5;
 const LATEST: u64 = 2;
 
 /// Units granted in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Units that are left.
+    /// Units left of the grant.
     pub units: u32,
     /// Until when they may be used.
     pub ends: Nanos,
@@ -38,57 +38,77 @@ pub struct Grant {
     pub stamped: u64,
 }
 
-/// Units in hand that were used: when they were granted, and how many.
+/// Units in hand that a request used: the [`Grant::stamped`] of each grant, and the units taken from it.
 pub type SpentUnits = SmallVec<[(u64, u32); 1]>;
 
-/// What is known of one counter.
+/// What this gateway knows of one counter.
 #[derive(Clone, Debug)]
 pub struct LedgerEntry {
-    /// How its limit is shared.
+    /// How the limit is shared.
     pub plan: Arc<SharingPlan>,
-    /// The multiplier of who was last counted.
+    /// The multiplier of the key that was counted last.
     pub multiply: u32,
-    /// Units in hand, oldest first.
+    /// Units in hand, oldest grant first.
     pub grants: SmallVec<[Grant; 2]>,
-    /// Units to ask for.
-    pub want: u32,
-    /// Somebody is asking.
-    pub asking: bool,
-    /// The store need not be asked before.
-    pub not_before: Nanos,
-    /// When it will admit again.
-    pub free_at: Nanos,
-    /// All units granted to this gateway.
+    /// How many units to ask for in advance.
+    pub demand: Demand,
+    /// What the store said last.
+    pub reply: LastReply,
+    /// All units that the store granted to this gateway.
     pub total: u64,
-    /// Those of them that requests used which waited for them, since the entry was made.
+    /// Units that requests used which waited for them, since the entry was made; part of `total`.
     pub granted: u32,
-    /// How many of them a master had when it took over that was met last.
+    /// How many units of `total` the current master had when it took over.
     pub kept: u64,
-    /// Grows by all units admitted without the store; from where it began here, and up to where the store has been
-    /// told of them.
-    pub alone: u64,
-    /// See `alone`.
-    pub begun: u64,
-    /// See `alone`.
-    pub told: u64,
-    /// When the last of them was admitted, and when the store was last to be told.
-    pub alone_at: Nanos,
-    /// See `alone_at`.
-    pub telling: Nanos,
+    /// Units that were admitted without the store.
+    pub alone: AloneUnits,
     /// Units that wait for the store while it learns.
     pub pending: u32,
-    /// Units of all gateways in each window, as last told.
-    pub used: SmallVec<[u32; 2]>,
-    /// The window that spoke, what remained in it, and when one more was to be free.
-    pub spoke: (u8, u32, Nanos),
-    /// What may be used while the store is away, and since which time it was away.
+    /// What may be used while the store is away, and the outage that it was made for.
     pub share: Option<(u32, LocalShare)>,
-    /// When it was last worked out what to ask for, and units used since.
-    pub asked: Nanos,
-    /// See `asked`.
-    pub spent: u32,
-    /// When it was last asked for.
+    /// When a request last asked for this counter.
     pub seen: Nanos,
+}
+
+/// How many units to ask for in advance.
+#[derive(Clone, Debug)]
+pub struct Demand {
+    /// Units to ask for.
+    pub want: u32,
+    /// Whether a call asks for them at the moment.
+    pub asking: bool,
+    /// When `want` was last worked out.
+    pub measured_at: Nanos,
+    /// Units used since then.
+    pub spent: u32,
+}
+
+/// What the store said last of a counter.
+#[derive(Clone, Debug, Default)]
+pub struct LastReply {
+    /// The store need not be asked before this time.
+    pub not_before: Nanos,
+    /// When the counter will admit again.
+    pub free_at: Nanos,
+    /// Units that all gateways use in each window.
+    pub used: SmallVec<[u32; 2]>,
+    /// The window that decided, the units left in it, and when one more was to be free.
+    pub spoke: (u8, u32, Nanos),
+}
+
+/// Units of a counter that were admitted without the store. The three counts only grow, from the same start.
+#[derive(Clone, Debug)]
+pub struct AloneUnits {
+    /// The count after the last of them.
+    pub total: u64,
+    /// The count when the entry was made.
+    pub begun: u64,
+    /// The count up to which the store knows of them.
+    pub reported: u64,
+    /// When the last of them was admitted.
+    pub admitted_at: Nanos,
+    /// When they were last reported to the store.
+    pub reporting_at: Nanos,
 }
 
 /// Fingerprints are hashes already.
@@ -128,24 +148,24 @@ struct LedgerShard {
 #[derive(Debug)]
 pub struct Ledger {
     shards: Box<[Mutex<LedgerShard>]>,
-    /// Entries of a shard.
+    /// Most entries of a shard.
     most: usize,
-    /// Above what forgotten entries were told to have admitted without the store: what an entry that is made anew
-    /// tells must be more than that.
+    /// The highest [`AloneUnits::total`] of removed entries. New entries start there, because the store ignores
+    /// reports of lower totals.
     floor: AtomicU64,
     /// The longest window of any entry, in nanoseconds.
     longest: AtomicU64,
-    /// Something was admitted without the store and it may not have been told.
+    /// Whether units admitted without the store may be unreported.
     alone: AtomicBool,
-    /// When a counter was last without an entry, and when that last admitted without the store; zero for never.
+    /// When a counter without an entry was last used, and when one last admitted without the store; zero for never.
     untracked: AtomicU64,
     untracked_alone: AtomicU64,
 }
 
 impl Ledger {
-    /// For so many bytes.
+    /// A ledger that takes at most `budget` bytes.
     pub fn new(budget: usize) -> Ledger {
-        // A map of so many places is never more than seven eighths full, and never grows beyond them.
+        // A map is at most seven eighths full and has a power of two of places, so it never grows beyond them.
         let places = (budget / ENTRY / SHARDS).max(32);
         let places = 1 << places.ilog2();
         Ledger {
@@ -163,7 +183,7 @@ impl Ledger {
         self.shards[(name.key.0 >> 64) as usize % SHARDS].lock()
     }
 
-    /// The entry of a counter, a new one where there is room.
+    /// Changes the entry of a counter, a new one where there is room; `None` where there is none.
     pub fn entry<R>(
         &self,
         name: &CounterName,
@@ -186,24 +206,25 @@ impl Ledger {
                 plan: plan.clone(),
                 multiply: 1,
                 grants: SmallVec::new(),
-                want: 1,
-                asking: false,
-                not_before: Nanos::ZERO,
-                free_at: Nanos::ZERO,
+                demand: Demand {
+                    want: 1,
+                    asking: false,
+                    measured_at: now,
+                    spent: 0,
+                },
+                reply: LastReply::default(),
                 total: 0,
                 granted: 0,
                 kept: 0,
-                alone: floor,
-                begun: floor,
-                told: floor,
-                alone_at: Nanos::ZERO,
+                alone: AloneUnits {
+                    total: floor,
+                    begun: floor,
+                    reported: floor,
+                    admitted_at: Nanos::ZERO,
+                    reporting_at: Nanos::ZERO,
+                },
                 pending: 0,
-                telling: Nanos::ZERO,
-                used: SmallVec::new(),
-                spoke: (0, 0, Nanos::ZERO),
                 share: None,
-                asked: now,
-                spent: 0,
                 seen: now,
             }
         });
@@ -219,7 +240,7 @@ impl Ledger {
         self.shard(name).ends.push_back((ends, *name));
     }
 
-    /// Changes an entry that there is.
+    /// Changes the entry of a counter; `None` where the counter has none.
     pub fn with<R>(
         &self,
         name: &CounterName,
@@ -228,32 +249,32 @@ impl Ledger {
         self.shard(name).entries.get_mut(name).map(change)
     }
 
-    /// Forgets a counter.
+    /// Removes the entry of a counter.
     pub fn forget(&self, name: &CounterName) {
         if let Some(entry) = self.shard(name).entries.remove(name) {
-            self.floor.fetch_max(entry.alone, Relaxed);
+            self.floor.fetch_max(entry.alone.total, Relaxed);
         }
     }
 
-    /// Notes that an entry admitted units without the store.
+    /// Records units that an entry admitted without the store.
     pub fn admitted_alone(&self, entry: &mut LedgerEntry, units: u32, now: Nanos) {
-        entry.alone += u64::from(units);
-        entry.alone_at = now;
+        entry.alone.total += u64::from(units);
+        entry.alone.admitted_at = now;
         self.alone.store(true, Relaxed);
     }
 
-    /// Whether there may be something that the store has not been told.
-    pub fn may_be_untold(&self) -> bool {
+    /// Whether there may be units that the store does not know of.
+    pub fn may_be_unreported(&self) -> bool {
         self.alone.load(Relaxed)
     }
 
-    /// A counter without an entry admitted without the store.
-    pub fn cannot_tell(&self, now: Nanos) {
+    /// Records that a counter without an entry admitted units without the store.
+    pub fn note_untracked_alone(&self, now: Nanos) {
         self.untracked_alone.fetch_max(now.0, Relaxed);
     }
 
-    /// When something was last counted that this gateway cannot tell the store of: whatever it was, or, if it is
-    /// the `same` store with all it knew, only what was admitted without it.
+    /// When units were last counted that this gateway cannot report. For the `same` store, which has its data, these
+    /// are only those that were admitted without it. `None` for never.
     pub fn untracked(&self, same: bool) -> Option<Nanos> {
         let last = match same {
             true => &self.untracked_alone,
@@ -262,12 +283,12 @@ impl Ledger {
         Some(Nanos(last.load(Relaxed))).filter(|last| *last > Nanos::ZERO)
     }
 
-    /// The longest window of all that was ever counted.
+    /// The longest window of all counters so far.
     pub fn longest(&self) -> Nanos {
         Nanos(self.longest.load(Relaxed))
     }
 
-    /// Entries that there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.shards
             .iter()
@@ -275,12 +296,12 @@ impl Ledger {
             .sum()
     }
 
-    /// Whether there is none.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The names of all counters for which `which` holds.
+    /// The names of all counters whose entries match `which`.
     pub fn names_where(&self, which: impl Fn(&LedgerEntry) -> bool) -> Vec<CounterName> {
         let mut names = Vec::new();
         for shard in &self.shards {
@@ -291,25 +312,26 @@ impl Ledger {
         names
     }
 
-    /// All that this gateway has units of.
+    /// All counters in which this gateway has units.
     pub fn counted(&self) -> Vec<CounterName> {
-        self.names_where(|entry| entry.total > 0 || entry.alone_at > Nanos::ZERO)
+        self.names_where(|entry| entry.total > 0 || entry.alone.admitted_at > Nanos::ZERO)
     }
 
-    /// Counters of which the store has not been told all.
-    pub fn untold(&self) -> Vec<CounterName> {
-        self.names_where(|entry| entry.untold() > 0)
+    /// Counters with units that the store does not know of.
+    pub fn unreported(&self) -> Vec<CounterName> {
+        self.names_where(|entry| entry.unreported() > 0)
     }
 
-    /// Those of them whose units are still in a window, unless the store was told after `since`.
+    /// Of these, the counters whose units are still in a window and were not reported after `since`.
     pub fn owed(&self, since: Nanos, now: Nanos) -> Vec<CounterName> {
-        match self.may_be_untold() {
-            true => self.names_where(|entry| entry.owes(now) && entry.telling <= since),
+        match self.may_be_unreported() {
+            true => self
+                .names_where(|entry| entry.owes_report(now) && entry.alone.reporting_at <= since),
             false => Vec::new(),
         }
     }
 
-    /// Takes out what was granted and has ended unused. To be called often.
+    /// Takes out the unused units of grants that have ended. To be called several times a second.
     pub fn sweep(&self, now: Nanos, mut unused: impl FnMut(&CounterName, &LedgerEntry, Grant)) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -343,22 +365,22 @@ impl Ledger {
         }
     }
 
-    /// Forgets entries of which nothing is left in any window.
+    /// Removes entries without units in any window.
     pub fn expire(&self, now: Nanos) {
-        // What is noted meanwhile stays noted.
+        // Cleared first, so that what other threads record meanwhile is kept.
         self.alone.store(false, Relaxed);
         for shard in &self.shards {
             let mut shard = shard.lock();
             let crowded = shard.entries.len() * 4 > self.most * 3;
             shard.entries.retain(|_, entry| {
-                if entry.owes(now) {
+                if entry.owes_report(now) {
                     self.alone.store(true, Relaxed);
                 }
                 let idle = now.since(entry.seen);
                 let kept = idle <= entry.plan.counted().longest();
                 let stays = !entry.grants.is_empty() || (kept && !(crowded && idle > IDLE));
                 if !stays {
-                    self.floor.fetch_max(entry.alone, Relaxed);
+                    self.floor.fetch_max(entry.alone.total, Relaxed);
                 }
                 if !stays && kept {
                     self.untracked.fetch_max(now.0, Relaxed);
@@ -377,13 +399,13 @@ impl LedgerEntry {
         units.fold(0, u32::saturating_add)
     }
 
-    /// Uses units in hand, those that end first, and says of which grants. Nothing is used where there are too
-    /// few.
+    /// Uses units in hand, first of the grants that end first. Returns what was used of each grant, or `None` where
+    /// there are too few units; then none are used.
     pub fn spend(&mut self, cost: u32, now: Nanos) -> Option<SpentUnits> {
         if self.units(now) < cost {
             return None;
         }
-        self.spent = self.spent.saturating_add(cost);
+        self.demand.spent = self.demand.spent.saturating_add(cost);
         let (mut left, mut spent) = (cost, SpentUnits::new());
         for grant in self.grants.iter_mut().filter(|grant| grant.ends > now) {
             let units = grant.units.min(left);
@@ -396,8 +418,8 @@ impl LedgerEntry {
         Some(spent)
     }
 
-    /// Puts units back that were not used after all, each into its own grant: in another one they would end later.
-    /// Those whose grant is over or gone are left.
+    /// Puts unused units back into their own grants; in another grant they would live longer. Returns those whose grant
+    /// has ended or is gone.
     pub fn unspend(&mut self, spent: &SpentUnits, now: Nanos) -> SpentUnits {
         let mut left = SpentUnits::new();
         for (stamped, units) in spent {
@@ -410,92 +432,102 @@ impl LedgerEntry {
         left
     }
 
-    /// Units that this gateway has used, of those that its memory counts. Arrivals without the store move it on at the
-    /// pace of a share, by several units each.
-    pub fn own(&self, counted: u32) -> u32 {
+    /// Units that this gateway has used, of the `counted` ones in its memory. With GCRA the memory counts too many:
+    /// there an arrival without the store takes several units, at the pace of a share.
+    pub fn own_usage(&self, counted: u32) -> u32 {
         match self.plan.limit.algorithm.is_gcra() {
-            true => counted.min(self.granted.saturating_add(self.without())),
+            true => counted.min(self.granted.saturating_add(self.units_alone())),
             false => counted,
         }
     }
 
-    /// Units admitted without the store that it has not been told of.
-    pub fn untold(&self) -> u32 {
-        few(self.alone.saturating_sub(self.told))
+    /// Units admitted without the store that it does not know of.
+    pub fn unreported(&self) -> u32 {
+        saturate(self.alone.total.saturating_sub(self.alone.reported))
     }
 
-    /// Whether some of them are still in a window.
-    pub fn owes(&self, now: Nanos) -> bool {
-        self.untold() > 0 && now.since(self.alone_at) <= self.plan.counted().longest()
+    /// Whether some unreported units are still in a window.
+    pub fn owes_report(&self, now: Nanos) -> bool {
+        self.unreported() > 0 && now.since(self.alone.admitted_at) <= self.plan.counted().longest()
     }
 
-    /// Units admitted without the store.
-    pub fn without(&self) -> u32 {
-        few(self.alone.saturating_sub(self.begun))
+    /// Units admitted without the store since the entry was made.
+    pub fn units_alone(&self) -> u32 {
+        saturate(self.alone.total.saturating_sub(self.alone.begun))
     }
 
-    /// Above a third of a grant no more is asked for.
+    /// Whether it is time to ask for more: a third of a grant or less is in hand.
     pub fn runs_low(&mut self, now: Nanos) -> bool {
-        self.want > 1 && !self.asking && now >= self.not_before && self.units(now) * 3 <= self.want
+        self.demand.want > 1
+            && !self.demand.asking
+            && now >= self.reply.not_before
+            && self.units(now) * 3 <= self.demand.want
     }
 
-    /// Notes what the store said at `now` to a request for `cost` units and, if it is leased, up to `want`.
-    /// `sent` is when it was asked.
-    pub fn told(&mut self, answer: &CounterReply, cost: u32, want: u32, sent: Nanos, now: Nanos) {
-        self.total = self.total.max(answer.total);
-        self.used.clone_from(&answer.used);
+    /// Records the store's reply, at `now`, to a call at `sent` for `cost` units and, with a lease, up to `want`.
+    pub fn record_reply(
+        &mut self,
+        counter: &CounterReply,
+        cost: u32,
+        want: u32,
+        sent: Nanos,
+        now: Nanos,
+    ) {
+        self.total = self.total.max(counter.total);
+        self.reply.used.clone_from(&counter.used);
         self.share = None;
-        self.spoke = (answer.window, answer.remaining, now.after(answer.reset));
+        self.reply.spoke = (counter.window, counter.remaining, now.after(counter.reset));
         let life = self.plan.lease.as_ref().map(|lease| lease.life);
-        if answer.standing.admits() {
-            self.not_before = Nanos::ZERO;
-            self.spent = self.spent.saturating_add(cost);
+        if counter.standing.admits() {
+            self.reply.not_before = Nanos::ZERO;
+            self.demand.spent = self.demand.spent.saturating_add(cost);
             self.granted = self.granted.saturating_add(cost);
             let Some(life) = life else { return };
-            // Where something else refused nothing was taken, and nothing is short.
-            if (1..want).contains(&answer.took) {
-                let pause = answer.reset.0.clamp(life.0 / SOONEST, life.0 / LATEST);
-                self.not_before = now.after(Nanos(pause));
-                self.free_at = now.after(answer.reset);
+            // With none taken, another limit refused, and the counter may have enough.
+            if (1..want).contains(&counter.took) {
+                let pause = counter.reset.0.clamp(life.0 / SOONEST, life.0 / LATEST);
+                self.reply.not_before = now.after(Nanos(pause));
+                self.reply.free_at = now.after(counter.reset);
             }
-            let units = answer.took.saturating_sub(cost);
+            let units = counter.took.saturating_sub(cost);
             if units > 0 {
                 self.grants.push(Grant {
                     units,
                     ends: sent.after(life),
-                    stamped: answer.stamped,
+                    stamped: counter.stamped,
                 });
             }
         } else {
             let soonest = life.map_or(Nanos::ZERO, |life| Nanos(life.0 / SOONEST));
-            self.free_at = now.after(answer.wait);
-            self.not_before = now.after(answer.wait.min(BELIEVED).max(soonest));
+            self.reply.free_at = now.after(counter.wait);
+            self.reply.not_before = now.after(counter.wait.min(BELIEVED).max(soonest));
         }
     }
 
-    /// The store is asked for units now: works out how many.
-    pub fn asks(&mut self, gateways: u32, now: Nanos) {
+    /// Works out how many units to ask for in advance. To be called when the store is asked.
+    pub fn update_demand(&mut self, gateways: u32, now: Nanos) {
         let Some(lease) = &self.plan.lease else {
             return;
         };
-        let (life, elapsed) = (lease.life.0, now.since(self.asked).0);
+        let (life, elapsed) = (lease.life.0, now.since(self.demand.measured_at).0);
         if elapsed < life / 16 {
             return;
         }
-        if self.spent == 0 {
-            self.asked = now;
+        if self.demand.spent == 0 {
+            self.demand.measured_at = now;
             return;
         }
-        // With the third that is in hand then, what is used in one life; in steps, for it comes in bursts.
-        let wanted = u128::from(self.spent) * u128::from(life / 4 * 3) / u128::from(elapsed);
+        // Three quarters of what is used in one life: with the third that is in hand then it lasts that long. In
+        // steps of two, because requests come in bursts.
+        let wanted = u128::from(self.demand.spent) * u128::from(life / 4 * 3) / u128::from(elapsed);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let (least, most) = (self.want / 2, self.want.saturating_mul(2));
+        let (least, most) = (self.demand.want / 2, self.demand.want.saturating_mul(2));
         let most = most.min(self.plan.most(self.multiply, gateways));
-        self.want = wanted.clamp(least.min(most), most).max(1);
-        (self.asked, self.spent) = (now, 0);
+        self.demand.want = wanted.clamp(least.min(most), most).max(1);
+        (self.demand.measured_at, self.demand.spent) = (now, 0);
     }
 }
 
-fn few(units: u64) -> u32 {
+fn saturate(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }

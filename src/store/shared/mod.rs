@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `gateway` | the shared store as the workers of one gateway use it |
 //! | `plan` | how one limit is shared: asked for each time, or granted in advance |
-//! | `line` | one limit's part of one request |
+//! | `item` | one limit's part of one request |
 //! | `pending` | decisions that are made, and those that wait for the store |
 //! | `call` | what a store is asked, and what it replies |
 //! | `decider` | decides, as far as that needs no store |
@@ -25,9 +25,9 @@ pub mod call;
 pub mod decider;
 mod gateway;
 pub mod give_backs;
+pub mod item;
 mod keeper;
 pub mod ledger;
-pub mod line;
 pub mod pending;
 pub mod plan;
 pub mod recovery;

@@ -1,104 +1,104 @@
-//! Decisions: those that are made, and those that wait for the store.
+//! Decisions that are made, and decisions that wait for the store.
 
 use smallvec::SmallVec;
 
 use super::call::Call;
+use super::item::SharedItems;
 use super::ledger::SpentUnits;
-use super::line::SharedItems;
 use crate::base::clock::Nanos;
 use crate::limit::Reading;
 
-/// Where what a limit took is counted.
+/// Where the units that a limit took are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CountedIn {
-    /// By this gateway alone.
+    /// In this gateway's memory only.
     #[default]
     Gateway,
-    /// By the store, at this time of its own.
+    /// In the store, at this time of the store's clock, in microseconds.
     Store(u64),
 }
 
-/// What was decided.
+/// A decision about all limits of one request.
 #[derive(Clone, Debug, Default)]
 pub struct SharedDecision {
-    /// All limits that can refuse admit.
+    /// Whether all limits that can refuse admit.
     pub admitted: bool,
-    /// One for each line.
+    /// One reading for each item.
     pub readings: SmallVec<[Reading; 4]>,
-    /// The same.
+    /// Where each item is counted.
     pub counted: SmallVec<[CountedIn; 4]>,
-    /// What is to be asked besides, without anybody's waiting for it.
-    pub besides: SmallVec<[PendingCall; 1]>,
-    /// Decided without the store that should have been asked.
+    /// Calls to send afterwards; no request waits for them.
+    pub followups: SmallVec<[PendingCall; 1]>,
+    /// Whether the gateway decided alone although the store should have been asked.
     pub alone: bool,
 }
 
-/// What is asked of the store.
+/// A call, with what is needed to make a decision of its reply.
 #[derive(Clone, Debug)]
 pub struct PendingCall {
-    /// The question.
+    /// The call.
     pub call: Call,
-    /// When it was asked.
+    /// When the call was made.
     pub sent: Nanos,
-    /// How often the store had gone away by then.
+    /// How often the store had gone away by then: see [`Breaker::round`](super::breaker::Breaker::round).
     pub(super) round: u32,
     /// See [`GiveBacks::life`](super::give_backs::GiveBacks::life).
     pub(super) life: u32,
-    pub(super) lines: SharedItems,
-    /// What each line waits for.
+    pub(super) items: SharedItems,
+    /// How each item is decided.
     pub(super) roles: SmallVec<[Role; 4]>,
     pub(super) purpose: Purpose,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// A request waits.
+    /// A request waits for the reply.
     Decide,
-    /// The same while the store learns: the share has room for it.
+    /// A request waits while the store learns; the gateway's share has room for it already.
     Confirm,
-    /// Units are asked for before they run out.
+    /// Units are asked for in advance, before those in hand run out.
     Refill,
-    /// Nobody minds the answer.
-    Tell,
+    /// The store is told something, and no request waits for the reply.
+    Report,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// This gateway counts alone.
+    /// The gateway's memory decides.
     Local,
-    /// Units in hand were used; whether few are left.
+    /// Units in hand were used; `true` where few are left.
     InHand(SpentUnits, bool),
-    /// The part of the call at this place.
+    /// The call's part with this index decides.
     InStore(usize),
 }
 
-/// How a decision begins.
-// Most are made at once: a box for each would cost more than moving it.
+/// The first step of a decision.
+// Most decisions are made at once: a box for each would cost more than moving it.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum FirstStep {
-    /// It is made.
+    /// The decision is made.
     Decided(SharedDecision),
     /// The store must be asked.
     AskStore(Box<PendingCall>),
 }
 
 impl PendingCall {
-    /// Whether it asks for units in advance, and no request waits for them.
+    /// Whether the call asks for units in advance, and no request waits for them.
     pub(super) fn refills(&self) -> bool {
         self.purpose == Purpose::Refill
     }
 
-    /// Tells the store something that nobody waits for.
-    pub fn tell(call: Call, sent: Nanos) -> PendingCall {
+    /// A call that tells the store something; no request waits for the reply.
+    pub fn report(call: Call, sent: Nanos) -> PendingCall {
         PendingCall {
             call,
             sent,
             round: 0,
             life: 0,
-            lines: SmallVec::new(),
+            items: SmallVec::new(),
             roles: SmallVec::new(),
-            purpose: Purpose::Tell,
+            purpose: Purpose::Report,
         }
     }
 }

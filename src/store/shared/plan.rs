@@ -1,4 +1,4 @@
-//! How one limit is shared: what a store is asked for, and what holds without it.
+//! How one limit is shared: what the store counts by, and what holds without it.
 
 use std::hash::{Hash, Hasher};
 
@@ -9,21 +9,21 @@ use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing};
 use crate::store::Registered;
 
-/// Units that are granted in advance. What a gateway uses at one moment was granted at most `life` before, as its
-/// own clock counts from when it asked; so all that is used in a window was granted in one that is longer by
-/// that, and there the store admits no more than the limit says.
+/// How units are granted in advance. A gateway uses a unit at most `life` after it asked for it, by its own clock. So all
+/// units used in a window were granted in a window that is longer by `life`, and there the store grants no more than the
+/// limit allows.
 #[derive(Clone, Debug)]
 pub struct LeaseTerms {
-    /// How long a unit may be used.
+    /// How long a granted unit may be used.
     pub life: Nanos,
-    /// What the store counts by: the limit with longer windows.
+    /// The limit by which the store counts: with longer windows.
     pub limit: Limit,
 }
 
 impl LeaseTerms {
     fn of(limit: &Limit) -> Option<LeaseTerms> {
         let life = limit.lease_life();
-        // Clocks of two machines go differently fast, by less than a thousandth.
+        // The clocks of two machines differ in speed, by less than a thousandth.
         let longer = Nanos(life.0 + life.0 / 1_000);
         let windows = limit.windows.iter();
         let windows = windows.map(|rate| Rate::new(rate.quota(), rate.window().after(longer)));
@@ -39,20 +39,20 @@ impl LeaseTerms {
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct SharingPlan {
-    /// Hash of the limit's scope and of the shape of what is counted.
+    /// Hash of the limit's scope and shape: what tells its counters from those of other limits.
     pub hash: u64,
-    /// What this gateway counts by.
+    /// The limit by which this gateway counts.
     pub limit: Limit,
-    /// Where it does. The place is not given to another limit while somebody counts by this.
+    /// Its slot in this gateway's memory, which no other limit gets while this exists.
     pub registered: Registered,
-    /// How units are granted in advance, if they are.
+    /// How units are granted in advance; `None` when the store is asked for each request.
     pub lease: Option<LeaseTerms>,
-    /// What holds without the store.
+    /// What the gateway does without the store.
     pub on_error: OnError,
 }
 
 impl SharingPlan {
-    /// How the limit of `scope` is shared; nothing when it is not.
+    /// The plan of a limit; `None` when it is not shared.
     pub fn new(
         scope: &str,
         limit: &Limit,
@@ -64,7 +64,7 @@ impl SharingPlan {
             Sharing::Strict => None,
             Sharing::Leased => LeaseTerms::of(limit).filter(|_| Sharing::leasable(limit)),
         };
-        // Gateways of several versions share counters: the hash may never change.
+        // Gateways of different versions share counters, so the hash must never change.
         let mut hasher = SipHasher13::new_with_keys(0x746f_6c6c_6761_7465, 1);
         hasher.write(scope.as_bytes());
         let counted = lease.as_ref().map_or(limit, |lease| &lease.limit);
@@ -89,14 +89,14 @@ impl SharingPlan {
         })
     }
 
-    /// What the store counts by.
+    /// The limit by which the store counts.
     pub fn counted(&self) -> &Limit {
         self.lease
             .as_ref()
             .map_or(&self.limit, |lease| &lease.limit)
     }
 
-    /// A counter of this limit.
+    /// The name of a key's counter.
     pub fn name(&self, key: Fingerprint) -> CounterName {
         CounterName {
             limit: self.hash,
@@ -104,12 +104,12 @@ impl SharingPlan {
         }
     }
 
-    /// Asks for units of a key.
+    /// The part of a call that asks for units of a key.
     pub fn part(&self, key: Fingerprint, scale: Scale, cost: u32) -> CallPart {
         CallPart::new(self.name(key), self.counted().spec(key, scale), cost)
     }
 
-    /// The most units of the smallest quota that one grant may hold, among so many gateways.
+    /// Most units that one grant may hold: a quarter of a gateway's part of the smallest quota, 1 to 2^20.
     pub fn most(&self, multiply: u32, gateways: u32) -> u32 {
         let quotas = self.limit.windows.iter().map(|rate| rate.times(multiply));
         let least = quotas.min().unwrap_or(1);

@@ -1,5 +1,5 @@
-//! The way back to a store that was away, step by step: meet it, tell it what it may not know, wait until all
-//! gateways have. Never waits and never talks to a store; that is the keeper's part.
+//! The way back to a store that was away, step by step: meet it, report what it may not know, wait until all gateways
+//! have reported. Never waits and does no I/O; that is the keeper's part.
 
 use smallvec::SmallVec;
 
@@ -8,38 +8,38 @@ use super::decider::Decider;
 use super::pending::PendingCall;
 use crate::base::clock::Nanos;
 
-/// Counters that are told of in one call.
+/// Counters that are reported in one call.
 pub(super) const BATCH: usize = 64;
-/// How long a gateway that starts leaves an empty store to those that know whom it counted before.
-const YIELD: Nanos = Nanos::from_millis(500);
-/// How long it waits for what they tell.
-const NEWCOMER: Nanos = Nanos::from_secs(1);
+/// How long a gateway that starts leaves an empty store to gateways that know its former secret.
+const EMPTY_STORE_PAUSE: Nanos = Nanos::from_millis(500);
+/// How long such a gateway waits for the reports of others.
+const NEWCOMER_PAUSE: Nanos = Nanos::from_secs(1);
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug)]
 pub enum RecoveryStep {
     /// Meet the store, then [`Recovery::met`].
     Meet,
-    /// See who is there, then [`Recovery::saw`].
+    /// List the gateways, then [`Recovery::saw`].
     Look,
-    /// Ask this, then [`Decider::compared`].
+    /// Send this call, then [`Decider::record_copied`].
     Compare(Box<PendingCall>),
-    /// Ask this, then [`Decider::told`].
-    Tell(Box<PendingCall>),
-    /// See who is there, and if so say that all is told; then [`Recovery::beaten`]. Once in a while: others take
-    /// their time.
+    /// Send this call, then [`Decider::record_report`].
+    Report(Box<PendingCall>),
+    /// Send a beat, which says that all is reported if `true`; then [`Recovery::on_beat`]. Once in a while, because
+    /// other gateways take their time.
     Beat(bool),
 }
 
-/// How far a return is.
+/// How far a recovery is.
 #[derive(Debug, Default)]
 pub struct Recovery {
-    begun: Option<RecoveryAttempt>,
-    /// This life of the store has been told all that it did not grant itself.
-    whole: bool,
-    /// Another server leads, and it was not yet compared with the former one what it has.
+    attempt: Option<RecoveryAttempt>,
+    /// Whether the store, under its current mark, knows all units that it did not grant itself.
+    is_whole: bool,
+    /// Whether another server is the master, and its counts were not yet compared with the former one's.
     moved: bool,
-    /// When a gateway that knows nothing of a store first found it empty.
+    /// When a gateway without a secret first found the store empty.
     empty: Option<Nanos>,
 }
 
@@ -47,176 +47,183 @@ pub struct Recovery {
 struct RecoveryAttempt {
     /// When the store was met.
     since: Nanos,
-    /// Who had said by then that it has told all, and when. Only what is said after that counts, whatever the
-    /// store's clock did.
-    earlier: Option<Vec<(u32, u64)>>,
-    /// Until then something that this gateway cannot tell of, or that others have not told yet, may be in a
-    /// window.
+    /// Gateways that were listed by then, and when each had reported. Only later reports count, whatever the store's
+    /// clock did.
+    listed_before: Option<Vec<(u32, u64)>>,
+    /// Until then, units that this gateway cannot report, or that others have not reported yet, may be in a window.
     untold: Nanos,
-    /// Gateways that must have told it what they know.
+    /// The number of gateways that must report.
     gateways: u32,
-    /// Counters of which it is not known how much of the former master's it has, if it is another.
-    compares: Option<Vec<CounterName>>,
-    /// Counters that it has not been told of.
+    /// After a change of the master: counters that are still to be compared.
+    to_compare: Option<Vec<CounterName>>,
+    /// Counters that are still to be reported.
     names: Vec<CounterName>,
-    /// What it is to be told next.
-    tells: SmallVec<[PendingCall; 2]>,
-    /// It has been told since the last beat.
-    swept: bool,
-    /// It was told all and has been asked who else has; answers since that were late in a row.
+    /// Calls that are sent next.
+    reports: SmallVec<[PendingCall; 2]>,
+    /// Whether unreported units were reported since the last beat.
+    reported: bool,
+    /// Whether all was reported and a beat was sent.
     beats: bool,
+    /// Late replies in a row since then.
     late: u32,
 }
 
 impl Recovery {
     /// Whether the store has been met.
-    pub fn begun(&self) -> bool {
-        self.begun.is_some()
+    pub fn is_started(&self) -> bool {
+        self.attempt.is_some()
     }
 
-    /// What is to be done.
-    pub fn next(&mut self, core: &Decider, now: Nanos) -> RecoveryStep {
-        let Some(begun) = &mut self.begun else {
+    /// The next step.
+    pub fn next_step(&mut self, decider: &Decider, now: Nanos) -> RecoveryStep {
+        let Some(attempt) = &mut self.attempt else {
             return RecoveryStep::Meet;
         };
-        if let Some(names) = &mut begun.compares {
+        if let Some(names) = &mut attempt.to_compare {
             while !names.is_empty() {
                 let rest = names.len().saturating_sub(BATCH);
-                if let Some(asking) = core.compare(&names.split_off(rest), now) {
-                    return RecoveryStep::Compare(Box::new(asking));
+                if let Some(pending_call) = decider.compare(&names.split_off(rest), now) {
+                    return RecoveryStep::Compare(Box::new(pending_call));
                 }
             }
-            (begun.compares, self.moved) = (None, false);
-            core.moved();
-            core.ladder.met(now);
+            (attempt.to_compare, self.moved) = (None, false);
+            decider.return_copied();
+            decider.breaker.start_learning(now);
         }
-        if begun.earlier.is_none() {
+        if attempt.listed_before.is_none() {
             return RecoveryStep::Look;
         }
         loop {
-            if let Some(asking) = begun.tells.pop() {
-                return RecoveryStep::Tell(Box::new(asking));
+            if let Some(pending_call) = attempt.reports.pop() {
+                return RecoveryStep::Report(Box::new(pending_call));
             }
-            if begun.names.is_empty() && !begun.swept {
-                begun.swept = true;
-                let untold = core.ledger.untold();
+            if attempt.names.is_empty() && !attempt.reported {
+                attempt.reported = true;
+                let untold = decider.ledger.unreported();
                 let each = untold.chunks(BATCH);
-                begun.tells = each
-                    .filter_map(|batch| core.tell_alone(batch, now))
+                attempt.reports = each
+                    .filter_map(|batch| decider.report_alone(batch, now))
                     .collect();
-            } else if begun.names.is_empty() {
-                // What was admitted without the store has been told, and may not count twice.
-                begun.tells = core.backs.take(|_| true).into_iter().rev().collect();
-                if !begun.tells.is_empty() {
+            } else if attempt.names.is_empty() {
+                // Only now: what was admitted without the store is reported, and must not count twice.
+                attempt.reports = decider.backs.take(|_| true).into_iter().rev().collect();
+                if !attempt.reports.is_empty() {
                     continue;
                 }
-                begun.beats = true;
-                return RecoveryStep::Beat(now >= begun.untold);
+                attempt.beats = true;
+                return RecoveryStep::Beat(now >= attempt.untold);
             } else {
-                let rest = begun.names.len().saturating_sub(BATCH);
-                begun.tells = core.tell_all(&begun.names.split_off(rest), now);
+                let rest = attempt.names.len().saturating_sub(BATCH);
+                attempt.reports = decider.report_all(&attempt.names.split_off(rest), now);
             }
         }
     }
 
-    /// Whether a gateway that knows nothing of a store begins in it if it is empty: others that know it come first.
-    pub fn begins(&self, now: Nanos) -> bool {
-        self.empty.is_some_and(|empty| now.since(empty) >= YIELD)
+    /// Whether a gateway without a secret may initialise an empty store: gateways that know its secret come first.
+    pub fn may_initialize(&self, now: Nanos) -> bool {
+        self.empty
+            .is_some_and(|empty| now.since(empty) >= EMPTY_STORE_PAUSE)
     }
 
-    /// The store answers.
-    pub fn met(&mut self, core: &Decider, lost: StoreLoss, now: Nanos) {
+    /// The store was met.
+    pub fn on_met(&mut self, decider: &Decider, lost: StoreLoss, now: Nanos) {
         self.empty = None;
         let same = lost != StoreLoss::All;
         if !same {
-            core.backs.renewed();
-            self.whole = false;
+            decider.backs.renewed();
+            self.is_whole = false;
         }
         self.moved = same && (self.moved || lost == StoreLoss::Moved);
-        let mut untold = core
+        let mut untold = decider
             .ledger
             .untracked(same)
-            .map_or(Nanos::ZERO, |last| last.after(core.ledger.longest()));
-        if core.ladder.is_new() {
-            untold = untold.max(now.after(NEWCOMER));
+            .map_or(Nanos::ZERO, |last| last.after(decider.ledger.longest()));
+        if decider.breaker.is_new() {
+            untold = untold.max(now.after(NEWCOMER_PAUSE));
         }
         if !self.moved {
-            core.ladder.met(now);
+            decider.breaker.start_learning(now);
         }
-        self.begun = Some(RecoveryAttempt {
+        self.attempt = Some(RecoveryAttempt {
             since: now,
-            earlier: None,
+            listed_before: None,
             untold,
-            gateways: core.ladder.gateways(),
-            // Before anything is asked of it: what it grants is numbered like what it lacks.
-            compares: self.moved.then(|| core.ledger.names_where(|_| true)),
-            // What it granted itself would count twice where it keeps no totals.
+            gateways: decider.breaker.gateways(),
+            // Before the store grants anything: grants get the same numbers as those that it lacks.
+            to_compare: self.moved.then(|| decider.ledger.names_where(|_| true)),
+            // In a store without totals, its own grants would count twice.
             names: match lost {
-                StoreLoss::Nothing if self.whole => Vec::new(),
-                _ => core.ledger.counted(),
+                StoreLoss::Nothing if self.is_whole => Vec::new(),
+                _ => decider.ledger.counted(),
             },
-            tells: SmallVec::new(),
-            swept: false,
+            reports: SmallVec::new(),
+            reported: false,
             beats: false,
             late: 0,
         });
     }
 
-    /// These are listed already: to a gateway that has never shared the store they are all that it knows of others.
-    pub fn saw(&mut self, core: &Decider, beats: LiveGateways) {
-        if core.ladder.is_new() {
-            core.ladder.count(beats.gateways.len() + 1);
+    /// These gateways are listed. A gateway that has never shared the store takes their number from here.
+    pub fn on_listed(&mut self, decider: &Decider, beats: LiveGateways) {
+        if decider.breaker.is_new() {
+            decider.breaker.set_gateways(beats.gateways.len() + 1);
         }
-        if let Some(begun) = &mut self.begun {
-            begun.earlier = Some(beats.gateways);
+        if let Some(attempt) = &mut self.attempt {
+            attempt.listed_before = Some(beats.gateways);
         }
     }
 
-    /// It knows that all is told, and who else has. The store is shared again when nobody is missing and this
-    /// gateway is `ready`; else how many have told, and of how many.
-    pub fn beaten(
+    /// The store has replied to a beat. It is shared again when all gateways have reported and this one is `ready`.
+    ///
+    /// # Errors
+    ///
+    /// How many gateways have reported, and how many there are.
+    pub fn on_beat(
         &mut self,
-        core: &Decider,
+        decider: &Decider,
         beats: &LiveGateways,
         ready: bool,
         now: Nanos,
     ) -> Result<(), (u32, u32)> {
-        let Some(begun) = &mut self.begun else {
-            return Err((0, core.ladder.gateways()));
+        let Some(attempt) = &mut self.attempt else {
+            return Err((0, decider.breaker.gateways()));
         };
-        (begun.swept, begun.late) = (false, 0);
-        let earlier = begun.earlier.as_deref().unwrap_or_default();
-        let told = beats.gateways.iter().filter(|one| !earlier.contains(one));
+        (attempt.reported, attempt.late) = (false, 0);
+        let listed_before = attempt.listed_before.as_deref().unwrap_or_default();
+        let told = beats
+            .gateways
+            .iter()
+            .filter(|one| !listed_before.contains(one));
         let told = told.count() as u32;
-        // What a gateway that is gone has counted has left all windows.
-        let over = now.since(begun.since) > core.ledger.longest();
-        if (told < begun.gateways && !over) || now < begun.untold || !ready {
-            return Err((told, begun.gateways));
+        // By then the units of gateways that are gone have left all windows.
+        let over = now.since(attempt.since) > decider.ledger.longest();
+        if (told < attempt.gateways && !over) || now < attempt.untold || !ready {
+            return Err((told, attempt.gateways));
         }
-        core.ladder.count(beats.gateways.len());
-        core.ladder.learnt(now);
-        self.begun = None;
-        self.whole = true;
+        decider.breaker.set_gateways(beats.gateways.len());
+        decider.breaker.finish_learning(now);
+        self.attempt = None;
+        self.is_whole = true;
         Ok(())
     }
 
-    /// A step failed. Once all was told, one late answer may be this machine's fault, and a return that waits for
-    /// long meets some.
-    pub fn failed(&mut self, core: &Decider, failure: &StoreError, now: Nanos) {
+    /// A step failed. After the first beat a single late reply is forgiven: this machine may be the cause, and a long
+    /// recovery sees some.
+    pub fn on_failure(&mut self, decider: &Decider, failure: &StoreError, now: Nanos) {
         if *failure == StoreError::Empty {
             self.empty.get_or_insert(now);
         }
-        if let Some(begun) = &mut self.begun
-            && (begun.beats, begun.late, failure) == (true, 0, &StoreError::Late)
+        if let Some(attempt) = &mut self.attempt
+            && (attempt.beats, attempt.late, failure) == (true, 0, &StoreError::Late)
         {
-            (begun.swept, begun.late) = (false, 1);
+            (attempt.reported, attempt.late) = (false, 1);
             return;
         }
-        core.ladder.lost(now);
-        let left = self.begun.take().map(|begun| begun.tells);
+        decider.breaker.stop_learning(now);
+        let left = self.attempt.take().map(|attempt| attempt.reports);
         for back in left.into_iter().flatten().rev() {
             if back.call.gives_back() {
-                core.backs.push(back, core.backs.life());
+                decider.backs.push(back, decider.backs.life());
             }
         }
     }

@@ -1,32 +1,32 @@
-//! What one of several gateways may admit of a limit while the store is away, so that all together admit no
-//! more than the limit. From when the store was last heard of a gateway may use what it has used itself and an
-//! equal part of what was free; when that has left the window, an equal part of the limit.
+//! What one of several gateways may admit of a limit while the store is away, so that all together never admit more than
+//! the limit. After the store's last reply a gateway may use what it has used itself, and an equal part of what was free.
+//! When that reply has left the window, it may use an equal part of the limit.
 //!
 //! With `U` units used by all and `o` by this gateway in a window of `N`, and `G` gateways: never more than
 //! `o + (N - U) / G` in the first window, never more than that or `N / G` in the second and a little longer, then `N / G`. All
-//! gateways' `o` are in `U`, so the sum is `N` at most, as long as what they know is of one moment.
+//! gateways' `o` are in `U`, so the sum is at most `N`, as long as they know `U` as of one moment.
 
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, Rate, Scale, ThrottleMode};
 
-/// Gateways notice at most so far apart that a store is away: two beats and their patience. One that has noticed
-/// later may use its own again for so much longer, so the others wait for their part.
+/// Two gateways notice that a store is away within this time: two beats and their time limit. A later one may use its
+/// own units again for that much longer, so the others wait for their part.
 const APART: Nanos = Nanos::from_secs(5);
 
-/// What a gateway knew of a key when the store was last heard of.
+/// What a gateway knew of a key at the store's last reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalShare {
-    /// Since when.
+    /// The time of that reply.
     since: Nanos,
     /// Units that this gateway may use in each window.
     own: SmallVec<[u32; 2]>,
 }
 
 impl LocalShare {
-    /// `used` by all gateways as the store last said, `own` by this one and what it has been granted besides;
-    /// nothing known counts as nothing used.
+    /// A share: `used` are the units of all gateways in each window, by the store's last reply; `own` are this gateway's,
+    /// with those granted to it. Missing windows count as unused.
     pub fn new(
         limit: &Limit,
         multiply: u32,
@@ -47,8 +47,8 @@ impl LocalShare {
         }
     }
 
-    /// What a late answer before has used of a share is not to be had again, for as long as that one's moment is
-    /// in a window.
+    /// Bounds this share by an earlier one, for as long as the earlier one's start is in a window: what was used of that
+    /// must not be available again.
     pub fn no_more_than(&mut self, before: &LocalShare, longest: Nanos) {
         if self.since.since(before.since) < longest {
             for (own, before) in self.own.iter_mut().zip(&before.own) {
@@ -57,7 +57,7 @@ impl LocalShare {
         }
     }
 
-    /// The limit that holds at `now`, for a plan's multiplier of one; nothing where a window admits nothing.
+    /// The limit that the share allows at `now`, to be used with a multiplier of 1; `None` where a window admits nothing.
     pub fn limit(&self, limit: &Limit, scale: Scale, gateways: u32, now: Nanos) -> Option<Limit> {
         let gateways = gateways.max(1);
         let elapsed = now.since(self.since);
@@ -66,7 +66,7 @@ impl LocalShare {
             let (_, ceiling) = limit.bounds(rate, scale.multiply);
             let part = ceiling / gateways;
             let own = self.own.get(place).copied().unwrap_or(part);
-            // What is counted otherwise has no window that it leaves as a whole.
+            // GCRA has no window that units leave as a whole.
             let exact = !limit.algorithm.is_gcra();
             let window = rate.window();
             let units = if exact && elapsed < window {

@@ -1,4 +1,4 @@
-//! What [`Decider`] asks the store about a request, and what it makes of the answer.
+//! What [`Decider`] asks the store about a request, and what it makes of the reply.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 use super::breaker::DecidedBy;
 use super::call::{Call, CallPart, CounterReply, StoreReply};
 use super::decider::Decider;
+use super::item::{SharedItem, SharedItems, quota};
 use super::ledger::Grant;
-use super::line::{SharedItem, SharedItems, item, quota};
 use super::pending::{CountedIn, PendingCall, Purpose, Role, SharedDecision};
 use super::plan::SharingPlan;
 use crate::base::clock::Nanos;
@@ -17,30 +17,33 @@ use crate::store::memory::networks;
 use crate::store::{Item, Taking};
 
 impl Decider {
-    /// SharedItems that this gateway counts alone.
-    pub(super) fn own<'a>(&self, lines: &'a SharedItems) -> impl Iterator<Item = Item<'a>> {
-        lines.iter().filter(|line| line.plan.is_none()).map(item)
+    /// The items of limits that this gateway counts alone.
+    pub(super) fn local_items<'a>(&self, items: &'a SharedItems) -> impl Iterator<Item = Item<'a>> {
+        items
+            .iter()
+            .filter(|item| item.plan.is_none())
+            .map(SharedItem::as_item)
     }
 
-    /// Uses units in hand, and asks for the rest.
-    pub(super) fn ask(&self, lines: SharedItems, taking: Taking, now: Nanos) -> PendingCall {
+    /// Uses units in hand, and makes a call for the rest.
+    pub(super) fn ask_store(&self, items: SharedItems, taking: Taking, now: Nanos) -> PendingCall {
         let mut call = Call {
             gateway: self.gateway,
             taking,
             parts: SmallVec::new(),
         };
         let mut roles = SmallVec::new();
-        for line in &lines {
-            let Some(plan) = &line.plan else {
+        for item in &items {
+            let Some(plan) = &item.plan else {
                 roles.push(Role::Local);
                 continue;
             };
-            let name = plan.name(line.key);
+            let name = plan.name(item.key);
             let spent = self.ledger.entry(&name, plan, now, |entry| {
-                entry.multiply = line.scale.multiply;
-                let takes = taking == Taking::All || (taking == Taking::Shadows && line.shadow);
-                let leased = takes && plan.lease.is_some() && line.cost > 0;
-                let spent = leased.then(|| entry.spend(line.cost, now)).flatten()?;
+                entry.multiply = item.scale.multiply;
+                let takes = taking == Taking::All || (taking == Taking::Shadows && item.shadow);
+                let leased = takes && plan.lease.is_some() && item.cost > 0;
+                let spent = leased.then(|| entry.spend(item.cost, now)).flatten()?;
                 Some((spent, entry.runs_low(now)))
             });
             if let Some(Some((spent, low))) = spent {
@@ -49,10 +52,10 @@ impl Decider {
             }
             roles.push(Role::InStore(call.parts.len()));
             let place = call.parts.len();
-            let parts = self.parts(
-                line,
+            let parts = self.call_parts(
+                item,
                 plan,
-                (line.cost, place),
+                (item.cost, place),
                 taking != Taking::Nothing,
                 now,
             );
@@ -61,36 +64,36 @@ impl Decider {
         PendingCall {
             call,
             sent: now,
-            round: self.ladder.round(),
+            round: self.breaker.round(),
             life: self.backs.life(),
-            lines,
+            items,
             roles,
             purpose: Purpose::Decide,
         }
     }
 
-    /// Asks for `cost` units of a line, from `place` on; the networks around its key must have room for them too.
-    fn parts(
+    /// The parts, from index `place` on, that ask for `cost` units of an item and of the networks around its key.
+    fn call_parts(
         &self,
-        line: &SharedItem,
+        item: &SharedItem,
         plan: &SharingPlan,
         (cost, place): (u32, usize),
         asks: bool,
         now: Nanos,
     ) -> SmallVec<[CallPart; 4]> {
-        let mut part = plan.part(line.key, line.scale, cost);
-        part.shadow = line.shadow;
-        self.complete(line, &mut part, asks, now);
+        let mut part = plan.part(item.key, item.scale, cost);
+        part.shadow = item.shadow;
+        self.fill_in(item, &mut part, asks, now);
         let mut parts: SmallVec<[CallPart; 4]> = SmallVec::new();
         let (cost, want, shadow) = (part.cost, part.want, part.shadow);
         parts.push(part);
-        // What only the answer tells is charged to the key alone.
-        let parents = if line.limit.reserves {
+        // A cost that the response settles is charged to the key alone.
+        let parents = if item.limit.reserves {
             &[]
         } else {
-            &line.parents[..]
+            &item.parents[..]
         };
-        let around = networks::parts(&line.limit, line.scale, parents, plan.hash);
+        let around = networks::parts(&item.limit, item.scale, parents, plan.hash);
         parts.extend(around.map(|net| CallPart {
             around: Some(place as u8),
             shadow,
@@ -101,182 +104,188 @@ impl Decider {
         parts
     }
 
-    /// Adds what is wanted in advance, unless others ask for that already, and what the store may not know.
-    fn complete(&self, line: &SharedItem, part: &mut CallPart, asks: bool, now: Nanos) {
-        let gateways = self.ladder.gateways();
-        let within = self.own_use(line, now).last().copied().unwrap_or(0);
+    /// Adds the units wanted in advance, unless another call asks for them, and what the store may not know.
+    fn fill_in(&self, item: &SharedItem, part: &mut CallPart, asks: bool, now: Nanos) {
+        let gateways = self.breaker.gateways();
+        let within = self.own_usage(item, now).last().copied().unwrap_or(0);
         self.ledger.with(&part.name, |entry| {
-            (part.total, part.told) = (entry.total, entry.total);
-            part.within = entry.own(within).saturating_add(entry.units(now));
-            if line.cost > 0 && asks {
-                entry.asks(gateways, now);
+            (part.total, part.acknowledged) = (entry.total, entry.total);
+            part.within = entry.own_usage(within).saturating_add(entry.units(now));
+            if item.cost > 0 && asks {
+                entry.update_demand(gateways, now);
             }
-            if entry.plan.lease.is_some() && line.cost > 0 {
+            if entry.plan.lease.is_some() && item.cost > 0 {
                 part.spread = gateways;
-                if asks && !entry.asking && entry.want > line.cost {
-                    entry.asking = true;
-                    part.want = entry.want;
+                if asks && !entry.demand.asking && entry.demand.want > item.cost {
+                    entry.demand.asking = true;
+                    part.want = entry.demand.want;
                 }
             }
         });
     }
 
-    pub(super) fn own_use(&self, line: &SharedItem, now: Nanos) -> SmallVec<[u32; 2]> {
-        self.memory.used(&item(line), now)
+    pub(super) fn own_usage(&self, item: &SharedItem, now: Nanos) -> SmallVec<[u32; 2]> {
+        self.memory.used(&item.as_item(), now)
     }
 
-    /// Asks for more where units run low.
-    pub(super) fn refill(&self, asking: &PendingCall, now: Nanos, done: &mut SharedDecision) {
-        for (line, role) in asking.lines.iter().zip(&asking.roles) {
-            let (Some(plan), Role::InHand(_, true)) = (&line.plan, role) else {
+    /// Adds calls for more units where those in hand run low.
+    pub(super) fn refill(
+        &self,
+        pending_call: &PendingCall,
+        now: Nanos,
+        decision: &mut SharedDecision,
+    ) {
+        for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
+            let (Some(plan), Role::InHand(_, true)) = (&item.plan, role) else {
                 continue;
             };
-            let parts = self.parts(line, plan, (1, 0), true, now);
+            let parts = self.call_parts(item, plan, (1, 0), true, now);
             if parts[0].want == 1 {
-                // Another worker was faster.
+                // Another worker asks already.
                 continue;
             }
-            done.besides.push(PendingCall {
+            decision.followups.push(PendingCall {
                 call: Call {
                     gateway: self.gateway,
                     taking: Taking::All,
                     parts: parts.into_iter().collect(),
                 },
                 sent: now,
-                round: self.ladder.round(),
+                round: self.breaker.round(),
                 life: self.backs.life(),
-                lines: SmallVec::new(),
+                items: SmallVec::new(),
                 roles: SmallVec::new(),
                 purpose: Purpose::Refill,
             });
         }
     }
 
-    /// Makes the decision of what the store said and what was in hand.
+    /// Makes the decision of the store's reply and of the units in hand.
     pub(super) fn conclude(
         &self,
-        asking: &PendingCall,
-        said: &StoreReply,
+        pending_call: &PendingCall,
+        reply: &StoreReply,
         now: Nanos,
     ) -> SharedDecision {
-        let mut done = SharedDecision {
-            admitted: said.admitted && asking.call.taking == Taking::All,
+        let mut decision = SharedDecision {
+            admitted: reply.admitted && pending_call.call.taking == Taking::All,
             ..SharedDecision::default()
         };
-        let own: SmallVec<[Item<'_>; 4]> = self.own(&asking.lines).collect();
+        let own: SmallVec<[Item<'_>; 4]> = self.local_items(&pending_call.items).collect();
         let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
         if !own.is_empty() {
-            match (done.admitted, asking.call.taking) {
+            match (decision.admitted, pending_call.call.taking) {
                 (_, Taking::Nothing) => {
-                    done.admitted = said.admitted & self.memory.peek(&own, now, &mut readings);
+                    decision.admitted = reply.admitted & self.memory.peek(&own, now, &mut readings);
                 }
-                (true, _) => done.admitted = self.memory.take(&own, now, &mut readings),
+                (true, _) => decision.admitted = self.memory.take(&own, now, &mut readings),
                 (false, _) => self.memory.refused(&own, now, &mut readings),
             }
-        } else if asking.call.taking == Taking::Nothing {
-            done.admitted = said.admitted;
+        } else if pending_call.call.taking == Taking::Nothing {
+            decision.admitted = reply.admitted;
         }
         let mut own = readings.into_iter();
-        for (line, role) in asking.lines.iter().zip(&asking.roles) {
+        for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
             let (reading, counted) = match role {
                 Role::Local => (
-                    own.next().unwrap_or_else(|| self.known(line, now)),
+                    own.next().unwrap_or_else(|| self.last_reading(item, now)),
                     CountedIn::Gateway,
                 ),
-                Role::InHand(..) => (self.known(line, now), CountedIn::Gateway),
-                Role::InStore(place) => self.hear(asking, line, *place, said, now),
+                Role::InHand(..) => (self.last_reading(item, now), CountedIn::Gateway),
+                Role::InStore(place) => self.read_reply(pending_call, item, *place, reply, now),
             };
             let took = match role {
                 Role::Local => false,
                 Role::InHand(..) => true,
-                Role::InStore(place) => said.answers[*place].took > 0,
+                Role::InStore(place) => reply.counters[*place].took > 0,
             };
-            if took && (done.admitted || line.shadow) && !line.limit.reserves {
-                self.memory.count(&item(line), line.cost, now);
+            if took && (decision.admitted || item.shadow) && !item.limit.reserves {
+                self.memory.count(&item.as_item(), item.cost, now);
             }
-            done.readings.push(reading);
-            done.counted.push(counted);
+            decision.readings.push(reading);
+            decision.counted.push(counted);
         }
-        done.besides.extend(self.tell_untold(&asking.lines, now));
-        if asking.call.taking == Taking::All && !done.admitted {
-            self.unspend(asking, now, |line| !line.shadow);
-            if said.admitted {
-                // What is counted here refused at the last moment.
-                self.give_back(asking, said, &mut done);
+        decision
+            .followups
+            .extend(self.report_unreported(&pending_call.items, now));
+        if pending_call.call.taking == Taking::All && !decision.admitted {
+            self.unspend(pending_call, now, |item| !item.shadow);
+            if reply.admitted {
+                // A limit that is counted here refused at the last moment.
+                self.give_back(pending_call, reply, &mut decision);
             }
         }
-        done
+        decision
     }
 
-    /// Notes an answer, and reads it.
-    pub(super) fn hear(
+    /// Records what one counter said, and makes a reading of it.
+    pub(super) fn read_reply(
         &self,
-        asking: &PendingCall,
-        line: &SharedItem,
+        pending_call: &PendingCall,
+        item: &SharedItem,
         place: usize,
-        said: &StoreReply,
+        reply: &StoreReply,
         now: Nanos,
     ) -> (Reading, CountedIn) {
-        let answer = within_networks(asking, place, said);
-        let mut reading = read(line, &answer);
-        if asking.call.taking != Taking::Nothing {
-            self.note(asking, place, said, line.cost, now);
+        let counter = within_networks(pending_call, place, reply);
+        let mut reading = read(item, &counter);
+        if pending_call.call.taking != Taking::Nothing {
+            self.record_reply(pending_call, place, reply, item.cost, now);
         }
-        let in_hand = answer.took.saturating_sub(line.cost);
+        let in_hand = counter.took.saturating_sub(item.cost);
         reading.remaining = reading.remaining.saturating_add(in_hand);
-        (reading, CountedIn::Store(answer.stamped))
+        (reading, CountedIn::Store(counter.stamped))
     }
 
-    /// Notes the store's reply to the part at `place`, of which `cost` units are used. When the store has gone away
-    /// since it was asked, units in advance are given back and nothing else is learnt, nor while the store learns
-    /// itself: what may be used without it is settled.
-    pub(super) fn note(
+    /// Records the store's reply to the part at `place`, of which `cost` units are used. Where the store has gone away
+    /// since the call, or learns, the gateway's share is fixed: units in advance go back, and nothing else is learnt.
+    pub(super) fn record_reply(
         &self,
-        asking: &PendingCall,
+        pending_call: &PendingCall,
         place: usize,
-        said: &StoreReply,
+        reply: &StoreReply,
         cost: u32,
         now: Nanos,
     ) {
-        let answer = within_networks(asking, place, said);
-        let (part, sent) = (&asking.call.parts[place], asking.sent);
-        let hears = self.ladder.hears(asking.round);
-        let cost = cost.min(answer.took);
+        let counter = within_networks(pending_call, place, reply);
+        let (part, sent) = (&pending_call.call.parts[place], pending_call.sent);
+        let hears = self.breaker.is_current(pending_call.round);
+        let cost = cost.min(counter.took);
         let granted = self.ledger.with(&part.name, |entry| {
             let life = entry.plan.lease.as_ref().map(|lease| lease.life);
             let learns =
-                || self.ladder.way(entry.plan.counted().longest(), now) != DecidedBy::Store;
-            if !hears || (asking.purpose == Purpose::Confirm && learns()) {
+                || self.breaker.decided_by(entry.plan.counted().longest(), now) != DecidedBy::Store;
+            if !hears || (pending_call.purpose == Purpose::Confirm && learns()) {
                 if cost > 0 {
-                    entry.total = entry.total.max(answer.total);
+                    entry.total = entry.total.max(counter.total);
                     entry.granted = entry.granted.saturating_add(cost);
                 }
                 return None;
             }
-            entry.told(&answer, cost, part.want, sent, now);
+            entry.record_reply(&counter, cost, part.want, sent, now);
             life
         });
-        let more = answer.took - cost;
+        let more = counter.took - cost;
         match granted {
             _ if more == 0 => {}
             Some(Some(life)) => self.ledger.granted(&part.name, sent.after(life)),
-            // Nobody has them in hand.
-            Some(None) | None => self.return_later(asking, place, said, more),
+            // They are in no grant.
+            Some(None) | None => self.return_later(pending_call, place, reply, more),
         }
     }
 
     pub(super) fn unspend(
         &self,
-        asking: &PendingCall,
+        pending_call: &PendingCall,
         now: Nanos,
         which: impl Fn(&SharedItem) -> bool,
     ) {
-        for (line, role) in asking.lines.iter().zip(&asking.roles) {
-            if !which(line) {
+        for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
+            if !which(item) {
                 continue;
             }
-            if let (Some(plan), Role::InHand(spent, _)) = (&line.plan, role) {
-                let name = plan.name(line.key);
+            if let (Some(plan), Role::InHand(spent, _)) = (&item.plan, role) {
+                let name = plan.name(item.key);
                 self.ledger.with(&name, |entry| {
                     for (stamped, units) in entry.unspend(spent, now) {
                         let ends = now;
@@ -292,152 +301,168 @@ impl Decider {
         }
     }
 
-    fn give_back(&self, asking: &PendingCall, said: &StoreReply, done: &mut SharedDecision) {
-        for (line, role) in asking.lines.iter().zip(&asking.roles) {
+    fn give_back(
+        &self,
+        pending_call: &PendingCall,
+        reply: &StoreReply,
+        decision: &mut SharedDecision,
+    ) {
+        for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
             let Role::InStore(place) = role else { continue };
-            if said.answers[*place].took > 0 && !line.shadow {
-                done.besides
-                    .push(self.returned(asking, *place, said, line.cost));
+            if reply.counters[*place].took > 0 && !item.shadow {
+                decision.followups.push(self.returning_call(
+                    pending_call,
+                    *place,
+                    reply,
+                    item.cost,
+                ));
             }
         }
     }
 
-    /// Gives back units of the part at `place`, and of the networks around it, each with the total by which the store
-    /// tells whether it was the one that granted them.
-    fn returned(
+    /// The call that gives back units of the part at `place` and of the networks around it. Each part has the total by
+    /// which the store knows whether it granted them.
+    fn returning_call(
         &self,
-        asking: &PendingCall,
+        pending_call: &PendingCall,
         place: usize,
-        said: &StoreReply,
+        reply: &StoreReply,
         units: u32,
     ) -> PendingCall {
-        let part = &asking.call.parts[place];
-        let granted = |part: &CallPart, answer: &CounterReply| {
-            let mut back = part.give_back(self.gateway, units, answer.stamped);
+        let part = &pending_call.call.parts[place];
+        let granted = |part: &CallPart, counter: &CounterReply| {
+            let mut back = part.return_call(self.gateway, units, counter.stamped);
             for part in &mut back.parts {
-                (part.total, part.told) = (answer.total, answer.total);
+                (part.total, part.acknowledged) = (counter.total, counter.total);
             }
             back
         };
-        let mut call = granted(part, &said.answers[place]);
-        for (network, answer) in around(asking, place, said) {
-            let back = granted(network, answer);
+        let mut call = granted(part, &reply.counters[place]);
+        for (network, counter) in around(pending_call, place, reply) {
+            let back = granted(network, counter);
             call.parts
                 .extend(back.parts.into_iter().map(|part| CallPart {
                     around: Some(0),
                     ..part
                 }));
         }
-        PendingCall::tell(call, asking.sent)
+        PendingCall::report(call, pending_call.sent)
     }
 
-    fn return_later(&self, asking: &PendingCall, place: usize, said: &StoreReply, units: u32) {
-        let back = self.returned(asking, place, said, units);
-        self.backs.push(back, asking.life);
+    fn return_later(
+        &self,
+        pending_call: &PendingCall,
+        place: usize,
+        reply: &StoreReply,
+        units: u32,
+    ) {
+        let back = self.returning_call(pending_call, place, reply, units);
+        self.backs.push(back, pending_call.life);
     }
 
-    /// Another server leads, and it was compared what it has of these counters.
-    pub(super) fn moved(&self) {
+    /// Another server is the master, and its counters were compared: keeps the give-backs that are for it.
+    pub(super) fn return_copied(&self) {
         for back in self.backs.moved() {
-            if let Some(back) = self.kept(back) {
+            if let Some(back) = self.copied_part(back) {
                 self.backs.push(back, self.backs.life());
             }
         }
     }
 
-    /// The part of a give-back that is for the master that leads now: units that the former one granted before this one
-    /// had copied them. The others are not there, and their numbers are those of what it has granted since.
-    fn kept(&self, mut back: PendingCall) -> Option<PendingCall> {
+    /// The part of a give-back that is for the current master: units that the former one granted and that were copied.
+    /// The others are unknown to it, and it has granted others under the same numbers since.
+    fn copied_part(&self, mut back: PendingCall) -> Option<PendingCall> {
         let part = back.call.parts.first_mut()?;
-        // Units in hand are told again where it lacks them.
+        // Units in hand are reported again where it lacks them.
         if part.total == 0 {
             return Some(back);
         }
         let kept = self.ledger.with(&part.name, |entry| entry.kept);
         let kept = kept.unwrap_or(0).min(part.total);
         let units = u64::from(part.cost).saturating_sub(part.total - kept) as u32;
-        (part.total, part.told) = (kept, kept);
+        (part.total, part.acknowledged) = (kept, kept);
         for part in &mut back.call.parts {
             (part.cost, part.want) = (units, units);
         }
         // Networks around a key are granted with it.
         for part in back.call.parts.iter_mut().skip(1) {
-            (part.total, part.told) = (0, 0);
+            (part.total, part.acknowledged) = (0, 0);
         }
         (units > 0).then_some(back)
     }
 
-    /// The reply to a call that this gateway has given up: its request was decided without the store, or its client
-    /// has left. None of the units that the store took was used. Those of a lease are in hand now, all others go
-    /// back: what was admitted without the store is told apart, and would count twice.
-    pub fn late(&self, asking: &PendingCall, said: &StoreReply, now: Nanos) {
-        if asking.purpose == Purpose::Refill {
-            return self.note(asking, 0, said, 0, now);
+    /// Takes the reply to an abandoned call: its request was decided without the store, or its client has left. None of
+    /// the units was used. Those of a lease are in hand now; the others go back, because units admitted without the
+    /// store are reported apart and would count twice.
+    pub fn take_late_reply(&self, pending_call: &PendingCall, reply: &StoreReply, now: Nanos) {
+        if pending_call.purpose == Purpose::Refill {
+            return self.record_reply(pending_call, 0, reply, 0, now);
         }
-        for (line, role) in asking.lines.iter().zip(&asking.roles) {
+        for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
             let Role::InStore(place) = role else { continue };
-            let leased = line.plan.as_ref().is_some_and(|plan| plan.lease.is_some());
-            let took = said.answers[*place].took;
+            let leased = item.plan.as_ref().is_some_and(|plan| plan.lease.is_some());
+            let took = reply.counters[*place].took;
             if took == 0 {
                 continue;
             }
-            if leased && asking.purpose == Purpose::Decide {
-                self.note(asking, *place, said, 0, now);
+            if leased && pending_call.purpose == Purpose::Decide {
+                self.record_reply(pending_call, *place, reply, 0, now);
             } else {
-                self.return_later(asking, *place, said, took);
+                self.return_later(pending_call, *place, reply, took);
             }
         }
     }
 
-    /// Others may ask for units in advance again.
-    pub(super) fn landed(&self, call: &Call) {
+    /// The call has ended: other calls may ask for units in advance again.
+    pub(super) fn allow_asking(&self, call: &Call) {
         let led = call.parts.iter().filter(|part| part.want > part.cost);
         for part in led {
-            self.ledger.with(&part.name, |entry| entry.asking = false);
+            self.ledger
+                .with(&part.name, |entry| entry.demand.asking = false);
         }
     }
 }
 
-/// What was said of the networks around the key at `place`.
+/// The networks around the key of the part at `place`, with the replies.
 fn around<'a>(
-    asking: &'a PendingCall,
+    pending_call: &'a PendingCall,
     place: usize,
-    said: &'a StoreReply,
+    reply: &'a StoreReply,
 ) -> impl Iterator<Item = (&'a CallPart, &'a CounterReply)> {
-    let each = asking.call.parts.iter().zip(&said.answers);
+    let each = pending_call.call.parts.iter().zip(&reply.counters);
     each.filter(move |(part, _)| part.around == Some(place as u8))
 }
 
-/// What was said of a key, which passes where the networks around it do.
+/// The reply for a key: it is admitted only where the networks around it admit too.
 pub(super) fn within_networks<'a>(
-    asking: &'a PendingCall,
+    pending_call: &'a PendingCall,
     place: usize,
-    said: &'a StoreReply,
+    reply: &'a StoreReply,
 ) -> Cow<'a, CounterReply> {
-    let mut answer = Cow::Borrowed(&said.answers[place]);
-    for (_, network) in around(asking, place, said) {
-        let answer = answer.to_mut();
-        answer.remaining = answer.remaining.min(network.remaining);
+    let mut counter = Cow::Borrowed(&reply.counters[place]);
+    for (_, network) in around(pending_call, place, reply) {
+        let counter = counter.to_mut();
+        counter.remaining = counter.remaining.min(network.remaining);
         if network.standing.admits() {
             continue;
         }
-        if answer.standing.admits() {
-            answer.standing = network.standing;
+        if counter.standing.admits() {
+            counter.standing = network.standing;
         }
-        answer.wait = answer.wait.max(network.wait);
+        counter.wait = counter.wait.max(network.wait);
     }
-    answer
+    counter
 }
 
-fn read(line: &SharedItem, answer: &CounterReply) -> Reading {
+fn read(item: &SharedItem, counter: &CounterReply) -> Reading {
     Reading {
-        standing: answer.standing,
-        window: answer.window,
-        quota: quota(&line.limit, answer.window, line.scale.multiply),
-        remaining: answer.remaining,
-        wait: answer.wait,
-        reset: answer.reset,
-        delay: answer.delay,
+        standing: counter.standing,
+        window: counter.window,
+        quota: quota(&item.limit, counter.window, item.scale.multiply),
+        remaining: counter.remaining,
+        wait: counter.wait,
+        reset: counter.reset,
+        delay: counter.delay,
         sketched: false,
     }
 }

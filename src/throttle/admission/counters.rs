@@ -54,7 +54,7 @@ impl Admission {
         shared: Arc<Shared>,
         clock: Clock,
     ) -> Result<Admission, store::Error> {
-        let (memory, outsider) = (shared.core.memory.clone(), shared.outsider());
+        let (memory, outsider) = (shared.decider.memory.clone(), shared.outsider());
         let shared = Some((shared, outsider));
         Admission::build(rules, memory, Arc::default(), clock, shared)
     }

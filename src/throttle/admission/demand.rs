@@ -11,8 +11,8 @@ use super::verdict::{Finding, Verdict};
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
 use crate::limit::{Fingerprint, Identity, LimitReading, Rule, RuleLimit, Scale};
-use crate::store::permits::{PermitScope, PermitRequest};
-use crate::store::{Item, Parent, CellPlaces, Slot};
+use crate::store::permits::{PermitRequest, PermitScope};
+use crate::store::{CellPlaces, Item, Parent, Slot};
 
 /// The keys that count a request, one for each limit that applies. They depend on the client and on the rules only.
 #[derive(Debug, Default)]

@@ -15,8 +15,8 @@ use super::verdict::{Finding, Verdict};
 use crate::limit::{Fingerprint, LimitReading, Rule, Scale};
 use crate::store::permits::PermitGuard;
 use crate::store::shared::Shared;
-use crate::store::shared::line::{SharedItem, SharedItems};
-use crate::store::shared::pending::{FirstStep, CountedIn, SharedDecision};
+use crate::store::shared::item::{SharedItem, SharedItems};
+use crate::store::shared::pending::{CountedIn, FirstStep, SharedDecision};
 use crate::store::{Item, Parent, Taking};
 
 /// The decision about a request. The caller makes it and admission fills it in, for a returned value would be copied.
@@ -107,8 +107,8 @@ impl Admission {
         let mut open = SmallVec::new();
         let admitted = self.permits.peek(&demand.wants, &mut open);
         let done = shared
-            .core
-            .glance(&self.lines(request, demand), request.now);
+            .decider
+            .peek(&self.lines(request, demand), request.now);
         let open = PermitOutcome::new(demand, &open, None, admitted);
         self.context(request, demand).conclude(open, done, false).0
     }
@@ -226,7 +226,12 @@ impl DecisionContext<'_> {
         }
     }
 
-    fn conclude(&self, open: PermitOutcome, done: SharedDecision, takes: bool) -> (Verdict, Ticket) {
+    fn conclude(
+        &self,
+        open: PermitOutcome,
+        done: SharedDecision,
+        takes: bool,
+    ) -> (Verdict, Ticket) {
         let mut verdict = Verdict {
             admitted: done.admitted && open.admitted,
             without_store: done.alone,

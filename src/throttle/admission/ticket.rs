@@ -218,8 +218,8 @@ impl Reservation {
                 let unused = item.cost.saturating_sub(used);
                 if unused > 0 {
                     let part = plan.part(item.key, item.scale, 0);
-                    let call = part.give_back(shared.core.gateway, unused, stamped);
-                    shared.tell(worker, PendingCall::tell(call, now));
+                    let call = part.return_call(shared.decider.gateway, unused, stamped);
+                    shared.send(worker, PendingCall::report(call, now));
                 }
                 used.saturating_sub(item.cost)
             }
@@ -229,11 +229,11 @@ impl Reservation {
             }
         };
         shared
-            .core
+            .decider
             .ledger
             .entry(&plan.name(item.key), plan, now, |entry| {
                 if beyond > 0 {
-                    shared.core.ledger.admitted_alone(entry, beyond, now);
+                    shared.decider.ledger.admitted_alone(entry, beyond, now);
                 }
             });
     }

@@ -12,7 +12,7 @@ use super::super::sketch::Sketch;
 use super::home::{HomeBucket, HomeEntry, HomeLocks};
 use super::places::{CellPlace, CellPlaces, MOST};
 use crate::base::clock::Nanos;
-use crate::limit::{KeyState, Assessment, Reading, Terms};
+use crate::limit::{Assessment, KeyState, Reading, Terms};
 use crate::store::{Item, Taking};
 
 /// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed. The places are

@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use crate::limit::{Fingerprint, Limit, Scale};
 
-/// The number a store gives to a limit that was registered with it.
+/// The number that a store gives to a registered limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub u16);
 
-/// A limit that was registered. Its slot is not given to another limit before all clones are dropped
-/// and no count is left.
+/// A registered limit. No other limit gets its slot before all clones are dropped and no count is left.
 #[derive(Clone, Debug)]
 pub struct Registered {
     pub(super) slot: Slot,
@@ -17,7 +16,7 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// Its number.
+    /// The limit's slot.
     pub fn slot(&self) -> Slot {
         self.slot
     }
@@ -26,29 +25,29 @@ impl Registered {
 /// One limit's part of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
-    /// The arithmetic.
+    /// The limit.
     pub limit: &'a Limit,
-    /// Where the store keeps this limit.
+    /// The slot under which the store keeps the limit's counts.
     pub slot: Slot,
-    /// Who is counted.
+    /// The key that is counted.
     pub key: Fingerprint,
     /// Units asked for; with [`Limit::reserves`] the units reserved.
     pub cost: u32,
-    /// How much of it the request gets; with a multiplier of at most [`Limit::max_multiply`].
+    /// The multiplier of the key's plan, at most [`Limit::max_multiply`].
     pub scale: Scale,
-    /// Decides for itself and changes nothing for the others.
+    /// A shadow decides for itself and changes nothing for the other items.
     pub shadow: bool,
-    /// Wider networks that must have room too (IPv6 keys), nearest first. With [`Limit::reserves`]
-    /// they are charged at settlement only, what was used.
+    /// Networks around an IPv6 key that must have room too, nearest first. With [`Limit::reserves`] they are charged
+    /// only at settlement, with the units used.
     pub parents: &'a [Parent],
 }
 
-/// A network around an address, with a budget that is a multiple of the key's own.
+/// A network around an address. Its budget is a multiple of the key's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// The network's own key.
     pub key: Fingerprint,
-    /// How many times the limit's quota the network gets.
+    /// The multiple: how many times the limit's quota the network gets.
     pub factor: u32,
 }
 

@@ -1,5 +1,12 @@
-//! Where counts live. A store makes the arithmetic of [`crate::limit`] atomic: all limits of one
-//! request are checked, then all are taken, or none.
+//! Stores of counts. A store makes the arithmetic of [`crate::limit`] atomic: it checks all limits of a request, then
+//! takes units of all, or of none.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`Memory`] | counts in the memory of this process |
+//! | [`shared`] | counts that several gateways share, with [`redis`] or [`memcached`] behind it |
+//! | [`permits`] | permits of open requests; always of this process |
+//! | [`snapshot`] | counts on the disk, for the next process |
 
 mod item;
 pub mod memcached;

@@ -16,7 +16,7 @@ use super::wire::{CommandBatch, MetaReply};
 use crate::base::clock::Clock;
 use crate::store::shared::call::{CallPart, CounterName, StoreError};
 
-/// Talks to the store for all workers of a gateway.
+/// Asks the store for all workers of a gateway.
 pub struct MemcachedClient {
     pub(super) prefix: String,
     pub(super) servers: Vec<MemcachedServer>,
@@ -28,7 +28,7 @@ pub(super) struct MemcachedServer {
     pub(super) name: String,
     seed: u64,
     links: Vec<MemcachedLink>,
-    /// As it was met last.
+    /// The server's life when it was met last.
     pub(super) life: RwLock<Option<Life>>,
 }
 
@@ -50,7 +50,11 @@ impl MemcachedServer {
 }
 
 impl MemcachedClient {
-    /// For so many workers and whoever else asks: connections are numbered from 0.
+    /// A client with this many connections to each server, numbered from 0.
+    ///
+    /// # Errors
+    ///
+    /// When the settings name no server, or the prefix cannot be part of a key.
     pub fn new(
         settings: Settings,
         connections: usize,
@@ -87,8 +91,7 @@ impl MemcachedClient {
         })
     }
 
-    /// Sees to it that somebody connects, on the runtime of the caller: to be called from there at least
-    /// once; more often does nothing.
+    /// Starts the task that connects, on the caller's runtime. Only the first call has an effect.
     pub fn tend(&self, number: usize) {
         for server in &self.servers {
             if let Some(link) = server.links.get(number) {
@@ -97,7 +100,7 @@ impl MemcachedClient {
         }
     }
 
-    /// Connects anew.
+    /// Gives up the connections for new ones.
     pub fn reset(&self, number: usize) {
         for server in &self.servers {
             if let Some(link) = server.links.get(number) {
@@ -115,7 +118,7 @@ impl MemcachedClient {
         links.into_iter().any(MemcachedLink::connected)
     }
 
-    /// Why there is no connection to a server, if there is one like that.
+    /// Why there is no connection to some server.
     pub fn cause(&self, number: usize) -> Option<String> {
         let links = self
             .servers
@@ -124,7 +127,7 @@ impl MemcachedClient {
         links.into_iter().find_map(MemcachedLink::cause)
     }
 
-    /// Servers to which there is no connection.
+    /// The servers without a connection.
     pub fn away(&self, number: usize) -> impl Iterator<Item = &str> {
         let away = move |server: &&MemcachedServer| {
             !server
@@ -138,8 +141,8 @@ impl MemcachedClient {
             .map(|server| server.name.as_str())
     }
 
-    /// Forgets a part's counter; whether there was one. What others give back meanwhile may be taken from
-    /// what is counted after.
+    /// Forgets the counter of a part. Returns whether there was one. Units that others give back at the same time may be
+    /// subtracted from later ones.
     pub async fn forget(&self, number: usize, part: &CallPart) -> Result<bool, StoreError> {
         let (now, name) = (self.now(), self.name(&part.name));
         let plan = BucketPlan::new(&part.spec).ok_or(IMPOSSIBLE)?;
@@ -172,7 +175,7 @@ impl MemcachedClient {
         u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The place of the server that a counter is on.
+    /// The index of the server that has a counter.
     pub(super) fn place(&self, name: &CounterName) -> usize {
         let weight = |server: &MemcachedServer| {
             let mut hash = SipHasher13::new_with_keys(server.seed, 0);
@@ -186,7 +189,7 @@ impl MemcachedClient {
             .map_or(0, |(place, _)| place)
     }
 
-    /// What the keys of a counter begin with.
+    /// The common prefix of a counter's keys.
     pub(super) fn name(&self, name: &CounterName) -> String {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&name.limit.to_be_bytes());

@@ -16,7 +16,7 @@ use super::traffic::{LinkTraffic, answer};
 
 /// How long connecting may take; a server that is silent for as long is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two attempts to connect; doubled after each that fails, up to the second.
+/// The pause before the next attempt to connect: at first, and at most. It doubles after each failure.
 const PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 impl MemcachedLink {
     /// Begins to connect, on the runtime of the caller, if it has not begun.
@@ -32,9 +32,9 @@ impl MemcachedLink {
 
 /// Why a connection has ended.
 enum LinkEnd {
-    /// Nobody needs it any more.
+    /// The link is gone.
     Closed,
-    /// It broke.
+    /// The connection broke.
     Broken(String),
     /// The server may still execute what was sent.
     GivenUp(String),
@@ -80,7 +80,7 @@ async fn run(state: Arc<LinkShared>, mut jobs: UnboundedReceiver<Job>) {
     }
 }
 
-/// Waits, and answers whoever asks meanwhile; whether anybody still can.
+/// Pauses, and drops jobs that come meanwhile. Returns `false` when the link is gone.
 async fn rest(pause: Duration, jobs: &mut UnboundedReceiver<Job>) -> bool {
     let mut pause = std::pin::pin!(sleep(pause));
     loop {
@@ -93,15 +93,15 @@ async fn rest(pause: Duration, jobs: &mut UnboundedReceiver<Job>) -> bool {
     }
 }
 
-/// From all of it to one and a half: gateways that lost a server together do not come back together.
+/// One to one and a half times the pause, at random, so that gateways do not all reconnect at the same moment.
 fn jittered(pause: Duration) -> Duration {
     let mut random = [0; 4];
-    // Without random bytes they do come back together.
+    // Without random bytes the pause is as it is.
     let _ = getrandom::fill(&mut random);
     pause + pause / 2 * (u32::from_le_bytes(random) % 1_000) / 1_000
 }
 
-/// Connects, and waits until the server answers: the system may connect for one that stands still.
+/// Connects, and waits for a first reply: the system accepts connections for a server that hangs.
 async fn greet(server: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(server).await?;
     stream.set_nodelay(true)?;
@@ -132,7 +132,7 @@ async fn serve(
             job = jobs.recv() => {
                 let Some(mut job) = job else { return LinkEnd::Closed };
                 loop {
-                    // Who took back before asking again is to find room.
+                    // Units that were taken back before this job must be free for it.
                     while let Ok(back) = traffic.backs.try_recv() {
                         traffic.queue(back);
                     }
@@ -182,6 +182,6 @@ fn finish(mut job: Job, back: &UnboundedSender<Job>) {
     };
     let replies = std::mem::take(&mut job.replies);
     let replies = Replies::new(&job.batch, replies, back.clone(), job.link.clone());
-    // Where nobody waits, they are dropped, and that takes back what was counted.
+    // Where the call was abandoned, dropping the replies takes back the units.
     let _ = answer.send(Ok(replies));
 }

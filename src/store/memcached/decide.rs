@@ -1,4 +1,4 @@
-//! One call: count first, read everything that counts, decide, take back what is too much.
+//! Carries out one call: counts first, reads all buckets that count, decides, and takes back what is too much.
 
 use std::borrow::Cow;
 
@@ -13,33 +13,33 @@ use super::wire::{CommandBatch, MetaReply, Replaces};
 use crate::store::Taking;
 use crate::store::shared::call::{ALONE, Call, CallPart, CounterReply, StoreError, StoreReply};
 
-/// What a gateway tells of what it was granted or admitted, and where it stands what it has told before.
+/// A gateway's report of units that it was granted or admitted, and the item that holds its last report.
 struct GrantReport {
     place: usize,
     key: String,
     life: u64,
-    /// It was admitted without the store.
+    /// Whether the units were admitted without the store.
     alone: bool,
 }
 
-/// What one part asks of its server.
+/// What one part sends to its server.
 struct PendingPart<'a> {
     part: &'a CallPart,
     plan: BucketPlan,
     server: usize,
     name: String,
-    /// Units that are counted until it is decided.
+    /// Units that are counted before the decision.
     units: u32,
-    /// Places of replies, for each track: to counting, to giving back, to reading the first bucket.
+    /// Indices of replies, for each track: to the increment, to the give-back, to the first read.
     adds: SmallVec<[usize; 2]>,
     gives: SmallVec<[(usize, String); 2]>,
     gets: SmallVec<[usize; 2]>,
-    /// What the gateway tells, if it does.
+    /// The gateway's report, if the part has one.
     pushes: Option<GrantReport>,
 }
 
 impl PendingPart<'_> {
-    /// What the buckets held before this call.
+    /// The buckets' counts before this call.
     fn counts(&self, replies: &Replies, now: u64) -> Result<BucketCounts, StoreError> {
         let mut counts = BucketCounts::new();
         for (index, track) in self.plan.tracks.iter().enumerate() {
@@ -63,13 +63,16 @@ impl PendingPart<'_> {
 }
 
 impl MemcachedClient {
-    /// Asks about one request. Whoever drops this before it is done takes nothing, but a give-back may
-    /// have been done.
+    /// Asks about one request. A future that is dropped early takes no units, but a give-back may have been done.
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection or no usable reply; [`StoreError::Renewed`] when a server has lost its data.
     pub async fn decide(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
         if let Some(said) = self.attempt(number, call, greedy(call)).await? {
             return Ok(said);
         }
-        // What several want beside what they need hides what is left from all of them.
+        // Requests that want more than they need hide the units that are left from each other.
         let mut modest = call.clone();
         for part in &mut modest.parts {
             part.want = part.cost;
@@ -78,7 +81,7 @@ impl MemcachedClient {
         said.ok_or(StoreError::NotConnected)
     }
 
-    /// Nothing, and nothing is taken, where another attempt that wants less may be admitted.
+    /// One attempt. `None`, with no unit taken, where `again` is set and a second attempt with less may be admitted.
     async fn attempt(
         &self,
         number: usize,
@@ -150,7 +153,7 @@ impl MemcachedClient {
         }))
     }
 
-    /// The commands that count, or give back.
+    /// Adds the commands that count or give back.
     fn count<'a>(
         &self,
         part: &'a CallPart,
@@ -202,7 +205,7 @@ impl MemcachedClient {
         Ok(asked)
     }
 
-    /// The commands that read, after all that count.
+    /// Adds the commands that read; they come after all that count.
     fn read(
         &self,
         gateway: u32,
@@ -231,7 +234,7 @@ impl MemcachedClient {
         }
     }
 
-    /// Sends to all servers, then waits for all.
+    /// Sends to all servers, then waits for all replies.
     async fn send(
         &self,
         number: usize,
@@ -252,7 +255,7 @@ impl MemcachedClient {
         Ok(heard)
     }
 
-    /// Whether all servers that were asked are those that were met.
+    /// Checks that all servers that replied have the life that was met.
     fn check(&self, heard: &[Option<Replies>]) -> Result<(), StoreError> {
         for (server, replies) in self.servers.iter().zip(heard) {
             if let Some(replies) = replies {
@@ -262,7 +265,7 @@ impl MemcachedClient {
         Ok(())
     }
 
-    /// Counts again what was given back to a life that never counted it.
+    /// Counts units again that were given back to a server without them.
     fn restore(&self, number: usize, asked: &[Option<PendingPart<'_>>], heard: &[Option<Replies>]) {
         for asked in asked.iter().flatten() {
             let Ok(link) = self.servers[asked.server].link(number) else {
@@ -281,7 +284,7 @@ impl MemcachedClient {
         }
     }
 
-    /// Counts what this gateway says of a former life.
+    /// Counts the units in this gateway's reports.
     async fn push(
         &self,
         number: usize,
@@ -307,7 +310,7 @@ impl MemcachedClient {
             };
             let young = view.now.saturating_sub(server.check(replies, 0)?.begun) < LATELY;
             let counted = view.counts.iter().flatten().any(|count| *count > 0);
-            // What was granted is in the buckets already, unless they are of another life.
+            // Granted units are in the buckets already, unless the server has lost its data.
             let known = !push.alone && (told > 0 || (!young && counted));
             let units = match push.alone {
                 true => {
@@ -320,7 +323,7 @@ impl MemcachedClient {
                 continue;
             }
             let total = asked.part.total.to_string();
-            // In one batch, so that it is counted and noted, or neither, whoever waits for the replies.
+            // In one batch, so that the units are counted and the report is stored, or neither.
             let mut noted = 0;
             let pushed = server.ask(number, |batch| {
                 for (index, track) in asked.plan.tracks.iter().enumerate() {
@@ -345,7 +348,7 @@ impl MemcachedClient {
     }
 }
 
-/// Who takes: nobody that can refuse, where one of them refuses whatever is there.
+/// Which parts take units: only shadows, where a part asks for more than its limit ever allows.
 fn possible(call: &Call) -> Taking {
     let never = |part: &CallPart| {
         let counts = !part.shadow && part.around.is_none() && part.give_back.is_none();
@@ -364,14 +367,15 @@ fn replies(heard: &[Option<Replies>], server: usize) -> Result<&Replies, StoreEr
         .ok_or(StoreError::NotConnected)
 }
 
-/// Whether a refusal may be for what is wanted beside what is needed. Give-backs are never done twice.
+/// Whether the call may be refused only because it wants more than it needs. Never for give-backs, which must not be
+/// repeated.
 fn greedy(call: &Call) -> bool {
     let wants = |part: &CallPart| part.want > part.cost && !part.shadow && part.around.is_none();
     let backs = call.parts.iter().any(|part| part.give_back.is_some());
     possible(call) == Taking::All && !backs && call.parts.iter().any(wants)
 }
 
-/// What the parts say before anything is taken, and how much they would grant.
+/// What the parts say before units are taken, and how many units they would grant.
 type PartVerdicts = SmallVec<[Option<(CounterReply, u32)>; 2]>;
 
 fn admits(call: &Call, stands: &PartVerdicts) -> bool {
@@ -382,7 +386,7 @@ fn admits(call: &Call, stands: &PartVerdicts) -> bool {
     call.taking != Taking::Shadows && !call.parts.iter().zip(stands).any(refuses)
 }
 
-/// Keeps what is taken; the rest is taken back when the replies are dropped.
+/// Keeps the units that are taken; dropping the replies takes the rest back.
 fn settle(
     call: &Call,
     asked: &[Option<PendingPart<'_>>],

@@ -2,25 +2,25 @@
 
 use super::plan::Track;
 
-/// Longest time to live that memcached takes for a span; what is longer is a date.
+/// Longest time to live in seconds, 30 days; memcached takes larger numbers for dates.
 const LONGEST_SPAN: u64 = 30 * 86_400;
-/// The last date that memcached knows.
+/// The last date that memcached accepts.
 const LAST_DATE: u64 = i32::MAX as u64;
-/// The time to live of what does not expire.
+/// The time to live of an item that never expires.
 const NEVER: u64 = 0;
-/// Seconds that an item lives longer than it counts: memcached's clock has whole seconds and may be behind.
+/// Seconds that an item lives longer than it counts, because memcached's clock has whole seconds and may be slow.
 const SLACK: u64 = 2;
 
 pub(super) fn bucket_key(name: &str, track: usize, bucket: u64) -> String {
     format!("{name}:{track}.{bucket}")
 }
 
-/// The time to live of a bucket, as memcached wants it.
+/// The time to live of a bucket, in memcached's form.
 pub(super) fn life_of(track: &Track, bucket: u64, now: u64) -> u64 {
     life_until(track.ends(bucket), now)
 }
 
-/// The time to live of what counts until `end`.
+/// The time to live of an item that counts until `end`, in memcached's form; both times in microseconds.
 pub(super) fn life_until(end: u64, now: u64) -> u64 {
     let seconds = end
         .saturating_sub(now)

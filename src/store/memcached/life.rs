@@ -1,14 +1,14 @@
-//! What names a server's life: an item that each server has, and that is gone when its data is.
+//! A server's life: an item on each server that names its data, and that is gone when the data is.
 
 use std::borrow::Cow;
 
 use crate::store::shared::call::StoreError;
 
-/// What the item says that each server has.
+/// The contents of the item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Life {
     pub(super) id: [u8; 16],
-    /// When the first gateway met it, by that one's clock, in microseconds.
+    /// When the first gateway met the server, by that gateway's clock, in microseconds.
     pub(super) begun: u64,
     pub(super) secret: [u8; 16],
 }

@@ -1,11 +1,10 @@
-//! One connection of a worker to a server, made anew whenever it breaks. Batches are sent one after another
-//! without waiting for replies, which come in the same order.
+//! A worker's link to a server: one connection, made anew whenever it breaks. Batches are sent without waiting for the
+//! replies before them, which come in the same order.
 //!
-//! What was counted for a call that nobody waits for any more is taken back, whether its replies are still
-//! on the way or have come: [`Replies`] does it when they are dropped. A server that hangs executes what lies in
-//! its socket when it goes on: a connection that is given up is read to the end, see [`super::retired`]. Only where
-//! a connection breaks before the replies have come, units stay counted that nobody uses, until they leave their
-//! window.
+//! Units counted for an abandoned call are taken back, whether its replies have come or not: dropping [`Replies`] does it.
+//! A server that hangs executes the commands in its socket when it continues, so a connection that is given up is read to
+//! the end: see [`super::retired`]. Only where a connection breaks before its replies, unused units count until they leave
+//! their window.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -42,16 +41,16 @@ pub(super) struct LinkShared {
     /// Why there is no connection.
     pub(super) cause: Mutex<Option<String>>,
     pub(super) again: Notify,
-    /// Connections that are given up and read to the end.
+    /// Connections that were given up and are read to the end.
     pub(super) retired: Arc<AtomicUsize>,
-    /// Until the task begins.
+    /// The queue's other end, until the task starts.
     pub(super) jobs: Mutex<Option<UnboundedReceiver<Job>>>,
 }
 
 /// A batch on its way.
 pub(super) struct Job {
     pub(super) batch: CommandBatch,
-    /// The connection that it is for; zero where it comes over that one's own queue.
+    /// The number of its connection; zero where it comes through that connection's own queue.
     pub(super) epoch: u64,
     pub(super) replies: Vec<MetaReply>,
     pub(super) answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
@@ -61,14 +60,14 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Its connection is given up, and whoever waits for the replies learns it.
+    /// Ends the wait for the replies, because the connection is given up.
     pub(super) fn retire(&mut self) {
         self.answer = None;
         let waits = std::mem::take(&mut self.waits);
         self.link.state.waiting.fetch_sub(waits, Ordering::Relaxed);
     }
 
-    /// What takes back all that it counted, if it counted something.
+    /// The job that takes back all units that this one counted, if there are any.
     pub(super) fn taken_back(&self) -> Option<Job> {
         let mut batch = self.link.batch();
         for add in counted(&self.batch, &self.replies) {
@@ -136,7 +135,7 @@ impl MemcachedLink {
         CommandBatch::new(self.state.number.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Why nothing can be asked, for people to read.
+    /// Why there is no connection, as text for logs.
     pub(super) fn cause(&self) -> Option<String> {
         let cause = self.state.cause.lock();
         let cause = cause.as_deref()?;
@@ -160,7 +159,7 @@ impl MemcachedLink {
         Ok(PendingReplies(pending))
     }
 
-    /// Sends a batch whose replies nobody needs.
+    /// Sends a batch whose replies are not needed.
     pub(super) fn tell(&self, batch: CommandBatch) {
         let epoch = self.state.epoch.load(Ordering::Acquire);
         if epoch != 0 && batch.count > 0 {
@@ -174,11 +173,11 @@ impl MemcachedLink {
         epoch: u64,
         answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
     ) {
-        // Where the task has ended, the job is dropped, and whoever waits learns it.
+        // Where the task has ended, the job is dropped, which ends the wait for its replies.
         let _ = self.queue.send(self.job(batch, epoch, answer));
     }
 
-    /// What takes back has no bound of its own: it comes after replies, and what they answer has one.
+    /// A job that takes units back needs no bound: it follows replies, and their commands are bounded.
     pub(super) fn job(
         &self,
         batch: CommandBatch,
@@ -197,12 +196,12 @@ impl MemcachedLink {
     }
 }
 
-/// What a server said to a batch. What it counted and nobody keeps is taken back when that is dropped.
+/// The replies to a batch. Dropping them takes back the units that were counted and not [kept](Replies::keep).
 pub(super) struct Replies {
     replies: Vec<MetaReply>,
-    /// What was counted and is not kept.
+    /// Units that were counted and are not kept.
     adds: Vec<Add>,
-    /// Where it is taken back: over the connection that counted it, also when that is given up meanwhile.
+    /// The queue of the connection that counted them, also where that is given up meanwhile.
     backs: UnboundedSender<Job>,
     link: MemcachedLink,
 }
@@ -223,12 +222,12 @@ impl Replies {
         }
     }
 
-    /// What was said to one command.
+    /// The reply to one command.
     pub(super) fn get(&self, place: usize) -> Option<&MetaReply> {
         self.replies.get(place)
     }
 
-    /// The count that one command was answered with, zero where there is none.
+    /// The count in the reply to one command, zero where the item is missing.
     pub(super) fn count(&self, place: usize) -> Result<u64, StoreError> {
         match self.get(place) {
             Some(MetaReply::Value { bytes, .. }) => wire::count(bytes)
@@ -238,7 +237,7 @@ impl Replies {
         }
     }
 
-    /// Keeps so many units of what the command at `place` counted.
+    /// Keeps `units` of those that the command at `place` counted.
     pub(super) fn keep(&mut self, place: usize, units: u32) {
         for add in self.adds.iter_mut().filter(|add| add.place == place) {
             add.units = add.units.saturating_sub(units);
@@ -253,7 +252,7 @@ impl Drop for Replies {
             batch.give(&add.key, add.units);
         }
         if batch.count > 0 {
-            // Where the connection has broken, what it counted is lost.
+            // Where the connection has broken, the units count until they leave their window.
             let _ = self.backs.send(self.link.job(batch, 0, None));
         }
     }
@@ -267,7 +266,7 @@ pub(super) fn unexpected(reply: Option<&MetaReply>) -> StoreError {
     })
 }
 
-/// What the server did count and is not to be kept anyhow.
+/// The increments that the server did, except in a batch whose report was stored.
 pub(super) fn counted<'a>(
     batch: &'a CommandBatch,
     replies: &'a [MetaReply],

@@ -1,4 +1,4 @@
-//! Meets the servers, and keeps the list of gateways that are there.
+//! Meets the servers, and keeps their lists of live gateways.
 
 use std::borrow::Cow;
 use std::hash::Hasher;
@@ -12,17 +12,17 @@ use super::link::{Replies, unexpected};
 use super::wire::{MetaReply, Replaces};
 use crate::store::shared::call::{LiveGateways, StoreError, StoreIdentity, StoreMark};
 
-/// How long a gateway counts as there after it was heard of, and a life as young, in microseconds.
+/// How long a gateway counts as alive after its last beat, and a life as young, in microseconds.
 pub(super) const LATELY: u64 = 10_000_000;
-/// Most gateways that are listed.
+/// Most gateways in the list.
 const MOST_GATEWAYS: usize = 1_000;
-/// How often what others change meanwhile is tried again: where servers are met, and in the list, which hundreds of
-/// gateways change each second.
+/// Most attempts to meet the servers, and to change the list, while other gateways change them. Hundreds of gateways
+/// change the list each second.
 const ATTEMPTS: usize = 8;
 const CHANGES: usize = 64;
 
 impl MemcachedServer {
-    /// Checks that a server's item, the reply at `place`, is that of the life that was met.
+    /// Checks that the server's item, in the reply at `place`, names the life that was met.
     pub(super) fn check(&self, replies: &Replies, place: usize) -> Result<Life, StoreError> {
         let known = self.life.read().ok_or(StoreError::Renewed)?;
         match replies.get(place) {
@@ -32,7 +32,7 @@ impl MemcachedServer {
         }
     }
 
-    /// The item, if there is one, and its version.
+    /// Reads the item and its version.
     async fn look(&self, number: usize, key: &str) -> Result<Option<(Life, u64)>, StoreError> {
         let replies = self.ask(number, |batch| {
             batch.get_version(key);
@@ -59,9 +59,12 @@ impl MemcachedClient {
         format!("{}:gateways", self.prefix)
     }
 
-    /// Meets the store: from now on calls are for its life as it is. A server that is away is left as it
-    /// was known; as soon as it is back with another life, calls say so. Servers that are all empty get the
-    /// secret that is known; a new one only from a gateway that `begins`.
+    /// Meets the store: later calls are checked against the servers' lives as they are now. A server that is away keeps the
+    /// life that was known. Where all servers are empty they get the `known` secret; a new one only where `begins` is set.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Empty`] where all servers are empty, no secret is known and `begins` is not set.
     pub async fn meet(
         &self,
         number: usize,
@@ -85,7 +88,7 @@ impl MemcachedClient {
             {
                 return Err(odd.clone());
             }
-            // The first in the order of their names has it: all gateways agree on the order.
+            // The secret of the first server counts, by name: all gateways agree on that order.
             let first = found
                 .iter()
                 .find_map(|look| look.as_ref().ok()?.map(|(life, _)| life.secret));
@@ -108,10 +111,10 @@ impl MemcachedClient {
                 let set = server.ask(number, |batch| {
                     batch.set(&key, &life, 0, replaces);
                 });
-                // Whoever was faster has won; a server that has gone meanwhile is away in the next round.
+                // Another gateway may have been faster; a server that went away is seen in the next round.
                 drop(set.await);
                 if first.is_none() {
-                    // Others may have begun here too: the rest follows whoever has won.
+                    // Another gateway may have begun here, too: the other servers get the secret that has won.
                     break;
                 }
             }
@@ -136,7 +139,7 @@ impl MemcachedClient {
             if let Ok(Some((found, _))) = look {
                 *life = Some(*found);
             }
-            // One with another secret counts nobody whom the others count.
+            // A server with another secret has other keys than the rest.
             *life = life.filter(|life| life.secret == secret);
             hash.write(server.name.as_bytes());
             hash.write(&life.map_or([0; 16], |life| life.id));
@@ -150,7 +153,7 @@ impl MemcachedClient {
         }
     }
 
-    /// Says that this gateway is there and has told all it counted, if `gateway` is given; who else is.
+    /// Says that `gateway` is alive and has reported all its units, where it is given. Returns the gateways that are.
     pub async fn beat(
         &self,
         number: usize,
@@ -179,7 +182,7 @@ impl MemcachedClient {
                 Err(other) => failure = other,
             }
         }
-        // Of each gateway what was heard last.
+        // The latest beat of each gateway.
         gateways.sort_unstable_by_key(|(gateway, at)| (*gateway, u64::MAX - at));
         gateways.dedup_by_key(|(gateway, _)| *gateway);
         match heard {
@@ -188,7 +191,7 @@ impl MemcachedClient {
         }
     }
 
-    /// Says that this gateway is gone.
+    /// Removes this gateway from the lists.
     pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), StoreError> {
         let now = self.now();
         let each = self.servers.iter().map(|server| {
@@ -204,7 +207,7 @@ impl MemcachedClient {
         }
     }
 
-    /// Reads a server's list, and stores it changed: again where another was faster.
+    /// Reads a server's list, and stores it changed; again where another gateway was faster.
     async fn list(
         &self,
         server: &MemcachedServer,
@@ -228,7 +231,7 @@ impl MemcachedClient {
                 }
                 other => return Err(unexpected(other)),
             };
-            // A clock that went back: who was heard of later than now was heard of now.
+            // After a clock went back: a beat later than now counts as one of now.
             let ahead = list.iter_mut().filter(|(_, at)| *at > now + LATELY);
             ahead.for_each(|(_, at)| *at = now);
             list.retain(|(_, at)| now.saturating_sub(*at) <= LATELY);

@@ -1,5 +1,5 @@
-//! Which buckets a limit needs, and what they say of it: the arithmetic of [`crate::limit`] on counts that
-//! lie in items of their own.
+//! Which buckets a limit needs, and what their counts mean for a request: the arithmetic of [`crate::limit`] on counts in
+//! items of their own.
 
 use std::borrow::Cow;
 
@@ -10,26 +10,26 @@ use crate::limit::spec::StateKind;
 use crate::limit::{LimitStanding, Spec};
 use crate::store::shared::call::{CallPart, CounterReply, StoreError};
 
-/// Why a counter cannot be kept in buckets.
+/// The error for limits that need arrival times.
 pub(super) const IMPOSSIBLE: StoreError = StoreError::Other(Cow::Borrowed(
     "memcached cannot keep arrival times (gcra, leaky-bucket)",
 ));
 
-/// Buckets of a window where the limit keeps a log in other stores.
+/// Buckets of a window, for limits that other stores keep a log for.
 const LOG_BUCKETS: u64 = 60;
-/// How far clocks and the ways to the store may differ before a request overlooks another, in microseconds.
+/// Largest difference of clocks and delays at which no request overlooks another, in microseconds.
 const APART: u64 = 50_000;
 
 /// Buckets of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Track {
-    /// Length of a bucket.
+    /// Length of a bucket, in microseconds.
     pub length: u64,
-    /// How far they begin before those of the clock.
+    /// How much earlier buckets begin than multiples of their length.
     pub phase: u64,
     /// Buckets before the current one that may still count.
     pub behind: u64,
-    /// Buckets after the current one that count: whoever was stamped later may have come earlier.
+    /// Buckets after the current one that count: a request with a later time may have come earlier.
     pub ahead: u64,
 }
 
@@ -44,12 +44,12 @@ impl Track {
         }
     }
 
-    /// The bucket of a moment.
+    /// The number of the bucket at a time.
     pub(super) fn number(&self, at: u64) -> u64 {
         at.saturating_add(self.phase) / self.length
     }
 
-    /// When a bucket has left windows of so many buckets.
+    /// When a bucket has left all windows of `span` buckets.
     fn leaves(&self, number: u64, span: u64) -> u64 {
         let end = number.saturating_add(span).saturating_add(1);
         end.saturating_mul(self.length).saturating_sub(self.phase)
@@ -60,7 +60,7 @@ impl Track {
         self.leaves(number, self.behind)
     }
 
-    /// All buckets that are looked at.
+    /// The numbers of all buckets that are read.
     pub(super) fn numbers(&self, now: u64) -> std::ops::RangeInclusive<u64> {
         let number = self.number(now);
         number.saturating_sub(self.behind)..=number.saturating_add(self.ahead)
@@ -70,14 +70,14 @@ impl Track {
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BucketPlan {
-    /// What is counted in.
+    /// The tracks in which the limit is counted.
     pub tracks: SmallVec<[Track; 2]>,
     /// For each window, its track and the buckets before the current one that it covers.
     spans: SmallVec<[(usize, u64); 2]>,
 }
 
 impl BucketPlan {
-    /// Nothing where buckets cannot do it.
+    /// The plan of a limit; `None` where it needs arrival times.
     pub(super) fn new(spec: &Spec) -> Option<BucketPlan> {
         let mut tracks: SmallVec<[Track; 2]> = SmallVec::new();
         let mut spans = SmallVec::new();
@@ -113,23 +113,23 @@ impl BucketPlan {
     }
 }
 
-/// What the buckets hold, for each track those of [`Track::numbers`].
+/// Counts of the buckets: for each track those of [`Track::numbers`].
 pub(super) type BucketCounts = SmallVec<[Vec<u64>; 2]>;
 
-/// A part's buckets at one moment.
+/// A part's buckets at one time.
 pub(super) struct BucketView<'a> {
     /// The part.
     pub part: &'a CallPart,
     /// Its buckets.
     pub plan: &'a BucketPlan,
-    /// What they hold.
+    /// The buckets' counts.
     pub counts: BucketCounts,
-    /// The moment.
+    /// The time.
     pub now: u64,
 }
 
 impl BucketView<'_> {
-    /// Counts of a window, oldest first, with the number of the first.
+    /// The counts of a window, oldest first, after the number of the first bucket.
     fn covered(&self, window: usize) -> (u64, &[u64]) {
         let (place, span) = self.plan.spans[window];
         let track = &self.plan.tracks[place];
@@ -147,7 +147,7 @@ impl BucketView<'_> {
         u32::try_from(sum).unwrap_or(u32::MAX)
     }
 
-    /// Until `units` of those in the window no longer count.
+    /// How long until `units` of those in the window no longer count.
     fn wait(&self, window: usize, units: u32) -> Nanos {
         let (place, span) = self.plan.spans[window];
         let (oldest, counts) = self.covered(window);
@@ -162,9 +162,9 @@ impl BucketView<'_> {
         Nanos::ZERO
     }
 
-    /// What the limit says to the part's cost, and how many units it grants if it admits.
+    /// What the limit says about the part's cost, and how many units it grants if it admits.
     pub(super) fn stand(&self) -> (CounterReply, u32) {
-        // What gives back asks for nothing.
+        // A give-back asks for no units.
         let (cost, want) = match self.part.give_back {
             Some(_) => (0, 0),
             None => (self.part.cost, self.part.want),
@@ -203,7 +203,7 @@ impl BucketView<'_> {
         (said, granted)
     }
 
-    /// Counts what was taken, and completes the answer.
+    /// Adds the units that were taken, and completes the reply.
     pub(super) fn finish(&mut self, answer: &mut CounterReply, took: u32) {
         for (track, counts) in self.plan.tracks.iter().zip(&mut self.counts) {
             let current = track.number(self.now) - track.numbers(self.now).start();
@@ -227,7 +227,7 @@ impl BucketView<'_> {
     }
 }
 
-/// An answer that admits and says no more.
+/// A reply that admits and says no more.
 pub(super) fn nothing(now: u64) -> CounterReply {
     CounterReply {
         standing: LimitStanding::Within,
@@ -243,7 +243,7 @@ pub(super) fn nothing(now: u64) -> CounterReply {
     }
 }
 
-/// Which window of a limit speaks for it, as in [`crate::limit::KeyState`].
+/// The rank by which one window of a limit decides, as in [`crate::limit::KeyState`].
 fn rank(answer: &CounterReply) -> (u8, u64) {
     match answer.standing {
         LimitStanding::Unsatisfiable => (3, 0),

@@ -1,5 +1,5 @@
-//! A connection that is given up. What the server has been sent it executes, as soon as it goes on, and what it
-//! counts then is taken back over the same connection: by another one, a server that was started anew could be asked.
+//! Connections that were given up. The server executes what it was sent as soon as it continues, and the units that it
+//! counts then are taken back over the same connection: another one could lead to a restarted server.
 
 use std::io;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use super::link::Job;
 use super::traffic::{LinkTraffic, answer};
 
-/// How long a server is waited for.
+/// How long a connection is read.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Most connections of one link that wait. Those beyond are closed, and what they count stays counted.
+/// Most connections of one link that are read. Further ones are closed, and their units stay counted.
 const MOST: usize = 16;
 
 /// Reads a connection to the end, on the runtime of the caller.
@@ -27,7 +27,7 @@ pub(super) fn settle(mut traffic: LinkTraffic, retired: &Arc<AtomicUsize>) {
     }
     let retired = retired.clone();
     tokio::spawn(async move {
-        // A connection that breaks has lost what it counted.
+        // Where the connection breaks, its units stay counted.
         let _ = timeout(PATIENCE, read(&mut traffic)).await;
         retired.fetch_sub(1, Relaxed);
     });
@@ -44,7 +44,7 @@ async fn read(traffic: &mut LinkTraffic) -> io::Result<()> {
                     job.retire();
                     traffic.queue(job);
                 }
-                // Nobody has replies of it any more.
+                // All replies of this connection are dropped.
                 None => awaited = false,
             },
             read = reader.read_buf(input) => {

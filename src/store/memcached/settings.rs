@@ -1,11 +1,11 @@
 //! Which memcached servers are the store.
 
-/// Where the store is.
+/// Which servers, and the prefix of all keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Servers as `host:port`; all gateways name them alike, in any order.
+    /// Servers as `host:port`, in any order; all gateways must write them the same way.
     pub servers: Vec<String>,
-    /// What all keys begin with, at most 64 visible ASCII characters.
+    /// The prefix of all keys: at most 64 visible ASCII characters.
     pub prefix: String,
 }
 

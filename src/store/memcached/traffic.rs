@@ -1,4 +1,4 @@
-//! What is on its way over one connection: batches, and their replies in the same order.
+//! One connection, and the batches under way over it; replies come in the same order.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -11,14 +11,14 @@ use super::link::Job;
 use super::wire::{self, MetaReply};
 use crate::store::shared::call::StoreError;
 
-/// A connection, and what is on its way over it.
+/// A connection, and the batches under way over it.
 pub(super) struct LinkTraffic {
     pub(super) stream: TcpStream,
     pub(super) output: BytesMut,
     pub(super) input: BytesMut,
     /// Batches whose replies have not all come, oldest first.
     pub(super) flight: VecDeque<Job>,
-    /// What takes back, of whoever has replies of this connection.
+    /// Jobs that take units back which this connection counted.
     pub(super) backs: UnboundedReceiver<Job>,
 }
 
@@ -39,7 +39,7 @@ impl LinkTraffic {
     }
 }
 
-/// Hands on the replies that are whole.
+/// Hands on the replies that are complete.
 pub(super) fn answer(
     input: &mut BytesMut,
     flight: &mut VecDeque<Job>,
@@ -69,11 +69,11 @@ pub(super) fn answer(
     }
 }
 
-/// Tells whoever waits for the next reply what is wrong.
+/// Sends the cause to the call that waits for the next reply.
 fn failed(flight: &mut VecDeque<Job>, cause: String) -> String {
     let waits = flight.front_mut().and_then(|job| job.answer.take());
     if let Some(answer) = waits {
-        // Nobody may wait any more.
+        // The call may be abandoned.
         let _ = answer.send(Err(StoreError::Other(Cow::Owned(cause.clone()))));
     }
     cause

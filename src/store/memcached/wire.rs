@@ -1,5 +1,5 @@
-//! The meta text protocol of memcached: commands to bytes, bytes to replies. What comes in is bounded and
-//! believed only where it has the shape of an answer.
+//! The meta text protocol of memcached: commands to bytes, bytes to replies. Input is bounded, and everything that has not
+//! the shape of a reply is an error.
 
 use std::io::Write;
 
@@ -11,16 +11,16 @@ const LONGEST_LINE: usize = 512;
 /// Largest value that is read: a list of 1,000 gateways fits.
 const LARGEST_VALUE: usize = 16_384;
 
-/// What a value replaces.
+/// What a stored value may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replaces {
-    /// Nothing: there must be none.
+    /// Nothing: there must be no such item.
     Nothing,
-    /// The one that was read with this number.
+    /// The item with this version.
     Version(u64),
 }
 
-/// What the server said to one command.
+/// The reply to one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaReply {
     /// `HD`: done.
@@ -34,18 +34,18 @@ pub enum MetaReply {
     },
     /// `EN`, `NF`: there is no such item.
     Missing,
-    /// `NS`, `EX`: not stored, for another was there.
+    /// `NS`, `EX`: not stored, because another value was there.
     Other,
-    /// `SERVER_ERROR`: what the server says for itself.
+    /// `SERVER_ERROR`, with the server's message.
     Refused(String),
 }
 
-/// A reply, and how it is told from others.
+/// A reply, and the number of its batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedReply {
-    /// What was said.
+    /// The reply.
     pub reply: MetaReply,
-    /// The number that the command gave; errors come without it.
+    /// The number that the command carried; errors come without it.
     pub opaque: Option<u32>,
 }
 
@@ -56,11 +56,11 @@ pub(super) struct CommandBatch {
     pub text: Vec<u8>,
     /// Commands in it.
     pub count: usize,
-    /// What the reply to the first carries.
+    /// The number that the reply to the first command carries.
     pub opaque: u32,
-    /// What was counted, to be taken back if nobody wants it.
+    /// The increments, to be taken back where they are not kept.
     pub adds: SmallVec<[Add; 2]>,
-    /// The place of the reply by which it stays counted all the same.
+    /// The index of the reply which, when it is `HD`, makes the increments final.
     pub noted: Option<usize>,
 }
 
@@ -97,7 +97,7 @@ impl CommandBatch {
         self.count - 1
     }
 
-    /// Asks for a value; the place of the reply.
+    /// Asks for a value. Returns the index of the reply, as all commands do.
     pub(super) fn get(&mut self, key: &str) -> usize {
         let _ = write!(self.text, "mg {key} v");
         self.end()
@@ -109,7 +109,7 @@ impl CommandBatch {
         self.end()
     }
 
-    /// Counts units, in a new bucket with this time to live if there is none, and asks for the sum.
+    /// Increments a bucket, a new one with this time to live where there is none, and asks for the sum.
     pub(super) fn add(&mut self, key: String, units: u32, life: u64) -> usize {
         let _ = write!(self.text, "ma {key} N{life} J{units} D{units} v");
         let place = self.end();
@@ -117,13 +117,13 @@ impl CommandBatch {
         place
     }
 
-    /// Takes units out of a bucket, if it is there.
+    /// Decrements a bucket, if there is one.
     pub(super) fn give(&mut self, key: &str, units: u32) -> usize {
         let _ = write!(self.text, "ma {key} MD D{units}");
         self.end()
     }
 
-    /// Counts units again that were taken out, if the bucket is there.
+    /// Increments a bucket again by units that were taken out, if there is one.
     pub(super) fn restore(&mut self, key: &str, units: u32) -> usize {
         let _ = write!(self.text, "ma {key} D{units}");
         self.end()
@@ -149,7 +149,11 @@ impl CommandBatch {
     }
 }
 
-/// Takes the next reply from the front of `input`; nothing when it is not whole yet.
+/// Takes the next reply from the front of `input`; `None` while it is incomplete.
+///
+/// # Errors
+///
+/// What is wrong with the input, as text for logs.
 pub fn next(input: &mut BytesMut) -> Result<Option<ParsedReply>, String> {
     let bytes = &input[..];
     let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LONGEST_LINE)]) else {

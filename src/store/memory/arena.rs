@@ -1,6 +1,5 @@
-//! Blocks for states that outgrow a table entry: pages of 16 KiB, each cut into blocks of one size
-//! class. A page whose last block is freed goes back to all classes. Blocks have no header: the page
-//! knows their size.
+//! Blocks for states that outgrow a table entry. Memory is cut into pages of 16 KiB, each page into blocks of one size class.
+//! A page whose last block is freed is free for all classes again. Blocks have no header: the page knows their size.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -14,18 +13,18 @@ use crate::store::Settings;
 const PAGE: usize = 16_384;
 /// Bytes of a granule, the unit in which blocks are addressed.
 const GRANULE: usize = 16;
-/// Bytes of a block, by class; what is larger gets pages of its own.
+/// Bytes of a block, by class; larger blocks get pages of their own.
 const CLASSES: [usize; 18] = [
     16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048, 3_072, 4_096, 5_456,
     8_192,
 ];
 /// The class of a page that starts a run of pages.
 const RUN: u32 = CLASSES.len() as u32;
-/// The class of a page that nobody has.
+/// The class of a free page.
 const FREE: u32 = RUN + 1;
 /// No page, no block.
 const NONE: u32 = u32::MAX;
-/// Most pages: beyond, a block's number would not fit, or would be [`NONE`].
+/// Most pages: with more, a block's number would not fit, or would be [`NONE`].
 const MOST: usize = NONE as usize / (PAGE / GRANULE);
 const _: () = assert!(Settings::MOST / 2 / PAGE <= MOST + 1);
 /// Bytes that the arena keeps outside the mapping for each page.
@@ -38,12 +37,11 @@ pub(super) type BlockId = u32;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockSpan(usize, usize);
 
-/// What is known of a page. Its class changes under the pool's lock only, the rest under the lock of
-/// its class.
+/// The record of a page. Its class changes under the pool's lock only, the rest under the lock of its class.
 #[derive(Debug)]
 struct Page {
     class: AtomicU32,
-    /// Blocks given out; of a run its pages.
+    /// Blocks given out; for the first page of a run, its pages.
     live: AtomicU32,
     /// First freed block, linked through the blocks' first words.
     free: AtomicU32,
@@ -104,8 +102,8 @@ impl Arena {
         self.used.load(Relaxed)
     }
 
-    /// A block of at least `words`, with whatever was in it; a larger class serves when the fitting one
-    /// is exhausted.
+    /// A block of at least `words` words, which keep their former contents. A larger class serves when the fitting one is
+    /// exhausted.
     pub(super) fn alloc(&self, words: usize) -> Option<BlockId> {
         let bytes = words.checked_mul(4)?;
         match CLASSES.iter().position(|size| *size >= bytes) {
@@ -186,7 +184,7 @@ impl Arena {
     fn free_run(&self, end: usize, count: usize) -> Option<usize> {
         let mut length = 0;
         for number in 0..end {
-            // Pages become free, and cease to be, under the pool's lock only, which the caller has.
+            // Whether a page is free changes under the pool's lock only, which the caller holds.
             let free = self.pages[number].class.load(Relaxed) == FREE;
             length = if free { length + 1 } else { 0 };
             if length == count {
@@ -196,7 +194,7 @@ impl Arena {
         None
     }
 
-    /// Takes back a block that no entry names any more.
+    /// Frees a block that no entry names any more.
     pub(super) fn free(&self, block: BlockId) {
         let number = block as usize * GRANULE / PAGE;
         let page = &self.pages[number];
@@ -218,7 +216,7 @@ impl Arena {
         if live == PAGE / CLASSES[class as usize] {
             list.push(&self.pages, number as u32);
         }
-        // The last page with room stays with its class, so that one key coming and going is cheap.
+        // The last page with room stays with its class, so that a single key that comes and goes is cheap.
         let alone = list.head == number as u32 && page.next.load(Relaxed) == NONE;
         if live == 1 && !alone {
             list.remove(&self.pages, number as u32);
@@ -250,7 +248,7 @@ impl Arena {
         self.words_at(owner, self.span(block))
     }
 
-    /// The same where it is known where they are.
+    /// [`Arena::words`] for a block whose words are known.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub(super) fn words_at<'h, T>(&'h self, owner: &'h mut T, span: BlockSpan) -> &'h mut [u32] {

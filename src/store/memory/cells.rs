@@ -1,5 +1,5 @@
-//! Cells in their places: finds them, makes room for them, moves them, and evicts those that are
-//! equal to fresh. It never drops a cell that still counts something.
+//! Cells in the table and the arena: finds them, makes room for them, moves them, and evicts those that are equal to fresh
+//! ones. It never drops a cell with units that count.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ use crate::base::clock::Nanos;
 use crate::limit::{KeyState, Limit};
 use crate::store::Slot;
 
-/// Buckets that an exhausted arena makes the sweep hand visit.
+/// Buckets that are swept when the arena is exhausted.
 const PROBES: u32 = 16;
 /// A state that does not become fresh by itself, in seconds.
 const NEVER: u32 = u32::MAX;
@@ -27,7 +27,7 @@ pub(super) struct Cells {
     hand: AtomicU32,
 }
 
-/// Whose cell: the key's spot, and the limit that reads it.
+/// The owner of a cell: a key's spot, and the limit that reads the state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CellOwner<'a> {
     pub(super) spot: Spot,
@@ -36,21 +36,21 @@ pub(super) struct CellOwner<'a> {
     pub(super) limit: &'a Limit,
 }
 
-/// What was saved of an entry.
+/// The state of an entry in a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SavedState<'a> {
-    /// Of a network, or one that fits its entry.
+    /// The state of a network, or one that fits its entry.
     State(u64),
     /// A state that outgrows an entry.
     Words { words: &'a [u32], fresh_at: Nanos },
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellLookup {
     Missing,
     EntryAt(EntryAt),
-    /// A cell of an older shape, and no memory to convert it.
+    /// A cell of an older shape, which cannot be converted for lack of memory.
     Stuck,
 }
 
@@ -131,7 +131,7 @@ impl Cells {
         result
     }
 
-    /// The entry of `owner`, whichever shape of its scope it has.
+    /// The entry of `owner`, under any slot of its scope.
     pub(super) fn find(
         &self,
         held: &mut LockedBuckets<'_>,
@@ -202,7 +202,7 @@ impl Cells {
             cell.move_to(now, words);
             placed(block, fresh_at)
         };
-        // Once no entry has it, a slot may be given to another limit.
+        // Read before: a slot without entries may be given to another limit.
         let inline = info.inline();
         held.set_slot(at, owner.slot.0);
         held.set_state(at, after);
@@ -268,8 +268,8 @@ impl Cells {
         true
     }
 
-    /// Puts an entry that was saved into the bucket `near` if that has room, or else where there is some;
-    /// in the place of one that it has. False when there is no room.
+    /// Puts a saved entry into the bucket `near` if that has room, or else where there is room; it replaces an entry of
+    /// the same key. Returns `false` when there is no room.
     pub(super) fn restore(
         &self,
         owner: &CellOwner<'_>,
@@ -329,7 +329,7 @@ impl Cells {
         self.keys.fetch_add(1, Relaxed);
     }
 
-    /// An entry that is empty, was fresh or could move, in the first bucket if possible.
+    /// An entry that is empty, or that is made empty by eviction or a move; in the first bucket if possible.
     fn place(&self, held: &mut LockedBuckets<'_>, spot: &Spot, now: Nanos) -> Option<EntryAt> {
         if let Some(at) = held
             .empty(spot.first)
@@ -345,8 +345,8 @@ impl Cells {
             .or_else(|| self.displace(held, spot))
     }
 
-    /// A place that another cell leaves for its other bucket. In a table that is nearly full the search
-    /// would cost more than it finds.
+    /// The position of a cell that could move to its other bucket. In a table that is nearly full the search would cost
+    /// more than it finds.
     fn displace(&self, held: &mut LockedBuckets<'_>, spot: &Spot) -> Option<EntryAt> {
         let entries = self.table.count() as usize * ENTRIES;
         if self.keys.load(Relaxed) > entries / 8 * 7 {
@@ -411,8 +411,8 @@ impl Cells {
         })
     }
 
-    /// Moves the sweep hand over `buckets` and evicts what is equal to fresh. Buckets in use are
-    /// skipped, so that it may run with others locked.
+    /// Evicts cells equal to fresh ones in the next `buckets` buckets. Locked buckets are skipped, so that it may run while
+    /// others are locked. Returns the number of evicted cells.
     pub(super) fn sweep(&self, now: Nanos, buckets: u32) -> usize {
         let count = self.table.count();
         let buckets = buckets.min(count);

@@ -1,5 +1,5 @@
-//! One request's decision: every limit is asked, then all are taken or none. Linearizable, for all
-//! buckets involved are locked, in ascending order, from the first look to the last change.
+//! A decision about all limits of one request: it looks at each limit, then takes units of all or of none. Decisions are
+//! linearizable, because all buckets involved are locked in ascending order, from the first look to the last change.
 
 use smallvec::SmallVec;
 
@@ -13,19 +13,19 @@ use crate::base::clock::Nanos;
 use crate::limit::{KeyState, LimitStanding, Reading};
 use crate::store::{Item, Taking};
 
-/// How long a request waits whose cell could not be converted for want of memory.
+/// The wait in a refusal because a cell could not be converted for lack of memory.
 const STUCK_WAIT: Nanos = Nanos::from_secs(1);
 
 type ItemCells<'a> = SmallVec<[ItemCell<'a>; 4]>;
 type NetworkCells = SmallVec<[NetworkCell; 4]>;
 
-/// Everything one call works with.
+/// A decision in progress.
 pub(super) struct FullDecision<'a> {
     cells: &'a Cells,
     sketch: &'a Sketch,
     now: Nanos,
     taking: Taking,
-    /// Whether this round takes.
+    /// Whether this round takes units.
     consume: bool,
     parts: ItemCells<'a>,
     nets: NetworkCells,
@@ -33,7 +33,7 @@ pub(super) struct FullDecision<'a> {
 }
 
 impl<'a> FullDecision<'a> {
-    /// Locks all that `items` need; nothing when one names a slot that was never registered.
+    /// Locks all buckets that `items` need; `None` when an item names a slot that was never registered.
     pub(super) fn new(
         cells: &'a Cells,
         sketch: &'a Sketch,
@@ -98,7 +98,7 @@ impl<'a> FullDecision<'a> {
         })
     }
 
-    /// Decides; one reading for each item.
+    /// Decides, and leaves one reading for each item.
     pub(super) fn decide(mut self, readings: &mut SmallVec<[Reading; 4]>) -> bool {
         readings.resize(self.parts.len(), refused());
         for index in 0..self.parts.len() {
@@ -112,7 +112,7 @@ impl<'a> FullDecision<'a> {
         if live.len() < self.parts.len() {
             for index in 0..self.parts.len() {
                 if self.parts[index].item.shadow {
-                    // What the live ones created is there now.
+                    // Cells that the other items created are there now.
                     self.locate(index);
                     self.round(&[index], readings);
                 }
@@ -137,7 +137,7 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// All or nothing of the items in `which`.
+    /// Takes units of all items in `which`, or of none.
     fn round(&mut self, which: &[usize], readings: &mut [Reading]) -> bool {
         for (place, index) in which.iter().enumerate() {
             self.count_before(&which[..place], *index);
@@ -206,7 +206,7 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// What the cell and the networks say, sketch aside.
+    /// What the cell and the networks say, without the sketch.
     fn stand(&mut self, index: usize) -> Reading {
         let part = &self.parts[index];
         if part.stuck {
@@ -326,10 +326,10 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// Completes the reading of a cell of which nothing was taken.
+    /// Completes the reading of a cell from which no units were taken.
     fn finish(&mut self, index: usize, reading: &mut Reading) {
         let part = &self.parts[index];
-        // A sketch that spoke has said when.
+        // Where the sketch refused, it has set the reset.
         if let Some(at) = part
             .at
             .filter(|_| !part.stuck && reading.reset == Nanos::ZERO)
@@ -340,7 +340,7 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    /// Removes what was created for a request that was refused after all.
+    /// Removes the cells that were created for a request that is refused after all.
     fn undo(&mut self, index: usize) {
         let part = &mut self.parts[index];
         if std::mem::take(&mut part.created)
@@ -358,7 +358,7 @@ impl<'a> FullDecision<'a> {
     }
 }
 
-/// Locks the first buckets, and the second ones where keys have moved there.
+/// Locks the first buckets of all spots, and the second ones where keys may have moved there.
 pub(super) fn hold<'a>(
     cells: &'a Cells,
     spots: impl Iterator<Item = Spot> + Clone,
@@ -380,7 +380,7 @@ pub(super) fn hold<'a>(
     }
 }
 
-/// The answer when nothing can be known.
+/// The reading when the counts cannot be known.
 pub(super) fn refused() -> Reading {
     Reading {
         standing: LimitStanding::Refused,

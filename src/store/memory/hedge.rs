@@ -1,5 +1,5 @@
-//! What the overflow sketch adds to a decision: units it may hold for a key count as if the cell had
-//! them, in every window.
+//! What the overflow sketch adds to a decision: units that it may hold for a key count as if the cell had them, in every
+//! window.
 
 use super::cells::Cells;
 use super::item_cell::{ItemCell, NetworkCell};
@@ -9,7 +9,7 @@ use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, LimitReading, LimitStanding};
 use crate::store::Item;
 
-/// Reservations in the sketch are taken to be settled within this.
+/// Reservations in the sketch count as settled after this time.
 pub(super) const RESERVED_AT_MOST: Nanos = Nanos::from_secs(60);
 
 /// Makes `reading` a refusal by the longest window, unless something worse refused already.
@@ -30,7 +30,7 @@ pub(super) fn refuse(reading: &mut LimitReading, item: &Item<'_>, remaining: u32
     reading.delay = Nanos::ZERO;
 }
 
-/// When `others` and `cost` units fit under `ceiling` at the latest: epochs leave as a whole.
+/// The longest wait until `others` and `cost` units fit under `ceiling`; an epoch's units leave all at once.
 fn wait(estimate: &Estimate, others: u32, cost: u32, ceiling: u32) -> Nanos {
     let then = estimate.current.saturating_add(others).saturating_add(cost);
     if then <= ceiling {
@@ -40,7 +40,7 @@ fn wait(estimate: &Estimate, others: u32, cost: u32, ceiling: u32) -> Nanos {
     }
 }
 
-/// Holds a cell's reading against the sketch.
+/// Adds the sketch's units to a cell's reading.
 pub(super) fn cell(
     sketch: &Sketch,
     cells: &Cells,
@@ -51,7 +51,7 @@ pub(super) fn cell(
 ) {
     let (item, limit) = (part.item, part.item.limit);
     if part.room && limit.lent(reading) {
-        // The sketch holds nothing that was lent.
+        // The sketch holds no lent units.
         return;
     }
     for (index, rate) in limit.windows.iter().enumerate() {
@@ -107,7 +107,7 @@ pub(super) fn cell(
     }
 }
 
-/// Holds a network's room against the sketch.
+/// Adds the sketch's units to a network's.
 pub(super) fn network(
     sketch: &Sketch,
     net: &NetworkCell,
@@ -128,7 +128,7 @@ pub(super) fn network(
     }
 }
 
-/// Counts `cost` units in every window; windows of one rung share the charge.
+/// Counts `cost` units in every window; windows of the same rung are charged once.
 pub(super) fn charge(sketch: &Sketch, limit: &Limit, now: Nanos, hash: u64, cost: u32) {
     let mut last: Option<Nanos> = None;
     for window in windows(limit) {

@@ -7,24 +7,24 @@ use super::networks::NetworkBudget;
 use super::table::{EntryAt, Spot};
 use crate::store::Item;
 
-/// One item and where its cell is.
+/// One item, and its cell.
 pub(super) struct ItemCell<'a> {
     pub(super) item: &'a Item<'a>,
     pub(super) owner: CellOwner<'a>,
     pub(super) at: Option<EntryAt>,
     pub(super) stuck: bool,
     pub(super) created: bool,
-    /// Units of the same cell that this round's earlier items want.
+    /// Units of the same cell that earlier items of this round ask for.
     pub(super) before: u32,
-    /// Whether the cell takes the units; else the sketch does.
+    /// Whether the cell has room for the units; if not, the sketch counts them.
     pub(super) room: bool,
-    /// Networks that must have room.
+    /// The networks that must have room, as a range of the decision's networks.
     pub(super) nets: Range<usize>,
 }
 
 impl ItemCell<'_> {
-    /// Networks that are charged now. Where the key reserves they are charged what was used, when
-    /// that is known, and may until then admit as much too many as is open.
+    /// The networks that are charged now. Where the limit reserves, they are charged at settlement, and may until then
+    /// admit as many units too many as are reserved.
     pub(super) fn charged(&self) -> Range<usize> {
         if self.item.limit.reserves {
             0..0
@@ -34,7 +34,7 @@ impl ItemCell<'_> {
     }
 }
 
-/// A network of an item.
+/// A network around an item's key, and its entry.
 pub(super) struct NetworkCell {
     pub(super) spot: Spot,
     pub(super) budget: NetworkBudget,

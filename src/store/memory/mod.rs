@@ -1,21 +1,21 @@
-//! The in-memory store: all workers share one, its memory is fixed in bytes, and it never forgives.
-//! Only cells equal to fresh are evicted; a key that finds no room is decided by a sketch that
-//! over-estimates. All limits of one request are taken, or none.
+//! The in-memory store. All workers share one, its memory is fixed in bytes, and it never forgets units that count: only
+//! cells equal to fresh ones are evicted. A sketch that over-estimates decides for keys without a cell. A request takes
+//! units of all its limits, or of none.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `store` | the store: its parts, its budget, and the doors by which requests come in |
-//! | `settings` | what it is made with, and why it cannot be |
-//! | `decide`, `item_cell` | one request's decision over all its limits; what it knows of each |
-//! | `fast` | the same where all cells are in their places, or nowhere and not to be made: cheaper |
+//! | `store` | the store: its parts, its budget, its methods |
+//! | `settings` | settings and errors |
+//! | `decide`, `item_cell` | a decision about all limits of a request; what it knows of each |
+//! | `fast` | a cheaper decision, for requests that make, move and evict no cell |
 //! | `cells` | finds, makes, moves and evicts cells |
 //! | `table`, `buckets` | buckets of seven entries, two for each key, a spin lock each |
 //! | `arena` | blocks for states that outgrow an entry |
 //! | `sketch`, `hedge` | the overflow sketch, and what it adds to a decision |
 //! | `networks` | budgets of the networks around an address |
 //! | `settle` | how a reservation ends |
-//! | `slots` | the limits that were registered |
-//! | `snapshot` | what a process leaves to the next |
+//! | `slots` | the registered limits |
+//! | `snapshot` | counts on the disk, for the next process |
 //! | `map` | zeroed memory on demand; the only unsafe code here |
 
 mod arena;

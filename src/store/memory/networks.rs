@@ -1,7 +1,7 @@
-//! Networks around an address: each has one arrival time that fits an entry. A budget is a multiple of
-//! what the limit's longest window admits to one key, what it lends and burst included, so that a network
-//! never refuses its only client. The arithmetic is that of the generic cell rate algorithm with a
-//! burst of the whole budget: a wait is exact, and one window may see up to twice the budget.
+//! Networks around an address. Each has one arrival time, which fits an entry. Its budget is a multiple of what the limit's
+//! longest window admits to one key, with loans and burst, so that a network never refuses its only client. The arithmetic
+//! is the generic cell rate algorithm with a burst of the whole budget: waits are exact, and a window may admit up to
+//! twice the budget.
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::{StateKind, WindowSpec};
@@ -18,7 +18,7 @@ pub(super) struct NetworkBudget {
     quota: u64,
 }
 
-/// What a network says to a request.
+/// Whether a network has room for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetworkRoom {
     /// It passes; the arrival time once it is charged.
@@ -29,8 +29,8 @@ pub(super) enum NetworkRoom {
     Never,
 }
 
-/// What a shared store is asked about the networks around a key, for a cost that the caller fills in. Names are
-/// those of the limit whose `hash` this is.
+/// The parts of a shared store's call for the networks around a key; the caller sets the cost. `hash` is the limit's, from
+/// its sharing plan.
 pub fn parts(
     limit: &Limit,
     scale: Scale,
@@ -80,8 +80,8 @@ impl NetworkBudget {
     pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> NetworkBudget {
         let (quota, (_, ceiling)) = (rate.times(multiply), limit.bounds(rate, multiply));
         let lent = limit.throttle.lends_at_most(quota);
-        // A burst does not come back any faster; what is added or lent in a window does. Of that, the network
-        // has what one key has: it is spare, and not for whoever has most addresses.
+        // A burst is not refilled any faster, but units added or lent in a window are. The network gets only one key's
+        // loan, because loans are spare capacity, and not for the client with the most addresses.
         let steady = if limit.algorithm.is_gcra() {
             quota
         } else {

@@ -1,5 +1,5 @@
-//! How a reservation ends: in the key's cell, whatever shape it has by then, or in the sketch; and
-//! in the networks around the key, which are charged what was used.
+//! Settles reservations: in the key's cell, whatever shape it has by then, or in the sketch; and in the networks around the
+//! key, which are charged the units used.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ pub(super) fn settle(
     }
 }
 
-/// Settles what a cell took; the units that it has no room for.
+/// Settles a reservation in its cell. Returns the units without room there.
 fn cell(
     cells: &Cells,
     held: &mut LockedBuckets<'_>,
@@ -74,7 +74,7 @@ fn cell(
     if at.is_none() && used == 0 {
         return 0;
     }
-    // The limit may have been edited since. Its cells have their new shape already, or get it later.
+    // The limit may have been edited since. Its cells have their new shape already, or get it when next used.
     let slot = at
         .and_then(|at| held.mark(at))
         .map_or(owner.slot, |mark| Slot(mark.slot()));
@@ -105,9 +105,8 @@ fn cell(
     homeless
 }
 
-/// The sketch counted the reservation when it was made and gives nothing back. A unit that counts
-/// from `now` must outlive the epoch of its reservation, so it is counted again when that may be
-/// the epoch before.
+/// The units to count again for a reservation in the sketch, which gives no units back. Units that count from `now` must
+/// outlive the reservation's epoch, so they are counted again where that may be the epoch before.
 fn again(sketch: &Sketch, owner: &CellOwner<'_>, reserved: u32, used: u32, now: Nanos) -> u32 {
     let young = |window| sketch.younger(now, window, RESERVED_AT_MOST);
     if hedge::windows(owner.limit).any(young) {

@@ -1,7 +1,7 @@
-//! The overflow sketch: what decides about keys that got no cell. For each window length, rounded up
-//! to one of eight rungs, two epochs of a count-min sketch with conservative update, both counted
-//! in full. It only over-estimates, so it never admits too much. (Estan, Varghese: New directions in
-//! traffic measurement and accounting, 2002; Cormode, Muthukrishnan, 2005.)
+//! The overflow sketch, which decides about keys without a cell. For each window length, rounded up to one of eight rungs,
+//! it has two epochs of a count-min sketch with conservative update, both counted in full. It only over-estimates, so it
+//! never admits too much. (Estan, Varghese: New directions in traffic measurement and accounting, 2002; Cormode,
+//! Muthukrishnan, 2005.)
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,9 +11,9 @@ use crate::base::clock::Nanos;
 
 /// Rows of an epoch.
 const ROWS: usize = 4;
-/// Most counters of a row: what one epoch needs to be cleared in about a millisecond.
+/// Most counters of a row, so that clearing an epoch takes about a millisecond.
 const WIDEST: usize = 1 << 20;
-/// A counter at its end stands for any number.
+/// A counter with this value may stand for any larger number.
 const FULL: u16 = u16::MAX;
 
 /// Window lengths, in seconds, to which all others are rounded up.
@@ -32,14 +32,14 @@ pub(super) fn shared(a: Nanos, b: Nanos) -> bool {
     rung_of(a) == rung_of(b)
 }
 
-/// What is known of a key in one window length.
+/// The estimated use of a key in one window length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Estimate {
-    /// Units of this epoch and the one before, at least.
+    /// Units of this epoch and the one before; never too few.
     pub(super) units: u32,
-    /// Of these the ones of this epoch.
+    /// The units of this epoch among them.
     pub(super) current: u32,
-    /// Until this epoch ends.
+    /// How long until this epoch ends.
     pub(super) left: Nanos,
     /// How long an epoch is.
     pub(super) length: Nanos,
@@ -59,7 +59,7 @@ struct Rung {
 pub(super) struct Sketch {
     rungs: [Mutex<Option<Rung>>; LADDER.len()],
     bytes: usize,
-    /// When the last unit of each rung is forgotten, and of all of them.
+    /// When the last unit of each rung is forgotten; `end` is the latest of these times.
     ends: [AtomicU64; LADDER.len()],
     end: AtomicU64,
     decided: AtomicU64,
@@ -77,7 +77,7 @@ impl Sketch {
         }
     }
 
-    /// Has a rung for `window`. All rungs are halved when their number passes a power of two.
+    /// Makes a rung for `window`. All rungs are halved when their number passes a power of two.
     pub(super) fn prepare(&self, window: Nanos) {
         let mut rungs = self.rungs.each_ref().map(|rung| rung.lock());
         let rung = rung_of(window);
@@ -101,7 +101,7 @@ impl Sketch {
         });
     }
 
-    /// Whether some key may have units in one of these windows: the one check on the usual path.
+    /// Whether any key may have units in one of these windows. This is the only check on the usual path.
     #[inline]
     pub(super) fn active(&self, now: Nanos, mut windows: impl Iterator<Item = Nanos>) -> bool {
         let before = |end: &AtomicU64| now.0 < end.load(Relaxed);
@@ -124,7 +124,7 @@ impl Sketch {
         widths.sum::<usize>() * 2 * ROWS * size_of::<u16>()
     }
 
-    /// What `read` makes of the rung of `window`, rolled to `now`.
+    /// Calls `read` with the rung of `window`, rolled to `now`.
     fn with<R>(&self, now: Nanos, window: Nanos, read: impl FnOnce(&mut Rung) -> R) -> Option<R> {
         let mut rung = self.rungs[rung_of(window)].lock();
         let rung = rung.as_mut()?;
@@ -132,7 +132,7 @@ impl Sketch {
         Some(read(rung))
     }
 
-    /// What `hash` has at least used in `window`.
+    /// The estimated use of `hash` in `window`: never too low.
     pub(super) fn estimate(&self, now: Nanos, hash: u64, window: Nanos) -> Estimate {
         let known = self.with(now, window, |rung| {
             let places = places(hash, rung.width());
@@ -177,9 +177,8 @@ impl Sketch {
         self.end.fetch_max(end, Relaxed);
     }
 
-    /// What is counted now, row by row: for each rung and each of its epochs that has units, `each` gets
-    /// the rung's place, the number of the epoch, the place of the row, and the row. A lock is held for
-    /// one row, and `each` is called without.
+    /// Calls `each` with every row of each rung and epoch that has units: the rung's index, the epoch's number, the row's
+    /// index, and the row. A lock is held while one row is copied, and not during `each`.
     pub(super) fn copy<E>(
         &self,
         mut each: impl FnMut(u8, u64, u8, &[u16]) -> Result<(), E>,
@@ -210,8 +209,7 @@ impl Sketch {
         rung < LADDER.len() && row < ROWS && width.is_power_of_two() && width <= WIDEST
     }
 
-    /// Counts what [`Sketch::copy`] has said of one row, unless it is over, or nothing is counted in such
-    /// windows any more.
+    /// Adds a row from [`Sketch::copy`], unless its epoch is over, or there is no such rung any more.
     pub(super) fn restore(&self, now: Nanos, place: u8, epoch: u64, row: u8, counts: &[u16]) {
         let place = usize::from(place);
         let end = {

@@ -1,5 +1,5 @@
-//! The limits that were registered: a number for each shape that a scope has had, so that an edited
-//! policy finds the counts of the one before.
+//! The registered limits: a slot for each shape that a scope has had, so that an edited policy finds the counts of the one
+//! before.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hasher;
@@ -16,7 +16,7 @@ use crate::store::{Registered, Slot};
 
 const CHUNK: usize = 256;
 
-/// One slot. It changes only while no entry has it, which is settled under the entries' locks.
+/// What is known of one slot. It changes only while no entry has the slot, which is checked under the entries' locks.
 #[derive(Debug)]
 pub(super) struct SlotInfo {
     seed: AtomicU64,
@@ -53,11 +53,11 @@ impl SlotInfo {
 #[derive(Debug, Default)]
 struct ScopeTable {
     scopes: HashMap<Box<str>, ScopeShapes>,
-    /// Scopes that there ever were.
+    /// The number of scopes so far.
     counted: u32,
-    /// Slots that were ever given out.
+    /// The number of slots given out so far.
     taken: usize,
-    /// Those of them that nobody has any more.
+    /// Slots that were given out and are free again.
     free: Vec<Slot>,
 }
 
@@ -95,15 +95,15 @@ impl Slots {
         }
     }
 
-    /// The slot of `limit` under `scope`, a new one when the scope has none of this shape. When all
-    /// are given out, those that are neither held nor among `counting` are given out again.
+    /// The slot of `limit` under `scope`; a new one when the scope has none of this shape. When all slots are given out,
+    /// those without a holder and not in `counting` are given out again.
     pub(super) fn register(
         &self,
         scope: &str,
         limit: &Limit,
         counting: impl FnOnce() -> Vec<bool>,
     ) -> Result<Registered, Error> {
-        // Where states live must not change under the cells there are, so it is part of the shape.
+        // Where states live must not change while cells exist, so it is part of the shape.
         let (shape, inline) = (limit.shape(), limit.inline());
         let names = &mut *self.names.lock();
         let shapes = names.scopes.get(scope).into_iter().flat_map(|s| &s.shapes);
@@ -138,8 +138,8 @@ impl Slots {
         Ok(registered)
     }
 
-    /// The slot of a limit whose counts were kept: what is registered of this shape stays as it is, and
-    /// another shape gets a slot as an older one. Nothing when nobody has registered the scope.
+    /// The slot of a limit from a snapshot. A registered limit of this shape stays as it is; another shape gets a slot as
+    /// an older one of its scope. `None` when the scope is not registered.
     pub(super) fn adopt(
         &self,
         scope: &str,
@@ -158,7 +158,7 @@ impl Slots {
         self.register(scope, limit, counting).ok()
     }
 
-    /// The scope of this number. Not to be asked with a bucket locked, for who frees slots locks buckets.
+    /// The name of the scope with this number. No bucket may be locked, because freeing slots locks buckets, too.
     pub(super) fn name(&self, number: u32) -> Option<Box<str>> {
         let names = self.names.lock();
         let mut scopes = names.scopes.iter();
@@ -203,8 +203,8 @@ impl ScopeTable {
         Some(slot)
     }
 
-    /// Frees the slots that nobody holds and no entry has. Who let go of a slot made its last entry
-    /// before, so the entries are looked at last.
+    /// Frees the slots without holders and entries. The last entry of a slot is made before its last holder lets go, so
+    /// the entries are read last.
     fn reclaim(&mut self, counting: impl FnOnce() -> Vec<bool>) {
         let alone = |known: &RegisteredShape| Arc::strong_count(&known.registered._held) == 1;
         let all = self.scopes.values().flat_map(|scope| &scope.shapes);

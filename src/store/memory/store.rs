@@ -1,4 +1,4 @@
-//! The store: its parts, its budget, and the doors by which requests come in.
+//! The store: its parts, its budget, its methods.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,20 +16,20 @@ use crate::base::clock::Nanos;
 use crate::limit::{Fingerprint, Limit, Reading};
 use crate::store::{Item, Registered, Slot, Taking};
 
-/// What a store holds.
+/// How full a store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes it may use.
     pub budget: usize,
     /// Bytes in use.
     pub bytes: usize,
-    /// Keys with a cell of their own, networks included.
+    /// Keys with a cell, networks included.
     pub keys: usize,
-    /// Decisions by the sketch since the start.
+    /// Decisions by the overflow sketch since the start.
     pub sketched: u64,
 }
 
-/// See the module.
+/// The in-memory store: see the [module](super).
 #[derive(Debug)]
 pub struct Memory {
     pub(super) cells: Cells,
@@ -38,7 +38,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Splits the budget once: a quarter for the table, half for the arena, the rest for sketches.
+    /// A store that never takes more than its budget: a quarter is the table, half the arena, the rest the sketch.
+    ///
+    /// # Errors
+    ///
+    /// When the budget is out of range, or the system gives no memory.
     pub fn new(settings: Settings) -> Result<Memory, Error> {
         let budget = settings.budget;
         if !(Settings::LEAST..=Settings::MOST).contains(&budget) {
@@ -55,8 +59,12 @@ impl Memory {
         })
     }
 
-    /// The slot of a limit. A scope keeps its slot while its limit keeps its shape, so that counters
-    /// survive edited quotas; cells of an older shape are converted when they are next met.
+    /// Registers a limit. A scope keeps its slot while its limit keeps its shape, so that counts survive edited quotas.
+    /// Cells of an older shape are converted when they are next used.
+    ///
+    /// # Errors
+    ///
+    /// When all 65,536 slots are in use.
     pub fn register(&self, scope: &str, limit: &Limit) -> Result<Registered, Error> {
         for window in hedge::windows(limit) {
             self.sketch.prepare(window);
@@ -65,7 +73,7 @@ impl Memory {
         slots.register(scope, limit, || table.slots())
     }
 
-    /// Where decisions about a key look first; nothing when the slot was never registered.
+    /// Where decisions about a key look first; `None` when the slot was never registered.
     #[inline]
     pub fn place(
         &self,
@@ -84,26 +92,26 @@ impl Memory {
         })
     }
 
-    /// Starts to load it: for callers that have something else to do first, if only to read the clock.
+    /// Starts to load the bucket into the cache, for callers that do something else before they decide.
     #[inline]
     pub fn prefetch(&self, place: &CellPlace) {
         self.cells.table.prefetch(place.bucket);
     }
 
-    /// Another number whenever a count that is looked for first here has changed; nothing while one may be
-    /// changing. Time changes counts too, and the overflow sketch what is made of them: neither is seen here.
+    /// A number that changes whenever a count in the bucket has changed; `None` while one may be changing. It does not
+    /// show changes by time and by the overflow sketch.
     #[inline]
     pub fn version(&self, place: &CellPlace) -> Option<u64> {
         self.cells.table.version(place.bucket)
     }
 
-    /// Whether the overflow sketch may have a part in decisions by this limit.
+    /// Whether the overflow sketch may affect decisions about this limit.
     pub fn is_hedged(&self, limit: &Limit, now: Nanos) -> bool {
         self.sketch.active(now, hedge::windows(limit))
     }
 
-    /// Takes all items that are not shadows, or none of them; each shadow takes when it alone admits.
-    /// Leaves one reading for each item and says whether the request passes.
+    /// Takes units for all items that are not shadows, or for none of them; a shadow takes units when it alone admits.
+    /// Leaves one reading for each item, and returns whether the request passes.
     pub fn take(
         &self,
         items: &[Item<'_>],
@@ -113,7 +121,7 @@ impl Memory {
         self.take_at(items, &self.places(items), now, readings)
     }
 
-    /// The same of items whose places are known.
+    /// [`Memory::take`] for items whose places are known.
     pub fn take_at(
         &self,
         items: &[Item<'_>],
@@ -124,13 +132,13 @@ impl Memory {
         self.decide(items, places, now, Taking::All, readings)
     }
 
-    /// What [`Memory::take`] does to a request that something else refuses: it leaves the readings, and
-    /// only shadows take.
+    /// Does what [`Memory::take`] does for a request that something else refuses: leaves the readings, and takes units for
+    /// shadows only.
     pub fn refused(&self, items: &[Item<'_>], now: Nanos, readings: &mut SmallVec<[Reading; 4]>) {
         self.decide(items, &self.places(items), now, Taking::Shadows, readings);
     }
 
-    /// What [`Memory::take`] would say, consuming nothing.
+    /// Returns what [`Memory::take`] would return, and takes nothing.
     pub fn peek(
         &self,
         items: &[Item<'_>],
@@ -167,7 +175,7 @@ impl Memory {
         cheap.unwrap_or_else(|| self.decide_all(items, now, taking, readings))
     }
 
-    // Apart, so that what it needs on the stack costs nothing where it is not needed.
+    // A function of its own, so that its stack frame costs nothing where the fast path decides.
     #[inline(never)]
     pub(super) fn decide_all(
         &self,
@@ -185,13 +193,13 @@ impl Memory {
         }
     }
 
-    /// Ends a reservation that [`Memory::take`] made for `item`: `used` units count from `now`, in the
-    /// item's networks too. `sketched` is what the reading of the reservation said.
+    /// Ends a reservation that [`Memory::take`] made for `item`: `used` units count from `now`, in the item's networks,
+    /// too. `sketched` comes from the reading of the reservation.
     pub fn settle(&self, item: &Item<'_>, sketched: bool, used: u32, now: Nanos) {
         settle::settle(&self.cells, &self.sketch, item, sketched, used, now);
     }
 
-    /// Units that a key has used in each window of a limit, as far as its cell knows.
+    /// Units that a key uses in each window of a limit, as far as its cell knows.
     pub fn used(&self, item: &Item<'_>, now: Nanos) -> SmallVec<[u32; 2]> {
         let Some(info) = self.cells.slots.get(item.slot) else {
             return SmallVec::new();
@@ -212,7 +220,7 @@ impl Memory {
         }
     }
 
-    /// Counts units that something else has admitted.
+    /// Counts units that were admitted elsewhere.
     pub fn count(&self, item: &Item<'_>, units: u32, now: Nanos) {
         let item = Item {
             cost: 0,
@@ -222,9 +230,9 @@ impl Memory {
         settle::settle(&self.cells, &self.sketch, &item, false, units, now);
     }
 
-    /// Forgets what a key has used under a limit; false when it has no cell. What the overflow sketch
-    /// counted for it and what its networks have used stays, for others share both: a key whose
-    /// reading was [sketched](Reading::sketched) is free only when the sketch has forgotten it.
+    /// Forgets the units of a key under a limit; `false` when it has no cell. Units in the overflow sketch and of its
+    /// networks stay, because other keys share both: a key with a [sketched](Reading::sketched) reading is free only
+    /// when the sketch has forgotten it.
     pub fn reset(&self, slot: Slot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {
             return false;
@@ -245,13 +253,13 @@ impl Memory {
         found.is_some()
     }
 
-    /// Evicts what is equal to fresh in the next `buckets` buckets; how many keys that were.
+    /// Evicts the cells equal to fresh ones in the next `buckets` buckets. Returns their number.
     pub fn sweep(&self, now: Nanos, buckets: usize) -> usize {
         self.cells
             .sweep(now, u32::try_from(buckets).unwrap_or(u32::MAX))
     }
 
-    /// What the store holds.
+    /// How full the store is.
     pub fn usage(&self) -> Usage {
         let keys = self.cells.keys.load(Relaxed);
         let bytes = keys * 16 + self.cells.arena.used() + self.sketch.used();

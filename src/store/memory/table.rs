@@ -1,6 +1,6 @@
-//! The table of buckets: 128 bytes each, a spin lock that counts changes and seven entries. A key may sit in two buckets
-//! and prefers its first; the first counts the keys that had to move, so that a look-up touches the
-//! second only when one of them may be meant.
+//! The table of buckets. A bucket has 128 bytes: a spin lock that counts changes, and seven entries. A key may be in two
+//! buckets and prefers the first. The first bucket counts the keys that had to move to their second one, so that a look-up
+//! touches the second only when such keys exist.
 //!
 //! A bucket is sixteen words of 64 bits: `[version | locked, keys moved away, 7 × (mark, state)]`. A mark is
 //! `tag (46 bits) | network | away | slot (16 bits)`, zero when the entry is empty. A state is the
@@ -24,7 +24,7 @@ pub(super) const WORDS: usize = BUCKET / 8;
 /// Entries of a bucket.
 pub(super) const ENTRIES: usize = 7;
 
-/// Of a bucket's first word; the rest is its version.
+/// Bits of a bucket's first word; the rest is its version.
 const LOCKED: u64 = 1;
 const VERSION: u64 = 2;
 
@@ -33,18 +33,18 @@ const AWAY: u64 = 1 << 16;
 const NETWORK: u64 = 1 << 17;
 const TAG: u64 = !(SLOT | AWAY | NETWORK);
 
-/// Where a key may be, and how its entry is marked.
+/// The buckets where a key may be, and the mark of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) first: u32,
     pub(super) second: u32,
     /// Tag and network bit.
     mark: u64,
-    /// What the sketch hashes: of the tag alone, so that an entry knows it too.
+    /// What the sketch hashes: made of the tag alone, because an entry keeps no more of its key.
     pub(super) hash: u64,
 }
 
-/// One entry's place.
+/// The position of one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryAt {
     pub(super) bucket: u32,
@@ -64,12 +64,12 @@ impl EntryMark {
         self.0 & NETWORK != 0
     }
 
-    /// Whether it is some entry's.
+    /// Whether this is the mark of an entry.
     pub(super) fn named(self) -> bool {
         self.0 & TAG != 0
     }
 
-    /// The bucket that its key prefers, of a table of `count`, when it is in `bucket`.
+    /// The first bucket of the entry's key, in a table of `count` buckets, when the entry is in `bucket`.
     pub(super) fn home(self, bucket: u32, count: u32) -> u32 {
         match self.0 & AWAY {
             0 => bucket,
@@ -77,14 +77,14 @@ impl EntryMark {
         }
     }
 
-    /// The key as cells see it: of the fingerprint only the tag is kept, and it must be the same
-    /// when a cell is used and when it is judged for eviction.
+    /// The key for the cell's arithmetic. It is made of the tag, because an entry keeps no more of the fingerprint, and
+    /// must be the same when a cell is used and when it is checked for eviction.
     pub(super) fn key(self) -> Fingerprint {
         key_of(self.0)
     }
 }
 
-/// What a mark says of the key alone, wherever it is and under whichever slot.
+/// The bits of a mark that depend on the key alone, not on its bucket or slot.
 #[inline]
 pub(super) fn tagged(mark: u64) -> u64 {
     mark & (TAG | NETWORK)
@@ -101,7 +101,7 @@ impl Spot {
         key_of(self.mark)
     }
 
-    /// Whether two spots are the same key's.
+    /// Whether two spots belong to the same key.
     pub(super) fn same(&self, other: &Spot) -> bool {
         self.mark == other.mark && self.first == other.first
     }
@@ -129,8 +129,7 @@ impl Table {
         self.count
     }
 
-    /// Where `key` belongs under a scope's `seed`. The key is a keyed hash already, so two
-    /// multiplications are enough.
+    /// The spot of `key` under a scope's `seed`. The key is a keyed hash already, so two multiplications mix enough.
     #[inline]
     pub(super) fn spot(&self, seed: u64, key: Fingerprint, network: bool) -> Spot {
         let (tag, first, hash) = self.place(seed, key);
@@ -159,13 +158,13 @@ impl Table {
         (first, EntryMark(tag | u64::from(slot.0)))
     }
 
-    /// What locks it and counts its changes.
+    /// A bucket's first word, which locks it and counts its changes.
     #[inline]
     pub(super) fn lock_of(&self, bucket: u32) -> &AtomicU64 {
         &self.words(bucket)[0]
     }
 
-    /// Starts to load it.
+    /// Starts to load a bucket into the cache.
     #[inline]
     pub(super) fn prefetch(&self, bucket: u32) {
         self.map.prefetch(bucket as usize);
@@ -176,7 +175,7 @@ impl Table {
         partner(tag, bucket, self.count)
     }
 
-    /// Where the entry of `mark` belongs that prefers the bucket `first`.
+    /// The spot of the key with this mark and first bucket.
     pub(super) fn spot_of(&self, mark: EntryMark, first: u32) -> Spot {
         let tag = mark.0 & TAG;
         Spot {
@@ -192,7 +191,7 @@ impl Table {
         self.map.bucket(bucket as usize)
     }
 
-    /// Whether some entry has a slot, for each slot.
+    /// For each slot, whether an entry has it.
     pub(super) fn slots(&self) -> Vec<bool> {
         let mut used = vec![false; usize::from(u16::MAX) + 1];
         for bucket in 0..self.count {
@@ -213,7 +212,7 @@ impl Table {
         self.lock_of(bucket).fetch_or(LOCKED, Ordering::Acquire) & LOCKED == 0
     }
 
-    /// Another number after each change of what is counted for keys of this first bucket; nothing while it is locked.
+    /// A number that changes with every change of a count of this first bucket's keys; `None` while it is locked.
     #[inline]
     pub(super) fn version(&self, bucket: u32) -> Option<u64> {
         let word = self.lock_of(bucket).load(Ordering::Acquire);
@@ -236,13 +235,13 @@ impl Table {
         }
     }
 
-    /// Whether nobody is in the bucket. Who only reads leaves memory that was never used to the system.
+    /// Whether the bucket has no entries. Reading only, so that untouched memory stays with the system.
     pub(super) fn empty(&self, bucket: u32) -> bool {
         let marks = self.words(bucket)[2..].iter().step_by(2);
         marks.fold(0, |all, mark| all | mark.load(Ordering::Relaxed)) == 0
     }
 
-    /// Locks one bucket unless somebody has it.
+    /// Locks one bucket unless it is locked.
     pub(super) fn try_hold(&self, bucket: u32) -> Option<LockedBuckets<'_>> {
         let buckets = SmallVec::from_slice(&[bucket]);
         self.try_lock(bucket).then(|| LockedBuckets {
@@ -265,7 +264,7 @@ pub(super) fn unlock(lock: &AtomicU64) {
     lock.store(lock.load(Ordering::Relaxed) & !LOCKED, Ordering::Release);
 }
 
-/// Of a locked bucket.
+/// Counts a change; the bucket must be locked.
 #[inline]
 pub(super) fn count_change(lock: &AtomicU64) {
     lock.store(lock.load(Ordering::Relaxed) + VERSION, Ordering::Relaxed);
@@ -289,7 +288,7 @@ fn wait(lock: &AtomicU64) {
 pub(super) struct LockedBuckets<'a> {
     table: &'a Table,
     buckets: SmallVec<[u32; 8]>,
-    /// Entries that this call works with and must not evict.
+    /// Entries that the decision works with, and that must not be evicted.
     pins: SmallVec<[EntryAt; 8]>,
 }
 
@@ -297,7 +296,7 @@ impl Drop for LockedBuckets<'_> {
     fn drop(&mut self) {
         for bucket in &self.buckets {
             let lock = self.table.lock_of(*bucket);
-            // Whatever was done, or guessed: see `admission::ahead`.
+            // Counted even if nothing changed: see `admission::prepared`.
             count_change(lock);
             unlock(lock);
         }
@@ -317,7 +316,7 @@ impl LockedBuckets<'_> {
         self.pins.contains(&at)
     }
 
-    /// Locks one more bucket out of order, which is why it gives up instead of waiting.
+    /// Locks one more bucket. It is out of order, so this gives up after a while instead of waiting.
     pub(super) fn extend(&mut self, bucket: u32) -> bool {
         for _ in 0..1_000 {
             if self.has(bucket) {
@@ -387,7 +386,7 @@ impl LockedBuckets<'_> {
         None
     }
 
-    /// Marks an empty entry as this key's, with a state of zero.
+    /// Gives an empty entry to this key, with a state of zero.
     pub(super) fn put(&mut self, at: EntryAt, spot: &Spot, slot: u16) {
         let away = at.bucket != spot.first;
         let mark = spot.mark | u64::from(slot) | if away { AWAY } else { 0 };
@@ -398,8 +397,8 @@ impl LockedBuckets<'_> {
         }
     }
 
-    /// Moves an entry of `bucket` that nobody works with to the other bucket it may be in, if there is
-    /// room; the place it leaves.
+    /// Moves an entry of `bucket` that is not pinned to the other bucket of its key, if that has room. Returns the position
+    /// that is empty now.
     pub(super) fn displace(&mut self, bucket: u32) -> Option<EntryAt> {
         (0..ENTRIES as u32).find_map(|entry| {
             let from = EntryAt { bucket, entry };
@@ -431,8 +430,8 @@ impl LockedBuckets<'_> {
         );
     }
 
-    /// Empties an entry. The count in the key's first bucket is atomic: it may be lowered without
-    /// that bucket's lock, for who has the lock and reads a count too high only looks once too often.
+    /// Empties an entry. The count in the key's first bucket is atomic and may be lowered without that bucket's lock: a
+    /// reader that sees it too high only looks into the second bucket in vain.
     pub(super) fn clear(&mut self, at: EntryAt) {
         let word = &self.words(at.bucket)[2 + 2 * at.entry as usize];
         let mark = word.load(Ordering::Relaxed);

@@ -1,9 +1,8 @@
-//! Permits of open requests: how many are out for each key. They are of this process, wherever rates
-//! are counted, for nobody else could tell that a request has ended. Never gives one out that only its
-//! holder's good will would bring back: dropping the [`PermitGuard`] returns it.
+//! Permits of open requests: how many are out for each key. They belong to this process, wherever rates are counted, because
+//! only it knows when a request has ended. No permit can be forgotten: dropping the [`PermitGuard`] returns it.
 //!
-//! Bounds: one entry of 48 bytes for each key that has a request open and for each network around it,
-//! gone when the last request is. Room that was needed once is kept.
+//! Bound: one entry of 48 bytes for each key with an open request and for each network around it. The entry goes with the
+//! last request; the tables keep their size.
 
 mod locked;
 mod request;
@@ -67,7 +66,7 @@ impl Permits {
         LockedShards::new(&self.shards, wants).look(wants, readings)
     }
 
-    /// Permits that are out, by scope.
+    /// The number of permits that are out, by scope.
     pub fn out(&self) -> HashMap<PermitScope, u64> {
         let mut sums = HashMap::new();
         for shard in &self.shards {
@@ -78,7 +77,7 @@ impl Permits {
         sums
     }
 
-    /// Keys and networks with a permit out.
+    /// The number of keys and networks with a permit out.
     pub fn entries(&self) -> usize {
         let each = self.shards.iter().map(|shard| shard.0.lock().len());
         each.sum()
@@ -97,7 +96,7 @@ impl Permits {
     }
 }
 
-/// The permits of one request. Dropping them gives them back, and they are free at once.
+/// The permits of one request. Dropping the guard gives them back at once.
 #[derive(Debug)]
 #[must_use = "permits that are dropped are free again"]
 pub struct PermitGuard {
@@ -106,7 +105,7 @@ pub struct PermitGuard {
 }
 
 impl PermitGuard {
-    /// None were taken.
+    /// Whether it holds no permits.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }

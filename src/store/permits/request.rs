@@ -1,16 +1,16 @@
-//! What one limit asks of the permits for one request.
+//! The permit that one limit asks for one request.
 
 use siphasher::sip128::SipHasher13;
 
 use crate::limit::{Concurrency, Fingerprint};
 use crate::store::Parent;
 
-/// What tells a limit's permits apart from those of others: its scope, hashed.
+/// Tells a limit's permits from those of other limits: its scope, hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PermitScope(u128);
 
 impl PermitScope {
-    /// Of a limit's scope.
+    /// Hashes a limit's scope.
     pub fn new(scope: &str) -> PermitScope {
         PermitScope(SipHasher13::new().hash(scope.as_bytes()).as_u128())
     }
@@ -20,24 +20,24 @@ impl PermitScope {
         self.0
     }
 
-    /// Networks are counted apart, so that nobody sums them up with what is in them.
+    /// The scope of networks: apart, so that sums by scope do not count a request twice.
     fn of_networks(self) -> PermitScope {
         PermitScope(!self.0)
     }
 }
 
-/// One limit's part of one request.
+/// One limit on open requests, as it applies to one request.
 #[derive(Clone, Copy, Debug)]
 pub struct PermitRequest<'a> {
-    /// The arithmetic.
+    /// The limit.
     pub limit: &'a Concurrency,
-    /// Whose permits.
+    /// The limit's scope.
     pub scope: PermitScope,
-    /// Who gets one.
+    /// The key that gets a permit.
     pub key: Fingerprint,
     /// The plan's multiplier, at least 1.
     pub multiply: u32,
-    /// Refuses nothing, and has a permit out only while it alone would admit.
+    /// A shadow refuses nothing, and takes a permit only where it alone would admit.
     pub shadow: bool,
     /// Wider networks that must have room too (IPv6 keys).
     pub parents: &'a [Parent],
@@ -58,14 +58,14 @@ impl PermitRequest<'_> {
         }
     }
 
-    /// Its key's place and those of the networks around.
+    /// The keys of the counts: the request's own, and those of the networks around it.
     pub(super) fn places(&self) -> impl Iterator<Item = PermitKey> {
         let networks = self.parents.iter().map(|parent| self.network(parent));
         std::iter::once(self.place()).chain(networks)
     }
 }
 
-/// Where permits are counted.
+/// The key of one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PermitKey {
     pub(super) scope: PermitScope,

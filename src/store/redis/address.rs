@@ -1,32 +1,32 @@
-//! Where a Redis or Valkey is: `redis://user:password@host:6379/0`, and what may stand in its place.
+//! The address of a Redis or Valkey: `redis://user:password@host:6379/0`, and the forms for clusters and sentinels.
 
 use std::fmt;
 
-/// How servers stand together.
+/// How the servers work together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
     Alone,
-    /// Keys are spread over several.
+    /// A cluster: keys are spread over several servers.
     Cluster,
-    /// Others know which server leads under this name.
+    /// Sentinels know the master under this name.
     Sentinel(String),
 }
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisAddress {
-    /// How they stand together.
+    /// How the servers work together.
     pub topology: Topology,
-    /// Whether TLS is spoken.
+    /// Whether to use TLS.
     pub tls: bool,
-    /// Host and port of each.
+    /// Host and port of each server or sentinel.
     pub hosts: Vec<(String, u16)>,
-    /// Who asks.
+    /// The user name.
     pub user: Option<String>,
-    /// What proves it.
+    /// The password.
     pub password: Option<String>,
-    /// The database.
+    /// The database's number.
     pub database: i64,
 }
 

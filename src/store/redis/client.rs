@@ -24,19 +24,19 @@ use crate::store::shared::call::{
 
 const DECIDE: &str = concat!(include_str!("cell.lua"), include_str!("decide.lua"));
 const BEAT: &str = include_str!("beat.lua");
-/// The longest pause between two attempts to connect: of workers, which nobody waits for, and of the last
-/// connection, by which the store's return is seen.
+/// The longest pause between two attempts to connect: of workers, and of the last connection, by which the keeper
+/// notices that the store is back.
 const PAUSES: (Nanos, Nanos) = (Nanos::from_secs(5), Nanos::from_millis(400));
 
-/// Talks to the store for all workers of a gateway.
+/// Asks the store for all workers of a gateway.
 pub struct RedisClient {
     settings: Settings,
     lanes: Vec<Lane>,
-    /// What each shelf is known by; of one server there is one.
+    /// The mark of each shelf; without a cluster there is one shelf.
     marks: RwLock<Vec<StoreMark>>,
-    /// The master that was met, of those that sentinels may name: each has the same mark.
+    /// With sentinels: the master that was met last. All masters have the same mark.
     master: RwLock<Option<HostPort>>,
-    /// Gateways that there are, as last heard.
+    /// The number of gateways, from the last beat.
     gateways: AtomicU32,
     decide: Script,
     beat: Script,
@@ -54,7 +54,7 @@ impl Script {
         Script { text, hash }
     }
 
-    /// By its hash, or by its text where the server has forgotten it.
+    /// Runs the script by its hash, or by its text where the server has forgotten it.
     fn command(&self, known: bool, fill: impl Fn(&mut Cmd)) -> Cmd {
         let mut command = match known {
             true => redis::cmd("EVALSHA"),
@@ -67,7 +67,7 @@ impl Script {
 }
 
 impl RedisClient {
-    /// For so many workers and whoever else asks: connections are numbered from 0.
+    /// A client with this many connections, numbered from 0: one for each worker, and the last for the keeper.
     pub fn new(settings: Settings, connections: usize, clock: Clock) -> RedisClient {
         let lane = |number| match number + 1 == connections {
             true => Lane::new(&settings, PAUSES.1),
@@ -85,12 +85,12 @@ impl RedisClient {
         }
     }
 
-    /// Connects where there is no connection, on the runtime of the caller: to be called ten times a second.
+    /// Connects where there is no connection, on the caller's runtime. To be called ten times a second.
     pub fn tend(&self, number: usize) {
         self.lanes[number].tend(&self.settings, &self.clock);
     }
 
-    /// Connects anew.
+    /// Drops the connection; the next [`RedisClient::tend`] makes a new one.
     pub fn reset(&self, number: usize) {
         self.lanes[number].broken("the store is away", &self.clock);
     }
@@ -100,19 +100,20 @@ impl RedisClient {
         self.lanes[number].hurry(&self.clock);
     }
 
-    /// Whether there is a connection to what was met, or nobody ever asked for one.
+    /// Whether there is a connection to the master that was met, or none was ever needed.
     pub fn ready(&self, number: usize) -> bool {
         let lane = &self.lanes[number];
         lane.ready() && lane.leads_to(&self.master.read())
     }
 
-    /// Whether one connection leads to another server than `other`: sentinels have named another master in between.
+    /// Whether a connection leads to another server than `other`, because sentinels have named another master between
+    /// the two.
     pub fn strays(&self, number: usize, other: usize) -> bool {
         let (lane, other) = (&self.lanes[number], &self.lanes[other]);
         other.ready() && !lane.leads_to(&other.place())
     }
 
-    /// Connections so far: with the next one another server may answer, which knows less under the same mark.
+    /// Connections so far: the next one may lead to another server, with older data under the same mark.
     pub fn made(&self, number: usize) -> u32 {
         self.lanes[number].made()
     }
@@ -151,7 +152,7 @@ impl RedisClient {
         }
     }
 
-    /// What keys of a shelf begin with; in a cluster the braces are what places them.
+    /// The prefix of a shelf's keys. In a cluster the part in braces decides which server has them.
     fn place(&self, shelf: usize) -> String {
         let prefix = &self.settings.prefix;
         match self.shelves() {
@@ -169,6 +170,10 @@ impl RedisClient {
     }
 
     /// Asks about one request.
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection or no usable reply; [`StoreError::Renewed`] when the store has lost its data.
     pub async fn decide(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
         let shelf = call.parts.first().map_or(0, |part| self.shelf(&part.name));
         if call
@@ -191,7 +196,7 @@ impl RedisClient {
         self.run_on(number, shelf, call, input).await
     }
 
-    /// Forgets a counter; whether there was one. What gateways have told of it does not come back.
+    /// Forgets a counter. Returns whether there was one. Totals that gateways have reported stay known.
     pub async fn forget(&self, number: usize, part: &CallPart) -> Result<bool, StoreError> {
         let call = Call {
             gateway: 0,
@@ -228,7 +233,7 @@ impl RedisClient {
         }
     }
 
-    /// Reserves on each shelf; where one refuses, the others take back.
+    /// Reserves on each shelf; where one refuses, the others take their units back.
     async fn decide_across(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
         let mut shelves: SmallVec<[(usize, SmallVec<[usize; 4]>); 4]> = SmallVec::new();
         for (index, part) in call.parts.iter().enumerate() {
@@ -285,14 +290,14 @@ impl RedisClient {
                 let call = part.return_call(call.gateway, units, answer.stamped);
                 let shelf = self.shelf(&part.name);
                 Some(async move {
-                    // What is not taken back counts for a while: never too much is admitted.
+                    // Units that are not taken back count until they leave their window: never too much is admitted.
                     let _ = self.decide_on(number, shelf, &call).await;
                 })
             });
         join_all(each).await;
     }
 
-    /// What a shelf is known by, where this connection leads to what was met.
+    /// The mark of a shelf, where this connection leads to the master that was met.
     fn mark(&self, number: usize, shelf: usize) -> Result<StoreMark, StoreError> {
         if !self.lanes[number].leads_to(&self.master.read()) {
             return Err(StoreError::Renewed);
@@ -304,8 +309,12 @@ impl RedisClient {
             .ok_or(StoreError::Renewed)
     }
 
-    /// Meets the store: from now on calls are for its life as it is. One that is empty gets the secret that is
-    /// known, so that who was counted before is still the same; a new one only from a gateway that `begins`.
+    /// Meets the store: reads its marks and secret, which later calls are checked against. An empty store gets the
+    /// `known` secret, so that keys stay the same; a new secret only where `begins` is set.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Empty`] where the store has no secret, none is known and `begins` is not set.
     pub async fn meet(
         &self,
         number: usize,
@@ -324,7 +333,7 @@ impl RedisClient {
             let key = format!("{}mark", self.place(shelf));
             self.settle(number, shelf, key, None)
         };
-        // Where one server is away the others are not asked for everything again and again.
+        // Each server is asked once before all shelves: where one is away, the others have less to do.
         try_join_all(self.lanes[number].heads().into_iter().map(each)).await?;
         let each = (0..self.shelves()).map(each);
         let marks = try_join_all(each).await?;
@@ -347,7 +356,7 @@ impl RedisClient {
         })
     }
 
-    /// The bytes under `key`, those that are known or new ones if there are none.
+    /// Reads the 16 bytes under `key`; where there are none, stores the `known` or new random ones first.
     async fn settle(
         &self,
         number: usize,
@@ -371,7 +380,7 @@ impl RedisClient {
         }
     }
 
-    /// Says that this gateway is there and has told all it counted, if `gateway` is given; who else is.
+    /// Says that `gateway` is alive and has reported all its units, where it is given. Returns the gateways that are.
     pub async fn beat(
         &self,
         number: usize,
@@ -399,7 +408,7 @@ impl RedisClient {
         Ok(LiveGateways { now, gateways })
     }
 
-    /// Whether all servers are there and have what they had: who is asked for nothing says so too.
+    /// Checks that all servers reply and have their marks, also servers that no request asks.
     pub async fn look(&self, number: usize) -> Result<(), StoreError> {
         let heads = self.lanes[number].heads().into_iter();
         let each = heads.map(|shelf| async move {
@@ -414,7 +423,7 @@ impl RedisClient {
         try_join_all(each).await.map(|_| ())
     }
 
-    /// Says that this gateway is gone.
+    /// Removes this gateway from the list.
     pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), StoreError> {
         let mut command = redis::cmd("ZREM");
         command
@@ -424,11 +433,11 @@ impl RedisClient {
     }
 }
 
-/// The parts of a call that are on one shelf.
+/// The call with only the parts of one shelf.
 fn some(call: &Call, places: &[usize]) -> Call {
     let parts = places.iter().map(|place| {
         let part = &call.parts[*place];
-        // A network on another shelf is a counter of its own there.
+        // Without its key, a network on another shelf is a counter like others.
         let around = part
             .around
             .and_then(|of| places.iter().position(|p| *p == usize::from(of)));

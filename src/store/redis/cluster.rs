@@ -1,5 +1,5 @@
-//! A cluster as one worker sees it: which server has which shelf, and a connection to each. What one server does
-//! not answer is not held against the others, and nothing waits while the map is drawn anew.
+//! A cluster as one worker sees it: which server has which shelf, and a link to each. A slow server does not slow down
+//! calls to the others, and no call waits while the map is read again.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::StoreError;
 
-/// Shelves; each is in one slot, and all slots have some.
+/// The number of shelves. Each lies in one slot, and no two in the same.
 pub(super) const SHELVES: usize = 256;
-/// Servers that one call is sent on to at most.
+/// Most redirections of one call.
 const HOPS: usize = 8;
-/// What a call waits for that comes at once: a connection, or a slot that is being moved.
+/// The pause before a call is tried again, while a connection is made or a slot is moved.
 const MOMENT: Duration = Duration::from_millis(1);
-/// How long a server is waited for that is asked for the map.
+/// Time limit of the call that reads the map.
 const ANSWER: Duration = Duration::from_millis(300);
-/// Between two maps.
+/// Shortest time between two reads of the map.
 const PAUSE: Nanos = Nanos::from_millis(200);
 
 struct SlotMap {
     links: Vec<RedisLink>,
-    /// The place of each shelf's server in `links`, if any has it; empty before there was a map.
+    /// The index in `links` of each shelf's server, if a server has it; empty before there was a map.
     owners: Vec<Option<u16>>,
-    /// The same places, each once.
+    /// The same indices, each once.
     leading: Vec<u16>,
-    /// Something was not where it should be.
+    /// Whether the map is known to be out of date.
     stale: bool,
     drawing: bool,
     next: Nanos,
@@ -50,7 +50,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Knows nothing yet; pauses between attempts to connect are no longer than `longest`.
+    /// A cluster without a map yet; `longest` bounds the pause between attempts to connect.
     pub(super) fn new(longest: Nanos) -> Cluster {
         Cluster {
             map: Arc::new(Mutex::new(SlotMap {
@@ -66,7 +66,7 @@ impl Cluster {
         }
     }
 
-    /// All shelves can be asked for, or nobody ever wanted to.
+    /// Whether all shelves can be reached, or none was ever needed.
     pub(super) fn ready(&self) -> bool {
         let map = self.map.lock();
         let idle = map.next == Nanos::ZERO && !map.drawing;
@@ -93,11 +93,11 @@ impl Cluster {
         map.links.iter().for_each(|link| link.broken(cause, clock));
     }
 
-    /// Connects where there is no connection, and draws the map where it is not right.
+    /// Connects where there is no connection, and reads the map where it is out of date.
     pub(super) fn tend(&self, settings: &Settings, clock: &Clock) {
         let mut map = self.map.lock();
         map.links.iter().for_each(|link| link.tend(settings, clock));
-        // Whoever does not answer may have been replaced.
+        // A server that is down may have been replaced.
         map.stale |= !map.owners.iter().all(|owner| map.is_up(*owner));
         if !map.stale || map.drawing || clock.now() < map.next {
             return;
@@ -128,7 +128,7 @@ impl Cluster {
         });
     }
 
-    /// Asks the server that has a shelf, wherever it is moved meanwhile.
+    /// Sends a command to the server that has the shelf, and follows redirections.
     pub(super) async fn ask(
         &self,
         shelf: usize,
@@ -176,8 +176,8 @@ impl Cluster {
         }
     }
 
-    /// The connection to the server that has a shelf. Where one server is away the whole store is: gateways that
-    /// ask for other keys than this one have to come to the same view of it, at the same time.
+    /// The link to the server that has a shelf. Where one server is away the whole store counts as away: gateways that
+    /// use other keys must come to the same view, at the same time.
     fn owner(&self, shelf: usize) -> Result<RedisLink, RedisFault> {
         let mut map = self.map.lock();
         let link = |place: &u16| &map.links[usize::from(*place)];
@@ -197,7 +197,7 @@ impl Cluster {
         })
     }
 
-    /// A shelf is on another server than was known.
+    /// Records that a shelf is on another server.
     fn moved(&self, shelf: usize, node: &str) -> Option<RedisLink> {
         let link = self.at(shelf, node)?;
         let mut map = self.map.lock();
@@ -213,7 +213,7 @@ impl Cluster {
         Some(link)
     }
 
-    /// The connection to a server, whose host may be that of the one which said so.
+    /// The link to a server. An empty host stands for the host of the server that sent the redirection.
     fn at(&self, shelf: usize, node: &str) -> Option<RedisLink> {
         let (host, port) = node.rsplit_once(':')?;
         let port = port.parse().ok()?;
@@ -264,7 +264,7 @@ impl SlotMap {
     }
 }
 
-/// A moment for a connection that is being made.
+/// Waits up to 20 ms for a connection that is being made.
 async fn until_up(link: Option<RedisLink>, settings: &Settings, clock: &Clock) {
     let Some(link) = link else { return };
     link.tend(settings, clock);
@@ -276,8 +276,8 @@ async fn until_up(link: Option<RedisLink>, settings: &Settings, clock: &Clock) {
     }
 }
 
-/// Who has each shelf, by whoever says so first of those that are connected, or else of those that the address
-/// names.
+/// Reads the server of each shelf: the first reply counts, of servers that are connected, or else of those in the
+/// address.
 async fn draw(
     up: &[RedisLink],
     settings: &Settings,
@@ -318,7 +318,7 @@ async fn draw(
     select_ok(named).await.map(|(owners, _)| owners)
 }
 
-/// What `CLUSTER SLOTS` says of the shelves.
+/// Reads the server of each shelf from the reply to `CLUSTER SLOTS`.
 fn read(answer: &Value, asked: &str) -> Result<Vec<Option<RedisTarget>>, String> {
     let odd = || String::from("the list of the cluster's slots has another shape");
     let Value::Array(ranges) = answer else {
@@ -364,7 +364,7 @@ fn read(answer: &Value, asked: &str) -> Result<Vec<Option<RedisTarget>>, String>
     }
 }
 
-/// The slot of a shelf's keys: CRC-16/XMODEM of what stands in braces, of 14 bits.
+/// The slot of a shelf's keys: the CRC-16/XMODEM of the part in braces, modulo 16,384.
 fn slot(shelf: usize) -> u16 {
     let tag = format!("{shelf:02x}");
     let crc = tag.bytes().fold(0_u16, |crc, byte| {

@@ -1,4 +1,4 @@
-//! What one worker asks the store over: a connection to one server, or to all of a cluster.
+//! What one worker uses to reach the store: a link to one server, or to all servers of a cluster.
 
 use redis::{Cmd, Value};
 
@@ -23,13 +23,13 @@ impl Lane {
             (Topology::Cluster, _) => return Lane::All(Cluster::new(longest)),
             (Topology::Sentinel(name), _) => RedisTarget::Led(name.clone()),
             (Topology::Alone, Some((host, port))) => RedisTarget::Server(host.clone(), *port),
-            // No address is without hosts.
+            // Every address has a host.
             (Topology::Alone, None) => RedisTarget::Server(String::new(), 0),
         };
         Lane::One(RedisLink::new(target, longest))
     }
 
-    /// Parts of the keys that can be on servers of their own.
+    /// The number of shelves.
     pub(super) fn shelves(&self) -> usize {
         match self {
             Lane::One(_) => 1,
@@ -73,7 +73,7 @@ impl Lane {
         }
     }
 
-    /// Which server it asks, where sentinels name it.
+    /// With sentinels: the server that the connection leads to.
     pub(super) fn place(&self) -> Option<HostPort> {
         match self {
             Lane::One(link) => link.place(),
@@ -81,7 +81,7 @@ impl Lane {
         }
     }
 
-    /// Whether it asks no other than this one.
+    /// Whether the connection leads to this server.
     pub(super) fn leads_to(&self, place: &Option<HostPort>) -> bool {
         match self {
             Lane::One(link) => link.leads_to(place),
@@ -89,7 +89,7 @@ impl Lane {
         }
     }
 
-    /// Connections so far, where all go to one server.
+    /// Connections so far; 0 for a cluster.
     pub(super) fn made(&self) -> u32 {
         match self {
             Lane::One(link) => link.made(),
@@ -97,7 +97,7 @@ impl Lane {
         }
     }
 
-    /// Asks the server that has a shelf.
+    /// Sends a command to the server that has the shelf.
     pub(super) async fn ask(
         &self,
         shelf: usize,

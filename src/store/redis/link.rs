@@ -1,5 +1,5 @@
-//! One connection of a gateway to a server, made anew whenever it breaks; requests share it, one after
-//! another without waiting for answers.
+//! One connection to a server, made anew whenever it breaks. Requests share it: each is sent without waiting for the
+//! replies before it.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -15,15 +15,15 @@ use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::StoreError;
 
-/// Between two attempts to connect; doubled after each that fails.
+/// The pause before the next attempt to connect, doubled after each failure.
 const PAUSE: Nanos = Nanos::from_millis(100);
-/// Calls in a row that nobody waited to the end for, after which the connection is given up.
+/// Calls in a row whose replies came too late; then the connection is given up.
 const LATE: u32 = 5;
-/// A connection over which nobody asked for so long is tried, so that a server that closed it keeps nobody waiting.
+/// A connection idle for this long is probed, so that no request has to find out that the server has closed it.
 const IDLE: Nanos = Nanos::from_millis(500);
 
 enum LinkState {
-    /// Nobody has asked for a connection yet.
+    /// No connection was needed yet.
     Idle,
     Down {
         next: Nanos,
@@ -35,12 +35,12 @@ enum LinkState {
 
 struct LinkInner {
     state: LinkState,
-    /// Connections so far, so that what is said of one that is gone is not held against the next.
+    /// Connections so far, so that the faults of an earlier one are not held against the next.
     made: u32,
-    /// Which of several servers the last one leads to.
+    /// With sentinels: the server that the last connection leads to.
     place: Option<HostPort>,
     late: u32,
-    /// When somebody last asked.
+    /// When the connection was last used.
     asked: Nanos,
     /// Why there is no connection.
     cause: Option<String>,
@@ -50,22 +50,22 @@ struct LinkInner {
 #[derive(Clone)]
 pub(super) struct RedisLink {
     target: Arc<RedisTarget>,
-    /// Longest pause between two attempts.
+    /// Longest pause between two attempts to connect.
     longest: Nanos,
     inside: Arc<Mutex<LinkInner>>,
 }
 
-/// Why a server did not do what it was asked.
+/// Why a command failed.
 #[derive(Debug)]
 pub(super) enum RedisFault {
     /// There is no connection.
     NotConnected(StoreError),
-    /// It refuses, or the connection broke.
+    /// The server reports an error, or the connection broke.
     Failed(RedisError),
 }
 
 impl RedisFault {
-    /// There is no connection, for this reason.
+    /// The fault of a missing connection.
     pub(super) fn away(cause: Option<&str>) -> RedisFault {
         RedisFault::NotConnected(match cause {
             Some(cause) => StoreError::Other(Cow::Owned(format!("not connected: {cause}"))),
@@ -73,7 +73,7 @@ impl RedisFault {
         })
     }
 
-    /// The word that the server's answer begins with.
+    /// The first word of the server's error.
     pub(super) fn code(&self) -> Option<&str> {
         match self {
             RedisFault::NotConnected(_) => None,
@@ -92,7 +92,7 @@ impl From<RedisFault> for StoreError {
     }
 }
 
-/// Notes once for each call whether its reply came in time.
+/// Records once for each call whether its reply came in time.
 struct ReplyWatch<'a> {
     link: &'a RedisLink,
     made: u32,
@@ -154,7 +154,7 @@ impl RedisLink {
         &self.target
     }
 
-    /// Whether there is a connection, or nobody ever asked for one.
+    /// Whether there is a connection, or none was ever needed.
     pub(super) fn ready(&self) -> bool {
         matches!(self.inside.lock().state, LinkState::Idle | LinkState::Up(_))
     }
@@ -168,18 +168,18 @@ impl RedisLink {
         self.inside.lock().made
     }
 
-    /// Which of several servers the last connection leads to.
+    /// With sentinels: the server that the last connection leads to.
     pub(super) fn place(&self) -> Option<HostPort> {
         self.inside.lock().place.clone()
     }
 
-    /// Whether it leads to no other than this one.
+    /// Whether the connection, if there is one, leads to this server.
     pub(super) fn leads_to(&self, place: &Option<HostPort>) -> bool {
         let inside = self.inside.lock();
         inside.place == *place || !matches!(inside.state, LinkState::Up(_))
     }
 
-    /// Whether there was a connection or an attempt, and now there is none.
+    /// Whether there was a connection or an attempt, and there is none now.
     pub(super) fn down(&self) -> bool {
         let inside = self.inside.lock();
         !matches!(inside.state, LinkState::Up(_)) && inside.cause.is_some()
@@ -192,7 +192,7 @@ impl RedisLink {
         }
     }
 
-    /// What is the matter, of one that is down.
+    /// Why there is no connection.
     pub(super) fn fault(&self) -> RedisFault {
         RedisFault::away(self.inside.lock().cause.as_deref())
     }
@@ -214,7 +214,7 @@ impl RedisLink {
                 let (link, clock) = (self.clone(), clock.clone());
                 tokio::spawn(async move {
                     let ping = redis::cmd("PING");
-                    // What came of it is noted where it was asked.
+                    // `ask` records the result.
                     let _ = timeout(reach::PATIENCE, link.ask(None, &ping, &clock)).await;
                 });
                 return;
@@ -238,7 +238,7 @@ impl RedisLink {
                 Err(cause) => {
                     tracing::debug!(store = %settings.address, cause, "cannot connect");
                     inside.cause = Some(cause);
-                    // Gateways that lost the store together do not come back together.
+                    // Random, so that gateways do not all reconnect at the same moment.
                     let spread = RandomState::new().hash_one(&settings.prefix) % 1_000;
                     inside.state = LinkState::Down {
                         next: clock.now().after(Nanos(pause.0 / 2_000 * (1_000 + spread))),
@@ -249,8 +249,9 @@ impl RedisLink {
         });
     }
 
-    /// Asks; with `first`, which the server answers `OK`, right before. Waits for as long as the caller does, also on a
-    /// connection that is given up: what the server executes in the end has to be known.
+    /// Sends a command and waits for its reply; with `first`, which the server answers with `OK`, right before it. Waits
+    /// for as long as the caller does, also on a connection that is given up, because the caller must know what the
+    /// server executes in the end.
     pub(super) async fn ask(
         &self,
         first: Option<&Cmd>,

@@ -1,4 +1,4 @@
-//! How a server is reached: by its host and port, or as the one that sentinels say leads.
+//! Connects to a server: by its host and port, or to the master that sentinels name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::bounded::Bounded;
 use super::settings::Settings;
 use crate::net::{Connector, Socket};
 
-/// How long connecting may take; a connection whose replies take longer is given up.
+/// Time limit for connecting, and for replies before a connection is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
-/// How long the server that a sentinel names is waited for, before another sentinel is believed.
+/// Time limit for connecting to the master that one sentinel names, before another sentinel's is tried.
 const NAMED: Duration = Duration::from_millis(400);
 
 /// A server's host and port.
@@ -38,17 +38,21 @@ impl Drop for Driver {
     }
 }
 
-/// A server, by what is known of it.
+/// The server to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RedisTarget {
-    /// Where it is.
+    /// The server with this host and port.
     Server(String, u16),
-    /// Sentinels know it by this name.
+    /// The master that sentinels know by this name.
     Led(String),
 }
 
 impl RedisTarget {
-    /// Connects, and says where to if that is not always the same; the cause where it fails, for people to read.
+    /// Connects. Returns the master's address, too, where sentinels name it.
+    ///
+    /// # Errors
+    ///
+    /// The cause, as text for logs.
     pub(super) async fn connect(
         &self,
         settings: &Settings,
@@ -69,7 +73,7 @@ impl RedisTarget {
     }
 }
 
-/// What an error says, in one line and without what it says twice.
+/// The text of an error, in one line and without repetitions.
 pub(super) fn cause(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
@@ -79,7 +83,7 @@ pub(super) fn cause(error: &RedisError) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Connects to one server as whom the address names.
+/// Connects to one server with the user and password of the address.
 pub(super) async fn server(
     settings: &Settings,
     host: &str,
@@ -98,7 +102,7 @@ pub(super) async fn server(
     open(settings, host, port, who).await
 }
 
-/// Connects with redis-rs's protocol over a socket of our own, so that replies are [bounded](Bounded).
+/// Connects with the protocol of redis-rs over a socket of our own, so that replies are [bounded](Bounded).
 async fn open(
     settings: &Settings,
     host: &str,
@@ -132,8 +136,8 @@ async fn socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<S
     Socket::connect(TcpStream::connect((host, port)).await?, &connector).await
 }
 
-/// Asks all sentinels at once, for one of them may be as dead as the server, and believes who names a server that
-/// says itself that it leads.
+/// Asks all sentinels at once, because one of them may be as dead as the server, and takes the first named server that
+/// reports the role of a master itself.
 async fn led(settings: &Settings, name: &str) -> Result<(RedisConnection, HostPort), RedisError> {
     let each = settings.address.hosts.iter();
     let mut named: FuturesUnordered<_> = each

@@ -3,13 +3,13 @@
 use super::address::RedisAddress;
 use crate::net::Roots;
 
-/// Where the store is, and whom its certificates are believed from.
+/// Which store, and the certificate authorities that are trusted for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where.
+    /// The store's address.
     pub address: RedisAddress,
-    /// Needed where TLS is spoken.
+    /// Trusted authorities; needed with TLS.
     pub roots: Option<Roots>,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
 }

@@ -1,4 +1,4 @@
-//! A call as the script reads it, and the script's answer: doubles in little-endian order.
+//! Calls as the script reads them, and its replies: doubles in little-endian order.
 
 use std::borrow::Cow;
 
@@ -10,10 +10,10 @@ use crate::limit::spec::StateKind;
 use crate::store::Taking;
 use crate::store::shared::call::{Call, CallPart, CounterReply, StoreError, StoreReply};
 
-/// Doubles of an answer before those of its windows.
+/// Doubles of one counter's reply before those of its windows.
 const ANSWER: usize = 9;
 
-/// The call's second argument, of a gateway that knows of so many.
+/// Encodes a call, the script's second argument; `gateways` is the known number of gateways.
 pub fn encode(call: &Call, gateways: u32) -> Vec<u8> {
     let taking = match call.taking {
         Taking::Nothing => 0,
@@ -23,7 +23,7 @@ pub fn encode(call: &Call, gateways: u32) -> Vec<u8> {
     with(call, gateways, taking)
 }
 
-/// The same, to forget what the parts count; each answer took something if there was something.
+/// Encodes a call that forgets the counters of its parts. In the reply, `took` is above 0 where there was one.
 pub fn forgetting(call: &Call) -> Vec<u8> {
     with(call, 1, 3)
 }
@@ -102,7 +102,11 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
     }
 }
 
-/// What the script answered to `call`.
+/// Decodes the script's reply to `call`.
+///
+/// # Errors
+///
+/// [`StoreError::Renewed`] where the mark was another one, [`StoreError::Other`] where the reply has another shape.
 pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     let (numbers, rest) = text.as_chunks::<8>();
     let mut numbers = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes));
@@ -170,6 +174,6 @@ fn standing_of(number: f64) -> Option<LimitStanding> {
 }
 
 fn span(micros: f64) -> Nanos {
-    // The cast stops at both ends.
+    // The cast saturates.
     Nanos((micros as u64).saturating_mul(1_000))
 }

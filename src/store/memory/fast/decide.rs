@@ -1,5 +1,5 @@
-//! Decides about a few items whose cells are in the first of their buckets, or nowhere and not to be made. What it
-//! says and leaves is what a [`FullDecision`](super::super::decide::FullDecision) would.
+//! Decides about a few items whose cells are in the first of their buckets, or do not exist and need not be made. It returns
+//! and leaves what a [`FullDecision`](super::super::decide::FullDecision) would.
 
 use std::num::NonZeroU8;
 
@@ -15,8 +15,8 @@ use crate::base::clock::Nanos;
 use crate::limit::{Assessment, KeyState, Reading, Terms};
 use crate::store::{Item, Taking};
 
-/// Says whether the request passes, and leaves one reading for each item; nothing when a call is needed. The places are
-/// those of the items.
+/// Returns whether the request passes, and leaves one reading for each item; `None` when a full decision is needed.
+/// `places` are those of `items`.
 #[inline(never)]
 pub(in super::super) fn decide(
     cells: &Cells,
@@ -37,7 +37,7 @@ pub(in super::super) fn decide(
     let home = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket, place.mark);
     let mut looks = [FirstLook::default(); MOST];
     let mut evaluated: SmallVec<[Reading; 2]> = SmallVec::new();
-    // Whether those that are not shadows admit, and whether what they would take has room.
+    // Whether all items but shadows admit, and whether there is room for their units.
     let (mut admitted, mut room) = (true, true);
     for ((item, place), look) in items.iter().zip(places.iter()).zip(&mut looks) {
         let home = home(place);
@@ -86,24 +86,24 @@ pub(in super::super) fn decide(
     Some(admitted)
 }
 
-/// What is kept of a first look at a state: to find the state again is cheaper than to hand it about.
+/// What is kept of a first look at a state. To find the state again is cheaper than to pass it on.
 #[derive(Clone, Copy, Default)]
 struct FirstLook {
-    /// Where in its bucket the entry is.
+    /// The position of the entry in its bucket.
     at: Option<NonZeroU8>,
-    /// What terms said.
+    /// What the limit's terms said.
     found: Option<Assessment>,
 }
 
-/// What a first look at a state says.
+/// The result of a first look at a state.
 struct FirstVerdict {
-    /// The limit admits what is asked for.
+    /// Whether the limit admits the cost.
     admits: bool,
-    /// The state takes it where it is.
+    /// Whether the state has room for the cost where it is.
     room: bool,
 }
 
-/// An item, and where it is counted.
+/// An item, with its place and its entry.
 struct CountedItem<'l> {
     item: &'l Item<'l>,
     place: &'l CellPlace,
@@ -111,7 +111,7 @@ struct CountedItem<'l> {
 }
 
 impl CountedItem<'_> {
-    /// Looks at the state by terms, and keeps what they said.
+    /// Looks at the state by the limit's terms, and keeps the result in `found`.
     #[inline(always)]
     fn look(
         mut self,
@@ -124,13 +124,13 @@ impl CountedItem<'_> {
         let words = self.words(cells, &mut copy);
         let said = terms.assess(words, now, cost);
         *found = Some(said);
-        // Never where there is no cell: nothing could be written.
+        // Without a cell there is no room: nothing could be written.
         let room = !words.is_empty() && terms.has_room(words, cost, said);
         let admits = said.standing.admits();
         FirstVerdict { admits, room }
     }
 
-    /// The same of what has no terms.
+    /// Looks at the state of a limit without terms.
     #[inline(never)]
     fn evaluate(
         mut self,
@@ -152,7 +152,7 @@ impl CountedItem<'_> {
         }
     }
 
-    /// Takes what is asked for, or leaves it.
+    /// Takes the cost, or only completes the reading.
     #[inline(always)]
     fn settle(
         mut self,
@@ -171,7 +171,7 @@ impl CountedItem<'_> {
         reading
     }
 
-    /// The same of what has no terms.
+    /// [`CountedItem::settle`] for a limit without terms.
     #[inline(never)]
     fn finish(mut self, cells: &Cells, now: Nanos, mut reading: Reading, take: bool) -> Reading {
         let Item {
@@ -193,14 +193,14 @@ impl CountedItem<'_> {
         reading
     }
 
-    /// What the entry says of the state. Taken wherever the words are, for then the compiler writes it in one piece: a
-    /// processor that reads in one piece what was written in two waits, a twelfth of a decision.
+    /// A copy of the entry's state. It is made wherever the words are, because then the compiler writes it in one piece:
+    /// a processor that reads in one piece what was written in two stalls, for a twelfth of a decision.
     #[inline(always)]
     fn copy(&self) -> [u32; 2] {
         split(self.entry.as_ref().map_or(0, HomeEntry::state))
     }
 
-    /// The words of the state, of which the entry says `copy`; none where there is no entry.
+    /// The words of the state; `copy` is the entry's state. Empty where there is no entry.
     #[inline(always)]
     fn words<'w>(&'w mut self, cells: &'w Cells, copy: &'w mut [u32; 2]) -> &'w mut [u32] {
         match &mut self.entry {
@@ -210,7 +210,7 @@ impl CountedItem<'_> {
         }
     }
 
-    /// Puts back what the entry says of the state, if that is another now.
+    /// Writes the entry's state back, where it has changed.
     #[inline(always)]
     fn write(&mut self, copy: [u32; 2], fresh_at: Option<Nanos>) {
         let Some(entry) = &mut self.entry else { return };

@@ -1,5 +1,5 @@
-//! Entries where most are, in the bucket that their key prefers and under the slot that is asked for. For
-//! decisions that make, move and evict nothing; all others go through [`LockedBuckets`](super::super::table::LockedBuckets).
+//! Entries in the bucket that their key prefers, under the slot of the item, where most are. For decisions that make, move
+//! and evict no cell; all others go through [`LockedBuckets`](super::super::table::LockedBuckets).
 
 use std::num::NonZeroU8;
 use std::ops::Range;
@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::table::{EntryMark, Table, WORDS, count_change, lock, tagged, unlock};
 use super::places::CellPlaces;
 
-/// An entry's mark and the bucket its key prefers.
+/// The bucket that a key prefers, and the mark of the key's entry.
 pub(in super::super) struct HomeBucket<'a> {
     words: &'a [AtomicU64; WORDS],
     mark: u64,
 }
 
-/// Locked buckets.
+/// The locked buckets of a request.
 pub(in super::super) struct HomeLocks<'a> {
     table: &'a Table,
     places: &'a CellPlaces,
@@ -40,7 +40,7 @@ impl Drop for HomeLocks<'_> {
 }
 
 impl<'a> HomeBucket<'a> {
-    /// Where entries of `mark` are that prefer the bucket `first`.
+    /// The bucket `first`, for entries of `mark`.
     #[inline]
     pub(in super::super) fn new(table: &'a Table, first: u32, mark: EntryMark) -> HomeBucket<'a> {
         HomeBucket {
@@ -49,11 +49,11 @@ impl<'a> HomeBucket<'a> {
         }
     }
 
-    /// Where in the bucket its entry is.
+    /// The position of the entry in the bucket.
     #[inline]
     pub(in super::super) fn find(&self, _locked: &HomeLocks<'_>) -> Option<NonZeroU8> {
         let mark = self.mark;
-        // Without branches, for nobody can predict which entry it is; but the second half is another cache line.
+        // Without branches, because the entry is unpredictable; but the second half is another cache line.
         let within = |places: Range<usize>| {
             places.step_by(2).fold(0, |found, place| {
                 let same = self.words[place].load(Ordering::Relaxed) == mark;
@@ -75,7 +75,7 @@ impl<'a> HomeBucket<'a> {
         _locked: &'l HomeLocks<'a>,
     ) -> HomeEntry<'l> {
         let at = usize::from(at.get());
-        // Else it would be the lock; and to be sure costs less than to ask.
+        // At 0 it would be the lock. The modulo costs less than a bounds check.
         debug_assert!(at < WORDS);
         HomeEntry {
             lock: &self.words[0],
@@ -83,7 +83,7 @@ impl<'a> HomeBucket<'a> {
         }
     }
 
-    /// Whether the key has no entry at all, neither elsewhere nor under another slot, while the bucket is locked.
+    /// Whether the key has no entry at all, neither in its other bucket nor under another slot.
     #[inline]
     pub(in super::super) fn vacant(&self, _locked: &HomeLocks<'_>) -> bool {
         let strays = self.words[1].load(Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl HomeEntry<'_> {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// To be called where what the state says has changed, wherever its words are.
+    /// Must be called where the state has changed, whether its words are here or in the arena.
     #[inline]
     pub(in super::super) fn count_change(&mut self) {
         count_change(self.lock);

@@ -1,5 +1,5 @@
-//! Where the counts of a request's keys are looked for first, and in which order their buckets are locked: what stays the
-//! same while the same one asks.
+//! Where the counts of a request's keys are looked for first, and the order in which their buckets are locked. Both stay the
+//! same while the same client sends requests, so callers may keep them.
 
 use std::ops::Deref;
 
@@ -8,11 +8,11 @@ use smallvec::SmallVec;
 use super::super::table::{EntryMark, tagged};
 use crate::limit::Terms;
 
-/// Items of a request that are decided about in passing at most.
+/// Most items of a request that the fast path decides about.
 pub(in super::super) const MOST: usize = 8;
 
-/// Where a key's counts under a limit are looked for first, and what decides about most requests; for as long as the
-/// limit keeps its slot, and for one multiplier. Worth keeping for whoever asks again and again.
+/// Where a key's counts under a limit are looked for first, with the limit's terms. Valid while the limit keeps its slot,
+/// and for one multiplier. Worth keeping for the next request of the same client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellPlace {
     pub(in super::super) bucket: u32,
@@ -26,14 +26,14 @@ pub struct CellPlace {
 #[derive(Clone, Debug, Default)]
 pub struct CellPlaces {
     each: SmallVec<[CellPlace; 4]>,
-    /// The numbers of those that are first to name their bucket, by bucket.
+    /// Indices of the places that are the first with their bucket, sorted by bucket.
     order: SmallVec<[u8; MOST]>,
-    /// They are too many to be decided about in passing, or two of them are of one key.
+    /// Whether there are more than [`MOST`] places, or two of one key.
     crowded: bool,
 }
 
 impl CellPlaces {
-    /// Adds the next item's.
+    /// Adds the place of the next item.
     #[inline]
     pub fn push(&mut self, place: CellPlace) {
         let number = self.each.len();
@@ -42,7 +42,7 @@ impl CellPlaces {
             .iter()
             .filter(|other| other.bucket == place.bucket);
         let first = beside.clone().next().is_none();
-        // The same key, or one that may not be told apart.
+        // The same key, or one with the same tag.
         let twin = |other: &CellPlace| tagged(other.mark.0) == tagged(place.mark.0);
         self.crowded |= number == MOST || beside.any(twin);
         if first && number < MOST {
@@ -53,7 +53,7 @@ impl CellPlaces {
         self.each.push(place);
     }
 
-    /// See [`CellPlaces`].
+    /// Whether the fast path cannot decide: more than [`MOST`] places, or two of one key.
     #[inline]
     pub(in super::super) fn crowded(&self) -> bool {
         self.crowded

@@ -15,12 +15,12 @@ use crate::base::clock::{Clock, Nanos};
 use crate::limit::{KeyState, Limit};
 use crate::store::Slot;
 
-/// How a copy ends that is not whole.
+/// Why a copy was not completed.
 #[derive(Debug)]
 pub(super) enum CopyError {
-    /// It was told to.
+    /// It was stopped.
     Told,
-    /// It cannot be written.
+    /// The file cannot be written.
     Failed(io::Error),
 }
 
@@ -36,23 +36,23 @@ struct CopiedEntry {
     scope: u32,
     limit: Arc<Limit>,
     state: u64,
-    /// Which of the words that were copied are its own, if it has any.
+    /// The range of its words among those copied, if it has words.
     words: Option<Range<usize>>,
 }
 
-/// A copy that is made.
+/// A copy in progress.
 struct TableCopy<'a, W> {
     memory: &'a Memory,
     out: RecordWriter<W>,
-    /// What the file says of each slot so far: the number of its scope, and the limit.
+    /// The limits written so far, by slot: the number of the scope, and the limit.
     said: Vec<Option<(u32, Arc<Limit>)>>,
     entries: SmallVec<[CopiedEntry; ENTRIES]>,
     words: Vec<u32>,
     one: Vec<u32>,
 }
 
-/// Writes a snapshot. `breathe` is asked between slices, with how many are done and how many there are,
-/// whether to go on.
+/// Writes a snapshot. `breathe` is called between slices with the number done and the number of all, and returns whether to
+/// go on.
 pub(super) fn copy<W: Write>(
     memory: &Memory,
     out: W,
@@ -75,7 +75,7 @@ pub(super) fn copy<W: Write>(
         words: Vec::new(),
         one: Vec::new(),
     };
-    // Long enough for the thread not to wake all the time, short enough for nobody to miss the processor.
+    // Long enough that the thread wakes rarely, short enough that others do not miss the processor.
     let slice = (count / 64).clamp(1_024, 16_384);
     let slices = count.div_ceil(slice);
     table.copying.begin();
@@ -120,7 +120,7 @@ impl<W: Write> TableCopy<'_, W> {
         Ok(())
     }
 
-    /// Copies a bucket, for the first time or once more.
+    /// Copies a bucket, for the `first` time or again.
     fn bucket(&mut self, bucket: u32, now: Nanos, first: bool) -> io::Result<()> {
         self.entries.clear();
         self.words.clear();
@@ -161,7 +161,7 @@ impl<W: Write> TableCopy<'_, W> {
         self.record()
     }
 
-    /// Writes what was copied.
+    /// Writes the copied entries.
     fn record(&mut self) -> io::Result<()> {
         for copied in std::mem::take(&mut self.entries) {
             if !self.explain(&copied)? {
@@ -175,7 +175,7 @@ impl<W: Write> TableCopy<'_, W> {
         Ok(())
     }
 
-    /// Says which limit an entry is of; false when nobody knows any more, for then it is gone.
+    /// Writes the limit of an entry unless that is done; `false` when its scope is gone, and with it the entry.
     fn explain(&mut self, copied: &CopiedEntry) -> io::Result<bool> {
         let slot = copied.place.mark.slot();
         let place = usize::from(slot);

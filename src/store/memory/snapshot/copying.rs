@@ -1,18 +1,18 @@
-//! How far a copy of the table has come. An entry that moves to a bucket which is copied already, out of one
-//! that is not, would be in neither; so such buckets are remembered, and copied once more.
+//! The progress of a copy of the table. An entry that moves from a bucket not yet copied to one that is copied would be
+//! missed; so such target buckets are remembered, and copied again.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-/// Most buckets that wait to be copied again. What comes on top spoils the copy.
+/// Most buckets that wait to be copied again. With more the copy fails.
 const MOST: usize = 65_536;
 
 /// See the module. One copy at a time.
 #[derive(Debug, Default)]
 pub(in super::super) struct Copying {
-    /// Buckets below it are copied. Each is copied and passed under its lock, so who has the lock knows on
-    /// which side it is.
+    /// Buckets below this number are copied. A bucket is copied and passed under its lock, so the holder of the lock knows
+    /// on which side it is.
     passed: AtomicU32,
     again: Mutex<RecopyList>,
 }

@@ -1,5 +1,5 @@
-//! The folder of snapshots: two files that are written in turn, so that at any moment one is whole and the
-//! one before it is there too; a lock, for one process only may write; and damaged files, a few of them.
+//! The folder of snapshots: two files that are written in turn, so that a complete one is always there; a lock, because only
+//! one process may write; and a few damaged files.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind, Seek, Write};
@@ -12,12 +12,12 @@ use super::restore::{SavedCounts, look};
 use super::settings::Settings;
 
 const NAMES: [&str; 2] = ["counts.a", "counts.b"];
-/// What is being written.
+/// The file that is being written.
 const UNFINISHED: &str = "counts.new";
 const LOCK: &str = "lock";
-/// Most damaged files that are kept; of more the last takes the place of the one before.
+/// Most damaged files that are kept; a further one replaces the last.
 const KEPT: usize = 4;
-/// What may wait to be written to the disk, so that nobody's writing waits long for ours.
+/// Unsynced bytes before a sync, so that our write-back does not delay other writers for long.
 const UNWRITTEN: usize = 4 << 20;
 
 /// Why a folder cannot be used.
@@ -39,7 +39,7 @@ impl FolderError {
 #[derive(Debug)]
 pub(super) struct SnapshotFolder(PathBuf);
 
-/// Opens a file: a pipe in its place would be waited for without end.
+/// Opens a regular file; opening a pipe would block forever.
 fn open(path: &Path) -> io::Result<File> {
     plain(path)?;
     File::open(path)
@@ -53,15 +53,22 @@ fn plain(path: &Path) -> io::Result<()> {
 }
 
 impl SavedCounts {
-    /// The newest snapshot in the folder, which is made if it is not there. What is damaged is put aside,
-    /// and said.
+    /// The newest snapshot in the folder, which is created if it is missing. Damaged files are put aside and logged.
+    ///
+    /// # Errors
+    ///
+    /// When the folder cannot be used.
     pub fn newest(settings: &Settings) -> Result<Option<SavedCounts>, FolderError> {
         SnapshotFolder::new(&settings.folder)?.newest()
     }
 }
 
 impl SnapshotFolder {
-    /// Has a folder that can be written to, for its owner only.
+    /// Opens the folder, and creates it for its owner only.
+    ///
+    /// # Errors
+    ///
+    /// When files in it cannot be written.
     pub(super) fn new(path: &Path) -> Result<SnapshotFolder, FolderError> {
         let folder = SnapshotFolder(path.to_owned());
         let mut builder = DirBuilder::new();
@@ -75,7 +82,7 @@ impl SnapshotFolder {
         &self.0
     }
 
-    /// The file that the one process locks which writes.
+    /// The file that the writing process locks.
     pub(super) fn lock_file(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
@@ -84,7 +91,7 @@ impl SnapshotFolder {
         options.open(path)
     }
 
-    /// The newest whole snapshot.
+    /// The newest complete snapshot. Damaged ones are put aside and logged.
     pub(super) fn newest(&self) -> Result<Option<SavedCounts>, FolderError> {
         let mut files = Vec::new();
         for name in NAMES {
@@ -142,8 +149,7 @@ impl SnapshotFolder {
         }
     }
 
-    /// The number that the next snapshot gets, and the file that it replaces: one that is not there, or
-    /// cannot be read, or the older one.
+    /// The next snapshot's number, and the file that it replaces: one that is missing or unreadable, or the older one.
     fn next(&self) -> (u64, PathBuf) {
         let number = |name: &&str| {
             let file = open(&self.0.join(name)).ok()?;
@@ -157,8 +163,8 @@ impl SnapshotFolder {
         (newest.saturating_add(1), self.0.join(older))
     }
 
-    /// Writes a snapshot by `write`, which gets its number and the file, and puts it in the place of the
-    /// older one once it is on the disk.
+    /// Calls `write` with the next number and a new file, and puts the file in the place of the older snapshot once it is
+    /// on the disk.
     pub(super) fn write<E: From<io::Error>>(
         &self,
         write: impl FnOnce(u64, SteadyFile) -> Result<SteadyFile, E>,
@@ -180,7 +186,7 @@ impl SnapshotFolder {
     }
 }
 
-/// A file that goes to the disk little by little.
+/// A file that is synced little by little.
 #[derive(Debug)]
 pub(super) struct SteadyFile {
     file: File,

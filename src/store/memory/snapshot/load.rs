@@ -1,10 +1,9 @@
-//! Takes the records of a snapshot into a store that has its limits and counts nothing yet. It forgives
-//! nothing: what finds no room goes into the sketch, and what was reserved by requests of which nobody will
-//! hear is taken to be used.
+//! Loads the records of a snapshot into a store that has its limits and no counts yet. No unit is forgiven: entries without
+//! room go into the sketch, and units reserved by requests of the former process count as used.
 //!
-//! Where the table has another size than the one that was saved, of a key's first bucket only a range is
-//! known. The entry is then put into each bucket of the range: one of them is its own, the others are in
-//! nobody's way for longer than they count. Where the range is more than [`COPIES`] buckets, it goes into the sketch.
+//! Where the table has another size than the saved one, only a range of buckets is known for a key. The entry is then put
+//! into each bucket of the range: one of them is right, and the others are evicted when they are fresh. Where the range has
+//! more than [`COPIES`] buckets, the units go into the sketch.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -21,27 +20,27 @@ use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, KeyState, Limit};
 use crate::store::Registered;
 
-/// The most that the budget of a network is of its keys' own: a /32 of IPv6.
+/// The largest factor of a network's budget: that of a /32 of IPv6.
 const WIDEST: u32 = 256;
 
-/// Most buckets that an entry is put into: as from the smallest table to one of 256 MiB.
+/// Most buckets that an entry is put into: enough to load the smallest table into one of 256 MiB.
 const COPIES: u32 = 300;
 
-/// What came of a snapshot.
+/// How many entries of a snapshot were loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadedCounts {
     /// Entries that still count.
     pub keys: usize,
-    /// Of these the ones for which there was no room, and which are in the sketch.
+    /// Those of them without room, which went into the sketch.
     pub sketched: usize,
-    /// Entries of limits that there are no more.
+    /// Entries of limits that no longer exist.
     pub dropped: usize,
 }
 
-/// A limit of the snapshot among those of the store.
+/// The store's limit for one of the snapshot.
 struct LoadTarget {
     registered: Registered,
-    /// The limit by which the store reads such states.
+    /// The limit by which the store reads the states.
     limit: Arc<Limit>,
 }
 
@@ -151,7 +150,7 @@ impl RecordVisitor for Loader<'_> {
 }
 
 impl Loader<'_> {
-    /// Puts an entry, which stands for `units`, where its key will be looked for.
+    /// Puts an entry with `units` into the buckets where its key may be looked for.
     fn put(&mut self, place: SavedPlace, saved: SavedState<'_>, units: u32) {
         let Memory { cells, sketch, .. } = self.memory;
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
@@ -168,7 +167,7 @@ impl Loader<'_> {
         let buckets = range(home, self.buckets, count);
         let few = buckets.end() - buckets.start() < COPIES;
         let mut roomy = few;
-        // The same in whichever bucket it is.
+        // The hash is the same for all buckets.
         let hash = cells.table.spot_of(place.mark, *buckets.start()).hash;
         for first in buckets.take_while(|_| few) {
             let owner = CellOwner {
@@ -196,7 +195,7 @@ fn most_used(cell: &KeyState<'_>, now: Nanos) -> u32 {
         .unwrap_or(0)
 }
 
-/// What a network has used at most, whatever its factor is.
+/// The most units that a network may have used, whatever its factor is.
 fn network_units(limit: &Limit, arrival: u64, now: Nanos) -> u32 {
     let Some(rate) = limit.windows.last() else {
         return u32::MAX;

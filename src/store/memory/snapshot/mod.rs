@@ -1,19 +1,19 @@
-//! What a process leaves to the next: a copy of all counts in a folder, made over and over while it runs and
-//! once more when it ends. It never holds up a decision, and what it cannot read it never takes for counts.
+//! Snapshots: copies of all counts in a folder, for the next process. One is written again and again while the process runs,
+//! and once more at its end. It never holds up a decision, and a damaged file is never taken for counts.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `settings` | where, and how often |
-//! | `restore` | a snapshot of the process before, and the clock that goes on after it |
-//! | `folder` | two files in turn, a lock, and what becomes of damaged ones |
-//! | `writer` | the thread that writes |
+//! | `settings` | the folder, and how often a snapshot is written |
+//! | `restore` | the newest snapshot, and the clock that continues after it |
+//! | `folder` | two files in turn, a lock, and damaged files |
+//! | `writer` | the thread that writes snapshots |
 //! | `copy`, `copying` | copies the store while it is in use |
-//! | `load` | takes a copy into a fresh store |
-//! | `records`, `limits` | what a file says |
-//! | `blocks` | how it is cut and checked |
+//! | `load` | loads a snapshot into a fresh store |
+//! | `records`, `limits` | the contents of a file |
+//! | `blocks` | how a file is cut into blocks with checksums |
 //!
-//! A copy holds times as they are. The next process does not change them: its clock goes on where that of
-//! the one before ended, and later by as much as the wall clock says that has passed.
+//! A snapshot holds times as they are, and the next process does not change them. Its clock continues where the former one
+//! ended, plus the time that has passed by the wall clock.
 
 mod blocks;
 mod copy;

@@ -1,6 +1,5 @@
-//! The inner form of a snapshot: a head, records, and an end without which it is none. Records stand in the
-//! order in which they were made: of two for the same entry the later one holds, and a limit is
-//! there before the first entry that it explains.
+//! The records of a snapshot: a head, records, and an end, without which the snapshot is incomplete. Records are in the order
+//! in which they were made: of two for the same entry the later one counts, and a limit comes before its first entry.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -20,32 +19,32 @@ const WORDS: u8 = 3;
 const ROW: u8 = 4;
 const END: u8 = 5;
 
-/// Later than any time that a process gets to: what its clock says at the end of a snapshot.
+/// Upper bound for times and epochs in a snapshot; no process runs that long.
 const LATEST: u64 = 1 << 62;
 
 /// Buckets of the smallest table.
 const LEAST: u32 = (Settings::LEAST / 4 / BUCKET) as u32;
 
-/// What a snapshot begins with.
+/// The head of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct SnapshotHead {
-    /// The newer of two has the higher number.
+    /// The newer of two snapshots has the higher number.
     pub(super) number: u64,
-    /// Under which keys are hashed.
+    /// The secret with which keys are hashed.
     pub(super) secret: [u8; 16],
     /// Buckets of the table.
     pub(super) buckets: u32,
 }
 
-/// What it ends with.
+/// The end of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SnapshotEnd {
-    /// What the clock said when all was copied, and what the wall clock did.
+    /// The clock's and the wall clock's time when all was copied.
     pub(super) now: Nanos,
     pub(super) wall: Nanos,
 }
 
-/// Where an entry was.
+/// The bucket and the mark of a saved entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SavedPlace {
     pub(super) bucket: u32,
@@ -118,7 +117,7 @@ impl<W: Write> RecordWriter<W> {
     }
 }
 
-/// What is done with the records of a snapshot.
+/// Receives the records of a snapshot.
 pub(super) trait RecordVisitor {
     fn limit(&mut self, slot: u16, scope: &str, limit: &Limit);
     fn entry(&mut self, place: SavedPlace, state: u64);
@@ -127,7 +126,7 @@ pub(super) trait RecordVisitor {
     fn row(&mut self, rung: u8, epoch: u64, row: u8, counts: &[u16]);
 }
 
-/// Looks only.
+/// Ignores all records, to check a snapshot.
 pub(super) struct IgnoreRecords;
 
 impl RecordVisitor for IgnoreRecords {
@@ -137,7 +136,7 @@ impl RecordVisitor for IgnoreRecords {
     fn row(&mut self, _: u8, _: u64, _: u8, _: &[u16]) {}
 }
 
-/// A snapshot of which the head is read.
+/// Reads a snapshot; the head is read already.
 pub(super) struct SnapshotReader<R> {
     pub(super) head: SnapshotHead,
     from: Opening<R>,
@@ -168,7 +167,11 @@ impl<R: Read> SnapshotReader<R> {
         })
     }
 
-    /// Reads everything else.
+    /// Reads all records and the end.
+    ///
+    /// # Errors
+    ///
+    /// When the snapshot is damaged.
     pub(super) fn all(
         mut self,
         visitor: &mut impl RecordVisitor,
@@ -221,7 +224,7 @@ impl<R: Read> SnapshotReader<R> {
         let (place, limit) = self.place()?;
         let limit = limit.clone();
         let count = self.from.u32()? as usize;
-        // The longest log, with what stands before its stamps.
+        // The longest log, with the words before its stamps.
         if place.mark.network() || limit.inline() || count > 65_535 + 16 {
             return Err(self.from.nonsense("the kind of an entry"));
         }

@@ -1,4 +1,4 @@
-//! A snapshot that the process before has left, and the clock that goes on after it.
+//! A snapshot of the former process, and the clock that continues after it.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
@@ -10,10 +10,10 @@ use super::load::{LoadedCounts, load as take_in};
 use super::records::{IgnoreRecords, SnapshotEnd, SnapshotHead, SnapshotReader};
 use crate::base::clock::{Clock, Nanos};
 
-/// Longest time that a process is taken to have been down: a wall clock that was never set may say more.
+/// Upper bound for the time that a process was down; a wall clock that was never set may show more.
 const LONGEST_DOWN: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 
-/// A snapshot that is whole.
+/// A complete snapshot.
 #[derive(Debug)]
 pub struct SavedCounts {
     pub(super) path: PathBuf,
@@ -23,20 +23,24 @@ pub struct SavedCounts {
 }
 
 impl SavedCounts {
-    /// Under which keys are hashed.
+    /// The secret with which keys are hashed.
     pub fn secret(&self) -> [u8; 16] {
         self.secret
     }
 
-    /// A clock that goes on where that of the snapshot ended. A wall clock that was set back says nothing
-    /// of the time in between: then there was none.
+    /// A clock that continues where the snapshot's ended, plus the time in between by the wall clock. Where the wall clock
+    /// was set back, no time is added.
     pub fn clock(&self, clock: Clock) -> Clock {
         let wall = Nanos::from(clock.wall());
         let down = wall.since(self.end.wall).min(LONGEST_DOWN);
         clock.resumed(self.end.now.after(down))
     }
 
-    /// Takes the counts into a store that has its limits and counts nothing yet.
+    /// Loads the counts into a store that has its limits and no counts yet.
+    ///
+    /// # Errors
+    ///
+    /// When the file is damaged.
     pub fn load(mut self, memory: &Memory, now: Nanos) -> Result<LoadedCounts, SnapshotDamage> {
         self.file
             .rewind()
@@ -53,14 +57,18 @@ impl SavedCounts {
     }
 }
 
-/// Reads a whole snapshot and takes nothing from it.
+/// Checks a whole snapshot, and returns its head and end.
 pub(super) fn look(from: impl Read) -> Result<(SnapshotHead, SnapshotEnd), SnapshotDamage> {
     let reading = SnapshotReader::new(from)?;
     let head = reading.head;
     Ok((head, reading.all(&mut IgnoreRecords)?))
 }
 
-/// Takes a snapshot into a store that has its limits and counts nothing yet.
+/// Loads a snapshot into a store that has its limits and no counts yet.
+///
+/// # Errors
+///
+/// When the snapshot is damaged.
 pub fn load(from: impl Read, memory: &Memory, now: Nanos) -> Result<LoadedCounts, SnapshotDamage> {
     take_in(SnapshotReader::new(from)?, memory, now)
 }

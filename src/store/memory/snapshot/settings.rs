@@ -1,22 +1,22 @@
-//! Where snapshots are kept, and how often one is made.
+//! The folder of snapshots, and how often one is written.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where counts are kept, and how often.
+/// The folder of snapshots, and how often one is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The folder, which nothing else may use.
+    /// The folder; nothing else may use it.
     pub folder: PathBuf,
-    /// A crash forgives at most what was counted in so long, [`Settings::SHORTEST`] to [`Settings::LONGEST`].
+    /// A crash forgives at most the units counted in this time, from [`Settings::SHORTEST`] to [`Settings::LONGEST`].
     pub every: Duration,
 }
 
 impl Settings {
-    /// What [`Settings::every`] is where nobody says.
+    /// The default of [`Settings::every`].
     pub const USUAL: Duration = Duration::from_secs(10);
-    /// The least that it may be.
+    /// The shortest [`Settings::every`].
     pub const SHORTEST: Duration = Duration::from_secs(1);
-    /// The most that it may be.
+    /// The longest [`Settings::every`].
     pub const LONGEST: Duration = Duration::from_secs(600);
 }

@@ -1,5 +1,5 @@
-//! The thread that writes snapshots, two in the time of which counts may get lost: what the last whole one
-//! lacks was counted since it began.
+//! The thread that writes snapshots. It begins two in each [`Settings::every`], because a complete snapshot lacks the units
+//! counted since it was begun.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -14,19 +14,19 @@ use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::Memory;
 
-/// How often a folder is looked at that another process has.
+/// How often a folder that another process has locked is tried again.
 const RETRY: Nanos = Nanos::from_secs(1);
 
 enum WriterOrder {
-    /// Write at once, and say when it is done.
+    /// Write at once, and report the end.
     Now(Sender<()>),
     /// Write a last time.
     Last,
-    /// Write no more.
+    /// Stop without writing.
     Leave,
 }
 
-/// The thread, as others see it.
+/// A handle to the thread.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     orders: Sender<WriterOrder>,
@@ -34,7 +34,11 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Starts it. `secret` is under which keys are hashed.
+    /// Starts the thread; `secret` is the one with which keys are hashed.
+    ///
+    /// # Errors
+    ///
+    /// When the folder cannot be used, or the system gives no thread.
     pub fn start(
         settings: &Settings,
         memory: Arc<Memory>,
@@ -60,8 +64,7 @@ impl SnapshotWriter {
         Ok(SnapshotWriter { orders, thread })
     }
 
-    /// Writes a snapshot of all that is counted by now, and waits until it is on the disk, or cannot be
-    /// written.
+    /// Writes a snapshot of all counts so far, and waits until it is on the disk or has failed.
     pub fn write(&self) {
         let (done, wait) = channel();
         if self.orders.send(WriterOrder::Now(done)).is_ok() {
@@ -70,12 +73,12 @@ impl SnapshotWriter {
         }
     }
 
-    /// Writes the last snapshot, once nothing is counted any more.
+    /// Writes the last snapshot; no request may be counted any more.
     pub fn finish(self) {
         self.end(WriterOrder::Last);
     }
 
-    /// Writes no more, so that another process may.
+    /// Stops without writing, so that another process may write.
     pub fn leave(self) {
         self.end(WriterOrder::Leave);
     }
@@ -88,7 +91,7 @@ impl SnapshotWriter {
     }
 }
 
-/// How it went the last time, so that only a change is logged.
+/// The result of the last attempt, so that only changes are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriterState {
     Well,
@@ -104,7 +107,7 @@ struct WriterThread {
     secret: [u8; 16],
     clock: Clock,
     orders: Receiver<WriterOrder>,
-    /// An order that has come while a snapshot was written.
+    /// An order that came while a snapshot was written.
     next: Option<WriterOrder>,
     lock: Option<File>,
     state: WriterState,
@@ -112,8 +115,8 @@ struct WriterThread {
 
 impl WriterThread {
     fn run(&mut self) {
-        // One begins in each half. When the next is on the disk, the one before is as old as the half and what
-        // that took; so half of the half is left for what the disk does last.
+        // A snapshot begins in each half of `every`. When it is on the disk, the one before is as old as half of `every`
+        // plus the time that this one took. So a pass takes half of that half, and the rest is for the final sync.
         let half = Nanos(self.every.0 / 2);
         let pass = Nanos(half.0 / 2);
         loop {
@@ -131,7 +134,7 @@ impl WriterThread {
             }
             if self.next.is_none() {
                 let rest = half.since(took);
-                // The other process may be about to end.
+                // The other process may end soon.
                 let locked = self.state == WriterState::Locked;
                 self.pause(if locked { rest.min(RETRY) } else { rest });
             }
@@ -139,7 +142,7 @@ impl WriterThread {
                 None => {}
                 Some(WriterOrder::Now(done)) => {
                     self.write(None);
-                    // Who asked may have gone.
+                    // The caller may be gone.
                     let _ = done.send(());
                 }
                 Some(WriterOrder::Last) => return self.write(None),
@@ -148,7 +151,7 @@ impl WriterThread {
         }
     }
 
-    /// Waits for an order, but not for longer.
+    /// Waits for an order, for `span` at most.
     fn pause(&mut self, span: Nanos) {
         self.next = match self.orders.recv_timeout(span.into()) {
             Ok(order) => Some(order),
@@ -157,7 +160,7 @@ impl WriterThread {
         };
     }
 
-    /// Writes a snapshot: at once, or spread over the time that there is from when it began.
+    /// Writes a snapshot at once, or spread over a pass: its start and length.
     fn write(&mut self, spread: Option<(Nanos, Nanos)>) {
         let written = match self.locked() {
             Ok(true) => self.copy(spread),
@@ -193,7 +196,7 @@ impl WriterThread {
         }
     }
 
-    /// Whether this process is the one that writes.
+    /// Whether this process has the lock, and so writes.
     fn locked(&mut self) -> io::Result<bool> {
         if self.lock.is_some() {
             return Ok(true);

@@ -70,7 +70,7 @@ impl Scripted {
 
     /// Forgets what the parts count; whether there was something.
     pub fn forget(&mut self, call: &Call) -> bool {
-        let said = self.send(call, wire::forgetting(call));
+        let said = self.send(call, wire::encode_forget(call));
         said.counters.iter().any(|answer| answer.took > 0)
     }
 

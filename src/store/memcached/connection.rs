@@ -69,7 +69,7 @@ async fn run(state: Arc<LinkShared>, mut jobs: UnboundedReceiver<Job>) {
                 }
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer in time".to_owned(),
+            Err(_) => "no reply in time".to_owned(),
         };
         tracing::debug!(server = state.server, cause, "no connection to memcached");
         *state.cause.lock() = Some(cause);
@@ -111,7 +111,7 @@ async fn greet(server: &str) -> io::Result<TcpStream> {
     match &answer {
         b"MN\r\n" => Ok(stream),
         _ => Err(io::Error::other(
-            "it does not speak the meta protocol (memcached 1.6)",
+            "the server does not speak the meta protocol; memcached 1.6 or newer is needed",
         )),
     }
 }
@@ -151,7 +151,7 @@ async fn serve(
                 }
             }
             read = reader.read_buf(input) => match read {
-                Ok(0) => return LinkEnd::Broken("it has closed".to_owned()),
+                Ok(0) => return LinkEnd::Broken("the server has closed the connection".to_owned()),
                 Ok(_) => {
                     silent = 0;
                     if let Err(cause) = answer(input, &mut traffic.flight, |job| finish(job, &back)) {
@@ -168,7 +168,7 @@ async fn serve(
             _ = ticks.tick() => {
                 silent = if traffic.flight.is_empty() { 0 } else { silent + 1 };
                 if silent > 2 {
-                    return LinkEnd::GivenUp("it stands still".to_owned());
+                    return LinkEnd::GivenUp("the server does not reply".to_owned());
                 }
             }
             () = state.again.notified() => return LinkEnd::GivenUp("given up".to_owned()),

@@ -413,7 +413,7 @@ fn settle(
             }
         }
         view.finish(&mut answer, took);
-        // Nobody keeps it here: the gateway does.
+        // The store keeps no totals: the gateway does.
         answer.total = asked.part.total.saturating_add(u64::from(took));
         counters.push(answer);
     }

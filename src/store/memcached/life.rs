@@ -40,6 +40,7 @@ impl Life {
 
 pub(super) fn random() -> Result<[u8; 16], StoreError> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|_| StoreError::Other(Cow::Borrowed("no random bytes")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|_| StoreError::Other(Cow::Borrowed("the system gives no random bytes")))?;
     Ok(bytes)
 }

@@ -230,8 +230,9 @@ impl Replies {
     /// The count in the reply to one command, zero where the item is missing.
     pub(super) fn count(&self, place: usize) -> Result<u64, StoreError> {
         match self.get(place) {
-            Some(MetaReply::Value { bytes, .. }) => wire::count(bytes)
-                .ok_or(StoreError::Other(Cow::Borrowed("a bucket holds no number"))),
+            Some(MetaReply::Value { bytes, .. }) => wire::count(bytes).ok_or(StoreError::Other(
+                Cow::Borrowed("a bucket does not hold a number"),
+            )),
             Some(MetaReply::Missing) => Ok(0),
             other => Err(unexpected(other)),
         }
@@ -262,7 +263,7 @@ impl Drop for Replies {
 pub(super) fn unexpected(reply: Option<&MetaReply>) -> StoreError {
     StoreError::Other(match reply {
         Some(MetaReply::Refused(text)) => Cow::Owned(text.clone()),
-        _ => Cow::Borrowed("a reply is of another kind than asked for"),
+        _ => Cow::Borrowed("a reply is of the wrong kind"),
     })
 }
 

@@ -123,7 +123,7 @@ impl MemcachedClient {
             }
         }
         Err(StoreError::Other(Cow::Borrowed(
-            "the servers do not settle on one secret",
+            "the servers do not agree on one secret",
         )))
     }
 
@@ -251,7 +251,7 @@ impl MemcachedClient {
             }
         }
         Err(StoreError::Other(Cow::Borrowed(
-            "too many change the list of gateways",
+            "too many gateways change the list at once",
         )))
     }
 }
@@ -269,7 +269,7 @@ fn decode_list(bytes: &[u8]) -> Result<Vec<(u32, u64)>, StoreError> {
     let (entries, rest) = bytes.as_chunks::<12>();
     if !rest.is_empty() {
         return Err(StoreError::Other(Cow::Borrowed(
-            "the list of gateways has another shape",
+            "the list of gateways is malformed",
         )));
     }
     let each = entries.iter().filter_map(|entry| {

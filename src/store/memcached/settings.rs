@@ -16,6 +16,6 @@ pub enum Error {
     #[error("memcached needs a server")]
     Servers,
     /// The prefix cannot be part of a key.
-    #[error("`{0}` is no prefix of keys: at most 64 visible ASCII characters")]
+    #[error("`{0}` cannot be a prefix of keys: use at most 64 visible ASCII characters")]
     Prefix(String),
 }

@@ -64,7 +64,7 @@ pub(super) fn answer(
         }
     }
     match input.has_remaining() {
-        true => Err("a reply that nobody asked for".to_owned()),
+        true => Err("an unexpected reply".to_owned()),
         false => Ok(()),
     }
 }

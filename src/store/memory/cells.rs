@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::arena::{Arena, BlockId};
 use super::slots::{SlotInfo, Slots};
-use super::table::{ENTRIES, EntryAt, LockedBuckets, Spot, Table};
+use super::table::{BucketTable, ENTRIES, EntryAt, LockedBuckets, Spot};
 use crate::base::clock::Nanos;
 use crate::limit::{KeyState, Limit};
 use crate::store::Slot;
@@ -20,7 +20,7 @@ const NEVER: u32 = u32::MAX;
 /// Table, arena and registered limits.
 #[derive(Debug)]
 pub(super) struct Cells {
-    pub(super) table: Table,
+    pub(super) table: BucketTable,
     pub(super) arena: Arena,
     pub(super) slots: Slots,
     pub(super) keys: AtomicUsize,
@@ -67,7 +67,7 @@ pub(super) fn placed(block: BlockId, fresh_at: Nanos) -> u64 {
 }
 
 impl Cells {
-    pub(super) fn new(table: Table, arena: Arena) -> Cells {
+    pub(super) fn new(table: BucketTable, arena: Arena) -> Cells {
         let (keys, hand) = (AtomicUsize::new(0), AtomicU32::new(0));
         Cells {
             table,

@@ -14,7 +14,7 @@ use crate::limit::{KeyState, LimitStanding, Reading};
 use crate::store::{Item, Taking};
 
 /// The wait in a refusal because a cell could not be converted for lack of memory.
-const STUCK_WAIT: Nanos = Nanos::from_secs(1);
+const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
 
 type ItemCells<'a> = SmallVec<[ItemCell<'a>; 4]>;
 type NetworkCells = SmallVec<[NetworkCell; 4]>;
@@ -79,7 +79,7 @@ impl<'a> FullDecision<'a> {
                 nets: start..nets.len(),
             });
         }
-        let held = hold(
+        let held = lock_buckets(
             cells,
             parts
                 .iter()
@@ -100,7 +100,7 @@ impl<'a> FullDecision<'a> {
 
     /// Decides, and leaves one reading for each item.
     pub(super) fn decide(mut self, readings: &mut SmallVec<[Reading; 4]>) -> bool {
-        readings.resize(self.parts.len(), refused());
+        readings.resize(self.parts.len(), unknown());
         for index in 0..self.parts.len() {
             self.locate(index);
         }
@@ -210,7 +210,7 @@ impl<'a> FullDecision<'a> {
     fn stand(&mut self, index: usize) -> Reading {
         let part = &self.parts[index];
         if part.stuck {
-            return refused();
+            return unknown();
         }
         let (limit, scale) = (part.item.limit, part.item.scale);
         let cost = part.before.saturating_add(part.item.cost);
@@ -359,7 +359,7 @@ impl<'a> FullDecision<'a> {
 }
 
 /// Locks the first buckets of all spots, and the second ones where keys may have moved there.
-pub(super) fn hold<'a>(
+pub(super) fn lock_buckets<'a>(
     cells: &'a Cells,
     spots: impl Iterator<Item = Spot> + Clone,
 ) -> LockedBuckets<'a> {
@@ -381,14 +381,14 @@ pub(super) fn hold<'a>(
 }
 
 /// The reading when the counts cannot be known.
-pub(super) fn refused() -> Reading {
+pub(super) fn unknown() -> Reading {
     Reading {
         standing: LimitStanding::Refused,
         window: 0,
         quota: 0,
         remaining: 0,
-        wait: STUCK_WAIT,
-        reset: STUCK_WAIT,
+        wait: UNKNOWN_WAIT,
+        reset: UNKNOWN_WAIT,
         delay: Nanos::ZERO,
         sketched: true,
     }

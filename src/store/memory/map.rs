@@ -1,5 +1,5 @@
-//! Anonymous memory whose pages cost nothing until they are touched. The only file of the store with
-//! unsafe code: it turns the mapping into slices and hands out blocks to whoever holds their lock.
+//! Anonymous memory whose pages cost nothing until they are touched. This is the only file of the store with unsafe code: it
+//! turns the mapping into slices, and hands out blocks to the holder of their lock.
 #![allow(unsafe_code)]
 
 use std::io;

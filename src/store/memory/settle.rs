@@ -38,9 +38,9 @@ pub(super) fn settle(
     let parents = if used > 0 { item.parents } else { &[] };
     let nets: SmallVec<[CellOwner<'_>; 3]> = parents.iter().map(|net| at(net.key, true)).collect();
     let spots = nets.iter().map(|net| net.spot);
-    let mut held = decide::hold(cells, std::iter::once(owner.spot).chain(spots));
+    let mut held = decide::lock_buckets(cells, std::iter::once(owner.spot).chain(spots));
     let homeless = if sketched {
-        again(sketch, &owner, item.cost, used, now)
+        units_to_recount(sketch, &owner, item.cost, used, now)
     } else {
         cell(cells, &mut held, &owner, item, used, now)
     };
@@ -107,7 +107,13 @@ fn cell(
 
 /// The units to count again for a reservation in the sketch, which gives no units back. Units that count from `now` must
 /// outlive the reservation's epoch, so they are counted again where that may be the epoch before.
-fn again(sketch: &Sketch, owner: &CellOwner<'_>, reserved: u32, used: u32, now: Nanos) -> u32 {
+fn units_to_recount(
+    sketch: &Sketch,
+    owner: &CellOwner<'_>,
+    reserved: u32,
+    used: u32,
+    now: Nanos,
+) -> u32 {
     let young = |window| sketch.younger(now, window, RESERVED_AT_MOST);
     if hedge::windows(owner.limit).any(young) {
         used

@@ -10,7 +10,7 @@ use super::decide::{self, FullDecision};
 use super::fast::{self, CellPlace, CellPlaces};
 use super::settings::{Error, Settings};
 use super::sketch::Sketch;
-use super::table::{self, Table};
+use super::table::{self, BucketTable};
 use super::{hedge, settle};
 use crate::base::clock::Nanos;
 use crate::limit::{Fingerprint, Limit, Reading};
@@ -50,7 +50,7 @@ impl Memory {
         }
         let (entries, blocks) = (budget / 4, budget / 2);
         let records = blocks / 16_384 * arena::PAGE_RECORD;
-        let table = Table::new(entries / table::BUCKET * table::BUCKET)?;
+        let table = BucketTable::new(entries / table::BUCKET * table::BUCKET)?;
         let sketch = Sketch::new(budget - entries - blocks - records);
         Ok(Memory {
             cells: Cells::new(table, Arena::new(blocks)?),
@@ -187,7 +187,7 @@ impl Memory {
         match FullDecision::new(&self.cells, &self.sketch, items, now, taking) {
             Some(call) => call.decide(readings),
             None => {
-                readings.resize(items.len(), decide::refused());
+                readings.resize(items.len(), decide::unknown());
                 false
             }
         }
@@ -210,7 +210,7 @@ impl Memory {
             info,
             limit: item.limit,
         };
-        let mut held = decide::hold(&self.cells, std::iter::once(owner.spot));
+        let mut held = decide::lock_buckets(&self.cells, std::iter::once(owner.spot));
         let windows = 0..item.limit.windows.len();
         match self.cells.locate(&mut held, &owner, now) {
             CellLookup::EntryAt(at) => self.cells.look(&mut held, at, &owner, |cell| {
@@ -238,7 +238,7 @@ impl Memory {
             return false;
         };
         let spot = self.cells.table.spot(info.seed(), key, false);
-        let mut held = decide::hold(&self.cells, std::iter::once(spot));
+        let mut held = decide::lock_buckets(&self.cells, std::iter::once(spot));
         let limit = &info.limit();
         let owner = CellOwner {
             spot,

@@ -109,16 +109,16 @@ impl Spot {
 
 /// The buckets.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct BucketTable {
     map: ZeroedMap,
     count: u32,
     pub(super) copying: Copying,
 }
 
-impl Table {
-    pub(super) fn new(bytes: usize) -> io::Result<Table> {
+impl BucketTable {
+    pub(super) fn new(bytes: usize) -> io::Result<BucketTable> {
         let count = u32::try_from(bytes / BUCKET).unwrap_or(u32::MAX).max(2);
-        Ok(Table {
+        Ok(BucketTable {
             map: ZeroedMap::new(count as usize * BUCKET, bytes >= 16 << 20)?,
             count,
             copying: Copying::default(),
@@ -151,7 +151,7 @@ impl Table {
         (tag, scale(b, self.count), hashed(tag))
     }
 
-    /// The part of [`Table::spot`] that needs no second bucket: the first one, and the mark of an entry there.
+    /// The part of [`BucketTable::spot`] that needs no second bucket: the first one, and the mark of an entry there.
     #[inline]
     pub(super) fn home(&self, seed: u64, key: Fingerprint, slot: Slot) -> (u32, EntryMark) {
         let (tag, first, _) = self.place(seed, key);
@@ -286,7 +286,7 @@ fn wait(lock: &AtomicU64) {
 /// Locked buckets; but for an [`HomeEntry`](super::fast::home::HomeEntry), entries are read and written only through it.
 #[derive(Debug)]
 pub(super) struct LockedBuckets<'a> {
-    table: &'a Table,
+    table: &'a BucketTable,
     buckets: SmallVec<[u32; 8]>,
     /// Entries that the decision works with, and that must not be evicted.
     pins: SmallVec<[EntryAt; 8]>,
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn partners_are_mutual_and_strays_are_counted() {
-        let table = Table::new(1_000 * BUCKET).unwrap();
+        let table = BucketTable::new(1_000 * BUCKET).unwrap();
         for n in 0..2_000u128 {
             let spot = table.spot(42, Fingerprint(n), n % 2 == 0);
             assert_eq!(table.partner(spot.mark & TAG, spot.second), spot.first);

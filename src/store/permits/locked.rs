@@ -1,4 +1,4 @@
-//! The shards that one request needs, locked in ascending order from the first look to the last change.
+//! The shards that one request needs, locked in ascending order, from the first look to the last change.
 
 use std::collections::HashMap;
 
@@ -58,7 +58,7 @@ impl<'a> LockedShards<'a> {
             .unwrap_or(0)
     }
 
-    /// One reading for each want; whether all that can refuse admit.
+    /// Leaves one reading for each request. Returns whether all that can refuse admit.
     pub(super) fn look(
         &mut self,
         wants: &[PermitRequest<'_>],
@@ -67,7 +67,7 @@ impl<'a> LockedShards<'a> {
         readings.clear();
         let mut there = true;
         for (number, want) in wants.iter().enumerate() {
-            // Those before it that want the same.
+            // Earlier requests for the same key.
             let before = |place: &PermitKey| {
                 let earlier = wants[..number].iter().flat_map(PermitRequest::places);
                 earlier.filter(|other| other == place).count() as u32
@@ -94,7 +94,7 @@ impl<'a> LockedShards<'a> {
         there
     }
 
-    /// Gives a permit to each want whose reading admits, and says in it what is left.
+    /// Takes a permit for each request whose reading admits, and sets in the readings how many are left.
     pub(super) fn give(
         &mut self,
         wants: &[PermitRequest<'_>],

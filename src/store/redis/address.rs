@@ -149,7 +149,7 @@ fn plain(text: &str) -> Result<String, AddressError> {
     String::from_utf8(bytes).map_err(|_| AddressError::Escape)
 }
 
-/// Without what proves who asks.
+/// The address without user and password.
 impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (tls, stands) = (

@@ -1,5 +1,5 @@
-//! A bound on what a server's replies may hold: redis-rs keeps a reply until it is whole, however long it says it is. A
-//! server that was replaced by another must not fill the gateway's memory.
+//! An upper bound for a server's replies. redis-rs keeps a reply until it is complete, whatever length it announces, and a
+//! server that is not what it seems must not fill the gateway's memory.
 
 use std::io;
 use std::pin::Pin;
@@ -8,18 +8,18 @@ use std::task::{Context, Poll, ready};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What one reply counts at most: its bytes, and [`ELEMENT`] for each element. The scripts return some numbers for each
-/// limit of a request, and some KiB for a thousand gateways; the longest reply is the list of a cluster's slots. Where
-/// each of the 16,384 is a range of its own, with two servers, that is some 10 MiB.
+/// Largest size of a reply: its bytes, and [`ELEMENT`] for each element. The scripts return a few numbers for each limit of
+/// a request, and some KiB for a thousand gateways. The longest reply is the list of a cluster's slots: some 10 MiB, where
+/// each of the 16,384 slots is a range of its own with two servers.
 const MOST: usize = 16 * 1024 * 1024;
 
-/// What an element of an array counts at least, for redis-rs keeps a value for each.
+/// The size of an element of an array, at least, because redis-rs keeps a value for each.
 const ELEMENT: usize = 32;
 
-/// Arrays within arrays. The list of a cluster's slots has four.
+/// Largest depth of nested arrays. The list of a cluster's slots has four.
 const DEEPEST: usize = 8;
 
-/// Bytes of a line that says a length or a number of elements.
+/// Most bytes of a line with a length or a number of elements.
 const LENGTH: usize = 32;
 
 /// A connection that fails when a reply passes the bounds.
@@ -37,12 +37,12 @@ impl<S> Bounded<S> {
     }
 }
 
-/// How far the reply is that is being read: RESP2 and RESP3.
+/// The progress of the reply that is read, in RESP2 or RESP3.
 #[derive(Default)]
 struct ReplySize {
-    /// What it counts so far, and what it says that will come.
+    /// The size so far, with the announced parts.
     weight: usize,
-    /// Elements that are missing in each array that has begun.
+    /// Missing elements of each array that has begun.
     open: Vec<usize>,
     position: Position,
 }
@@ -52,18 +52,18 @@ enum Position {
     /// Before a value.
     #[default]
     Between,
-    /// In a line of this kind, of which a length is kept.
+    /// In a line of this kind; its text is kept where it is a length.
     Line { kind: u8, length: Vec<u8> },
-    /// So many bytes of a string are missing, and the end of its line.
+    /// In a string, with this many bytes missing, including the end of its line.
     Text(usize),
 }
 
 impl ReplySize {
-    /// Takes what came next.
+    /// Reads the next bytes.
     ///
     /// # Errors
     ///
-    /// Which bound it passes.
+    /// The bound that the reply exceeds.
     fn read(&mut self, mut input: &[u8]) -> Result<(), &'static str> {
         while let Some(first) = input.first() {
             match &mut self.position {
@@ -114,7 +114,7 @@ impl ReplySize {
         }
     }
 
-    /// A string or an array of this length begins; nothing for one that is none.
+    /// A string or an array begins; the length is `None` for a null.
     fn begin(&mut self, kind: u8, length: Option<usize>) -> Result<(), &'static str> {
         let elements = match (kind, length) {
             (b'$' | b'!' | b'=', Some(length)) => {
@@ -122,7 +122,7 @@ impl ReplySize {
                 self.position = Position::Text(length + 2);
                 return Ok(());
             }
-            // Attributes stand before the value that they belong to.
+            // Attributes come before the value that they belong to.
             (b'|', Some(pairs)) => pairs.saturating_mul(2).saturating_add(1),
             (b'%', Some(pairs)) => pairs.saturating_mul(2),
             (_, Some(elements)) => elements,
@@ -141,7 +141,7 @@ impl ReplySize {
         Ok(())
     }
 
-    /// A value is whole.
+    /// A value is complete.
     fn value(&mut self) {
         self.position = Position::Between;
         while let Some(missing) = self.open.last_mut() {
@@ -155,7 +155,7 @@ impl ReplySize {
     }
 }
 
-/// The number that a line says; nothing for -1 and what is no number, which redis-rs refuses.
+/// The number in a line; `None` for -1, and for text that is no number, which redis-rs refuses.
 fn number(line: &[u8]) -> Option<usize> {
     std::str::from_utf8(line).ok()?.trim().parse().ok()
 }

@@ -118,13 +118,18 @@ impl RedisClient {
         self.lanes[number].made()
     }
 
-    async fn ask(&self, number: usize, shelf: usize, command: &Cmd) -> Result<Value, StoreError> {
+    async fn call_server(
+        &self,
+        number: usize,
+        shelf: usize,
+        command: &Cmd,
+    ) -> Result<Value, StoreError> {
         let lane = &self.lanes[number];
         let answer = lane.ask(shelf, command, &self.settings, &self.clock).await;
         answer.map_err(RedisFault::into)
     }
 
-    async fn run(
+    async fn run_script(
         &self,
         number: usize,
         shelf: usize,
@@ -135,7 +140,8 @@ impl RedisClient {
         let lane = &self.lanes[number];
         match lane.ask(shelf, &command, &self.settings, &self.clock).await {
             Err(fault) if fault.code() == Some("NOSCRIPT") => {
-                self.ask(number, shelf, &script.command(false, fill)).await
+                self.call_server(number, shelf, &script.command(false, fill))
+                    .await
             }
             other => other.map_err(RedisFault::into),
         }
@@ -153,7 +159,7 @@ impl RedisClient {
     }
 
     /// The prefix of a shelf's keys. In a cluster the part in braces decides which server has them.
-    fn place(&self, shelf: usize) -> String {
+    fn key_prefix(&self, shelf: usize) -> String {
         let prefix = &self.settings.prefix;
         match self.shelves() {
             1 => format!("{prefix}:"),
@@ -162,7 +168,7 @@ impl RedisClient {
     }
 
     fn key(&self, name: &CounterName) -> String {
-        let mut key = self.place(self.shelf(name));
+        let mut key = self.key_prefix(self.shelf(name));
         URL_SAFE_NO_PAD.encode_string(name.limit.to_be_bytes(), &mut key);
         key.push(':');
         URL_SAFE_NO_PAD.encode_string(name.key.0.to_be_bytes(), &mut key);
@@ -203,9 +209,9 @@ impl RedisClient {
             taking: Taking::All,
             parts: smallvec::smallvec![part.clone()],
         };
-        let (shelf, input) = (self.shelf(&part.name), wire::forgetting(&call));
-        let said = self.run_on(number, shelf, &call, input).await?;
-        Ok(said.counters.iter().any(|answer| answer.took > 0))
+        let (shelf, input) = (self.shelf(&part.name), wire::encode_forget(&call));
+        let reply = self.run_on(number, shelf, &call, input).await?;
+        Ok(reply.counters.iter().any(|answer| answer.took > 0))
     }
 
     async fn run_on(
@@ -215,8 +221,8 @@ impl RedisClient {
         call: &Call,
         input: Vec<u8>,
     ) -> Result<StoreReply, StoreError> {
-        let (mark, place) = (self.mark(number, shelf)?, self.place(shelf));
-        let answer = self.run(number, shelf, &self.decide, |command| {
+        let (mark, place) = (self.mark(number, shelf)?, self.key_prefix(shelf));
+        let answer = self.run_script(number, shelf, &self.decide, |command| {
             command
                 .arg(call.parts.len() + 1)
                 .arg(format!("{place}mark"));
@@ -228,7 +234,7 @@ impl RedisClient {
         match answer.await? {
             Value::BulkString(text) => wire::decode(&text, call),
             _ => Err(StoreError::Other(Cow::Borrowed(
-                "the script's answer is no text",
+                "the script's reply is not a string",
             ))),
         }
     }
@@ -244,19 +250,19 @@ impl RedisClient {
             }
         }
         let each = shelves.iter().map(|(shelf, places)| {
-            let call = some(call, places);
+            let call = parts_on_shelf(call, places);
             async move { self.decide_on(number, *shelf, &call).await }
         });
-        let said = join_all(each).await;
+        let reply = join_all(each).await;
         let mut counters: SmallVec<[Option<CounterReply>; 4]> =
             smallvec::smallvec![None; call.parts.len()];
         let (mut admitted, mut now, mut failure) = (true, 0, None);
-        for ((_, places), said) in shelves.iter().zip(said) {
-            match said {
-                Ok(said) => {
-                    admitted &= said.admitted;
-                    now = now.max(said.now);
-                    for (place, answer) in places.iter().zip(said.counters) {
+        for ((_, places), reply) in shelves.iter().zip(reply) {
+            match reply {
+                Ok(reply) => {
+                    admitted &= reply.admitted;
+                    now = now.max(reply.now);
+                    for (place, answer) in places.iter().zip(reply.counters) {
                         counters[*place] = Some(answer);
                     }
                 }
@@ -321,17 +327,17 @@ impl RedisClient {
         known: Option<[u8; 16]>,
         begins: bool,
     ) -> Result<StoreIdentity, StoreError> {
-        let key = format!("{}secret", self.place(0));
+        let key = format!("{}secret", self.key_prefix(0));
         if known.is_none() && !begins {
             let mut exists = redis::cmd("GET");
-            if self.ask(number, 0, exists.arg(&key)).await? == Value::Nil {
+            if self.call_server(number, 0, exists.arg(&key)).await? == Value::Nil {
                 return Err(StoreError::Empty);
             }
         }
-        let secret = self.settle(number, 0, key, known).await?;
+        let secret = self.read_or_create(number, 0, key, known).await?;
         let each = |shelf| {
-            let key = format!("{}mark", self.place(shelf));
-            self.settle(number, shelf, key, None)
+            let key = format!("{}mark", self.key_prefix(shelf));
+            self.read_or_create(number, shelf, key, None)
         };
         // Each server is asked once before all shelves: where one is away, the others have less to do.
         try_join_all(self.lanes[number].heads().into_iter().map(each)).await?;
@@ -342,9 +348,9 @@ impl RedisClient {
             let slot = &mut mark[place % 16];
             *slot = slot.rotate_left(3) ^ byte;
         }
-        let time = self.ask(number, 0, &redis::cmd("TIME")).await?;
+        let time = self.call_server(number, 0, &redis::cmd("TIME")).await?;
         let (seconds, micros): (u64, u64) = redis::from_redis_value(time)
-            .map_err(|_| StoreError::Other(Cow::Borrowed("TIME is no time")))?;
+            .map_err(|_| StoreError::Other(Cow::Borrowed("the reply to TIME is malformed")))?;
         *self.marks.write() = marks;
         let place = self.lanes[number].place();
         let before = std::mem::replace(&mut *self.master.write(), place.clone());
@@ -357,7 +363,7 @@ impl RedisClient {
     }
 
     /// Reads the 16 bytes under `key`; where there are none, stores the `known` or new random ones first.
-    async fn settle(
+    async fn read_or_create(
         &self,
         number: usize,
         shelf: usize,
@@ -366,17 +372,19 @@ impl RedisClient {
     ) -> Result<[u8; 16], StoreError> {
         let mut fresh = known.unwrap_or_default();
         if known.is_none() {
-            let dry = |_| StoreError::Other(Cow::Borrowed("no random bytes"));
+            let dry = |_| StoreError::Other(Cow::Borrowed("the system gives no random bytes"));
             getrandom::fill(&mut fresh).map_err(dry)?;
         }
         let mut set = redis::cmd("SET");
         set.arg(&key).arg(&fresh[..]).arg("NX");
-        self.ask(number, shelf, &set).await?;
-        let found = self.ask(number, shelf, redis::cmd("GET").arg(&key)).await?;
-        let odd = || StoreError::Other(Cow::Owned(format!("`{key}` holds something else")));
+        self.call_server(number, shelf, &set).await?;
+        let found = self
+            .call_server(number, shelf, redis::cmd("GET").arg(&key))
+            .await?;
+        let malformed = || StoreError::Other(Cow::Owned(format!("`{key}` holds something else")));
         match found {
-            Value::BulkString(bytes) => bytes.try_into().map_err(|_| odd()),
-            _ => Err(odd()),
+            Value::BulkString(bytes) => bytes.try_into().map_err(|_| malformed()),
+            _ => Err(malformed()),
         }
     }
 
@@ -386,9 +394,9 @@ impl RedisClient {
         number: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
-        let (mark, place) = (self.mark(number, 0)?, self.place(0));
+        let (mark, place) = (self.mark(number, 0)?, self.key_prefix(0));
         let id = gateway.map_or_else(String::new, |gateway| gateway.to_string());
-        let answer = self.run(number, 0, &self.beat, |command| {
+        let answer = self.run_script(number, 0, &self.beat, |command| {
             command
                 .arg(2)
                 .arg(format!("{place}mark"))
@@ -396,9 +404,9 @@ impl RedisClient {
             command.arg(&mark[..]).arg(&id);
         });
         let answer = answer.await?;
-        let odd = || StoreError::Other(Cow::Borrowed("the list of gateways has another shape"));
-        let numbers: Vec<i64> = redis::from_redis_value(answer).map_err(|_| odd())?;
-        let (now, rest) = numbers.split_first().ok_or_else(odd)?;
+        let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
+        let numbers: Vec<i64> = redis::from_redis_value(answer).map_err(|_| malformed())?;
+        let (now, rest) = numbers.split_first().ok_or_else(malformed)?;
         let now = u64::try_from(*now).map_err(|_| StoreError::Renewed)?;
         let gateways = rest
             .chunks_exact(2)
@@ -412,10 +420,10 @@ impl RedisClient {
     pub async fn look(&self, number: usize) -> Result<(), StoreError> {
         let heads = self.lanes[number].heads().into_iter();
         let each = heads.map(|shelf| async move {
-            let (mark, place) = (self.mark(number, shelf)?, self.place(shelf));
+            let (mark, place) = (self.mark(number, shelf)?, self.key_prefix(shelf));
             let mut command = redis::cmd("GET");
             command.arg(format!("{place}mark"));
-            match self.ask(number, shelf, &command).await? {
+            match self.call_server(number, shelf, &command).await? {
                 Value::BulkString(found) if found == mark => Ok(()),
                 _ => Err(StoreError::Renewed),
             }
@@ -427,14 +435,14 @@ impl RedisClient {
     pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), StoreError> {
         let mut command = redis::cmd("ZREM");
         command
-            .arg(format!("{}gateways", self.place(0)))
+            .arg(format!("{}gateways", self.key_prefix(0)))
             .arg(gateway);
-        self.ask(number, 0, &command).await.map(|_| ())
+        self.call_server(number, 0, &command).await.map(|_| ())
     }
 }
 
 /// The call with only the parts of one shelf.
-fn some(call: &Call, places: &[usize]) -> Call {
+fn parts_on_shelf(call: &Call, places: &[usize]) -> Call {
     let parts = places.iter().map(|place| {
         let part = &call.parts[*place];
         // Without its key, a network on another shelf is a counter like others.

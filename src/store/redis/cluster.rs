@@ -20,13 +20,13 @@ use crate::store::shared::call::StoreError;
 /// The number of shelves. Each lies in one slot, and no two in the same.
 pub(super) const SHELVES: usize = 256;
 /// Most redirections of one call.
-const HOPS: usize = 8;
+const MOST_REDIRECTIONS: usize = 8;
 /// The pause before a call is tried again, while a connection is made or a slot is moved.
-const MOMENT: Duration = Duration::from_millis(1);
+const RETRY_PAUSE: Duration = Duration::from_millis(1);
 /// Time limit of the call that reads the map.
-const ANSWER: Duration = Duration::from_millis(300);
+const MAP_PATIENCE: Duration = Duration::from_millis(300);
 /// Shortest time between two reads of the map.
-const PAUSE: Nanos = Nanos::from_millis(200);
+const MAP_PAUSE: Nanos = Nanos::from_millis(200);
 
 struct SlotMap {
     links: Vec<RedisLink>,
@@ -36,7 +36,7 @@ struct SlotMap {
     leading: Vec<u16>,
     /// Whether the map is known to be out of date.
     stale: bool,
-    drawing: bool,
+    reading: bool,
     next: Nanos,
     /// Why there is no map.
     cause: Option<String>,
@@ -58,7 +58,7 @@ impl Cluster {
                 owners: Vec::new(),
                 leading: Vec::new(),
                 stale: true,
-                drawing: false,
+                reading: false,
                 next: Nanos::ZERO,
                 cause: None,
             })),
@@ -69,7 +69,7 @@ impl Cluster {
     /// Whether all shelves can be reached, or none was ever needed.
     pub(super) fn ready(&self) -> bool {
         let map = self.map.lock();
-        let idle = map.next == Nanos::ZERO && !map.drawing;
+        let idle = map.next == Nanos::ZERO && !map.reading;
         idle || (!map.owners.is_empty() && map.owners.iter().all(|owner| map.is_up(*owner)))
     }
 
@@ -82,7 +82,7 @@ impl Cluster {
 
     pub(super) fn hurry(&self, clock: &Clock) {
         let mut map = self.map.lock();
-        map.next = map.next.min(clock.now().after(PAUSE));
+        map.next = map.next.min(clock.now().after(MAP_PAUSE));
         map.links.iter().for_each(|link| link.hurry(clock));
     }
 
@@ -99,26 +99,26 @@ impl Cluster {
         map.links.iter().for_each(|link| link.tend(settings, clock));
         // A server that is down may have been replaced.
         map.stale |= !map.owners.iter().all(|owner| map.is_up(*owner));
-        if !map.stale || map.drawing || clock.now() < map.next {
+        if !map.stale || map.reading || clock.now() < map.next {
             return;
         }
-        map.drawing = true;
+        map.reading = true;
         map.stale = false;
-        let up = map.links.iter().filter(|link| link.up());
+        let up = map.links.iter().filter(|link| link.is_up());
         let up: Vec<RedisLink> = up.cloned().collect();
         drop(map);
         let (cluster, settings, clock) = (self.clone(), settings.clone(), clock.clone());
         tokio::spawn(async move {
-            let drawn = draw(&up, &settings, &clock).await;
+            let read = read_map(&up, &settings, &clock).await;
             let mut map = cluster.map.lock();
-            map.drawing = false;
-            map.next = clock.now().after(PAUSE);
-            match drawn {
-                Ok(owners) => map.take(owners, cluster.longest),
+            map.reading = false;
+            map.next = clock.now().after(MAP_PAUSE);
+            match read {
+                Ok(owners) => map.replace(owners, cluster.longest),
                 Err(cause) => {
-                    tracing::debug!(store = %settings.address, cause, "no map of the cluster");
+                    tracing::debug!(store = %settings.address, cause, "cannot read the cluster's slots");
                     map.stale = true;
-                    map.next = clock.now().after(Nanos(PAUSE.0 * 2));
+                    map.next = clock.now().after(Nanos(MAP_PAUSE.0 * 2));
                     map.cause = Some(cause);
                 }
             }
@@ -137,7 +137,7 @@ impl Cluster {
         clock: &Clock,
     ) -> Result<Value, RedisFault> {
         let mut importing: Option<RedisLink> = None;
-        let mut hops = 0;
+        let mut redirections = 0;
         loop {
             let fault = match importing.take() {
                 Some(link) => {
@@ -150,23 +150,23 @@ impl Cluster {
                 Ok(value) => return Ok(value),
                 Err(fault) => fault,
             };
-            hops += 1;
+            redirections += 1;
             let node = match &fault {
                 RedisFault::Failed(error) => error.redirect_node().map(|(node, _)| node.to_owned()),
                 RedisFault::NotConnected(_) => None,
             };
             match (fault.code(), node) {
-                _ if hops > HOPS => return Err(fault),
+                _ if redirections > MOST_REDIRECTIONS => return Err(fault),
                 (Some("MOVED"), Some(node)) => {
-                    let link = self.moved(shelf, &node);
+                    let link = self.record_move(shelf, &node);
                     until_up(link, settings, clock).await;
                 }
                 (Some("ASK"), Some(node)) => {
-                    let link = self.at(shelf, &node);
+                    let link = self.link_at(shelf, &node);
                     until_up(link.clone(), settings, clock).await;
                     importing = link;
                 }
-                (Some("TRYAGAIN"), _) => sleep(MOMENT).await,
+                (Some("TRYAGAIN"), _) => sleep(RETRY_PAUSE).await,
                 (Some("NOSCRIPT"), _) => return Err(fault),
                 _ => {
                     self.map.lock().stale = true;
@@ -181,7 +181,7 @@ impl Cluster {
     fn owner(&self, shelf: usize) -> Result<RedisLink, RedisFault> {
         let mut map = self.map.lock();
         let link = |place: &u16| &map.links[usize::from(*place)];
-        if let Some(down) = map.leading.iter().map(link).find(|link| link.down()) {
+        if let Some(down) = map.leading.iter().map(link).find(|link| link.is_down()) {
             return Err(down.fault());
         }
         if let Some(owner) = map.owners.get(shelf).copied().flatten() {
@@ -191,15 +191,15 @@ impl Cluster {
         let known = !map.owners.is_empty();
         Err(match known {
             true => RedisFault::NotConnected(StoreError::Other(Cow::Borrowed(
-                "a part of the cluster's slots is on no server",
+                "some of the cluster's slots have no server",
             ))),
             false => RedisFault::away(map.cause.as_deref()),
         })
     }
 
     /// Records that a shelf is on another server.
-    fn moved(&self, shelf: usize, node: &str) -> Option<RedisLink> {
-        let link = self.at(shelf, node)?;
+    fn record_move(&self, shelf: usize, node: &str) -> Option<RedisLink> {
+        let link = self.link_at(shelf, node)?;
         let mut map = self.map.lock();
         map.stale = true;
         let place = map
@@ -209,12 +209,12 @@ impl Cluster {
         if let Some(owner) = map.owners.get_mut(shelf) {
             *owner = Some(place as u16);
         }
-        map.lead();
+        map.update_leading();
         Some(link)
     }
 
     /// The link to a server. An empty host stands for the host of the server that sent the redirection.
-    fn at(&self, shelf: usize, node: &str) -> Option<RedisLink> {
+    fn link_at(&self, shelf: usize, node: &str) -> Option<RedisLink> {
         let (host, port) = node.rsplit_once(':')?;
         let port = port.parse().ok()?;
         let mut map = self.map.lock();
@@ -235,7 +235,7 @@ impl Cluster {
 
 impl SlotMap {
     fn is_up(&self, owner: Option<u16>) -> bool {
-        owner.is_some_and(|place| self.links[usize::from(place)].up())
+        owner.is_some_and(|place| self.links[usize::from(place)].is_up())
     }
 
     fn place(&mut self, target: RedisTarget, longest: Nanos) -> usize {
@@ -246,19 +246,19 @@ impl SlotMap {
         })
     }
 
-    fn lead(&mut self) {
+    fn update_leading(&mut self) {
         self.leading = self.owners.iter().flatten().copied().collect();
         self.leading.sort_unstable();
         self.leading.dedup();
     }
 
-    fn take(&mut self, owners: Vec<Option<RedisTarget>>, longest: Nanos) {
+    fn replace(&mut self, owners: Vec<Option<RedisTarget>>, longest: Nanos) {
         let used = |link: &RedisLink| owners.iter().flatten().any(|owner| owner == link.target());
         self.links.retain(used);
         let each = owners.into_iter();
         let places = each.map(|owner| owner.map(|target| self.place(target, longest) as u16));
         self.owners = places.collect();
-        self.lead();
+        self.update_leading();
         self.stale = self.owners.contains(&None);
         self.cause = None;
     }
@@ -269,16 +269,16 @@ async fn until_up(link: Option<RedisLink>, settings: &Settings, clock: &Clock) {
     let Some(link) = link else { return };
     link.tend(settings, clock);
     for _ in 0..20 {
-        if link.up() {
+        if link.is_up() {
             return;
         }
-        sleep(MOMENT).await;
+        sleep(RETRY_PAUSE).await;
     }
 }
 
 /// Reads the server of each shelf: the first reply counts, of servers that are connected, or else of those in the
 /// address.
-async fn draw(
+async fn read_map(
     up: &[RedisLink],
     settings: &Settings,
     clock: &Clock,
@@ -288,11 +288,11 @@ async fn draw(
     let command = &command;
     let known = up.iter().map(|link| {
         let answer = async move {
-            let answer = timeout(ANSWER, link.ask(None, command, clock)).await;
-            let answer = answer.map_err(|_| String::from("no answer in time"))?;
+            let answer = timeout(MAP_PATIENCE, link.ask(None, command, clock)).await;
+            let answer = answer.map_err(|_| String::from("no reply in time"))?;
             let answer = answer.map_err(|fault| StoreError::from(fault).to_string())?;
             match link.target() {
-                RedisTarget::Server(host, _) => read(&answer, host),
+                RedisTarget::Server(host, _) => parse_slots(&answer, host),
                 RedisTarget::Led(_) => Err(String::from("no server of a cluster")),
             }
         };
@@ -306,12 +306,16 @@ async fn draw(
     }
     let named = settings.address.hosts.iter().map(|(host, port)| {
         let answer = async move {
-            let made = timeout(reach::PATIENCE, reach::server(settings, host, *port)).await;
-            let made = made.map_err(|_| String::from("no answer within a second"))?;
-            let mut connection = made.map_err(|error| reach::cause(&error))?;
-            let answer = timeout(ANSWER, command.query_async(&mut connection.commands)).await;
-            let answer = answer.map_err(|_| String::from("no answer in time"))?;
-            read(&answer.map_err(|error| reach::cause(&error))?, host)
+            let made = timeout(
+                reach::PATIENCE,
+                reach::connect_to_server(settings, host, *port),
+            )
+            .await;
+            let made = made.map_err(|_| String::from("no reply within a second"))?;
+            let mut connection = made.map_err(|error| reach::describe(&error))?;
+            let answer = timeout(MAP_PATIENCE, command.query_async(&mut connection.commands)).await;
+            let answer = answer.map_err(|_| String::from("no reply in time"))?;
+            parse_slots(&answer.map_err(|error| reach::describe(&error))?, host)
         };
         answer.boxed()
     });
@@ -319,8 +323,8 @@ async fn draw(
 }
 
 /// Reads the server of each shelf from the reply to `CLUSTER SLOTS`.
-fn read(answer: &Value, asked: &str) -> Result<Vec<Option<RedisTarget>>, String> {
-    let odd = || String::from("the list of the cluster's slots has another shape");
+fn parse_slots(answer: &Value, asked: &str) -> Result<Vec<Option<RedisTarget>>, String> {
+    let odd = || String::from("the reply to CLUSTER SLOTS is malformed");
     let Value::Array(ranges) = answer else {
         return Err(odd());
     };
@@ -404,7 +408,7 @@ mod tests {
             range(0, 8_000, Value::Nil),
             range(8_001, 16_383, text("there")),
         ]);
-        let owners = read(&answer, "here").unwrap();
+        let owners = parse_slots(&answer, "here").unwrap();
         assert!(owners.iter().enumerate().all(|(shelf, owner)| {
             *owner
                 == if slot(shelf) <= 8_000 {
@@ -414,9 +418,9 @@ mod tests {
                 }
         }));
         let part = Value::Array(vec![range(0, 8_000, text(""))]);
-        assert!(read(&part, "here").unwrap().contains(&None));
-        assert!(read(&Value::Array(vec![]), "here").is_err());
-        assert!(read(&Value::Int(1), "here").is_err());
-        assert!(read(&Value::Array(vec![Value::Nil]), "here").is_err());
+        assert!(parse_slots(&part, "here").unwrap().contains(&None));
+        assert!(parse_slots(&Value::Array(vec![]), "here").is_err());
+        assert!(parse_slots(&Value::Int(1), "here").is_err());
+        assert!(parse_slots(&Value::Array(vec![Value::Nil]), "here").is_err());
     }
 }

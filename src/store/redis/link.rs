@@ -87,7 +87,7 @@ impl From<RedisFault> for StoreError {
         match fault {
             RedisFault::NotConnected(failure) => failure,
             RedisFault::Failed(error) if error.is_timeout() => StoreError::Late,
-            RedisFault::Failed(error) => StoreError::Other(Cow::Owned(reach::cause(&error))),
+            RedisFault::Failed(error) => StoreError::Other(Cow::Owned(reach::describe(&error))),
         }
     }
 }
@@ -159,7 +159,7 @@ impl RedisLink {
         matches!(self.inside.lock().state, LinkState::Idle | LinkState::Up(_))
     }
 
-    pub(super) fn up(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         matches!(self.inside.lock().state, LinkState::Up(_))
     }
 
@@ -180,7 +180,7 @@ impl RedisLink {
     }
 
     /// Whether there was a connection or an attempt, and there is none now.
-    pub(super) fn down(&self) -> bool {
+    pub(super) fn is_down(&self) -> bool {
         let inside = self.inside.lock();
         !matches!(inside.state, LinkState::Up(_)) && inside.cause.is_some()
     }
@@ -299,7 +299,7 @@ impl RedisLink {
             if demoted || error.is_unrecoverable_error() {
                 let mut inside = self.inside.lock();
                 if inside.made == made {
-                    inside.give_up(&reach::cause(&error), clock);
+                    inside.give_up(&reach::describe(&error), clock);
                 }
             }
             RedisFault::Failed(error)

@@ -17,7 +17,7 @@ use crate::net::{Connector, Socket};
 /// Time limit for connecting, and for replies before a connection is given up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// Time limit for connecting to the master that one sentinel names, before another sentinel's is tried.
-const NAMED: Duration = Duration::from_millis(400);
+const MASTER_PATIENCE: Duration = Duration::from_millis(400);
 
 /// A server's host and port.
 pub(super) type HostPort = (String, u16);
@@ -59,22 +59,24 @@ impl RedisTarget {
     ) -> Result<(RedisConnection, Option<HostPort>), String> {
         let made = async {
             match self {
-                RedisTarget::Server(host, port) => Ok((server(settings, host, *port).await?, None)),
+                RedisTarget::Server(host, port) => {
+                    Ok((connect_to_server(settings, host, *port).await?, None))
+                }
                 RedisTarget::Led(name) => {
-                    let (connection, place) = led(settings, name).await?;
+                    let (connection, place) = connect_to_master(settings, name).await?;
                     Ok((connection, Some(place)))
                 }
             }
         };
         match timeout(PATIENCE, made).await {
-            Ok(made) => made.map_err(|error: RedisError| cause(&error)),
-            Err(_) => Err(String::from("no answer within a second")),
+            Ok(made) => made.map_err(|error: RedisError| describe(&error)),
+            Err(_) => Err(String::from("no reply within a second")),
         }
     }
 }
 
 /// The text of an error, in one line and without repetitions.
-pub(super) fn cause(error: &RedisError) -> String {
+pub(super) fn describe(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (None, Some(detail)) if detail.len() > 8 => detail.to_owned(),
@@ -84,35 +86,35 @@ pub(super) fn cause(error: &RedisError) -> String {
 }
 
 /// Connects to one server with the user and password of the address.
-pub(super) async fn server(
+pub(super) async fn connect_to_server(
     settings: &Settings,
     host: &str,
     port: u16,
 ) -> Result<RedisConnection, RedisError> {
     let address = &settings.address;
-    let mut who = RedisConnectionInfo::default()
+    let mut login = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
         .set_db(address.database);
     if let Some(user) = &address.user {
-        who = who.set_username(user);
+        login = login.set_username(user);
     }
     if let Some(password) = &address.password {
-        who = who.set_password(password);
+        login = login.set_password(password);
     }
-    open(settings, host, port, who).await
+    connect_with(settings, host, port, login).await
 }
 
 /// Connects with the protocol of redis-rs over a socket of our own, so that replies are [bounded](Bounded).
-async fn open(
+async fn connect_with(
     settings: &Settings,
     host: &str,
     port: u16,
-    who: RedisConnectionInfo,
+    login: RedisConnectionInfo,
 ) -> Result<RedisConnection, RedisError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let made = async {
         let socket = Bounded::new(socket(settings, host, port).await?);
-        MultiplexedConnection::new_with_config(&who, socket, config).await
+        MultiplexedConnection::new_with_config(&login, socket, config).await
     };
     let made = timeout(PATIENCE, made).await;
     let (commands, driver) = made.unwrap_or_else(|late| Err(std::io::Error::from(late).into()))?;
@@ -128,7 +130,9 @@ async fn socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<S
         return Socket::new(TcpStream::connect((host, port)).await?);
     }
     let Some(roots) = &settings.roots else {
-        return Err(std::io::Error::other("no certificates to verify it by"));
+        return Err(std::io::Error::other(
+            "no trusted certificates to verify the server",
+        ));
     };
     let name = Connector::name(host).map_err(std::io::Error::other)?;
     let connector = Connector::new(name, roots, None, false);
@@ -138,7 +142,10 @@ async fn socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<S
 
 /// Asks all sentinels at once, because one of them may be as dead as the server, and takes the first named server that
 /// reports the role of a master itself.
-async fn led(settings: &Settings, name: &str) -> Result<(RedisConnection, HostPort), RedisError> {
+async fn connect_to_master(
+    settings: &Settings,
+    name: &str,
+) -> Result<(RedisConnection, HostPort), RedisError> {
     let each = settings.address.hosts.iter();
     let mut named: FuturesUnordered<_> = each
         .map(|(host, port)| ask_sentinel(settings, host, *port, name))
@@ -148,25 +155,30 @@ async fn led(settings: &Settings, name: &str) -> Result<(RedisConnection, HostPo
         let place = match answer {
             Ok(Some(place)) => place,
             Ok(None) => {
-                failure = Some(io("no sentinel knows a master of this name", name));
+                failure = Some(io_error("no sentinel knows a master of this name", name));
                 continue;
             }
             Err(error) => {
-                failure.get_or_insert(io("no sentinel answers", &cause(&error)));
+                failure.get_or_insert(io_error("no sentinel answers", &describe(&error)));
                 continue;
             }
         };
         if tried.contains(&place) {
             continue;
         }
-        match timeout(NAMED, leader(settings, &place)).await {
+        match timeout(MASTER_PATIENCE, connect_if_master(settings, &place)).await {
             Ok(Ok(connection)) => return Ok((connection, place)),
             Ok(Err(error)) => failure = Some(error),
-            Err(_) => failure = Some(io("the master that sentinels name does not answer", "")),
+            Err(_) => {
+                failure = Some(io_error(
+                    "the master that sentinels name does not answer",
+                    "",
+                ))
+            }
         }
         tried.push(place);
     }
-    Err(failure.unwrap_or_else(|| io("no sentinel answers", "")))
+    Err(failure.unwrap_or_else(|| io_error("no sentinel answers", "")))
 }
 
 async fn ask_sentinel(
@@ -175,28 +187,31 @@ async fn ask_sentinel(
     port: u16,
     name: &str,
 ) -> Result<Option<HostPort>, RedisError> {
-    let nobody = RedisConnectionInfo::default();
-    let mut sentinel = open(settings, host, port, nobody).await?;
+    let anonymous = RedisConnectionInfo::default();
+    let mut sentinel = connect_with(settings, host, port, anonymous).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
     command.query_async(&mut sentinel.commands).await
 }
 
-async fn leader(
+async fn connect_if_master(
     settings: &Settings,
     (host, port): &HostPort,
 ) -> Result<RedisConnection, RedisError> {
-    let mut connection = server(settings, host, *port).await?;
+    let mut connection = connect_to_server(settings, host, *port).await?;
     let (role, ..): (String, redis::Value, redis::Value) = redis::cmd("ROLE")
         .query_async(&mut connection.commands)
         .await?;
     match role.as_str() {
         "master" => Ok(connection),
-        role => Err(io("the server that sentinels name is not yet master", role)),
+        role => Err(io_error(
+            "the server that sentinels name is not yet master",
+            role,
+        )),
     }
 }
 
-fn io(what: &'static str, more: &str) -> RedisError {
+fn io_error(what: &'static str, more: &str) -> RedisError {
     let text = match more {
         "" => what.to_owned(),
         more => format!("{what}: {more}"),

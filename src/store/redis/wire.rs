@@ -20,15 +20,15 @@ pub fn encode(call: &Call, gateways: u32) -> Vec<u8> {
         Taking::All => 1,
         Taking::Shadows => 2,
     };
-    with(call, gateways, taking)
+    encode_with(call, gateways, taking)
 }
 
 /// Encodes a call that forgets the counters of its parts. In the reply, `took` is above 0 where there was one.
-pub fn forgetting(call: &Call) -> Vec<u8> {
-    with(call, 1, 3)
+pub fn encode_forget(call: &Call) -> Vec<u8> {
+    encode_with(call, 1, 3)
 }
 
-fn with(call: &Call, gateways: u32, taking: u32) -> Vec<u8> {
+fn encode_with(call: &Call, gateways: u32, taking: u32) -> Vec<u8> {
     let mut text = Vec::with_capacity(24 + call.parts.len() * 256);
     let head = [call.gateway, gateways, taking, call.parts.len() as u32];
     head.into_iter().for_each(|n| put(&mut text, f64::from(n)));
@@ -110,14 +110,14 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
 pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     let (numbers, rest) = text.as_chunks::<8>();
     let mut numbers = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes));
-    let odd = || StoreError::Other(Cow::Borrowed("the script's answer has another shape"));
+    let malformed = || StoreError::Other(Cow::Borrowed("the script's reply is malformed"));
     match numbers.next() {
         Some(-1.0) => return Err(StoreError::Renewed),
         Some(_) if rest.is_empty() => {}
-        _ => return Err(odd()),
+        _ => return Err(malformed()),
     }
     let admitted = text[..8] != [0; 8];
-    let now = numbers.next().ok_or_else(odd)? as u64;
+    let now = numbers.next().ok_or_else(malformed)? as u64;
     let mut counters = SmallVec::new();
     for part in &call.parts {
         let windows = part.spec.spans.len();
@@ -135,12 +135,12 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
                 stamped,
             ],
             used,
-        ) = each.split_first_chunk().ok_or_else(odd)?;
+        ) = each.split_first_chunk().ok_or_else(malformed)?;
         if used.len() != windows || window < 0.0 || window >= windows as f64 {
-            return Err(odd());
+            return Err(malformed());
         }
         counters.push(CounterReply {
-            standing: standing_of(standing).ok_or_else(odd)?,
+            standing: standing_of(standing).ok_or_else(malformed)?,
             window: window as u8,
             remaining: remaining as u32,
             wait: span(wait),
@@ -153,7 +153,7 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
         });
     }
     match numbers.next() {
-        Some(_) => Err(odd()),
+        Some(_) => Err(malformed()),
         None => Ok(StoreReply {
             admitted,
             now,

@@ -33,7 +33,7 @@ const LATE_REPLIES_FOR: Duration = Duration::from_secs(600);
 const MOST_LATE_REPLIES: usize = 4_096;
 
 /// The trouble that is reported before the first contact.
-pub(super) const NOT_MET: &str = "not met yet";
+pub(super) const NOT_MET: &str = "no contact yet";
 
 /// Which store is shared, and how long a request waits for it.
 #[derive(Clone, Debug, PartialEq, Eq)]

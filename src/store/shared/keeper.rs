@@ -282,7 +282,8 @@ async fn come_back(
     let ready = (0..shared.workers).all(|worker| shared.client.ready(worker));
     let beaten = back.on_beat(decider, &beats, ready, shared.clock.now());
     if let Err((told, gateways)) = beaten {
-        let told = format!("{told} of {gateways} gateways have told what they counted meanwhile");
+        let told =
+            format!("{told} of {gateways} gateways have reported what they counted meanwhile");
         *shared.trouble.lock() = told;
     }
     Ok(beaten.is_ok())

@@ -51,7 +51,7 @@ pub struct LedgerEntry {
     /// Units in hand, oldest grant first.
     pub grants: SmallVec<[Grant; 2]>,
     /// How many units to ask for in advance.
-    pub demand: Demand,
+    pub demand: LeaseDemand,
     /// What the store said last.
     pub reply: LastReply,
     /// All units that the store granted to this gateway.
@@ -72,7 +72,7 @@ pub struct LedgerEntry {
 
 /// How many units to ask for in advance.
 #[derive(Clone, Debug)]
-pub struct Demand {
+pub struct LeaseDemand {
     /// Units to ask for.
     pub want: u32,
     /// Whether a call asks for them at the moment.
@@ -206,7 +206,7 @@ impl Ledger {
                 plan: plan.clone(),
                 multiply: 1,
                 grants: SmallVec::new(),
-                demand: Demand {
+                demand: LeaseDemand {
                     want: 1,
                     asking: false,
                     measured_at: now,

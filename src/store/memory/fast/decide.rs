@@ -6,7 +6,7 @@ use std::num::NonZeroU8;
 use smallvec::SmallVec;
 
 use super::super::cells::{Cells, join, placed, split};
-use super::super::decide::refused;
+use super::super::decide::unknown;
 use super::super::hedge;
 use super::super::sketch::Sketch;
 use super::home::{HomeBucket, HomeEntry, HomeLocks};
@@ -77,7 +77,7 @@ pub(in super::super) fn decide(
                 seat.settle(cells, now, (terms, found), take)
             }
             _ => {
-                let reading = evaluated.next().copied().unwrap_or_else(refused);
+                let reading = evaluated.next().copied().unwrap_or_else(unknown);
                 let take = takes(reading.standing.admits());
                 seat.finish(cells, now, reading, take)
             }

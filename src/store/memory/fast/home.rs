@@ -5,7 +5,7 @@ use std::num::NonZeroU8;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::table::{EntryMark, Table, WORDS, count_change, lock, tagged, unlock};
+use super::super::table::{BucketTable, EntryMark, WORDS, count_change, lock, tagged, unlock};
 use super::places::CellPlaces;
 
 /// The bucket that a key prefers, and the mark of the key's entry.
@@ -16,14 +16,14 @@ pub(in super::super) struct HomeBucket<'a> {
 
 /// The locked buckets of a request.
 pub(in super::super) struct HomeLocks<'a> {
-    table: &'a Table,
+    table: &'a BucketTable,
     places: &'a CellPlaces,
 }
 
 impl<'a> HomeLocks<'a> {
     /// Locks the buckets of all places, in ascending order.
     #[inline]
-    pub(in super::super) fn new(table: &'a Table, places: &'a CellPlaces) -> HomeLocks<'a> {
+    pub(in super::super) fn new(table: &'a BucketTable, places: &'a CellPlaces) -> HomeLocks<'a> {
         places
             .buckets()
             .for_each(|bucket| lock(table.lock_of(bucket)));
@@ -42,7 +42,11 @@ impl Drop for HomeLocks<'_> {
 impl<'a> HomeBucket<'a> {
     /// The bucket `first`, for entries of `mark`.
     #[inline]
-    pub(in super::super) fn new(table: &'a Table, first: u32, mark: EntryMark) -> HomeBucket<'a> {
+    pub(in super::super) fn new(
+        table: &'a BucketTable,
+        first: u32,
+        mark: EntryMark,
+    ) -> HomeBucket<'a> {
         HomeBucket {
             words: table.words(first),
             mark: mark.0,

@@ -1,40 +1,40 @@
-//! The outer form of a snapshot: a mark, the number of the format, and blocks of at most 64 KiB, each with
-//! its length and a checksum. Little-endian throughout. Nothing of a block is read before its checksum is
-//! right, which holds its place too, so that no block stands for another.
+//! The outer form of a snapshot: a mark, the format's number, and blocks of at most 64 KiB, each with its length and a
+//! checksum. All numbers are little-endian. No content is used before its checksum is verified. The checksum includes the
+//! block's number, so that no block can stand in for another.
 
 use std::hash::Hasher;
 use std::io::{self, ErrorKind, Read, Write};
 
 use siphasher::sip::SipHasher13;
 
-/// What a snapshot begins with.
+/// The first bytes of a snapshot.
 const MARK: [u8; 16] = *b"tollgate counts\n";
-/// The number of the format. Any change of what is inside needs another.
+/// The format's number, to be changed with any change of the contents.
 const FORMAT: u32 = 2;
 /// Bytes of a block before its content: length and checksum.
 const HEAD: usize = 12;
 /// Most bytes of a block's content.
 const MOST: usize = 65_536 - HEAD;
 
-/// Why a file is no snapshot, or not a whole one.
+/// Why a file is not a complete snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotDamage {
-    /// Something else.
-    #[error("it is no snapshot of counts")]
+    /// Another kind of file.
+    #[error("it is not a snapshot of counts")]
     Foreign,
-    /// One that another version has written.
+    /// A snapshot in another version's format.
     #[error("it has format {0}, and this version reads format {FORMAT}")]
     Format(u32),
-    /// A block is not as it was written.
+    /// The checksum of a block is wrong.
     #[error("the block at byte {0} is damaged")]
     Block(u64),
-    /// It ends too early.
+    /// The file ends too early.
     #[error("it ends at byte {0}, too early")]
     Short(u64),
-    /// Sound blocks say what makes no sense.
-    #[error("the block at byte {0} says what makes no sense: {1}")]
+    /// The checksums are right, and the contents make no sense.
+    #[error("the contents of the block at byte {0} are invalid: {1}")]
     Content(u64, &'static str),
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("it cannot be read at byte {0}: {1}")]
     Read(u64, io::Error),
 }
@@ -46,7 +46,7 @@ fn checksum(number: u64, content: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// Writes what it is given in blocks.
+/// Writes bytes in blocks with checksums.
 pub(super) struct Sealing<W> {
     out: W,
     content: Vec<u8>,
@@ -87,7 +87,7 @@ impl<W: Write> Sealing<W> {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes the last block.
     pub(super) fn finish(mut self) -> io::Result<W> {
         if !self.content.is_empty() {
             self.seal()?;
@@ -186,7 +186,11 @@ impl<R: Read> Opening<R> {
         Ok(true)
     }
 
-    /// Fills `bytes`, of which there must be enough.
+    /// Fills `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// When fewer bytes are left, or the file is damaged.
     pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(), SnapshotDamage> {
         let mut filled = 0;
         while filled < bytes.len() {

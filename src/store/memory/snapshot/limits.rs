@@ -1,4 +1,4 @@
-//! Limits as a snapshot has them: all that tells how their states are to be read.
+//! Limits in a snapshot: everything that is needed to read their states.
 
 use std::io::Read;
 

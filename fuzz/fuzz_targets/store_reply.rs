@@ -10,17 +10,16 @@ use libfuzzer_sys::fuzz_target;
 use smallvec::smallvec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Fingerprint, Limit, OnError, Scale, Sharing};
-use tollgate::store::{Taking, memcached};
 use tollgate::store::redis::wire;
-use tollgate::store::shared::call::StoreError;
-use tollgate::store::shared::ledger::Ledger;
-use tollgate::store::shared::plan::SharingPlan;
-use tollgate::store::{Memory, Parent, Settings};
-use tollgate::store::shared::item::SharedItem;
-use tollgate::store::shared::pending::{PendingCall, FirstStep};
-use tollgate::store::shared::decider::Decider;
 use tollgate::store::shared::breaker::Breaker;
+use tollgate::store::shared::call::StoreError;
+use tollgate::store::shared::decider::Decider;
 use tollgate::store::shared::give_backs::GiveBacks;
+use tollgate::store::shared::item::SharedItem;
+use tollgate::store::shared::ledger::Ledger;
+use tollgate::store::shared::pending::{FirstStep, PendingCall};
+use tollgate::store::shared::plan::SharingPlan;
+use tollgate::store::{Memory, Parent, Settings, Taking, memcached};
 
 fn decider() -> Option<(Decider, Vec<SharedItem>)> {
     let budget = Settings::LEAST;
@@ -28,13 +27,13 @@ fn decider() -> Option<(Decider, Vec<SharedItem>)> {
     let mut lines = Vec::new();
     for (scope, rate) in [("ip", "600/m"), ("user", "5/s")] {
         let limit = Limit::hard(rate.parse().ok()?);
-        let slot = memory.register(scope, &limit).ok()?.slot();
+        let registered = memory.register(scope, &limit).ok()?;
         let sharing = Sharing::default_for(&limit);
-        let plan = SharingPlan::new(scope, &limit, slot, (sharing, OnError::Local))?;
+        let plan = SharingPlan::new(scope, &limit, &registered, (sharing, OnError::Local))?;
         lines.push(SharedItem {
             plan: Some(Arc::new(plan)),
             limit: Arc::new(limit),
-            slot,
+            slot: registered.slot(),
             key: Fingerprint(7 << 64 | 7),
             cost: 1,
             scale: Scale::plan(1),
@@ -50,7 +49,7 @@ fn decider() -> Option<(Decider, Vec<SharedItem>)> {
         memory: Arc::new(memory),
         ledger: Ledger::new(1 << 20),
         breaker: Breaker::new(Nanos(1)),
-        backs: GiveBacks::default(),
+        give_backs: GiveBacks::default(),
         gateway: 1,
     };
     Some((decider, lines))
@@ -70,7 +69,9 @@ fuzz_target!(|data: &[u8]| {
     let mut replies = BytesMut::from(data);
     while let Ok(Some(_)) = memcached::wire::next(&mut replies) {}
 
-    let Some((decider, lines)) = decider() else { return };
+    let Some((decider, lines)) = decider() else {
+        return;
+    };
     let mut now = Nanos::from_secs(1_000);
     decider.breaker.start_learning(now);
     decider.breaker.finish_learning(now);
@@ -78,7 +79,9 @@ fuzz_target!(|data: &[u8]| {
     while !rest.is_empty() {
         now = now.after(Nanos::from_millis(150));
         let mut size = 1;
-        if let FirstStep::AskStore(asking) = decider.begin(lines.iter().cloned().collect(), Taking::All, now) {
+        if let FirstStep::AskStore(asking) =
+            decider.begin(lines.iter().cloned().collect(), Taking::All, now)
+        {
             // As long as the answer to this should be.
             let windows = asking.call.parts.iter().map(|part| part.spec.spans.len());
             size = 8 * (2 + windows.map(|windows| 9 + windows).sum::<usize>());

@@ -122,7 +122,7 @@ impl Gateway {
                 memory: Arc::new(memory),
                 ledger: Ledger::new(1 << 20),
                 breaker: Breaker::new(local),
-                backs: GiveBacks::default(),
+                give_backs: GiveBacks::default(),
                 gateway: number,
             },
             places,

@@ -31,7 +31,7 @@ pub enum DecidedBy {
     /// The store and this gateway's share, which both must have room.
     Both,
     /// The gateway's share.
-    LocalShare,
+    Share,
 }
 
 impl StoreStatus {
@@ -100,7 +100,7 @@ impl Breaker {
     pub fn decided_by(&self, longest: Nanos, now: Nanos) -> DecidedBy {
         match self.0.lock().status {
             StoreStatus::Shared => DecidedBy::Store,
-            StoreStatus::Away(_) => DecidedBy::LocalShare,
+            StoreStatus::Away(_) => DecidedBy::Share,
             StoreStatus::Learning(since) if now.since(since) > longest => DecidedBy::Store,
             StoreStatus::Learning(_) => DecidedBy::Both,
         }
@@ -276,7 +276,7 @@ mod tests {
         let (breaker, minute) = (shared(), Nanos::from_secs(60));
         assert!(breaker.record_renewal(Nanos(5)));
         assert!(!breaker.record_renewal(Nanos(6)), "once");
-        assert_eq!(breaker.decided_by(minute, Nanos(7)), DecidedBy::LocalShare);
+        assert_eq!(breaker.decided_by(minute, Nanos(7)), DecidedBy::Share);
         breaker.start_learning(Nanos(8));
         assert_eq!(breaker.decided_by(minute, Nanos(9)), DecidedBy::Both);
         let later = Nanos(9 + minute.0);

@@ -26,7 +26,7 @@ pub struct Decider {
     /// Whether the store is asked.
     pub breaker: Breaker,
     /// Units that it gives back later.
-    pub backs: GiveBacks,
+    pub give_backs: GiveBacks,
     /// The gateway's number, at least 1 and below [`ALONE`](super::call::ALONE).
     pub gateway: u32,
 }
@@ -42,7 +42,7 @@ impl Decider {
         match (self.breaker.decided_by(longest, now), taking) {
             (DecidedBy::Store, _) => {}
             (DecidedBy::Both, Taking::All) => return self.decide_with_both(items, now),
-            (DecidedBy::Both | DecidedBy::LocalShare, _) => {
+            (DecidedBy::Both | DecidedBy::Share, _) => {
                 return FirstStep::Decided(self.decide_alone(&items, taking, now));
             }
         }
@@ -118,7 +118,7 @@ impl Decider {
         self.unspend(pending_call, now, |_| true);
     }
 
-    /// The calls that give unused units back: of grants that have ended, or of `all`, and [`Decider::backs`]. Reports of
+    /// The calls that give unused units back: of grants that have ended, or of `all`, and [`Decider::give_backs`]. Reports of
     /// units admitted without the store come before them, where one is due or its reply was lost. A key with a report
     /// due gives nothing back yet.
     pub fn take_unused(&self, all: bool, now: Nanos) -> Vec<PendingCall> {
@@ -126,7 +126,7 @@ impl Decider {
         let owes = |name: &CounterName| {
             self.ledger.with(name, |entry| entry.owes_report(now)) == Some(true)
         };
-        list.extend(self.backs.take(|name| !owes(name)));
+        list.extend(self.give_backs.take(|name| !owes(name)));
         let give_back = |name: &CounterName, entry: &LedgerEntry, grant: Grant| {
             list.push(self.give_grant_back(name, entry, grant, now));
         };
@@ -161,7 +161,7 @@ impl Decider {
     ) {
         if grant.units > 0 {
             let back = self.give_grant_back(name, entry, grant, now);
-            self.backs.push(back, self.backs.life());
+            self.give_backs.push(back, self.give_backs.life());
         }
     }
 

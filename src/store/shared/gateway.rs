@@ -169,7 +169,7 @@ impl Shared {
                 memory,
                 ledger: Ledger::new(settings.ledger),
                 breaker: Breaker::new(clock.now()),
-                backs: GiveBacks::default(),
+                give_backs: GiveBacks::default(),
                 gateway: (u32::from_le_bytes(number) & !ALONE).max(1),
             },
             tally: Tally::default(),
@@ -323,8 +323,8 @@ impl Shared {
         let ready =
             self.decider.breaker.status() == StoreStatus::Shared && self.client.ready(worker);
         if pending_call.call.gives_back() && !ready {
-            let life = self.decider.backs.life();
-            return self.decider.backs.push(pending_call, life);
+            let life = self.decider.give_backs.life();
+            return self.decider.give_backs.push(pending_call, life);
         }
         let shared = self.clone();
         runtime.spawn(async move {

@@ -106,7 +106,12 @@ impl Recovery {
                     .collect();
             } else if attempt.names.is_empty() {
                 // Only now: what was admitted without the store is reported, and must not count twice.
-                attempt.reports = decider.backs.take(|_| true).into_iter().rev().collect();
+                attempt.reports = decider
+                    .give_backs
+                    .take(|_| true)
+                    .into_iter()
+                    .rev()
+                    .collect();
                 if !attempt.reports.is_empty() {
                     continue;
                 }
@@ -130,7 +135,7 @@ impl Recovery {
         self.empty = None;
         let same = lost != StoreLoss::All;
         if !same {
-            decider.backs.renewed();
+            decider.give_backs.renewed();
             self.is_whole = false;
         }
         self.moved = same && (self.moved || lost == StoreLoss::Moved);
@@ -223,7 +228,7 @@ impl Recovery {
         let left = self.attempt.take().map(|attempt| attempt.reports);
         for back in left.into_iter().flatten().rev() {
             if back.call.gives_back() {
-                decider.backs.push(back, decider.backs.life());
+                decider.give_backs.push(back, decider.give_backs.life());
             }
         }
     }

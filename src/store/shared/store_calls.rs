@@ -65,7 +65,7 @@ impl Decider {
             call,
             sent: now,
             round: self.breaker.round(),
-            life: self.backs.life(),
+            life: self.give_backs.life(),
             items,
             roles,
             purpose: Purpose::Decide,
@@ -152,7 +152,7 @@ impl Decider {
                 },
                 sent: now,
                 round: self.breaker.round(),
-                life: self.backs.life(),
+                life: self.give_backs.life(),
                 items: SmallVec::new(),
                 roles: SmallVec::new(),
                 purpose: Purpose::Refill,
@@ -357,14 +357,14 @@ impl Decider {
         units: u32,
     ) {
         let back = self.returning_call(pending_call, place, reply, units);
-        self.backs.push(back, pending_call.life);
+        self.give_backs.push(back, pending_call.life);
     }
 
     /// Another server is the master, and its counters were compared: keeps the give-backs that are for it.
     pub(super) fn return_copied(&self) {
-        for back in self.backs.moved() {
+        for back in self.give_backs.moved() {
             if let Some(back) = self.copied_part(back) {
-                self.backs.push(back, self.backs.life());
+                self.give_backs.push(back, self.give_backs.life());
             }
         }
     }

@@ -8,7 +8,7 @@ use super::breaker::{self, DecidedBy};
 use super::call::{ALONE, Call, CallPart, CounterName, StoreReply};
 use super::decider::Decider;
 use super::item::{SharedItem, SharedItems, quota};
-use super::ledger::LedgerEntry;
+use super::ledger_entry::LedgerEntry;
 use super::pending::{CountedIn, FirstStep, PendingCall, Purpose, SharedDecision};
 use super::plan::SharingPlan;
 use super::recovery::BATCH;

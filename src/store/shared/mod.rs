@@ -11,7 +11,7 @@
 //! | `store_calls` | what the decider asks the store, and what it makes of replies |
 //! | `alone` | how it decides without the store |
 //! | `give_backs` | units to give back once the store is shared |
-//! | `ledger` | what this gateway knows of each counter |
+//! | `ledger`, `ledger_entry` | what this gateway knows of each counter |
 //! | `breaker` | whether the store is asked |
 //! | `share` | what may be admitted without it |
 //! | `recovery` | the way back to a store that was away |
@@ -28,6 +28,7 @@ pub mod give_backs;
 pub mod item;
 mod keeper;
 pub mod ledger;
+pub mod ledger_entry;
 pub mod pending;
 pub mod plan;
 pub mod recovery;

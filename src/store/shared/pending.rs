@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::call::Call;
 use super::item::SharedItems;
-use super::ledger::SpentUnits;
+use super::ledger_entry::SpentUnits;
 use crate::base::clock::Nanos;
 use crate::limit::Reading;
 

@@ -8,7 +8,7 @@ use super::breaker::DecidedBy;
 use super::call::{Call, CallPart, CounterReply, StoreReply};
 use super::decider::Decider;
 use super::item::{SharedItem, SharedItems, quota};
-use super::ledger::Grant;
+use super::ledger_entry::Grant;
 use super::pending::{CountedIn, PendingCall, Purpose, Role, SharedDecision};
 use super::plan::SharingPlan;
 use crate::base::clock::Nanos;
@@ -116,8 +116,8 @@ impl Decider {
             }
             if entry.plan.lease.is_some() && item.cost > 0 {
                 part.spread = gateways;
-                if asks && !entry.demand.asking && entry.demand.want > item.cost {
-                    entry.demand.asking = true;
+                if asks && !entry.asking && entry.demand.want > item.cost {
+                    entry.asking = true;
                     part.want = entry.demand.want;
                 }
             }
@@ -417,8 +417,7 @@ impl Decider {
     pub(super) fn allow_asking(&self, call: &Call) {
         let led = call.parts.iter().filter(|part| part.want > part.cost);
         for part in led {
-            self.ledger
-                .with(&part.name, |entry| entry.demand.asking = false);
+            self.ledger.with(&part.name, |entry| entry.asking = false);
         }
     }
 }

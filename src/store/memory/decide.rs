@@ -10,7 +10,7 @@ use super::networks::{NetworkBudget, NetworkRoom};
 use super::sketch::Sketch;
 use super::table::{LockedBuckets, Spot};
 use crate::base::clock::Nanos;
-use crate::limit::{KeyState, LimitStanding, Reading};
+use crate::limit::{KeyState, LimitReading, LimitStanding};
 use crate::store::{Item, Taking};
 
 /// The wait in a refusal because a cell could not be converted for lack of memory.
@@ -99,7 +99,7 @@ impl<'a> FullDecision<'a> {
     }
 
     /// Decides, and leaves one reading for each item.
-    pub(super) fn decide(mut self, readings: &mut SmallVec<[Reading; 4]>) -> bool {
+    pub(super) fn decide(mut self, readings: &mut SmallVec<[LimitReading; 4]>) -> bool {
         readings.resize(self.parts.len(), unknown());
         for index in 0..self.parts.len() {
             self.locate(index);
@@ -138,12 +138,13 @@ impl<'a> FullDecision<'a> {
     }
 
     /// Takes units of all items in `which`, or of none.
-    fn round(&mut self, which: &[usize], readings: &mut [Reading]) -> bool {
+    fn round(&mut self, which: &[usize], readings: &mut [LimitReading]) -> bool {
         for (place, index) in which.iter().enumerate() {
             self.count_before(&which[..place], *index);
             readings[*index] = self.stand(*index);
         }
-        let admits = |readings: &[Reading]| which.iter().all(|i| readings[*i].standing.admits());
+        let admits =
+            |readings: &[LimitReading]| which.iter().all(|i| readings[*i].standing.admits());
         let mut admitted = admits(readings);
         let mut roomy = true;
         if admitted && self.consume {
@@ -207,7 +208,7 @@ impl<'a> FullDecision<'a> {
     }
 
     /// What the cell and the networks say, without the sketch.
-    fn stand(&mut self, index: usize) -> Reading {
+    fn stand(&mut self, index: usize) -> LimitReading {
         let part = &self.parts[index];
         if part.stuck {
             return unknown();
@@ -286,7 +287,7 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    fn hedge(&mut self, index: usize, reading: &mut Reading) {
+    fn hedge(&mut self, index: usize, reading: &mut LimitReading) {
         let (sketch, now, part) = (self.sketch, self.now, &self.parts[index]);
         hedge::cell(sketch, self.cells, &mut self.held, part, now, reading);
         for net in &self.nets[part.nets.clone()] {
@@ -307,7 +308,7 @@ impl<'a> FullDecision<'a> {
         }
     }
 
-    fn take(&mut self, index: usize, reading: &mut Reading) {
+    fn take(&mut self, index: usize, reading: &mut LimitReading) {
         let part = &self.parts[index];
         let (cost, scale) = (part.item.cost, part.item.scale);
         let total = part.before.saturating_add(cost);
@@ -327,7 +328,7 @@ impl<'a> FullDecision<'a> {
     }
 
     /// Completes the reading of a cell from which no units were taken.
-    fn finish(&mut self, index: usize, reading: &mut Reading) {
+    fn finish(&mut self, index: usize, reading: &mut LimitReading) {
         let part = &self.parts[index];
         // Where the sketch refused, it has set the reset.
         if let Some(at) = part
@@ -381,8 +382,8 @@ pub(super) fn lock_buckets<'a>(
 }
 
 /// The reading when the counts cannot be known.
-pub(super) fn unknown() -> Reading {
-    Reading {
+pub(super) fn unknown() -> LimitReading {
+    LimitReading {
         standing: LimitStanding::Refused,
         window: 0,
         quota: 0,

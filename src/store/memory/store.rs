@@ -13,7 +13,7 @@ use super::sketch::Sketch;
 use super::table::{self, BucketTable};
 use super::{hedge, settle};
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, Limit, Reading};
+use crate::limit::{Fingerprint, Limit, LimitReading};
 use crate::store::{Item, Registered, Slot, Taking};
 
 /// How full a store is.
@@ -116,7 +116,7 @@ impl Memory {
         &self,
         items: &[Item<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         self.take_at(items, &self.places(items), now, readings)
     }
@@ -127,14 +127,19 @@ impl Memory {
         items: &[Item<'_>],
         places: &CellPlaces,
         now: Nanos,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         self.decide(items, places, now, Taking::All, readings)
     }
 
     /// Does what [`Memory::take`] does for a request that something else refuses: leaves the readings, and takes units for
     /// shadows only.
-    pub fn refused(&self, items: &[Item<'_>], now: Nanos, readings: &mut SmallVec<[Reading; 4]>) {
+    pub fn refused(
+        &self,
+        items: &[Item<'_>],
+        now: Nanos,
+        readings: &mut SmallVec<[LimitReading; 4]>,
+    ) {
         self.decide(items, &self.places(items), now, Taking::Shadows, readings);
     }
 
@@ -143,7 +148,7 @@ impl Memory {
         &self,
         items: &[Item<'_>],
         now: Nanos,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         self.decide(items, &self.places(items), now, Taking::Nothing, readings)
     }
@@ -161,7 +166,7 @@ impl Memory {
         places: &CellPlaces,
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         debug_assert_eq!(self.places(items)[..], places[..]);
         readings.clear();
@@ -182,7 +187,7 @@ impl Memory {
         items: &[Item<'_>],
         now: Nanos,
         taking: Taking,
-        readings: &mut SmallVec<[Reading; 4]>,
+        readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         match FullDecision::new(&self.cells, &self.sketch, items, now, taking) {
             Some(call) => call.decide(readings),
@@ -231,7 +236,7 @@ impl Memory {
     }
 
     /// Forgets the units of a key under a limit; `false` when it has no cell. Units in the overflow sketch and of its
-    /// networks stay, because other keys share both: a key with a [sketched](Reading::sketched) reading is free only
+    /// networks stay, because other keys share both: a key with a [sketched](LimitReading::sketched) reading is free only
     /// when the sketch has forgotten it.
     pub fn reset(&self, slot: Slot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {

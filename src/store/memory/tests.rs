@@ -9,7 +9,9 @@ use smallvec::SmallVec;
 use super::cells::Cells;
 use super::{Error, Memory, Settings, table};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Fingerprint, Limit, LimitStanding, Reading, Scale, ThrottleMode};
+use crate::limit::{
+    Algorithm, Fingerprint, Limit, LimitReading, LimitStanding, Scale, ThrottleMode,
+};
 use crate::store::{Item, Parent, Slot, Taking};
 
 const START: Nanos = Nanos::from_secs(100_000);
@@ -68,7 +70,7 @@ fn item(limit: &Limit, slot: Slot, n: u128) -> Item<'_> {
     }
 }
 
-fn take(memory: &Memory, items: &[Item<'_>], now: Nanos) -> (bool, SmallVec<[Reading; 4]>) {
+fn take(memory: &Memory, items: &[Item<'_>], now: Nanos) -> (bool, SmallVec<[LimitReading; 4]>) {
     let mut readings = SmallVec::new();
     let admitted = memory.take(items, now, &mut readings);
     assert_eq!(readings.len(), items.len());

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::request::{PermitKey, PermitRequest};
 use crate::limit::concurrency::GUESS;
-use crate::limit::{LimitStanding, Reading};
+use crate::limit::{LimitReading, LimitStanding};
 
 pub(super) const SHARDS: usize = 64;
 
@@ -62,7 +62,7 @@ impl<'a> LockedShards<'a> {
     pub(super) fn look(
         &mut self,
         wants: &[PermitRequest<'_>],
-        readings: &mut SmallVec<[Reading; 2]>,
+        readings: &mut SmallVec<[LimitReading; 2]>,
     ) -> bool {
         readings.clear();
         let mut there = true;
@@ -98,7 +98,7 @@ impl<'a> LockedShards<'a> {
     pub(super) fn give(
         &mut self,
         wants: &[PermitRequest<'_>],
-        readings: &mut [Reading],
+        readings: &mut [LimitReading],
         taken: &mut SmallVec<[PermitKey; 1]>,
     ) {
         let given = wants.iter().zip(&*readings);

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use self::locked::{LockedShards, PermitShard, SHARDS, shard_of};
 use self::request::PermitKey;
-use crate::limit::Reading;
+use crate::limit::LimitReading;
 
 pub use request::{PermitRequest, PermitScope};
 
@@ -44,7 +44,7 @@ impl Permits {
     pub fn take(
         self: &Arc<Self>,
         wants: &[PermitRequest<'_>],
-        readings: &mut SmallVec<[Reading; 2]>,
+        readings: &mut SmallVec<[LimitReading; 2]>,
         others: impl FnOnce(bool) -> bool,
     ) -> (bool, PermitGuard) {
         // Made before the locks, so that whatever happens they are gone when it is dropped.
@@ -62,7 +62,11 @@ impl Permits {
     }
 
     /// What [`Permits::take`] would say, taking nothing.
-    pub fn peek(&self, wants: &[PermitRequest<'_>], readings: &mut SmallVec<[Reading; 2]>) -> bool {
+    pub fn peek(
+        &self,
+        wants: &[PermitRequest<'_>],
+        readings: &mut SmallVec<[LimitReading; 2]>,
+    ) -> bool {
         LockedShards::new(&self.shards, wants).look(wants, readings)
     }
 

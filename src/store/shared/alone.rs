@@ -14,7 +14,7 @@ use super::plan::SharingPlan;
 use super::recovery::BATCH;
 use super::share::LocalShare;
 use crate::base::clock::Nanos;
-use crate::limit::{Limit, LimitStanding, OnError, Reading, Scale};
+use crate::limit::{Limit, LimitReading, LimitStanding, OnError, Scale};
 use crate::store::{Item, Taking};
 
 /// The wait in a refusal by a limit that is `closed` without the store.
@@ -236,7 +236,7 @@ impl Decider {
         for (item, share) in items.iter().zip(&shares) {
             let mut reading = match share {
                 Some(_) => reply.next().unwrap_or_else(|| self.last_reading(item, now)),
-                None => Reading {
+                None => LimitReading {
                     standing: if open(item) {
                         LimitStanding::Within
                     } else {
@@ -287,7 +287,7 @@ impl Decider {
         for (item, asked) in learning.iter().zip(&mut asked) {
             asked.cost = self.change_pending(item, now, |pending| *pending += item.cost);
         }
-        let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
+        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
         if !self.memory.peek(&asked, now, &mut readings) {
             self.remove_pending(&learning, now);
             let mut readings = readings.into_iter();

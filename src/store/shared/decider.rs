@@ -13,7 +13,7 @@ use super::ledger::Ledger;
 use super::ledger_entry::{Grant, LedgerEntry};
 use super::pending::{CountedIn, FirstStep, PendingCall, Purpose, SharedDecision};
 use crate::base::clock::Nanos;
-use crate::limit::{Limit, LimitStanding, Reading, Scale};
+use crate::limit::{Limit, LimitReading, LimitStanding, Scale};
 use crate::store::memory::Memory;
 use crate::store::{Item, Taking};
 
@@ -233,8 +233,8 @@ impl Decider {
     }
 
     /// The reading of an item after the store's last reply.
-    pub(super) fn last_reading(&self, item: &SharedItem, now: Nanos) -> Reading {
-        let mut reading = Reading {
+    pub(super) fn last_reading(&self, item: &SharedItem, now: Nanos) -> LimitReading {
+        let mut reading = LimitReading {
             standing: LimitStanding::Within,
             window: 0,
             quota: 0,
@@ -244,7 +244,7 @@ impl Decider {
             delay: Nanos::ZERO,
             sketched: false,
         };
-        let fresh = |reading: &mut Reading| {
+        let fresh = |reading: &mut LimitReading| {
             reading.quota = quota(&item.limit, reading.window, item.scale.multiply);
             reading.remaining = reading.quota;
         };

@@ -6,7 +6,7 @@ use super::call::Call;
 use super::item::SharedItems;
 use super::ledger_entry::SpentUnits;
 use crate::base::clock::Nanos;
-use crate::limit::Reading;
+use crate::limit::LimitReading;
 
 /// Where the units that a limit took are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct SharedDecision {
     /// Whether all limits that can refuse admit.
     pub admitted: bool,
     /// One reading for each item.
-    pub readings: SmallVec<[Reading; 4]>,
+    pub readings: SmallVec<[LimitReading; 4]>,
     /// Where each item is counted.
     pub counted: SmallVec<[CountedIn; 4]>,
     /// Calls to send afterwards; no request waits for them.

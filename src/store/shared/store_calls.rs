@@ -12,7 +12,7 @@ use super::ledger_entry::Grant;
 use super::pending::{CountedIn, PendingCall, Purpose, Role, SharedDecision};
 use super::plan::SharingPlan;
 use crate::base::clock::Nanos;
-use crate::limit::Reading;
+use crate::limit::LimitReading;
 use crate::store::memory::networks;
 use crate::store::{Item, Taking};
 
@@ -172,7 +172,7 @@ impl Decider {
             ..SharedDecision::default()
         };
         let own: SmallVec<[Item<'_>; 4]> = self.local_items(&pending_call.items).collect();
-        let mut readings: SmallVec<[Reading; 4]> = SmallVec::new();
+        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
         if !own.is_empty() {
             match (decision.admitted, pending_call.call.taking) {
                 (_, Taking::Nothing) => {
@@ -226,7 +226,7 @@ impl Decider {
         place: usize,
         reply: &StoreReply,
         now: Nanos,
-    ) -> (Reading, CountedIn) {
+    ) -> (LimitReading, CountedIn) {
         let counter = within_networks(pending_call, place, reply);
         let mut reading = read(item, &counter);
         if pending_call.call.taking != Taking::Nothing {
@@ -453,8 +453,8 @@ pub(super) fn within_networks<'a>(
     counter
 }
 
-fn read(item: &SharedItem, counter: &CounterReply) -> Reading {
-    Reading {
+fn read(item: &SharedItem, counter: &CounterReply) -> LimitReading {
+    LimitReading {
         standing: counter.standing,
         window: counter.window,
         quota: quota(&item.limit, counter.window, item.scale.multiply),

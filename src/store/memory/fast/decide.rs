@@ -12,7 +12,7 @@ use super::super::sketch::Sketch;
 use super::home::{HomeBucket, HomeEntry, HomeLocks};
 use super::places::{CellPlace, CellPlaces, MOST};
 use crate::base::clock::Nanos;
-use crate::limit::{Assessment, KeyState, Reading, Terms};
+use crate::limit::{Assessment, KeyState, LimitReading, Terms};
 use crate::store::{Item, Taking};
 
 /// Returns whether the request passes, and leaves one reading for each item; `None` when a full decision is needed.
@@ -23,7 +23,7 @@ pub(in super::super) fn decide(
     sketch: &Sketch,
     (items, places): (&[Item<'_>], &CellPlaces),
     (now, taking): (Nanos, Taking),
-    readings: &mut SmallVec<[Reading; 4]>,
+    readings: &mut SmallVec<[LimitReading; 4]>,
 ) -> Option<bool> {
     let plain = |item: &Item<'_>| item.parents.is_empty();
     if places.crowded() || items.len() != places.len() || !items.iter().all(plain) {
@@ -36,7 +36,7 @@ pub(in super::super) fn decide(
     }
     let home = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket, place.mark);
     let mut looks = [FirstLook::default(); MOST];
-    let mut evaluated: SmallVec<[Reading; 2]> = SmallVec::new();
+    let mut evaluated: SmallVec<[LimitReading; 2]> = SmallVec::new();
     // Whether all items but shadows admit, and whether there is room for their units.
     let (mut admitted, mut room) = (true, true);
     for ((item, place), look) in items.iter().zip(places.iter()).zip(&mut looks) {
@@ -136,7 +136,7 @@ impl CountedItem<'_> {
         mut self,
         cells: &Cells,
         now: Nanos,
-        evaluated: &mut SmallVec<[Reading; 2]>,
+        evaluated: &mut SmallVec<[LimitReading; 2]>,
     ) -> FirstVerdict {
         let Item {
             limit, cost, scale, ..
@@ -160,7 +160,7 @@ impl CountedItem<'_> {
         now: Nanos,
         (terms, found): (&Terms, Assessment),
         take: bool,
-    ) -> Reading {
+    ) -> LimitReading {
         let (cost, mut copy) = (self.item.cost, self.copy());
         let words = self.words(cells, &mut copy);
         if !take {
@@ -173,7 +173,13 @@ impl CountedItem<'_> {
 
     /// [`CountedItem::settle`] for a limit without terms.
     #[inline(never)]
-    fn finish(mut self, cells: &Cells, now: Nanos, mut reading: Reading, take: bool) -> Reading {
+    fn finish(
+        mut self,
+        cells: &Cells,
+        now: Nanos,
+        mut reading: LimitReading,
+        take: bool,
+    ) -> LimitReading {
         let Item {
             limit, cost, scale, ..
         } = *self.item;

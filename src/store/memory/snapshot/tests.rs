@@ -10,7 +10,7 @@ use super::records::{RecordWriter, SnapshotEnd, SnapshotHead};
 use super::restore::look;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
-use crate::limit::{Algorithm, Fingerprint, Limit, Reading as Said, Scale, ThrottleMode};
+use crate::limit::{Algorithm, Fingerprint, Limit, LimitReading as Said, Scale, ThrottleMode};
 use crate::store::{self, Item, Parent, Slot};
 
 const START: Nanos = Nanos::from_secs(100_000);

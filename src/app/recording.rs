@@ -153,8 +153,10 @@ fn series(metric: Metric, name: &str, labels: &[(Label, String)]) -> Series {
         name: name.to_owned(),
         labels: labels.iter().map(label).collect(),
         kind: match metric.kind() {
-            names::Kind::Counter | names::Kind::Histogram | names::Kind::Sum => Kind::Counter,
-            names::Kind::Gauge => Kind::Gauge,
+            names::MetricKind::Counter | names::MetricKind::Histogram | names::MetricKind::Sum => {
+                Kind::Counter
+            }
+            names::MetricKind::Gauge => Kind::Gauge,
         },
         decimals: metric.decimals(),
     }

@@ -2,14 +2,14 @@
 
 /// Writes numbers of any width, one behind the other.
 #[derive(Debug, Default)]
-pub struct Writer {
+pub struct BitWriter {
     bytes: Vec<u8>,
     /// Bits that do not fill a byte yet.
     word: u64,
     filled: u32,
 }
 
-impl Writer {
+impl BitWriter {
     /// The low `width` bits of `value`; `width` is at most 64.
     #[inline]
     pub fn put(&mut self, value: u64, width: u32) {
@@ -43,14 +43,14 @@ impl Writer {
     }
 }
 
-/// Bits that [`Writer::put_sized`] takes.
+/// Bits that [`BitWriter::put_sized`] takes.
 pub fn sized(value: u64) -> u64 {
     7 + u64::from((64 - value.leading_zeros()).saturating_sub(1))
 }
 
-/// Reads what a [`Writer`] wrote. Behind the end there are zeros, and [`Reader::overrun`] says so.
+/// Reads what a [`BitWriter`] wrote. Behind the end there are zeros, and [`BitReader::overrun`] says so.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct BitReader<'a> {
     all: &'a [u8],
     bytes: &'a [u8],
     word: u64,
@@ -58,9 +58,9 @@ pub struct Reader<'a> {
     overrun: bool,
 }
 
-impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
-        Reader {
+impl<'a> BitReader<'a> {
+    pub fn new(bytes: &'a [u8]) -> BitReader<'a> {
+        BitReader {
             all: bytes,
             bytes,
             word: 0,

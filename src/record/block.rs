@@ -1,6 +1,6 @@
 //! Blocks of counts: as few bits as their spread asks for.
 
-use super::bits::{Reader, Writer, sized};
+use super::bits::{BitReader, BitWriter, sized};
 
 /// Quotients from here on are written out: one spike does not cost its height in bits.
 const ESCAPE: u32 = 20;
@@ -11,7 +11,7 @@ const RICE: u64 = 2;
 const SPARSE: u64 = 3;
 
 /// Writes a block in whichever of four forms is shortest.
-pub fn encode(values: &[u64], out: &mut Writer) {
+pub fn encode(values: &[u64], out: &mut BitWriter) {
     let (Some(least), Some(most)) = (values.iter().min().copied(), values.iter().max().copied())
     else {
         return;
@@ -72,7 +72,7 @@ pub fn encode(values: &[u64], out: &mut Writer) {
 
 /// Reads a block into `values`, as many as it was made of. Whether it can be one.
 #[must_use]
-pub fn decode(bits: &mut Reader<'_>, values: &mut [u64]) -> bool {
+pub fn decode(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
     if values.is_empty() {
         return true;
     }
@@ -155,7 +155,7 @@ fn length(value: u64, order: u32) -> u64 {
 }
 
 #[inline]
-fn put(out: &mut Writer, value: u64, order: u32) {
+fn put(out: &mut BitWriter, value: u64, order: u32) {
     let quotient = value >> order;
     if quotient < u64::from(ESCAPE) {
         out.put((1 << quotient) - 1, quotient as u32 + 1);
@@ -167,7 +167,7 @@ fn put(out: &mut Writer, value: u64, order: u32) {
 }
 
 #[inline]
-fn take(bits: &mut Reader<'_>, order: u32) -> u64 {
+fn take(bits: &mut BitReader<'_>, order: u32) -> u64 {
     match bits.ones(ESCAPE) {
         ESCAPE => bits.get_sized(),
         quotient => u64::from(quotient) << order | bits.get(order),
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn packed(values: &[u64]) -> Vec<u8> {
-        let mut bits = Writer::default();
+        let mut bits = BitWriter::default();
         encode(values, &mut bits);
         bits.finish()
     }
@@ -189,7 +189,7 @@ mod tests {
     fn check(values: &[u64], bytes: usize) {
         let packed = packed(values);
         let mut back = vec![7; values.len()];
-        let mut bits = Reader::new(&packed);
+        let mut bits = BitReader::new(&packed);
         assert!(decode(&mut bits, &mut back), "{values:?}");
         assert_eq!(back, values);
         assert_eq!(bits.rest(), Some(&[][..]), "{values:?}");
@@ -228,7 +228,7 @@ mod tests {
         #[test]
         fn any_bytes_may_be_read(bytes in prop::collection::vec(any::<u8>(), 0..200), count in 0..400_usize) {
             let mut values = vec![0; count];
-            let mut bits = Reader::new(&bytes);
+            let mut bits = BitReader::new(&bytes);
             let _ = decode(&mut bits, &mut values);
             let _ = bits.rest();
         }

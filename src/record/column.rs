@@ -3,7 +3,7 @@
 //! A bucket has the sum of its seconds, and the least and the most of any one of them: an average alone would lose
 //! every peak. The seconds that nobody recorded are the same for all series, so they are counted beside the columns.
 
-use super::bits::{Reader, Writer};
+use super::bits::{BitReader, BitWriter};
 use super::block;
 use super::tier::Tier;
 
@@ -134,7 +134,7 @@ impl Column {
 /// Blocks of a list, each from a whole byte on.
 pub(super) fn pack(values: &[u64], out: &mut Vec<u8>) {
     for values in values.chunks(BLOCK) {
-        let mut bits = Writer::default();
+        let mut bits = BitWriter::default();
         block::encode(values, &mut bits);
         out.extend(bits.finish());
     }
@@ -144,7 +144,7 @@ pub(super) fn pack(values: &[u64], out: &mut Vec<u8>) {
 pub(super) fn unpack(bytes: &mut &[u8], count: usize) -> Option<Vec<u64>> {
     let mut values = vec![0; count];
     for block in values.chunks_mut(BLOCK) {
-        let mut bits = Reader::new(bytes);
+        let mut bits = BitReader::new(bytes);
         if !block::decode(&mut bits, block) {
             return None;
         }

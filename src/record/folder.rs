@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::column::Column;
 use super::hour::Hour;
 use super::journal::{Journal, Second};
-use super::segment::{Damage, Segment};
+use super::segment::{Damage, RecordSegment};
 use super::series::{Dictionary, Names};
 use super::tier::Tier;
 use super::topic::Topic;
@@ -221,8 +221,8 @@ impl Folder {
     }
 
     /// Opens a span's file; nothing if there is none. One that is damaged is put aside.
-    pub fn open(&self, tier: Tier, start: u64) -> io::Result<Option<Segment>> {
-        match Segment::open(&self.file(tier, start), tier, start) {
+    pub fn open(&self, tier: Tier, start: u64) -> io::Result<Option<RecordSegment>> {
+        match RecordSegment::open(&self.file(tier, start), tier, start) {
             Ok(segment) => Ok(Some(segment)),
             Err(Damage::Read(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(damage @ (Damage::Read(_) | Damage::Format(_))) => Err(damage.into_io()),
@@ -232,7 +232,7 @@ impl Folder {
 
     /// What a series did in a file, if anything. A file in which that is damaged is put aside, and whoever has
     /// begun to use it must begin anew without.
-    pub fn column(&self, segment: &Segment, series: u32) -> Result<Option<Column>, Trouble> {
+    pub fn column(&self, segment: &RecordSegment, series: u32) -> Result<Option<Column>, Trouble> {
         segment.column(series).or_else(|damage| match damage {
             Damage::Read(error) => Err(Trouble::Io(error)),
             damage => {

@@ -113,7 +113,7 @@ pub struct Found {
 }
 
 impl Found {
-    fn add(&mut self, grid: &Grid, piece: Piece, covered: &[u32]) {
+    fn add(&mut self, grid: &Grid, piece: ColumnSlice, covered: &[u32]) {
         for (at, bucket) in piece.buckets(grid, covered.len()) {
             self.covered[bucket] += covered[at];
         }
@@ -122,7 +122,7 @@ impl Found {
     fn add_column(
         &mut self,
         grid: &Grid,
-        piece: Piece,
+        piece: ColumnSlice,
         covered: &[u32],
         series: u32,
         column: Option<&Column>,
@@ -158,14 +158,14 @@ impl Found {
 
 /// A part of a source on its way to a grid.
 #[derive(Clone, Copy)]
-struct Piece {
+struct ColumnSlice {
     start: u64,
     step: u64,
     from: u64,
     to: u64,
 }
 
-impl Piece {
+impl ColumnSlice {
     /// Buckets of the source, and those of the grid that they are part of.
     fn buckets(self, grid: &Grid, count: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let grid = *grid;
@@ -226,7 +226,7 @@ fn try_read(
             let Some(segment) = folder.open(tier, start)? else {
                 continue;
             };
-            let piece = Piece {
+            let piece = ColumnSlice {
                 start,
                 step: tier.step(),
                 from: cursor.max(start),
@@ -241,7 +241,7 @@ fn try_read(
         cursor = cursor.max(to);
     }
     for hour in hours {
-        let piece = Piece {
+        let piece = ColumnSlice {
             start: hour.start(),
             step: 1,
             from: cursor.max(hour.start()),

@@ -5,7 +5,7 @@ use std::io;
 
 use super::column::Column;
 use super::folder::{Folder, Trouble, anew};
-use super::segment::{Segment, Writing};
+use super::segment::{RecordSegment, Writing};
 use super::tier::{DAY, Tier};
 
 impl Folder {
@@ -46,7 +46,7 @@ impl Folder {
     /// Has a span's file reach to `end`.
     fn lengthen(&self, tier: Tier, beneath: Tier, start: u64, end: u64) -> Result<(), Trouble> {
         let before = self.open(tier, start)?;
-        let from = before.as_ref().map_or(start, Segment::end);
+        let from = before.as_ref().map_or(start, RecordSegment::end);
         let ratio = (tier.step() / beneath.step()) as usize;
         let length = ((end - from) / beneath.step()) as usize;
         let mut sources = Vec::new();
@@ -56,7 +56,7 @@ impl Folder {
             }
         }
         // Where a source's buckets are among those that are added.
-        let place = |source: &Segment| {
+        let place = |source: &RecordSegment| {
             let skip = (from.saturating_sub(source.start()) / beneath.step()) as usize;
             let skip = skip.min(source.covered().len());
             let at = (source.start().saturating_sub(from) / beneath.step()) as usize;
@@ -79,7 +79,10 @@ impl Folder {
                 .chunks(ratio)
                 .map(|seconds| seconds.iter().sum::<u32>()),
         );
-        let known = before.iter().chain(&sources).flat_map(Segment::series);
+        let known = before
+            .iter()
+            .chain(&sources)
+            .flat_map(RecordSegment::series);
         let known: BTreeSet<u32> = known.collect();
         self.make(tier, start, |path| {
             let mut out = Writing::new(path, tier, start, &covered)?;

@@ -72,7 +72,7 @@ impl Damage {
 
 /// A file that is open for reading.
 #[derive(Debug)]
-pub struct Segment {
+pub struct RecordSegment {
     file: File,
     tier: Tier,
     start: u64,
@@ -109,9 +109,9 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes))
 }
 
-impl Segment {
+impl RecordSegment {
     /// Reads all but the columns of the file that is to begin at `start`.
-    pub fn open(path: &Path, tier: Tier, start: u64) -> Result<Segment, Damage> {
+    pub fn open(path: &Path, tier: Tier, start: u64) -> Result<RecordSegment, Damage> {
         // A pipe in its place would be waited for without end.
         if !fs::metadata(path)?.is_file() {
             return Err(Damage::Foreign);
@@ -162,7 +162,7 @@ impl Segment {
         if at != index_at || !index.is_sorted_by_key(|entry| entry.series) {
             return Err(Damage::Part("index"));
         }
-        Ok(Segment {
+        Ok(RecordSegment {
             file,
             tier,
             start,

@@ -12,7 +12,7 @@ use super::column::Column;
 use super::folder::Folder;
 use super::journal::Journal;
 use super::notes;
-use super::segment::{Damage, Segment};
+use super::segment::{Damage, RecordSegment};
 use super::series::Names;
 use super::tier::Tier;
 use super::topic::Topic;
@@ -150,13 +150,14 @@ impl Verified {
         path: &Path,
         tier: Tier,
         start: u64,
-    ) -> io::Result<Option<Segment>> {
-        let sound = Segment::open(&folder.file(tier, start), tier, start).and_then(|segment| {
-            for series in segment.series() {
-                segment.column(series)?;
-            }
-            Ok(segment)
-        });
+    ) -> io::Result<Option<RecordSegment>> {
+        let sound =
+            RecordSegment::open(&folder.file(tier, start), tier, start).and_then(|segment| {
+                for series in segment.series() {
+                    segment.column(series)?;
+                }
+                Ok(segment)
+            });
         match sound {
             Ok(segment) => Ok(Some(segment)),
             Err(Damage::Read(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -174,10 +175,10 @@ impl Verified {
     }
 
     /// Holds the buckets that were made of a file against it.
-    fn compare(&mut self, folder: &Folder, finer: &Segment, tier: Tier) -> io::Result<()> {
+    fn compare(&mut self, folder: &Folder, finer: &RecordSegment, tier: Tier) -> io::Result<()> {
         let start = finer.start() - finer.start() % tier.span();
         let path = folder.file(tier, start);
-        let Ok(coarse) = Segment::open(&path, tier, start) else {
+        let Ok(coarse) = RecordSegment::open(&path, tier, start) else {
             // It is not there yet, or told of by itself.
             return Ok(());
         };

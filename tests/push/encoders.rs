@@ -1,7 +1,7 @@
 //! What is sent, byte by byte, and read by a decoder that knows nothing of the encoder.
 
 use proptest::prelude::*;
-use tollgate::record::push::row::{Part, Row, Sample, families, float, stack};
+use tollgate::record::push::row::{Part, Row, TimedValue, families, float, stack};
 use tollgate::record::push::{graphite, otlp, remote_write};
 use tollgate::record::{Kind, Series};
 
@@ -20,7 +20,7 @@ fn series(name: &str, labels: &[(&str, &str)], kind: Kind, decimals: u8) -> Seri
 }
 
 fn row(series: Series, samples: &[(u64, u64)]) -> Row {
-    let samples = samples.iter().map(|(at, value)| Sample {
+    let samples = samples.iter().map(|(at, value)| TimedValue {
         at: *at,
         value: *value,
     });
@@ -236,7 +236,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
         },
         samples: samples
             .into_iter()
-            .map(|(at, value)| Sample { at, value })
+            .map(|(at, value)| TimedValue { at, value })
             .collect(),
     });
     proptest::collection::vec(row, 0..8)

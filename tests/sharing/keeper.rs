@@ -62,11 +62,11 @@ impl World {
                 one.recovery.on_listed(&one.decider, beats);
                 return self.come_back(gateway);
             }
-            (Waits::Compares(asking), Ok(Reply::StoreReply(Ok(said)))) => {
+            (Waits::Compares(asking), Ok(Reply::Decision(Ok(said)))) => {
                 one.decider.record_copied(&asking, &said);
                 return self.come_back(gateway);
             }
-            (Waits::Learns(asking), Ok(Reply::StoreReply(Ok(_)))) => {
+            (Waits::Learns(asking), Ok(Reply::Decision(Ok(_)))) => {
                 one.decider.record_report(&asking);
                 return self.come_back(gateway);
             }

@@ -1,23 +1,22 @@
-//! Clients, gateways and one store, under a clock that jumps from event to event. What decides is the real core
-//! of each gateway; what carries messages loses, delays, doubles and reorders them.
+//! Clients, gateways and one store in simulated time. The real code decides; messages are lost, delayed, doubled, reordered.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use smallvec::SmallVec;
+use tollgate::store::Taking;
 use tollgate::store::shared::call::{Call, LiveGateways, StoreError, StoreReply};
+use tollgate::store::shared::pending::{CountedIn, FirstStep, SharedDecision};
 
 use super::draw::Draw;
 use super::faults::Fault;
 use super::gateway::{Gateway, Rule, Waits};
 use super::judge::{DRIFT, Track, Unit};
 use super::store::Data;
-use tollgate::store::Taking;
-use tollgate::store::shared::pending::{CountedIn, FirstStep, SharedDecision};
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1_000 * MILLI;
-/// How long a request waits for the store, and how long everything else does.
+/// For how long a request waits for the store, and everything else.
 pub const BUDGET: u64 = 5 * MILLI;
 pub const PATIENCE: u64 = 500 * MILLI;
 const TICK: u64 = 100 * MILLI;
@@ -25,7 +24,7 @@ const TICK: u64 = 100 * MILLI;
 /// What happens to a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Net {
-    /// Of a million messages so many are lost, doubled, slow (up to 80 ms).
+    /// Messages of a million that are lost, doubled, slow (up to 80 ms).
     pub lost: u64,
     pub doubled: u64,
     pub slow: u64,
@@ -48,7 +47,7 @@ pub enum Question {
 
 #[derive(Clone, Debug)]
 pub enum Reply {
-    StoreReply(Result<StoreReply, StoreError>),
+    Decision(Result<StoreReply, StoreError>),
     /// Under which mark, by which master.
     Met(u64, u32),
     LiveGateways(Result<LiveGateways, StoreError>),
@@ -398,7 +397,7 @@ impl World {
         };
         let Some(data) = data else {
             let reply = match message.question {
-                Question::Decide(_) => Reply::StoreReply(Err(StoreError::NotConnected)),
+                Question::Decide(_) => Reply::Decision(Err(StoreError::NotConnected)),
                 Question::Meet | Question::Beat(_) => {
                     Reply::LiveGateways(Err(StoreError::NotConnected))
                 }
@@ -406,7 +405,7 @@ impl World {
             return self.answer(&message, reply);
         };
         let reply = match &message.question {
-            Question::Decide(call) => Reply::StoreReply(data.decide(time, message.mark, call)),
+            Question::Decide(call) => Reply::Decision(data.decide(time, message.mark, call)),
             Question::Meet => Reply::Met(data.meet(fresh), message.master),
             Question::Beat(0) => Reply::LiveGateways(data.beat(time, message.mark, None)),
             Question::Beat(number) => {
@@ -435,7 +434,7 @@ impl World {
 
     fn heard(&mut self, gateway: usize, waits: Waits, reply: Result<Reply, StoreError>, at: u64) {
         let said = match &reply {
-            Ok(Reply::StoreReply(said)) => said.clone(),
+            Ok(Reply::Decision(said)) => said.clone(),
             Ok(Reply::LiveGateways(Err(failure))) | Err(failure) => Err(failure.clone()),
             Ok(_) => Err(StoreError::Late),
         };
@@ -496,7 +495,6 @@ impl World {
         self.numbers += 1;
         let one = &self.gateways[gateway];
         self.gateways[gateway] = one.restarted(&self.rules, self.numbers, self.now);
-        let life = self.gateways[gateway].life;
-        self.plan(TICK, What::Tick(gateway, life));
+        self.next_tick(gateway);
     }
 }

@@ -107,7 +107,7 @@ pub enum Metric {
 
 /// How a metric behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -262,10 +262,10 @@ impl Metric {
     }
 
     /// How it behaves.
-    pub fn kind(self) -> Kind {
+    pub fn kind(self) -> MetricKind {
         match self {
-            Metric::RequestDuration | Metric::UpstreamDuration => Kind::Histogram,
-            Metric::RequestSeconds | Metric::UpstreamSeconds => Kind::Sum,
+            Metric::RequestDuration | Metric::UpstreamDuration => MetricKind::Histogram,
+            Metric::RequestSeconds | Metric::UpstreamSeconds => MetricKind::Sum,
             Metric::ConnectionsOpen
             | Metric::RequestsOpen
             | Metric::RecordSeries
@@ -284,8 +284,8 @@ impl Metric {
             | Metric::SharedGateways
             | Metric::SharedKeys
             | Metric::PermitsOpen
-            | Metric::PushBehind => Kind::Gauge,
-            _ => Kind::Counter,
+            | Metric::PushBehind => MetricKind::Gauge,
+            _ => MetricKind::Counter,
         }
     }
 

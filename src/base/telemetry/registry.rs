@@ -13,18 +13,18 @@ use metrics::{Counter, CounterFn, Gauge, GaugeFn};
 use parking_lot::Mutex;
 
 use super::buckets::{BOUNDS, REST};
-use super::names::{Kind, Label, Metric};
+use super::names::{Label, Metric, MetricKind};
 
 /// Most statuses and origins of a route that are told apart.
 const STATUSES: usize = 32;
 
-type Labels = Vec<(Label, String)>;
-type Series = BTreeMap<(Metric, Labels), Vec<Arc<Cell>>>;
+type MetricLabels = Vec<(Label, String)>;
+type SharedCells = BTreeMap<(Metric, MetricLabels), Vec<Arc<Cell>>>;
 
 /// All series of the process.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    series: Arc<Mutex<Series>>,
+    series: Arc<Mutex<SharedCells>>,
 }
 
 /// One worker's part of one series: the bits of an `f64` for gauges and for sums of seconds.
@@ -80,7 +80,7 @@ impl GaugeFn for Cell {
 
 impl Registry {
     fn cell(&self, owner: Owner, metric: Metric, labels: &[(Label, &str)]) -> Arc<Cell> {
-        let labels: Labels = labels.iter().map(|(l, v)| (*l, (*v).to_owned())).collect();
+        let labels: MetricLabels = labels.iter().map(|(l, v)| (*l, (*v).to_owned())).collect();
         let mut series = self.series.lock();
         let cells = series.entry((metric, labels)).or_default();
         if let Some(cell) = cells.iter().find(|cell| cell.owner == owner) {
@@ -120,7 +120,7 @@ impl Registry {
                 (Label::Origin, origin),
             ]
         };
-        let of_route = |((metric, labels), _): &(&(Metric, Labels), &Vec<Arc<Cell>>)| {
+        let of_route = |((metric, labels), _): &(&(Metric, MetricLabels), &Vec<Arc<Cell>>)| {
             let named = |(label, value): &(Label, String)| *label == Label::Route && value == route;
             *metric == Metric::Responses && labels.iter().any(named)
         };
@@ -175,7 +175,7 @@ impl Registry {
 
     /// The sum of all cells of one counter.
     pub fn total(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
-        let labels: Labels = labels.iter().map(|(l, v)| (*l, (*v).to_owned())).collect();
+        let labels: MetricLabels = labels.iter().map(|(l, v)| (*l, (*v).to_owned())).collect();
         let series = self.series.lock();
         let cells = series.get(&(metric, labels));
         cells.map_or(0, |cells| {
@@ -189,10 +189,10 @@ impl Registry {
         for ((metric, labels), cells) in self.series.lock().iter() {
             let bits = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
             let value = match metric.kind() {
-                Kind::Counter | Kind::Histogram => bits.fold(0, u64::wrapping_add),
+                MetricKind::Counter | MetricKind::Histogram => bits.fold(0, u64::wrapping_add),
                 // Nanoseconds of many requests are soon too many for a long step.
-                Kind::Sum => bits.fold(0, u64::wrapping_add) / 1_000,
-                Kind::Gauge => {
+                MetricKind::Sum => bits.fold(0, u64::wrapping_add) / 1_000,
+                MetricKind::Gauge => {
                     let level = bits.map(f64::from_bits).sum::<f64>();
                     (level * 10_f64.powi(metric.decimals().into())).round() as u64
                 }
@@ -210,12 +210,12 @@ impl Registry {
         for ((metric, labels), cells) in series.iter() {
             let (name, kind) = (metric.name(), metric.kind());
             // It is told with its histogram.
-            if kind == Kind::Sum {
+            if kind == MetricKind::Sum {
                 continue;
             }
             let cells = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
             let of: &[_] = match labels.split_last() {
-                Some((_, of)) if kind == Kind::Histogram => of,
+                Some((_, of)) if kind == MetricKind::Histogram => of,
                 _ => &[],
             };
             if let Some((_, whole)) =
@@ -225,33 +225,33 @@ impl Registry {
             }
             if last != Some(*metric) {
                 let (family, kind) = match kind {
-                    Kind::Gauge => (name, "gauge"),
-                    Kind::Histogram => (name.trim_end_matches("_bucket"), "histogram"),
-                    Kind::Counter | Kind::Sum => (name, "counter"),
+                    MetricKind::Gauge => (name, "gauge"),
+                    MetricKind::Histogram => (name.trim_end_matches("_bucket"), "histogram"),
+                    MetricKind::Counter | MetricKind::Sum => (name, "counter"),
                 };
                 let help = metric.help();
                 let _ = writeln!(text, "# HELP {family} {help}\n# TYPE {family} {kind}");
                 last = Some(*metric);
             }
             match kind {
-                Kind::Histogram => {
+                MetricKind::Histogram => {
                     let sum = |metric| series.get(&(metric, of.to_vec()));
                     let begin = || (of, Buckets::new(*metric, of, metric.sum().and_then(sum)));
                     let (_, open) = buckets.get_or_insert_with(begin);
                     open.add(&labels[of.len()].1, cells.sum());
                 }
-                Kind::Gauge => line(
+                MetricKind::Gauge => line(
                     &mut text,
                     name,
                     labels,
                     None,
                     cells.map(f64::from_bits).sum::<f64>(),
                 ),
-                Kind::Counter if metric.decimals() > 0 => {
+                MetricKind::Counter if metric.decimals() > 0 => {
                     let value = cells.sum::<u64>() as f64 / 10_f64.powi(metric.decimals().into());
                     line(&mut text, name, labels, None, value);
                 }
-                Kind::Counter | Kind::Sum => {
+                MetricKind::Counter | MetricKind::Sum => {
                     line(&mut text, name, labels, None, cells.sum::<u64>())
                 }
             }
@@ -266,7 +266,7 @@ impl Registry {
 /// The buckets of one label set, added up.
 struct Buckets {
     name: &'static str,
-    labels: Labels,
+    labels: MetricLabels,
     counts: [u64; BOUNDS.len() + 1],
     seconds: f64,
 }

@@ -8,7 +8,7 @@ pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 pub(super) fn start(mut body: &[u8]) -> &[u8] {
     loop {
         body = match body {
-            [..=b' ', rest @ ..] => rest,
+            [byte, rest @ ..] if *byte <= b' ' => rest,
             _ => match body.strip_prefix(BYTE_ORDER_MARK) {
                 Some(rest) => rest,
                 None => return body,

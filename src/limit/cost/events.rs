@@ -3,8 +3,7 @@
 
 use memchr::memmem;
 
-use super::Path;
-use super::json::Finder;
+use super::json::{Finder, Path};
 
 const DATA: &[u8] = b"data";
 

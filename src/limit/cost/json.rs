@@ -4,10 +4,15 @@
 //! If a name stands twice, the last number counts. A document that breaks the grammar on the path is given up until the
 //! end of its line, so the next line is read on its own.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use super::skip::Skip;
-use super::{Path, units};
+use super::units::units;
+
+/// The names of the members that lead to a number in a JSON document, outermost first.
+pub type Path = Arc<[String]>;
 
 /// The most bytes of a number, or of a string that contains one. A longer one is ignored.
 pub const MAX_NUMBER: usize = 64;

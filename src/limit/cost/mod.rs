@@ -6,22 +6,21 @@
 mod events;
 mod json;
 mod skip;
+mod units;
 mod unpack;
 
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use http::HeaderName;
 
 use crate::http::head::Lookup;
 
+pub use json::Path;
+pub use units::{units, units_from};
+
 use events::BodyText;
 use unpack::Unpacker;
-
-/// The names of the members that lead to a number in a JSON document, outermost first.
-pub type Path = Arc<[String]>;
 
 /// A cost that a body states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,17 +125,4 @@ pub fn largest(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
         largest = largest.max(each.max());
     });
     largest
-}
-
-/// Parses a number of units, rounded up; large numbers saturate. None if it is not a number or below zero.
-pub fn units(text: &[u8]) -> Option<u32> {
-    units_from(0.0, text)
-}
-
-/// [`units`] with another lower bound; none for numbers below `least`.
-pub fn units_from(least: f64, text: &[u8]) -> Option<u32> {
-    let text = std::str::from_utf8(text.trim_ascii()).ok()?;
-    let number: f64 = text.parse().ok()?;
-    // The cast saturates.
-    (number >= least).then(|| number.ceil() as u32)
 }

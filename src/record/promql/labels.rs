@@ -16,9 +16,9 @@ const GROUPS: usize = 16;
 
 /// Names and values, sorted by name; a label with an empty value is none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Labels(Arc<[Label]>);
+pub struct Labels(Arc<[LabelPair]>);
 
-type Label = (Arc<str>, Arc<str>);
+type LabelPair = (Arc<str>, Arc<str>);
 
 impl Labels {
     /// Of names and values in any order.
@@ -26,7 +26,7 @@ impl Labels {
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Labels {
         let pairs = pairs.into_iter();
-        let mut all: Vec<Label> = pairs.map(|(n, v)| (n.into(), v.into())).collect();
+        let mut all: Vec<LabelPair> = pairs.map(|(n, v)| (n.into(), v.into())).collect();
         all.retain(|(_, value)| !value.is_empty());
         all.sort();
         all.dedup_by(|a, b| a.0 == b.0);
@@ -47,7 +47,7 @@ impl Labels {
     /// Bytes that they take.
     pub fn bytes(&self) -> usize {
         let each = self.iter().map(|(name, value)| name.len() + value.len());
-        each.map(|letters| letters + size_of::<Label>()).sum()
+        each.map(|letters| letters + size_of::<LabelPair>()).sum()
     }
 
     /// Those labels for which `keep` says so.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 
 use super::cursor::Cursor;
-use super::row::{Row, Sample, families, stack};
+use super::row::{Row, TimedValue, families, stack};
 use crate::record::{Found, Grid, Kind, Record, Series, Tier};
 
 /// Most samples of a request.
@@ -379,7 +379,7 @@ impl Batch {
         }
         for (counter, values) in counters.iter().zip(values) {
             let value = |step: usize| values.get(step).copied().unwrap_or(0);
-            let first = (begin && !counter.told).then(|| Sample {
+            let first = (begin && !counter.told).then(|| TimedValue {
                 at: span.grid.from,
                 value: value(0),
             });
@@ -387,7 +387,7 @@ impl Batch {
                 .iter()
                 .enumerate()
                 .filter(|(_, covered)| **covered > 0);
-            let steps = steps.map(|(step, _)| Sample {
+            let steps = steps.map(|(step, _)| TimedValue {
                 at: span.end(step),
                 value: value(step + 1),
             });
@@ -449,7 +449,7 @@ impl Span {
             let columns = record.read(&grid, &numbers(gauges))?.columns;
             for (series, number) in gauges {
                 let column = columns.get(number);
-                let samples = last.iter().map(|(bucket, second)| Sample {
+                let samples = last.iter().map(|(bucket, second)| TimedValue {
                     at: self.end(*bucket),
                     value: column.map_or(0, |column| column.sums[*second])
                         / u64::from(covered[*second].max(1)),

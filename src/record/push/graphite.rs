@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use super::row::{Part, Sample};
+use super::row::{Part, TimedValue};
 use crate::record::Series;
 
 /// The lines. `labels` are added to every series; where it has one of that name, its own stays.
@@ -41,7 +41,7 @@ fn plain(text: &str) -> String {
 }
 
 /// Every digit of it.
-fn value(series: &Series, sample: &Sample) -> String {
+fn value(series: &Series, sample: &TimedValue) -> String {
     let scale = 10_u64.saturating_pow(series.decimals.into());
     let (whole, behind) = (sample.value / scale, sample.value % scale);
     match series.decimals {

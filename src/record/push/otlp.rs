@@ -3,7 +3,7 @@
 //! Source: <https://opentelemetry.io/docs/specs/otlp/>, with `metrics/v1/metrics.proto`.
 
 use super::proto::Message;
-use super::row::{Part, Sample, float};
+use super::row::{Part, TimedValue, float};
 use crate::base::varint::take;
 use crate::record::{Kind, Series};
 
@@ -32,7 +32,7 @@ pub fn encode(part: Part<'_>, labels: &[(String, String)], begun: u64) -> Vec<u8
     Message::default().message(1, &all).finish()
 }
 
-fn metric(rows: &[(&Series, &[Sample])], begun: u64) -> Message {
+fn metric(rows: &[(&Series, &[TimedValue])], begun: u64) -> Message {
     let metric = Message::default();
     let Some((first, _)) = rows.first() else {
         return metric;
@@ -53,7 +53,7 @@ fn metric(rows: &[(&Series, &[Sample])], begun: u64) -> Message {
 }
 
 /// `NumberDataPoint`.
-fn point(series: &Series, sample: &Sample, begun: u64) -> Message {
+fn point(series: &Series, sample: &TimedValue, begun: u64) -> Message {
     let nanos = |second: u64| second.saturating_mul(1_000_000_000);
     let mut point = Message::default();
     if series.kind == Kind::Counter {
@@ -79,41 +79,41 @@ fn attribute(key: &str, value: &str) -> Message {
 /// How many points a collector says it has not taken, and why: the `partial_success` of its answer.
 pub fn rejected(answer: &[u8]) -> Option<(u64, String)> {
     let partial = field(answer, 1)?;
-    let Value::Bytes(partial) = partial else {
+    let ProtoValue::Bytes(partial) = partial else {
         return None;
     };
-    let Some(Value::Number(count)) = field(partial, 1) else {
+    let Some(ProtoValue::Number(count)) = field(partial, 1) else {
         return None;
     };
     let why = match field(partial, 2) {
-        Some(Value::Bytes(text)) => String::from_utf8_lossy(text).into_owned(),
+        Some(ProtoValue::Bytes(text)) => String::from_utf8_lossy(text).into_owned(),
         _ => String::new(),
     };
     (count > 0).then_some((count, why))
 }
 
-enum Value<'a> {
+enum ProtoValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
 /// The first field of this number.
-fn field(mut message: &[u8], wanted: u64) -> Option<Value<'_>> {
+fn field(mut message: &[u8], wanted: u64) -> Option<ProtoValue<'_>> {
     while !message.is_empty() {
         let key = take(&mut message)?;
         let value = match key & 7 {
-            0 => Value::Number(take(&mut message)?),
+            0 => ProtoValue::Number(take(&mut message)?),
             2 => {
                 let length = usize::try_from(take(&mut message)?).ok()?;
                 let (bytes, rest) = message.split_at_checked(length)?;
                 message = rest;
-                Value::Bytes(bytes)
+                ProtoValue::Bytes(bytes)
             }
             form @ (1 | 5) => {
                 let length = if form == 1 { 8 } else { 4 };
                 let (bytes, rest) = message.split_at_checked(length)?;
                 message = rest;
-                Value::Bytes(bytes)
+                ProtoValue::Bytes(bytes)
             }
             _ => return None,
         };

@@ -10,7 +10,7 @@ const MOST_BYTES: usize = 1 << 20;
 
 /// Some rows, of some seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct SampleRange {
     rows: Range<usize>,
     from: u64,
     to: u64,
@@ -18,7 +18,7 @@ pub struct Piece {
     pub tried: bool,
 }
 
-impl Piece {
+impl SampleRange {
     /// What it is of the rows of its batch.
     pub fn of<'a>(&self, rows: &'a [Row]) -> Part<'a> {
         Part {
@@ -29,7 +29,7 @@ impl Piece {
     }
 
     /// Its earlier seconds and its later ones, unless it is of one second.
-    pub fn by_time(&self, part: Part<'_>) -> Option<(Piece, Piece)> {
+    pub fn by_time(&self, part: Part<'_>) -> Option<(SampleRange, SampleRange)> {
         let middle = part.middle()?;
         let (mut earlier, mut later) = (self.clone(), self.clone());
         (earlier.to, later.from) = (middle, middle + 1);
@@ -37,7 +37,7 @@ impl Piece {
     }
 
     /// Its earlier seconds and its later ones, else one half of its series and the other, unless it is of one sample.
-    pub fn halves(&self, part: Part<'_>) -> Option<(Piece, Piece)> {
+    pub fn halves(&self, part: Part<'_>) -> Option<(SampleRange, SampleRange)> {
         self.by_time(part).or_else(|| {
             let middle = self.rows.start + self.rows.len() / 2;
             let (mut first, mut second) = (self.clone(), self.clone());
@@ -48,14 +48,14 @@ impl Piece {
 }
 
 /// Requests for all of it of which none is too large, the first one last. `labels` are added to every series.
-pub fn pieces(whole: Part<'_>, labels: &[(String, String)], tried: bool) -> Vec<Piece> {
+pub fn pieces(whole: Part<'_>, labels: &[(String, String)], tried: bool) -> Vec<SampleRange> {
     let length = |labels: &[(String, String)]| -> usize {
         let each = labels.iter();
         each.map(|(label, value)| label.len() + value.len() + 8)
             .sum()
     };
     let added = length(labels);
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<SampleRange> = Vec::new();
     let (mut samples, mut bytes) = (0, 0);
     for (place, row) in whole.rows.iter().enumerate() {
         let name = row.series.name.len() + length(&row.series.labels) + added;
@@ -68,7 +68,7 @@ pub fn pieces(whole: Part<'_>, labels: &[(String, String)], tried: bool) -> Vec<
             }
             _ => {
                 (samples, bytes) = (row.samples.len(), own);
-                pieces.push(Piece {
+                pieces.push(SampleRange {
                     rows: place..place + 1,
                     from: whole.from,
                     to: whole.to,
@@ -84,7 +84,7 @@ pub fn pieces(whole: Part<'_>, labels: &[(String, String)], tried: bool) -> Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::push::row::Sample;
+    use crate::record::push::row::TimedValue;
     use crate::record::{Kind, Series};
 
     fn rows(count: usize, seconds: u64) -> Vec<Row> {
@@ -95,7 +95,9 @@ mod tests {
                 kind: Kind::Gauge,
                 decimals: 0,
             },
-            samples: (1..=seconds).map(|at| Sample { at, value: 0 }).collect(),
+            samples: (1..=seconds)
+                .map(|at| TimedValue { at, value: 0 })
+                .collect(),
         };
         (0..count).map(row).collect()
     }
@@ -130,7 +132,7 @@ mod tests {
             left.extend(
                 piece
                     .halves(part)
-                    .map(<[Piece; 2]>::from)
+                    .map(<[SampleRange; 2]>::from)
                     .into_iter()
                     .flatten(),
             );

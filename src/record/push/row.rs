@@ -10,12 +10,12 @@ pub struct Row {
     /// Which.
     pub series: Series,
     /// What it was.
-    pub samples: Vec<Sample>,
+    pub samples: Vec<TimedValue>,
 }
 
 /// What a series was at a second. A counter is all that was counted before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sample {
+pub struct TimedValue {
     /// Seconds since 1970.
     pub at: u64,
     /// Some last digits of it are behind the point, as the series says.
@@ -35,7 +35,7 @@ pub struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// The series with their samples; those without any are left out.
-    pub fn rows(self) -> impl Iterator<Item = (&'a Series, &'a [Sample])> {
+    pub fn rows(self) -> impl Iterator<Item = (&'a Series, &'a [TimedValue])> {
         self.rows.iter().filter_map(move |row| {
             let first = row.samples.partition_point(|sample| sample.at < self.from);
             let behind = row.samples.partition_point(|sample| sample.at <= self.to);
@@ -59,20 +59,20 @@ impl<'a> Part<'a> {
 }
 
 /// The value as engines know numbers.
-pub fn float(series: &Series, sample: &Sample) -> f64 {
+pub fn float(series: &Series, sample: &TimedValue) -> f64 {
     // Exact up to 2^53.
     sample.value as f64 / 10_f64.powi(i32::from(series.decimals))
 }
 
 /// A histogram: its name, and its labels but `le`.
-type Histogram<'a> = (&'a str, Vec<&'a (String, String)>);
+type FamilyKey<'a> = (&'a str, Vec<&'a (String, String)>);
 
 /// The bounds and the members of a histogram, whose buckets are series.
 type Family = Vec<(f64, usize)>;
 
 /// The histograms among these series: a metric that ends in `_bucket`, split by `le`.
 pub fn families<'a>(all: impl Iterator<Item = &'a Series>) -> Vec<Family> {
-    let mut families: BTreeMap<Histogram<'_>, Family> = BTreeMap::new();
+    let mut families: BTreeMap<FamilyKey<'_>, Family> = BTreeMap::new();
     for (place, series) in all.enumerate() {
         let bound = series.labels.iter().find(|(label, _)| label == "le");
         let bound = bound.and_then(|(_, bound)| bound.parse::<f64>().ok());

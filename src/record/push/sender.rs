@@ -14,7 +14,7 @@ use super::cursor::Cursor;
 use super::deliver::{Outcome, deliver};
 use super::destination::{Destination, LiveSeries, PushContext};
 use super::outage_log::OutageLog;
-use super::piece::{Piece, pieces};
+use super::piece::{SampleRange, pieces};
 use super::row::Part;
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
@@ -62,7 +62,7 @@ pub struct Sender {
 struct Pending {
     batch: Batch,
     /// Requests that are to be made of it, the first one last.
-    pieces: Vec<Piece>,
+    pieces: Vec<SampleRange>,
     /// Some of it was refused.
     refused: bool,
 }

@@ -13,10 +13,10 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
-use super::authorization;
 use super::control::{Control, ControlState};
 use super::problem::problem;
 use super::status::{all_limits, all_upstreams};
+use super::token;
 
 /// Allows only resources of the listener itself, and no inline scripts or styles.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -74,7 +74,7 @@ pub(super) fn paths() -> impl Iterator<Item = &'static str> {
 
 /// `GET /`.
 pub async fn page(State(gateway): ControlState, headers: HeaderMap) -> Response {
-    let authorized = authorization::is_authorized(&*gateway, &headers);
+    let authorized = token::is_authorized(&*gateway, &headers);
     let tables = if authorized {
         tables(&*gateway)
     } else {

@@ -15,6 +15,7 @@ mod prometheus;
 mod record;
 mod routes;
 mod status;
+mod token;
 
 pub use connections::serve;
 pub use control::{Control, ReloadOutcome};

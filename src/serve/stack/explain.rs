@@ -26,8 +26,7 @@ use crate::limit::pressure::{Pressure, RequestClass};
 use crate::limit::{Rule, RuleLimit};
 use crate::net::Subject;
 use crate::route::Route;
-use crate::serve::http1::repeat::RepeatCache;
-use crate::serve::http1::request;
+use crate::serve::http1::{repeat::RepeatCache, request};
 use crate::serve::worker::generation::Running;
 use crate::throttle::admission::{AdmissionRequest, Finding};
 
@@ -115,7 +114,6 @@ struct Examined {
     who: ClientIdentity,
     /// What it holds of limits on cost.
     reserved: Reserved,
-    /// What counts it.
     matched: Option<MatchedRoute>,
     ends: Option<OwnResponse>,
 }
@@ -492,10 +490,8 @@ pub fn render(explanation: &Value) -> String {
         }
         out.push('\n');
     }
-    if explanation["limits"]
-        .as_array()
-        .is_some_and(|limits| !limits.is_empty())
-    {
+    let limits = explanation["limits"].as_array();
+    if limits.is_some_and(|limits| !limits.is_empty()) {
         out += "* decides\n";
     }
     out

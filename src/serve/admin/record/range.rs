@@ -197,12 +197,15 @@ fn plain(selected: &NumberedSeries, read: &Found) -> Vec<Value> {
     each.collect()
 }
 
+/// Names and values of labels.
+type LabelPairs = Vec<(String, String)>;
+
 /// Groups series by the labels for which `kept` returns true.
 fn groups(
     selected: &NumberedSeries,
     kept: impl Fn(&str) -> bool,
-) -> BTreeMap<Vec<(String, String)>, Vec<&(Series, u32)>> {
-    let mut groups: BTreeMap<Vec<(String, String)>, Vec<_>> = BTreeMap::new();
+) -> BTreeMap<LabelPairs, Vec<&(Series, u32)>> {
+    let mut groups: BTreeMap<LabelPairs, Vec<_>> = BTreeMap::new();
     for one in selected {
         let labels = one.0.labels.iter().filter(|(name, _)| kept(name));
         groups

@@ -1,12 +1,18 @@
 //! The repository checks its own style: what a reader may rely on is held here, not remembered.
 //! Every check is a function from text to mistakes, with tests on text that has them.
 
+#[path = "tidy/circles.rs"]
+mod circles;
 #[path = "tidy/code.rs"]
 mod code;
 #[path = "tidy/floors.rs"]
 mod floors;
+#[path = "tidy/names.rs"]
+mod names;
 #[path = "tidy/pages.rs"]
 mod pages;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/rules.rs"]
 mod rules;
 
@@ -69,6 +75,35 @@ fn none(mistakes: Vec<String>) {
 fn imports_go_downward() {
     let floors = Floors::read(&read("src/lib.rs")).unwrap_or_else(|e| panic!("src/lib.rs: {e}"));
     none(floors.mistakes(&files("src", ".rs")));
+}
+
+#[test]
+fn files_do_not_lead_back_to_each_other() {
+    none(circles::circles(&files("src", ".rs")).unwrap_or_else(|e| panic!("{e}")));
+}
+
+/// Names that several types may share, and why.
+const SHARED: [(&str, &str); 3] = [
+    (
+        "Arguments",
+        "of each verb of the command line, named by its module",
+    ),
+    ("Error", "of each module that has one, named by its module"),
+    (
+        "Settings",
+        "of each module that has some, named by its module",
+    ),
+];
+
+#[test]
+fn types_have_names_of_their_own() {
+    let sources = files("src", ".rs");
+    let mut shared = names::shared(&sources).unwrap_or_else(|e| panic!("{e}"));
+    for (name, _) in SHARED {
+        shared.remove(name);
+    }
+    let mistake = |(name, files): (_, Vec<_>)| format!("`{name}` is in {}", files.join(", "));
+    none(shared.into_iter().map(mistake).collect());
 }
 
 #[test]
@@ -199,4 +234,25 @@ fn architecture_names_every_module() {
         &floors.names(),
         &read("ARCHITECTURE.md"),
     ));
+}
+
+#[test]
+fn architecture_names_files_that_exist() {
+    let page = read("ARCHITECTURE.md");
+    none(pages::missing_files(&page, |path| {
+        root().join(path).exists()
+    }));
+}
+
+#[test]
+fn sentences_are_short() {
+    let code = files("src", ".rs");
+    let in_code = code
+        .iter()
+        .flat_map(|f| prose::long_in_code(&f.text, &f.path));
+    let pages = all_pages();
+    let on_pages = pages
+        .iter()
+        .flat_map(|f| prose::long_on_page(&f.text, &f.path));
+    none(in_code.chain(on_pages).collect());
 }

@@ -40,6 +40,21 @@ pub fn modules_missing(modules: &[&str], page: &str) -> Vec<String> {
         .collect()
 }
 
+/// Files and folders of the repository that a page names in backticks, from its root or from `src/`, and that are not there.
+pub fn missing_files(page: &str, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+    let named = page.split('`').skip(1).step_by(2);
+    let is_path = |text: &&str| {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_./".contains(&byte);
+        text.bytes().all(plain) && (text.ends_with(".rs") || text.ends_with('/'))
+    };
+    let missing = named
+        .filter(is_path)
+        .filter(|path| !is_there(path) && !is_there(&format!("src/{path}")));
+    missing
+        .map(|path| format!("ARCHITECTURE.md: nothing is at `{path}`"))
+        .collect()
+}
+
 /// The anchors of a page's headings, as renderers make them.
 pub fn anchors(page: &str) -> Vec<String> {
     let mut in_code = false;
@@ -105,6 +120,14 @@ fn beside(path: &str, link: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_that_are_gone() {
+        let page = "`limit/` and `limit/rate.rs`, `src/gone.rs`, `LISTEN_FDS`, `a b/`";
+        let found = missing_files(page, |path| path.starts_with("src/limit"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("src/gone.rs"));
+    }
 
     #[test]
     fn names() {

@@ -1,7 +1,7 @@
 //! A bound on the failed signatures of one address: checking a signature costs a hundred times as much as a refusal.
 //!
-//! Bound: [`MOST`] at once and one each [`PACE`] for each address, grouped as limits by ip group it, and
-//! [`ADDRESSES`] addresses, of which the least used make room.
+//! Bound: [`MOST`] at once and one each [`PACE`] for each address, grouped as for limits by ip. Of [`ADDRESSES`]
+//! addresses the least used make room.
 
 use parking_lot::Mutex;
 

@@ -127,8 +127,8 @@ impl TrustedPeers {
 pub struct ClientAddress {
     /// The address; that of a trusted proxy when the chain does not say.
     pub ip: IpAddr,
-    /// The address is not the client's own: proxies wrote something that names nobody, so that it is only that of the
-    /// last one, or it is [`LOCAL`](crate::net::address::LOCAL), which stands for all clients of Unix sockets.
+    /// The address is not the client's own: the proxies' field names nobody, so the address is that of the last
+    /// proxy. Or it is [`LOCAL`](crate::net::address::LOCAL), which stands for all clients of Unix sockets.
     pub unclear: bool,
 }
 

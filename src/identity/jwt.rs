@@ -1,7 +1,7 @@
 //! Signed tokens (RFC 7519): which keys are believed, and what a token must say.
 //!
-//! The keys decide which algorithms they verify; what the token names only picks among them, so no
-//! token can have a public key taken for a shared secret, or choose no signature at all. Keys that a
+//! The keys decide which algorithms they verify; the token's own name only picks among them. So no token can have a
+//! public key taken for a shared secret, or choose no signature. Keys that a
 //! token brings or points at (`jwk`, `jku`, `x5c`) are never looked at, and tokens with `crit` are
 //! refused. Time is an argument.
 

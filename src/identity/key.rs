@@ -1,6 +1,5 @@
-//! Keyed hashes: the only form in which identities are counted and stored. SipHash-1-3 with 128 bits
-//! and a secret key, so that nobody can choose a text that lands on another's counter, and a stolen
-//! counter does not tell whose it is.
+//! Keyed hashes: the only form in which identities are counted and stored. SipHash-1-3 with 128 bits and a secret
+//! key. So no client can choose a text that lands on another's counter, and a stolen counter names no client.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,7 +1,8 @@
 //! Keys as operators read and write them: `ip=203.0.113.9,user=alice`.
 //!
-//! A key is its parts with commas between them, a part is an identity, `=` and a value. In a value every byte that is not
-//! plain text wherever keys are written (paths and queries of URLs, shells, terminals) is `~` and two hexadecimal digits: `~`, `,`, `%`, `?`, `#`, `&`, `+`,
+//! A key is its parts with commas between them, a part is an identity, `=` and a value. Keys are written in URLs,
+//! shells and terminals. In a value every byte that is not plain text in all of these is `~` and two hexadecimal
+//! digits: `~`, `,`, `%`, `?`, `#`, `&`, `+`,
 //! `\`, control and formatting characters, and blanks at its ends. So the user `CN=alice,O=Example` is written
 //! `user=CN=alice~2CO=Example`. Credentials and email addresses are written as `#` and their keyed hash.
 //!

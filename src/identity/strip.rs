@@ -6,8 +6,8 @@
 //! - `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, unless the peer is a trusted proxy.
 //! - What servers and frameworks take for another host or path than the request's own ([`ROUTING`]), the same.
 //!
-//! CGI and its heirs hand `X_User`, `X.User` and `X-User` to the application as one, so a name that differs from
-//! one of these only in the characters between its words is removed whoever sends it: a trusted proxy that does
+//! CGI and its heirs hand `X_User`, `X.User` and `X-User` to the application as one. So a name that differs from a
+//! protected one only in the characters between its words is always removed: a trusted proxy that does
 //! not know better passes on what the client wrote.
 
 use http::HeaderName;

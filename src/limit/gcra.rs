@@ -1,6 +1,6 @@
-//! The generic cell rate algorithm (ITU-T I.371, virtual scheduling): one theoretical arrival time for each window. It
-//! admits a burst of B at once and then one unit each T = ceil(W / N), so at most B + ceil(W / T) - 1 in any window of
-//! length W. T is rounded up, because rounding down would admit more.
+//! The generic cell rate algorithm (ITU-T I.371, virtual scheduling): one theoretical arrival time for each window.
+//! It admits a burst of B at once and then one unit each T = ceil(W / N). In any window of length W that is at most B
+//! + ceil(W / T) - 1. T is rounded up, because rounding down would admit more.
 //!
 //! The leaky bucket is the same with a burst of one, except that early requests are delayed until their turn instead of
 //! refused.

@@ -2,7 +2,7 @@
 //! at its own depth.
 //!
 //! A stamp is a `u32` count of ticks of 2^k ns, k chosen so that the longest window has fewer than
-//! 2^30 ticks. Stamps are rounded up and compared with a `now` that is rounded down, so a unit never leaves a window
+//! 2^30 ticks. Stamps are rounded up and compared with a `now` that is rounded down. So a unit never leaves a window
 //! early, and leaves it less than two ticks late.
 //!
 //! Words: `[len | head << 16, high half of the newest stamp, stamps …]`.

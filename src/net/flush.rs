@@ -1,5 +1,5 @@
-//! Messages that are whole leave together, at the end of a worker's turn: when they leave one right after the other
-//! a process on the other side is found awake, and waking it is what costs the kernel most.
+//! Messages that are whole leave together, at the end of a worker's turn: when they leave one right after the other,
+//! a process on the other side is awake already. Waking it is the kernel's largest cost.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

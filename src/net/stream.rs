@@ -1,5 +1,5 @@
-//! A stream of TCP or of a Unix socket that is read and written past libc. There both are points at which a thread may
-//! be cancelled, which costs a process of several threads two atomic operations a call (glibc before 2.41).
+//! A stream of TCP or of a Unix socket that is read and written past libc. There both are cancellation points. In a
+//! process of several threads that costs two atomic operations a call (glibc before 2.41).
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -114,8 +114,8 @@ impl Stream {
         either!(self, stream => stream.try_io(interest, call))
     }
 
-    /// What `call` does to so many bytes. Where it did less than all on TCP, the kernel can do no more for now, and tokio
-    /// gets the error that a further call would end in. A Unix socket also stops between two messages of its queue.
+    /// What `call` does to so many bytes. Where TCP took less than all, the kernel takes no more for now. tokio gets
+    /// the error that a further call would return. A Unix socket also stops between two messages of its queue.
     fn try_all(
         &self,
         interest: Interest,

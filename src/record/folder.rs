@@ -278,8 +278,8 @@ impl Folder {
         Ok(total)
     }
 
-    /// Deletes what is older than it is kept, and then, until there are no more than `most` bytes, what was put aside
-    /// and the oldest of the finest steps. What nothing coarser knows yet stays.
+    /// Deletes files that are older than they are kept. Then, down to `most` bytes, it deletes files that were put
+    /// aside and the oldest of the finest steps. What nothing coarser knows yet stays.
     pub fn trim(&self, now: u64, keep: impl Fn(Tier) -> u64, most: u64) -> io::Result<()> {
         let mut total = size(&self.0.join(JOURNAL))?.1;
         let (mut files, bytes) = size(&self.0.join(DAMAGED))?;

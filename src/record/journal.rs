@@ -1,7 +1,7 @@
 //! The seconds of the hour that goes on, written one by one: what a process that dies leaves for the next.
 //!
-//! A frame is the second's distance from the hour's first, then for each series in which something happened the
-//! distance to its number and its value, all as numbers of seven bits a byte.
+//! A frame begins with the second's distance from the hour's first. For each series with a value follow the distance
+//! to its number and the value, as varints.
 
 use std::io;
 use std::path::Path;

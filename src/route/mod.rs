@@ -151,8 +151,9 @@ pub enum HeaderStyle {
 /// Whether a route matches other spellings of its path that frameworks accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Paths {
-    /// Those too that frameworks take for its own, where only a broader route on the same upstream takes them as they
-    /// are spelled, see [`RouteTable::find_folded`], and methods that bodies name.
+    /// It also takes methods that bodies name, and paths that frameworks read as its own
+    /// ([`RouteTable::find_folded`]). The latter only where no more than a broader route on the same upstream takes
+    /// the spelling.
     #[default]
     Fold,
     /// Its own path, normalised, and no method in a body.

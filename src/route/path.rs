@@ -1,7 +1,7 @@
 //! The normal form of a path, in which all spellings of it that servers treat alike are one.
 //!
-//! It is a copy for matching: what is forwarded stays as the client wrote it, so this is lenient
-//! where servers differ harmlessly and refuses where their reading decides which policy applies.
+//! It is a copy for matching: the forwarded path stays as the client wrote it. So this is lenient where servers
+//! differ harmlessly, and refuses where their reading decides which policy applies.
 //!
 //! - Escapes of characters that may stand in a path as they are (letters, digits, `-._~`,
 //!   `!$&'()*+,=:@`) are decoded: servers decode them before they look.
@@ -112,9 +112,10 @@ fn is_plainly_normal(path: &[u8]) -> bool {
 }
 
 /// The path as frameworks see it that take more of it as it is spelled than the normal form does. All leave `;` and `\`
-/// in segments; some see no slash in `%2F` (Express), some no step in a dot segment (Express, Django, Rack) or leave the
-/// segment out (CodeIgniter), some see no separator in a second slash (Express, Django, Rack), some no letter in `%61`
-/// when they look for literals (Express). To some the path ends at the first `;` (Fastify). `slashes_kept` leaves out the
+/// in segments; some see no slash in `%2F` (Express); some no step in a dot segment (Express, Django, Rack) or leave
+/// the segment out (CodeIgniter); some no separator in a second slash (Express, Django, Rack); some no letter in
+/// `%61` when they look for literals (Express). To some the path ends at the first `;` (Fastify). `slashes_kept`
+/// leaves out the
 /// readings in which `%2F` is a slash. Empty where `path` has a control character or a `%` without two digits; none where it
 /// is longer than [`MAX_AMBIGUOUS`] and has something of this.
 pub fn literal_readings(path: &str, slashes_kept: bool) -> Option<Vec<String>> {
@@ -189,8 +190,8 @@ pub fn behind_authority(path: &str) -> Option<&str> {
     rest.find(separators).map(|end| &rest[end..])
 }
 
-/// The normal path in which `%2F` is part of its segment; none where there is no `%2F`, or beside it what readers that see
-/// no slash in it may still take for one, or for a step.
+/// The normal path in which `%2F` is part of its segment; none where there is no `%2F`. None either where other
+/// characters beside it may be read as a slash or a step.
 pub fn with_encoded_slashes(path: &str) -> Option<String> {
     let literal = Literal {
         slashes: true,

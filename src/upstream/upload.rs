@@ -1,5 +1,5 @@
-//! A request on its way to a server: its head as bytes, then its body piece by piece, so that no more
-//! of the body is held than the server has not taken yet.
+//! A request on its way to a server: its head as bytes, then its body piece by piece. Only what the server has not
+//! taken yet is held.
 
 use std::io;
 use std::pin::Pin;

@@ -50,8 +50,8 @@ pub fn find<'t, 'b>(
 /// Shows each value of `field` in a body, or as much of it as is there, that is read as JSON whatever its type says: its
 /// text, or none where the path leads to no text. Spellings that some upstream takes for the field are shown too.
 ///
-/// False where an upstream may see other values: the body is not one document of RFC 8259 in UTF-8 without a byte order
-/// mark, it is coded, or its type or its bytes say that it could be a form.
+/// False where an upstream may see other values: the body is coded; it is not one document of RFC 8259 in UTF-8
+/// without a byte order mark; or its type or bytes could be those of a form.
 pub fn each_in_json(
     field: &BodyField,
     fields: &Fields,

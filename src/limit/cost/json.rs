@@ -1,8 +1,8 @@
 //! Finds the last number at a path of JSON documents that come in pieces: one document, several in a row, one a line, or
 //! the elements of a list. Objects off the path are skipped, however deep they are.
 //!
-//! If a name stands twice, the last number counts. A document that breaks the grammar on the path is given up until the
-//! end of its line, so the next line is read on its own.
+//! If a name stands twice, the last number counts. A document that breaks the grammar on the path is skipped to the
+//! end of its line. The next line is read on its own.
 
 use std::sync::Arc;
 

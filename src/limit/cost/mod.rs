@@ -27,8 +27,8 @@ use unpack::Unpacker;
 pub struct Measured {
     /// The last number at the path, in units, rounded up.
     pub units: u32,
-    /// Whether the body was read to its end, so that no later number can follow, and has a content type that does not
-    /// repeat numbers of the request.
+    /// Whether the body was read to its end, so that no later number can follow. Its content type must not repeat
+    /// numbers of the request.
     pub exact: bool,
 }
 

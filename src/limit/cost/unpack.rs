@@ -1,7 +1,7 @@
 //! Decompresses a body piece by piece, with any known `Content-Encoding` (RFC 9110, section 8.4).
 //!
-//! Bounds: [`MAX_CODINGS`] codings on top of each other; a window of 8 MiB for zstd (RFC 9659) and 16 MiB for br,
-//! [`MAX_WINDOWS`] of these two in the process, some 64 KiB for gzip and deflate; [`MAX_RATIO`] bytes out for each
+//! Bounds: [`MAX_CODINGS`] codings on top of each other; a window of 8 MiB for zstd (RFC 9659) and 16 MiB for br;
+//! [`MAX_WINDOWS`] of these two in the process; some 64 KiB for gzip and deflate; [`MAX_RATIO`] bytes out for each
 //! byte in, and [`START`] more. A body that exceeds a bound is unreadable. No owner gets more windows than are free after
 //! that: a client that holds slow bodies open takes at most half of them, and every other client finds some.
 

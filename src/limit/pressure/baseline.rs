@@ -1,7 +1,7 @@
 //! b: the median latency without a queue, and the gentle probe that finds it.
 //!
-//! The lowest median of the last seconds, as Gradient2 and Envoy have it, climbs while a queue stands (their
-//! issues 34 and 11579), and a long memory takes a slower server for a queue. So it falls with any lower
+//! Gradient2 and Envoy take the lowest median of the last seconds, which climbs while a queue stands (their issues 34
+//! and 11579). A long memory takes a slower server for a queue. So it falls with any lower
 //! median, and rises only by a probe: for a short while the classes that may be cut get fewer slots, the queue
 //! drains, and the probe measures the server alone. Unless open requests fall by a quarter meanwhile, the probe may
 //! have measured the queue: then b stays, or creeps up where no request is shed or only critical ones are left.

@@ -5,9 +5,9 @@
 //! L and of the headroom, so that all together queue no more than one would alone.
 //!
 //! The headroom is the fourth root of the whole L, times 2.1: 4.4 requests where 20 are served. Gradient2 and
-//! Envoy have the square root, about the same there; but then a limit settles at (1 - g)^-2, and of two
-//! gateways whose baselines are off by a tenth one gets four times the share of the other and the other sheds
-//! what matters. With the fourth root it is two and a half times.
+//! Envoy have the square root, about the same there; but then a limit settles at (1 - g)^-2. Two gateways whose
+//! baselines differ by a tenth differ four times in their shares, and one sheds critical requests. With the fourth
+//! root it is two and a half times.
 //!
 //! Until the first queue it grows by a tenth a step, like TCP's slow start. Else it would take minutes to find out
 //! that an upstream serves hundreds at once.

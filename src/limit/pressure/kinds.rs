@@ -189,8 +189,8 @@ mod tests {
             }
         }
 
-        /// Medians in milliseconds, as clients see them and without what kinds differ by, after so many steps with
-        /// so many look-ups and reports that take so long.
+        /// Medians in milliseconds, as clients see them and without the differences between kinds. Arguments: the
+        /// steps, the look-ups of each, and how long reports take.
         fn run(&mut self, steps: u32, counts: [u32; 2], millis: [u64; 2], calm: bool) -> [f64; 2] {
             let mut pools = [LatencyPool::new(192.0), LatencyPool::new(192.0)];
             for _ in 0..steps {

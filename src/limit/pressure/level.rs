@@ -38,7 +38,7 @@ const LONG_QUEUE: f64 = 2.0;
 /// queue is short.
 const MEMORY: Nanos = Nanos::from_secs(5);
 /// The most that a probe raises the baseline if it held no class back. So a server that becomes slow while it is not
-/// busy is noticed, and a queue that other gateways feed is not learned before they drain it.
+/// busy is noticed. A queue that other gateways feed is not learned before they drain it.
 const CREEP: f64 = 1.05;
 /// The same when only critical requests are left. The slowness may then be either, and a baseline that is too high
 /// admits other classes, which can be held back.

@@ -34,12 +34,12 @@
 //! weights, and nothing to keep for each key. As the level falls lending goes first, then low requests, then
 //! normal ones, both by cohorts of keys that last an hour; last the room that critical ones have above L.
 //!
-//! Why it is not the law of Gradient2 and Envoy: where services vary by a half, the median of a window of
-//! 100 ms is off by 8 % with 68 samples and by 16 % with 15, and the lowest of many by twice that. So a
-//! gateway that sees a sixteenth of the traffic takes chance for a queue and gives capacity away, or takes
-//! a standing queue for the usual and lets it grow. Here quantiles are read from a pool of samples that
-//! fades, m rises by what is new in the pool, and b rises only by what a probe measured while fewer
-//! requests were open. What each rule is good for can be seen in `tests/elastic/` by taking it out.
+//! Why it is not the law of Gradient2 and Envoy: where services vary by a half, the median of 100 ms is off by 8 %
+//! with 68 samples and by 16 % with 15. The lowest of many is off by twice that. So a gateway that sees a
+//! sixteenth of the traffic takes chance for a queue and gives capacity away. Or it takes a standing queue for the
+//! usual and lets it grow. Here quantiles are read from a fading pool of samples. m rises by what is new in the pool;
+//! b rises only by what a probe measured while fewer requests were open. What each rule is good for can be seen in
+//! `tests/elastic/` by taking it out.
 
 mod baseline;
 mod capacity;

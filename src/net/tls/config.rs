@@ -25,8 +25,8 @@ pub struct Offer {
 
 impl Offer {
     /// For the client that says so. As OpenSSL's servers do that prioritize ChaCha20: a client that names it first
-    /// gets it. Others get AES with keys of 128 bits where they take it: the hash of those suites is done by the
-    /// processor's own instructions, that of the larger ones is not and would be a seventh of a handshake.
+    /// gets it. Others get AES with keys of 128 bits where they take it: processors have instructions for the hash of
+    /// those suites. The larger hash would be a seventh of a handshake.
     pub fn config(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
         let first = hello.cipher_suites().first();
         match first.is_some_and(|suite| is_chacha(*suite)) {

@@ -1,8 +1,8 @@
 //! Insight: the keys that limits count and refuse most often, and single requests as examples. Numbers alone do not tell one
 //! client from a million.
 //!
-//! Workers pass their counts on ten times a second, so counts of a minute's last tenth of a second may be in the list of the
-//! next minute.
+//! Workers pass their counts on ten times a second. So counts of a minute's last tenth of a second may be in the next
+//! minute's list.
 //!
 //! Bounds: those of two [`TopKeys`], of [`KeyPlans`], of one [`RecentCounts`] for each worker, and 1,024 examples that wait to be
 //! collected.

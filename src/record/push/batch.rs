@@ -4,8 +4,9 @@
 //! changes any more, and what the record says of the seconds since then. So whatever was sent, lost, sent again, or added to a
 //! second that was sent already, the next sample has all of it once.
 //!
-//! What a batch says is noted before it is sent ([`Cursor::trying`]). A process that finds it noted, and not whether it arrived,
-//! sends those seconds again, and no later ones with them, if they would say the same again: then, and only then, an answer
+//! What a batch says is noted before it is sent ([`Cursor::trying`]). A process may find a batch noted and not know
+//! whether it arrived. It sends those seconds again, and no later ones with them, if they would say the same: then,
+//! and only then, an answer
 //! that they are known already counts as delivered. If something was added to those seconds meanwhile, it goes on behind
 //! them: an engine that has two values of a second may take the step between them for a counter that began anew. What was
 //! noted and never sent loses samples in this way, but no counts.
@@ -366,8 +367,8 @@ impl Progress {
 }
 
 impl Batch {
-    /// Adds the counters that are to be sent: at the end of each step of which a second was recorded, and one that is new
-    /// at its beginning too, or nobody could tell what it has counted in the first step.
+    /// Adds the counters that are to be sent: at the end of each step with a recorded second. A new counter has one
+    /// at its beginning too, so that its first step can be told.
     fn add(&mut self, mut counters: Vec<Counter<'_>>, covered: &[u32], span: &Span, begin: bool) {
         let last = counters.iter();
         let last = last.filter_map(|counter| Some((counter.number, *counter.values.last()?)));

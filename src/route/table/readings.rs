@@ -9,8 +9,8 @@
 //! - the default action of a controller and its arguments: `/login/index/x` is `/login` (CodeIgniter, ASP.NET MVC, Yii);
 //! - a session in the path: `/(S(x))/login` is `/login` (ASP.NET).
 //!
-//! Slashes, dot segments, escapes and `;parameters` are gone before: [`crate::route::normalise`]. At most one index or
-//! session is left out of a path, so that a search is bounded by the patterns and not by the path.
+//! Slashes, dot segments, escapes and `;parameters` are gone before: [`crate::route::normalise`]. At most one index
+//! or session is left out of a path. So the patterns bound a search, not the path.
 
 use http::Method;
 use smallvec::SmallVec;

@@ -22,8 +22,8 @@
 //! `tests/exactness.rs` 6 `a_client_that_is_refused_again_and_again_gets_what_there_is`; in `tests/proxy/refusals.rs` 7
 //! `a_refusal_told_again_says_its_length_once`, 8 `refusals_of_many_clients_in_turn`.
 //!
-//! Bound: four times [`MOST`] for each connection that was used within the last second, the first lines of its last
-//! forwarded and its last refused request, and one refusal with its response.
+//! Bound: four times [`MOST`] for each connection that was used within the last second; the first lines of its last
+//! forwarded and last refused request; one refusal with its response.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};

@@ -263,9 +263,9 @@ impl ForwardAttempt<'_> {
         }
     }
 
-    /// Sends the request once. Sends it again, over another connection or to a server that says that it has not
-    /// looked at it, only if it certainly was not served, or if it may be repeated and the connection was one
-    /// that the server may have closed in the meantime.
+    /// Sends the request, and sends it again over another connection in two cases only. Either no server has looked
+    /// at it, surely or by the server's word. Or it may be repeated, and the server may have closed the reused
+    /// connection meanwhile.
     async fn run(&self, asked: &Head, body: RequestBody) -> Result<Response<Relay>, RefusalCause> {
         if !body.is_empty() {
             OthersFirst::default().await;

@@ -1,5 +1,5 @@
-//! The fields by which a trusted proxy names the host or the path of a client's request. Most proxies pass on what they do
-//! not know from anybody, and frameworks believe it, so such a field stays only where it leads to the same route.
+//! The fields by which a trusted proxy names the host or the path of a client's request. Most proxies pass on fields
+//! that they do not know, and frameworks believe them. So such a field stays only where it leads to the same route.
 
 use http::Uri;
 

@@ -1,7 +1,7 @@
 //! How many units a request says it may cost, for limits that hold as many until its cost is known.
 //!
-//! The client writes it, so of several numbers the largest counts, and where its upstream may see another one than the
-//! gateway at least as many as the policy says.
+//! The client writes it, so the largest of several numbers counts. Where the upstream may see another number than the
+//! gateway, at least the policy's number counts.
 
 use std::sync::Arc;
 

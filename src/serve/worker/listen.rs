@@ -165,8 +165,7 @@ fn is_on(other: SocketAddr, address: SocketAddr) -> bool {
     other.ip() == address.ip() && (address.port() == 0 || other.port() == address.port())
 }
 
-/// The variable with the paths of the sockets' files that a new process is to remove at its end, as the process before
-/// it sets it.
+/// The variable in which a process names the socket files that its successor has to remove at its end.
 pub const SOCKET_FILES: &str = "TOLLGATE_SOCKET_FILES";
 
 /// Fails when somebody listens on `address`. [`bind`] would share it with another gateway, and each

@@ -1,5 +1,5 @@
-//! Connections that were given up. The server executes what it was sent as soon as it continues, and the units that it
-//! counts then are taken back over the same connection: another one could lead to a restarted server.
+//! Connections that were given up. The server executes what it was sent as soon as it continues. The units that it
+//! counts then are given back over the same connection: another one could lead to a restarted server.
 
 use std::io;
 use std::sync::Arc;

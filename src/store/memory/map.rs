@@ -85,9 +85,8 @@ impl ZeroedMap {
         len: usize,
     ) -> &'h mut [u32] {
         assert!(start.checked_add(len).is_some_and(|end| end <= self.words));
-        // SAFETY: in bounds, aligned, initialised (zeroed by the kernel). A live block has one entry,
-        // that entry's bucket is locked by this thread, and the lock's acquire and release order the
-        // accesses of different threads.
+        // SAFETY: in bounds, aligned, initialised (zeroed by the kernel). A live block has one entry, and this thread
+        // has locked that entry's bucket. The lock's acquire and release order the accesses of different threads.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(start), len) }
     }
 

@@ -1,5 +1,6 @@
-//! Networks around an address. Each has one arrival time, which fits an entry. Its budget is a multiple of what the limit's
-//! longest window admits to one key, with loans and burst, so that a network never refuses its only client. The arithmetic
+//! Networks around an address. Each has one arrival time, which fits an entry. Its budget is a multiple of what the
+//! limit's longest window admits to one key, with loans and burst. So a network never refuses its only client. The
+//! arithmetic
 //! is the generic cell rate algorithm with a burst of the whole budget: waits are exact, and a window may admit up to
 //! twice the budget.
 

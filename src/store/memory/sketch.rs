@@ -1,5 +1,6 @@
-//! The overflow sketch, which decides about keys without a cell. For each window length, rounded up to one of eight rungs,
-//! it has two epochs of a count-min sketch with conservative update, both counted in full. It only over-estimates, so it
+//! The overflow sketch, which decides about keys without a cell. For each window length, rounded up to one of eight
+//! rungs, it has two epochs of a count-min sketch with conservative update. Both are counted in full. It only
+//! over-estimates, so it
 //! never admits too much. (Estan, Varghese: New directions in traffic measurement and accounting, 2002; Cormode,
 //! Muthukrishnan, 2005.)
 

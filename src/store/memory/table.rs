@@ -1,5 +1,5 @@
 //! The table of buckets. A bucket has 128 bytes: a spin lock that counts changes, and seven entries. A key may be in two
-//! buckets and prefers the first. The first bucket counts the keys that had to move to their second one, so that a look-up
+//! buckets and prefers the first. The first bucket counts the keys that had to move to their second one. So a look-up
 //! touches the second only when such keys exist.
 //!
 //! A bucket is sixteen words of 64 bits: `[version | locked, keys moved away, 7 × (mark, state)]`. A mark is
@@ -77,8 +77,8 @@ impl EntryMark {
         }
     }
 
-    /// The key for the cell's arithmetic. It is made of the tag, because an entry keeps no more of the fingerprint, and
-    /// must be the same when a cell is used and when it is checked for eviction.
+    /// The key for the cell's arithmetic. It is made of the tag, because an entry keeps no more of the fingerprint.
+    /// It must be the same when a cell is used and when it is checked for eviction.
     pub(super) fn key(self) -> Fingerprint {
         key_of(self.0)
     }

@@ -37,8 +37,8 @@ impl Default for Permits {
 
 impl Permits {
     /// Takes a permit for each want, or none at all. `others` decides about everything else that the
-    /// request must pass: it is told whether the permits are there, says whether all else admits, and is
-    /// called once, while nobody can take or return any of these permits. So it must not wait.
+    /// request must pass: it learns whether the permits are there and says whether all else admits. It is called
+    /// once, while none of these permits can be taken or returned. So it must not wait.
     ///
     /// Leaves one reading for each want and says whether the request passes.
     pub fn take(

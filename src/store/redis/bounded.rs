@@ -1,5 +1,5 @@
-//! An upper bound for a server's replies. redis-rs keeps a reply until it is complete, whatever length it announces, and a
-//! server that is not what it seems must not fill the gateway's memory.
+//! An upper bound for a server's replies. redis-rs keeps a reply until it is complete, whatever length it announces.
+//! A server that is not what it seems must not fill the gateway's memory.
 
 use std::io;
 use std::pin::Pin;

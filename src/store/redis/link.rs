@@ -249,8 +249,8 @@ impl RedisLink {
         });
     }
 
-    /// Sends a command and waits for its reply; with `first`, which the server answers with `OK`, right before it. Waits
-    /// for as long as the caller does, also on a connection that is given up, because the caller must know what the
+    /// Sends a command and waits for its reply; with `first`, which the server answers with `OK`, right before it.
+    /// Waits for as long as the caller does, also on a connection that is given up. The caller must know what the
     /// server executes in the end.
     pub(super) async fn ask(
         &self,

@@ -140,7 +140,7 @@ async fn socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<S
     Socket::connect(TcpStream::connect((host, port)).await?, &connector).await
 }
 
-/// Asks all sentinels at once, because one of them may be as dead as the server, and takes the first named server that
+/// Asks all sentinels at once, because one of them may be as dead as the server. Takes the first named server that
 /// reports the role of a master itself.
 async fn connect_to_master(
     settings: &Settings,

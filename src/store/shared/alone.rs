@@ -100,8 +100,8 @@ impl Decider {
         (!call.parts.is_empty()).then(|| PendingCall::report(call, now))
     }
 
-    /// The part that reports a counter with all units that this gateway has used, and how many of them may have been
-    /// admitted without the store.
+    /// The part that reports all units of a counter that this gateway has used, and how many of them the store may
+    /// not know.
     fn alone_part(&self, name: &CounterName, now: Nanos) -> Option<(CallPart, u32)> {
         // Under one lock, or the total would include units that `within` lacks.
         let (plan, scale, alone, at, totals, most) = self.ledger.with(name, |entry| {

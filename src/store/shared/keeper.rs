@@ -1,5 +1,5 @@
-//! A thread that keeps in touch with the store: ten times a second it sends what is due, meets a store that came back,
-//! reports what was counted without it, and waits until all gateways have reported.
+//! A thread that keeps in touch with the store: ten times a second it sends what is due. It meets a store that came
+//! back, reports what was counted without it, and waits for all gateways' reports.
 
 use std::io;
 use std::sync::Arc;

@@ -9,9 +9,9 @@ use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing};
 use crate::store::Registered;
 
-/// How units are granted in advance. A gateway uses a unit at most `life` after it asked for it, by its own clock. So all
-/// units used in a window were granted in a window that is longer by `life`, and there the store grants no more than the
-/// limit allows.
+/// How units are granted in advance. A gateway uses a unit at most `life` after it asked for it, by its own clock. So
+/// all units used in a window were granted in a window that is longer by `life`. There the store grants no more than
+/// the limit allows.
 #[derive(Clone, Debug)]
 pub struct LeaseTerms {
     /// How long a granted unit may be used.

@@ -31,8 +31,8 @@ const LONGEST: usize = 30;
 /// Bits that are looked up at once; the codes of what texts are made of are no longer.
 const AT_ONCE: usize = 8;
 
-/// Symbols in the order of their codes, and for each length the first code, aligned to the left of 32
-/// bits, with the place of its symbol.
+/// Symbols in the order of their codes. For each length: the first code, aligned to the left of 32 bits, and the
+/// place of its symbol.
 struct Code {
     symbols: [u16; 257],
     first: [(u64, u16); LONGEST + 2],

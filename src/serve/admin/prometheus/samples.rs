@@ -77,8 +77,8 @@ impl RecordSamples<'_> {
 
     /// The samples of each series.
     ///
-    /// A part of several series is read once and dropped when it is added up, because a histogram's series have as many
-    /// parts as it has buckets.
+    /// A part of several series is read once and dropped when it is added up. A histogram's series have as many parts
+    /// as it has buckets.
     fn read(
         &self,
         grid: &Grid,

@@ -1,12 +1,12 @@
 //! The fast path: decides about the few items of most requests at a fourth of the price of a full decision
 //! ([`super::decide`]). It reads and leaves exactly what that one would.
 //!
-//! It may skip whatever makes, moves, evicts or converts a cell, because it gives up before it changes anything
-//! (and the full decision starts from the beginning) when
+//! It may skip whatever makes, moves, evicts or converts a cell. It gives up before it changes anything, and the full
+//! decision starts from the beginning, when
 //!
 //! - the request has more than [`places::MOST`] items, or two items of one key, or an item with networks around its key,
-//! - a key's cell is not in the first of its two buckets under the slot that is asked for, unless the key has no
-//!   cell anywhere and none has to be made,
+//! - a key's cell is not in the first of its two buckets under the requested slot; a key without any cell is fine if
+//!   none has to be made,
 //! - a state has no room for the units that it would take, or
 //! - the overflow sketch may hold units in one of the windows.
 //!

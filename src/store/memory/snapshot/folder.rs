@@ -163,7 +163,7 @@ impl SnapshotFolder {
         (newest.saturating_add(1), self.0.join(older))
     }
 
-    /// Calls `write` with the next number and a new file, and puts the file in the place of the older snapshot once it is
+    /// Calls `write` with the next number and a new file. The file takes the place of the older snapshot once it is
     /// on the disk.
     pub(super) fn write<E: From<io::Error>>(
         &self,

@@ -293,7 +293,7 @@ fn mistakes_are_told() {
         (
             "https://a",
             ", tls: { roots: ca.pem, cert: ca.pem }",
-            "`cert` is nothing without `key`",
+            "`cert` needs `key`",
         ),
         (
             "https://a",

@@ -64,7 +64,13 @@ impl AdminAddress {
             let first = head.lines().next().unwrap_or_default();
             return Err((1, format!("{first}\n{body}")));
         }
-        serde_json::from_str(&body).map_err(|error| (1, error.to_string()))
+        serde_json::from_str(&body).map_err(|error| {
+            let what = "is this the admin listener?";
+            (
+                1,
+                format!("the response of {authority} is not JSON: {error}; {what}"),
+            )
+        })
     }
 }
 

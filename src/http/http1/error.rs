@@ -17,6 +17,6 @@ pub enum Cause {
     #[error("the connection was closed")]
     Closed,
     /// What came in is not HTTP.
-    #[error("what it sent is not HTTP: {0}")]
+    #[error("the peer sent something that is not HTTP: {0}")]
     Malformed(#[from] Malformed),
 }

@@ -392,7 +392,7 @@ fn unit_help(text: &str) -> Option<String> {
         "d" | "day" | "days" => "d",
         "w" | "week" | "weeks" => "w",
         "month" | "months" | "mo" => {
-            return Some("calendar months are not built yet; `30d` is near".into());
+            return Some("calendar months are not supported; `30d` is near".into());
         }
         _ => return None,
     };

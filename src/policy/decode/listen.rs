@@ -49,7 +49,7 @@ static ACME: Table = Table {
         may(
             "roots",
             ValueShape::Form(&PATH),
-            "Whom to believe that a private directory is who it says, in PEM. Default: whom the system believes.",
+            "Authorities that verify the directory, in PEM. Default: those of the system.",
             "ca.pem",
         ),
     ],
@@ -106,7 +106,7 @@ pub static LISTENER: Table = Table {
         may(
             "client_roots",
             ValueShape::Form(&PATH),
-            "With `tls`: asks clients for a certificate that one of these authorities, in PEM, has issued. Who shows none is served as nobody known; who shows another is not served.",
+            "With `tls`: asks clients for a certificate of one of these authorities, in PEM. Clients without one are anonymous; those with another one are refused.",
             "clients.pem",
         ),
         may(
@@ -170,11 +170,7 @@ pub fn listener(cx: &mut Cx, node: &Node) -> Option<Located<ListenerConfig>> {
     let client_roots = fields.get("client_roots").and_then(|node| {
         if tls.is_empty() && !fields.has("tls") {
             let help = "add `tls: { cert: cert.pem, key: key.pem }`";
-            cx.error(
-                node.place,
-                "`client_roots` is nothing without `tls`",
-                Some(help.into()),
-            );
+            cx.error(node.place, "`client_roots` needs `tls`", Some(help.into()));
         }
         cx.text(node, "the name of a file")
     });
@@ -279,7 +275,7 @@ fn domain(cx: &mut Cx, node: &Node) -> Option<Located<String>> {
     cx.read(node, "a host name such as api.example.com", |text| {
         let name = text.to_ascii_lowercase();
         if name.starts_with("*.") {
-            let message = "a name with `*` can be proven in the DNS only, which is not built";
+            let message = "a name with `*` can be proven in the DNS only, which is not supported";
             return Err(invalid(
                 message,
                 "write each name, or a certificate from files",

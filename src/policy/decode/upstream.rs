@@ -207,7 +207,7 @@ fn server_tls(cx: &mut Cx, node: &Node) -> Option<Located<ServerTlsConfig>> {
     let key = fields.get("key").and_then(|node| cx.secret_file(node));
     for (given, missing) in [("cert", "key"), ("key", "cert")] {
         if fields.has(given) && !fields.has(missing) {
-            let message = format!("`{given}` is nothing without `{missing}`");
+            let message = format!("`{given}` needs `{missing}`");
             cx.error(fields.place_of(given), message, None);
         }
     }

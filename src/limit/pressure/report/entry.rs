@@ -29,6 +29,6 @@ pub enum ReportError {
     #[error("a load is not a number from 0 to 10")]
     Load,
     /// A load is there twice.
-    #[error("a load is there twice")]
+    #[error("a metric is reported twice")]
     Duplicate,
 }

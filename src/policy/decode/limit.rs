@@ -27,7 +27,7 @@ static THROTTLE: Form = Form {
 
 static CONDITION: Form = Form {
     name: "condition",
-    pattern: r"^\s*(upstream\.load|upstream\.latency\.p(50|90|99)|gateway\.cpu)\s*<\s*\S+\s*$",
+    pattern: r"^\s*(upstream\.load|upstream\.latency\.p(50|90)|gateway\.cpu)\s*<\s*[^\s<]+(\s+and\s+(upstream\.load|upstream\.latency\.p(50|90)|gateway\.cpu)\s*<\s*[^\s<]+)*\s*$",
     doc: "While what an elastic limit lends, for instance upstream.load < 0.7.",
 };
 
@@ -317,4 +317,28 @@ fn rates(cx: &mut Cx, node: &Node) -> Vec<Located<Rate>> {
         );
     }
     rates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::pressure::Condition;
+
+    /// Editors must not mark a condition that a run takes, nor pass one that it refuses.
+    #[test]
+    fn the_schema_takes_the_conditions_that_are_read() {
+        let pattern = regex_lite::Regex::new(CONDITION.pattern).unwrap();
+        for text in [
+            "upstream.load < 0.7",
+            "upstream.load<30%  and\tupstream.latency.p50<0.021s",
+            "upstream.latency.p90 < 200ms and gateway.cpu < 80%",
+            "load < 0.7",
+            "upstream.latency.p99 < 1s",
+            "upstream.load < 0.7 or gateway.cpu < 80%",
+            "upstream.load < 0.7 and",
+        ] {
+            let is_read = Condition::parse(text).is_ok();
+            assert_eq!(pattern.is_match(text), is_read, "{text}");
+        }
+    }
 }

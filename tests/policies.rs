@@ -185,7 +185,11 @@ fn every_block_of_the_guides_loads() {
             let missing = BASE.iter().filter(|(field, _)| !gateway.contains(field));
             let base: String = missing.map(|(_, line)| *line).collect();
             let gateway = format!("{base}{gateway}");
-            let files = [("tollgate.yaml", &*gateway), ("policies/a.yaml", policy)];
+            let files = [
+                ("tollgate.yaml", &*gateway),
+                ("policies/a.yaml", policy),
+                ("redis.password", "a password\n"),
+            ];
             policy::load_from(&MemoryFiles::new(files), Path::new("tollgate.yaml"))
                 .unwrap_or_else(|report| panic!("{}: {report}", path.display()));
         }

@@ -140,7 +140,7 @@ fn a_socket_that_does_not_fit_is_named() {
     let folder = listening_on(&upstream, &format!("127.0.0.1:{port}"));
     let ended = child::finish(&mut with_socket(folder.path(), socket.into()));
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    let passed = format!("a socket on [::]:{port} was passed");
+    let passed = format!("the passed socket on [::]:{port} occupies the port");
     let cure = format!("`listen: \"[::]:{port}\"`, or `ListenStream=127.0.0.1:{port}`");
     says(&ended.err, &[&passed, &cure]);
     // One of another kind, too.

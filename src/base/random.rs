@@ -1,4 +1,4 @@
-//! Randomness as an argument: the same seed draws the same numbers. Every mixer and generator of the crate is here.
+//! Randomness as an argument: the same seed draws the same numbers. Hashes of tables are with the tables.
 
 use std::cell::Cell;
 use std::time::Duration;

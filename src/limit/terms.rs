@@ -1,6 +1,6 @@
 //! Decisions for most limits: those with one window, and nothing pending or lent. What does not depend on the state is
-//! computed once for a client, and what a first look at the state finds is used again. The results are those of
-//! [`KeyState::eval`](super::KeyState::eval), [`KeyState::apply`](super::KeyState::apply) and [`KeyState::finish`](super::KeyState::finish) do.
+//! computed once for a client, and what a first look at the state finds is used again. Results and the state that stays are those of
+//! [`KeyState::eval`](super::KeyState::eval), [`KeyState::apply`](super::KeyState::apply) and [`KeyState::finish`](super::KeyState::finish).
 
 use super::interval::Interval;
 use super::sliding_window::{BUCKETS, ring};

@@ -251,7 +251,7 @@ fn a_refusal_is_told_in_the_directorys_words() {
     let _directory = plan.start();
     let folder = folder(&upstream, &plan, "http-01", &[plan.refused]);
     let server = Server::start(folder.path(), false);
-    let line = line_with(&server.err, "no certificate was issued");
+    let line = line_with(&server.err, "no new certificate");
     common::says(&line, &["rejectedIdentifier", "refused.example"]);
     assert_eq!(server.connect().get("/").status(), 200);
 }
@@ -263,7 +263,7 @@ fn where_nothing_can_be_kept_nobody_is_asked() {
     fs::write(folder.path().join("acme"), "a file").unwrap();
     let server = Server::start(folder.path(), false);
     // Not that the directory, which is not there, cannot be reached.
-    let line = line_with(&server.err, "no certificate was issued");
+    let line = line_with(&server.err, "no new certificate");
     common::says(&line, &["the folder for certificates cannot be used: "]);
     assert_eq!(server.connect().get("/").status(), 200);
 }
@@ -277,7 +277,7 @@ fn what_cannot_be_proven_is_told_in_the_directorys_words() {
     plan.tls = listens;
     let folder = folder(&upstream, &plan, "tls-alpn-01", &[NAME]);
     let server = Server::start(folder.path(), false);
-    let line = line_with(&server.err, "no certificate was issued");
+    let line = line_with(&server.err, "no new certificate");
     let parts = [
         "api.example could not be proven by tls-alpn-01: ",
         "Failed to connect",

@@ -117,8 +117,8 @@ pub(super) struct HeaderParameters<'v> {
 
 impl<'v> HeaderParameters<'v> {
     /// None for what readers take apart differently: quotes in the middle, parameters behind an escaped quote, no
-    /// `=`. Values without quotes that are no tokens (RFC 9110, section 5.6.2) end at the first other character for
-    /// some readers.
+    /// `=`, or values without quotes that are no tokens (RFC 9110, section 5.6.2). Some readers end such a value at
+    /// the first other character.
     pub(super) fn of(value: &'v str) -> Option<HeaderParameters<'v>> {
         let (first, mut rest) = value.split_once(';').unwrap_or((value, ""));
         let mut all = Vec::new();

@@ -30,7 +30,7 @@ pub struct RequestSample {
     /// The decision of the limit that decided.
     #[serde(flatten)]
     pub limit: Option<Box<Decision>>,
-    /// Seconds from the first byte of the request to its end.
+    /// Seconds from the end of the request's head to its end.
     pub seconds: f64,
 }
 

@@ -7,7 +7,7 @@
 //! Bounds, for each query: 16 KiB, 256 operands, brackets and matchers, [`SAMPLES`] samples read, 11,000 steps, [`POINTS`] points in
 //! the result. `effort.rs` bounds the work and the bytes of labels that it writes. In memory are samples of 16 bytes
 //! (read and of the result), the result as text, and the numbers of one step. Compiled patterns take 16 KiB each and
-//! 64 bytes a letter: less than 128 MiB together with what a source holds while it reads.
+//! 64 bytes a letter. All of it is less than 128 MiB, with what a source holds while it reads.
 
 mod aggregate;
 mod binary;

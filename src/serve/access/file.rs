@@ -44,8 +44,8 @@ impl LogFile {
     }
 
     /// Opens the file anew where its path leads elsewhere by now. So nothing is written into a file that was renamed
-    /// and is being compressed; and puts it aside where it is too long for so many bytes
-    /// more. What fails is told once, and the file before is written on.
+    /// and is being compressed. Puts the file aside where it is too long for so many bytes more. A failure is logged
+    /// once, and the file before is written on.
     pub fn follow(&mut self, more: u64) {
         if self.open.is_none() {
             return;

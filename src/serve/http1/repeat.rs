@@ -56,7 +56,7 @@ pub struct RepeatedFields {
     pub(crate) fields: Fields,
     pub(crate) said: Said,
     pub(crate) features: RequestedFeatures,
-    /// The version of HTTP of the request that had them first.
+    /// The version of HTTP of the request by which they were kept.
     pub(crate) version: Version,
     /// There is one `Host` among them, in its canonical form.
     pub(crate) has_canonical_host: Cell<bool>,

@@ -14,7 +14,7 @@
 //! | `heads` | the memory of all heads |
 //! | `reply` | a response on its way |
 //! | `allowance` | what may come that asks for nothing |
-//! | `offer` | what a client may use, as the first frame says |
+//! | `offer` | what a client may use, as the first frames say |
 
 mod allowance;
 mod connection;

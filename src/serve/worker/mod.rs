@@ -9,7 +9,7 @@
 //! | `listen` | listening sockets, and which worker gets a connection |
 //! | `occupancy` | how many connections are open, in all and by address |
 //! | `client_socket`, `guard` | a client's socket and the deadlines of its connection |
-//! | `host` | how busy the machine is |
+//! | `host` | how busy the gateway itself is |
 
 pub mod client_socket;
 pub mod connection;

@@ -235,7 +235,7 @@ impl BucketTable {
         }
     }
 
-    /// Whether the bucket has no entries. LimitReading only, so that untouched memory stays with the system.
+    /// Whether the bucket has no entries. Reads only, so that untouched memory stays with the system.
     pub(super) fn empty(&self, bucket: u32) -> bool {
         let marks = self.words(bucket)[2..].iter().step_by(2);
         marks.fold(0, |all, mark| all | mark.load(Ordering::Relaxed)) == 0

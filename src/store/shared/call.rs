@@ -178,8 +178,9 @@ pub enum StoreError {
     /// The store is empty, and no gateway has initialised it. One that knows its earlier secret may still come.
     #[error("the store is empty")]
     Empty,
-    /// The store lacks the data that this gateway knows of: it was restarted or emptied.
-    #[error("the store was restarted or emptied")]
+    /// The store's mark is not the one that this gateway knows: the store was emptied or restarted, another server took
+    /// over, or the gateway has not met it yet.
+    #[error("the store has another mark: it was emptied, or another server took over")]
     Renewed,
     /// The store reports an error, or its reply is malformed.
     #[error("{0}")]

@@ -85,7 +85,7 @@ pub struct LastReply {
     pub spoke: (u8, u32, Nanos),
 }
 
-/// Units of a counter that were admitted without the store. The three counts only grow, from the same start.
+/// Units of a counter that were admitted without the store. The counts only grow.
 #[derive(Clone, Debug)]
 pub struct AloneUnits {
     /// The count after the last of them.

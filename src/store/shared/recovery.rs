@@ -18,9 +18,9 @@ const NEWCOMER_PAUSE: Nanos = Nanos::from_secs(1);
 /// The next step.
 #[derive(Debug)]
 pub enum RecoveryStep {
-    /// Meet the store, then [`Recovery::met`].
+    /// Meet the store, then [`Recovery::on_met`].
     Meet,
-    /// List the gateways, then [`Recovery::saw`].
+    /// List the gateways, then [`Recovery::on_listed`].
     Look,
     /// Send this call, then [`Decider::record_copied`].
     Compare(Box<PendingCall>),

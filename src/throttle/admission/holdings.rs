@@ -1,4 +1,5 @@
-//! What a request holds until its end, for logs and the admin listener: the ticket itself travels with the response.
+//! What a request holds until its end, for its log line and for requests whose client has left: the ticket itself travels
+//! with the response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

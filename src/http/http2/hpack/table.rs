@@ -89,7 +89,7 @@ pub static STATIC_TABLE: [(&str, &str, FieldKind); 61] = {
     all
 };
 
-/// A field that was table.
+/// A field of the dynamic table.
 #[derive(Debug)]
 pub struct TableEntry {
     /// Name and value, one after the other.

@@ -32,8 +32,10 @@ pub enum Error {
     /// The issued or stored certificate does not cover the names of the settings.
     #[error("the certificate is for other names")]
     OtherNames,
-    /// The issued or stored certificate has expired.
-    #[error("the certificate has already expired; check the system clock")]
+    /// The issued or stored certificate has expired, or has less than a third of its life left.
+    #[error(
+        "the certificate has expired, or is past two thirds of its life; check the system clock"
+    )]
     Expired,
     /// The folder for certificates cannot be read or written.
     #[error("the folder for certificates cannot be used: {0}")]

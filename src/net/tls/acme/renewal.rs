@@ -53,7 +53,7 @@ impl Renewals {
                 Err(why) => {
                     let pause = self.chance.around(pause(failures, why.is_refusal()));
                     let seconds = pause.as_secs();
-                    tracing::error!(names, %why, retry_in_seconds = seconds, "no certificate was issued");
+                    tracing::error!(names, %why, retry_in_seconds = seconds, "no new certificate");
                     pause
                 }
             };

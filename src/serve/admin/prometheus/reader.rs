@@ -70,7 +70,7 @@ impl RecordReader {
         match run.await {
             Ok(Some(found)) => Ok(found?),
             _ => Err(ApiError::Internal(
-                "the query on the record panicked".into(),
+                "the query on the record did not end".into(),
             )),
         }
     }

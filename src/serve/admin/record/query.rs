@@ -66,7 +66,7 @@ pub(super) async fn read_record(
         Ok(Some(Err(detail))) => problem(StatusCode::INTERNAL_SERVER_ERROR, &detail),
         _ => problem(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the query on the record panicked",
+            "the query on the record did not end",
         ),
     }
 }

@@ -124,7 +124,7 @@ impl Cx {
         self.read(node, &what, |text| {
             let found = words.iter().find(|(word, _)| *word == text);
             found.map(|(_, value)| *value).ok_or_else(|| {
-                let help = match (former::word(text), nearest(text, names())) {
+                let help = match (former::word(text, names()), nearest(text, names())) {
                     (Some(help), _) => help.into(),
                     (None, Some(word)) => format!("did you mean `{word}`?"),
                     (None, None) => format!("write {what}"),

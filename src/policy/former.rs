@@ -4,12 +4,13 @@
 const FIELDS: &[(&str, &str, &str)] = &[(
     "a limit",
     "per",
-    "write `routes: each`, or `routes: each-listed` where `routes: listed` stands beside it",
+    "remove it from a policy; in the gateway file write `routes: each`, or `routes: each-listed` for `routes: listed`",
 )];
 
-/// Words for values.
-const WORDS: &[(&str, &str)] = &[(
+/// Words for values, with the new ones.
+const WORDS: &[(&str, &str, &str)] = &[(
     "token-bucket",
+    "gcra",
     "write `gcra`: both names stood for the same algorithm",
 )];
 
@@ -20,8 +21,8 @@ pub fn field(table: &str, name: &str) -> Option<&'static str> {
     Some(former.2)
 }
 
-/// What to write in place of a word.
-pub fn word(text: &str) -> Option<&'static str> {
-    let former = WORDS.iter().find(|(word, _)| *word == text)?;
-    Some(former.1)
+/// What to write in place of a word, where `new` is among the words of the field.
+pub fn word(text: &str, mut new: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let former = WORDS.iter().find(|(word, _, _)| *word == text)?;
+    new.any(|word| word == former.1).then_some(former.2)
 }

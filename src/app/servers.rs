@@ -6,7 +6,7 @@ use crate::base::clock::Clock;
 use crate::policy::Ruleset;
 use crate::upstream::Servers;
 
-/// The servers of each upstream. Those that were in `before` keep their health and connections.
+/// The servers of each upstream. Those that were in `before` keep their health, and their connections where no setting has changed.
 pub(super) fn servers(
     ruleset: &Ruleset,
     before: &[Arc<Servers>],

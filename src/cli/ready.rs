@@ -23,7 +23,7 @@ pub struct Arguments {
     config: PathBuf,
 }
 
-/// Exit code 0: the gateway is ready. 1: it is not. 2: the gateway file has mistakes.
+/// Exit code 0: the gateway is ready. 1: it is not. 2: the gateway file does not say where to ask.
 pub fn run(arguments: &Arguments) -> ExitCode {
     let endpoints = match policy::endpoints(&arguments.config) {
         Ok(endpoints) => endpoints,

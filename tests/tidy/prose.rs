@@ -1,4 +1,4 @@
-//! How comments and pages are written: short sentences, the glossary's words, docs that add something.
+//! Sentences of comments and pages are short.
 
 /// Most words of a sentence.
 const MOST_WORDS: usize = 25;
@@ -24,39 +24,6 @@ pub fn long_on_page(page: &str, path: &str) -> Vec<String> {
 /// Sentences of a Rust file's comments with too many words.
 pub fn long_in_code(source: &str, path: &str) -> Vec<String> {
     too_long(comments(source), path)
-}
-
-/// Docs of at most three words: they repeat a name. Those of variants and fields may, where the type is public.
-pub fn empty_docs(source: &str, path: &str) -> Vec<String> {
-    let mut lines = source.lines().enumerate().peekable();
-    let mut found = Vec::new();
-    let mut before = false;
-    while let Some((index, line)) = lines.next() {
-        let doc = line.trim().strip_prefix("///");
-        let goes_on = lines
-            .peek()
-            .is_some_and(|(_, next)| next.trim().starts_with("///"));
-        if let Some(doc) = doc
-            && !before
-            && !goes_on
-            && doc.split_whitespace().count() <= 3
-        {
-            let line = index + 1;
-            found.push(format!(
-                "{path}:{line}: `///{doc}` adds nothing to the name"
-            ));
-        }
-        before = doc.is_some();
-    }
-    found
-}
-
-/// Names of types and files that say nothing of what they are.
-pub fn private_words(words: &[&str], names: &[(&str, &str)]) -> Vec<String> {
-    let vague = names.iter().filter(|(name, _)| words.contains(name));
-    vague
-        .map(|(name, path)| format!("{path}: `{name}` does not say what it is"))
-        .collect()
 }
 
 fn comments(source: &str) -> Vec<Paragraph> {
@@ -177,25 +144,5 @@ mod tests {
         );
         let parted = LONG.replacen(" ten", "\nfn f() {}\n// ten", 1);
         assert_eq!(long_in_code(&format!("// {parted}"), "a.rs").len(), 0);
-    }
-
-    #[test]
-    fn docs_that_repeat() {
-        assert_eq!(empty_docs("/// The name.\nname: String,", "a.rs").len(), 1);
-        assert_eq!(
-            empty_docs(
-                "/// The name.\n/// At most 40 bytes.\nname: String,",
-                "a.rs"
-            )
-            .len(),
-            0
-        );
-        assert_eq!(empty_docs("// A name.", "a.rs").len(), 0);
-    }
-
-    #[test]
-    fn names_that_say_nothing() {
-        let names = [("Asked", "a.rs"), ("Limit", "b.rs")];
-        assert_eq!(private_words(&["Asked"], &names).len(), 1);
     }
 }

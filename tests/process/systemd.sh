@@ -4,6 +4,10 @@
 #
 # FOLDER has an empty folder `own`, and the gateway's configuration in `etc`; UNITS has the units; PROGRAM is the gateway.
 set -euo pipefail
+if [ $$ != 1 ]; then
+	echo "to be the first process of namespaces of its own, for it replaces /etc/systemd" >&2
+	exit 1
+fi
 units=$2 program=$3
 mount --make-rprivate /
 umount --recursive --lazy /sys/fs/cgroup

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::net::tls::acme::{CertificateManager, ManagedCertificate};
 use crate::net::tls::config;
-use crate::net::tls::config::{Shown, Tickets};
+use crate::net::tls::config::{OfferedCertificate, Tickets};
 use crate::policy::{CertificateSource, ListenerSettings, Process, Ruleset};
 use crate::serve::worker::listen::RunningEntrance;
 
@@ -34,15 +34,15 @@ pub fn entrances(
         };
         let mut managed = Vec::new();
         let shown = settings.certificates.iter().map(|source| match source {
-            CertificateSource::Files(certificate) => Shown::Fixed(certificate.clone()),
+            CertificateSource::Files(certificate) => OfferedCertificate::Fixed(certificate.clone()),
             CertificateSource::Acme(settings) => {
                 let certificate = manager.certificate(settings);
                 let issued = certificate.issued.clone();
                 managed.push(certificate);
-                Shown::Issued(issued)
+                OfferedCertificate::Issued(issued)
             }
         });
-        let shown: Vec<Shown> = shown.collect();
+        let shown: Vec<OfferedCertificate> = shown.collect();
         let roots = settings.client_roots.as_ref();
         let offer = || config::offer(&shown, roots, tickets.clone());
         entrances.push(RunningEntrance {
@@ -65,7 +65,7 @@ pub fn follow(manager: &CertificateManager, entrances: &[RunningEntrance]) -> io
 pub fn expiry(entrances: &[RunningEntrance]) -> BTreeMap<String, u64> {
     let mut expiry = BTreeMap::new();
     let shown = entrances.iter().flat_map(|entrance| &entrance.shown);
-    for certificate in shown.filter_map(Shown::certificate) {
+    for certificate in shown.filter_map(OfferedCertificate::certificate) {
         let until = certificate.until.as_secs();
         let name = certificate.names.into_iter().next().unwrap_or_default();
         // Of two certificates for one name the earlier expiry counts.

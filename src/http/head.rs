@@ -4,8 +4,8 @@
 //! request has a dozen, and a hash map of them costs more to build than all its lookups save.
 
 pub mod hop;
+mod layout;
 mod own;
-mod place;
 mod share;
 
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode, Uri, Version};
+use layout::{FieldSpan, Tag, Text};
 use own::Own;
-use place::{Place, Tag, Text};
 
 /// A request without its body.
 #[derive(Clone, Debug, Default)]
@@ -149,7 +149,7 @@ impl Drop for Fields {
 #[derive(Debug)]
 struct Lines {
     bytes: Bytes,
-    places: Box<[Place]>,
+    places: Box<[FieldSpan]>,
     present: Present,
     /// Of all names.
     marks: u64,
@@ -259,7 +259,7 @@ impl Fields {
             own.head = lines.bytes.clone();
             own.marks |= lines.marks;
             let shift = own.head.len() as u32;
-            let added = own.places.iter().map(|place| Place {
+            let added = own.places.iter().map(|place| FieldSpan {
                 name: place.name + shift,
                 value: place.value + shift,
                 ..*place
@@ -270,13 +270,13 @@ impl Fields {
     }
 
     /// The places of all fields where their lines are written one after the other.
-    fn as_lines(&self) -> impl Iterator<Item = Place> {
+    fn as_lines(&self) -> impl Iterator<Item = FieldSpan> {
         let mut line = 0;
         self.parts().map(move |(place, _)| {
             let name = line;
             let value = name + place.tag.length() + 2;
             line = value + place.value_length + 2;
-            Place {
+            FieldSpan {
                 name,
                 value,
                 ..*place
@@ -318,7 +318,7 @@ impl Fields {
 
     /// Where each field is, and in what.
     #[inline]
-    fn parts(&self) -> impl DoubleEndedIterator<Item = (&Place, Text<'_>)> + Clone {
+    fn parts(&self) -> impl DoubleEndedIterator<Item = (&FieldSpan, Text<'_>)> + Clone {
         let (lines, places) = match &self.known {
             Some(known) => (&known.bytes[..], &known.places[..]),
             None => (&[][..], &[][..]),

@@ -3,7 +3,7 @@
 /// What a limit does above its rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThrottleMode {
-    /// Refuses.
+    /// Refuses every request above the rate.
     Hard,
     /// Admits and marks requests up to this many per cent above the rate.
     Soft {

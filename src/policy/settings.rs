@@ -193,7 +193,7 @@ pub enum LogTo {
     Stderr,
     /// A file.
     File {
-        /// Which.
+        /// Resolved against the folder of the gateway file.
         path: PathBuf,
         /// When the gateway itself puts it aside.
         rotate: Option<Rotate>,

@@ -32,7 +32,7 @@ mod write;
 
 pub use self::column::Column;
 pub use self::journal::Second;
-pub use self::range::{Found, Grid};
+pub use self::range::{Grid, RangeResult};
 pub use self::segment::Damage;
 pub use self::series::{Dictionary, Kind, Series};
 pub use self::settings::Settings;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::range::{self, Found, Grid};
+use super::range::{self, Grid, RangeResult};
 use super::tier::Tier;
 use super::write::{HOURS, Record};
 
@@ -111,7 +111,7 @@ impl Record {
     }
 
     /// What series did on a grid.
-    pub fn read(&self, grid: &Grid, series: &[u32]) -> io::Result<Found> {
+    pub fn read(&self, grid: &Grid, series: &[u32]) -> io::Result<RangeResult> {
         let hours = self.memory.lock().hours.clone();
         let folder = self.disk.as_ref().map(|disk| &disk.folder);
         range::read(folder, &hours, grid, series)

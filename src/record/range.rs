@@ -105,14 +105,14 @@ pub fn total(
 
 /// What was found on a grid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct RangeResult {
     /// Seconds of each bucket that were recorded.
     pub covered: Vec<u32>,
     /// By series; one in which nothing happened is not among them.
     pub columns: BTreeMap<u32, Column>,
 }
 
-impl Found {
+impl RangeResult {
     fn add(&mut self, grid: &Grid, piece: ColumnSlice, covered: &[u32]) {
         for (at, bucket) in piece.buckets(grid, covered.len()) {
             self.covered[bucket] += covered[at];
@@ -145,7 +145,7 @@ impl Found {
         }
     }
 
-    fn finish(mut self) -> Found {
+    fn finish(mut self) -> RangeResult {
         self.columns.retain(|_, column| !column.quiet());
         for column in self.columns.values_mut() {
             for (least, covered) in column.least.iter_mut().zip(&self.covered) {
@@ -185,7 +185,7 @@ pub fn read(
     hours: &[Arc<Hour>],
     grid: &Grid,
     series: &[u32],
-) -> io::Result<Found> {
+) -> io::Result<RangeResult> {
     anew(|| try_read(folder, hours, grid, series))
 }
 
@@ -194,13 +194,13 @@ fn try_read(
     hours: &[Arc<Hour>],
     grid: &Grid,
     series: &[u32],
-) -> Result<Found, Trouble> {
+) -> Result<RangeResult, Trouble> {
     let empty = || Column {
         sums: vec![0; grid.buckets],
         least: vec![u64::MAX; grid.buckets],
         most: vec![0; grid.buckets],
     };
-    let mut found = Found {
+    let mut found = RangeResult {
         covered: vec![0; grid.buckets],
         columns: series.iter().map(|series| (*series, empty())).collect(),
     };

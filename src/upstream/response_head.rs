@@ -8,7 +8,9 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{StatusCode, Version};
 
 use crate::http::head::{Fields, ResponseHead, hop};
-use crate::http::http1::{Framing, MAX_FIELDS, MAX_HEAD, Malformed, Said, fields, version_of};
+use crate::http::http1::{
+    Framing, FramingFields, MAX_FIELDS, MAX_HEAD, Malformed, fields, version_of,
+};
 
 /// Most interim responses before the final one.
 const MAX_INTERIM: u32 = 16;
@@ -132,7 +134,7 @@ struct RawHead {
     status: StatusCode,
     reason: Range<usize>,
     fields: Fields,
-    said: Said,
+    said: FramingFields,
 }
 
 fn parse(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {

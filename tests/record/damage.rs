@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tollgate::record::{Found, Grid, Record, Topic, verify};
+use tollgate::record::{Grid, RangeResult, Record, Topic, verify};
 
 use super::random::Random;
 use super::{MIDNIGHT, numbers, open, second};
@@ -49,13 +49,13 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// All that there is.
-fn everything(record: &Record, grid: &Grid) -> Found {
+fn everything(record: &Record, grid: &Grid) -> RangeResult {
     let numbers: Vec<u32> = (0..SERIES as u32).collect();
     record.read(grid, &numbers).unwrap()
 }
 
 /// What is said of damaged files is true, or nothing is said.
-fn compare(damaged: &Found, sound: &Found, place: &str) {
+fn compare(damaged: &RangeResult, sound: &RangeResult, place: &str) {
     for (bucket, covered) in damaged.covered.iter().enumerate() {
         assert!(*covered <= sound.covered[bucket], "{place}");
         for (series, column) in &damaged.columns {

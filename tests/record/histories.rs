@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use tollgate::record::{Found, Grid, Record, Second};
+use tollgate::record::{Grid, RangeResult, Record, Second};
 
 use super::random::Random;
 use super::{MIDNIGHT, numbers, open, second};
@@ -24,7 +24,7 @@ impl Model {
     }
 
     /// Holds what was found against what happened.
-    fn check(&self, grid: &Grid, found: &Found, numbers: &[u32], from: u64, to: u64) {
+    fn check(&self, grid: &Grid, found: &RangeResult, numbers: &[u32], from: u64, to: u64) {
         let end = grid.from + grid.buckets as u64 * grid.step;
         assert!(grid.from <= from && end >= to && grid.from + grid.step > from);
         for bucket in 0..grid.buckets {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// Where a field is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct FieldSpan {
     pub(crate) tag: Tag,
     pub(crate) name: u32,
     pub(crate) value: u32,
@@ -43,7 +43,7 @@ pub(crate) struct Text<'a>(pub(crate) &'a [u8], pub(crate) &'a [u8]);
 impl<'a> Text<'a> {
     /// The value of the first field of this name.
     #[inline]
-    pub(crate) fn first(self, places: &[Place], name: &str) -> Option<&'a [u8]> {
+    pub(crate) fn first(self, places: &[FieldSpan], name: &str) -> Option<&'a [u8]> {
         let tag = Tag::of(name.as_bytes());
         for place in places {
             if place.tag == tag && self.name(place).eq_ignore_ascii_case(name.as_bytes()) {
@@ -54,7 +54,7 @@ impl<'a> Text<'a> {
     }
 
     /// Where a field's line ends, if it stands there as it would be written.
-    pub(crate) fn line_end(self, place: &Place) -> Option<usize> {
+    pub(crate) fn line_end(self, place: &FieldSpan) -> Option<usize> {
         let Text(head, added) = self;
         let name_end = place.name as usize + place.tag.length() as usize;
         let value = place.value as usize;
@@ -72,11 +72,11 @@ impl<'a> Text<'a> {
         stands.then_some(value_end + 2)
     }
 
-    pub(crate) fn name(self, place: &Place) -> &'a [u8] {
+    pub(crate) fn name(self, place: &FieldSpan) -> &'a [u8] {
         self.part(place.name, place.tag.length())
     }
 
-    pub(crate) fn value(self, place: &Place) -> &'a [u8] {
+    pub(crate) fn value(self, place: &FieldSpan) -> &'a [u8] {
         self.part(place.value, place.value_length)
     }
 

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::place::{Place, Tag, Text};
+use super::layout::{FieldSpan, Tag, Text};
 
 /// Empty boxes that a thread keeps.
 const MOST: usize = 128;
@@ -31,7 +31,7 @@ pub(crate) struct Own {
     pub(crate) head: Bytes,
     /// What was added; its places follow those in `head`.
     pub(crate) added: Vec<u8>,
-    pub(crate) places: SmallVec<[Place; 4]>,
+    pub(crate) places: SmallVec<[FieldSpan; 4]>,
     /// Of the names at these places: most of those that are looked up are not there.
     pub(crate) marks: u64,
     /// Some may have been removed.
@@ -90,7 +90,7 @@ impl Own {
     ) {
         let tag = Tag::of(name);
         self.marks |= tag.mark();
-        self.places.push(Place {
+        self.places.push(FieldSpan {
             tag,
             name: name_at as u32,
             value: value_at as u32,

@@ -2,7 +2,7 @@
 //! their length.
 
 use super::Fields;
-use super::place::{Place, Text};
+use super::layout::{FieldSpan, Text};
 
 impl Fields {
     /// Fields whose places are in `head`, before they are settled in it: lines that stand in the head of `other` too are
@@ -63,7 +63,7 @@ impl Fields {
     /// Bytes of memory that these fields hold beside the head they stand in.
     pub fn weight(&self) -> usize {
         self.own.as_ref().map_or(0, |own| {
-            own.added.capacity() + own.places.len() * size_of::<Place>()
+            own.added.capacity() + own.places.len() * size_of::<FieldSpan>()
         })
     }
 }
@@ -115,7 +115,7 @@ mod tests {
             assert_eq!(lines(&shared), lines(&plain));
             assert_eq!(shared.first("x"), plain.first("x"));
             assert_eq!(shared.contains("host"), plain.contains("host"));
-            let places = fields.len() * size_of::<Place>();
+            let places = fields.len() * size_of::<FieldSpan>();
             assert_eq!(shared.weight(), apart + places);
             // What the gateway adds comes behind it.
             let (mut shared, mut plain) = (shared, plain);

@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use http::HeaderMap;
 
 use super::error::Malformed;
-use super::framing::Said;
+use super::framing::FramingFields;
 use crate::http::head::Fields;
 
 /// The fields of a head that was parsed from `input`, before it is cut off the input, and what they say
@@ -12,10 +12,10 @@ use crate::http::head::Fields;
 pub fn read(
     input: &BytesMut,
     parsed: &[httparse::Header<'_>],
-) -> Result<(Fields, Said), Malformed> {
+) -> Result<(Fields, FramingFields), Malformed> {
     // Some fields will be added on the way.
     let mut fields = Fields::with_capacity(parsed.len() + 6);
-    let mut said = Said::default();
+    let mut said = FramingFields::default();
     for field in parsed {
         let name = field.name.as_bytes();
         let value = said.note(name, field.value)?;

@@ -44,7 +44,7 @@ const MAX_OPTIONS: u8 = 32;
 
 /// What the fields of a head say of its body and its connection.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Said {
+pub struct FramingFields {
     /// The body's length.
     pub length: Option<u64>,
     /// The body is chunked.
@@ -59,7 +59,7 @@ pub struct Said {
     options: u8,
 }
 
-impl Said {
+impl FramingFields {
     /// Takes note of one field; gives the value that goes on.
     #[inline]
     pub(crate) fn note<'v>(&mut self, name: &[u8], value: &'v [u8]) -> Result<&'v [u8], Malformed> {

@@ -10,6 +10,6 @@ pub mod outbox;
 mod syntax;
 
 pub use error::{Cause, Malformed};
-pub use framing::{Framing, Said, without_zeros};
+pub use framing::{Framing, FramingFields, without_zeros};
 pub use outbox::Outbox;
 pub use syntax::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, ends_in_crlf, version_of};

@@ -40,12 +40,12 @@ pub enum Frame<'a> {
     Begun,
     /// A stream that the other side takes back.
     Reset {
-        /// Which.
+        /// The identifier of the stream.
         stream: u32,
     },
     /// A stream is said to depend on itself.
     Circular {
-        /// Which.
+        /// The identifier of the stream.
         stream: u32,
     },
     /// What the other side wants.

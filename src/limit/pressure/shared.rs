@@ -81,12 +81,12 @@ impl Figure {
         f64::from_bits(self.0.load(Relaxed))
     }
 
-    fn known(&self) -> Option<f64> {
+    fn value(&self) -> Option<f64> {
         Some(self.get()).filter(|value| !value.is_nan())
     }
 
     fn span(&self) -> Option<Nanos> {
-        self.known().map(|nanos| Nanos(nanos as u64))
+        self.value().map(|nanos| Nanos(nanos as u64))
     }
 }
 
@@ -215,8 +215,8 @@ impl Pressure {
             p50: published.p50.span(),
             p90: published.p90.span(),
             level: published.level.get(),
-            reported: published.reported.known(),
-            cpu: published.cpu.known(),
+            reported: published.reported.value(),
+            cpu: published.cpu.value(),
             lent: traffic.lent.load(Relaxed),
             shed: array::from_fn(|class| traffic.shed[class].load(Relaxed)),
         }

@@ -83,26 +83,26 @@ pub const PROOF: &[u8] = b"acme-tls/1";
 
 /// A certificate that may be shown.
 #[derive(Clone, Debug)]
-pub enum Shown {
+pub enum OfferedCertificate {
     /// Always the same.
     Fixed(Certificate),
     /// The one that there is.
     Issued(Arc<Issued>),
 }
 
-impl Shown {
+impl OfferedCertificate {
     /// The certificate that would be shown now.
     pub fn certificate(&self) -> Option<Certificate> {
         match self {
-            Shown::Fixed(certificate) => Some(certificate.clone()),
-            Shown::Issued(issued) => issued.certificate(),
+            OfferedCertificate::Fixed(certificate) => Some(certificate.clone()),
+            OfferedCertificate::Issued(issued) => issued.certificate(),
         }
     }
 
     fn names(&self) -> &[String] {
         match self {
-            Shown::Fixed(certificate) => &certificate.names,
-            Shown::Issued(issued) => &issued.names,
+            OfferedCertificate::Fixed(certificate) => &certificate.names,
+            OfferedCertificate::Issued(issued) => &issued.names,
         }
     }
 
@@ -112,8 +112,8 @@ impl Shown {
 
     fn proof(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         match self {
-            Shown::Fixed(_) => None,
-            Shown::Issued(issued) => issued.proof(name),
+            OfferedCertificate::Fixed(_) => None,
+            OfferedCertificate::Issued(issued) => issued.proof(name),
         }
     }
 }
@@ -121,7 +121,7 @@ impl Shown {
 /// An offer of these certificates. The first is for clients that name no host or one that no
 /// certificate is for. With `clients`, those that show a certificate must have theirs from there.
 pub fn offer(
-    certificates: &[Shown],
+    certificates: &[OfferedCertificate],
     clients: Option<&Roots>,
     tickets: Tickets,
 ) -> Result<Offer, rustls::Error> {
@@ -139,7 +139,7 @@ pub fn offer(
 
 /// One with these suites before the others.
 fn config(
-    certificates: &[Shown],
+    certificates: &[OfferedCertificate],
     clients: Option<&Roots>,
     resolver: Arc<ByName>,
     tickets: Tickets,
@@ -158,7 +158,7 @@ fn config(
     .with_cert_resolver(resolver);
     config.ignore_client_order = true;
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
-    let proves = |shown: &Shown| matches!(shown, Shown::Issued(_));
+    let proves = |shown: &OfferedCertificate| matches!(shown, OfferedCertificate::Issued(_));
     if certificates.iter().any(proves) {
         config.alpn_protocols.push(PROOF.to_vec());
     }
@@ -177,14 +177,14 @@ fn config(
 /// Certificates by the name that clients ask for.
 #[derive(Debug, Default)]
 struct ByName {
-    exact: HashMap<String, Vec<Shown>>,
+    exact: HashMap<String, Vec<OfferedCertificate>>,
     /// By what stands behind `*.`.
-    wildcard: HashMap<String, Vec<Shown>>,
-    default: Vec<Shown>,
+    wildcard: HashMap<String, Vec<OfferedCertificate>>,
+    default: Vec<OfferedCertificate>,
 }
 
 impl ByName {
-    fn new(certificates: &[Shown]) -> ByName {
+    fn new(certificates: &[OfferedCertificate]) -> ByName {
         let mut all = ByName::default();
         for shown in certificates {
             let names = shown.names();
@@ -203,7 +203,7 @@ impl ByName {
     }
 
     /// Those for `name`: an exact one before a wildcard, which stands for one label.
-    fn find(&self, name: Option<&str>) -> &[Shown] {
+    fn find(&self, name: Option<&str>) -> &[OfferedCertificate] {
         let found = name.and_then(|name| {
             let name = plain(name);
             self.exact.get(&name).or_else(|| {
@@ -231,7 +231,7 @@ impl ResolvesServerCert for ByName {
             let name = plain(hello.server_name()?);
             return found.iter().find_map(|shown| shown.proof(&name));
         }
-        let keys: SmallVec<[_; 2]> = found.iter().filter_map(Shown::key).collect();
+        let keys: SmallVec<[_; 2]> = found.iter().filter_map(OfferedCertificate::key).collect();
         let schemes = hello.signature_schemes();
         let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
         keys.iter().find(fits).or(keys.first()).cloned()

@@ -223,7 +223,14 @@ fn owner(
         let text = value.text().map(str::to_owned);
         match name.text.as_str() {
             "user" => user = text,
-            "plan" => plan = Some(known(cx, plans, &text.unwrap_or_default(), value.place)?),
+            "plan" => {
+                plan = Some(find_plan(
+                    cx,
+                    plans,
+                    &text.unwrap_or_default(),
+                    value.place,
+                )?)
+            }
             _ => {
                 let help = "the fields of a key are `user` and `plan`";
                 cx.error(name.place, "a key has no such field", Some(help.into()));
@@ -238,7 +245,7 @@ fn owner(
     Some((key.text.clone(), user?, plan))
 }
 
-fn known(cx: &mut Cx, plans: &plan::Settings, name: &str, place: SourcePlace) -> Option<usize> {
+fn find_plan(cx: &mut Cx, plans: &plan::Settings, name: &str, place: SourcePlace) -> Option<usize> {
     let found = plans.plans.iter().position(|plan| plan.name == name);
     if found.is_none() {
         let names = plans.plans.iter().map(|plan| plan.name.as_str());

@@ -16,7 +16,7 @@ use std::io;
 
 use super::cursor::Cursor;
 use super::row::{Row, TimedValue, families, stack};
-use crate::record::{Found, Grid, Kind, Record, Series, Tier};
+use crate::record::{Grid, Kind, RangeResult, Record, Series, Tier};
 
 /// Most samples of a request.
 pub const MOST_SAMPLES: usize = 5_000;
@@ -257,7 +257,7 @@ impl Progress {
         &self,
         all: &[(&'a Series, u32)],
         totals: &HashMap<u32, u64>,
-        found: &Found,
+        found: &RangeResult,
         living: &BTreeSet<Series>,
     ) -> (Vec<Counter<'a>>, HashMap<u32, u64>) {
         let mut ended = totals.clone();

@@ -7,7 +7,7 @@ use crate::record::{Kind, Series};
 /// A series and its samples, in the order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Which.
+    /// The series that the samples are of.
     pub series: Series,
     /// What it was.
     pub samples: Vec<TimedValue>,

@@ -33,7 +33,7 @@ use http::Version;
 
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head, Response};
-use crate::http::http1::Said;
+use crate::http::http1::FramingFields;
 use crate::identity::ClientIdentity;
 use crate::limit::LimitStanding;
 use crate::serve::worker::generation::Generation;
@@ -54,7 +54,7 @@ pub struct RepeatCache {
 /// Header fields that have come more than once, and what is known of requests that have them.
 pub struct RepeatedFields {
     pub(crate) fields: Fields,
-    pub(crate) said: Said,
+    pub(crate) said: FramingFields,
     pub(crate) features: RequestedFeatures,
     /// The version of HTTP of the request by which they were kept.
     pub(crate) version: Version,
@@ -163,7 +163,7 @@ impl RepeatCache {
     pub(crate) fn remember_fields(
         &mut self,
         fields: &Fields,
-        said: Said,
+        said: FramingFields,
         features: &RequestedFeatures,
         version: Version,
     ) {

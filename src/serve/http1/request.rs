@@ -10,7 +10,8 @@ use http::{Method, Uri, Version};
 use super::repeat::{MOST, RepeatCache, RepeatedFields, RequestedFeatures};
 use crate::http::head::{Fields, Head, hop};
 use crate::http::http1::{
-    Framing, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, Said, ends_in_crlf, fields, version_of,
+    Framing, FramingFields, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, ends_in_crlf, fields,
+    version_of,
 };
 use crate::http::http2::reader::PREFACE;
 use crate::serve::stack::refusal::RefusalCause;
@@ -215,7 +216,7 @@ impl RequestLine {
         self,
         bytes: &Bytes,
         fields: Fields,
-        said: Said,
+        said: FramingFields,
         features: &RequestedFeatures,
     ) -> Result<(Rc<Head>, Framing), HeadError> {
         let RequestLine {
@@ -241,7 +242,7 @@ impl Request {
     fn new(
         head: Rc<Head>,
         framing: Framing,
-        said: Said,
+        said: FramingFields,
         features: &RequestedFeatures,
         repeated: Option<Rc<RepeatedFields>>,
     ) -> Request {
@@ -262,7 +263,7 @@ impl Request {
 }
 
 impl RequestedFeatures {
-    fn of(fields: &Fields, said: Said) -> RequestedFeatures {
+    fn of(fields: &Fields, said: FramingFields) -> RequestedFeatures {
         let expects = fields.first("expect");
         RequestedFeatures {
             expects_continue: expects

@@ -83,7 +83,7 @@ pub struct Generation {
     pub insight: Option<Arc<Insight>>,
     /// Chooses which requests are samples.
     pub sampler: Sampler,
-    /// Time.
+    /// The clock of all decisions, replaced in tests.
     pub clock: Clock,
     /// Responses to refusals that were made before.
     pub refusals: RefusalCache,

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::error::SendError;
 use super::occupancy::CountedConnection;
 use crate::net::socket::prepare;
 use crate::net::tls::acme::ManagedCertificate;
-use crate::net::tls::config::{Offer, Shown};
+use crate::net::tls::config::{Offer, OfferedCertificate};
 use crate::net::unix::{self, SocketFile};
 use crate::net::{Address, PeerNetwork, Stream};
 use crate::policy::Listen;
@@ -318,7 +318,7 @@ pub struct RunningEntrance {
     /// The TLS configuration; none if TLS is not spoken.
     pub offer: Option<Offer>,
     /// The certificates that handshakes choose from.
-    pub shown: Vec<Shown>,
+    pub shown: Vec<OfferedCertificate>,
     /// Certificates that an ACME directory issues.
     pub managed: Vec<Arc<ManagedCertificate>>,
     /// Peers that send a PROXY header first.

@@ -56,9 +56,9 @@ pub struct WorkerStart {
     pub room: usize,
     /// Where requests are logged.
     pub writer: LogWriter,
-    /// Counters.
+    /// Where the worker's metrics are registered.
     pub registry: Registry,
-    /// Time.
+    /// The clock of all decisions, replaced in tests.
     pub clock: Clock,
 }
 

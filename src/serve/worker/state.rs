@@ -27,7 +27,7 @@ pub struct Worker {
     pub flushes: Rc<Flushes>,
     /// Keys that limits have counted recently.
     pub recent: RecentCounts<CountedKey>,
-    /// Counters.
+    /// Where the worker's metrics are registered.
     pub registry: Registry,
     pub(super) generation: RefCell<Rc<Generation>>,
     pub(super) draining: Cell<bool>,

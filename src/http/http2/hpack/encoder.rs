@@ -133,7 +133,7 @@ fn hash(name: &[u8], value: &[u8]) -> u64 {
 
 /// A field of which at most the name is known: section 6.2.
 fn literal(out: &mut Vec<u8>, first: u8, bits: u32, name: &[u8], value: &[u8]) {
-    match known(name) {
+    match static_index(name) {
         Some(index) => write_number(out, first, bits, index),
         None => {
             out.push(first);
@@ -145,8 +145,8 @@ fn literal(out: &mut Vec<u8>, first: u8, bits: u32, name: &[u8], value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// The index of a name that both sides know.
-fn known(name: &[u8]) -> Option<usize> {
+/// The index of a name in the static table, RFC 7541 appendix A.
+fn static_index(name: &[u8]) -> Option<usize> {
     const FIRST: usize = 7;
     let candidates = &STATIC_TABLE[FIRST..];
     let same = |(known, ..): &(&str, &str, FieldKind)| {

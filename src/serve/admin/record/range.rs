@@ -14,7 +14,7 @@ use super::span::parse_span;
 use crate::base::telemetry::buckets;
 use crate::record::promql;
 use crate::record::promql::labels::{Matcher, NAME, Test};
-use crate::record::{Column, Found, Grid, Kind, Record, Series};
+use crate::record::{Column, Grid, Kind, RangeResult, Record, Series};
 use crate::serve::admin::control::{Control, ControlState};
 
 /// Maximum number of buckets of a series.
@@ -164,7 +164,7 @@ fn evaluate(
     let (from, to) = query.span;
     let grid: Grid = record.grid(from, to, query.points)?;
     let numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
-    let read: Found = record.read(&grid, &numbers)?;
+    let read: RangeResult = record.read(&grid, &numbers)?;
     let series = if !query.quantiles.is_empty() {
         with_quantiles(selected, &read, query)
     } else if let Some(by) = &query.by {
@@ -180,7 +180,7 @@ fn evaluate(
     }))
 }
 
-fn plain(selected: &NumberedSeries, read: &Found) -> Vec<Value> {
+fn plain(selected: &NumberedSeries, read: &RangeResult) -> Vec<Value> {
     let each = selected.iter().filter_map(|(series, number)| {
         let column: &Column = read.columns.get(number)?;
         let mut value = described(series);
@@ -223,7 +223,7 @@ fn named(series: &Series, labels: Vec<(String, String)>) -> Map<String, Value> {
     })
 }
 
-fn summed(selected: &NumberedSeries, read: &Found, by: &[String]) -> Vec<Value> {
+fn summed(selected: &NumberedSeries, read: &RangeResult, by: &[String]) -> Vec<Value> {
     let groups = groups(selected, |name| by.iter().any(|by| by == name));
     let each = groups.into_iter().map(|(labels, members)| {
         let mut sums = vec![0_u64; read.covered.len()];
@@ -244,7 +244,7 @@ fn summed(selected: &NumberedSeries, read: &Found, by: &[String]) -> Vec<Value> 
     each.collect()
 }
 
-fn with_quantiles(selected: &NumberedSeries, read: &Found, query: &RangeQuery) -> Vec<Value> {
+fn with_quantiles(selected: &NumberedSeries, read: &RangeResult, query: &RangeQuery) -> Vec<Value> {
     let kept = |name: &str| match &query.by {
         Some(by) => by.iter().any(|by| by == name) && name != "le",
         None => name != "le",

@@ -307,6 +307,7 @@ WORK = [
     ("h2", "windows", blocks(b"") + until(SIZE, frame(8, 0, 0, b"\0\0\0\1"))),
     ("h2", "settings", blocks(b"") + until(13_000, frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 9)))),
     ("h2", "pings", blocks(b"") + until(15_000, frame(PING, 0, 0, b"anything"))),
+    ("h2", "DATA frames of one byte", PREFACE + begin(1, head(b"/any/head/0")) + until(SIZE, frame(0, 0, 1, b"a")) + frame(0, ENDED, 1, b"a")),
     ("h1", "Connection, letters", request(ONE + [(b"connection", until(SIZE, b"a,"))], GO)),
     ("h1", "Connection, 32 options", request(ONE + [(b"connection", until(64, b"a,")[:-1]), (b"x", b"v" * SIZE)], GO)),
     ("h1", "X-Forwarded-For", request([(b"x-forwarded-for", until(SIZE, b"127.0.0.1,") + b"1.2.3.4")], GO)),

@@ -16,6 +16,9 @@ const MAX_EXTRA: u32 = 16 * 1024;
 /// Most trailer fields.
 const MAX_FIELDS: usize = 64;
 
+/// Chunks are joined while they are shorter than this together, for each piece costs more than a short chunk's bytes.
+const MAX_JOINED: usize = 4 * 1024;
+
 /// Where in a chunked body a reader is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunked {
@@ -74,8 +77,13 @@ impl Chunked {
             match *self {
                 Chunked::Size(mut extra) => match size(input, &mut extra)? {
                     None => return Ok(Piece::More),
-                    Some(0) => *self = Chunked::Trailers(extra),
-                    Some(size) => *self = Chunked::Data(size, extra),
+                    Some((line, size)) => {
+                        input.advance(line);
+                        *self = match size {
+                            0 => Chunked::Trailers(extra),
+                            size => Chunked::Data(size, extra),
+                        };
+                    }
                 },
                 Chunked::Data(left, extra) => {
                     if input.is_empty() {
@@ -83,12 +91,11 @@ impl Chunked {
                     }
                     let here = usize::try_from(left).map_or(input.len(), |l| l.min(input.len()));
                     let left = left - here as u64;
-                    *self = if left == 0 {
-                        Chunked::DataEnd(extra)
-                    } else {
-                        Chunked::Data(left, extra)
-                    };
-                    return Ok(Piece::Data(input.split_to(here).freeze()));
+                    if left > 0 {
+                        *self = Chunked::Data(left, extra);
+                        return Ok(Piece::Data(input.split_to(here).freeze()));
+                    }
+                    return Ok(Piece::Data(self.join(input, here, extra)));
                 }
                 Chunked::DataEnd(extra) => {
                     match (input.first(), input.get(1)) {
@@ -102,6 +109,30 @@ impl Chunked {
                 Chunked::Done => return Ok(Piece::End),
             }
         }
+    }
+
+    /// Takes a chunk of `first` bytes off the front of `input`, and the short ones behind it that are there whole. What
+    /// cannot be read is left to the next call.
+    fn join(&mut self, input: &mut BytesMut, first: usize, mut extra: Extra) -> Bytes {
+        let (mut content, mut read) = (first, first);
+        while content < MAX_JOINED && input[read..].starts_with(b"\r\n") {
+            let begin = read + 2;
+            let mut more = extra;
+            let Ok(Some((line, size @ 1..))) = size(&input[begin..], &mut more) else {
+                break;
+            };
+            let begin = begin + line;
+            let left = MAX_JOINED.min(input.len() - begin);
+            let Some(size) = usize::try_from(size).ok().filter(|size| *size <= left) else {
+                break;
+            };
+            input.copy_within(begin..begin + size, content);
+            (content, read, extra) = (content + size, begin + size, more);
+        }
+        *self = Chunked::DataEnd(extra);
+        let data = input.split_to(content).freeze();
+        input.advance(read - content);
+        data
     }
 
     fn trailers(&mut self, input: &mut BytesMut, extra: Extra) -> Result<Piece, Malformed> {
@@ -126,7 +157,9 @@ impl Chunked {
     }
 }
 
-fn size(input: &mut BytesMut, extra: &mut Extra) -> Result<Option<u64>, Malformed> {
+/// The length of the line at the front of `input` and the size in it, if the line is there whole.
+#[inline]
+fn size(input: &[u8], extra: &mut Extra) -> Result<Option<(usize, u64)>, Malformed> {
     let wrong = Malformed("a chunk's size cannot be read");
     let Some(end) = input.iter().take(MAX_LINE).position(|b| *b == b'\n') else {
         return if input.len() < MAX_LINE {
@@ -148,8 +181,7 @@ fn size(input: &mut BytesMut, extra: &mut Extra) -> Result<Option<u64>, Malforme
     extra.add(rest.len())?;
     let value = |byte: u8| char::from(byte).to_digit(16).map_or(0, u64::from);
     let size = line[..digits].iter().fold(0, |n, b| n << 4 | value(*b));
-    input.advance(end + 1);
-    Ok(Some(size))
+    Ok(Some((end + 1, size)))
 }
 
 fn map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Malformed> {
@@ -210,6 +242,26 @@ mod tests {
                 assert_eq!((read.1.len(), read.2), (trailers, left), "cut {cut}");
             }
         }
+    }
+
+    #[test]
+    fn short_chunks_are_joined() {
+        let long = vec![b'c'; MAX_JOINED];
+        let chunk =
+            |text: &[u8]| [format!("{:x}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat();
+        let chunks = [
+            chunk(b"a"),
+            chunk(b"bb"),
+            chunk(&long),
+            chunk(b"d"),
+            b"0\r\n\r\n".into(),
+        ];
+        let (mut chunked, mut input) = (Chunked::default(), BytesMut::from(&chunks.concat()[..]));
+        let mut next = || chunked.next(&mut input).unwrap();
+        let joined = [b"abb", &long[..]].concat();
+        assert_eq!(next(), Piece::Data(joined.into()));
+        assert_eq!(next(), Piece::Data(Bytes::from_static(b"d")));
+        assert_eq!(next(), Piece::End);
     }
 
     #[test]

@@ -10,8 +10,8 @@ const DATA: &[u8] = b"data";
 /// In pieces shorter than this every event is read.
 const SHORT: usize = 128;
 
-/// Bytes that are searched for a name at first.
-const PART: usize = 1024;
+/// Bytes that are searched for a name at once.
+const PART: usize = 8 * 1024;
 
 /// The ends of events, and how many of their bytes belong to the event that ends.
 const EVENTS: [(&[u8], usize); 3] = [(b"\n\n", 2), (b"\n\r\n", 3), (b"\r\r", 2)];
@@ -39,20 +39,32 @@ fn searched(path: &Path) -> Option<memmem::Finder<'static>> {
     name.bytes().all(plain).then(finder)
 }
 
-/// The part of `data` before the first of the names, or before an escape. It searches in parts that grow: a name early
-/// in the data must not cost a search through the rest.
+/// The part of `data` before the first of the names, or before an escape. It searches part by part: a name early in the
+/// data must not cost a search through the rest.
 fn clear<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
-    let mut length = PART;
+    let lengths = names.iter().map(|name| name.needle().len());
+    let longest = lengths.fold(ESCAPED.len(), usize::max);
+    let mut begin = 0;
     loop {
-        let part = &data[..length.min(data.len())];
-        let each = names.iter().map(|name| name.find(part));
-        let each = each.chain([memmem::find(part, ESCAPED)]);
-        match each.flatten().min() {
-            Some(end) => return &data[..end],
-            None if part.len() == data.len() => return data,
-            None => length *= 4,
+        let part = &data[begin..data.len().min(begin + PART + longest)];
+        let name = names.iter().filter_map(|name| name.find(part)).min();
+        let until = name.map_or(part.len(), |name| part.len().min(name + ESCAPED.len()));
+        let escape = find_escape(&part[..until]);
+        let first = name.into_iter().chain(escape).min();
+        if let Some(first) = first {
+            return &data[..begin + first];
         }
+        if begin + part.len() == data.len() {
+            return data;
+        }
+        begin += PART;
     }
+}
+
+/// The offset of the first [`ESCAPED`]. Most texts have no backslash, and a search for one byte is the fastest.
+fn find_escape(data: &[u8]) -> Option<usize> {
+    let backslash = memchr::memchr(ESCAPED[0], data)?;
+    Some(backslash + memmem::find(&data[backslash..], ESCAPED)?)
 }
 
 /// The text of a body, which is read for numbers.

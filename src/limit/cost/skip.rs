@@ -21,6 +21,87 @@ struct Masks {
 
 const BLOCK: usize = 64;
 
+/// The vector instructions that blocks are read with.
+#[derive(Clone, Copy, Debug)]
+enum Instructions {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Portable,
+}
+
+impl Instructions {
+    /// Those that this processor has, the fastest first. The standard library caches what it detects.
+    fn available() -> impl Iterator<Item = Instructions> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            // All processors with AVX2 have POPCNT and BMI1 too.
+            let has_others = is_x86_feature_detected!("pclmulqdq")
+                && is_x86_feature_detected!("popcnt")
+                && is_x86_feature_detected!("bmi1");
+            let vectors = [
+                (Instructions::Avx512, is_x86_feature_detected!("avx512bw")),
+                (Instructions::Avx2, is_x86_feature_detected!("avx2")),
+            ];
+            let vectors = vectors
+                .into_iter()
+                .filter(move |(_, has)| has_others && *has);
+            vectors
+                .map(|(instructions, _)| instructions)
+                .chain([Instructions::Portable])
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        [Instructions::Portable].into_iter()
+    }
+
+    /// See [`Skip::each`].
+    #[allow(unsafe_code)]
+    fn read(self, skip: &mut Skip, blocks: &[[u8; BLOCK]]) -> Option<usize> {
+        match self {
+            // SAFETY: `available` has found that this processor has what the function is compiled for.
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 => unsafe { by_avx512(skip, blocks) },
+            // SAFETY: the same.
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx2 => unsafe { by_avx2(skip, blocks) },
+            Instructions::Portable => skip.each(blocks, Masks::portable, prefix_xor),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512bw,pclmulqdq,popcnt,bmi1")]
+fn by_avx512(skip: &mut Skip, blocks: &[[u8; BLOCK]]) -> Option<usize> {
+    skip.each(
+        blocks,
+        |block| Masks::by_avx512(block),
+        |bits| carry_less(bits),
+    )
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,pclmulqdq,popcnt,bmi1")]
+fn by_avx2(skip: &mut Skip, blocks: &[[u8; BLOCK]]) -> Option<usize> {
+    skip.each(
+        blocks,
+        |block| Masks::by_avx2(block),
+        |bits| carry_less(bits),
+    )
+}
+
+/// [`prefix_xor`] by one multiplication: a carry-less one by ones sums up the lower bits modulo 2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "pclmulqdq")]
+fn carry_less(bits: u64) -> u64 {
+    use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x};
+    let ones = _mm_set_epi64x(0, -1);
+    _mm_cvtsi128_si64(_mm_clmulepi64_si128::<0>(
+        _mm_set_epi64x(0, bits as i64),
+        ones,
+    )) as u64
+}
+
 impl Skip {
     /// The position after the bracket that opens the container.
     pub fn begin() -> Skip {
@@ -32,9 +113,14 @@ impl Skip {
 
     /// Skips bytes and returns how many; fewer than all if the container ends in them. See [`Skip::is_over`].
     pub fn feed(&mut self, data: &[u8]) -> usize {
+        let fastest = Instructions::available().next();
+        self.feed_with(fastest.unwrap_or(Instructions::Portable), data)
+    }
+
+    fn feed_with(&mut self, instructions: Instructions, data: &[u8]) -> usize {
         let (blocks, rest) = data.as_chunks::<BLOCK>();
         if !blocks.is_empty()
-            && let Some(end) = self.blocks(blocks)
+            && let Some(end) = instructions.read(self, blocks)
         {
             return end;
         }
@@ -62,89 +148,43 @@ impl Skip {
     }
 
     /// Reads blocks. Returns how many bytes belong to the container, if it ends in them.
-    #[cfg(target_arch = "x86_64")]
-    #[allow(unsafe_code)]
-    fn blocks(&mut self, blocks: &[[u8; BLOCK]]) -> Option<usize> {
-        // All processors with AVX2 have the other features too. The standard library caches what it detects.
-        if is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("pclmulqdq")
-            && is_x86_feature_detected!("popcnt")
-            && is_x86_feature_detected!("bmi1")
-        {
-            // SAFETY: this processor has what the function is compiled for.
-            return unsafe { self.blocks_by_avx2(blocks) };
-        }
-        // SAFETY: every processor of this architecture has SSE2.
-        self.each(
-            blocks,
-            |_| None,
-            |block| unsafe { Masks::by_sse2(block) },
-            prefix_xor,
-        )
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn blocks(&mut self, blocks: &[[u8; BLOCK]]) -> Option<usize> {
-        self.each(blocks, |_| None, Masks::of, prefix_xor)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,pclmulqdq,popcnt,bmi1")]
-    fn blocks_by_avx2(&mut self, blocks: &[[u8; BLOCK]]) -> Option<usize> {
-        use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x};
-        let prefix_xor = |bits: u64| {
-            // Carry-less multiplication by ones sums up the lower bits modulo 2.
-            let product =
-                _mm_clmulepi64_si128::<0>(_mm_set_epi64x(0, bits as i64), _mm_set_epi64x(0, -1));
-            _mm_cvtsi128_si64(product) as u64
-        };
-        self.each(
-            blocks,
-            |block| quotes_alone(block),
-            |block| Masks::by_avx2(block),
-            prefix_xor,
-        )
-    }
-
-    /// Reads blocks with the given instructions. `quotes_alone` returns the quotes of a block without brackets and
-    /// backslashes, as most blocks of texts are.
     #[inline(always)]
     fn each(
         &mut self,
         blocks: &[[u8; BLOCK]],
-        quotes_alone: impl Fn(&[u8; BLOCK]) -> Option<u64>,
         masks: impl Fn(&[u8; BLOCK]) -> Masks,
         prefix_xor: impl Fn(u64) -> u64,
     ) -> Option<usize> {
+        // A copy stays in registers.
+        let mut position = *self;
+        let mut end = None;
         for (number, block) in blocks.iter().enumerate() {
-            if !self.escaped
-                && let Some(quotes) = quotes_alone(block)
-            {
-                self.in_string ^= quotes.count_ones() % 2 == 1;
+            let masks = masks(block);
+            // As most blocks of texts are.
+            if !position.escaped && masks.backslashes | masks.opens | masks.closes == 0 {
+                position.in_string ^= masks.quotes.count_ones() % 2 == 1;
                 continue;
             }
-            if let Some(end) = self.block(&masks(block), &prefix_xor) {
-                return Some(number * BLOCK + end);
+            if let Some(here) = position.block(&masks, &prefix_xor) {
+                end = Some(number * BLOCK + here);
+                break;
             }
         }
-        None
+        *self = position;
+        end
     }
 
     /// Reads one block. Returns how many bytes belong to the container, if it ends in the block.
     #[inline(always)]
     fn block(&mut self, masks: &Masks, prefix_xor: impl Fn(u64) -> u64) -> Option<usize> {
-        let mut escaped = u64::from(self.escaped);
-        let mut ends_escaped = false;
-        if masks.backslashes | escaped != 0 {
-            // A backslash escapes the next byte, unless it is escaped itself.
-            let mut left = masks.backslashes & !escaped;
-            while left != 0 {
-                let bit = left & left.wrapping_neg();
-                ends_escaped |= bit >> (BLOCK - 1) != 0;
-                escaped |= bit << 1;
-                left &= !(bit | bit << 1);
-            }
-        }
+        // Of a row of backslashes each second one is escaped, and with an odd number the byte behind the row. The
+        // subtraction borrows through a row, so that the bits of a row that begins at an odd place differ.
+        const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+        let before = u64::from(self.escaped);
+        let backslashes = masks.backslashes & !before;
+        let changed = (backslashes << 1 | ODD).wrapping_sub(backslashes) ^ ODD;
+        let escaped = changed ^ (backslashes | before);
+        let ends_escaped = (changed & backslashes) >> (BLOCK - 1) != 0;
         let strings = prefix_xor(masks.quotes & !escaped) ^ if self.in_string { !0 } else { 0 };
         let outside = !(strings | escaped);
         let (opens, closes) = (masks.opens & outside, masks.closes & outside);
@@ -180,36 +220,27 @@ fn prefix_xor(mut bits: u64) -> u64 {
     bits
 }
 
-/// The quotes of a block without brackets and backslashes; none if it may have some.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-#[allow(unsafe_code)]
-fn quotes_alone(block: &[u8; BLOCK]) -> Option<u64> {
-    use std::arch::x86_64::{
-        _mm256_add_epi8, _mm256_cmpeq_epi8, _mm256_cmpgt_epi8, _mm256_loadu_si256,
-        _mm256_movemask_epi8, _mm256_or_si256, _mm256_set1_epi8,
-    };
-    let (parts, _) = block.as_chunks::<32>();
-    // SAFETY: a part has 32 bytes.
-    let load = |part: &[u8; 32]| unsafe { _mm256_loadu_si256(part.as_ptr().cast()) };
-    let (low, high) = (load(&parts[0]), load(&parts[1]));
-    // With this bit set, brackets and backslashes are `{`, `|` and `}`. 2 more makes them the largest signed bytes.
-    let others = |part| {
-        let folded = _mm256_or_si256(part, _mm256_set1_epi8(0x20));
-        let moved = _mm256_add_epi8(folded, _mm256_set1_epi8(2));
-        _mm256_cmpgt_epi8(moved, _mm256_set1_epi8(0x7c))
-    };
-    if _mm256_movemask_epi8(_mm256_or_si256(others(low), others(high))) != 0 {
-        return None;
-    }
-    let quotes = |part| {
-        let equal = _mm256_cmpeq_epi8(part, _mm256_set1_epi8(b'"' as i8));
-        u64::from(_mm256_movemask_epi8(equal) as u32)
-    };
-    Some(quotes(high) << 32 | quotes(low))
-}
-
 impl Masks {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512bw")]
+    #[allow(unsafe_code)]
+    fn by_avx512(block: &[u8; BLOCK]) -> Masks {
+        use std::arch::x86_64::{
+            _mm512_cmpeq_epi8_mask, _mm512_loadu_si512, _mm512_or_si512, _mm512_set1_epi8,
+        };
+        // SAFETY: a block has 64 bytes.
+        let bytes = unsafe { _mm512_loadu_si512(block.as_ptr().cast()) };
+        let equal = |bytes, byte: u8| _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte as i8));
+        // Square brackets differ from braces in this bit alone.
+        let braces = _mm512_or_si512(bytes, _mm512_set1_epi8(0x20));
+        Masks {
+            quotes: equal(bytes, b'"'),
+            backslashes: equal(bytes, b'\\'),
+            opens: equal(braces, b'{'),
+            closes: equal(braces, b'}'),
+        }
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     #[allow(unsafe_code)]
@@ -227,7 +258,6 @@ impl Masks {
             let mask = |part| _mm256_movemask_epi8(_mm256_cmpeq_epi8(part, byte)) as u32;
             u64::from(mask(high)) << 32 | u64::from(mask(low))
         };
-        // Square brackets differ from braces in this bit alone.
         let brace = |part| _mm256_or_si256(part, _mm256_set1_epi8(0x20));
         Masks {
             quotes: equal(low, high, b'"'),
@@ -237,38 +267,7 @@ impl Masks {
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "sse2")]
-    fn by_sse2(block: &[u8; BLOCK]) -> Masks {
-        use std::arch::x86_64::{
-            __m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_or_si128, _mm_set_epi64x, _mm_set1_epi8,
-        };
-        let mut masks = Masks {
-            quotes: 0,
-            backslashes: 0,
-            opens: 0,
-            closes: 0,
-        };
-        let (parts, _) = block.as_chunks::<16>();
-        for (number, part) in parts.iter().enumerate() {
-            let bits = u128::from_le_bytes(*part);
-            let bytes = _mm_set_epi64x((bits >> 64) as i64, bits as i64);
-            let equal = |bytes: __m128i, byte: u8| {
-                let mask = _mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte as i8));
-                u64::from(_mm_movemask_epi8(mask) as u32) << (16 * number)
-            };
-            masks.quotes |= equal(bytes, b'"');
-            masks.backslashes |= equal(bytes, b'\\');
-            // Square brackets differ from braces in this bit alone.
-            let braces = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
-            masks.opens |= equal(braces, b'{');
-            masks.closes |= equal(braces, b'}');
-        }
-        masks
-    }
-
-    #[cfg(not(target_arch = "x86_64"))]
-    fn of(block: &[u8; BLOCK]) -> Masks {
+    fn portable(block: &[u8; BLOCK]) -> Masks {
         let mask = |is: fn(u8) -> bool| {
             let bits = block.iter().enumerate();
             bits.fold(0, |mask, (place, byte)| {
@@ -292,7 +291,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_read_as_bytes_do(text in r#"([a-z ]{0,9}|[ -!#-Z^-z|~é]{60,90}|\{|\}|\[|\]|"|\\){0,120}"#, depth in 1_u64..40, cut in 0_usize..200) {
+        fn blocks_read_as_bytes_do(text in r#"([a-z ]{0,9}|[ -!#-Z^-z|~é]{60,90}|\{|\}|\[|\]|"|\\|\\{2,70}){0,120}"#, depth in 1_u64..40, cut in 0_usize..200) {
             let start = Skip { depth, ..Skip::default() };
             let mut bytes = start;
             let mut read = 0;
@@ -302,13 +301,16 @@ mod tests {
                     break;
                 }
             }
-            let (mut blocks, cut) = (start, cut.min(text.len()));
-            let mut count = blocks.feed(&text.as_bytes()[..cut]);
-            if !blocks.is_over() {
-                count += blocks.feed(&text.as_bytes()[cut..]);
+            let cut = cut.min(text.len());
+            for instructions in Instructions::available() {
+                let mut blocks = start;
+                let mut count = blocks.feed_with(instructions, &text.as_bytes()[..cut]);
+                if !blocks.is_over() {
+                    count += blocks.feed_with(instructions, &text.as_bytes()[cut..]);
+                }
+                prop_assert_eq!((count, blocks.is_over()), (read, bytes.is_over()));
+                prop_assert_eq!((blocks.in_string, blocks.escaped), (bytes.in_string, bytes.escaped));
             }
-            prop_assert_eq!((count, blocks.is_over()), (read, bytes.is_over()));
-            prop_assert_eq!((blocks.in_string, blocks.escaped), (bytes.in_string, bytes.escaped));
         }
     }
 }

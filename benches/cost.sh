@@ -110,7 +110,8 @@ for coding in gz br zst; do
 done
 for path in "${bodies[@]}"; do
 	case $path in
-	short.json | chunked) requests=10 ;;
+	short.json) requests=200 ;;
+	chunked | long.json | long-events) requests=20 ;;
 	*) requests=2 ;;
 	esac
 	: >"$folder/ratios"

@@ -1,4 +1,5 @@
-//! How long questions to the record take over HTTP: a gateway with a year of 500 series, of which each did something.
+//! How long queries to the record take over HTTP. A gateway has a year of 500 series, none of them idle. The paths are
+//! those that the dashboard fetches.
 //!
 //! `cargo bench --bench asking [-- --quick]`
 
@@ -19,16 +20,17 @@ use tollgate::record::{Kind, Record, Second, Series, Settings, Topic};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-const DAY: u64 = 86_400;
-/// How long seconds are kept, and minutes.
-const WEEK: u64 = 7 * DAY;
-const QUARTER: u64 = 90 * DAY;
-const ROUTES: usize = 20;
-/// Of a browser to one host.
-const CONNECTIONS: usize = 6;
+const DAY_SECONDS: u64 = 86_400;
+/// How long the record keeps every second.
+const WEEK_SECONDS: u64 = 7 * DAY_SECONDS;
+/// How long the record keeps every minute.
+const QUARTER_SECONDS: u64 = 90 * DAY_SECONDS;
+const ROUTE_COUNT: usize = 20;
+/// The most connections that a browser opens to one host.
+const BROWSER_CONNECTIONS: usize = 6;
 
-/// What the screen Now asks, 1,400 pixels wide.
-const NOW: [&str; 12] = [
+/// What the dashboard's screen Now fetches, below `/v1/`, where it is 1,400 pixels wide.
+const NOW_SCREEN_PATHS: [&str; 12] = [
     "record/range?from={from}&points=924&series=outcome:tollgate_requests_total",
     "record/range?from={from}&points=924&series=outcome:tollgate_limit_decisions_total%7Boutcome=%22over%22%7D",
     "record/range?from=-900s&points=454&series=tollgate_limit_decisions_total&by=limit,outcome",
@@ -43,13 +45,13 @@ const NOW: [&str; 12] = [
     "limits",
 ];
 
-struct Kept {
+struct RecordedSeries {
     series: Series,
-    /// Of events a second.
+    /// The mean of events in a second.
     mean: u64,
 }
 
-fn kept(name: &str, labels: &[(&str, String)], mean: u64) -> Kept {
+fn recorded_series(name: &str, labels: &[(&str, String)], mean: u64) -> RecordedSeries {
     let labels = labels.iter();
     let labels = labels.map(|(name, value)| ((*name).to_owned(), value.clone()));
     let series = Series {
@@ -58,96 +60,105 @@ fn kept(name: &str, labels: &[(&str, String)], mean: u64) -> Kept {
         kind: Kind::Counter,
         decimals: 0,
     };
-    Kept { series, mean }
+    RecordedSeries { series, mean }
 }
 
-/// Those of a gateway with some routes, each with two limits.
-fn all_series() -> Vec<Kept> {
+/// The series of a gateway with [`ROUTE_COUNT`] routes, each with two limits.
+fn all_series() -> Vec<RecordedSeries> {
     let mut all = Vec::new();
     let outcomes = ["admitted", "refused", "failed"];
     let statuses = [("200", "upstream"), ("404", "upstream"), ("429", "gateway")];
-    for route in 0..ROUTES {
+    for route in 0..ROUTE_COUNT {
         let mean = 2_000 >> (route / 2);
         let name = || format!("route-{route}");
-        for (part, outcome) in outcomes.into_iter().enumerate() {
+        for (index, outcome) in outcomes.into_iter().enumerate() {
             let labels = [("route", name()), ("outcome", outcome.to_owned())];
-            all.push(kept("tollgate_requests_total", &labels, mean >> (3 * part)));
+            all.push(recorded_series(
+                "tollgate_requests_total",
+                &labels,
+                mean >> (3 * index),
+            ));
         }
-        for (part, (status, origin)) in statuses.into_iter().enumerate() {
+        for (index, (status, origin)) in statuses.into_iter().enumerate() {
             let labels = [
                 ("route", name()),
                 ("status", status.to_owned()),
                 ("origin", origin.to_owned()),
             ];
-            all.push(kept(
+            all.push(recorded_series(
                 "tollgate_responses_total",
                 &labels,
-                mean >> (3 * part),
+                mean >> (3 * index),
             ));
         }
         for limit in ["per-ip", "per-user"] {
-            for (part, outcome) in ["within", "over", "refused"].into_iter().enumerate() {
+            for (index, outcome) in ["within", "over", "refused"].into_iter().enumerate() {
                 let labels = [
                     ("route", name()),
                     ("limit", format!("{limit}-{route}")),
                     ("outcome", outcome.to_owned()),
                 ];
-                all.push(kept(
+                all.push(recorded_series(
                     "tollgate_limit_decisions_total",
                     &labels,
-                    mean >> (3 * part),
+                    mean >> (3 * index),
                 ));
             }
         }
         for bucket in 0..11_u32 {
             let bound = 0.001 * 1.5_f64.powi(bucket as i32);
             let labels = [("route", name()), ("le", format!("{bound}"))];
-            let far = bucket.abs_diff(4);
-            all.push(kept(
+            let distance = bucket.abs_diff(4);
+            all.push(recorded_series(
                 "tollgate_request_duration_seconds_bucket",
                 &labels,
-                mean >> far,
+                mean >> distance,
             ));
         }
-        all.push(kept(
+        all.push(recorded_series(
             "tollgate_response_bytes_total",
             &[("route", name())],
             mean * 900,
         ));
     }
-    all.push(kept("all:tollgate_requests_total", &[], 8_000));
-    all.push(kept("all:tollgate_requests_open", &[], 30));
-    for (part, outcome) in outcomes.into_iter().enumerate() {
+    all.push(recorded_series("all:tollgate_requests_total", &[], 8_000));
+    all.push(recorded_series("all:tollgate_requests_open", &[], 30));
+    for (index, outcome) in outcomes.into_iter().enumerate() {
         let labels = [("outcome", outcome.to_owned())];
-        all.push(kept(
+        all.push(recorded_series(
             "outcome:tollgate_requests_total",
             &labels,
-            8_000 >> (3 * part),
+            8_000 >> (3 * index),
         ));
-        all.push(kept(
+        all.push(recorded_series(
             "outcome:tollgate_limit_decisions_total",
             &labels,
-            8_000 >> (3 * part),
+            8_000 >> (3 * index),
         ));
     }
     for (status, origin) in statuses {
         let labels = [("status", status.to_owned()), ("origin", origin.to_owned())];
-        all.push(kept("status:tollgate_responses_total", &labels, 3_000));
+        all.push(recorded_series(
+            "status:tollgate_responses_total",
+            &labels,
+            3_000,
+        ));
     }
     all
 }
 
-/// Who was counted, as many as a list holds, of whom every second one is in the next list too.
-fn lists(number: u64) -> KeyLists {
+/// The most frequent keys of the step with this number, as many as a list holds. Every second key is in the next step's
+/// list too.
+fn key_lists(number: u64) -> KeyLists {
     let mut distinct = DistinctCount::default();
-    (0..10_000).for_each(|key| distinct.add(hash(key)));
-    let listed = |place: u64| {
-        let name = number * LONGEST as u64 / 2 + place;
+    (0..10_000).for_each(|key| distinct.add(mix(key)));
+    let listed = |rank: u64| {
+        let name = number * LONGEST as u64 / 2 + rank;
         let key = LimitKey {
-            limit: format!("per-ip-{}", place % 7),
+            limit: format!("per-ip-{}", rank % 7),
             key: format!("ip=2001:db8:{:x}:{:x}::/64", name >> 16, name & 0xffff),
         };
-        let (hash, count) = (hash(name), 10_000 / (place + 1));
+        let (hash, count) = (mix(name), 10_000 / (rank + 1));
         ListedKey { key, hash, count }
     };
     let list = || {
@@ -160,29 +171,35 @@ fn lists(number: u64) -> KeyLists {
     }
 }
 
-/// Numbers that look random.
-fn hash(number: u64) -> u64 {
+/// A number that looks random (SplitMix64).
+fn mix(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31
 }
 
-/// The lists that end with a second, as the gateway keeps them.
-fn note(record: &Record, over: u64, now: u64) -> Result<()> {
-    for (topic, step) in [(Topic::Minute, 60), (Topic::Hour, 3_600), (Topic::Day, DAY)] {
+/// Writes the lists of the minute, hour and day that end with the second `end`, as the gateway keeps them.
+fn write_lists(record: &Record, end: u64, now: u64) -> Result<()> {
+    for (topic, step) in [
+        (Topic::Minute, 60),
+        (Topic::Hour, 3_600),
+        (Topic::Day, DAY_SECONDS),
+    ] {
         // A week of minutes is as fast to read as a day: a file at a time.
-        let kept = topic.kept().min(if step == 60 { DAY } else { u64::MAX });
-        if over.is_multiple_of(step) && over + kept > now {
-            let text = serde_json::to_vec(&lists(over / step))?;
-            record.note(topic, (over - step, text), true);
+        let kept = topic
+            .kept()
+            .min(if step == 60 { DAY_SECONDS } else { u64::MAX });
+        if end.is_multiple_of(step) && end + kept > now {
+            let text = serde_json::to_vec(&key_lists(end / step))?;
+            record.note(topic, (end - step, text), true);
         }
     }
     Ok(())
 }
 
-/// A year until now: every second of the last week, before that one in each minute, then in five, for no question is answered from
-/// more.
-fn record(folder: &Path, now: u64, days: u64) -> Result<usize> {
+/// Writes a record of so many days until now, and returns the number of its series. It has every second of the last
+/// week. Before that it has one second a minute, then one in five minutes, because no query is answered from more.
+fn write_record(folder: &Path, now: u64, days: u64) -> Result<usize> {
     let settings = Settings {
         folder: Some(folder.to_owned()),
         most_bytes: 4 << 30,
@@ -192,13 +209,13 @@ fn record(folder: &Path, now: u64, days: u64) -> Result<usize> {
     let numbers = all.iter().map(|kept| record.number(&kept.series));
     let numbers: Vec<u32> = numbers.collect::<Option<_>>().ok_or("too many series")?;
     let mut state = 88_172_645_463_325_252_u64;
-    let mut second = (now - days * DAY).next_multiple_of(300);
+    let mut second = (now - days * DAY_SECONDS).next_multiple_of(300);
     while second < now {
         let values = all.iter().zip(&numbers).map(|(kept, number)| {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
-            // As wide as independent events scatter, and where there are few, in some seconds.
+            // Values scatter as widely as those of independent events. Rare events happen in some seconds only.
             let noise = (kept.mean * 12).isqrt() + 1;
             let value = (kept.mean + state % (noise + 1)).saturating_sub(noise / 2);
             (*number, value)
@@ -206,14 +223,14 @@ fn record(folder: &Path, now: u64, days: u64) -> Result<usize> {
         let values = values.filter(|(_, value)| *value > 0).collect();
         record.add(Second { at: second, values });
         if second.is_multiple_of(60) {
-            note(&record, second, now)?;
+            write_lists(&record, second, now)?;
         }
         if second.is_multiple_of(600) {
             record.keep()?;
         }
         second += match now - second {
-            0..WEEK => 1,
-            WEEK..QUARTER => 60,
+            0..WEEK_SECONDS => 1,
+            WEEK_SECONDS..QUARTER_SECONDS => 60,
             _ => 300,
         };
     }
@@ -269,15 +286,15 @@ impl Client {
         Ok(Client(BufReader::new(stream)))
     }
 
-    /// The bytes of an answer.
-    fn ask(&mut self, path: &str) -> Result<Vec<u8>> {
+    /// Fetches a path and returns the body. An error unless the status is 200.
+    fn get(&mut self, path: &str) -> Result<Vec<u8>> {
         write!(
             self.0.get_mut(),
             "GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n"
         )?;
         let (mut line, mut length) = (String::new(), 0);
         self.0.read_line(&mut line)?;
-        let fine = line.starts_with("HTTP/1.1 200");
+        let is_ok = line.starts_with("HTTP/1.1 200");
         while line != "\r\n" {
             line.clear();
             self.0.read_line(&mut line)?;
@@ -287,20 +304,21 @@ impl Client {
         }
         let mut body = vec![0; length];
         self.0.read_exact(&mut body)?;
-        let said = || format!("{path}: {}", String::from_utf8_lossy(&body)).into();
-        if fine { Ok(body) } else { Err(said()) }
+        let failure = || format!("{path}: {}", String::from_utf8_lossy(&body)).into();
+        if is_ok { Ok(body) } else { Err(failure()) }
     }
 }
 
-/// Middle, 99th of a hundred and longest.
-fn told(name: &str, mut took: Vec<Duration>, bytes: usize) {
-    took.sort_unstable();
-    let at = |share: usize| took[(took.len() * share / 100).min(took.len() - 1)];
+/// Prints a row with the median, the 99th percentile and the longest time.
+fn print_row(name: &str, mut durations: Vec<Duration>, bytes: usize) {
+    durations.sort_unstable();
+    let percentile =
+        |percent: usize| durations[(durations.len() * percent / 100).min(durations.len() - 1)];
     println!(
         "| {name} | {:.2?} | {:.2?} | {:.2?} | {bytes} |",
-        at(50),
-        at(99),
-        at(100)
+        percentile(50),
+        percentile(99),
+        percentile(100)
     );
 }
 
@@ -310,10 +328,10 @@ fn main() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let now = clock.wall().as_secs();
     let days = if quick { 8 } else { 365 };
-    let begun = clock.now();
-    let count = record(&folder.path().join("record"), now, days)?;
-    let took = Duration::from(clock.now().since(begun));
-    println!("{days} days of {count} series, written in {took:.1?}");
+    let started_at = clock.now();
+    let count = write_record(&folder.path().join("record"), now, days)?;
+    let elapsed = Duration::from(clock.now().since(started_at));
+    println!("{days} days of {count} series, written in {elapsed:.1?}");
     let gateway = Gateway::start(folder.path())?;
     println!("\n| question | p50 | p99 | longest | bytes |\n|---|---|---|---|---|");
 
@@ -326,51 +344,51 @@ fn main() -> Result<()> {
         ),
     ] {
         let path = format!("/v1/record/range?series={series}&from=-24h&points=1200");
-        let mut took = Vec::new();
+        let mut durations = Vec::new();
         let mut bytes = 0;
         for _ in 0..1_000 {
-            let begun = clock.now();
-            bytes = client.ask(&path)?.len();
-            took.push(Duration::from(clock.now().since(begun)));
+            let started_at = clock.now();
+            bytes = client.get(&path)?.len();
+            durations.push(Duration::from(clock.now().since(started_at)));
         }
-        told(&format!("{name}, 24 h, 1,200 points"), took, bytes);
+        print_row(&format!("{name}, 24 h, 1,200 points"), durations, bytes);
     }
     for range in ["15m", "1h", "6h", "24h", "7d", "30d", "1y"] {
         if quick && range.ends_with('y') {
             continue;
         }
         let range = if range == "15m" { "900s" } else { range };
-        let mut took = Vec::new();
+        let mut durations = Vec::new();
         let mut bytes = 0;
         for _ in 0..30 {
-            let begun = clock.now();
-            bytes = screen(gateway.admin, range)?;
-            took.push(Duration::from(clock.now().since(begun)));
+            let started_at = clock.now();
+            bytes = load_screen(gateway.admin, range)?;
+            durations.push(Duration::from(clock.now().since(started_at)));
         }
-        told(&format!("Now, {range}"), took, bytes);
+        print_row(&format!("Now, {range}"), durations, bytes);
     }
     Ok(())
 }
 
-/// All questions of the screen, as a browser asks them. The bytes of all answers.
-fn screen(admin: SocketAddr, range: &str) -> Result<usize> {
+/// Fetches all paths of the screen as a browser does, over several connections. Returns the bytes of all bodies.
+fn load_screen(admin: SocketAddr, range: &str) -> Result<usize> {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
-        let each = (0..CONNECTIONS).map(|_| {
+        let clients = (0..BROWSER_CONNECTIONS).map(|_| {
             scope.spawn(|| -> Result<usize> {
                 let mut client = Client::new(admin)?;
                 let mut bytes = 0;
-                while let Some(path) = NOW.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(path) = NOW_SCREEN_PATHS.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let path = path.replace("{from}", &format!("-{range}"));
-                    bytes += client.ask(&format!("/v1/{path}"))?.len();
+                    bytes += client.get(&format!("/v1/{path}"))?.len();
                 }
                 Ok(bytes)
             })
         });
-        let each: Vec<_> = each.collect();
-        let each = each
+        let clients: Vec<_> = clients.collect();
+        let bytes = clients
             .into_iter()
-            .map(|one| one.join().map_err(|_| "a client panicked")?);
-        each.sum()
+            .map(|client| client.join().map_err(|_| "a client panicked")?);
+        bytes.sum()
     })
 }

@@ -1,5 +1,5 @@
-//! Decisions a second and bytes a key, beside the governor crate in the same run: rounds are
-//! interleaved and medians taken, so that ratios hold where absolute figures do not travel.
+//! Decisions a second and bytes a key, beside the governor crate in the same run. Rounds are interleaved and medians
+//! taken, so that ratios are comparable between machines where absolute figures are not.
 //!
 //! `cargo bench --bench decisions [-- --quick]`
 
@@ -13,6 +13,7 @@ use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
 use tollgate::store::{CellPlaces, Item, Memory, Settings, Slot};
 
+/// The threads that decide at the same time.
 const THREADS: u64 = 2;
 
 fn limit(rates: &str, algorithm: Algorithm) -> Limit {
@@ -29,45 +30,48 @@ fn limit(rates: &str, algorithm: Algorithm) -> Limit {
     }
 }
 
+/// A number that looks random (SplitMix64).
 fn mix(n: u64) -> u64 {
     let n = (n ^ n >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ n >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ n >> 31
 }
 
-/// A number below `most`, drawn by a hash without a division, which the engines would be charged for.
-fn below(most: u64, hash: u64) -> u64 {
-    ((u128::from(hash) * u128::from(most)) >> 64) as u64
+/// A number below `bound`, drawn by a hash. A division would be charged to the engines.
+fn below(bound: u64, hash: u64) -> u64 {
+    ((u128::from(hash) * u128::from(bound)) >> 64) as u64
 }
 
 fn fingerprint(n: u64) -> Fingerprint {
     Fingerprint(u128::from(mix(n)) << 64 | u128::from(mix(!n)))
 }
 
-/// Something that decides about a numbered key.
+/// A rate limiter that decides about numbered keys.
 trait Engine: Sync {
-    /// `known` is what [`Engine::expect`] has said of the key, nothing if it was not asked.
-    fn decide(&self, key: u64, known: &CellPlaces) -> bool;
+    /// Whether the key is admitted. `places` is what [`Engine::look_ahead`] has found for the key, or empty.
+    fn decide(&self, key: u64, places: &CellPlaces) -> bool;
 
-    /// What is known of a key that comes `AHEAD` decisions later.
-    fn expect(&self, _key: u64, _known: &mut CellPlaces) {}
+    /// Finds the places of a key that comes [`LOOKAHEAD`] decisions later.
+    fn look_ahead(&self, _key: u64, _places: &mut CellPlaces) {}
 }
 
-/// Less than what a gateway has time for: it reads a request between the two.
-const AHEAD: usize = 8;
+/// The decisions between finding the places of a key and deciding about it. A gateway has more time: it reads a request
+/// in between.
+const LOOKAHEAD: usize = 8;
 
-struct Ours {
+/// tollgate's memory store.
+struct MemoryEngine {
     memory: Memory,
     limit: Limit,
     slot: Slot,
     clock: Clock,
 }
 
-impl Ours {
-    fn new(budget: usize, limit: Limit) -> Result<Ours, tollgate::store::Error> {
+impl MemoryEngine {
+    fn new(budget: usize, limit: Limit) -> Result<MemoryEngine, tollgate::store::Error> {
         let memory = Memory::new(Settings { budget })?;
         let slot = memory.register("bench", &limit)?.slot();
-        Ok(Ours {
+        Ok(MemoryEngine {
             memory,
             limit,
             slot,
@@ -87,7 +91,7 @@ impl Ours {
         }
     }
 
-    /// Where the store counts it; starts to load that.
+    /// The places where the store counts the item. Starts to load them into the processor's cache.
     fn places(&self, item: &Item<'_>) -> CellPlaces {
         let (key, multiply) = (item.key, item.scale.multiply);
         let place = self.memory.place(item.limit, item.slot, key, multiply);
@@ -95,48 +99,48 @@ impl Ours {
         prefetched.into_iter().collect()
     }
 
-    fn at(&self, item: Item<'_>, places: &CellPlaces, now: Nanos) -> bool {
+    fn take(&self, item: Item<'_>, places: &CellPlaces, now: Nanos) -> bool {
         self.memory
             .take_at(&[item], places, now, &mut SmallVec::new())
     }
 }
 
-impl Engine for Ours {
-    fn decide(&self, key: u64, known: &CellPlaces) -> bool {
+impl Engine for MemoryEngine {
+    fn decide(&self, key: u64, places: &CellPlaces) -> bool {
         let item = self.item(key);
-        if known.is_empty() {
+        if places.is_empty() {
             let places = self.places(&item);
-            return self.at(item, &places, self.clock.now());
+            return self.take(item, &places, self.clock.now());
         }
-        self.at(item, known, self.clock.now())
+        self.take(item, places, self.clock.now())
     }
 
-    fn expect(&self, key: u64, known: &mut CellPlaces) {
-        *known = self.places(&self.item(key));
+    fn look_ahead(&self, key: u64, places: &mut CellPlaces) {
+        *places = self.places(&self.item(key));
     }
 }
 
-type Keyed = governor::DefaultKeyedRateLimiter<u64>;
+type KeyedLimiter = governor::DefaultKeyedRateLimiter<u64>;
 
-struct Governor(Keyed);
+struct GovernorEngine(KeyedLimiter);
 
-impl Engine for Governor {
+impl Engine for GovernorEngine {
     fn decide(&self, key: u64, _known: &CellPlaces) -> bool {
         self.0.check_key(&mix(key)).is_ok()
     }
 }
 
-fn governor() -> Governor {
+fn governor() -> GovernorEngine {
     let hundred = NonZeroU32::MIN.saturating_add(99);
-    Governor(RateLimiter::dashmap(Quota::per_minute(hundred)))
+    GovernorEngine(RateLimiter::dashmap(Quota::per_minute(hundred)))
 }
 
-/// An engine, and whether it is told of keys before: as of a connection's next request, whose keys are those of the
-/// last one.
+/// An engine that is measured.
 struct Row {
     name: &'static str,
     engine: Box<dyn Engine>,
-    ahead: bool,
+    /// Whether the engine may look ahead, as a connection does: the keys of its next request are those of the last one.
+    knows_keys_ahead: bool,
 }
 
 impl Row {
@@ -144,33 +148,33 @@ impl Row {
         Row {
             name,
             engine: Box::new(engine),
-            ahead: false,
+            knows_keys_ahead: false,
         }
     }
 
-    /// What one thread asks; how much of it passes.
-    fn ask(&self, turns: u64, key: impl Fn(u64) -> u64) -> usize {
+    /// Decides `turns` times on this thread. Returns how many decisions admit.
+    fn run_thread(&self, turns: u64, key: impl Fn(u64) -> u64) -> usize {
         let engine = self.engine.as_ref();
-        let mut known: [CellPlaces; AHEAD] = std::array::from_fn(|_| CellPlaces::default());
-        let passed = (0..turns).filter(|turn| {
-            let known = &mut known[*turn as usize % AHEAD];
-            let passes = engine.decide(key(*turn), known);
-            if self.ahead {
-                engine.expect(key((turn + AHEAD as u64).min(turns - 1)), known);
+        let mut places: [CellPlaces; LOOKAHEAD] = std::array::from_fn(|_| CellPlaces::default());
+        let admitted = (0..turns).filter(|turn| {
+            let places = &mut places[*turn as usize % LOOKAHEAD];
+            let admits = engine.decide(key(*turn), places);
+            if self.knows_keys_ahead {
+                engine.look_ahead(key((turn + LOOKAHEAD as u64).min(turns - 1)), places);
             }
-            passes
+            admits
         });
-        passed.count()
+        admitted.count()
     }
 
-    /// Millions of decisions a second; `keys` gives each thread its keys.
+    /// Millions of decisions a second, of all threads. `keys` returns the key for a thread and a turn.
     fn speed(&self, turns: u64, keys: &(dyn Fn(u64, u64) -> u64 + Sync)) -> f64 {
         let clock = Clock::system();
         let start = clock.now();
         thread::scope(|scope| {
             for number in 0..THREADS {
                 scope.spawn(move || {
-                    std::hint::black_box(self.ask(turns, |turn| keys(number, turn)));
+                    std::hint::black_box(self.run_thread(turns, |turn| keys(number, turn)));
                 });
             }
         });
@@ -179,18 +183,19 @@ impl Row {
     }
 }
 
-fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of[of.len() / 2]
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
-fn resident() -> usize {
+/// The resident memory of this process.
+fn resident_bytes() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split(' ').nth(1).and_then(|n| n.parse::<usize>().ok());
     pages.unwrap_or(0) * 4_096
 }
 
-fn windows() -> [(&'static str, Limit); 3] {
+fn measured_limits() -> [(&'static str, Limit); 3] {
     let four = "2/s,5/m,10/h,100/d";
     [
         ("sliding-log 100/m", limit("100/m", Algorithm::SlidingLog)),
@@ -198,64 +203,72 @@ fn windows() -> [(&'static str, Limit); 3] {
             "sliding-log, four windows",
             limit(four, Algorithm::SlidingLog),
         ),
-        ("gcra 100/m", gcra()),
+        ("gcra 100/m", gcra_limit()),
     ]
 }
 
-fn gcra() -> Limit {
+fn gcra_limit() -> Limit {
     limit("100/m", Algorithm::Gcra { burst: None })
 }
 
-/// What `turns` requests of each thread ask for, where the key of rank k comes a k-th as often as the first.
-fn zipf(keys: u64, turns: u64) -> Vec<u32> {
+/// The keys of `turns` decisions of each thread. The key of rank k comes a k-th as often as the first one.
+fn draw_zipf(keys: u64, turns: u64) -> Vec<u32> {
     let sums: Vec<f64> = (1..=keys)
         .scan(0.0, |sum, rank| {
             *sum += 1.0 / rank as f64;
             Some(*sum)
         })
         .collect();
-    let all = sums.last().copied().unwrap_or(1.0);
+    let total = sums.last().copied().unwrap_or(1.0);
     let draw = |turn| {
-        let point = (mix(turn) >> 11) as f64 / (1_u64 << 53) as f64 * all;
+        let point = (mix(turn) >> 11) as f64 / (1_u64 << 53) as f64 * total;
         sums.partition_point(|sum| *sum < point) as u32
     };
     (0..THREADS * turns).map(draw).collect()
 }
 
-fn speeds(keys: u64, budget: usize, rounds: u64, turns: u64) -> Result<(), tollgate::store::Error> {
-    let drawn = zipf(keys, turns);
+fn print_speeds(
+    keys: u64,
+    budget: usize,
+    rounds: u64,
+    turns: u64,
+) -> Result<(), tollgate::store::Error> {
+    let drawn = draw_zipf(keys, turns);
     let zipf = |number, turn, _| drawn[(number * turns + turn) as usize].into();
     let uniform =
         |number: u64, turn: u64, round: u64| below(keys, mix(turn ^ number << 40 ^ round << 48));
     type Draw<'a> = &'a (dyn Fn(u64, u64, u64) -> u64 + Sync);
     let draws: [(&str, Draw<'_>); 2] = [("uniform", &uniform), ("Zipf", &zipf)];
-    for (which, draw) in draws {
-        // What one distribution has filled is not the next one's.
+    for (distribution, draw) in draws {
+        // Each distribution begins with empty engines.
         let mut rows = vec![Row::new("governor", governor())];
-        for (name, limit) in windows() {
-            rows.push(Row::new(name, Ours::new(budget, limit)?));
+        for (name, limit) in measured_limits() {
+            rows.push(Row::new(name, MemoryEngine::new(budget, limit)?));
         }
         rows.push(Row {
-            ahead: true,
-            ..Row::new("gcra 100/m, key known ahead", Ours::new(budget, gcra())?)
+            knows_keys_ahead: true,
+            ..Row::new(
+                "gcra 100/m, key known ahead",
+                MemoryEngine::new(budget, gcra_limit())?,
+            )
         });
         for row in &rows {
             for key in 0..keys {
                 row.engine.decide(key, &CellPlaces::default());
             }
         }
-        let mut found: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
+        let mut speeds: Vec<Vec<f64>> = vec![Vec::new(); rows.len()];
         for round in 0..rounds {
-            for (row, found) in rows.iter().zip(&mut found) {
-                found.push(row.speed(turns, &|number, turn| draw(number, turn, round)));
+            for (row, speeds) in rows.iter().zip(&mut speeds) {
+                speeds.push(row.speed(turns, &|number, turn| draw(number, turn, round)));
             }
         }
-        let peer = found[0].clone();
-        for (Row { name, .. }, speeds) in rows.iter().zip(found) {
-            let ratios = speeds.iter().zip(&peer).map(|(ours, peer)| ours / peer);
-            let ratio = median(ratios.collect());
+        let governor_speeds = speeds[0].clone();
+        for (Row { name, .. }, speeds) in rows.iter().zip(speeds) {
+            let pairs = speeds.iter().zip(&governor_speeds);
+            let ratio = median(pairs.map(|(speed, governor)| speed / governor).collect());
             println!(
-                "| {keys}, {which} | {name} | {:.1} | {ratio:.2} |",
+                "| {keys}, {distribution} | {name} | {:.1} | {ratio:.2} |",
                 median(speeds)
             );
         }
@@ -263,25 +276,28 @@ fn speeds(keys: u64, budget: usize, rounds: u64, turns: u64) -> Result<(), tollg
     Ok(())
 }
 
-fn contention(rounds: u64, turns: u64) -> Result<(), tollgate::store::Error> {
+fn print_contention(rounds: u64, turns: u64) -> Result<(), tollgate::store::Error> {
     println!(
         "\n| same 16 keys against distinct ones, 2 threads | M/s same | M/s distinct | ratio |"
     );
     println!("|---|---|---|---|");
-    for (name, limit) in windows() {
-        let row = Row::new(name, Ours::new(128 << 20, limit)?);
-        let (mut same, mut apart) = (Vec::new(), Vec::new());
+    for (name, limit) in measured_limits() {
+        let row = Row::new(name, MemoryEngine::new(128 << 20, limit)?);
+        let (mut same, mut distinct) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             same.push(row.speed(turns, &|_, turn| turn % 16));
-            apart.push(row.speed(turns, &|number, turn| 1_000 * (1 + number) + turn % 16));
+            distinct.push(row.speed(turns, &|number, turn| 1_000 * (1 + number) + turn % 16));
         }
-        let (same, apart) = (median(same), median(apart));
-        println!("| {name} | {same:.1} | {apart:.1} | {:.2} |", same / apart);
+        let (same, distinct) = (median(same), median(distinct));
+        println!(
+            "| {name} | {same:.1} | {distinct:.1} | {:.2} |",
+            same / distinct
+        );
     }
     Ok(())
 }
 
-fn sizes(users: u64) -> Result<(), tollgate::store::Error> {
+fn print_sizes(users: u64) -> Result<(), tollgate::store::Error> {
     println!("\n| {users} users, 128 MiB budget | requests each | MB resident | bytes a key |");
     println!("|---|---|---|---|");
     let cases = [
@@ -302,23 +318,23 @@ fn sizes(users: u64) -> Result<(), tollgate::store::Error> {
         ),
     ];
     for (name, limit, requests) in cases {
-        let before = resident();
-        let ours = Ours::new(128 << 20, limit)?;
-        let mut passed = 0;
+        let before = resident_bytes();
+        let engine = MemoryEngine::new(128 << 20, limit)?;
+        let mut admitted = 0;
         for turn in 0..requests {
-            // Six minutes apart, so that every window but the day admits.
+            // The requests are six minutes apart, so that every window but the day admits.
             let now = Nanos::from_secs(90_000 + 361 * turn);
-            let takes = |key: &u64| {
-                let item = ours.item(*key);
-                ours.at(item, &ours.places(&item), now)
+            let is_admitted = |key: &u64| {
+                let item = engine.item(*key);
+                engine.take(item, &engine.places(&item), now)
             };
-            passed += (0..users).filter(takes).count();
+            admitted += (0..users).filter(is_admitted).count();
         }
-        let grown = resident().saturating_sub(before) as f64;
-        let usage = ours.memory.usage();
-        assert_eq!(passed as u64, users * requests);
-        let (mb, each) = (grown / 1e6, grown / users as f64);
-        println!("| {name} | {requests} | {mb:.1} | {each:.1} | <!-- {usage:?} -->");
+        let grown = resident_bytes().saturating_sub(before) as f64;
+        let usage = engine.memory.usage();
+        assert_eq!(admitted as u64, users * requests);
+        let (megabytes, per_key) = (grown / 1e6, grown / users as f64);
+        println!("| {name} | {requests} | {megabytes:.1} | {per_key:.1} | <!-- {usage:?} -->");
     }
     Ok(())
 }
@@ -326,14 +342,14 @@ fn sizes(users: u64) -> Result<(), tollgate::store::Error> {
 fn main() -> Result<(), tollgate::store::Error> {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let users = if quick { 100_000 } else { 1_000_000 };
-    sizes(users)?;
+    print_sizes(users)?;
     println!("\n| keys | engine, {THREADS} threads | M decisions/s | of governor |");
     println!("|---|---|---|---|");
     let (rounds, turns) = if quick { (3, 300_000) } else { (15, 500_000) };
-    // A gateway has 256 MiB unless told otherwise.
-    speeds(users, 256 << 20, rounds, turns)?;
+    // A gateway has 256 MiB by default.
+    print_speeds(users, 256 << 20, rounds, turns)?;
     if !quick {
-        speeds(10_000_000, 1 << 30, rounds, turns)?;
+        print_speeds(10_000_000, 1 << 30, rounds, turns)?;
     }
-    contention(rounds, turns)
+    print_contention(rounds, turns)
 }

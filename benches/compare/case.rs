@@ -1,28 +1,28 @@
-//! What the proxies are asked to do: what the client sends, what the upstream says, and which
-//! status the client must see.
+//! The cases of the comparison: what the client sends, what the upstream responds, and which status the client must
+//! see.
 
 use std::fmt::Write as _;
 
-/// Bytes of a long body.
-const LARGE: usize = 10 * 1024;
+/// The length of a long body.
+const LARGE_BODY_BYTES: usize = 10 * 1024;
 
-/// Bytes of a short body.
-const SMALL: usize = 128;
+/// The length of a short body.
+const SMALL_BODY_BYTES: usize = 128;
 
-/// One sort of requests.
+/// One kind of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
     /// Limits apply and admit: every request reaches the upstream.
     Proxied,
-    /// The same with an answer of 10 KB.
+    /// As `Proxied`, with responses of 10 KB.
     Large,
     /// The limit is used up: every request is refused.
     Refused,
     /// Every request has a body of 10 KB.
     Bodies,
-    /// Answers of 10 KB in chunks.
+    /// Every response has a body of 10 KB in chunks.
     Chunked,
-    /// Requests of many clients, whom a proxy in front names.
+    /// Requests of many clients, whose addresses a proxy in front forwards.
     Addresses,
     /// A new connection for every request.
     Short,
@@ -40,7 +40,7 @@ impl Case {
         Case::Short,
     ];
 
-    /// As it is written on the command line and in the report.
+    /// The word on the command line and in the report.
     pub fn name(self) -> &'static str {
         match self {
             Case::Proxied => "proxied",
@@ -53,7 +53,7 @@ impl Case {
         }
     }
 
-    /// The status of every answer.
+    /// The expected status of every response.
     pub fn status(self) -> u16 {
         match self {
             Case::Refused => 429,
@@ -61,17 +61,17 @@ impl Case {
         }
     }
 
-    /// How many answers of so many seconds may have another status: the slowest limits of nginx
-    /// and Envoy give one request a minute back.
-    pub fn strays(self, seconds: u64) -> u64 {
+    /// The most responses within so many seconds that may have another status: the slowest limits of nginx and Envoy
+    /// admit one request a minute.
+    pub fn max_strays(self, seconds: u64) -> u64 {
         match self {
             Case::Refused => 1 + seconds / 60,
             _ => 0,
         }
     }
 
-    /// What the client sends: 5 header fields, a credential among them. Only the case of many
-    /// addresses has several.
+    /// The requests of the client, with 5 header fields, one of them a credential. Only the case of many addresses has
+    /// requests that differ.
     pub fn requests(self, addresses: u64) -> Requests {
         let method = match self {
             Case::Bodies => "POST",
@@ -90,7 +90,7 @@ impl Case {
             Case::Bodies => {
                 let _ = write!(
                     text,
-                    "content-type: application/json\r\ncontent-length: {LARGE}\r\n"
+                    "content-type: application/json\r\ncontent-length: {LARGE_BODY_BYTES}\r\n"
                 );
             }
             Case::Addresses => {
@@ -104,7 +104,7 @@ impl Case {
         text.push_str("\r\n");
         let mut bytes = text.into_bytes();
         if self == Case::Bodies {
-            bytes.resize(bytes.len() + LARGE, b'x');
+            bytes.resize(bytes.len() + LARGE_BODY_BYTES, b'x');
         }
         Requests {
             bytes,
@@ -114,8 +114,8 @@ impl Case {
         }
     }
 
-    /// What the upstream says: 7 header fields, or 7 without the length of chunks.
-    pub fn answer(self) -> Vec<u8> {
+    /// The response of the upstream, with 7 header fields.
+    pub fn response(self) -> Vec<u8> {
         const HEAD: &str = "HTTP/1.1 200 OK\r\n\
             server: canned\r\n\
             date: Thu, 01 Jan 2026 00:00:00 GMT\r\n\
@@ -124,8 +124,8 @@ impl Case {
             etag: \"5f3b7c9a\"\r\n\
             x-request-id: 0123456789abcdef\r\n";
         let length = match self {
-            Case::Large | Case::Chunked => LARGE,
-            _ => SMALL,
+            Case::Large | Case::Chunked => LARGE_BODY_BYTES,
+            _ => SMALL_BODY_BYTES,
         };
         let body = "x".repeat(length);
         if self != Case::Chunked {
@@ -145,19 +145,19 @@ impl Case {
     }
 }
 
-/// The bytes of one request after the other.
+/// An endless sequence of requests, as bytes.
 pub struct Requests {
     bytes: Vec<u8>,
-    /// Where the client's address stands in them.
+    /// The offset of the client's address in the bytes.
     address: Option<usize>,
     last: u64,
     addresses: u64,
 }
 
 impl Requests {
-    /// The next request; all addresses come before one comes again, and never in a row.
+    /// The next request. All addresses come before one comes again, and neighbours never follow each other.
     pub fn next(&mut self) -> &[u8] {
-        // No factor in common with a power of ten.
+        // The stride has no factor in common with a power of ten.
         const STRIDE: u64 = 7_654_321;
         if let Some(at) = self.address {
             self.last = (self.last + STRIDE) % self.addresses;
@@ -167,11 +167,11 @@ impl Requests {
     }
 }
 
-/// Writes the decimal digits of a number below ten millions into `10.100.100.100`, the last digit
-/// last: text of one length, whatever the number.
+/// Writes the decimal digits of a number below ten million into `10.100.100.100`, the last digit last. The text has the
+/// same length for every number.
 fn write_address(mut number: u64, text: &mut [u8]) {
-    for place in [13, 12, 9, 8, 5, 4, 1] {
-        text[place] = b'0' + (number % 10) as u8;
+    for index in [13, 12, 9, 8, 5, 4, 1] {
+        text[index] = b'0' + (number % 10) as u8;
         number /= 10;
     }
 }

@@ -1,5 +1,5 @@
-//! The configuration of each proxy: one worker or more, its limiter on, X-Forwarded-For added, and
-//! no log but tollgate's own of what it refuses.
+//! The configuration of each proxy: one worker or more, its limiter on, and `X-Forwarded-For` added. No proxy writes a
+//! log, except tollgate's log of refused requests.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -9,51 +9,49 @@ use std::process::Command;
 
 use crate::Failure;
 use crate::case::Case;
-use crate::floor::Task;
+use crate::floor::FloorTask;
 use crate::options::Subject;
 use crate::shape::Shape;
 
 const TOLLGATE: &str = env!("CARGO_BIN_EXE_tollgate");
 
-/// A rate that this load never reaches, per hour.
-const NEVER: u32 = 1_000_000_000;
+/// A rate that the load never reaches. Each proxy counts it in its own unit of time.
+const UNREACHED_RATE: u32 = 1_000_000_000;
 
-/// Connections that clients of tollgate may have: more than any client here opens.
-const CONNECTIONS_MAX: usize = 10_100;
+/// The most connections that tollgate accepts: more than any client here opens.
+const MAX_CONNECTIONS: usize = 10_100;
 
-/// What a proxy is configured for.
-pub struct Place<'a> {
-    /// Its own folder.
+/// The parameters of a proxy's configuration.
+pub struct ProxySetup<'a> {
+    /// The folder for the proxy's files.
     pub folder: &'a Path,
-    /// What it is asked to do.
     pub case: Case,
-    /// Where it listens.
+    /// The address to listen on.
     pub address: SocketAddr,
-    /// Where requests go.
+    /// The address that requests are forwarded to.
     pub upstream: SocketAddr,
-    /// How large everything is.
     pub shape: Shape,
 }
 
-impl Place<'_> {
-    fn many_addresses(&self) -> bool {
+impl ProxySetup<'_> {
+    fn has_many_addresses(&self) -> bool {
         self.case == Case::Addresses
     }
 
-    fn refuses(&self) -> bool {
+    fn is_refused(&self) -> bool {
         self.case == Case::Refused
     }
 }
 
-/// Writes the files that a proxy reads; how it is started.
-pub fn command(subject: Subject, place: &Place) -> Result<Command, Failure> {
+/// Writes the files that a proxy reads, and returns the command that starts it.
+pub fn proxy_command(subject: Subject, setup: &ProxySetup) -> Result<Command, Failure> {
     match subject {
-        Subject::Nginx => nginx(place),
-        Subject::Haproxy => haproxy(place),
-        Subject::Envoy => envoy(place),
-        Subject::Floor => floor(place),
-        Subject::Tollgate => tollgate(place, "refused"),
-        Subject::Unlogged => tollgate(place, "off"),
+        Subject::Nginx => nginx(setup),
+        Subject::Haproxy => haproxy(setup),
+        Subject::Envoy => envoy(setup),
+        Subject::Floor => floor(setup),
+        Subject::Tollgate => tollgate(setup, "refused"),
+        Subject::Unlogged => tollgate(setup, "off"),
     }
 }
 
@@ -62,12 +60,15 @@ pub fn free_address() -> Result<SocketAddr, Failure> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
-fn nginx(place: &Place) -> Result<Command, Failure> {
-    let (rate, burst) = match place.refuses() {
-        false => (format!("{NEVER}r/s"), format!(" burst={NEVER} nodelay")),
+fn nginx(setup: &ProxySetup) -> Result<Command, Failure> {
+    let (rate, burst) = match setup.is_refused() {
+        false => (
+            format!("{UNREACHED_RATE}r/s"),
+            format!(" burst={UNREACHED_RATE} nodelay"),
+        ),
         true => ("1r/m".to_owned(), String::new()),
     };
-    let (address, upstream, workers) = (place.address, place.upstream, place.shape.workers);
+    let (address, upstream, workers) = (setup.address, setup.upstream, setup.shape.workers);
     let mut text = format!(
         "daemon off;\nuser root;\npid nginx.pid;\nerror_log error.log crit;\nworker_processes {workers};\n\
          events {{ worker_connections 4096; }}\n\
@@ -77,7 +78,7 @@ fn nginx(place: &Place) -> Result<Command, Failure> {
         writeln!(text, "  {kind}_temp_path temp;")?;
     }
     let mut zone = "10m";
-    if place.many_addresses() {
+    if setup.has_many_addresses() {
         zone = "100m";
         text.push_str("  set_real_ip_from 127.0.0.0/8;\n  real_ip_header X-Forwarded-For;\n");
     }
@@ -96,22 +97,26 @@ fn nginx(place: &Place) -> Result<Command, Failure> {
          \x20     proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;\n\
          \x20   }}\n  }}\n}}\n"
     )?;
-    fs::write(place.folder.join("nginx.conf"), text)?;
-    let mut command = Command::new(debian("nginx"));
+    fs::write(setup.folder.join("nginx.conf"), text)?;
+    let mut command = Command::new(server_program("nginx"));
     command
         .arg("-p")
-        .arg(place.folder)
+        .arg(setup.folder)
         .args(["-c", "nginx.conf", "-e", "error.log"]);
     Ok(command)
 }
 
-fn haproxy(place: &Place) -> Result<Command, Failure> {
-    let most = if place.refuses() { 1 } else { NEVER };
-    let source = match place.many_addresses() {
+fn haproxy(setup: &ProxySetup) -> Result<Command, Failure> {
+    let max_requests = if setup.is_refused() {
+        1
+    } else {
+        UNREACHED_RATE
+    };
+    let source = match setup.has_many_addresses() {
         true => "  http-request set-src req.hdr_ip(x-forwarded-for)\n",
         false => "",
     };
-    let (address, upstream, workers) = (place.address, place.upstream, place.shape.workers);
+    let (address, upstream, workers) = (setup.address, setup.upstream, setup.shape.workers);
     let text = format!(
         "global\n  nbthread {workers}\n\
          defaults\n  mode http\n  http-reuse always\n  option forwardfor\n\
@@ -119,23 +124,27 @@ fn haproxy(place: &Place) -> Result<Command, Failure> {
          frontend bench\n  bind {address}\n{source}\
          \x20 stick-table type ip size 1m expire 1h store http_req_rate(1h)\n\
          \x20 http-request track-sc0 src\n\
-         \x20 http-request deny deny_status 429 if {{ sc0_http_req_rate gt {most} }}\n\
+         \x20 http-request deny deny_status 429 if {{ sc0_http_req_rate gt {max_requests} }}\n\
          \x20 default_backend bench\n\
          backend bench\n  server one {upstream} pool-max-conn 512\n"
     );
-    let path = place.folder.join("haproxy.cfg");
+    let path = setup.folder.join("haproxy.cfg");
     fs::write(&path, text)?;
-    let mut command = Command::new(debian("haproxy"));
+    let mut command = Command::new(server_program("haproxy"));
     command.args(["-db", "-f"]).arg(path);
     Ok(command)
 }
 
-/// The default bucket must be finite and full; the one of each address is what counts.
-fn envoy(place: &Place) -> Result<Command, Failure> {
-    let most = if place.refuses() { 1 } else { NEVER };
-    let hops = u8::from(place.many_addresses());
+/// Envoy's default bucket must be finite and full. The bucket of each address is the one that limits.
+fn envoy(setup: &ProxySetup) -> Result<Command, Failure> {
+    let max_requests = if setup.is_refused() {
+        1
+    } else {
+        UNREACHED_RATE
+    };
+    let hops = u8::from(setup.has_many_addresses());
     let kind = "type.googleapis.com/envoy.extensions.filters";
-    let (address, upstream) = (place.address, place.upstream);
+    let (address, upstream) = (setup.address, setup.upstream);
     let socket = |at: SocketAddr| {
         let (ip, port) = (at.ip(), at.port());
         format!("{{ socket_address: {{ address: {ip}, port_value: {port} }} }}")
@@ -162,13 +171,13 @@ fn envoy(place: &Place) -> Result<Command, Failure> {
               '@type': {kind}.http.local_ratelimit.v3.LocalRateLimit
               stat_prefix: bench
               max_dynamic_descriptors: 1000000
-              token_bucket: {{ max_tokens: {NEVER}, tokens_per_fill: {NEVER}, fill_interval: 60s }}
+              token_bucket: {{ max_tokens: {UNREACHED_RATE}, tokens_per_fill: {UNREACHED_RATE}, fill_interval: 60s }}
               filter_enabled: {{ default_value: {{ numerator: 100 }} }}
               filter_enforced: {{ default_value: {{ numerator: 100 }} }}
               rate_limits: [{{ actions: [{{ remote_address: {{}} }}] }}]
               descriptors:
               - entries: [{{ key: remote_address }}]
-                token_bucket: {{ max_tokens: {most}, tokens_per_fill: {most}, fill_interval: 60s }}
+                token_bucket: {{ max_tokens: {max_requests}, tokens_per_fill: {max_requests}, fill_interval: 60s }}
           - name: route
             typed_config: {{ '@type': {kind}.http.router.v3.Router }}
   clusters:
@@ -181,53 +190,53 @@ fn envoy(place: &Place) -> Result<Command, Failure> {
         listen = socket(address),
         server = socket(upstream),
     );
-    let path = place.folder.join("envoy.yaml");
+    let path = setup.folder.join("envoy.yaml");
     fs::write(&path, text)?;
     let mut command = Command::new(envoy_program());
     command
         .args(["--disable-hot-restart", "--log-level", "error"])
-        .args(["--concurrency", &place.shape.workers.to_string(), "-c"])
+        .args(["--concurrency", &setup.shape.workers.to_string(), "-c"])
         .arg(path);
     Ok(command)
 }
 
-fn floor(place: &Place) -> Result<Command, Failure> {
-    let task = Task {
-        listen: place.address,
-        upstream: (!place.refuses()).then_some(place.upstream),
-        workers: place.shape.workers,
+fn floor(setup: &ProxySetup) -> Result<Command, Failure> {
+    let task = FloorTask {
+        listen: setup.address,
+        upstream: (!setup.is_refused()).then_some(setup.upstream),
+        workers: setup.shape.workers,
     };
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("floor").args(task.words());
     Ok(command)
 }
 
-fn tollgate(place: &Place, log: &str) -> Result<Command, Failure> {
-    let rate = match place.refuses() {
-        false => format!("{NEVER}/h"),
+fn tollgate(setup: &ProxySetup, log: &str) -> Result<Command, Failure> {
+    let rate = match setup.is_refused() {
+        false => format!("{UNREACHED_RATE}/h"),
         true => "1/h".to_owned(),
     };
-    let trusted = match place.many_addresses() {
+    let trusted = match setup.has_many_addresses() {
         true => "ip: { trusted_proxies: [127.0.0.0/8] }, ",
         false => "",
     };
-    let (address, upstream, workers) = (place.address, place.upstream, place.shape.workers);
-    // Not among the files of the configuration, whose folders the gateway watches.
-    let logs = place.folder.join("logs");
+    let (address, upstream, workers) = (setup.address, setup.upstream, setup.shape.workers);
+    // The log is in a folder of its own, because the gateway watches the folder of its configuration.
+    let logs = setup.folder.join("logs");
     fs::create_dir(&logs)?;
     let gateway = format!(
-        "version: 1\nworkers: {workers}\nlisten: [{address}]\nconnections: {{ total: {CONNECTIONS_MAX} }}\nadmin: {}\nrecord: memory\n\
+        "version: 1\nworkers: {workers}\nlisten: [{address}]\nconnections: {{ total: {MAX_CONNECTIONS} }}\nadmin: {}\nrecord: memory\n\
          access_log: {{ requests: {log}, file: '{}' }}\n\
          policies: policies\nupstreams: {{ bench: [http://{upstream}] }}\n\
          identity: {{ {trusted}token: {{ bearer: true }} }}\n",
         free_address()?,
         logs.join("refused.log").display(),
     );
-    fs::write(place.folder.join("tollgate.yaml"), gateway)?;
-    let policies = place.folder.join("policies");
+    fs::write(setup.folder.join("tollgate.yaml"), gateway)?;
+    let policies = setup.folder.join("policies");
     fs::create_dir(&policies)?;
     let mut limits = String::new();
-    for number in 0..place.shape.limits {
+    for number in 0..setup.shape.limits {
         let key = if number % 2 == 0 { "ip" } else { "token" };
         writeln!(
             limits,
@@ -239,7 +248,7 @@ fn tollgate(place: &Place, log: &str) -> Result<Command, Failure> {
     }
     let policy = |path: &str| format!("match: {path}\nupstream: bench\n{limits}");
     fs::write(policies.join("bench.yaml"), policy("/**"))?;
-    for number in 1..place.shape.routes {
+    for number in 1..setup.shape.routes {
         let path = format!("/route-{number}/items/**");
         fs::write(policies.join(format!("{number}.yaml")), policy(&path))?;
     }
@@ -247,27 +256,27 @@ fn tollgate(place: &Place, log: &str) -> Result<Command, Failure> {
     command
         .arg("run")
         .arg("--config")
-        .arg(place.folder.join("tollgate.yaml"));
+        .arg(setup.folder.join("tollgate.yaml"));
     Ok(command)
 }
 
-/// Debian keeps servers where only root's search path leads.
-fn debian(name: &str) -> PathBuf {
+/// The path of a server's program. Debian installs servers in a folder that only root's search path has.
+fn server_program(name: &str) -> PathBuf {
     let path = Path::new("/usr/sbin").join(name);
     if path.exists() { path } else { name.into() }
 }
 
-/// Where `make bench-tools` puts it, or one that is installed.
+/// The path of Envoy's program: where `make bench-tools` puts it, else one that is installed.
 fn envoy_program() -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/envoy/envoy/_bin/envoy");
     if path.exists() { path } else { "envoy".into() }
 }
 
-/// What a proxy says of its version.
-pub fn version(subject: Subject) -> Result<String, Failure> {
+/// The name and version of a proxy, as it prints them.
+pub fn program_version(subject: Subject) -> Result<String, Failure> {
     let (program, flag) = match subject {
-        Subject::Nginx => (debian("nginx"), "-v"),
-        Subject::Haproxy => (debian("haproxy"), "-v"),
+        Subject::Nginx => (server_program("nginx"), "-v"),
+        Subject::Haproxy => (server_program("haproxy"), "-v"),
         Subject::Envoy => (envoy_program(), "--version"),
         Subject::Floor => return Ok("floor: copies bytes, understands nothing".to_owned()),
         Subject::Tollgate | Subject::Unlogged => (TOLLGATE.into(), "--version"),

@@ -1,5 +1,5 @@
-//! What is counted and not timed: calls into the kernel, by perf's tracepoint, and instructions in
-//! user space, by callgrind. Both slow the proxy down, so they have runs of their own.
+//! The figures that are counted and not timed: calls into the kernel, by perf's tracepoint, and instructions in user
+//! space, by callgrind. Both slow the proxy down, so they have runs of their own.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ use crate::options::Subject;
 use crate::proxy::{Proxy, Under, signal};
 use crate::shape::Shape;
 
-/// Requests of the two runs under callgrind: start and end of the process cancel out.
-const RUNS: [u64; 2] = [3_000, 13_000];
+/// The requests of the two runs under callgrind. In the difference of the two, start and end of the process cancel out.
+const CALLGRIND_REQUESTS: [u64; 2] = [3_000, 13_000];
 
-/// Requests whose calls into the kernel are counted.
-const TRACED: u64 = 30_000;
+/// The requests whose calls into the kernel are counted.
+const TRACED_REQUESTS: u64 = 30_000;
 
 /// Calls into the kernel per request.
 pub fn syscalls(proxy: &Proxy, client: &mut Client, clock: &Clock) -> Result<f64, Failure> {
@@ -37,22 +37,22 @@ pub fn syscalls(proxy: &Proxy, client: &mut Client, clock: &Clock) -> Result<f64
         .stderr(Stdio::null())
         .spawn()
         .map_err(|e| format!("cannot start perf: {e}"))?;
-    let counted = wait_until_it_counts(&mut perf, clock)
-        .and_then(|()| client.run(clock, Until::Sent(TRACED)));
+    let counted = wait_until_counting(&mut perf, clock)
+        .and_then(|()| client.run(clock, Until::Sent(TRACED_REQUESTS)));
     signal(perf.id(), Signal::INT);
     perf.wait()?;
-    let answers = counted?.answers;
+    let responses = counted?.responses;
     let text = fs::read_to_string(&file)?;
     let count = text
         .lines()
         .filter(|line| line.contains("sys_enter"))
         .find_map(|line| line.split(',').next()?.parse::<f64>().ok())
         .ok_or(format!("perf counted nothing:\n{text}"))?;
-    Ok(count / answers as f64)
+    Ok(count / responses as f64)
 }
 
-/// perf has opened its counters, and had time to switch them on.
-fn wait_until_it_counts(perf: &mut Child, clock: &Clock) -> Result<(), Failure> {
+/// Waits until perf has opened its counters, and 200 ms longer for it to switch them on.
+fn wait_until_counting(perf: &mut Child, clock: &Clock) -> Result<(), Failure> {
     let end = clock.now().after(Nanos::from_secs(10));
     let descriptors = format!("/proc/{}/fd", perf.id());
     while clock.now() < end {
@@ -70,7 +70,7 @@ fn wait_until_it_counts(perf: &mut Child, clock: &Clock) -> Result<(), Failure> 
     Err("perf does not begin to count".into())
 }
 
-/// Instructions in user space per request: what a longer run has more than a shorter one.
+/// Instructions in user space per request: the difference between a longer and a shorter run. None for Envoy.
 pub fn instructions(
     subject: Subject,
     case: Case,
@@ -82,23 +82,25 @@ pub fn instructions(
         return Ok(None);
     }
     let clock = Clock::system();
-    let shape = Shape::of(case, 1);
+    let shape = Shape::for_case(case, 1);
     let mut totals = Vec::new();
-    for requests in RUNS {
+    for requests in CALLGRIND_REQUESTS {
         let mut proxy = Proxy::start(subject, case, upstream, shape, cores, Under::Callgrind)?;
         let mut client = Client::new(proxy.address(), case, &shape)?;
         client.run(&clock, Until::Sent(requests))?;
         // A proxy that drains would wait for open connections.
         drop(client);
         proxy.stop();
-        totals.push(total(proxy.folder())?);
+        totals.push(count_instructions(proxy.folder())?);
     }
-    let more = totals[1] - totals[0];
-    Ok(Some(more / (RUNS[1] - RUNS[0]) as f64))
+    let difference = totals[1] - totals[0];
+    Ok(Some(
+        difference / (CALLGRIND_REQUESTS[1] - CALLGRIND_REQUESTS[0]) as f64,
+    ))
 }
 
-/// All instructions of all processes of a proxy.
-fn total(folder: &Path) -> Result<f64, Failure> {
+/// The instructions of all processes of a proxy, by callgrind's files in its folder.
+fn count_instructions(folder: &Path) -> Result<f64, Failure> {
     let mut sum = 0.0;
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

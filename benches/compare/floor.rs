@@ -1,7 +1,8 @@
-//! The least that a proxy on kernel sockets can do: it waits for the end of a request's head, passes
-//! the bytes on as they came, over a connection that is kept, and copies back what is answered.
-//! Nothing is understood, changed or counted. It runs as a process of its own: the harness starts
-//! itself with `floor` as the first word.
+//! The floor: the least work that a proxy on kernel sockets can do. It waits for the end of a request's head, passes
+//! the bytes on unchanged over a kept connection, and copies the response back. It never parses, changes or counts
+//! anything.
+//!
+//! The floor runs as a process of its own: the harness starts itself with `floor` as the first word.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,33 +13,34 @@ use tollgate::base::clock::Nanos;
 use crate::Failure;
 use crate::poll::{Events, Poll};
 
+/// The poll's token of the listener; connections have their index.
 const LISTENER: u64 = u64::MAX;
 
 const REFUSAL: &[u8] = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n";
 
-/// What it is told on its command line.
+/// The task of the floor, as its command line states it.
 #[derive(Clone, Copy)]
-pub struct Task {
-    /// Where it listens.
+pub struct FloorTask {
+    /// The address to listen on.
     pub listen: SocketAddr,
-    /// Where requests go; without it each is refused at once.
+    /// Where requests go. Without it each request is refused at once.
     pub upstream: Option<SocketAddr>,
-    /// Threads.
+    /// The number of threads.
     pub workers: usize,
 }
 
-impl Task {
-    /// The words that `read` understands.
+impl FloorTask {
+    /// The task as the words that `parse` reads.
     pub fn words(&self) -> Vec<String> {
         let upstream = self.upstream.map_or("-".to_owned(), |a| a.to_string());
         vec![self.listen.to_string(), upstream, self.workers.to_string()]
     }
 
-    fn read(words: &[String]) -> Result<Task, Failure> {
+    fn parse(words: &[String]) -> Result<FloorTask, Failure> {
         let [listen, upstream, workers] = words else {
             return Err("floor: LISTEN UPSTREAM WORKERS".into());
         };
-        Ok(Task {
+        Ok(FloorTask {
             listen: listen.parse()?,
             upstream: (upstream != "-").then(|| upstream.parse()).transpose()?,
             workers: workers.parse()?,
@@ -46,9 +48,9 @@ impl Task {
     }
 }
 
-/// Copies until the process is ended.
+/// Copies until the process is killed.
 pub fn run(words: &[String]) -> Result<(), Failure> {
-    let task = Task::read(words)?;
+    let task = FloorTask::parse(words)?;
     let mut threads = Vec::new();
     for _ in 0..task.workers {
         let mut floor = Floor::new(task)?;
@@ -67,15 +69,15 @@ struct Floor {
     listener: TcpListener,
     upstream: Option<SocketAddr>,
     poll: Poll,
-    /// By token. A closed connection leaves its place free.
-    ends: Vec<Option<End>>,
+    /// All connections by token. A closed one leaves its slot empty.
+    endpoints: Vec<Option<Endpoint>>,
     free: Vec<usize>,
-    /// Connections to the upstream that no client has.
+    /// Connections to the upstream that no client uses.
     idle: Vec<usize>,
 }
 
-/// One side of what is copied.
-struct End {
+/// One connection, and the other one that its bytes are copied to.
+struct Endpoint {
     stream: TcpStream,
     peer: Option<usize>,
     side: Side,
@@ -83,16 +85,16 @@ struct End {
 
 enum Side {
     Client {
-        /// The beginning of a head whose end has not come.
-        held: Vec<u8>,
-        /// Whether a head has ended and nothing is answered yet: what comes then is a body.
-        asked: bool,
+        /// The beginning of a head whose end has not arrived.
+        partial_head: Vec<u8>,
+        /// Whether a whole head was sent and no response has begun: bytes that arrive now are a body.
+        is_waiting: bool,
     },
     Upstream,
 }
 
 impl Floor {
-    fn new(task: Task) -> io::Result<Floor> {
+    fn new(task: FloorTask) -> io::Result<Floor> {
         let socket = Socket::new(Domain::for_address(task.listen), Type::STREAM, None)?;
         socket.set_reuse_port(true)?;
         socket.bind(&task.listen.into())?;
@@ -105,7 +107,7 @@ impl Floor {
             listener,
             upstream: task.upstream,
             poll,
-            ends: Vec::new(),
+            endpoints: Vec::new(),
             free: Vec::new(),
             idle: Vec::new(),
         })
@@ -134,9 +136,16 @@ impl Floor {
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    let held = Vec::new();
-                    let asked = false;
-                    self.keep(stream, None, Side::Client { held, asked })?;
+                    let partial_head = Vec::new();
+                    let is_waiting = false;
+                    self.add_endpoint(
+                        stream,
+                        None,
+                        Side::Client {
+                            partial_head,
+                            is_waiting,
+                        },
+                    )?;
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e),
@@ -144,90 +153,105 @@ impl Floor {
         }
     }
 
-    fn keep(&mut self, stream: TcpStream, peer: Option<usize>, side: Side) -> io::Result<usize> {
+    fn add_endpoint(
+        &mut self,
+        stream: TcpStream,
+        peer: Option<usize>,
+        side: Side,
+    ) -> io::Result<usize> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         let index = self.free.pop().unwrap_or_else(|| {
-            self.ends.push(None);
-            self.ends.len() - 1
+            self.endpoints.push(None);
+            self.endpoints.len() - 1
         });
         self.poll.add(&stream, index as u64)?;
-        self.ends[index] = Some(End { stream, peer, side });
+        self.endpoints[index] = Some(Endpoint { stream, peer, side });
         Ok(index)
     }
 
-    /// Passes on what has arrived; false when the connection is over.
+    /// Passes on the bytes that have arrived. Returns false when the connection has ended.
     fn serve(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<bool> {
-        let Some(end) = &mut self.ends[index] else {
+        let Some(endpoint) = &mut self.endpoints[index] else {
             return Ok(true);
         };
-        let bytes = match end.stream.read(buffer) {
+        let bytes = match endpoint.stream.read(buffer) {
             Ok(0) => return Ok(false),
             Ok(length) => &buffer[..length],
             Err(e) => return Ok(e.kind() == ErrorKind::WouldBlock),
         };
-        let peer = end.peer;
-        match &mut end.side {
+        let peer = endpoint.peer;
+        match &mut endpoint.side {
             Side::Upstream => {
-                let Some(client) = peer.and_then(|peer| self.ends[peer].as_mut()) else {
+                let Some(client) = peer.and_then(|peer| self.endpoints[peer].as_mut()) else {
                     return Ok(false);
                 };
-                if let Side::Client { asked, .. } = &mut client.side {
-                    *asked = false;
+                if let Side::Client { is_waiting, .. } = &mut client.side {
+                    *is_waiting = false;
                 }
                 Ok(client.stream.write_all(bytes).is_ok())
             }
-            Side::Client { held, asked } => {
-                if !*asked {
-                    held.extend_from_slice(bytes);
-                    if memchr::memmem::find(held, b"\r\n\r\n").is_none() {
+            Side::Client {
+                partial_head,
+                is_waiting,
+            } => {
+                if !*is_waiting {
+                    partial_head.extend_from_slice(bytes);
+                    if memchr::memmem::find(partial_head, b"\r\n\r\n").is_none() {
                         return Ok(true);
                     }
-                    let request = std::mem::take(held);
+                    let request = std::mem::take(partial_head);
                     let Some(upstream) = self.upstream else {
-                        return Ok(end.stream.write_all(REFUSAL).is_ok());
+                        return Ok(endpoint.stream.write_all(REFUSAL).is_ok());
                     };
-                    *asked = true;
-                    return self.ask(index, upstream, &request);
+                    *is_waiting = true;
+                    return self.send_request(index, upstream, &request);
                 }
-                let upstream = peer.and_then(|peer| self.ends[peer].as_mut());
-                Ok(upstream.is_some_and(|end| end.stream.write_all(bytes).is_ok()))
+                let upstream = peer.and_then(|peer| self.endpoints[peer].as_mut());
+                Ok(upstream.is_some_and(|endpoint| endpoint.stream.write_all(bytes).is_ok()))
             }
         }
     }
 
-    /// Sends a request of a client, over the connection that it has or gets now.
-    fn ask(&mut self, client: usize, upstream: SocketAddr, request: &[u8]) -> io::Result<bool> {
-        let known = self.ends[client].as_ref().and_then(|end| end.peer);
-        let peer = match known.or_else(|| self.idle.pop()) {
+    /// Sends a request of a client over its connection to the upstream, or over one that it gets now.
+    fn send_request(
+        &mut self,
+        client: usize,
+        upstream: SocketAddr,
+        request: &[u8],
+    ) -> io::Result<bool> {
+        let existing = self.endpoints[client]
+            .as_ref()
+            .and_then(|endpoint| endpoint.peer);
+        let peer = match existing.or_else(|| self.idle.pop()) {
             Some(peer) => peer,
-            None => self.keep(TcpStream::connect(upstream)?, None, Side::Upstream)?,
+            None => self.add_endpoint(TcpStream::connect(upstream)?, None, Side::Upstream)?,
         };
-        if let Some(end) = &mut self.ends[client] {
-            end.peer = Some(peer);
+        if let Some(endpoint) = &mut self.endpoints[client] {
+            endpoint.peer = Some(peer);
         }
-        let Some(end) = &mut self.ends[peer] else {
+        let Some(endpoint) = &mut self.endpoints[peer] else {
             return Ok(false);
         };
-        end.peer = Some(client);
-        Ok(end.stream.write_all(request).is_ok())
+        endpoint.peer = Some(client);
+        Ok(endpoint.stream.write_all(request).is_ok())
     }
 
-    /// Ends a connection. What a client leaves is kept for the next one.
+    /// Closes a connection. The upstream connection of a client that has left is kept for another one.
     fn close(&mut self, index: usize) {
-        let Some(end) = self.ends[index].take() else {
+        let Some(endpoint) = self.endpoints[index].take() else {
             return;
         };
         self.free.push(index);
-        match (end.side, end.peer) {
+        match (endpoint.side, endpoint.peer) {
             (Side::Client { .. }, Some(peer)) => {
-                if let Some(upstream) = &mut self.ends[peer] {
+                if let Some(upstream) = &mut self.endpoints[peer] {
                     upstream.peer = None;
                     self.idle.push(peer);
                 }
             }
             (Side::Upstream, Some(client)) => {
-                if let Some(client) = &mut self.ends[client] {
+                if let Some(client) = &mut self.endpoints[client] {
                     client.peer = None;
                 }
                 self.close(client);

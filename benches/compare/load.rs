@@ -1,5 +1,5 @@
-//! The client: at most 64 requests at a time, one on each connection. Every answer is read to its end
-//! and its status is checked.
+//! The client of the comparison: at most 64 requests at a time, one on each connection. Every response is read to its
+//! end, and its status is checked.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -13,51 +13,51 @@ use crate::message::Message;
 use crate::poll::{Events, Poll};
 use crate::shape::Shape;
 
-/// Requests that are on their way at a time.
-const ASKED: usize = 64;
+/// The most requests that wait for a response at a time.
+const MAX_PENDING: usize = 64;
 
-/// How long an answer may take. A proxy that callgrind runs is slow.
-const PATIENCE: Nanos = Nanos::from_secs(10);
+/// The longest time without a response. It is long because a proxy under callgrind is slow.
+const RESPONSE_TIMEOUT: Nanos = Nanos::from_secs(10);
 
-/// When a run ends; answers that are still missing then are waited for.
+/// When a run ends. Responses that are missing then are waited for.
 #[derive(Clone, Copy)]
 pub enum Until {
-    /// So much later.
+    /// After this time.
     Passed(Nanos),
-    /// When so many requests are sent.
+    /// After this many requests were sent.
     Sent(u64),
 }
 
-/// What came back.
+/// The responses of one run.
 #[derive(Default)]
 pub struct Tally {
-    /// Complete answers.
-    pub answers: u64,
-    /// Those among them whose status was not the expected one.
+    /// The complete responses.
+    pub responses: u64,
+    /// The responses whose status was not the expected one.
     pub strays: u64,
 }
 
-/// The connections; none has a request on its way between two runs.
+/// A client and its connections. Between two runs no request waits for a response.
 pub struct Client {
     poll: Poll,
     proxy: SocketAddr,
     case: Case,
     requests: Requests,
     connections: Vec<Connection>,
-    /// Those without a request on its way; each has its turn.
+    /// The connections without a pending request, the longest idle one first.
     idle: VecDeque<usize>,
     buffer: Vec<u8>,
 }
 
-/// One of the connections; it is opened with the first request.
+/// A connection, which is opened with its first request.
 #[derive(Default)]
 struct Connection {
     stream: Option<TcpStream>,
-    answer: Message,
+    response: Message,
 }
 
 impl Client {
-    /// For one proxy and case.
+    /// Makes a client for one proxy and case, without opening connections.
     pub fn new(proxy: SocketAddr, case: Case, shape: &Shape) -> Result<Client, Failure> {
         Ok(Client {
             poll: Poll::new()?,
@@ -72,33 +72,33 @@ impl Client {
         })
     }
 
-    /// Keeps as many connections busy as may be.
+    /// Loads the proxy: a new request follows each response, until the run ends.
     pub fn run(&mut self, clock: &Clock, until: Until) -> Result<Tally, Failure> {
         let begin = clock.now();
         let mut events = Events::new();
         let mut tally = Tally::default();
         let mut sent = 0;
-        while sent < ASKED.min(self.connections.len()) as u64 {
+        while sent < MAX_PENDING.min(self.connections.len()) as u64 {
             self.send()?;
             sent += 1;
         }
-        while tally.answers < sent {
-            if !self.poll.wait(&mut events, PATIENCE)? {
+        while tally.responses < sent {
+            if !self.poll.wait(&mut events, RESPONSE_TIMEOUT)? {
                 return Err("no answer in time".into());
             }
-            let more = match until {
+            let sends_more = match until {
                 Until::Passed(span) => clock.now().since(begin) < span,
-                Until::Sent(most) => sent < most,
+                Until::Sent(requests) => sent < requests,
             };
             for event in &events {
                 let index = event.data.u64() as usize;
                 let Some(status) = self.receive(index)? else {
                     continue;
                 };
-                tally.answers += 1;
+                tally.responses += 1;
                 tally.strays += u64::from(status != self.case.status());
                 self.idle.push_back(index);
-                if more {
+                if sends_more {
                     self.send()?;
                     sent += 1;
                 }
@@ -123,7 +123,7 @@ impl Client {
         Ok(stream.write_all(self.requests.next())?)
     }
 
-    /// Reads what has arrived; the status once the answer is complete.
+    /// Reads the bytes that have arrived. Returns the status once the response is complete.
     fn receive(&mut self, index: usize) -> Result<Option<u16>, Failure> {
         let connection = &mut self.connections[index];
         let Some(stream) = &mut connection.stream else {
@@ -135,12 +135,12 @@ impl Client {
             Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
             Err(e) => return Err(e.into()),
         };
-        if !connection.answer.push(&self.buffer[..length])? {
+        if !connection.response.push(&self.buffer[..length])? {
             return Ok(None);
         }
         if self.case == Case::Short {
             connection.stream = None;
         }
-        Ok(Some(connection.answer.status()))
+        Ok(Some(connection.response.status()))
     }
 }

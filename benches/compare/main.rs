@@ -1,6 +1,5 @@
-//! What a request costs here and in other proxies: the same client and the same upstream around each
-//! proxy in turn, CPU time read from the kernel. Never a wall-clock gate; `benches/README.md` says
-//! why.
+//! What a request costs in tollgate and in other proxies. The same client and upstream stand around each proxy in turn,
+//! and CPU time is read from the kernel. Wall-clock time is never a gate; `benches/README.md` says why.
 
 mod case;
 mod chart;
@@ -26,7 +25,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tollgate::base::clock::{Clock, Nanos};
 
 use case::Case;
-use cpu::{Cores, Snapshot};
+use cpu::{Cores, CpuSnapshot};
 use load::{Client, Until};
 use options::Options;
 use proxy::{Proxy, Under};
@@ -34,23 +33,23 @@ use report::{Counts, Measure, Outcome, Round};
 use shape::Shape;
 use upstream::Upstream;
 
-/// What any step of the comparison fails with; the message names the step.
+/// The failure of any step of the comparison; the message names the step.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Load before the first round, so that connections and caches are warm.
-const WARM_UP: Nanos = Nanos::from_millis(500);
+/// The time of load before the first round, so that connections and caches are warm.
+const WARM_UP_TIME: Nanos = Nanos::from_millis(500);
 
-/// How long one proxy is loaded before it is the next one's turn.
-const SLICE: Nanos = Nanos::from_millis(200);
+/// The time for which one proxy is loaded before the next one.
+const SLICE_TIME: Nanos = Nanos::from_millis(200);
 
 fn main() -> ExitCode {
     let words: Vec<_> = std::env::args().skip(1).collect();
     if words.first().is_some_and(|word| word == "floor") {
-        return ended(floor::run(&words[1..]));
+        return exit_code(floor::run(&words[1..]));
     }
     match Options::parse(words.into_iter()) {
-        Ok(Some(options)) if options.scale.is_empty() => ended(compare(&options)),
-        Ok(Some(options)) => ended(scale::scale(&options)),
+        Ok(Some(options)) if options.scale.is_empty() => exit_code(compare(&options)),
+        Ok(Some(options)) => exit_code(scale::run_scale(&options)),
         Ok(None) => {
             eprintln!("compare measures only when it is run as `cargo bench --bench compare`");
             ExitCode::SUCCESS
@@ -62,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn ended(result: Result<(), Failure>) -> ExitCode {
+fn exit_code(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -72,7 +71,7 @@ fn ended(result: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Runs every case and writes the report. Whatever was started ends when this returns.
+/// Runs every case and writes the report. All processes and threads that it starts have ended when it returns.
 fn compare(options: &Options) -> Result<(), Failure> {
     // Ten thousand connections take as many descriptors on each side.
     let mut limits = getrlimit(Resource::Nofile);
@@ -82,15 +81,15 @@ fn compare(options: &Options) -> Result<(), Failure> {
     cores.pin_client()?;
     let mut outcomes = Vec::new();
     for &case in &options.cases {
-        let upstream = Upstream::start(case.answer())?;
-        outcomes.push(outcome(options, case, &cores, &upstream)?);
+        let upstream = Upstream::start(case.response())?;
+        outcomes.push(measure_case(options, case, &cores, &upstream)?);
     }
     let text = report::markdown(options, &cores, &outcomes)?;
     let folder = config::target_folder()?;
-    write(&folder.join("compare.md"), &text)?;
-    write(
+    write_file(&folder.join("compare.md"), &text)?;
+    write_file(
         &folder.join("compare.svg"),
-        &chart::svg(options, &outcomes)?,
+        &chart::draw_svg(options, &outcomes)?,
     )?;
     println!(
         "{text}\nwritten to {}/compare.md and compare.svg",
@@ -99,7 +98,7 @@ fn compare(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
+fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?)
 }
 
@@ -110,8 +109,8 @@ struct Contender {
     client: Client,
 }
 
-/// Starts all proxies of a case, measures them in rounds and counts what is asked for.
-fn outcome(
+/// Starts all proxies of a case, measures them in rounds, and counts what the options ask for.
+fn measure_case(
     options: &Options,
     case: Case,
     cores: &Cores,
@@ -120,12 +119,12 @@ fn outcome(
     let clock = Clock::system();
     let mut contenders = Vec::new();
     for &subject in &options.proxies {
-        let shape = Shape::of(case, options.workers);
+        let shape = Shape::for_case(case, options.workers);
         let address = upstream.address();
         let proxy = Proxy::start(subject, case, address, shape, cores, Under::Nothing)?;
         let mut client = Client::new(proxy.address(), case, &shape)?;
         client
-            .run(&clock, Until::Passed(WARM_UP))
+            .run(&clock, Until::Passed(WARM_UP_TIME))
             .map_err(|e| format!("{}: {e}", proxy.name()))?;
         contenders.push(Contender {
             label: format!("{} {}", case.name(), subject.name()),
@@ -133,11 +132,11 @@ fn outcome(
             client,
         });
     }
-    let rounds = rounds(options, case, &mut contenders, &clock)?;
+    let rounds = measure_rounds(options, case, &mut contenders, &clock)?;
     let mut counts = Vec::new();
     for Contender { proxy, client, .. } in &mut contenders {
         counts.push(Counts {
-            resident: cpu::resident(&proxy.processes()?)?,
+            resident: cpu::resident_bytes(&proxy.processes()?)?,
             syscalls: match options.syscalls {
                 true => Some(counts::syscalls(proxy, client, &clock)?),
                 false => None,
@@ -159,8 +158,8 @@ fn outcome(
     })
 }
 
-/// Measures in all rounds, and says what is found.
-fn rounds(
+/// Measures all rounds, and prints each measure.
+fn measure_rounds(
     options: &Options,
     case: Case,
     contenders: &mut [Contender],
@@ -168,7 +167,7 @@ fn rounds(
 ) -> Result<Vec<Round>, Failure> {
     let mut rounds = Vec::new();
     for number in 1..=options.rounds {
-        let round = round(options, case, contenders, clock)?;
+        let round = measure_round(options, case, contenders, clock)?;
         for (contender, measure) in contenders.iter().zip(&round.0) {
             let (label, all) = (&contender.label, options.rounds);
             eprintln!("{label:20} {number}/{all}  {measure}");
@@ -178,16 +177,16 @@ fn rounds(
     Ok(rounds)
 }
 
-/// Loads the proxies in turn, a slice of time each, until each had its seconds. The slices are
-/// short, and three or more change their order, so that a slow second of the machine meets all
-/// proxies alike; none comes right after itself, for it would find its caches warm.
-fn round(
+/// Loads the proxies in turn, a slice of time each, until each had its seconds. Slices are short and their order
+/// changes, so that a slow second of the machine meets all proxies alike. With three proxies or more, none comes right
+/// after itself, because it would find its caches warm.
+fn measure_round(
     options: &Options,
     case: Case,
     contenders: &mut [Contender],
     clock: &Clock,
 ) -> Result<Round, Failure> {
-    let slices = Nanos::from_secs(options.seconds).0 / SLICE.0;
+    let slices = Nanos::from_secs(options.seconds).0 / SLICE_TIME.0;
     let mut measures: Vec<_> = contenders.iter().map(|_| Measure::default()).collect();
     let processes = contenders
         .iter()
@@ -205,11 +204,15 @@ fn round(
             turns.reverse();
         }
         for (turn, (Contender { proxy, client, .. }, measure)) in turns {
-            let before = Snapshot::take(&processes, turn, clock)?;
+            let before = CpuSnapshot::take(&processes, turn, clock)?;
             let tally = client
-                .run(clock, Until::Passed(SLICE))
+                .run(clock, Until::Passed(SLICE_TIME))
                 .map_err(|e| format!("{}: {e}", proxy.name()))?;
-            measure.add(&before, &Snapshot::take(&processes, turn, clock)?, &tally);
+            measure.add(
+                &before,
+                &CpuSnapshot::take(&processes, turn, clock)?,
+                &tally,
+            );
         }
     }
     for (contender, measure) in contenders.iter().zip(&measures) {

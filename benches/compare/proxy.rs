@@ -14,24 +14,25 @@ use tollgate::base::clock::{Clock, Nanos};
 
 use crate::Failure;
 use crate::case::Case;
-use crate::config::{Place, command, free_address};
-use crate::cpu::{Cores, family};
+use crate::config::{ProxySetup, free_address, proxy_command};
+use crate::cpu::{Cores, process_tree};
 use crate::options::Subject;
 use crate::shape::Shape;
 
-/// How long a proxy may take to answer for the first time, and to stop; callgrind makes all slow.
-const PATIENCE: Nanos = Nanos::from_secs(60);
+/// The longest time until a proxy responds for the first time, and until it stops. It is long because callgrind makes
+/// proxies slow.
+const PROXY_TIMEOUT: Nanos = Nanos::from_secs(60);
 
-/// What runs the proxy.
+/// The program that runs the proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Under {
-    /// The machine itself.
+    /// No program: the proxy runs by itself.
     Nothing,
     /// valgrind, which counts instructions and writes them to files in the proxy's folder.
     Callgrind,
 }
 
-/// A running proxy; it ends with this value.
+/// A running proxy. It is stopped when this value is dropped.
 pub struct Proxy {
     subject: Subject,
     child: Child,
@@ -40,7 +41,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Writes the configuration, starts the process and waits until it answers.
+    /// Writes the configuration, starts the process and waits until it responds.
     pub fn start(
         subject: Subject,
         case: Case,
@@ -51,14 +52,14 @@ impl Proxy {
     ) -> Result<Proxy, Failure> {
         let folder = tempfile::tempdir()?;
         let address = free_address()?;
-        let place = Place {
+        let setup = ProxySetup {
             folder: folder.path(),
             case,
             address,
             upstream,
             shape,
         };
-        let mut command = tied(&command(subject, &place)?, under, folder.path());
+        let mut command = tied_command(&proxy_command(subject, &setup)?, under, folder.path());
         let output = File::create(folder.path().join("output"))?;
         command
             .stdin(Stdio::null())
@@ -72,31 +73,31 @@ impl Proxy {
             address,
             folder,
         };
-        proxy.wait_until_it_answers()?;
+        proxy.wait_until_ready()?;
         Ok(proxy)
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it is.
+    /// The name of the proxy in the report.
     pub fn name(&self) -> &'static str {
         self.subject.name()
     }
 
-    /// Its processes as they are now.
+    /// The ids of its processes as they are now.
     pub fn processes(&self) -> Result<Vec<u32>, Failure> {
-        family(self.child.id())
+        process_tree(self.child.id())
     }
 
-    /// Stops it; its folder is there until the value is dropped.
+    /// Stops the proxy. Its folder stays until the value is dropped.
     pub fn stop(&mut self) {
         let processes = self.processes().unwrap_or_else(|_| vec![self.child.id()]);
         signal(self.child.id(), Signal::TERM);
         let clock = Clock::system();
-        let end = clock.now().after(PATIENCE);
+        let end = clock.now().after(PROXY_TIMEOUT);
         while clock.now() < end && matches!(self.child.try_wait(), Ok(None)) {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -108,14 +109,14 @@ impl Proxy {
         }
     }
 
-    /// Where it runs.
+    /// The folder that it runs in.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    fn wait_until_it_answers(&mut self) -> Result<(), Failure> {
+    fn wait_until_ready(&mut self) -> Result<(), Failure> {
         let clock = Clock::system();
-        let end = clock.now().after(PATIENCE);
+        let end = clock.now().after(PROXY_TIMEOUT);
         let mut last = String::new();
         while clock.now() < end {
             if let Some(status) = self.child.try_wait()? {
@@ -133,7 +134,7 @@ impl Proxy {
         Err(format!("{} is not ready: {last}\n{}", self.name(), self.output()).into())
     }
 
-    /// What it wrote.
+    /// The text that it wrote to its output and its error log.
     fn output(&self) -> String {
         let read = |name| fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
         read("output") + &read("error.log")
@@ -148,28 +149,27 @@ impl Drop for Proxy {
     }
 }
 
-/// Tells a process something.
+/// Sends a signal to a process, which may have ended.
 pub fn signal(process: u32, signal: Signal) {
     if let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) {
-        // It may have ended meanwhile.
         let _ = kill_process(process, signal);
     }
 }
 
-/// The status line of one request.
+/// Sends one request, and returns the status line of the response.
 fn first_status(address: SocketAddr) -> Result<String, Failure> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     stream.write_all(b"GET / HTTP/1.1\r\nhost: bench.example\r\nconnection: close\r\n\r\n")?;
-    let mut answer = [0; 1024];
-    let length = stream.read(&mut answer)?;
-    let text = String::from_utf8_lossy(&answer[..length]);
+    let mut response = [0; 1024];
+    let length = stream.read(&mut response)?;
+    let text = String::from_utf8_lossy(&response[..length]);
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// The same command, but its process ends when this one is killed, where the system has the tool
-/// for it.
-fn tied(command: &Command, under: Under, folder: &Path) -> Command {
+/// Wraps a command so that its process ends when this one is killed, where the system has the tool for it. Under
+/// callgrind the command also counts instructions.
+fn tied_command(command: &Command, under: Under, folder: &Path) -> Command {
     let mut words = Vec::new();
     if Path::new("/usr/bin/setpriv").exists() {
         words.extend(["setpriv", "--pdeathsig", "TERM", "--"].map(String::from));

@@ -1,49 +1,49 @@
-//! From measurements to one table. A measurement that something else on the machine disturbed is
-//! left out, never averaged in.
+//! The report: one table of all measurements. A measurement that something else on the machine disturbed is left out,
+//! and never averaged in.
 
 use std::fmt::{self, Write as _};
 
 use crate::Failure;
 use crate::case::Case;
-use crate::config::version;
-use crate::cpu::{Cores, Snapshot};
+use crate::config::program_version;
+use crate::cpu::{Cores, CpuSnapshot};
 use crate::load::Tally;
 use crate::options::{Options, Subject};
 use crate::shape::CONNECTIONS;
 
-/// Share of one core that others may use during a clean measurement.
-const FOREIGN_MAX: f64 = 0.06;
+/// The largest share of one core that other processes may use during a clean measurement.
+const MAX_FOREIGN_SHARE: f64 = 0.06;
 
-/// One proxy in one round: the sum of its slices, times in nanoseconds.
+/// The measurement of one proxy in one round: the sum of its slices. Times are in nanoseconds.
 #[derive(Default)]
 pub struct Measure {
     elapsed: u64,
-    /// CPU time of the proxy.
+    /// The CPU time of the proxy.
     proxy: u64,
-    /// CPU time of the whole machine less this process's and all proxies'. Ticks make it coarse, so
-    /// that it may be a little below zero.
+    /// The CPU time of the whole machine without this process and all proxies. It is counted in ticks, so it may be a
+    /// little below zero.
     foreign: i64,
-    answers: u64,
+    responses: u64,
     strays: u64,
 }
 
 impl Measure {
-    /// What happened between two snapshots.
-    pub fn add(&mut self, before: &Snapshot, after: &Snapshot, tally: &Tally) {
+    /// Adds a slice: what happened between two snapshots.
+    pub fn add(&mut self, before: &CpuSnapshot, after: &CpuSnapshot, tally: &Tally) {
         let proxy = after.proxy - before.proxy;
         let ours = proxy + after.own - before.own;
         self.elapsed += after.at.since(before.at).0;
         self.proxy += proxy;
         self.foreign += (after.machine - before.machine) as i64 - ours as i64;
-        self.answers += tally.answers;
+        self.responses += tally.responses;
         self.strays += tally.strays;
     }
 
-    /// Whether the proxy did what the case is about.
+    /// Checks that the proxy did what the case is about. An error if too many responses had another status.
     pub fn verify(&self, case: Case, options: &Options) -> Result<(), String> {
-        let strays = case.strays(options.seconds * options.proxies.len() as u64);
-        if self.strays > strays {
-            let (strays, all) = (self.strays, self.answers);
+        let max_strays = case.max_strays(options.seconds * options.proxies.len() as u64);
+        if self.strays > max_strays {
+            let (strays, all) = (self.strays, self.responses);
             return Err(format!(
                 "{strays} of {all} answers were not {}",
                 case.status()
@@ -52,23 +52,23 @@ impl Measure {
         Ok(())
     }
 
-    /// CPU time of the proxy per answer, in microseconds.
+    /// The CPU time of the proxy per response, in microseconds.
     fn cost(&self) -> f64 {
-        self.proxy as f64 / 1e3 / self.answers as f64
+        self.proxy as f64 / 1e3 / self.responses as f64
     }
 
-    /// Answers per second.
+    /// Responses per second.
     fn rate(&self) -> f64 {
-        self.answers as f64 * 1e9 / self.elapsed as f64
+        self.responses as f64 * 1e9 / self.elapsed as f64
     }
 
-    /// Share of one core.
+    /// The share of one core that other processes used.
     fn foreign(&self) -> f64 {
         self.foreign as f64 / self.elapsed as f64
     }
 
     fn is_clean(&self) -> bool {
-        self.foreign().abs() <= FOREIGN_MAX
+        self.foreign().abs() <= MAX_FOREIGN_SHARE
     }
 }
 
@@ -84,12 +84,12 @@ impl fmt::Display for Measure {
     }
 }
 
-/// Every proxy once, in the order of the options.
+/// The measurements of one round, one for each proxy in the order of the options.
 pub struct Round(pub Vec<Measure>);
 
-/// What is counted once for a proxy in a case.
+/// The figures that are counted once for a proxy in a case.
 pub struct Counts {
-    /// Bytes, at the end of the rounds.
+    /// Resident memory in bytes, at the end of the rounds.
     pub resident: u64,
     /// Calls into the kernel per request.
     pub syscalls: Option<f64>,
@@ -97,32 +97,28 @@ pub struct Counts {
     pub instructions: Option<f64>,
 }
 
-/// Everything about one case; rounds and counts are in the order of the options' proxies.
+/// All figures of one case. Those of a round and the counts are in the order of the options' proxies.
 pub struct Outcome {
-    /// What was asked.
     pub case: Case,
-    /// What was measured.
     pub rounds: Vec<Round>,
-    /// What was counted.
     pub counts: Vec<Counts>,
 }
 
 impl Outcome {
-    /// CPU time of the proxy at one place as a ratio to that at another, round by round where both
-    /// are clean.
-    pub fn ratio(&self, place: usize, to: usize) -> Option<Spread> {
+    /// The ratio of the CPU time of one proxy to that of a reference, over the rounds where both are clean.
+    pub fn ratio(&self, index: usize, reference: usize) -> Option<Spread> {
         let pairs = self
             .rounds
             .iter()
-            .filter_map(|r| Some((r.0.get(place)?, r.0.get(to)?)))
+            .filter_map(|r| Some((r.0.get(index)?, r.0.get(reference)?)))
             .filter(|(own, reference)| own.is_clean() && reference.is_clean())
             .map(|(own, reference)| own.cost() / reference.cost());
         Spread::of(pairs.collect())
     }
 
-    /// CPU time per request of the proxy at `place`, in microseconds, and in how many rounds.
-    pub fn cost(&self, place: usize) -> (Option<Spread>, usize) {
-        let measures = self.rounds.iter().filter_map(|r| r.0.get(place));
+    /// The CPU time per request of the proxy at `index`, in microseconds, and the number of clean rounds.
+    pub fn cost(&self, index: usize) -> (Option<Spread>, usize) {
+        let measures = self.rounds.iter().filter_map(|r| r.0.get(index));
         let clean: Vec<_> = measures
             .filter(|m| m.is_clean())
             .map(|m| m.cost())
@@ -131,24 +127,24 @@ impl Outcome {
         (Spread::of(clean), count)
     }
 
-    /// The figures of the proxy at `place`; `own` is where tollgate is.
-    fn row(&self, place: usize, own: Option<usize>) -> String {
+    /// The table's cells for the proxy at `index`. `own` is the index of tollgate.
+    fn table_row(&self, index: usize, own: Option<usize>) -> String {
         let clean: Vec<_> = self
             .rounds
             .iter()
-            .filter_map(|r| r.0.get(place))
+            .filter_map(|r| r.0.get(index))
             .filter(|m| m.is_clean())
             .collect();
         let rate = Spread::of(clean.iter().map(|m| m.rate()).collect());
-        let counts = &self.counts[place];
-        let own = own.filter(|&own| own != place);
+        let counts = &self.counts[index];
+        let own = own.filter(|&own| own != index);
         [
-            shown(self.cost(place).0),
-            shown(self.ratio(place, 0)),
-            shown(own.and_then(|own| self.ratio(own, place))),
-            shown(rate.map(|s| format!("{:.0}", s.median))),
-            shown(counts.syscalls.map(|n| format!("{n:.2}"))),
-            shown(counts.instructions.map(|n| format!("{n:.0}"))),
+            format_figure(self.cost(index).0),
+            format_figure(self.ratio(index, 0)),
+            format_figure(own.and_then(|own| self.ratio(own, index))),
+            format_figure(rate.map(|s| format!("{:.0}", s.median))),
+            format_figure(counts.syscalls.map(|n| format!("{n:.2}"))),
+            format_figure(counts.instructions.map(|n| format!("{n:.0}"))),
             format!("{:.1}", counts.resident as f64 / 1024.0 / 1024.0),
             format!("{} of {}", clean.len(), self.rounds.len()),
         ]
@@ -156,20 +152,20 @@ impl Outcome {
     }
 }
 
-/// A figure, or that there is none.
-pub fn shown(figure: Option<impl fmt::Display>) -> String {
+/// A figure as text; `-` if there is none.
+pub fn format_figure(figure: Option<impl fmt::Display>) -> String {
     figure.map_or("-".to_owned(), |figure| figure.to_string())
 }
 
-/// The table of all cases, and what it was measured with.
+/// The table of all cases, with the versions, the cores and the options that it was measured with.
 pub fn markdown(options: &Options, cores: &Cores, outcomes: &[Outcome]) -> Result<String, Failure> {
     let mut text = String::from("# What a request costs\n\n");
-    let mut known = Vec::new();
+    let mut versions = Vec::new();
     for &subject in &options.proxies {
-        let version = version(subject)?;
-        if !known.contains(&version) {
+        let version = program_version(subject)?;
+        if !versions.contains(&version) {
             writeln!(text, "- {version}")?;
-            known.push(version);
+            versions.push(version);
         }
     }
     writeln!(
@@ -189,8 +185,8 @@ pub fn markdown(options: &Options, cores: &Cores, outcomes: &[Outcome]) -> Resul
         .iter()
         .position(|&subject| subject == Subject::Tollgate);
     for outcome in outcomes {
-        for (place, subject) in options.proxies.iter().enumerate() {
-            let row = outcome.row(place, own);
+        for (index, subject) in options.proxies.iter().enumerate() {
+            let row = outcome.table_row(index, own);
             writeln!(
                 text,
                 "| {} | {} | {row} |",
@@ -202,13 +198,10 @@ pub fn markdown(options: &Options, cores: &Cores, outcomes: &[Outcome]) -> Resul
     Ok(text)
 }
 
-/// Median, least and greatest of some figures.
+/// The median and the range of some figures.
 pub struct Spread {
-    /// In the middle.
     pub median: f64,
-    /// The least.
     pub min: f64,
-    /// The greatest.
     pub max: f64,
 }
 

@@ -1,5 +1,5 @@
-//! What tollgate's cost grows with. All sizes of one sort run side by side and are loaded in turn, as
-//! proxies are in a comparison.
+//! How tollgate's cost grows with routes, limits, addresses, connections and workers. All sizes of one axis run side by
+//! side and are loaded in turn, as proxies are in a comparison.
 
 use std::fmt::{self, Write as _};
 
@@ -7,27 +7,27 @@ use tollgate::base::clock::Clock;
 
 use crate::case::Case;
 use crate::config::target_folder;
-use crate::cpu::{Cores, resident};
+use crate::cpu::{Cores, resident_bytes};
 use crate::load::{Client, Until};
 use crate::options::{Options, Subject};
 use crate::proxy::{Proxy, Under};
-use crate::report::{Counts, Outcome, shown};
+use crate::report::{Counts, Outcome, format_figure};
 use crate::shape::Shape;
 use crate::upstream::Upstream;
-use crate::{Contender, Failure, WARM_UP, rounds, write};
+use crate::{Contender, Failure, WARM_UP_TIME, measure_rounds, write_file};
 
-/// What cost is set against.
+/// The quantity that cost is measured against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
-    /// Policies that are loaded.
+    /// The policies that are loaded.
     Routes,
-    /// Limits that a request passes.
+    /// The limits that count a request.
     Limits,
-    /// Client addresses that are counted.
+    /// The client addresses that are counted.
     Keys,
-    /// Open connections, of which at most 64 have a request on its way.
+    /// The open connections, of which at most 64 have a pending request.
     Connections,
-    /// Worker threads.
+    /// The worker threads.
     Workers,
 }
 
@@ -41,7 +41,7 @@ impl Axis {
         Axis::Workers,
     ];
 
-    /// As it is written on the command line and in the report.
+    /// The word on the command line and in the report.
     pub fn name(self) -> &'static str {
         match self {
             Axis::Routes => "routes",
@@ -70,7 +70,7 @@ impl Axis {
     }
 
     fn shape(self, size: u64, workers: usize) -> Shape {
-        let mut shape = Shape::of(self.case(), workers);
+        let mut shape = Shape::for_case(self.case(), workers);
         match self {
             Axis::Routes => shape.routes = size as usize,
             Axis::Limits => shape.limits = size as usize,
@@ -83,15 +83,15 @@ impl Axis {
 }
 
 /// Measures along each axis and writes the report.
-pub fn scale(options: &Options) -> Result<(), Failure> {
+pub fn run_scale(options: &Options) -> Result<(), Failure> {
     let mut outcomes = Vec::new();
     for &axis in &options.scale {
-        outcomes.push((axis, outcome(options, axis)?));
+        outcomes.push((axis, measure_axis(options, axis)?));
     }
     let text = markdown(options, &outcomes)?;
     let folder = target_folder()?;
-    write(&folder.join("scale.md"), &text)?;
-    write(&folder.join("scale.svg"), &svg(&outcomes)?)?;
+    write_file(&folder.join("scale.md"), &text)?;
+    write_file(&folder.join("scale.svg"), &draw_svg(&outcomes)?)?;
     println!(
         "{text}\nwritten to {}/scale.md and scale.svg",
         folder.display()
@@ -99,16 +99,16 @@ pub fn scale(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn outcome(options: &Options, axis: Axis) -> Result<Outcome, Failure> {
+fn measure_axis(options: &Options, axis: Axis) -> Result<Outcome, Failure> {
     let clock = Clock::system();
-    let most = axis.shape(
+    let largest = axis.shape(
         axis.sizes().iter().copied().max().unwrap_or(1),
         options.workers,
     );
-    let cores = Cores::divide(most.workers)?;
+    let cores = Cores::divide(largest.workers)?;
     cores.pin_client()?;
     let case = axis.case();
-    let upstream = Upstream::start(case.answer())?;
+    let upstream = Upstream::start(case.response())?;
     let mut contenders = Vec::new();
     for &size in axis.sizes() {
         let shape = axis.shape(size, options.workers);
@@ -116,20 +116,20 @@ fn outcome(options: &Options, axis: Axis) -> Result<Outcome, Failure> {
         let proxy = Proxy::start(subject, case, address, shape, &cores, Under::Nothing)?;
         let mut client = Client::new(proxy.address(), case, &shape)?;
         // Every connection is opened and every address counted once before anything is measured.
-        let all = shape.addresses.max(shape.connections as u64);
-        client.run(&clock, Until::Sent(all))?;
-        client.run(&clock, Until::Passed(WARM_UP))?;
+        let warm_up_requests = shape.addresses.max(shape.connections as u64);
+        client.run(&clock, Until::Sent(warm_up_requests))?;
+        client.run(&clock, Until::Passed(WARM_UP_TIME))?;
         contenders.push(Contender {
             label: format!("{} {size}", axis.name()),
             proxy,
             client,
         });
     }
-    let rounds = rounds(options, case, &mut contenders, &clock)?;
+    let rounds = measure_rounds(options, case, &mut contenders, &clock)?;
     let mut counts = Vec::new();
     for contender in &contenders {
         counts.push(Counts {
-            resident: resident(&contender.proxy.processes()?)?,
+            resident: resident_bytes(&contender.proxy.processes()?)?,
             syscalls: None,
             instructions: None,
         });
@@ -150,15 +150,15 @@ fn markdown(options: &Options, outcomes: &[(Axis, Outcome)]) -> Result<String, f
         options.workers, options.rounds, options.seconds
     );
     for (axis, outcome) in outcomes {
-        for (place, size) in axis.sizes().iter().enumerate() {
-            let (cost, clean) = outcome.cost(place);
+        for (index, size) in axis.sizes().iter().enumerate() {
+            let (cost, clean) = outcome.cost(index);
             writeln!(
                 text,
                 "| {} | {size} | {} | {} | {:.1} | {clean} of {} |",
                 axis.name(),
-                shown(cost),
-                shown(outcome.ratio(place, 0)),
-                outcome.counts[place].resident as f64 / 1024.0 / 1024.0,
+                format_figure(cost),
+                format_figure(outcome.ratio(index, 0)),
+                outcome.counts[index].resident as f64 / 1024.0 / 1024.0,
                 outcome.rounds.len()
             )?;
         }
@@ -166,15 +166,19 @@ fn markdown(options: &Options, outcomes: &[(Axis, Outcome)]) -> Result<String, f
     Ok(text)
 }
 
-/// Pixels: one curve's picture with its words, and the part in which the curve is.
-const WIDTH: f64 = 360.0;
-const HEIGHT: f64 = 220.0;
-const PLOT: (f64, f64) = (280.0, 130.0);
+/// The width of one curve's picture with its words, in pixels.
+const PICTURE_WIDTH: f64 = 360.0;
+/// The height of one curve's picture with its words, in pixels.
+const PICTURE_HEIGHT: f64 = 220.0;
+/// The width of the part in which the curve is, in pixels.
+const PLOT_WIDTH: f64 = 280.0;
+/// The height of the part in which the curve is, in pixels.
+const PLOT_HEIGHT: f64 = 130.0;
 
-/// A curve for each axis, two in a row; the sizes stand at even distances.
-fn svg(outcomes: &[(Axis, Outcome)]) -> Result<String, fmt::Error> {
+/// Draws a curve for each axis, two in a row. The sizes stand at even distances.
+fn draw_svg(outcomes: &[(Axis, Outcome)]) -> Result<String, fmt::Error> {
     let rows = outcomes.len().div_ceil(2) as f64;
-    let (width, height) = (2.0 * WIDTH, rows * HEIGHT);
+    let (width, height) = (2.0 * PICTURE_WIDTH, rows * PICTURE_HEIGHT);
     let mut text = format!(
         "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' width='{width}' \
          height='{height}' font-family='sans-serif' font-size='11' fill='#24292f'>\n\
@@ -185,15 +189,15 @@ fn svg(outcomes: &[(Axis, Outcome)]) -> Result<String, fmt::Error> {
         .flat_map(|(axis, outcome)| (0..axis.sizes().len()).filter_map(move |n| outcome.cost(n).0));
     let top = costs.map(|cost| cost.max).fold(1.0, f64::max) * 1.1;
     for (number, (axis, outcome)) in outcomes.iter().enumerate() {
-        let left = (number % 2) as f64 * WIDTH + 50.0;
-        let base = (number / 2) as f64 * HEIGHT + 40.0 + PLOT.1;
-        curve(&mut text, *axis, outcome, (left, base), top)?;
+        let left = (number % 2) as f64 * PICTURE_WIDTH + 50.0;
+        let base = (number / 2) as f64 * PICTURE_HEIGHT + 40.0 + PLOT_HEIGHT;
+        draw_curve(&mut text, *axis, outcome, (left, base), top)?;
     }
     text.push_str("</svg>\n");
     Ok(text)
 }
 
-fn curve(
+fn draw_curve(
     text: &mut String,
     axis: Axis,
     outcome: &Outcome,
@@ -201,25 +205,25 @@ fn curve(
     top: f64,
 ) -> fmt::Result {
     let sizes = axis.sizes();
-    let step = PLOT.0 / (sizes.len() - 1).max(1) as f64;
-    let y = |cost: f64| base - cost / top * PLOT.1;
+    let step = PLOT_WIDTH / (sizes.len() - 1).max(1) as f64;
+    let y = |cost: f64| base - cost / top * PLOT_HEIGHT;
     writeln!(
         text,
         "<text x='{left}' y='{:.1}' font-size='13' font-weight='bold'>CPU us per request by {}</text>\n\
          <line x1='{left}' y1='{base}' x2='{:.1}' y2='{base}' stroke='#8c959f'/>",
-        base - PLOT.1 - 14.0,
+        base - PLOT_HEIGHT - 14.0,
         axis.name(),
-        left + PLOT.0
+        left + PLOT_WIDTH
     )?;
     let mut points = String::new();
-    for (place, size) in sizes.iter().enumerate() {
-        let x = left + step * place as f64;
+    for (index, size) in sizes.iter().enumerate() {
+        let x = left + step * index as f64;
         let label = base + 16.0;
         writeln!(
             text,
             "<text x='{x:.1}' y='{label:.1}' text-anchor='middle'>{size}</text>"
         )?;
-        let Some(cost) = outcome.cost(place).0 else {
+        let Some(cost) = outcome.cost(index).0 else {
             continue;
         };
         let middle = y(cost.median);

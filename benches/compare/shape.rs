@@ -1,31 +1,31 @@
-//! How large everything is that a run is made of.
+//! The sizes of a run: routes, limits, addresses, connections and workers.
 
 use crate::case::Case;
 
-/// Connections of the client, where nothing else is asked for.
+/// The connections of the client in a comparison.
 pub const CONNECTIONS: usize = 64;
 
-/// Addresses of the case with many of them.
+/// The client addresses of the case with many of them.
 const ADDRESSES: u64 = 100_000;
 
-/// Sizes of one run. Routes and limits are tollgate's alone.
+/// The sizes of one run. Only tollgate has several routes and limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Policies, of which one is asked for.
+    /// The number of policies. All requests match the first one.
     pub routes: usize,
-    /// Limits of each.
+    /// The number of limits of each policy.
     pub limits: usize,
-    /// Client addresses.
+    /// The number of client addresses.
     pub addresses: u64,
-    /// Connections of the client.
+    /// The number of the client's connections.
     pub connections: usize,
-    /// Worker processes or threads.
+    /// The number of worker processes or threads.
     pub workers: usize,
 }
 
 impl Shape {
-    /// As a comparison has it.
-    pub fn of(case: Case, workers: usize) -> Shape {
+    /// The sizes of a comparison.
+    pub fn for_case(case: Case, workers: usize) -> Shape {
         Shape {
             routes: 1,
             limits: 2,

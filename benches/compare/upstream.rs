@@ -1,5 +1,5 @@
-//! The server behind the proxies: one thread that answers every request with the same bytes. It
-//! does no more than that, so that the proxy is what limits the rate.
+//! The server behind the proxies: one thread that responds to every request with the same bytes. It does no more than
+//! that, so that the proxy is what limits the rate.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,6 +12,7 @@ use tollgate::base::clock::Nanos;
 use crate::message::Message;
 use crate::poll::{Events, Poll};
 
+/// The poll's token of the listener; connections have their index.
 const LISTENER: u64 = u64::MAX;
 
 /// The running server; it stops when this is dropped.
@@ -22,8 +23,8 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    /// Listens on a free port and says `answer`; the thread stays on the caller's core.
-    pub fn start(answer: Vec<u8>) -> io::Result<Upstream> {
+    /// Listens on a free port and sends `response` for each request. The thread stays on the caller's core.
+    pub fn start(response: Vec<u8>) -> io::Result<Upstream> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -35,7 +36,7 @@ impl Upstream {
             stop: Arc::clone(&stop),
             poll,
             connections: Vec::new(),
-            answer,
+            response,
             buffer: vec![0; 64 * 1024],
         };
         let thread = std::thread::spawn(move || {
@@ -50,7 +51,7 @@ impl Upstream {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -70,7 +71,7 @@ struct Server {
     stop: Arc<AtomicBool>,
     poll: Poll,
     connections: Vec<Option<Connection>>,
-    answer: Vec<u8>,
+    response: Vec<u8>,
     buffer: Vec<u8>,
 }
 
@@ -88,13 +89,13 @@ impl Server {
                 match event.data.u64() {
                     LISTENER => self.accept()?,
                     index => {
-                        let place = &mut self.connections[index as usize];
-                        let served = place
+                        let slot = &mut self.connections[index as usize];
+                        let is_open = slot
                             .as_mut()
-                            .is_some_and(|c| c.serve(&mut self.buffer, &self.answer));
-                        if !served {
+                            .is_some_and(|c| c.serve(&mut self.buffer, &self.response));
+                        if !is_open {
                             // Closing the socket takes it out of the poll too.
-                            *place = None;
+                            *slot = None;
                         }
                     }
                 }
@@ -122,15 +123,16 @@ impl Server {
 }
 
 impl Connection {
-    /// Answers what has arrived; false when the connection is over.
-    fn serve(&mut self, buffer: &mut [u8], answer: &[u8]) -> bool {
+    /// Reads the bytes that have arrived, and responds to a complete request. Returns false when the connection has
+    /// ended.
+    fn serve(&mut self, buffer: &mut [u8], response: &[u8]) -> bool {
         let length = match self.stream.read(buffer) {
             Ok(0) => return false,
             Ok(length) => length,
             Err(e) => return e.kind() == ErrorKind::WouldBlock,
         };
         match self.request.push(&buffer[..length]) {
-            Ok(true) => self.stream.write_all(answer).is_ok(),
+            Ok(true) => self.stream.write_all(response).is_ok(),
             Ok(false) => true,
             Err(failure) => {
                 eprintln!("compare: the upstream was asked what it does not understand: {failure}");

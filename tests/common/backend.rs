@@ -8,18 +8,18 @@ use std::thread::{self, JoinHandle};
 
 use super::{Message, Served, ok, status};
 
-/// What it does with requests.
+/// What a backend does with requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Answers with its name.
+    /// It responds with its name.
     Well,
-    /// Answers with this status.
+    /// It responds with this status.
     Status(u16),
-    /// Answers checks for `/healthz` with 500, everything else with its name.
+    /// It responds to checks for `/healthz` with 500, and to all other requests with its name.
     Ailing,
-    /// Takes requests and says nothing until it does something else.
+    /// It reads requests and does not respond until its mode changes.
     Hang,
-    /// Answers the first request of each connection; takes a second one and closes.
+    /// It responds to the first request of each connection. It reads a second one and closes the connection.
     OneEach,
 }
 
@@ -34,14 +34,14 @@ struct Inner {
     checked: AtomicUsize,
 }
 
-/// See the module. Killed when it is dropped.
+/// A server that is killed when this value is dropped.
 pub struct Backend {
     inner: Arc<Inner>,
     listening: Option<JoinHandle<()>>,
 }
 
 impl Backend {
-    /// One that is well, and several that are called `a`, `b` and so on.
+    /// Starts so many backends that are well. Their names are `a`, `b` and so on.
     pub fn several(count: u8) -> Vec<Backend> {
         let names = (b'a'..).take(count.into());
         names
@@ -49,7 +49,7 @@ impl Backend {
             .collect()
     }
 
-    /// One that is well.
+    /// Starts a backend that is well.
     pub fn start(name: &str) -> Backend {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut backend = Backend {
@@ -85,7 +85,7 @@ impl Backend {
         }));
     }
 
-    /// Closes its socket and all connections, whatever runs over them.
+    /// Closes the listening socket and all connections at once.
     pub fn kill(&mut self) {
         let Some(listening) = self.listening.take() else {
             return;
@@ -99,12 +99,12 @@ impl Backend {
         self.inner.changed.notify_all();
     }
 
-    /// Starts it again where it was.
+    /// Listens again at the same address.
     pub fn revive(&mut self) {
         self.listen(TcpListener::bind(self.inner.address).unwrap());
     }
 
-    /// Does this from now on.
+    /// Changes the mode, also for requests that hang.
     pub fn set(&self, mode: Mode) {
         *self.inner.mode.lock().unwrap() = mode;
         self.inner.changed.notify_all();
@@ -118,12 +118,12 @@ impl Backend {
         &self.inner.name
     }
 
-    /// Requests it got, without checks.
+    /// The number of requests so far, without checks.
     pub fn asked(&self) -> usize {
         self.inner.asked.load(SeqCst)
     }
 
-    /// Checks it got.
+    /// The number of checks so far.
     pub fn checked(&self) -> usize {
         self.inner.checked.load(SeqCst)
     }

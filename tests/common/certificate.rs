@@ -15,7 +15,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// For these names.
+    /// Makes a certificate for these names.
     pub fn of(names: &[&str]) -> Certificate {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -26,13 +26,13 @@ impl Certificate {
         }
     }
 
-    /// Its private key.
+    /// The private key, as rustls takes it.
     pub fn private(&self) -> PrivateKeyDer<'static> {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap()
     }
 }
 
-/// Who issues certificates.
+/// A certificate authority.
 pub struct Authority {
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -48,7 +48,7 @@ impl Authority {
         Authority { pem, issuer }
     }
 
-    /// One for somebody of this common name, and what else is set.
+    /// Issues a certificate for this common name. `set` may change all other parameters.
     pub fn issue(&self, name: &str, set: impl FnOnce(&mut CertificateParams)) -> Certificate {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
@@ -64,7 +64,7 @@ impl Authority {
     }
 }
 
-/// Believes these certificates.
+/// A root store with these certificates.
 pub fn roots(certificates: &[&Certificate]) -> RootCertStore {
     let mut roots = RootCertStore::empty();
     for certificate in certificates {

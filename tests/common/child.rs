@@ -1,4 +1,5 @@
-//! The binary as a child process: runs to its end, or serves until it is told to stop.
+//! The binary as a child process that runs to its end, or serves until a signal ends it. Every child is killed when its
+//! value is dropped.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -11,12 +12,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Client, Message, SOON, soon};
 
-/// The binary with these arguments, in a folder of its own, saying nothing but plain text.
+/// The binary with these arguments, in this folder. `TOLLGATE_LOG` is not set, so it logs plain text.
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     program(env!("CARGO_BIN_EXE_tollgate"), folder, arguments)
 }
 
-/// Any program that runs it.
+/// Any program, started as [`command`] starts the binary.
 pub fn program(name: &str, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(name);
     command
@@ -29,7 +30,7 @@ pub fn program(name: &str, folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// How a child ended and what it said.
+/// The exit code and the output of a child that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -37,7 +38,7 @@ pub struct Ended {
     pub err: String,
 }
 
-/// Runs the binary to its end; kills it when it does not come.
+/// Runs the binary to its end. Panics if it does not end in time.
 pub fn run(folder: &Path, arguments: &[&str]) -> Ended {
     finish(&mut command(folder, arguments))
 }
@@ -71,7 +72,7 @@ impl Guard {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
 
-    /// Waits for its end, but not forever.
+    /// Waits for the child's end. Panics if it does not end in time.
     pub fn ended(&mut self) -> ExitStatus {
         let mut status = None;
         soon("the child ends", || {
@@ -84,7 +85,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Both fail if the child has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -93,27 +94,27 @@ impl Drop for Guard {
 /// `tollgate run` in a process of its own.
 pub struct Server {
     child: Guard,
-    /// Where clients connect.
+    /// The address for clients.
     pub address: SocketAddr,
-    /// Where operators connect.
+    /// The address of the admin listener.
     pub admin: Option<SocketAddr>,
     /// Lines of standard output.
     pub out: Receiver<String>,
-    /// Lines of standard error before it listened.
+    /// Lines of standard error before the one that names the listener.
     pub early: Vec<String>,
-    /// Lines of standard error after those that say where it listens.
+    /// Lines of standard error after those that name the listeners.
     pub err: Receiver<String>,
 }
 
 impl Server {
-    /// Runs `tollgate.yaml` of a folder; returns when it listens for clients, and for operators
-    /// when `admin` says so.
+    /// Runs a gateway with `tollgate.yaml` of a folder. Returns when it listens for clients and, with `admin`, for
+    /// operators too.
     pub fn start(folder: &Path, admin: bool) -> Server {
         let mut command = command(folder, &["run", "--config", "tollgate.yaml"]);
         Server::of(&mut command, admin)
     }
 
-    /// Runs this command, as [`Server::start`] does.
+    /// Runs this command as [`Server::start`] does.
     pub fn of(command: &mut Command, admin: bool) -> Server {
         let mut child = Guard(command.spawn().unwrap());
         let out = lines(child.0.stdout.take().unwrap());
@@ -142,12 +143,12 @@ impl Server {
         Client::connect(self.address)
     }
 
-    /// Asks the admin listener over a connection of its own.
+    /// Sends a request to the admin listener over a new connection, and reads the response.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> Message {
         self.ask_with(method, path, "", body)
     }
 
-    /// [`Server::ask`] with more fields, each ended by CRLF. One of them may be `host`.
+    /// Does the same as [`Server::ask`] with more fields, each ended by CRLF. One of them may be `host`.
     pub fn ask_with(&self, method: &str, path: &str, fields: &str, body: &str) -> Message {
         let admin = self.admin.unwrap();
         let host = if fields.contains("host:") {
@@ -168,25 +169,25 @@ impl Server {
         self.child.signal(signal);
     }
 
-    /// Waits for its end; the exit code.
+    /// Waits for the gateway's end, and returns the exit code.
     pub fn ended(&mut self) -> Option<i32> {
         self.child.ended().code()
     }
 }
 
-/// The lines of a stream, as they come.
+/// The lines of a stream, as they arrive.
 pub fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (send, lines) = channel();
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            // What nobody reads any more is still taken, so that the child never waits.
+            // Lines are read even if no test receives them any more, so that the child never blocks.
             let _ = send.send(line);
         }
     });
     lines
 }
 
-/// The next line that contains a text; those before it are skipped.
+/// Waits for the next line that contains a text, and skips those before it.
 #[track_caller]
 pub fn line_with(lines: &Receiver<String>, text: &str) -> String {
     line_after(lines, text, &mut Vec::new())

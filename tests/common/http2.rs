@@ -1,4 +1,4 @@
-//! A client of HTTP/2 that keeps to the rules.
+//! A client of HTTP/2 that keeps to the rules. `raw.rs` sends what breaks them.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -12,12 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{SOON, Upstream};
 
-/// Runs a test on one thread; it ends in time.
+/// Runs a test on one thread. Panics if it takes longer than the longest wait.
 pub fn run<F: Future>(test: F) -> F::Output {
     run_for(SOON, test)
 }
 
-/// The same within this time.
+/// Runs a test on one thread. Panics if it takes longer than `time`.
 pub fn run_for<F: Future>(time: Duration, test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -30,11 +30,11 @@ pub fn run_for<F: Future>(time: Duration, test: F) -> F::Output {
 /// One connection.
 pub struct Client {
     pub send: SendRequest<Bytes>,
-    /// Ends with the connection; true when it ended as it should.
+    /// The task that drives the connection. It ends with the connection, with the error if there was one.
     pub ends: tokio::task::JoinHandle<Result<(), h2::Error>>,
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -56,7 +56,7 @@ impl Client {
         Client::over(stream).await
     }
 
-    /// Over what has been connected.
+    /// Makes a client of a connection that is open.
     pub async fn over(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Client {
         let (send, connection) = h2::client::Builder::new()
             .initial_window_size(1 << 20)
@@ -69,7 +69,7 @@ impl Client {
         Client { send, ends }
     }
 
-    /// Begins a request.
+    /// Sends the head of a request. With `end` the request has no body.
     pub fn begin(
         &mut self,
         request: Request<()>,
@@ -84,14 +84,14 @@ impl Client {
     }
 }
 
-/// A request has come to a server. While it is waited for the client goes on.
+/// Waits until a request has come to an upstream, while other tasks of this thread go on.
 pub async fn reached(upstream: &Upstream) {
     while upstream.drain().is_empty() {
         tokio::task::yield_now().await;
     }
 }
 
-/// A GET.
+/// A GET without a body.
 pub fn get(path: &str) -> Request<()> {
     request("GET", path).body(()).unwrap()
 }
@@ -101,7 +101,7 @@ pub fn request(method: &str, path: &str) -> http::request::Builder {
     Request::builder().method(method).uri(uri)
 }
 
-/// The rest of an answer.
+/// Reads the body and the trailers of a response.
 pub async fn whole(response: Response<RecvStream>) -> Result<Answer, h2::Error> {
     let (parts, mut stream) = response.into_parts();
     let mut body = Vec::new();

@@ -1,5 +1,5 @@
-//! What the tests share: a gateway in this process, upstreams that follow a script, and a client
-//! that sees every byte.
+//! The helpers that tests share: a gateway in this process, upstreams that follow a script, and a client that sees
+//! every byte. Nothing here uses a fixed port or a host outside.
 #![allow(dead_code)]
 
 pub mod backend;
@@ -23,10 +23,10 @@ use tempfile::TempDir;
 use tollgate::app::App;
 use tollgate::base::clock::Clock;
 
-/// Longest wait for anything that should happen at once.
+/// The longest wait for anything that should happen at once.
 pub const SOON: Duration = Duration::from_secs(20);
 
-/// Looks again and again until something is so; panics when it does not come.
+/// Waits until a condition holds. Panics if it does not hold in time.
 #[track_caller]
 pub fn soon(what: &str, mut happens: impl FnMut() -> bool) {
     let step = Duration::from_millis(5);
@@ -39,7 +39,7 @@ pub fn soon(what: &str, mut happens: impl FnMut() -> bool) {
     panic!("not so: {what}");
 }
 
-/// Checks that a text has all these parts.
+/// Checks that a text contains all these parts.
 #[track_caller]
 pub fn says(text: &str, parts: &[&str]) {
     for part in parts {
@@ -47,7 +47,7 @@ pub fn says(text: &str, parts: &[&str]) {
     }
 }
 
-/// Takes as many descriptors as this process may have, `wanted` of them at least.
+/// Raises this process's limit of descriptors as far as it may. Panics if that is less than `wanted`.
 pub fn descriptors(wanted: u64) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let enough = maximum.is_none_or(|maximum| maximum >= wanted);
@@ -59,18 +59,18 @@ pub fn descriptors(wanted: u64) {
     setrlimit(Resource::Nofile, limits).unwrap();
 }
 
-/// What an upstream waits at until the test lets it go on.
+/// A gate that an upstream waits at until the test opens it.
 #[derive(Clone, Default)]
 pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
 
 impl Gate {
-    /// Lets all pass, from now on.
+    /// Opens the gate for good.
     pub fn open(&self) {
         *self.0.0.lock().unwrap() = true;
         self.0.1.notify_all();
     }
 
-    /// Waits until it is open.
+    /// Waits until the gate is open.
     pub fn pass(&self) {
         let shut = self.0.0.lock().unwrap();
         let waited = self.0.1.wait_timeout_while(shut, SOON, |open| !*open);
@@ -86,15 +86,15 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Starts a gateway. `gateway` is the gateway file without `version` and `listen`; each policy is
-    /// a name and a text. `{upstream}` stands for the upstream's address.
+    /// Starts a gateway. `gateway` is the text of the gateway file without `version` and `listen`; each policy is a
+    /// name and a text. `{upstream}` in these texts stands for the upstream's address.
     pub fn start(upstream: SocketAddr, gateway: &str, policies: &[(&str, &str)]) -> Gateway {
         let folder = tempfile::tempdir().unwrap();
         write(&folder, upstream, gateway, policies);
         Gateway::start_in(folder, Clock::system())
     }
 
-    /// Starts a gateway by the files of a folder and by this clock.
+    /// Starts a gateway with the files of a folder and with this clock.
     pub fn start_in(folder: TempDir, clock: Clock) -> Gateway {
         let config = folder.path().join("tollgate.yaml");
         let (app, _) = App::start(&config, clock).unwrap_or_else(|e| panic!("{e}"));
@@ -106,13 +106,13 @@ impl Gateway {
         }
     }
 
-    /// A connection to it.
+    /// Opens a connection to the gateway.
     pub fn connect(&self) -> Client {
         Client::connect(self.address)
     }
 }
 
-/// Writes a configuration into a folder.
+/// Writes a configuration into a folder. Texts are as in [`Gateway::start`].
 pub fn write(folder: &TempDir, upstream: SocketAddr, gateway: &str, policies: &[(&str, &str)]) {
     let dir = folder.path().join("policies");
     std::fs::create_dir_all(&dir).unwrap();
@@ -134,7 +134,7 @@ pub fn write(folder: &TempDir, upstream: SocketAddr, gateway: &str, policies: &[
     }
 }
 
-/// A message as it was on the wire.
+/// A request or a response as it was on the wire. Names of fields are in lower case.
 #[derive(Debug, Clone, Default)]
 pub struct Message {
     pub start: String,
@@ -235,7 +235,7 @@ impl Client {
         Client::over(TcpStream::connect(address).unwrap())
     }
 
-    /// Over a connection that is made.
+    /// Makes a client of a connection that is open.
     pub fn over(stream: TcpStream) -> Client {
         stream.set_read_timeout(Some(SOON)).unwrap();
         stream.set_write_timeout(Some(SOON)).unwrap();
@@ -250,7 +250,7 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// The next answer's head, without interim answers.
+    /// Reads the head of the next response, and skips interim responses.
     pub fn head(&mut self) -> io::Result<Message> {
         loop {
             let head = read_head(&mut self.reader)?;
@@ -260,20 +260,20 @@ impl Client {
         }
     }
 
-    /// The next answer.
+    /// Reads the next response.
     pub fn answer(&mut self) -> Message {
         let mut message = self.head().expect("an answer");
         read_body(&mut self.reader, &mut message).expect("a whole body");
         message
     }
 
-    /// A GET and its answer.
+    /// Sends a GET, and reads the response.
     pub fn get(&mut self, path: &str) -> Message {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n"));
         self.answer()
     }
 
-    /// Waits until the other side has closed; what came before.
+    /// Reads until the other side closes the connection, and returns the bytes.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
         match self.reader.read_to_end(&mut rest) {
@@ -285,14 +285,14 @@ impl Client {
     }
 }
 
-/// One connection of an upstream.
+/// A connection of a client to an upstream, as the upstream sees it.
 pub struct Served {
     pub reader: BufReader<TcpStream>,
     pub stream: TcpStream,
 }
 
 impl Served {
-    /// The next request, whole.
+    /// Reads the next request with its body.
     pub fn request(&mut self) -> io::Result<Message> {
         let mut message = read_head(&mut self.reader)?;
         read_body(&mut self.reader, &mut message)?;
@@ -307,12 +307,12 @@ impl Served {
 /// An upstream that serves each connection by a script, on a thread of its own.
 pub struct Upstream {
     pub address: SocketAddr,
-    /// Start lines of all requests, as scripts report them.
+    /// The requests that scripts report.
     pub seen: Receiver<Message>,
 }
 
 impl Upstream {
-    /// The script gets each connection and a function that reports what it saw.
+    /// Starts an upstream. The script gets each connection, and a function that reports a request to the test.
     pub fn scripted(
         script: impl Fn(Served, &dyn Fn(Message)) + Send + Sync + Clone + 'static,
     ) -> Upstream {
@@ -335,7 +335,7 @@ impl Upstream {
         Upstream { address, seen }
     }
 
-    /// Answers every request with what `answer` makes of it.
+    /// Starts an upstream that sends what `answer` returns for each request.
     pub fn answering(
         answer: impl Fn(&Message) -> String + Send + Sync + Clone + 'static,
     ) -> Upstream {
@@ -348,25 +348,25 @@ impl Upstream {
         })
     }
 
-    /// Answers 200 with a short body.
+    /// Starts an upstream that responds to every request with 200 and a short body.
     pub fn plain() -> Upstream {
         Upstream::answering(|_| ok("fine"))
     }
 
-    /// The next request that a script reported.
+    /// Waits for the next request that a script reports.
     pub fn next(&self) -> Message {
         self.seen
             .recv_timeout(SOON)
             .expect("a request at the upstream")
     }
 
-    /// All requests reported so far.
+    /// Takes all requests that scripts have reported so far.
     pub fn drain(&self) -> Vec<Message> {
         self.seen.try_iter().collect()
     }
 }
 
-/// A 200 with a body.
+/// The bytes of a 200 with this body.
 pub fn ok(body: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}",
@@ -374,7 +374,7 @@ pub fn ok(body: &str) -> String {
     )
 }
 
-/// An answer with a status and no body.
+/// The bytes of a response with this status and no body.
 pub fn status(code: u16) -> String {
     format!("HTTP/1.1 {code} Status\r\ncontent-length: 0\r\n\r\n")
 }

@@ -1,4 +1,4 @@
-//! Frames as bytes, for what no well-behaved client can say.
+//! Frames of HTTP/2 as bytes, for what no well-behaved client sends.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -63,7 +63,7 @@ fn text(block: &mut Vec<u8>, text: &str) {
     block.extend_from_slice(text.as_bytes());
 }
 
-/// The block of a GET, and more fields.
+/// The header block of a GET with more fields.
 pub fn get(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let usual = [
         (":method", "GET"),
@@ -74,7 +74,7 @@ pub fn get(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     block(&[&usual, more].concat())
 }
 
-/// A connection that waits for nothing too long.
+/// Opens a connection with timeouts.
 pub fn socket(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -83,20 +83,20 @@ pub fn socket(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// A connection that says what it is told to.
+/// A connection that sends any bytes.
 pub struct Raw<S = TcpStream> {
     pub stream: S,
 }
 
 impl Raw {
-    /// Sends the preface and these settings.
+    /// Opens a connection, and sends the preface and these settings.
     pub fn connect(address: SocketAddr, settings: &[(u16, u32)]) -> Raw {
         Raw::over(socket(address), settings)
     }
 }
 
 impl<S: Read + Write> Raw<S> {
-    /// The same over what is connected.
+    /// Sends the preface and these settings over an open connection.
     pub fn over(stream: S, settings: &[(u16, u32)]) -> Raw<S> {
         let mut raw = Raw { stream };
         let mut payload = Vec::new();
@@ -113,12 +113,12 @@ impl<S: Read + Write> Raw<S> {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// Sends until the other side does not listen any more; says whether it did all the time.
+    /// Sends bytes so many times, or until the other side has closed. Returns whether all of them could be sent.
     pub fn flood(&mut self, bytes: &[u8], times: usize) -> bool {
         (0..times).all(|_| self.stream.write_all(bytes).is_ok())
     }
 
-    /// The next frame; nothing at the end.
+    /// Reads the next frame. None at the end of the connection.
     pub fn frame(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         match self.stream.read_exact(&mut head) {
@@ -139,7 +139,7 @@ impl<S: Read + Write> Raw<S> {
         })
     }
 
-    /// The next frame of this kind; nothing when the connection ends first.
+    /// Reads frames up to the next one of this kind. None if the connection ends first.
     pub fn next(&mut self, kind: u8) -> Option<Frame> {
         loop {
             match self.frame() {
@@ -156,7 +156,7 @@ impl<S: Read + Write> Raw<S> {
     }
 }
 
-/// The error code that a frame says: RFC 9113 section 7.
+/// The error code of a RST_STREAM or GOAWAY frame: RFC 9113 section 7.
 pub fn code(frame: &Frame) -> u32 {
     let at = if frame.kind == GOAWAY { 4 } else { 0 };
     u32::from_be_bytes(frame.payload[at..at + 4].try_into().unwrap())

@@ -1,4 +1,5 @@
-//! Real stores: `redis-server` on a free port of the loopback, kept for as long as the value lives.
+//! Real stores: a `redis-server` or `valkey-server` on a free port of the loopback. It is killed when its value is
+//! dropped.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -22,17 +23,18 @@ pub struct Redis {
     pub port: u16,
 }
 
-/// A port that nobody listens on.
+/// A port on which no process listens.
 pub fn free_port() -> u16 {
     free_ports(&[0])
 }
 
-/// One that is free and so is the one ten thousand above.
+/// A free port `p` for which `p + 10000` is free too.
 pub fn free_ports_of_two() -> u16 {
     free_ports(&[0, 10_000])
 }
 
-/// Below those that connections get, or one of them would take it before its server does.
+/// A port for which all these ports above it are free. It is below the range of ephemeral ports, or a connection might
+/// take it before the server does.
 fn free_ports(above: &[u16]) -> u16 {
     loop {
         let mut number = [0; 2];
@@ -48,12 +50,12 @@ fn free_ports(above: &[u16]) -> u16 {
 }
 
 impl Redis {
-    /// Without persistence.
+    /// Starts a Redis without persistence.
     pub fn start() -> Redis {
         Redis::with(&[])
     }
 
-    /// Valkey instead: the system's, or what `make tools` has put beside the build.
+    /// Starts a Valkey: the system's, or the one that `make tools` has put beside the build.
     pub fn valkey() -> Redis {
         let folders = env::var_os("PATH").unwrap_or_default();
         let mut named = env::split_paths(&folders).map(|folder| folder.join("valkey-server"));
@@ -71,18 +73,18 @@ impl Redis {
         )
     }
 
-    /// With more arguments.
+    /// Starts a Redis with more arguments.
     pub fn with(arguments: &[&str]) -> Redis {
         Redis::on(free_port(), arguments)
     }
 
-    /// On this port.
+    /// Starts a Redis on this port.
     pub fn on(port: u16, arguments: &[&str]) -> Redis {
         let arguments: Vec<String> = arguments.iter().map(|&text| text.to_owned()).collect();
         Redis::in_folder(tempfile::tempdir().unwrap(), port, arguments)
     }
 
-    /// With files of a folder.
+    /// Starts a Redis in this folder, whose files it may use.
     pub fn in_folder(folder: TempDir, port: u16, arguments: Vec<String>) -> Redis {
         Redis::of(PathBuf::from("redis-server"), folder, port, arguments)
     }
@@ -98,12 +100,12 @@ impl Redis {
         }
     }
 
-    /// As configurations write it.
+    /// The address as configurations write it.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// One command with the words of `text`; the answer as it came.
+    /// Sends one command with the words of `text`, and returns the reply as it came.
     pub fn ask(&self, text: &str) -> String {
         ask(self.port, text).unwrap()
     }
@@ -112,13 +114,13 @@ impl Redis {
         self.child.signal(signal);
     }
 
-    /// Kills it; nothing is left of what it held.
+    /// Kills the server. Its data is lost.
     pub fn kill(&mut self) {
         self.child.signal(Signal::KILL);
         self.child.ended();
     }
 
-    /// Starts it again where it was, with nothing in it.
+    /// Starts the server again on the same port, without data.
     pub fn revive(&mut self) {
         self.child = spawn(
             &self.program,
@@ -128,7 +130,7 @@ impl Redis {
         );
     }
 
-    /// Calls of scripts so far.
+    /// The number of script calls so far.
     pub fn scripts(&self) -> u64 {
         let info = self.ask("INFO commandstats");
         let of = |line: &str| {
@@ -139,7 +141,7 @@ impl Redis {
         info.lines().filter_map(of).sum()
     }
 
-    /// A number that `INFO` says.
+    /// The number with this name in the reply to `INFO`.
     pub fn info(&self, name: &str) -> u64 {
         let info = self.ask("INFO everything");
         let line = info
@@ -149,7 +151,7 @@ impl Redis {
     }
 }
 
-/// Sends one inline command to a server; the answer as it came.
+/// Sends one inline command to a server, and returns the reply as it came.
 pub fn ask(port: u16, text: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
@@ -184,7 +186,7 @@ fn read(from: &mut impl BufRead, answer: &mut Vec<u8>) -> std::io::Result<()> {
 fn spawn(program: &Path, port: u16, folder: &Path, arguments: &[String]) -> Guard {
     let mut command = Command::new(program);
     if arguments.iter().any(|argument| argument == "--sentinel") {
-        // It keeps what it knows in its file, which must be the first.
+        // A sentinel keeps its state in its file, which must be the first argument.
         command.arg("sentinel.conf");
     } else {
         command.args(["--save", "", "--appendonly", "no"]);

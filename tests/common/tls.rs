@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::certificate::{Certificate, roots};
 use super::{Gateway, Message, SOON, read_body, read_head};
 
-/// Both versions.
+/// All versions of TLS that rustls speaks.
 pub const ALL: &[&SupportedProtocolVersion] = rustls::ALL_VERSIONS;
 
 /// Writes a certificate and its key as `NUMBER.pem` and `NUMBER.key`.
@@ -21,7 +21,7 @@ pub fn put(folder: &TempDir, number: usize, certificate: &Certificate) {
     std::fs::write(file("key"), &certificate.key).unwrap();
 }
 
-/// What a client that trusts these certificates brings.
+/// The configuration of a client that trusts these certificates.
 pub fn trusting(
     certificates: &[&Certificate],
     versions: &[&'static SupportedProtocolVersion],
@@ -29,7 +29,7 @@ pub fn trusting(
     showing(None, certificates, versions)
 }
 
-/// The same for a client that shows a certificate of its own to who asks.
+/// The configuration of a client that also has a certificate of its own, for servers that ask for one.
 pub fn showing(
     own: Option<&Certificate>,
     certificates: &[&Certificate],
@@ -50,7 +50,7 @@ pub fn showing(
     Arc::new(config)
 }
 
-/// One connection, and the name that it asked for.
+/// A connection, and the server name that it asked for.
 pub struct Tls(
     pub BufReader<StreamOwned<ClientConnection, TcpStream>>,
     String,
@@ -84,7 +84,7 @@ impl Tls {
         self.try_get(path).unwrap()
     }
 
-    /// The same where the handshake may fail.
+    /// Sends a GET and reads the response, where the handshake may fail.
     pub fn try_get(&mut self, path: &str) -> io::Result<Message> {
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", self.1);
         self.0.get_mut().write_all(request.as_bytes())?;
@@ -93,7 +93,7 @@ impl Tls {
         Ok(answer)
     }
 
-    /// The certificate it was shown.
+    /// The certificate that the server has shown.
     pub fn shown(&self) -> CertificateDer<'static> {
         let connection = &self.0.get_ref().conn;
         connection.peer_certificates().unwrap()[0].clone()

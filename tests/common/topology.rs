@@ -1,22 +1,22 @@
-//! Redis servers that stand together: a cluster of three masters with a replica each, and a master with two
-//! replicas that three sentinels watch.
+//! Groups of Redis servers: a cluster of three masters with a replica each, and a master with two replicas that three
+//! sentinels watch.
 
 use std::process::Command;
 
 use super::redis::{Redis, ask, free_port, free_ports_of_two};
 use super::soon;
 
-/// Three masters, then three replicas.
+/// A cluster. Its nodes are three masters, then their three replicas.
 pub struct Cluster {
     pub nodes: Vec<Redis>,
 }
 
 impl Cluster {
-    /// With more arguments for each server.
+    /// Starts a cluster with more arguments for each server, and waits until it serves all slots.
     pub fn start(arguments: &[&str]) -> Cluster {
         let node = |_| {
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
-            // Replicas are asked for their votes sooner.
+            // With these settings failovers begin sooner.
             all.extend([
                 "--cluster-replica-validity-factor",
                 "0",
@@ -25,7 +25,7 @@ impl Cluster {
             ]);
             all.extend(["--repl-diskless-sync-delay", "0"]);
             all.extend(arguments);
-            // The bus is on the port that is higher by ten thousand.
+            // The cluster bus is on the port that is higher by ten thousand.
             Redis::on(free_ports_of_two(), &all)
         };
         let cluster = Cluster {
@@ -64,7 +64,7 @@ impl Cluster {
         format!("redis+cluster://{}", each.join(","))
     }
 
-    /// Waits until all servers say that all slots are served, and replicas follow.
+    /// Waits until all servers report that all slots are served, and all replicas follow their masters.
     pub fn until_whole(&self) {
         soon("the cluster is whole", || {
             self.nodes.iter().all(|node| {
@@ -76,17 +76,17 @@ impl Cluster {
         });
     }
 
-    /// Whether this server leads.
-    pub fn leads(&self, place: usize) -> bool {
-        ask(self.nodes[place].port, "ROLE").is_ok_and(|said| said.contains("master"))
+    /// Whether this node is a master.
+    pub fn leads(&self, node: usize) -> bool {
+        ask(self.nodes[node].port, "ROLE").is_ok_and(|role| role.contains("master"))
     }
 
-    /// Moves slots while they are used.
+    /// Moves slots from one node to another while they are in use.
     pub fn reshard(&self, from: usize, to: usize, slots: u32) {
         let (from, to) = (id(self.nodes[from].port), id(self.nodes[to].port));
         let at = format!("127.0.0.1:{}", self.nodes[0].port);
         let slots = slots.to_string();
-        // It refuses to begin while servers are not of one mind.
+        // The command fails while the nodes do not agree on the slots.
         soon("slots are moved", || {
             let mut command = Command::new("redis-cli");
             command
@@ -108,8 +108,9 @@ fn id(port: u16) -> String {
     answer.lines().nth(1).unwrap().trim().to_owned()
 }
 
-/// A master first, then its replicas, and who watches them.
+/// A master and two replicas that sentinels watch.
 pub struct Watched {
+    /// The first master, then its replicas.
     pub nodes: Vec<Redis>,
     pub sentinels: Vec<Redis>,
 }
@@ -160,7 +161,7 @@ impl Watched {
         format!("redis+sentinel://{}/limits", each.join(","))
     }
 
-    /// The place of the master that sentinels name.
+    /// The index of the node that sentinels name as the master.
     pub fn leader(&self) -> usize {
         let said = self.sentinels[2].ask("SENTINEL GET-MASTER-ADDR-BY-NAME limits");
         let place = |node: &Redis| said.contains(&format!("\r\n{}\r\n", node.port));

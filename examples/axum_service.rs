@@ -1,5 +1,7 @@
-//! The throttle layer inside an axum service, without a gateway or files: limits by address and by API
-//! key, and one on how many requests of an address are open at once. `cargo run --example axum_service -- --port 3001`
+//! The throttle layer inside an axum service, without a gateway or files. It has limits by address and by API key, and
+//! one on how many requests of an address are open at once.
+//!
+//! `cargo run --example axum_service -- --port 3001`
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -37,7 +39,7 @@ struct Options {
 async fn main() -> Result<(), Box<dyn Error>> {
     let routes = Router::new()
         .route("/items", get(|| async { "three items\n" }))
-        // What is below this line is not limited.
+        // Only the routes above this line are limited.
         .route_layer(from_fn_with_state(Arc::new(Limits::new()?), throttle))
         .route("/healthz", get(|| async { "ok\n" }));
 
@@ -49,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(axum::serve(listener, service).await?)
 }
 
-/// What all requests are decided by.
+/// The rules, and all that is needed to decide by them. All requests share it.
 struct Limits {
     rules: Rules,
     admission: Admission,
@@ -59,7 +61,7 @@ struct Limits {
 
 impl Limits {
     fn new() -> Result<Limits, Box<dyn Error>> {
-        // The number is the rule's place in the list.
+        // `index` is the rule's index in the list below.
         let rule = |index, name: &str, key, limit: RuleLimit| -> Result<_, Box<dyn Error>> {
             Ok(Arc::new(Rule::new(
                 LimitName::new(name)?,
@@ -68,10 +70,10 @@ impl Limits {
                 limit,
             )))
         };
-        let (often, seldom) = (Limit::hard("100/m".parse()?), Limit::hard("3/m".parse()?));
-        let per_ip = rule(0, "per-ip", Identity::Ip, often.into())?;
-        let per_key = rule(1, "per-key", Identity::Token, seldom.into())?;
-        // Open until the last of the response's body is sent or dropped: the layer sees to that.
+        let (frequent, rare) = (Limit::hard("100/m".parse()?), Limit::hard("3/m".parse()?));
+        let per_ip = rule(0, "per-ip", Identity::Ip, frequent.into())?;
+        let per_key = rule(1, "per-key", Identity::Token, rare.into())?;
+        // A request counts as open until the last of its response's body is sent or dropped: the layer sees to that.
         let parallel = rule(2, "parallel", Identity::Ip, Concurrency::hard(10).into())?;
         let rules = Rules::from_iter([per_ip, per_key, parallel]);
         let clock = Clock::system();
@@ -90,7 +92,7 @@ impl Limits {
     }
 }
 
-/// The middleware: says who asks, and puts the layer around the rest of the service.
+/// The middleware: identifies the client, and puts the layer around the rest of the service.
 async fn throttle(
     State(limits): State<Arc<Limits>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -99,16 +101,16 @@ async fn throttle(
 ) -> Response {
     let (head, body) = request.into_parts();
     let wall = || limits.clock.wall();
-    let asked = Asked {
-        who: limits
+    let identified = IdentifiedRequest {
+        client: limits
             .identifier
             .identify(peer.ip(), &Head::from(&head), wall),
-        at: limits.clock.now(),
+        arrived_at: limits.clock.now(),
         request: Request::from_parts(head, body),
         limits,
     };
     let inner = next.map_err(|never: Infallible| match never {});
-    match ThrottleLayer.layer(inner).oneshot(asked).await {
+    match ThrottleLayer.layer(inner).oneshot(identified).await {
         Ok(response) => response.map(Body::new),
         Err(Refused(response)) => response.map(Body::from),
     }
@@ -124,24 +126,24 @@ impl AppliedLimits for Limits {
     }
 }
 
-/// A request with all that the layer wants to know of it.
-struct Asked {
+/// A request with what the layer needs to know of it.
+struct IdentifiedRequest {
     request: Request,
-    who: ClientIdentity,
-    at: Nanos,
+    client: ClientIdentity,
+    arrived_at: Nanos,
     limits: Arc<Limits>,
 }
 
-impl ThrottledRequest for Asked {
+impl ThrottledRequest for IdentifiedRequest {
     type Admitted = Request;
     type Limits = Arc<Limits>;
 
     fn admission_request(&self) -> AdmissionRequest<'_> {
         AdmissionRequest {
             rules: &self.limits.rules,
-            who: &self.who,
+            client: &self.client,
             identifier: &self.limits.identifier,
-            now: self.at,
+            now: self.arrived_at,
             pressure: None,
             reserved: &[],
         }
@@ -160,18 +162,18 @@ impl ThrottledRequest for Asked {
     }
 }
 
-impl DecisionObserver for Asked {}
+impl DecisionObserver for IdentifiedRequest {}
 
-/// The answer to a request that a limit refused.
+/// The response to a request that a limit refused.
 struct Refused(axum::http::Response<Bytes>);
 
-impl From<Denied<'_, Asked>> for Refused {
-    fn from(denied: Denied<'_, Asked>) -> Refused {
+impl From<Denied<'_, IdentifiedRequest>> for Refused {
+    fn from(denied: Denied<'_, IdentifiedRequest>) -> Refused {
         let rules = &denied.request.limits.rules;
         let style = denied.request.header_style();
         Refused(reject::refusal(denied.verdict, rules, style, false).into())
     }
 }
 
-/// There is no upstream that a request could fail to reach.
+// The defaults fit: there is no upstream that a request could fail to reach.
 impl FailedRequest for Refused {}

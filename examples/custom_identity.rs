@@ -1,5 +1,7 @@
-//! Counts by an identity that the gateway does not know: the tenant, named by the first segment of
-//! the path. `cargo run --example custom_identity -- --port 3002`
+//! A service that counts by an identity of its own: the tenant, named by the first segment of the path. It uses
+//! admission directly, without the tower layer.
+//!
+//! `cargo run --example custom_identity -- --port 3002`
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -40,19 +42,22 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let (stream, peer) = listener.accept().await?;
         let tenants = tenants.clone();
         tokio::spawn(async move {
-            let answer = service_fn(|request| {
-                let answer = tenants.answer(peer.ip(), &request);
-                async move { Ok::<_, Infallible>(answer) }
+            let service = service_fn(|request| {
+                let response = tenants.respond(peer.ip(), &request);
+                async move { Ok::<_, Infallible>(response) }
             });
             let stream = TokioIo::new(stream);
-            if let Err(failure) = http1::Builder::new().serve_connection(stream, answer).await {
+            if let Err(failure) = http1::Builder::new()
+                .serve_connection(stream, service)
+                .await
+            {
                 eprintln!("custom_identity: {failure}");
             }
         });
     }
 }
 
-/// What requests are decided by: one limit, three a minute for each tenant.
+/// One rule, three requests a minute for each tenant, and all that is needed to decide by it.
 struct Tenants {
     rules: Rules,
     admission: Admission,
@@ -63,8 +68,8 @@ struct Tenants {
 
 impl Tenants {
     fn new() -> Result<Tenants, Box<dyn Error>> {
-        // Limits count by what `ClientIdentity` holds. Its token may be the fingerprint of anything: here of the
-        // tenant, and so this limit by token is one by tenant.
+        // Limits count by what `ClientIdentity` holds. Its token may be the fingerprint of anything. Here it is that of
+        // the tenant, so a limit by token counts by tenant.
         let limit = Limit::hard("3/m".parse()?);
         let rules = Rules::from_iter([Arc::new(Rule::new(
             LimitName::new("per-tenant")?,
@@ -84,37 +89,39 @@ impl Tenants {
         })
     }
 
-    fn answer(&self, peer: IpAddr, request: &Request<Incoming>) -> Response<Full<Bytes>> {
-        // Normalised, so that no other spelling of a tenant has a counter of its own. What has no
-        // safe reading, and the root, belong to the tenant without a name.
+    fn respond(&self, peer: IpAddr, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        // The path is normalised, so that no other spelling of a tenant has a counter of its own. Paths without a safe
+        // reading, and the root, belong to the tenant without a name.
         let path = normalise(request.uri().path()).unwrap_or_default();
         let tenant = path.split('/').nth(1).unwrap_or_default();
 
-        // The key: what is counted and stored is a keyed hash of the name, not the name.
-        let mut who = ClientIdentity::new(peer);
-        who.token = Some(self.keyer.fingerprint(Domain::Token, tenant.as_bytes()));
+        // The store only ever sees a keyed hash of the name, never the name.
+        let mut client = ClientIdentity::new(peer);
+        client.token = Some(self.keyer.fingerprint(Domain::Token, tenant.as_bytes()));
 
-        let ask = AdmissionRequest {
+        let admission_request = AdmissionRequest {
             rules: &self.rules,
-            who: &who,
+            client: &client,
             identifier: &self.identifier,
             now: self.clock.now(),
             pressure: None,
             reserved: &[],
         };
-        let mut decided = AdmissionOutcome::default();
-        let later = self.admission.decide(&ask, None, &mut decided);
-        debug_assert!(later.is_none(), "no store is shared with other gateways");
-        let AdmissionOutcome { verdict, ticket } = decided;
-        // Empty: only limits that count answers leave something to settle.
+        let mut outcome = AdmissionOutcome::default();
+        let pending = self
+            .admission
+            .decide(&admission_request, None, &mut outcome);
+        debug_assert!(pending.is_none(), "no store is shared with other gateways");
+        let AdmissionOutcome { verdict, ticket } = outcome;
+        // The ticket is empty: only limits that count responses leave something to settle.
         drop(ticket);
         if !verdict.admitted {
-            let answer = reject::refusal(&verdict, &self.rules, HeaderStyle::Ietf, false);
-            return answer.map(Full::new).into();
+            let response = reject::refusal(&verdict, &self.rules, HeaderStyle::Ietf, false);
+            return response.map(Full::new).into();
         }
         let mut response = Response::new(Full::from(format!("tenant `{tenant}`\n")));
         response.set_rate_limit_headers(
-            &RateLimitHeaders::of(&verdict, &self.rules, HeaderStyle::Ietf),
+            &RateLimitHeaders::new(&verdict, &self.rules, HeaderStyle::Ietf),
             &self.rules,
         );
         response

@@ -1,5 +1,7 @@
-//! A server to put the gateway in front of: it answers every request with what it saw of it, as
-//! JSON. `cargo run --example upstream -- --port 3000`
+//! A server to put the gateway in front of. It responds to every request with the request's method, path and header
+//! fields, as JSON.
+//!
+//! `cargo run --example upstream -- --port 3000`
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -18,7 +20,7 @@ use tokio::net::TcpListener;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let Some(port) = port(std::env::args().skip(1)) else {
+    let Some(port) = parse_port(std::env::args().skip(1)) else {
         eprintln!("usage: upstream [--port N]");
         return ExitCode::from(2);
     };
@@ -30,8 +32,8 @@ async fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// 3000 unless the arguments say otherwise; nothing when they make no sense.
-fn port(mut arguments: impl Iterator<Item = String>) -> Option<u16> {
+/// The port in the arguments, or 3000 without arguments. None if they are anything else.
+fn parse_port(mut arguments: impl Iterator<Item = String>) -> Option<u16> {
     let Some(option) = arguments.next() else {
         return Some(3000);
     };
@@ -49,8 +51,9 @@ async fn serve(address: SocketAddr) -> std::io::Result<Infallible> {
     loop {
         let (stream, _) = listener.accept().await?;
         tokio::spawn(async move {
-            let answer = service_fn(|request| async move { Ok::<_, Infallible>(echo(&request)) });
-            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
+            let respond =
+                service_fn(|request| async move { Ok::<_, Infallible>(echo_response(&request)) });
+            let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), respond);
             if let Err(failure) = connection.await {
                 eprintln!("upstream: {failure}");
             }
@@ -58,8 +61,8 @@ async fn serve(address: SocketAddr) -> std::io::Result<Infallible> {
     }
 }
 
-/// A header that came more than once is shown with all its values.
-fn echo(request: &Request<Incoming>) -> Response<Full<Bytes>> {
+/// The request as JSON. A header field that came more than once is shown with all its values.
+fn echo_response(request: &Request<Incoming>) -> Response<Full<Bytes>> {
     let headers = request.headers().keys().map(|name| {
         let values = request.headers().get_all(name).iter();
         let values: Vec<_> = values
@@ -67,12 +70,12 @@ fn echo(request: &Request<Incoming>) -> Response<Full<Bytes>> {
             .collect();
         (name.to_string(), Value::from(values.join(", ")))
     });
-    let seen = json!({
+    let request = json!({
         "method": request.method().as_str(),
         "path": request.uri().to_string(),
         "headers": headers.collect::<serde_json::Map<_, _>>(),
     });
-    let mut response = Response::new(Full::from(format!("{seen:#}\n")));
+    let mut response = Response::new(Full::from(format!("{request:#}\n")));
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

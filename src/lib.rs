@@ -1,6 +1,6 @@
 //! tollgate: a reverse-proxy gateway that counts before it forwards.
 //!
-//! Imports go only downward through these floors; `tests/tidy.rs` holds that.
+//! A module imports only from its own floor and from those below; `tests/tidy.rs` checks that.
 //!
 //! | floor | module | what it is |
 //! |---|---|---|
@@ -10,11 +10,11 @@
 //! | 1 | [`limit`] | limits: their arithmetic, costs of responses, pressure on upstreams |
 //! | 1 | [`route`] | host, method and path to a route |
 //! | 2 | [`record`] | what happened in every second, for years; top keys, pushes, PromQL |
-//! | 2 | [`store`] | counts, here or shared by gateways; makes the arithmetic atomic |
-//! | 3 | [`identity`] | who asks: ip, user, token, email, plan |
+//! | 2 | [`store`] | counts, in memory or shared by gateways; makes the arithmetic atomic |
+//! | 3 | [`identity`] | who sends a request: ip, user, token, email, plan |
 //! | 3 | [`upstream`] | the servers behind the gateway and the connections to them |
-//! | 4 | [`policy`] | YAML in, checked, compiled to the settings of everything else |
-//! | 4 | [`throttle`] | the tower layer: one request in, one verdict out, and how that reads in HTTP |
+//! | 4 | [`policy`] | reads YAML, checks it, compiles it to the settings of every module |
+//! | 4 | [`throttle`] | the tower layer: one request in, one verdict out, and the verdict in HTTP |
 //! | 5 | [`serve`] | the stack in request order, connections, the admin listener |
 //! | 6 | [`app`] | builds everything in order; reload; shutdown |
 //! | 7 | [`cli`] | a file for each command, and what commands share |

@@ -196,7 +196,7 @@ impl Site {
     fn ask<'a>(&'a self, who: &'a ClientIdentity, now: Nanos) -> AdmissionRequest<'a> {
         AdmissionRequest {
             rules: &self.rules,
-            who,
+            client: who,
             identifier: &self.identifier,
             now,
             pressure: None,

@@ -27,7 +27,7 @@ fn limits() -> [Limit; 4] {
         limit(
             "5/s,9/h",
             Algorithm::MultiLevel,
-            ThrottleMode::Elastic { most: 3, of: 1 },
+            ThrottleMode::Elastic { at_most: 3, base: 1 },
             false,
         ),
         limit(

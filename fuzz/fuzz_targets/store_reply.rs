@@ -9,7 +9,7 @@ use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use smallvec::smallvec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Fingerprint, Limit, OnError, Scale, Sharing};
+use tollgate::limit::{Fingerprint, Limit, OnStoreError, Scale, Sharing};
 use tollgate::store::redis::wire;
 use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::call::StoreError;
@@ -29,7 +29,7 @@ fn decider() -> Option<(Decider, Vec<SharedItem>)> {
         let limit = Limit::hard(rate.parse().ok()?);
         let registered = memory.register(scope, &limit).ok()?;
         let sharing = Sharing::default_for(&limit);
-        let plan = SharingPlan::new(scope, &limit, &registered, (sharing, OnError::Local))?;
+        let plan = SharingPlan::new(scope, &limit, &registered, (sharing, OnStoreError::Local))?;
         lines.push(SharedItem {
             plan: Some(Arc::new(plan)),
             limit: Arc::new(limit),
@@ -83,7 +83,7 @@ fuzz_target!(|data: &[u8]| {
             decider.begin(lines.iter().cloned().collect(), Taking::All, now)
         {
             // As long as the answer to this should be.
-            let windows = asking.call.parts.iter().map(|part| part.spec.spans.len());
+            let windows = asking.call.parts.iter().map(|part| part.spec.windows.len());
             size = 8 * (2 + windows.map(|windows| 9 + windows).sum::<usize>());
             answer(&decider, &asking, &rest[..size.min(rest.len())], now);
         }

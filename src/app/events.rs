@@ -93,14 +93,14 @@ impl LimitText {
                     limit.algorithm.as_str(),
                 )
             }
-            RuleLimit::Open(limit) => (format!("{} at once", limit.most), ""),
+            RuleLimit::Open(limit) => (format!("{} at once", limit.max_open), ""),
         };
         let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
         let throttle = match rule.limit.throttle() {
             ThrottleMode::Hard => String::from("hard"),
             ThrottleMode::Soft { percent } => format!("soft {percent}%"),
-            ThrottleMode::Elastic { most, of } => {
-                format!("elastic x{}", f64::from(most) / f64::from(of))
+            ThrottleMode::Elastic { at_most, base } => {
+                format!("elastic x{}", f64::from(at_most) / f64::from(base))
             }
         };
         let condition = rule.condition.as_ref();

@@ -167,7 +167,7 @@ impl Figures {
                 continue;
             };
             let upstream = (Label::Upstream, servers.settings.name.as_str());
-            let now = pressure.snapshot();
+            let now = pressure.figures();
             let values = [now.load, now.limit, now.factor.get(), now.level];
             for (gauge, value) in gauges.into_iter().zip(values) {
                 self.registry.gauge(gauge, &[upstream]).set(value);

@@ -1,13 +1,13 @@
-//! The algorithms that count the use of a limit. Only their names and properties stand here; each has its
-//! arithmetic in a file of its own.
+//! The algorithms that count the use of a limit: their names and properties. Each has its arithmetic in a file of its
+//! own.
 
 use crate::base::clock::Nanos;
 
 /// The largest quota, as written, for which the sliding log is the default.
-pub const LOG_DEFAULT_QUOTA: u32 = 1_024;
+pub const LOG_DEFAULT_MAX_QUOTA: u32 = 1_024;
 
-/// The largest quota, with plans and throttle, for which the sliding log is the default: 64 KiB of stamps.
-pub const LOG_DEFAULT_MOST: u32 = 16_384;
+/// The largest quota, with plans and throttle, for which the sliding log is the default. Its stamps fill 64 KiB.
+pub const LOG_DEFAULT_MAX_SCALED_QUOTA: u32 = 16_384;
 
 /// How the use of a limit is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +22,7 @@ pub enum Algorithm {
     FixedWindow,
     /// The generic cell rate algorithm, also called token bucket.
     Gcra {
-        /// Units that may come at once; the quota if absent.
+        /// The units that may come at once; the quota if absent.
         burst: Option<u32>,
     },
     /// GCRA that delays requests instead of refusing them.
@@ -33,7 +33,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Whether no window of the limit's length has more than the quota, wherever the window begins.
+    /// Whether every window of the limit's length keeps to the quota, wherever the window begins.
     pub(crate) fn has_moving_windows(self) -> bool {
         matches!(
             self,
@@ -45,10 +45,8 @@ impl Algorithm {
     pub(crate) fn is_gcra(self) -> bool {
         matches!(self, Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. })
     }
-}
 
-impl Algorithm {
-    /// As policies write it.
+    /// The word in policies.
     pub fn as_str(self) -> &'static str {
         match self {
             Algorithm::SlidingLog => "sliding-log",
@@ -60,10 +58,10 @@ impl Algorithm {
         }
     }
 
-    /// The exact log where it stays small, else conservative buckets. `quota` is the largest quota as written, `most`
-    /// the largest with plans and throttle.
-    pub fn default_for(quota: u32, most: u32) -> Algorithm {
-        if quota <= LOG_DEFAULT_QUOTA && most <= LOG_DEFAULT_MOST {
+    /// The exact log where it stays small, else conservative buckets. `quota` is the largest quota as written,
+    /// `scaled_quota` the largest with plans and throttle.
+    pub fn default_for(quota: u32, scaled_quota: u32) -> Algorithm {
+        if quota <= LOG_DEFAULT_MAX_QUOTA && scaled_quota <= LOG_DEFAULT_MAX_SCALED_QUOTA {
             Algorithm::SlidingLog
         } else {
             Algorithm::SlidingWindow

@@ -1,18 +1,18 @@
-//! A limit on how many requests of one key are open at once. It counts what is open now, so it needs no window and no
-//! clock.
+//! A limit on how many requests of one key are open at once. It counts the requests that are open now, so it needs no
+//! window and no clock. The permits themselves are kept by `store/permits/`.
 
 use super::{LimitReading, LimitStanding, ThrottleMode};
 use crate::base::clock::Nanos;
 
-/// The wait of a refused client. When an open request will end is not known. A second is the shortest that the field can
-/// express, and a client that retries each second costs little.
-pub const GUESS: Nanos = Nanos::from_secs(1);
+/// The wait of a refused client, a guess: nobody knows when an open request will end. A second is the shortest time
+/// that `Retry-After` can express, and a client that retries each second costs little.
+pub const REFUSAL_WAIT: Nanos = Nanos::from_secs(1);
 
 /// The most requests of one key that may be open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concurrency {
-    /// The number without a plan's multiplier. With 0 no request is admitted.
-    pub most: u32,
+    /// The most open requests, without a plan's multiplier. With 0 no request is admitted.
+    pub max_open: u32,
     /// What the limit does above that number.
     pub throttle: ThrottleMode,
     /// The largest plan multiplier of a request.
@@ -20,35 +20,35 @@ pub struct Concurrency {
 }
 
 impl Concurrency {
-    /// A limit that never admits more than `most`.
-    pub fn hard(most: u32) -> Concurrency {
+    /// A limit that never admits more than `max_open`.
+    pub fn hard(max_open: u32) -> Concurrency {
         Concurrency {
-            most,
+            max_open,
             throttle: ThrottleMode::Hard,
             max_multiply: 1,
         }
     }
 
-    /// The permits of a key.
+    /// The permits of a key, without what a soft limit adds.
     pub fn quota(&self, multiply: u32) -> u32 {
-        self.most.saturating_mul(multiply)
+        self.max_open.saturating_mul(multiply)
     }
 
-    /// The permits of a key, with what a soft limit adds.
+    /// The permits of a key, with what a soft limit adds to the quota.
     pub fn ceiling(&self, multiply: u32) -> u32 {
         self.throttle.ceiling(self.quota(multiply))
     }
 
-    /// Permits that are free below the quota while `open` are out.
-    pub fn left(&self, open: u32, multiply: u32) -> u32 {
+    /// The permits that are free below the quota while `open` are out.
+    pub fn free_permits(&self, open: u32, multiply: u32) -> u32 {
         self.quota(multiply).saturating_sub(open)
     }
 
-    /// Permits that are free in a network, which gets `factor` times as many as a key. What a soft limit adds is included,
-    /// so that a network never refuses its only client.
-    pub fn left_in_network(&self, open: u32, multiply: u32, factor: u32) -> u32 {
-        let most = self.ceiling(multiply).saturating_mul(factor.max(1));
-        most.saturating_sub(open)
+    /// The permits that are free in a network, which gets `factor` times as many as a key. What a soft limit adds is
+    /// included, so that a network never refuses its only client.
+    pub fn free_in_network(&self, open: u32, multiply: u32, factor: u32) -> u32 {
+        let max_open = self.ceiling(multiply).saturating_mul(factor.max(1));
+        max_open.saturating_sub(open)
     }
 
     /// The reading of one more request while `open` are out.
@@ -65,11 +65,11 @@ impl Concurrency {
             standing,
             window: 0,
             quota,
-            remaining: self.left(open, multiply),
+            remaining: self.free_permits(open, multiply),
             wait: if standing.admits() {
                 Nanos::ZERO
             } else {
-                GUESS
+                REFUSAL_WAIT
             },
             reset: Nanos::ZERO,
             delay: Nanos::ZERO,
@@ -81,8 +81,8 @@ impl Concurrency {
     pub fn guarantee(&self) -> String {
         format!(
             "never more than {} open at once{}",
-            self.most,
-            self.throttle.lent()
+            self.max_open,
+            self.throttle.guarantee_suffix()
         )
     }
 }
@@ -93,10 +93,13 @@ mod tests {
 
     #[track_caller]
     fn check(limit: Concurrency, multiply: u32, expected: &[(u32, LimitStanding, u32)]) {
-        for (open, standing, left) in expected {
+        for (open, standing, free) in expected {
             let reading = limit.eval(*open, multiply);
-            assert_eq!((reading.standing, reading.remaining), (*standing, *left));
-            assert_eq!(reading.wait == GUESS, *standing == LimitStanding::Refused);
+            assert_eq!((reading.standing, reading.remaining), (*standing, *free));
+            assert_eq!(
+                reading.wait == REFUSAL_WAIT,
+                *standing == LimitStanding::Refused
+            );
         }
     }
 

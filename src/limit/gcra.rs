@@ -1,44 +1,46 @@
 //! The generic cell rate algorithm (ITU-T I.371, virtual scheduling): one theoretical arrival time for each window.
-//! It admits a burst of B at once and then one unit each T = ceil(W / N). In any window of length W that is at most B
-//! + ceil(W / T) - 1. T is rounded up, because rounding down would admit more.
+//! It admits a burst of B at once and then one unit each T = ceil(W / N). So any window of length W sees at most
+//! B + ceil(W / T) - 1 units. T is rounded up, because rounding down would admit more.
 //!
-//! The leaky bucket is the same with a burst of one, except that early requests are delayed until their turn instead of
-//! refused.
+//! The leaky bucket uses the same arithmetic. Its burst is one unit and those that may be held back at a time. Early
+//! requests are delayed until their turn instead of sent at once.
 //!
 //! Words of each window: `[theoretical arrival time in ns, low half, high half]`.
 
 use super::interval::Interval;
 use crate::base::clock::Nanos;
 
-/// Words of each window.
+/// The words of each window.
 pub(super) const WORDS: usize = 2;
 
-/// `burst`, cut to the units that come back within 2^62 ns, 146 years. More would overflow arrival times.
-pub(super) fn bounded(burst: u32, interval: Interval) -> u32 {
-    const MOST: u64 = 1 << 62;
+/// The longest time in which a burst may come back, in nanoseconds: 146 years. More would overflow arrival times.
+const MAX_BURST_SPAN: u64 = 1 << 62;
+
+/// `burst`, cut to the units that come back within [`MAX_BURST_SPAN`].
+pub(super) fn bounded_burst(burst: u32, interval: Interval) -> u32 {
     match u64::from(burst).checked_mul(interval.nanos()) {
-        Some(span) if span <= MOST => burst,
-        _ => u32::try_from(MOST / interval.nanos()).unwrap_or(u32::MAX),
+        Some(span) if span <= MAX_BURST_SPAN => burst,
+        _ => u32::try_from(MAX_BURST_SPAN / interval.nanos()).unwrap_or(u32::MAX),
     }
 }
 
-/// The theoretical arrival time.
+/// The theoretical arrival time: at this time the whole burst is available again.
 pub(super) fn arrival(words: &[u32]) -> Nanos {
     Nanos(u64::from(words[1]) << 32 | u64::from(words[0]))
 }
 
-/// Units of the burst that are not available at `now`.
+/// The units of the burst that are not available at `now`.
 pub(super) fn used(words: &[u32], now: Nanos, interval: Interval) -> u32 {
-    u32::try_from(interval.count(arrival(words).since(now))).unwrap_or(u32::MAX)
+    u32::try_from(interval.div_ceil(arrival(words).since(now))).unwrap_or(u32::MAX)
 }
 
-/// Time until `units` more are available.
+/// The time until `units` more units are available.
 pub(super) fn wait(words: &[u32], now: Nanos, interval: Interval, units: u32) -> Nanos {
-    let left = u64::from(used(words, now, interval).saturating_sub(units));
-    arrival(words).since(now.after(Nanos(left.saturating_mul(interval.nanos()))))
+    let excess = u64::from(used(words, now, interval).saturating_sub(units));
+    arrival(words).since(now.after(Nanos(excess.saturating_mul(interval.nanos()))))
 }
 
-/// Counts `cost` units at `now`.
+/// Counts `cost` units at `now`, whether the burst has room for them or not.
 pub(super) fn apply(words: &mut [u32], now: Nanos, interval: Interval, cost: u32) {
     let span = interval.nanos().saturating_mul(u64::from(cost));
     let next = arrival(words).max(now).after(Nanos(span)).0;

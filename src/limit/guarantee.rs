@@ -1,20 +1,20 @@
-//! The guarantee of a limit as a sentence, and the memory that a key of it needs.
+//! The guarantee of a limit as a sentence for `explain` and the docs, and the memory that one of its keys needs.
 
 use super::{Algorithm, Limit, Rate, Rule, RuleLimit, multi_level, sliding_window};
 use crate::base::clock::Nanos;
 
-/// Bytes of a table entry, with the free room of a table at its usual fill.
-const ENTRY: usize = 22;
+/// The bytes of an entry of the store's table, with its share of the free entries at the usual fill.
+const TABLE_ENTRY_BYTES: usize = 22;
 
 impl Rule {
-    /// What the limit guarantees, as one sentence without a full stop. If requests cost what their responses say, the
-    /// sentence says what requests in flight may add.
+    /// What the limit guarantees, as one sentence without a full stop. If responses state the costs, the sentence says
+    /// what requests in flight may add.
     pub fn guarantee(&self) -> String {
         let (RuleLimit::Rate(limit), true) = (&self.limit, self.count.is_cost()) else {
             return self.limit.guarantee();
         };
         if let Some(reserve) = &self.reserve {
-            let more = match reserve.source {
+            let excess = match reserve.source {
                 None => format!(
                     "costs more than the {} units that it reserves",
                     reserve.otherwise
@@ -22,15 +22,16 @@ impl Rule {
                 Some(_) => format!("costs more than it reserves ({reserve})"),
             };
             return format!(
-                "{}; a request that {more} may pass that by the rest",
+                "{}; a request that {excess} may pass that by the rest",
                 limit.guarantee()
             );
         }
-        let each = limit.windows.iter();
-        let each = each.map(|rate| format!("{} in any {}", rate.quota(), span(rate.window())));
+        let windows = limit.windows.iter();
+        let windows =
+            windows.map(|rate| format!("{} in any {}", rate.quota(), format_span(rate.window())));
         format!(
             "admits until {} are used; each request in flight may pass that by its own cost: add `reserve`",
-            each.collect::<Vec<_>>().join(" or ")
+            windows.collect::<Vec<_>>().join(" or ")
         )
     }
 }
@@ -38,24 +39,28 @@ impl Rule {
 impl Limit {
     /// What the limit guarantees, as one sentence without a full stop. Plans multiply the numbers.
     pub fn guarantee(&self) -> String {
-        let each: Vec<String> = self.windows.iter().map(|rate| self.promise(rate)).collect();
-        each.join(" and ") + &self.throttle.lent()
+        let windows: Vec<String> = self
+            .windows
+            .iter()
+            .map(|rate| self.window_guarantee(rate))
+            .collect();
+        windows.join(" and ") + &self.throttle.guarantee_suffix()
     }
 
-    fn promise(&self, rate: &Rate) -> String {
-        let (quota, span) = (rate.quota(), span(rate.window()));
+    fn window_guarantee(&self, rate: &Rate) -> String {
+        let (quota, span) = (rate.quota(), format_span(rate.window()));
         match self.algorithm {
             Algorithm::SlidingLog => format!("never more than {quota} in any {span}"),
             Algorithm::SlidingWindow => {
                 let buckets = f64::from(sliding_window::BUCKETS);
-                let least = f64::from(quota) * buckets / (buckets + 1.0);
-                let least = (least * 10.0).floor() / 10.0;
+                let min_steady = f64::from(quota) * buckets / (buckets + 1.0);
+                let min_steady = (min_steady * 10.0).floor() / 10.0;
                 format!(
-                    "never more than {quota} in any {span}, a steady client gets at least {least}"
+                    "never more than {quota} in any {span}, a steady client gets at least {min_steady}"
                 )
             }
             Algorithm::MultiLevel => {
-                let bucket = self::span(multi_level::bucket(rate.window()));
+                let bucket = format_span(multi_level::bucket_length(rate.window()));
                 format!(
                     "never more than {quota} in any {span}, a unit counts for up to {bucket} longer"
                 )
@@ -67,33 +72,33 @@ impl Limit {
             Algorithm::Gcra { burst } => {
                 let burst = u64::from(burst.unwrap_or(quota));
                 let interval = rate.interval(1).nanos();
-                let most = burst + rate.window().0.div_ceil(interval) - 1;
+                let max_units = burst + rate.window().0.div_ceil(interval) - 1;
                 format!(
-                    "never more than {burst} at once, then one each {}, up to {most} in some {span}",
-                    self::span(Nanos(interval))
+                    "never more than {burst} at once, then one each {}, up to {max_units} in some {span}",
+                    format_span(Nanos(interval))
                 )
             }
             Algorithm::LeakyBucket { max_delay } => format!(
                 "one each {}, early ones held back for at most {}",
-                self::span(Nanos(rate.interval(1).nanos())),
-                self::span(max_delay)
+                format_span(Nanos(rate.interval(1).nanos())),
+                format_span(max_delay)
             ),
         }
     }
 
-    /// Bytes of memory of a key that has used all of its units.
+    /// The bytes of memory of a key that has used all of its units.
     pub fn bytes_per_key(&self) -> usize {
-        let state = if self.inline() {
+        let state = if self.is_inline() {
             0
         } else {
             self.max_words() * 4 + 4
         };
-        ENTRY + state
+        TABLE_ENTRY_BYTES + state
     }
 }
 
-/// `60 s`, `1.5 ms`: in the largest unit that leaves a short number.
-fn span(span: Nanos) -> String {
+/// Formats a span in the largest unit that it reaches, as in `60 s` or `1.5 ms`.
+fn format_span(span: Nanos) -> String {
     let units = [
         (1_000_000_000, "s"),
         (1_000_000, "ms"),

@@ -1,17 +1,18 @@
-//! Time spans that others are divided by often.
+//! Time spans that other spans are divided by on every request. The division is a multiplication by the inverse.
 
 use crate::base::clock::Nanos;
 
-/// A span in nanoseconds, between two units of a steady flow or of one bucket. It divides other spans by
-/// multiplication: a division would be a large part of the cost of a decision.
+/// A span in nanoseconds: the time between two units of a steady flow, or the length of a bucket. A true division by it
+/// would be a large part of the cost of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Interval {
     nanos: u64,
-    /// `floor((2^64 - 1) / nanos)`: a product with it is short of the quotient by one at most.
+    /// `floor((2^64 - 1) / nanos)`. The upper half of a product with it is at most one less than the quotient.
     inverse: u64,
 }
 
 impl Interval {
+    /// Makes an interval; 0 becomes 1.
     pub(crate) const fn new(nanos: u64) -> Interval {
         let nanos = if nanos == 0 { 1 } else { nanos };
         Interval {
@@ -24,25 +25,25 @@ impl Interval {
         self.nanos
     }
 
-    /// The quotient, at most one too small, and the remainder for it.
+    /// A quotient that is at most one too small, and its remainder, which is then too large by `nanos`.
     #[inline]
-    fn divide(self, span: Nanos) -> (u64, u64) {
-        let least = ((u128::from(span.0) * u128::from(self.inverse)) >> 64) as u64;
-        (least, span.0 - least * self.nanos)
+    fn estimate_quotient(self, span: Nanos) -> (u64, u64) {
+        let quotient = ((u128::from(span.0) * u128::from(self.inverse)) >> 64) as u64;
+        (quotient, span.0 - quotient * self.nanos)
     }
 
-    /// How many intervals `span` touches: the quotient, rounded up.
+    /// `span` divided by the interval, rounded up.
     #[inline]
-    pub(crate) fn count(self, span: Nanos) -> u64 {
-        let (least, rest) = self.divide(span);
-        least + u64::from(rest > 0) + u64::from(rest > self.nanos)
+    pub(crate) fn div_ceil(self, span: Nanos) -> u64 {
+        let (quotient, remainder) = self.estimate_quotient(span);
+        quotient + u64::from(remainder > 0) + u64::from(remainder > self.nanos)
     }
 
-    /// How many intervals fit into `span`: the quotient, rounded down.
+    /// `span` divided by the interval, rounded down.
     #[inline]
-    pub(crate) fn whole(self, span: Nanos) -> u64 {
-        let (least, rest) = self.divide(span);
-        least + u64::from(rest >= self.nanos)
+    pub(crate) fn div_floor(self, span: Nanos) -> u64 {
+        let (quotient, remainder) = self.estimate_quotient(span);
+        quotient + u64::from(remainder >= self.nanos)
     }
 }
 
@@ -58,9 +59,9 @@ mod tests {
         for span in spans.chain((0..10_000).map(|n| n * 0x0123_4567_89ab)) {
             for nanos in edges.into_iter().skip(1).chain([Rate::MAX_WINDOW.0]) {
                 for span in [span, span / nanos * nanos] {
-                    let count = Interval::new(nanos).count(Nanos(span));
+                    let count = Interval::new(nanos).div_ceil(Nanos(span));
                     assert_eq!(count, span.div_ceil(nanos), "{span} / {nanos}");
-                    let whole = Interval::new(nanos).whole(Nanos(span));
+                    let whole = Interval::new(nanos).div_floor(Nanos(span));
                     assert_eq!(whole, span / nanos, "{span} / {nanos}");
                 }
             }

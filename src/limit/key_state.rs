@@ -1,8 +1,8 @@
 //! The state of one key under one limit on a rate: plain words, so that a store can keep them anywhere, and pure
 //! functions over them.
 //!
-//! A state of zeros is a fresh one. A state that always fits into two words ([`Limit::inline`]) may stand inside a table
-//! entry; other states grow with use, up to [`Limit::max_words`].
+//! A state of zeros is a fresh one. A state that always fits into two words ([`Limit::is_inline`]) may stand inside a
+//! table entry; other states grow with use, up to [`Limit::max_words`].
 //!
 //! Counts saturate at `u32::MAX`, above every quota. Only units that are settled late, beyond their reservation, get
 //! there; a wait may then be too short.
@@ -18,16 +18,17 @@ use super::{
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
-/// What must be equal for two limits to share states: algorithm, window lengths, whether they reserve and lend, and for
-/// arrival times the rates. Other quotas, soft limits' percentages and plans may differ.
+/// What must be equal for two limits to share states: the algorithm, the lengths of windows, whether they reserve and
+/// lend, and for arrival times the rates. Quotas, percentages of soft limits, and plans may differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StateShape {
     algorithm: std::mem::Discriminant<Algorithm>,
     windows: Vec<Nanos>,
     reserves: bool,
     lends: bool,
-    /// Intervals of limits with arrival times: only with the same interval does an arrival time stand for the same units.
-    paces: Vec<u64>,
+    /// The intervals of limits with arrival times; empty for others. Only with the same interval does an arrival time
+    /// stand for the same units.
+    intervals: Vec<u64>,
 }
 
 /// The state of one key: a view of the words that a store keeps.
@@ -35,29 +36,29 @@ pub struct StateShape {
 pub struct KeyState<'a> {
     /// The limit that the state belongs to.
     pub limit: &'a Limit,
-    /// The key; it gives fixed windows their phase.
+    /// The key of the state. Fixed windows take their phase from it.
     pub key: Fingerprint,
     /// The words of the state.
     pub words: &'a mut [u32],
 }
 
 impl Limit {
-    /// The longest window.
-    pub fn longest(&self) -> Nanos {
+    /// The length of the longest window.
+    pub fn longest_window(&self) -> Nanos {
         self.windows
             .last()
             .map_or(Nanos::ZERO, |rate| rate.window())
     }
 
-    /// The shape of the limit's states.
+    /// The shape of the limit's states: only limits of equal shapes may share them.
     pub fn shape(&self) -> StateShape {
         let rates = self.windows.iter();
         StateShape {
             algorithm: std::mem::discriminant(&self.algorithm),
             windows: rates.clone().map(|rate| rate.window()).collect(),
             reserves: self.reserves,
-            lends: self.throttle.lends(),
-            paces: match self.algorithm.is_gcra() {
+            lends: self.throttle.is_elastic(),
+            intervals: match self.algorithm.is_gcra() {
                 true => rates.map(|rate| rate.interval(1).nanos()).collect(),
                 false => Vec::new(),
             },
@@ -65,12 +66,12 @@ impl Limit {
     }
 
     /// Whether the state always fits into two words.
-    pub fn inline(&self) -> bool {
+    pub fn is_inline(&self) -> bool {
         let small = self.algorithm.is_gcra() || self.algorithm == Algorithm::FixedWindow;
         small && self.windows.len() == 1 && self.head_words() == 0
     }
 
-    /// Words that a fresh state needs before `cost` units can be applied.
+    /// The words that a fresh state needs before `cost` units can be applied.
     pub fn min_words(&self, cost: u32) -> usize {
         match self.algorithm {
             Algorithm::SlidingLog => self.log_words(&[], Nanos::ZERO, cost),
@@ -82,11 +83,11 @@ impl Limit {
     pub fn max_words(&self) -> usize {
         let state = match self.algorithm {
             Algorithm::SlidingLog => {
-                let most = self
+                let ceilings = self
                     .windows
                     .iter()
-                    .map(|rate| self.bounds(rate, self.max_multiply).1);
-                let stamps = most.max().unwrap_or(1).min(sliding_log::MAX_STAMPS);
+                    .map(|rate| self.unit_bounds(rate, self.max_multiply).1);
+                let stamps = ceilings.max().unwrap_or(1).min(sliding_log::MAX_STAMPS);
                 return sliding_log::size_class(2 + stamps as usize + self.head_words());
             }
             Algorithm::SlidingWindow => self
@@ -107,49 +108,50 @@ impl Limit {
         usize::from(self.reserves)
     }
 
-    /// Words before those of the algorithm: pending units, then lent ones.
+    /// The words before those of the algorithm: pending units, then lent ones.
     pub(super) fn head_words(&self) -> usize {
-        self.pending_words() + usize::from(self.throttle.lends()) * lending::WORDS
+        self.pending_words() + usize::from(self.throttle.is_elastic()) * lending::WORDS
     }
 
     fn log_words(&self, state: &[u32], now: Nanos, cost: u32) -> usize {
-        let words = sliding_log::needs_words(self, state, now, cost) + self.head_words();
+        let words = sliding_log::required_words(self, state, now, cost) + self.head_words();
         sliding_log::size_class(words).min(self.max_words())
     }
 
-    /// The most units that may count in a window: within the rate, and with what a soft limit adds.
+    /// The base and the ceiling of a window: the most units that may count within the rate, and with what a soft limit
+    /// adds.
     #[inline]
-    pub(crate) fn bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
+    pub(crate) fn unit_bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
         let quota = rate.times(multiply);
-        let plain = match self.algorithm {
+        let is_quota = match self.algorithm {
             // Without a burst of its own, the burst takes one window to come back: no need to bound it.
             Algorithm::Gcra { burst } => burst.is_none(),
             Algorithm::SlidingLog | Algorithm::LeakyBucket { .. } => false,
             Algorithm::SlidingWindow | Algorithm::MultiLevel | Algorithm::FixedWindow => true,
         };
-        if plain && self.throttle == ThrottleMode::Hard {
+        if is_quota && self.throttle == ThrottleMode::Hard {
             return (quota, quota);
         }
-        self.bounds_apart(rate, multiply)
+        self.compute_unit_bounds(rate, multiply)
     }
 
-    /// [`Limit::bounds`] where they are not both the quota.
-    fn bounds_apart(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
+    /// [`Limit::unit_bounds`] where base and ceiling are not both the quota.
+    fn compute_unit_bounds(&self, rate: &Rate, multiply: u32) -> (u32, u32) {
         let quota = rate.times(multiply);
         let base = match self.algorithm {
             Algorithm::Gcra { burst } => {
                 burst.map_or(quota, |burst| burst.saturating_mul(multiply))
             }
             Algorithm::LeakyBucket { max_delay } => {
-                let waiting = max_delay.0 / rate.interval(multiply).nanos();
-                u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(1)
+                let delayed = max_delay.0 / rate.interval(multiply).nanos();
+                u32::try_from(delayed).unwrap_or(u32::MAX).saturating_add(1)
             }
             _ => quota,
         };
         let ceiling = self.throttle.ceiling(base);
         let bounded = |units: u32| match self.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                gcra::bounded(units, rate.interval(multiply))
+                gcra::bounded_burst(units, rate.interval(multiply))
             }
             // A ring holds no more stamps than this, so it must not admit more.
             Algorithm::SlidingLog => units.min(sliding_log::MAX_STAMPS),
@@ -161,10 +163,11 @@ impl Limit {
 
 impl KeyState<'_> {
     #[inline]
-    fn state(&self) -> &[u32] {
+    fn algorithm_words(&self) -> &[u32] {
         &self.words[self.limit.head_words()..]
     }
 
+    /// The units that are reserved and not settled.
     #[inline]
     fn pending(&self) -> u32 {
         if self.limit.reserves {
@@ -174,7 +177,7 @@ impl KeyState<'_> {
         }
     }
 
-    fn lent(&self) -> &[u32] {
+    fn lent_words(&self) -> &[u32] {
         &self.words[self.limit.pending_words()..]
     }
 
@@ -182,25 +185,25 @@ impl KeyState<'_> {
     fn window(&self, index: usize, multiply: u32) -> StateWindow<'_> {
         let rate = &self.limit.windows[index];
         // With a multiplier the interval takes a division, and only arrival times need it.
-        let timed = self.limit.algorithm.is_gcra();
+        let needs_interval = self.limit.algorithm.is_gcra();
         StateWindow {
             limit: self.limit,
             rate,
             index,
             key: self.key,
-            state: self.state(),
-            interval: rate.interval(if timed { multiply } else { 1 }),
+            state: self.algorithm_words(),
+            interval: rate.interval(if needs_interval { multiply } else { 1 }),
         }
     }
 
     /// Decides about `cost` units at `now` without changing the state. [`KeyState::finish`] completes the reading.
     pub fn eval(&self, now: Nanos, cost: u32, scale: Scale) -> LimitReading {
-        let mut reading = NOTHING;
-        let mut over = false;
+        let mut reading = INITIAL_READING;
+        let mut is_over = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
-            let (window, above) = self.eval_window(index, now, cost, scale.multiply);
-            over |= above;
+            let (window, is_over_window) = self.eval_window(index, now, cost, scale.multiply);
+            is_over |= is_over_window;
             delay = delay.max(window.delay);
             if index == 0 || is_reported_before(&window, &reading) {
                 reading = window;
@@ -208,14 +211,14 @@ impl KeyState<'_> {
         }
         if reading.standing == LimitStanding::Within {
             reading.delay = delay;
-            if over {
+            if is_over {
                 reading.standing = LimitStanding::Over;
             }
         }
         if reading.standing == LimitStanding::Refused
             && let Some(lending) = Lending::new(self.limit, scale)
         {
-            let wait = lending.wait(self.lent(), now, cost);
+            let wait = lending.wait(self.lent_words(), now, cost);
             reading.wait = reading.wait.min(wait);
             if wait == Nanos::ZERO {
                 reading.standing = LimitStanding::Over;
@@ -234,10 +237,10 @@ impl KeyState<'_> {
         multiply: u32,
     ) -> (LimitReading, bool) {
         let window = self.window(index, multiply);
-        let (base, ceiling) = self.limit.bounds(window.rate, multiply);
+        let (base, ceiling) = self.limit.unit_bounds(window.rate, multiply);
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());
-        let mut over = false;
+        let mut is_over = false;
         let mut reading = LimitReading {
             standing: LimitStanding::Within,
             window: index as u8,
@@ -250,65 +253,64 @@ impl KeyState<'_> {
         };
         if cost > ceiling {
             reading.standing = LimitStanding::Unsatisfiable;
-        } else if let Some(excess) = exceeds(total, cost, ceiling) {
+        } else if let Some(excess) = excess_over(total, cost, ceiling) {
             reading.standing = LimitStanding::Refused;
             reading.wait = window.wait_for(now, committed, excess);
-            if excess <= committed && exceeds(total, 1, base.min(total)) == Some(excess) {
+            if excess <= committed && excess_over(total, 1, base.min(total)) == Some(excess) {
                 reading.reset = reading.wait;
             }
         } else {
-            over = exceeds(total, cost, base).is_some();
-            reading.delay = self.delay(&window, now);
+            is_over = excess_over(total, cost, base).is_some();
+            reading.delay = self.leaky_delay(&window, now);
         }
-        (reading, over)
+        (reading, is_over)
     }
 
-    /// Completes a reading once it is known what was taken: `cost` units, which have been applied already, or none.
+    /// Completes a reading after the decision. `cost` is the units that were taken and have been applied already, or
+    /// zero.
     pub fn finish(&self, reading: &mut LimitReading, now: Nanos, cost: u32, multiply: u32) {
-        if !self.limit.lent(reading) {
+        if !self.limit.is_lent(reading) {
             reading.remaining = reading.remaining.saturating_sub(cost);
         }
         if reading.reset == Nanos::ZERO {
-            reading.reset = self.reset(reading, now, multiply);
+            reading.reset = self.time_until_reset(reading, now, multiply);
         }
     }
 
-    /// Time until the reported window has one more unit than remains now.
-    fn reset(&self, reading: &LimitReading, now: Nanos, multiply: u32) -> Nanos {
+    /// The time until the reported window has one more unit than remains now.
+    fn time_until_reset(&self, reading: &LimitReading, now: Nanos, multiply: u32) -> Nanos {
         let window = self.window(usize::from(reading.window), multiply);
-        let exact = matches!(
-            self.limit.algorithm,
-            Algorithm::SlidingLog | Algorithm::SlidingWindow | Algorithm::MultiLevel
-        );
-        let (base, _) = self.limit.bounds(window.rate, multiply);
-        if reading.remaining > 0 && exact && !self.limit.reserves {
-            // The oldest unit leaves next.
-            return window.oldest(now, base.saturating_sub(reading.remaining));
+        let slides = self.limit.algorithm.has_moving_windows();
+        let (base, _) = self.limit.unit_bounds(window.rate, multiply);
+        if reading.remaining > 0 && slides && !self.limit.reserves {
+            let used = base.saturating_sub(reading.remaining);
+            return window.time_until_oldest_leaves(now, used);
         }
         let committed = window.used(now);
         let total = committed.saturating_add(self.pending());
-        match exceeds(total, 1, base.min(total)) {
+        match excess_over(total, 1, base.min(total)) {
             Some(units) if units <= committed => window.wait_for(now, committed, units),
-            // When a reservation is settled is not known.
+            // The time at which a reservation is settled is not known.
             Some(_) if total > 0 => window.rate.window(),
             _ => Nanos::ZERO,
         }
     }
 
-    fn delay(&self, window: &StateWindow<'_>, now: Nanos) -> Nanos {
+    /// How long an admitted request must be held back; zero unless the limit is a leaky bucket.
+    fn leaky_delay(&self, window: &StateWindow<'_>, now: Nanos) -> Nanos {
         match self.limit.algorithm {
             Algorithm::LeakyBucket { .. } => {
-                gcra::arrival(&self.state()[window.index * gcra::WORDS..]).since(now)
+                gcra::arrival(&self.algorithm_words()[window.index * gcra::WORDS..]).since(now)
             }
             _ => Nanos::ZERO,
         }
     }
 
-    /// Words that are needed to apply `cost` more units at `now`. If there are fewer, the store must move the state to a
-    /// larger place first, by [`KeyState::move_to`].
-    pub fn needs_words(&self, now: Nanos, cost: u32) -> usize {
+    /// The words that are needed to apply `cost` more units at `now`. If the state has fewer, the store must move it to
+    /// more words first, by [`KeyState::move_to`].
+    pub fn required_words(&self, now: Nanos, cost: u32) -> usize {
         match self.limit.algorithm {
-            Algorithm::SlidingLog => self.limit.log_words(self.state(), now, cost),
+            Algorithm::SlidingLog => self.limit.log_words(self.algorithm_words(), now, cost),
             _ => self.limit.max_words(),
         }
     }
@@ -318,23 +320,23 @@ impl KeyState<'_> {
     pub fn has_room(&self, now: Nanos, cost: u32) -> bool {
         match self.limit.algorithm {
             Algorithm::SlidingLog => {
-                sliding_log::has_room(self.state(), cost)
-                    || self.needs_words(now, cost) <= self.words.len()
+                sliding_log::has_room(self.algorithm_words(), cost)
+                    || self.required_words(now, cost) <= self.words.len()
             }
             _ => true,
         }
     }
 
-    /// Copies the state to a larger or smaller place of at least [`KeyState::needs_words`]. Units that have left all
-    /// windows are dropped.
+    /// Copies the state to other words, at least [`KeyState::required_words`] of them. Units that have left all windows
+    /// are dropped.
     pub fn move_to(&self, now: Nanos, words: &mut [u32]) {
         let head = self.limit.head_words();
         words[..head].copy_from_slice(&self.words[..head]);
         match self.limit.algorithm {
             Algorithm::SlidingLog => {
-                sliding_log::move_to(self.limit, self.state(), now, &mut words[head..]);
+                sliding_log::move_to(self.limit, self.algorithm_words(), now, &mut words[head..]);
             }
-            // Places may be larger than the state.
+            // The target may have more words than the state.
             _ => {
                 let end = self.limit.max_words();
                 words[head..end].copy_from_slice(&self.words[head..end]);
@@ -342,10 +344,10 @@ impl KeyState<'_> {
         }
     }
 
-    /// Counts `cost` units at `now`, as pending if the limit reserves. [`KeyState::eval`] must have admitted them with this
-    /// reading, and there must be enough words.
+    /// Counts `cost` units at `now`, as pending if the limit reserves. [`KeyState::eval`] must have admitted them with
+    /// this reading, and [`KeyState::has_room`] must be true.
     pub fn apply(&mut self, reading: &LimitReading, now: Nanos, cost: u32, scale: Scale) {
-        if self.limit.lent(reading) {
+        if self.limit.is_lent(reading) {
             if let Some(lending) = Lending::new(self.limit, scale) {
                 let at = self.limit.pending_words();
                 lending.apply(&mut self.words[at..], now, cost);
@@ -353,21 +355,22 @@ impl KeyState<'_> {
         } else if self.limit.reserves {
             self.words[0] = self.words[0].saturating_add(cost);
         } else {
-            self.commit(now, cost, scale.multiply);
+            self.count_units(now, cost, scale.multiply);
         }
     }
 
-    fn commit(&mut self, now: Nanos, cost: u32, multiply: u32) {
+    /// Adds `cost` units to all windows.
+    fn count_units(&mut self, now: Nanos, cost: u32, multiply: u32) {
         if cost == 0 {
             return;
         }
         let (limit, key) = (self.limit, self.key);
         let state = &mut self.words[limit.head_words()..];
-        let each = limit.windows.iter().enumerate();
+        let rates = limit.windows.iter().enumerate();
         match limit.algorithm {
-            Algorithm::SlidingLog => sliding_log::apply(limit.longest(), state, now, cost),
+            Algorithm::SlidingLog => sliding_log::apply(limit.longest_window(), state, now, cost),
             Algorithm::SlidingWindow => {
-                for (index, rate) in each {
+                for (index, rate) in rates {
                     let ring = sliding_window::ring(rate.bucket());
                     ring.apply(&mut state[index * ring.words()..], now, cost);
                 }
@@ -378,13 +381,13 @@ impl KeyState<'_> {
                 }
             }
             Algorithm::FixedWindow => {
-                for (index, rate) in each {
+                for (index, rate) in rates {
                     let words = &mut state[index * fixed_window::WORDS..];
                     fixed_window::apply(words, key, now, rate.window(), cost);
                 }
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
-                for (index, rate) in each {
+                for (index, rate) in rates {
                     let interval = rate.interval(multiply);
                     gcra::apply(&mut state[index * gcra::WORDS..], now, interval, cost);
                 }
@@ -392,32 +395,32 @@ impl KeyState<'_> {
         }
     }
 
-    /// Ends a reservation: `reserved` units are no longer pending, `used` units count from `now` on. Needs room for `used`
-    /// units, as [`KeyState::apply`] does. A state that was converted to a limit without reservations counts the reserved
-    /// units already.
+    /// Ends a reservation: `reserved` units are no longer pending, and `used` units count from `now` on. There must be
+    /// room for `used` units, as for [`KeyState::apply`]. A state that was converted to a limit without reservations
+    /// counts the reserved units already.
     pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, multiply: u32) {
         if self.limit.reserves {
             self.words[0] = self.words[0].saturating_sub(reserved);
-            self.commit(now, used, multiply);
+            self.count_units(now, used, multiply);
         } else {
-            self.commit(now, used.saturating_sub(reserved), multiply);
+            self.count_units(now, used.saturating_sub(reserved), multiply);
         }
     }
 
-    /// The time from which on the state is equal to a fresh one, if nothing more is counted. The end of time while units
-    /// are pending.
+    /// The time from which on the state is equal to a fresh one, if nothing more is counted. `u64::MAX` while units are
+    /// pending.
     pub fn fresh_at(&self) -> Nanos {
         if self.pending() > 0 {
             return Nanos(u64::MAX);
         }
-        let (limit, state) = (self.limit, self.state());
-        let mut latest = match limit.throttle.lends() {
-            true => lending::fresh_at(limit, self.lent()),
+        let (limit, state) = (self.limit, self.algorithm_words());
+        let mut latest = match limit.throttle.is_elastic() {
+            true => lending::fresh_at(limit, self.lent_words()),
             false => Nanos::ZERO,
         };
         match limit.algorithm {
             Algorithm::SlidingLog => {
-                return latest.max(sliding_log::fresh_at(limit.longest(), state));
+                return latest.max(sliding_log::fresh_at(limit.longest_window(), state));
             }
             Algorithm::MultiLevel => {
                 for (offset, ring) in multi_level::rings(limit) {
@@ -443,7 +446,7 @@ impl KeyState<'_> {
         latest
     }
 
-    /// Units that count at `now` in the window with this index, pending ones included.
+    /// The units that count at `now` in the window with this index, pending ones included.
     pub fn used(&self, now: Nanos, index: usize) -> u32 {
         self.window(index, 1)
             .used(now)
@@ -451,7 +454,8 @@ impl KeyState<'_> {
     }
 }
 
-const NOTHING: LimitReading = LimitReading {
+/// The reading before the first window was read.
+const INITIAL_READING: LimitReading = LimitReading {
     standing: LimitStanding::Within,
     window: 0,
     quota: u32::MAX,
@@ -462,8 +466,8 @@ const NOTHING: LimitReading = LimitReading {
     sketched: false,
 };
 
-/// By how much `total` and `cost` together exceed `ceiling`; none if they do not.
-fn exceeds(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
+/// By how much `total` and `cost` together exceed `ceiling`. None if they do not.
+fn excess_over(total: u32, cost: u32, ceiling: u32) -> Option<u32> {
     let sum = u64::from(total) + u64::from(cost);
     let excess = sum
         .checked_sub(u64::from(ceiling))

@@ -2,147 +2,149 @@
 //! so they never take from the units that are guaranteed. A rate of N per window W lends, at the elastic factor m, one
 //! unit each W / (N (m - 1)). In no window does it lend more than `at_most` is above the rate.
 //!
-//! The state is a leaky bucket as a meter: each unit fills it by one, and it leaks at the current pace. Its level is
-//! kept, not the time when it will be empty as in [the generic cell rate algorithm](super::gcra), because that time
-//! changes with m. With a level of at most L before each unit and a pace of r, a window sees at most ceil(L + r W)
-//! units. Paces below one unit in four windows lend nothing, so a state can be forgotten after a while.
+//! The state is a leaky bucket as a meter: each unit fills it by one, and it leaks at the current pace. The state keeps
+//! the level. [The generic cell rate algorithm](super::gcra) keeps the time when the bucket will be empty instead, but
+//! here that time changes with m.
+//!
+//! With a level of at most L before each unit and a pace of r, a window sees at most ceil(L + r W) units. Paces below
+//! one unit in four windows lend nothing, so a state can be forgotten after a while.
 //!
 //! Words: `[ns of the last unit, low half, high half, level after it in 2^-20 units, low half, high half]`.
 
 use super::{Limit, Rate, Scale};
 use crate::base::clock::Nanos;
 
-/// Words of a state.
+/// The words of a state.
 pub(super) const WORDS: usize = 4;
 
-/// Units that were not taken in time and are still lent later.
-const ROOM: u64 = 3;
-/// Where the pace is fast, the units of this time are still lent later, if they are more than [`ROOM`].
-const LATE: Nanos = Nanos::from_millis(100);
-/// [`ROOM`] is at most this part of the units that a window may lend.
-const PART_OF_MOST: u64 = 4;
-/// [`LATE`] is at most this part of the shortest window.
-const PART_OF_WINDOW: u64 = 16;
+/// The most units that were not taken in time and may still be lent at once.
+const BURST_UNITS: u64 = 3;
+/// Where the pace is fast, all units of this time may still be lent at once, if they are more than [`BURST_UNITS`].
+const BURST_TIME: Nanos = Nanos::from_millis(100);
+/// A burst is at most the units that a window may lend, divided by this.
+const BURST_DIVISOR: u64 = 4;
+/// [`BURST_TIME`] is at most the shortest window, divided by this.
+const BURST_TIME_DIVISOR: u64 = 16;
 /// The slowest pace is one unit in this many windows. After twice as many, the state is forgotten.
-const WINDOWS: u64 = 4;
+const MAX_INTERVAL_WINDOWS: u64 = 4;
 
-const UNIT: u64 = 1 << 20;
+/// One unit in the state's level.
+const LEVEL_PER_UNIT: u64 = 1 << 20;
 
-/// The pace of lending at one moment, in microseconds and units.
+/// [`Lending`] in microseconds and units, for stores that do the arithmetic elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
-    /// Time between two units; zero if nothing is lent.
+    /// The time between two units; zero if nothing is lent.
     pub interval: f64,
     /// The highest level at which one more unit is lent.
-    pub room: f64,
-    /// Time after the last unit until the state is forgotten.
-    pub forgotten: f64,
+    pub max_level: f64,
+    /// The time after the last unit from which on the state is forgotten.
+    pub forget_after: f64,
 }
 
 /// The pace of lending at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lending {
-    /// Nanoseconds between two units.
+    /// The time between two units, in nanoseconds.
     interval: u64,
-    /// The highest level at which one more unit is lent, in units of 1 / [`UNIT`].
-    room: u64,
-    /// Time after the last unit until the state is forgotten.
-    forgotten: Nanos,
+    /// The highest level at which one more unit is lent; one unit is [`LEVEL_PER_UNIT`].
+    max_level: u64,
+    /// The time after the last unit from which on the state is forgotten.
+    forget_after: Nanos,
 }
 
 impl Lending {
-    /// The pace at which `limit` lends, if it lends anything.
+    /// The pace at which `limit` lends. None if it lends nothing now.
     pub(super) fn new(limit: &Limit, scale: Scale) -> Option<Lending> {
-        if !limit.throttle.lends() {
+        if !limit.throttle.is_elastic() {
             return None;
         }
         let shortest = limit.windows.first().filter(|_| scale.lent > 0)?.window();
-        let late = LATE.min(Nanos(shortest.0 / PART_OF_WINDOW)).0;
-        let lends_at_most = |rate: &Rate| {
+        let burst_time = BURST_TIME.min(Nanos(shortest.0 / BURST_TIME_DIVISOR)).0;
+        let max_lent = |rate: &Rate| {
             let quota = rate.times(scale.multiply);
-            u64::from(limit.throttle.lends_at_most(quota))
+            u64::from(limit.throttle.max_lent(quota))
         };
-        let least = limit.windows.iter().map(lends_at_most).min()?;
-        let room = ROOM.min(least.checked_sub(1)? / PART_OF_MOST);
+        let min_lent = limit.windows.iter().map(max_lent).min()?;
+        let burst_units = BURST_UNITS.min(min_lent.checked_sub(1)? / BURST_DIVISOR);
         let mut interval = 1;
         for rate in &limit.windows {
             let (quota, window) = (rate.times(scale.multiply), rate.window().0);
             let thousandths = (u64::from(quota) * u64::from(scale.lent)).max(1);
             let pace = (u128::from(window) * 1000).div_ceil(u128::from(thousandths));
-            // The room and the units of a window together do not exceed `at_most`.
-            let most = lends_at_most(rate);
+            // The burst and the units of a window together do not exceed `at_most`.
+            let max_lent = max_lent(rate);
             interval = interval
-                .max(window.div_ceil(most - room))
-                .max(late.saturating_add(window).div_ceil(most))
+                .max(window.div_ceil(max_lent - burst_units))
+                .max(burst_time.saturating_add(window).div_ceil(max_lent))
                 .max(u64::try_from(pace).unwrap_or(u64::MAX));
         }
-        let longest = limit.longest();
-        (interval <= longest.0 * WINDOWS).then(|| Lending {
+        let longest = limit.longest_window();
+        (interval <= longest.0 * MAX_INTERVAL_WINDOWS).then(|| Lending {
             interval,
-            room: (late * UNIT / interval).max(room * UNIT),
-            forgotten: forgotten(limit),
+            max_level: (burst_time * LEVEL_PER_UNIT / interval).max(burst_units * LEVEL_PER_UNIT),
+            forget_after: forget_after(limit),
         })
     }
 
-    /// The pace in microseconds and units.
     pub(super) fn pace(self) -> Pace {
         Pace {
             interval: self.interval as f64 / 1e3,
-            room: self.room as f64 / UNIT as f64,
-            forgotten: self.forgotten.0 as f64 / 1e3,
+            max_level: self.max_level as f64 / LEVEL_PER_UNIT as f64,
+            forget_after: self.forget_after.0 as f64 / 1e3,
         }
     }
 
-    fn level(self, words: &[u32], now: Nanos) -> u64 {
-        let since = now.since(last(words));
-        if since >= self.forgotten {
+    fn level_at(self, words: &[u32], now: Nanos) -> u64 {
+        let since = now.since(last_unit(words));
+        if since >= self.forget_after {
             return 0;
         }
-        let leaked = u128::from(since.0) * u128::from(UNIT) / u128::from(self.interval);
+        let leaked = u128::from(since.0) * u128::from(LEVEL_PER_UNIT) / u128::from(self.interval);
         let leaked = u64::try_from(leaked).unwrap_or(u64::MAX);
-        join(&words[2..]).saturating_sub(leaked)
+        read_u64(&words[2..]).saturating_sub(leaked)
     }
 
-    /// Time until `cost` units are lent; zero if they are at `now`.
+    /// The time until `cost` units are lent; zero if they are lent at `now`.
     pub(super) fn wait(self, words: &[u32], now: Nanos, cost: u32) -> Nanos {
-        let others = u64::from(cost.saturating_sub(1)) * UNIT;
-        let level = self.level(words, now).saturating_add(others);
-        let above = u128::from(level.saturating_sub(self.room));
-        let span = (above * u128::from(self.interval)).div_ceil(u128::from(UNIT));
+        let before_last = u64::from(cost.saturating_sub(1)) * LEVEL_PER_UNIT;
+        let level = self.level_at(words, now).saturating_add(before_last);
+        let excess = u128::from(level.saturating_sub(self.max_level));
+        let span = (excess * u128::from(self.interval)).div_ceil(u128::from(LEVEL_PER_UNIT));
         Nanos(u64::try_from(span).unwrap_or(u64::MAX))
     }
 
-    /// Lends `cost` units at `now`.
+    /// Counts `cost` units as lent at `now`.
     pub(super) fn apply(self, words: &mut [u32], now: Nanos, cost: u32) {
-        let now = now.max(last(words));
-        let level = self.level(words, now);
-        let level = level.saturating_add(u64::from(cost) * UNIT);
-        split(now.0, words);
-        split(level, &mut words[2..]);
+        let now = now.max(last_unit(words));
+        let level = self.level_at(words, now);
+        let level = level.saturating_add(u64::from(cost) * LEVEL_PER_UNIT);
+        write_u64(now.0, words);
+        write_u64(level, &mut words[2..]);
     }
 }
 
 /// The time from which on a state is equal to a fresh one.
 pub(super) fn fresh_at(limit: &Limit, words: &[u32]) -> Nanos {
-    match last(words) {
+    match last_unit(words) {
         Nanos::ZERO => Nanos::ZERO,
-        last => last.after(forgotten(limit)),
+        last => last.after(forget_after(limit)),
     }
 }
 
-fn forgotten(limit: &Limit) -> Nanos {
-    Nanos(limit.longest().0 * 2 * WINDOWS)
+fn forget_after(limit: &Limit) -> Nanos {
+    Nanos(limit.longest_window().0 * 2 * MAX_INTERVAL_WINDOWS)
 }
 
-fn last(words: &[u32]) -> Nanos {
-    Nanos(join(words))
+fn last_unit(words: &[u32]) -> Nanos {
+    Nanos(read_u64(words))
 }
 
-fn join(words: &[u32]) -> u64 {
+fn read_u64(words: &[u32]) -> u64 {
     u64::from(words[1]) << 32 | u64::from(words[0])
 }
 
-fn split(value: u64, words: &mut [u32]) {
+fn write_u64(value: u64, words: &mut [u32]) {
     words[0] = value as u32;
     words[1] = (value >> 32) as u32;
 }

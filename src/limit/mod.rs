@@ -1,24 +1,28 @@
-//! Limits: what they guarantee, and the arithmetic that keeps it. No I/O, no clock, no lock.
+//! Limits: what they guarantee, and the arithmetic that keeps it. Nothing here does I/O, reads a clock or takes a lock.
 //!
 //! | | where |
 //! |---|---|
 //! | a limit as policies name it, with its key and what it counts | `rule.rs` |
-//! | its two kinds: on a rate, and on open requests | `rule_limit.rs`, `rate_limit.rs`, `concurrency.rs` |
-//! | the counts of one key under a limit on a rate | `key_state.rs`; with less work for the usual limits, `terms.rs` |
+//! | the two kinds of limits: on a rate, and on open requests | `rule_limit.rs`, `rate_limit.rs`, `concurrency.rs` |
+//! | the counts of one key under a limit on a rate | `key_state.rs`; with less work for most limits, `fast_path.rs` |
 //! | one file for each algorithm | `sliding_log.rs`, `sliding_window.rs`, `multi_level.rs`, `fixed_window.rs`, `gcra.rs` |
 //! | what is lent above a rate | `lending.rs` |
 //! | the same arithmetic as numbers, for remote stores | `spec.rs` |
 //! | the cost that a response states | `cost/` |
+//! | what is done above a rate, and what a sentence promises of it | `throttle.rs`, `guarantee.rs` |
+//! | how gateways share a limit | `sharing.rs` |
 //! | how much an upstream bears | `pressure/` |
 
 mod algorithm;
-mod buckets;
+mod bucket_ring;
 pub mod concurrency;
 pub mod cost;
+mod fast_path;
 mod fingerprint;
 mod fixed_window;
 mod gcra;
 mod guarantee;
+pub mod header_texts;
 mod interval;
 mod key_state;
 mod lending;
@@ -36,12 +40,11 @@ mod sliding_log;
 mod sliding_window;
 pub mod spec;
 mod state_window;
-mod terms;
-pub mod texts;
 mod throttle;
 
-pub use algorithm::{Algorithm, LOG_DEFAULT_QUOTA};
+pub use algorithm::{Algorithm, LOG_DEFAULT_MAX_QUOTA};
 pub use concurrency::Concurrency;
+pub use fast_path::{Assessment, FastPath};
 pub use fingerprint::Fingerprint;
 pub use key_state::{KeyState, StateShape};
 pub use lending::Pace;
@@ -52,7 +55,6 @@ pub use reserve::{Reserve, ReserveSource};
 pub use rule::{CountMode, Disclose, Identity, LimitName, Rule};
 pub use rule_limit::RuleLimit;
 pub use rules::Rules;
-pub use sharing::{OnError, Sharing};
-pub use spec::Spec;
-pub use terms::{Assessment, Terms};
+pub use sharing::{OnStoreError, Sharing};
+pub use spec::LimitSpec;
 pub use throttle::{Scale, ThrottleMode};

@@ -3,34 +3,35 @@
 //! more than the quota, and a unit counts for up to one bucket longer than the window.
 
 use super::Limit;
-use super::buckets::Ring;
+use super::bucket_ring::BucketRing;
 use super::interval::Interval;
 use crate::base::clock::Nanos;
 
+/// The lengths of the buckets of each level.
 const LEVELS: [Interval; 4] = [seconds(1), seconds(60), seconds(3_600), seconds(86_400)];
 
-const fn seconds(many: u64) -> Interval {
-    Interval::new(Nanos::from_secs(many).0)
+/// The most buckets that a window is summed over, on all levels but the last.
+const MAX_BUCKETS: u64 = 60;
+
+const fn seconds(count: u64) -> Interval {
+    Interval::new(Nanos::from_secs(count).0)
 }
 
-/// The most buckets that a window is summed over.
-const MOST: u64 = 60;
-
-/// The index of a window's level.
-fn level(window: Nanos) -> usize {
-    let covers = |length: &Interval| length.count(window) <= MOST;
+/// The index of the finest level that covers a window.
+fn level_index(window: Nanos) -> usize {
+    let covers = |length: &Interval| length.div_ceil(window) <= MAX_BUCKETS;
     LEVELS.iter().position(covers).unwrap_or(LEVELS.len() - 1)
 }
 
 /// The rings of a limit, finest first, each with the offset of its words.
-pub(super) fn rings(limit: &Limit) -> impl Iterator<Item = (usize, Ring)> {
+pub(super) fn rings(limit: &Limit) -> impl Iterator<Item = (usize, BucketRing)> {
     // Windows are sorted by length, so those of a level are adjacent and its longest comes last.
     let windows = limit.windows.iter().map(|rate| rate.window());
     let next = windows.clone().skip(1).map(Some).chain([None]);
-    let longest = windows
+    let longest_of_levels = windows
         .zip(next)
-        .filter(|(window, next)| next.is_none_or(|next| level(next) != level(*window)));
-    longest.scan(0, |end, (window, _)| {
+        .filter(|(window, next)| next.is_none_or(|next| level_index(next) != level_index(*window)));
+    longest_of_levels.scan(0, |end, (window, _)| {
         let ring = ring(window);
         let offset = *end;
         *end += ring.words();
@@ -38,21 +39,21 @@ pub(super) fn rings(limit: &Limit) -> impl Iterator<Item = (usize, Ring)> {
     })
 }
 
-fn ring(longest: Nanos) -> Ring {
-    let length = LEVELS[level(longest)];
-    let buckets = length.count(longest) as u32;
-    Ring { length, buckets }
+fn ring(longest: Nanos) -> BucketRing {
+    let length = LEVELS[level_index(longest)];
+    let buckets = length.div_ceil(longest) as u32;
+    BucketRing { length, buckets }
 }
 
 /// The ring that a window is summed over, with the offset of its words and the window's length in buckets.
-pub(super) fn ring_of(limit: &Limit, window: Nanos) -> (usize, Ring, u32) {
+pub(super) fn ring_for(limit: &Limit, window: Nanos) -> (usize, BucketRing, u32) {
     let own = ring(window);
     let kept = rings(limit).find(|(_, ring)| ring.length == own.length);
     let (offset, ring) = kept.unwrap_or((0, own));
     (offset, ring, own.buckets)
 }
 
-/// The length of the buckets that a window is summed over.
-pub(super) fn bucket(window: Nanos) -> Nanos {
-    Nanos(LEVELS[level(window)].nanos())
+/// The length of the buckets that a window is summed over, which is how long a unit may count beyond it.
+pub(super) fn bucket_length(window: Nanos) -> Nanos {
+    Nanos(LEVELS[level_index(window)].nanos())
 }

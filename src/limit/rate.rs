@@ -21,7 +21,7 @@ pub struct Rate {
 /// Why a text is not a rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
-    /// No slash.
+    /// The text has no slash, or nothing behind it.
     #[error("a rate is written N/unit, for instance 10/s or 5/15m")]
     Shape,
     /// The quota is not a whole number from 1 to 1,000,000,000.
@@ -38,12 +38,16 @@ pub enum RateError {
 }
 
 impl Rate {
-    /// The largest quota.
+    /// The largest quota, in units.
     pub const MAX_QUOTA: u32 = 1_000_000_000;
     /// The longest window: 53 weeks.
     pub const MAX_WINDOW: Nanos = Nanos::from_secs(53 * 7 * 86_400);
 
-    /// `quota` units in `window`. An error if either is outside of its bounds.
+    /// Makes a rate of `quota` units in `window`.
+    ///
+    /// # Errors
+    ///
+    /// The quota is not from 1 to [`Rate::MAX_QUOTA`], or the window is not from a second to [`Rate::MAX_WINDOW`].
     pub fn new(quota: u32, window: Nanos) -> Result<Rate, RateError> {
         if quota == 0 || quota > Rate::MAX_QUOTA {
             return Err(RateError::Quota(quota.to_string()));
@@ -101,7 +105,7 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Rate, RateError> {
         let (quota, window) = text.split_once('/').ok_or(RateError::Shape)?;
         let units: u32 =
-            whole(quota.trim()).ok_or_else(|| RateError::Quota(quota.trim().into()))?;
+            parse_digits(quota.trim()).ok_or_else(|| RateError::Quota(quota.trim().into()))?;
         let window = window.trim();
         let unit = window.chars().next_back().ok_or(RateError::Shape)?;
         let seconds: u64 = match unit {
@@ -113,33 +117,34 @@ impl FromStr for Rate {
             _ => return Err(RateError::Unit(window.into())),
         };
         let digits = &window[..window.len() - 1];
-        let many: u64 = if digits.is_empty() {
+        let count: u64 = if digits.is_empty() {
             1
         } else {
-            whole(digits)
+            parse_digits(digits)
                 .map(u64::from)
                 .ok_or_else(|| RateError::Unit(window.into()))?
         };
-        Rate::new(units, Nanos::from_secs(many.saturating_mul(seconds)))
+        Rate::new(units, Nanos::from_secs(count.saturating_mul(seconds)))
     }
 }
 
-fn whole(digits: &str) -> Option<u32> {
-    let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    plain.then(|| digits.parse().ok()).flatten()
+/// Parses a whole number; unlike `u32`'s parser it takes no sign.
+fn parse_digits(digits: &str) -> Option<u32> {
+    let has_only_digits = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    has_only_digits.then(|| digits.parse().ok()).flatten()
 }
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.window.0 / 1_000_000_000;
-        let (many, unit) = [(7 * 86_400, 'w'), (86_400, 'd'), (3_600, 'h'), (60, 'm')]
+        let (count, unit) = [(7 * 86_400, 'w'), (86_400, 'd'), (3_600, 'h'), (60, 'm')]
             .into_iter()
             .find(|(length, _)| seconds >= *length && seconds.is_multiple_of(*length))
             .map_or((seconds, 's'), |(length, unit)| (seconds / length, unit));
-        if many == 1 {
+        if count == 1 {
             write!(f, "{}/{unit}", self.quota)
         } else {
-            write!(f, "{}/{many}{unit}", self.quota)
+            write!(f, "{}/{count}{unit}", self.quota)
         }
     }
 }

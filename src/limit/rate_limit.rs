@@ -5,7 +5,7 @@ use super::rate::Rate;
 use super::reading::{LimitReading, LimitStanding};
 use super::throttle::ThrottleMode;
 
-/// Most windows that one limit may have.
+/// The most windows that one limit may have.
 pub const MAX_WINDOWS: usize = 8;
 
 /// A limit on a rate, as a store enforces it: all of its windows must admit a request.
@@ -17,7 +17,8 @@ pub struct Limit {
     pub algorithm: Algorithm,
     /// What the limit does above the rate.
     pub throttle: ThrottleMode,
-    /// Whether use is known only from the response: admission then reserves units, and the response settles them.
+    /// Whether the use of a request is known only from its response. Then admission reserves units, and the response
+    /// settles them.
     pub reserves: bool,
     /// The largest plan multiplier of a request; the state has room for it.
     pub max_multiply: u32,
@@ -35,8 +36,8 @@ impl Limit {
         }
     }
 
-    /// Whether the units of this reading are lent.
-    pub fn lent(&self, reading: &LimitReading) -> bool {
-        self.throttle.lends() && reading.standing == LimitStanding::Over
+    /// Whether the units that this reading admits are lent.
+    pub fn is_lent(&self, reading: &LimitReading) -> bool {
+        self.throttle.is_elastic() && reading.standing == LimitStanding::Over
     }
 }

@@ -1,4 +1,4 @@
-//! What one limit says about one request.
+//! The reading of one limit about one request: whether it admits the request, and the figures that responses show.
 
 use crate::base::clock::Nanos;
 
@@ -9,9 +9,9 @@ pub enum LimitStanding {
     Within,
     /// Admitted above the rate, by what a soft limit adds or an elastic one lends.
     Over,
-    /// Refused: it would exceed the limit now.
+    /// Refused, because it would exceed the limit now.
     Refused,
-    /// Refused: it costs more than the limit can ever admit.
+    /// Refused, because it costs more than the limit can ever admit.
     Unsatisfiable,
 }
 
@@ -32,25 +32,25 @@ impl LimitStanding {
     }
 }
 
-/// What one limit says about one request. If units were taken, they are counted already.
+/// What one limit says about one request. All units that the request has taken are counted already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitReading {
     /// Whether the request is admitted, and why not.
     pub standing: LimitStanding,
-    /// Index of the window that the other figures are about: of the windows that refuse, the one with the longest wait;
-    /// else the one with the least remaining units.
+    /// The index of the window that the other figures are about. It is the window with the longest wait among those
+    /// that refuse, else the one with the least remaining units.
     pub window: u8,
-    /// Units that this window admits, with the plan's multiplier.
+    /// The units that this window admits, with the plan's multiplier.
     pub quota: u32,
-    /// Units left below the quota, or permits that are free.
+    /// The units that are free below the quota, or the permits that are free.
     pub remaining: u32,
-    /// Time until this request would be admitted; zero if it is. A guess where only the end of other requests frees
-    /// units.
+    /// The time until this request would be admitted; zero if it is. It is a guess where only the end of other requests
+    /// frees units.
     pub wait: Nanos,
-    /// Time until one more unit than `remaining` is free; zero if nothing is used, or if the time is not known.
+    /// The time until one more unit than `remaining` is free; zero if nothing is used, or if the time is not known.
     pub reset: Nanos,
-    /// How long an admitted request must be held back, by a leaky bucket.
+    /// How long a leaky bucket holds back the admitted request; zero for other limits.
     pub delay: Nanos,
-    /// The store had no room for the key, so its overflow sketch decided.
+    /// Whether the store had no room for the key, so that its overflow sketch decided.
     pub sketched: bool,
 }

@@ -9,9 +9,9 @@ use super::cost;
 /// The number of units to reserve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// Where a request states the number; none if all requests reserve `otherwise`.
+    /// Where a request states the number. None if all requests reserve the number `otherwise`.
     pub source: Option<ReserveSource>,
-    /// The number for requests that do not state it.
+    /// The number for requests that state none.
     pub otherwise: u32,
 }
 

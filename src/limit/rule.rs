@@ -1,4 +1,5 @@
-//! A limit as a policy names it: the key that it counts by, what it counts, and which clients are exempt.
+//! A rule: a limit as a policy names it, with the key that it counts by, what it counts, and which clients are exempt.
+//! The arithmetic of the limit itself is elsewhere; see [`RuleLimit`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +7,12 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::cost;
+use super::header_texts::{HeaderTexts, UnclonedCell};
 use super::pressure::Condition;
-use super::texts::{Once, Texts};
-use super::{OnError, Reserve, RuleLimit, Sharing};
+use super::{OnStoreError, Reserve, RuleLimit, Sharing};
+
+/// The longest name of a limit, in bytes.
+const MAX_NAME_BYTES: usize = 64;
 
 /// The name of a limit, the same in policies, headers, logs and metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,13 +24,17 @@ pub struct LimitName(Arc<str>);
 pub struct LimitNameError;
 
 impl LimitName {
-    /// An error unless `text` can stand in headers, logs and metrics unquoted.
+    /// Makes a name that can stand in headers, logs and metrics unquoted.
+    ///
+    /// # Errors
+    ///
+    /// The text is not 1 to 64 letters, digits, `-` or `_`, starting with a letter.
     pub fn new(text: &str) -> Result<LimitName, LimitNameError> {
-        let starts = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
-        let plain = text
+        let starts_with_letter = text.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
+        let is_plain = text
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-        if starts && plain && text.len() <= 64 {
+        if starts_with_letter && is_plain && text.len() <= MAX_NAME_BYTES {
             Ok(LimitName(text.into()))
         } else {
             Err(LimitNameError)
@@ -45,12 +53,12 @@ impl fmt::Display for LimitName {
     }
 }
 
-/// What a limit may count clients by.
+/// What a limit may count clients by. A key is made of one or several of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Identity {
     /// The address of the client, grouped by prefix.
     Ip,
-    /// The user that the request proves to be from.
+    /// The user whose proven credential the request carries.
     User,
     /// The credential of the request, proven or not.
     Token,
@@ -101,7 +109,7 @@ pub enum CountMode {
 }
 
 impl CountMode {
-    /// Whether use is known only once the response is there.
+    /// Whether the units of a request are known only from its response.
     pub fn needs_response(&self) -> bool {
         !matches!(self, CountMode::All)
     }
@@ -109,36 +117,6 @@ impl CountMode {
     /// Whether a request uses as many units as its response states.
     pub fn is_cost(&self) -> bool {
         matches!(self, CountMode::CostHeader(_) | CountMode::CostJson(_))
-    }
-}
-
-impl Rule {
-    /// Whether it counts requests that the gateway itself responds to. They need no permit, and no upstream states their
-    /// cost.
-    pub fn counts_own_responses(&self) -> bool {
-        !self.count.is_cost() && self.limit.rate().is_some()
-    }
-
-    /// Whether no client gets more from this limit than from `other`: it has the same key, counts whatever the other
-    /// counts, and admits no more in any of the other's windows.
-    pub fn is_as_strict_as(&self, other: &Rule) -> bool {
-        let key = || {
-            let has = |part: &Identity| other.key.contains(part);
-            self.key.len() == other.key.len() && self.key.iter().all(has)
-        };
-        let counts = || match (&self.count, &other.count) {
-            (CountMode::All, CountMode::Status { .. }) => true,
-            (own, others) => own == others && self.reserve == other.reserve,
-        };
-        let spares = |net: &IpNet| other.exempt.iter().any(|wider| wider.contains(net));
-        self.index == other.index
-            || other.shadow
-            || (!self.shadow
-                && (!self.plans || other.plans)
-                && key()
-                && counts()
-                && self.exempt.iter().all(spares)
-                && self.limit.is_as_strict_as(&other.limit))
     }
 }
 
@@ -151,49 +129,49 @@ pub enum Disclose {
     None,
 }
 
-/// One limit of the running policies.
+/// One rule of the running policies.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The name of the limit.
     pub name: LimitName,
-    /// Its index among the limits of the running policies; see `policy::Ruleset::rules`.
+    /// The index of the rule among those of the running policies; see `policy::Ruleset::rules`.
     pub index: usize,
-    /// Where it is written, as in `policies/api.yaml:4`.
+    /// Where the rule is written, as in `policies/api.yaml:4`; empty without a file.
     pub origin: String,
-    /// What tells its counters apart from those of other limits: the name, and the route's name
-    /// too where `routes: each` or a route's own limit separates.
+    /// The text that tells the rule's counters apart from those of other rules. It is the name of the limit. The name
+    /// of the route is added where `routes: each` or a route's own limit separates the counts.
     pub scope: String,
     /// The identities that make up the key. Those that a request does not have are left out.
     pub key: Vec<Identity>,
     /// The limit itself.
     pub limit: RuleLimit,
-    /// Whether the policy names the algorithm: then it does not depend on the quota.
+    /// Whether the policy names the algorithm. If not, the algorithm depends on the quota.
     pub algorithm_is_written: bool,
-    /// What it counts.
+    /// What uses up units of the limit.
     pub count: CountMode,
     /// What a request reserves until its cost is known; one unit if absent.
     pub reserve: Option<Reserve>,
     /// The condition under which an elastic limit lends.
     pub condition: Option<Condition>,
-    /// Whether plans multiply it.
+    /// Whether plans multiply the quotas.
     pub plans: bool,
-    /// Whether it only counts and reports, and never refuses.
+    /// Whether the rule only counts and reports, and never refuses.
     pub shadow: bool,
-    /// Addresses to which it does not apply.
+    /// The networks to which the rule does not apply.
     pub exempt: Vec<IpNet>,
-    /// What responses say about it.
+    /// What responses say about the limit.
     pub disclose: Disclose,
-    /// How gateways with one store share it.
+    /// How gateways with one store share the counts.
     pub sharing: Sharing,
-    /// What it does while the store cannot be reached.
-    pub on_store_error: OnError,
-    /// Its parts of rate-limit headers.
-    pub texts: Once<Texts>,
+    /// What the limit does while the store cannot be reached.
+    pub on_store_error: OnStoreError,
+    /// The limit's parts of rate-limit headers.
+    pub header_texts: UnclonedCell<HeaderTexts>,
 }
 
 impl Rule {
-    /// A rule that is not from a file: it counts every request, is disclosed, and has no exemptions. `index` is its index
-    /// in the list that admission is made with.
+    /// Makes a rule that is not from a file. It counts every request, is disclosed, and has no exemptions. `index` is
+    /// its index in the list that admission is made with.
     pub fn new(
         name: LimitName,
         index: usize,
@@ -203,8 +181,8 @@ impl Rule {
         let limit = limit.into();
         Rule {
             sharing: limit.rate().map_or(Sharing::Local, Sharing::default_for),
-            on_store_error: OnError::Local,
-            texts: Once::default(),
+            on_store_error: OnStoreError::Local,
+            header_texts: UnclonedCell::default(),
             index,
             origin: String::new(),
             scope: name.as_str().to_owned(),
@@ -220,6 +198,35 @@ impl Rule {
             exempt: Vec::new(),
             disclose: Disclose::All,
         }
+    }
+
+    /// Whether the rule counts requests that the gateway itself responds to. Such requests need no permit, and no
+    /// upstream states their cost.
+    pub fn counts_own_responses(&self) -> bool {
+        !self.count.is_cost() && self.limit.rate().is_some()
+    }
+
+    /// Whether no client gets more from this rule than from `other`. That is so if it has the same key, counts whatever
+    /// the other counts, and admits no more in any of the other's windows.
+    pub fn is_as_strict_as(&self, other: &Rule) -> bool {
+        let has_same_key = || {
+            let is_in_other = |identity: &Identity| other.key.contains(identity);
+            self.key.len() == other.key.len() && self.key.iter().all(is_in_other)
+        };
+        let counts_as_much = || match (&self.count, &other.count) {
+            (CountMode::All, CountMode::Status { .. }) => true,
+            (own, others) => own == others && self.reserve == other.reserve,
+        };
+        let is_exempt_from_other =
+            |network: &IpNet| other.exempt.iter().any(|wider| wider.contains(network));
+        self.index == other.index
+            || other.shadow
+            || (!self.shadow
+                && (!self.plans || other.plans)
+                && has_same_key()
+                && counts_as_much()
+                && self.exempt.iter().all(is_exempt_from_other)
+                && self.limit.is_as_strict_as(&other.limit))
     }
 }
 
@@ -329,7 +336,10 @@ mod tests {
             &|own, _| lends(own, ThrottleMode::Soft { percent: 100 }),
             false,
         );
-        let elastic = ThrottleMode::Elastic { most: 10, of: 5 };
+        let elastic = ThrottleMode::Elastic {
+            at_most: 10,
+            base: 5,
+        };
         check(&|own, _| lends(own, elastic), false);
         check(&|_, other| lends(other, elastic), true);
         // Counted already.

@@ -6,9 +6,9 @@ use crate::base::clock::Nanos;
 /// A limit of either kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleLimit {
-    /// On units in a window.
+    /// A limit on the units in a window.
     Rate(Limit),
-    /// On requests that are open at once.
+    /// A limit on the requests that are open at once.
     Open(Concurrency),
 }
 
@@ -42,7 +42,7 @@ impl RuleLimit {
         }
     }
 
-    /// The window that a reading names.
+    /// The window with this index; see [`LimitReading::window`]. None for limits on open requests.
     #[inline]
     pub fn window(&self, index: u8) -> Option<&Rate> {
         self.rate()?.windows.get(usize::from(index))
@@ -56,25 +56,29 @@ impl RuleLimit {
         }
     }
 
-    /// Whether it admits no more than `other` guarantees in each of its windows, what is lent included.
+    /// Whether this limit, with all that it lends, admits no more than `other` guarantees in each of its windows.
     pub(super) fn is_as_strict_as(&self, other: &RuleLimit) -> bool {
-        let (own, others) = (self.throttle(), other.throttle());
-        let most = |quota: u32| u64::from(own.ceiling(quota)) + u64::from(own.lends_at_most(quota));
-        let promised = |quota: u32| u64::from(others.ceiling(quota));
+        let (own_throttle, other_throttle) = (self.throttle(), other.throttle());
+        let max_admitted = |quota: u32| {
+            u64::from(own_throttle.ceiling(quota)) + u64::from(own_throttle.max_lent(quota))
+        };
+        let guaranteed = |quota: u32| u64::from(other_throttle.ceiling(quota));
         match (self, other) {
             (RuleLimit::Rate(own), RuleLimit::Rate(other)) => {
-                // Other algorithms may admit more than the quota in some windows.
-                let moves = own.algorithm.has_moving_windows();
-                (moves || own.algorithm == other.algorithm)
-                    && other.windows.iter().all(|theirs| {
-                        own.windows.iter().any(|rate| {
-                            let times = theirs.window().0.div_ceil(rate.window().0.max(1));
-                            most(rate.quota()).saturating_mul(times) <= promised(theirs.quota())
-                        })
-                    })
+                // This many own windows, one after another, cover the other's window.
+                let is_within = |own: &Rate, other: &Rate| {
+                    let windows = other.window().0.div_ceil(own.window().0.max(1));
+                    max_admitted(own.quota()).saturating_mul(windows) <= guaranteed(other.quota())
+                };
+                // An algorithm without moving windows may admit more than the quota in some windows.
+                (own.algorithm.has_moving_windows() || own.algorithm == other.algorithm)
+                    && other
+                        .windows
+                        .iter()
+                        .all(|other| own.windows.iter().any(|own| is_within(own, other)))
             }
             (RuleLimit::Open(own), RuleLimit::Open(other)) => {
-                most(own.most) <= promised(other.most)
+                max_admitted(own.max_open) <= guaranteed(other.max_open)
             }
             _ => false,
         }
@@ -88,23 +92,23 @@ impl RuleLimit {
         }
     }
 
-    /// What clients see of a reading: the units left, and the time until there is one more, if that is known. Both are
-    /// cut to the quota and the window that stand beside them: a burst or a delay admits more than the quota at once,
-    /// and a bucket outlives its window.
+    /// What clients see of a reading: the units that remain, and the time until there is one more, if that is known.
+    /// Both are cut to the quota and the window that stand beside them. A burst or a delay admits more than the quota
+    /// at once, and a bucket outlives its window.
     #[inline]
-    pub fn left(&self, reading: &LimitReading) -> (u32, Option<Nanos>) {
+    pub fn client_figures(&self, reading: &LimitReading) -> (u32, Option<Nanos>) {
         let window = self.window(reading.window);
         let reset = window.map(|rate| reading.reset.min(rate.window()));
         (reading.remaining.min(reading.quota), reset)
     }
 
     /// A wait or a reset in whole seconds, rounded up after subtracting what coarse stamps add.
-    pub fn seconds(&self, span: Nanos) -> u64 {
+    pub fn whole_seconds(&self, span: Nanos) -> u64 {
         self.without_coarseness(span).ceil_secs()
     }
 
-    /// For how long [`RuleLimit::seconds`] of the rest of `span` stays the same.
-    pub fn same_seconds(&self, span: Nanos) -> Nanos {
+    /// How long [`RuleLimit::whole_seconds`] stays the same while `span` runs down.
+    pub fn seconds_unchanged_for(&self, span: Nanos) -> Nanos {
         self.without_coarseness(span).until_next_second()
     }
 
@@ -122,7 +126,7 @@ impl RuleLimit {
     }
 }
 
-/// How much coarse stamps may add to a wait or a reset.
+/// The most that coarse stamps add to a wait or a reset.
 fn coarseness(limit: &Limit) -> Nanos {
     match limit.algorithm {
         Algorithm::SlidingLog => sliding_log::coarseness(limit),

@@ -1,17 +1,17 @@
-//! The limits of a route.
+//! The rules of one route, and what their responses have in common.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::Rule;
-use super::texts::Once;
+use super::header_texts::UnclonedCell;
 
-/// The limits of one route, in the order of findings.
+/// The rules of one route, in the order of findings.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    each: Box<[Arc<Rule>]>,
+    rules: Box<[Arc<Rule>]>,
     /// The value of `RateLimit-Policy` for clients whose plans multiply nothing: the first window of each limit.
-    pub promised: Once<Box<str>>,
+    pub usual_policy_field: UnclonedCell<Box<str>>,
 }
 
 impl Deref for Rules {
@@ -19,15 +19,15 @@ impl Deref for Rules {
 
     #[inline]
     fn deref(&self) -> &[Arc<Rule>] {
-        &self.each
+        &self.rules
     }
 }
 
 impl FromIterator<Arc<Rule>> for Rules {
     fn from_iter<I: IntoIterator<Item = Arc<Rule>>>(rules: I) -> Rules {
         Rules {
-            each: rules.into_iter().collect(),
-            promised: Once::default(),
+            rules: rules.into_iter().collect(),
+            usual_policy_field: UnclonedCell::default(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! How several gateways keep one limit together.
+//! How several gateways keep one limit together: what the policy may choose, and what is the default. The sharing
+//! itself is done by `store/shared/`.
 
 use super::{Algorithm, Limit};
 use crate::base::clock::Nanos;
@@ -8,7 +9,7 @@ use crate::base::clock::Nanos;
 pub enum Sharing {
     /// The store decides about each request.
     Strict,
-    /// The store leases units in advance, for a short time.
+    /// The store leases units to each gateway in advance; see [`Limit::lease_life`].
     Leased,
     /// Counts are not shared: each gateway counts for itself.
     Local,
@@ -16,7 +17,7 @@ pub enum Sharing {
 
 /// What a limit does while the store cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnError {
+pub enum OnStoreError {
     /// Each gateway admits its share of the limit.
     #[default]
     Local,
@@ -27,31 +28,31 @@ pub enum OnError {
 }
 
 /// The shortest window for which leases are the default.
-pub const LEASED_FROM: Nanos = Nanos::from_secs(10);
+pub const MIN_LEASED_WINDOW: Nanos = Nanos::from_secs(10);
 
 impl Sharing {
-    /// The default for a limit. It does not depend on quotas, so that a limit with a changed quota finds its counts. Of
-    /// small quotas no units are leased anyway.
+    /// The default for a limit. It does not depend on quotas, so that a limit with a changed quota finds its counts.
+    /// Quotas that are too small for leases are decided by the store anyway.
     pub fn default_for(limit: &Limit) -> Sharing {
-        let long = limit
+        let has_long_windows = limit
             .windows
             .iter()
-            .all(|rate| rate.window() >= LEASED_FROM);
-        if long && Sharing::leasable(limit) {
+            .all(|rate| rate.window() >= MIN_LEASED_WINDOW);
+        if has_long_windows && Sharing::can_lease(limit) {
             Sharing::Leased
         } else {
             Sharing::Strict
         }
     }
 
-    /// Whether units of the limit may be leased. That needs an algorithm whose counts leave one by one: only then do the
-    /// units that were leased bound the units used in any window.
-    pub fn leasable(limit: &Limit) -> bool {
-        let exact = matches!(
+    /// Whether units of the limit may be leased. That needs an algorithm whose counts leave one by one. Only then do
+    /// the leased units bound the units that are used in any window.
+    pub fn can_lease(limit: &Limit) -> bool {
+        let counts_leave_singly = matches!(
             limit.algorithm,
             Algorithm::SlidingLog | Algorithm::SlidingWindow
         );
-        exact && !limit.reserves && !limit.throttle.lends()
+        counts_leave_singly && !limit.reserves && !limit.throttle.is_elastic()
     }
 
     /// The word in policies.
@@ -75,13 +76,13 @@ impl Limit {
     }
 }
 
-impl OnError {
+impl OnStoreError {
     /// The word in policies.
     pub fn as_str(self) -> &'static str {
         match self {
-            OnError::Local => "local",
-            OnError::Open => "open",
-            OnError::Closed => "closed",
+            OnStoreError::Local => "local",
+            OnStoreError::Open => "open",
+            OnStoreError::Closed => "closed",
         }
     }
 }

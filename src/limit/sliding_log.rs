@@ -1,50 +1,51 @@
 //! The exact log: one stamp for each admitted unit in a ring, newest last. One ring serves all windows of a limit, each
 //! at its own depth.
 //!
-//! A stamp is a `u32` count of ticks of 2^k ns, k chosen so that the longest window has fewer than
-//! 2^30 ticks. Stamps are rounded up and compared with a `now` that is rounded down. So a unit never leaves a window
-//! early, and leaves it less than two ticks late.
+//! A stamp is a `u32` count of ticks of 2^k ns, k chosen so that the longest window has fewer than 2^30 ticks. Stamps
+//! are rounded up and compared with a `now` that is rounded down. So a unit never leaves a window early, and leaves it
+//! less than two ticks late.
 //!
 //! Words: `[len | head << 16, high half of the newest stamp, stamps …]`.
 
 use super::Limit;
 use crate::base::clock::Nanos;
 
-/// Words before the stamps.
-const HEAD: usize = 2;
+/// The words before the stamps.
+const HEAD_WORDS: usize = 2;
 
-/// Most stamps of one key: 65,535 units would fill 256 KiB.
+/// The most stamps of one key, because their number has half a word. They fill 256 KiB.
 pub(crate) const MAX_STAMPS: u32 = 65_535;
 
-/// The binary logarithm of a tick in ns: its length is `1 << shift(..)`.
-fn shift(longest: Nanos) -> u32 {
+/// The binary logarithm of a tick in ns: its length is `1 << tick_shift(..)`.
+fn tick_shift(longest: Nanos) -> u32 {
     (64 - longest.0.leading_zeros()).saturating_sub(30)
 }
 
 /// The length of a tick in microseconds for stores whose stamps have three bytes. The longest window is at most half
 /// of what fits into these.
 pub(super) fn tick_micros(limit: &Limit) -> u64 {
-    let longest = limit.longest().0.div_ceil(1_000);
+    let longest = limit.longest_window().0.div_ceil(1_000);
     1 << (64 - longest.leading_zeros()).saturating_sub(23)
 }
 
-/// How long a unit may count beyond its window.
+/// How long a unit may count beyond its window: two ticks.
 pub(super) fn coarseness(limit: &Limit) -> Nanos {
-    Nanos(2 << shift(limit.longest()))
+    Nanos(2 << tick_shift(limit.longest_window()))
 }
 
 fn ticks(span: Nanos, shift: u32) -> u64 {
     span.0.div_ceil(1 << shift)
 }
 
-/// `place` modulo `capacity`, for less than two turns. A division would be most of the cost of a look-up.
-fn around(place: usize, capacity: usize) -> usize {
-    place.checked_sub(capacity).unwrap_or(place)
+/// `index` modulo `capacity`, for less than two turns. A division would be most of the cost of a look-up.
+fn wrap_index(index: usize, capacity: usize) -> usize {
+    index.checked_sub(capacity).unwrap_or(index)
 }
 
-/// A ring and the time at which it is read.
+/// The ring of a key, and the time at which it is read.
 struct Log<'a> {
     words: &'a [u32],
+    /// See [`tick_shift`].
     shift: u32,
     /// `now` in whole ticks, rounded down.
     tick: u64,
@@ -52,7 +53,7 @@ struct Log<'a> {
 
 impl<'a> Log<'a> {
     fn new(longest: Nanos, words: &'a [u32], now: Nanos) -> Log<'a> {
-        let shift = shift(longest);
+        let shift = tick_shift(longest);
         Log {
             words,
             shift,
@@ -68,18 +69,19 @@ impl<'a> Log<'a> {
         capacity(self.words)
     }
 
-    /// The stamp at `place`, counted from the oldest.
-    fn stamp(&self, place: usize) -> u32 {
+    /// The stamp at `index`, counted from the oldest.
+    fn stamp(&self, index: usize) -> u32 {
         let head = (self.words[0] >> 16) as usize;
-        self.words[HEAD + around(head + place, self.capacity())]
+        self.words[HEAD_WORDS + wrap_index(head + index, self.capacity())]
     }
 
+    /// The newest stamp in full, in ticks. None without stamps.
     fn newest(&self) -> Option<u64> {
         let last = self.len().checked_sub(1)?;
         Some(u64::from(self.words[1]) << 32 | u64::from(self.stamp(last)))
     }
 
-    /// The place of the oldest stamp inside a window of `window` ticks.
+    /// The index of the oldest stamp inside a window of `window` ticks.
     fn first_inside(&self, window: u64) -> usize {
         let (mut low, mut high) = (0, self.len());
         match self.newest() {
@@ -90,17 +92,17 @@ impl<'a> Log<'a> {
             Some(_) => {}
         }
         // The newest stamp is inside, so none is older than two windows: the difference fits.
-        let inside = |place| {
-            let age = (self.tick as u32).wrapping_sub(self.stamp(place)) as i32;
+        let is_inside = |index| {
+            let age = (self.tick as u32).wrapping_sub(self.stamp(index)) as i32;
             i64::from(age) < window as i64
         };
-        if inside(0) {
+        if is_inside(0) {
             // The usual case: stamps that have left are dropped when the next one comes.
             return 0;
         }
         while low < high {
             let middle = usize::midpoint(low, high);
-            if inside(middle) {
+            if is_inside(middle) {
                 high = middle
             } else {
                 low = middle + 1
@@ -110,13 +112,13 @@ impl<'a> Log<'a> {
     }
 }
 
-/// Units inside `window`. `longest` is the limit's longest window, here and in the functions below.
+/// The units inside `window`. `longest_window` is the limit's longest window, here and in the functions below.
 pub(super) fn used(longest: Nanos, words: &[u32], now: Nanos, window: Nanos) -> u32 {
     let log = Log::new(longest, words, now);
     (log.len() - log.first_inside(ticks(window, log.shift))) as u32
 }
 
-/// Time until `units` of the `inside` units in `window` have left it.
+/// The time until `units` of the `inside` units in `window` have left it.
 pub(super) fn wait(
     longest: Nanos,
     words: &[u32],
@@ -132,16 +134,16 @@ pub(super) fn wait(
     };
     let last = log.len() - 1;
     let first = log.len().saturating_sub(inside as usize);
-    let place = (first + units as usize).saturating_sub(1).min(last);
-    let behind = log.stamp(last).wrapping_sub(log.stamp(place));
-    let leaves = (newest - u64::from(behind) + window) << log.shift;
-    Nanos(leaves).since(now)
+    let index = (first + units as usize).saturating_sub(1).min(last);
+    let age = log.stamp(last).wrapping_sub(log.stamp(index));
+    let leaves_at = (newest - u64::from(age) + window) << log.shift;
+    Nanos(leaves_at).since(now)
 }
 
-/// Units that have room in `words`. At most [`MAX_STAMPS`], because the head has half a word.
+/// The units that have room in `words`, at most [`MAX_STAMPS`].
 #[inline]
 pub(super) fn capacity(words: &[u32]) -> usize {
-    (words.len() - HEAD).min(MAX_STAMPS as usize)
+    (words.len() - HEAD_WORDS).min(MAX_STAMPS as usize)
 }
 
 /// Whether `cost` more units have room without dropping any stamp.
@@ -150,17 +152,17 @@ pub(super) fn has_room(words: &[u32], cost: u32) -> bool {
     (words[0] & 0xffff) as usize + cost as usize <= capacity(words)
 }
 
-/// Words that are needed for the units inside the longest window and `cost` more.
-pub(super) fn needs_words(limit: &Limit, words: &[u32], now: Nanos, cost: u32) -> usize {
-    let live = if words.len() > HEAD {
-        used(limit.longest(), words, now, limit.longest())
+/// The words that are needed for the units inside the longest window and `cost` more.
+pub(super) fn required_words(limit: &Limit, words: &[u32], now: Nanos, cost: u32) -> usize {
+    let live = if words.len() > HEAD_WORDS {
+        used(limit.longest_window(), words, now, limit.longest_window())
     } else {
         0
     };
-    HEAD + live.saturating_add(cost).clamp(1, MAX_STAMPS) as usize
+    HEAD_WORDS + live.saturating_add(cost).clamp(1, MAX_STAMPS) as usize
 }
 
-/// The sizes in which logs grow, in words: powers of two and the halves between them.
+/// The size in which a log of `words` words is kept: the next power of two, or three quarters of it.
 pub(super) fn size_class(words: usize) -> usize {
     let power = words.max(4).next_power_of_two();
     let between = power / 4 * 3;
@@ -174,19 +176,19 @@ pub(super) fn size_class(words: usize) -> usize {
 /// Copies the stamps inside the longest window to a larger or smaller ring.
 pub(super) fn move_to(limit: &Limit, words: &[u32], now: Nanos, target: &mut [u32]) {
     target.fill(0);
-    let log = Log::new(limit.longest(), words, now);
-    let first = log.first_inside(ticks(limit.longest(), log.shift));
+    let log = Log::new(limit.longest_window(), words, now);
+    let first = log.first_inside(ticks(limit.longest_window(), log.shift));
     let live = log.len() - first;
-    for place in 0..live {
-        target[HEAD + place] = log.stamp(first + place);
+    for index in 0..live {
+        target[HEAD_WORDS + index] = log.stamp(first + index);
     }
     target[0] = live as u32;
     target[1] = words[1];
 }
 
 /// Writes the stamps of another limit's log, of which `old_longest` is the longest window, into the fresh log `target`.
-/// They are converted to its ticks, never to an earlier time. Only stamps inside its longest window are kept, and the
-/// newest of them if they are too many.
+/// They are converted to its ticks, and never to an earlier time. Only stamps inside its longest window are kept, and
+/// only the newest of them if they are too many.
 pub(super) fn convert(
     old_longest: Nanos,
     old_words: &[u32],
@@ -196,15 +198,15 @@ pub(super) fn convert(
 ) {
     let old = Log::new(old_longest, old_words, now);
     let Some(newest) = old.newest() else { return };
-    let (shift, last) = (shift(limit.longest()), old.len() - 1);
+    let (shift, last) = (tick_shift(limit.longest_window()), old.len() - 1);
     let capacity = capacity(target);
-    let first = old.first_inside(ticks(old_longest.min(limit.longest()), old.shift));
+    let first = old.first_inside(ticks(old_longest.min(limit.longest_window()), old.shift));
     let first = first.max(old.len().saturating_sub(capacity));
-    for (place, from) in (first..=last).enumerate() {
-        let behind = old.stamp(last).wrapping_sub(old.stamp(from));
-        let stamp = ticks(Nanos((newest - u64::from(behind)) << old.shift), shift);
-        target[HEAD + place] = stamp as u32;
-        target[0] = place as u32 + 1;
+    for (index, from) in (first..=last).enumerate() {
+        let age = old.stamp(last).wrapping_sub(old.stamp(from));
+        let stamp = ticks(Nanos((newest - u64::from(age)) << old.shift), shift);
+        target[HEAD_WORDS + index] = stamp as u32;
+        target[0] = index as u32 + 1;
         target[1] = (stamp >> 32) as u32;
     }
 }
@@ -213,9 +215,9 @@ pub(super) fn convert(
 pub(super) fn apply(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
     let log = Log::new(longest, words, now);
     let capacity = log.capacity();
-    let gone = log.first_inside(ticks(longest, log.shift));
-    let mut head = around((words[0] >> 16) as usize + gone, capacity);
-    let mut len = (words[0] & 0xffff) as usize - gone;
+    let expired = log.first_inside(ticks(longest, log.shift));
+    let mut head = wrap_index((words[0] >> 16) as usize + expired, capacity);
+    let mut len = (words[0] & 0xffff) as usize - expired;
     let rounded_up = ticks(now, log.shift);
     let stamp = if len == 0 {
         rounded_up
@@ -224,24 +226,24 @@ pub(super) fn apply(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
     };
     for _ in 0..(cost as usize).min(capacity) {
         if len == capacity {
-            // More units than the ring holds were settled late: the newest stamps are kept, for they count longest.
-            head = around(head + 1, capacity);
+            // More units than the ring holds were settled late. The newest stamps are kept, because they count longest.
+            head = wrap_index(head + 1, capacity);
             len -= 1;
         }
-        words[HEAD + around(head + len, capacity)] = stamp as u32;
+        words[HEAD_WORDS + wrap_index(head + len, capacity)] = stamp as u32;
         len += 1;
     }
     words[0] = len as u32 | (head as u32) << 16;
     words[1] = (stamp >> 32) as u32;
 }
 
-/// The words that a log fills if it begins with its oldest stamp.
-pub(super) fn words_of(words: &[u32]) -> usize {
-    HEAD + (words[0] & 0xffff) as usize
+/// The words that a log fills if its oldest stamp stands first.
+pub(super) fn filled_words(words: &[u32]) -> usize {
+    HEAD_WORDS + (words[0] & 0xffff) as usize
 }
 
-/// Whether the words, from an untrusted source, are such a log.
-pub(super) fn sound(words: &[u32]) -> bool {
+/// Whether the words, from an untrusted source, are a log whose oldest stamp stands first.
+pub(super) fn is_valid(words: &[u32]) -> bool {
     let [len, high, stamps @ ..] = words else {
         return false;
     };
@@ -255,16 +257,16 @@ pub(super) fn sound(words: &[u32]) -> bool {
         return true;
     };
     let newest = u64::from(*high) << 32 | u64::from(*last);
-    let mut before = newest.min(1 << 31);
+    let mut max_age = newest.min(1 << 31);
     stamps.iter().all(|stamp| {
-        let behind = u64::from(last.wrapping_sub(*stamp));
-        let ordered = behind <= before;
-        before = behind;
-        ordered
+        let age = u64::from(last.wrapping_sub(*stamp));
+        let is_ordered = age <= max_age;
+        max_age = age;
+        is_ordered
     })
 }
 
-/// When the newest stamp leaves the longest window.
+/// The time when the newest stamp leaves the longest window; zero without stamps.
 pub(super) fn fresh_at(longest: Nanos, words: &[u32]) -> Nanos {
     let log = Log::new(longest, words, Nanos::ZERO);
     let window = ticks(longest, log.shift);

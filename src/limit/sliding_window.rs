@@ -1,16 +1,16 @@
-//! 60 buckets for each window, and the one that is leaving it, counted in full. So no window has more than the quota,
-//! and a steady client gets at least 60/61 of it.
+//! Sliding windows: 60 buckets for each window, and the one that is leaving it, counted in full. So no window has more
+//! than the quota, and a steady client gets at least 60/61 of it. The arithmetic is in `bucket_ring.rs`.
 
-use super::buckets::Ring;
+use super::bucket_ring::BucketRing;
 use super::interval::Interval;
 
-/// The buckets of a window.
+/// The buckets of a window, without the one that is leaving it.
 pub(crate) const BUCKETS: u32 = 60;
 
 /// The ring of a window whose buckets have this length.
 #[inline(always)]
-pub(super) fn ring(length: Interval) -> Ring {
-    Ring {
+pub(super) fn ring(length: Interval) -> BucketRing {
+    BucketRing {
         length,
         buckets: BUCKETS,
     }

@@ -1,22 +1,40 @@
-//! A limit as numbers, for stores that do the arithmetic of [`KeyState`](super::KeyState) elsewhere. Times are in
-//! microseconds.
+//! A limit as numbers, for stores that do the arithmetic of [`KeyState`](super::KeyState) elsewhere, for instance in a
+//! script. All times are in microseconds, rounded up. Nothing here counts or decides.
 
 use smallvec::SmallVec;
 
+use super::bucket_ring::BucketRing;
 use super::lending::{Lending, Pace};
-use super::{Algorithm, Fingerprint, Limit, Scale};
+use super::{Algorithm, Fingerprint, Limit, Rate, Scale};
 use super::{fixed_window, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
+
+/// A limit for one key at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LimitSpec {
+    /// The kind of the key's state.
+    pub kind: StateKind,
+    /// All windows, shortest first.
+    pub windows: SmallVec<[WindowSpec; 2]>,
+    /// All rings, finest first.
+    pub rings: SmallVec<[RingSpec; 2]>,
+    /// Whether the state counts lent units.
+    pub lends: bool,
+    /// The pace at which the limit lends now.
+    pub pace: Pace,
+    /// How long an unused key must be kept. After that its state is equal to a fresh one.
+    pub lifetime: u64,
+}
 
 /// The kind of a key's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateKind {
     /// An exact log of stamps.
     Log {
-        /// Length of a tick in microseconds.
+        /// The length of a tick in microseconds.
         tick: u64,
-        /// Units that the log has room for.
-        room: u32,
+        /// The most units that the log holds.
+        capacity: u32,
     },
     /// Rings of buckets.
     Rings,
@@ -28,49 +46,41 @@ pub enum StateKind {
     Leaky,
 }
 
-/// One window of the limit.
+/// One window of a limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowSpec {
-    /// Length of the window.
+    /// The length of the window.
     pub window: u64,
-    /// Units within the rate.
+    /// The units that are admitted within the rate.
     pub base: u32,
-    /// Units with what the throttle adds.
+    /// The units that are admitted with what the throttle adds.
     pub ceiling: u32,
-    /// The index of its ring, its phase, or the interval between two units, by [`StateKind`].
-    pub first: u64,
-    /// For leaky buckets, by how much more a unit may come early; see `StateWindow`.
-    pub second: u64,
+    /// By [`StateKind`]: the index of the window's ring, its phase, or the interval between two units. Zero for logs.
+    pub parameter: u64,
+    /// For leaky buckets, how much more than a whole number of intervals a unit may come early.
+    pub early_slack: u64,
     /// The interval between two units without a plan's multiplier; zero without arrival times.
-    pub pace: u64,
-    /// How far ahead of now an arrival time may be at that pace; zero without arrival times.
-    pub most: u64,
+    pub plain_interval: u64,
+    /// How far ahead of now an arrival time may be at that interval; zero without arrival times.
+    pub max_lead: u64,
 }
 
 /// A ring of buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSpec {
-    /// Length of a bucket.
-    pub length: u64,
-    /// Buckets that are kept.
-    pub kept: u64,
+    /// The length of a bucket.
+    pub bucket_length: u64,
+    /// The number of buckets, with the one that is leaving.
+    pub buckets: u64,
 }
 
-/// A limit for one key at one moment.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Spec {
-    /// The kind of the state.
-    pub kind: StateKind,
-    /// All windows, shortest first.
-    pub spans: SmallVec<[WindowSpec; 2]>,
-    /// All rings, finest first.
-    pub rings: SmallVec<[RingSpec; 2]>,
-    /// Whether the state counts lent units.
-    pub lends: bool,
-    /// The pace at which the limit lends now.
-    pub pace: Pace,
-    /// How long an unused key must be kept: then its state is equal to a fresh one.
-    pub kept: u64,
+impl RingSpec {
+    fn new(ring: BucketRing) -> RingSpec {
+        RingSpec {
+            bucket_length: micros(Nanos(ring.length.nanos())),
+            buckets: u64::from(ring.buckets) + 1,
+        }
+    }
 }
 
 fn micros(span: Nanos) -> u64 {
@@ -78,81 +88,95 @@ fn micros(span: Nanos) -> u64 {
 }
 
 impl Limit {
-    /// The numbers for one key and one scale.
-    pub fn spec(&self, key: Fingerprint, scale: Scale) -> Spec {
-        let (mut rings, mut room) = (SmallVec::<[RingSpec; 2]>::new(), 1);
-        if self.algorithm == Algorithm::MultiLevel {
-            rings.extend(multi_level::rings(self).map(|(_, ring)| RingSpec {
-                length: micros(Nanos(ring.length.nanos())),
-                kept: u64::from(ring.buckets) + 1,
-            }));
-        }
-        let mut spans = SmallVec::new();
-        for rate in &self.windows {
-            let (base, ceiling) = self.bounds(rate, scale.multiply);
-            room = room.max(ceiling);
-            let window = rate.window();
-            let (mut first, mut second) = (0, 0);
-            let (mut pace, mut most) = (0, 0);
-            match self.algorithm {
-                Algorithm::SlidingLog => {}
-                Algorithm::SlidingWindow => {
-                    let ring = sliding_window::ring(rate.bucket());
-                    first = rings.len() as u64;
-                    rings.push(RingSpec {
-                        length: micros(Nanos(ring.length.nanos())),
-                        kept: u64::from(ring.buckets) + 1,
-                    });
-                }
-                Algorithm::MultiLevel => {
-                    let length = micros(multi_level::bucket(window));
-                    let place = rings.iter().position(|ring| ring.length == length);
-                    first = place.unwrap_or(0) as u64;
-                }
-                Algorithm::FixedWindow => first = micros(fixed_window::phase(key, window)),
-                Algorithm::Gcra { .. } => {
-                    first = micros(Nanos(rate.interval(scale.multiply).nanos()))
-                }
-                Algorithm::LeakyBucket { max_delay } => {
-                    first = micros(Nanos(rate.interval(scale.multiply).nanos()));
-                    second = micros(max_delay) % first;
-                }
-            }
-            if self.algorithm.is_gcra() {
-                pace = micros(Nanos(rate.interval(1).nanos()));
-                // One unit more, because what plans and the throttle add is rounded.
-                let units = u64::from(self.bounds(rate, 1).1).saturating_add(1);
-                let delay = match self.algorithm {
-                    Algorithm::LeakyBucket { max_delay } => micros(max_delay) % pace,
-                    _ => 0,
-                };
-                most = pace.saturating_mul(units).saturating_add(delay);
-            }
-            spans.push(WindowSpec {
-                window: micros(window),
-                base,
-                ceiling,
-                first,
-                second,
-                pace,
-                most,
-            });
-        }
-        Spec {
-            kind: self.kind(room),
-            spans,
+    /// The numbers of the limit for one key and one scale.
+    pub fn spec(&self, key: Fingerprint, scale: Scale) -> LimitSpec {
+        let rings = self.ring_specs();
+        let windows = self.windows.iter().enumerate();
+        let windows: SmallVec<[WindowSpec; 2]> = windows
+            .map(|(index, rate)| self.window_spec(index, rate, &rings, key, scale.multiply))
+            .collect();
+        let capacity = windows.iter().map(|window| window.ceiling).max();
+        LimitSpec {
+            kind: self.state_kind(capacity.unwrap_or(1).max(1)),
+            windows,
             rings,
-            lends: self.throttle.lends(),
+            lends: self.throttle.is_elastic(),
             pace: Lending::new(self, scale).map_or_else(Pace::default, Lending::pace),
-            kept: self.kept(),
+            lifetime: self.state_lifetime(),
         }
     }
 
-    fn kind(&self, room: u32) -> StateKind {
+    fn ring_specs(&self) -> SmallVec<[RingSpec; 2]> {
+        match self.algorithm {
+            Algorithm::SlidingWindow => {
+                let rings = self.windows.iter();
+                let rings = rings.map(|rate| sliding_window::ring(rate.bucket()));
+                rings.map(RingSpec::new).collect()
+            }
+            Algorithm::MultiLevel => {
+                let rings = multi_level::rings(self);
+                rings.map(|(_, ring)| RingSpec::new(ring)).collect()
+            }
+            _ => SmallVec::new(),
+        }
+    }
+
+    fn window_spec(
+        &self,
+        index: usize,
+        rate: &Rate,
+        rings: &[RingSpec],
+        key: Fingerprint,
+        multiply: u32,
+    ) -> WindowSpec {
+        let (base, ceiling) = self.unit_bounds(rate, multiply);
+        let window = rate.window();
+        let interval = || micros(Nanos(rate.interval(multiply).nanos()));
+        let (parameter, early_slack) = match self.algorithm {
+            Algorithm::SlidingLog => (0, 0),
+            Algorithm::SlidingWindow => (index as u64, 0),
+            Algorithm::MultiLevel => {
+                let bucket_length = micros(multi_level::bucket_length(window));
+                let ring = |ring: &RingSpec| ring.bucket_length == bucket_length;
+                (rings.iter().position(ring).unwrap_or(0) as u64, 0)
+            }
+            Algorithm::FixedWindow => (micros(fixed_window::phase(key, window)), 0),
+            Algorithm::Gcra { .. } => (interval(), 0),
+            Algorithm::LeakyBucket { max_delay } => (interval(), micros(max_delay) % interval()),
+        };
+        let (plain_interval, max_lead) = self.plain_interval_and_lead(rate);
+        WindowSpec {
+            window: micros(window),
+            base,
+            ceiling,
+            parameter,
+            early_slack,
+            plain_interval,
+            max_lead,
+        }
+    }
+
+    /// [`WindowSpec::plain_interval`] and [`WindowSpec::max_lead`].
+    fn plain_interval_and_lead(&self, rate: &Rate) -> (u64, u64) {
+        if !self.algorithm.is_gcra() {
+            return (0, 0);
+        }
+        let interval = micros(Nanos(rate.interval(1).nanos()));
+        // One unit more, because what plans and the throttle add is rounded.
+        let units = u64::from(self.unit_bounds(rate, 1).1).saturating_add(1);
+        let early_slack = match self.algorithm {
+            Algorithm::LeakyBucket { max_delay } => micros(max_delay) % interval,
+            _ => 0,
+        };
+        let max_lead = interval.saturating_mul(units).saturating_add(early_slack);
+        (interval, max_lead)
+    }
+
+    fn state_kind(&self, capacity: u32) -> StateKind {
         match self.algorithm {
             Algorithm::SlidingLog => StateKind::Log {
                 tick: sliding_log::tick_micros(self),
-                room,
+                capacity,
             },
             Algorithm::SlidingWindow | Algorithm::MultiLevel => StateKind::Rings,
             Algorithm::FixedWindow => StateKind::Fixed,
@@ -163,28 +187,28 @@ impl Limit {
 
     /// Two windows, because a bucket may outlive its window and a burst may take longer to come back. Longer for limits
     /// that lend.
-    fn kept(&self) -> u64 {
-        let longest = micros(self.longest());
+    fn state_lifetime(&self) -> u64 {
+        let longest = micros(self.longest_window());
         let bucket = match self.algorithm {
-            Algorithm::MultiLevel => micros(multi_level::bucket(self.longest())),
+            Algorithm::MultiLevel => micros(multi_level::bucket_length(self.longest_window())),
             _ => 0,
         };
-        let burst = self.windows.iter().map(|rate| {
-            let (_, ceiling) = self.bounds(rate, self.max_multiply);
+        let bursts = self.windows.iter().map(|rate| {
+            let (_, ceiling) = self.unit_bounds(rate, self.max_multiply);
             let interval = micros(Nanos(rate.interval(self.max_multiply).nanos()));
             interval.saturating_mul(u64::from(ceiling))
         });
-        let span = match self.algorithm.is_gcra() {
-            true => burst.max().unwrap_or(0),
+        let refill = match self.algorithm.is_gcra() {
+            true => bursts.max().unwrap_or(0),
             false => longest,
         };
-        let lent = if self.throttle.lends() {
+        let lending = if self.throttle.is_elastic() {
             8 * longest
         } else {
             0
         };
         (2 * longest + bucket)
-            .max(span.saturating_add(longest))
-            .max(lent)
+            .max(refill.saturating_add(longest))
+            .max(lending)
     }
 }

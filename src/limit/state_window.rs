@@ -1,4 +1,4 @@
-//! One window of a key's state, whatever the algorithm.
+//! One window of a key's state: passes each question on to the algorithm that keeps it. Nothing here changes the state.
 
 use super::interval::Interval;
 use super::sliding_window::BUCKETS;
@@ -6,35 +6,37 @@ use super::{Algorithm, Fingerprint, Limit, Rate};
 use super::{fixed_window, gcra, multi_level, sliding_log, sliding_window};
 use crate::base::clock::Nanos;
 
-/// The wait of a request that only reservations of unknown length keep out.
-const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
+/// The wait of a request that is refused because of pending units: they may be settled at any moment.
+const PENDING_WAIT: Nanos = Nanos::from_secs(1);
 
-/// One window of a key's state.
+/// One window of a key's state, and what is needed to read it.
 pub(super) struct StateWindow<'a> {
     pub(super) limit: &'a Limit,
     pub(super) rate: &'a Rate,
+    /// The index of the window among those of the limit.
     pub(super) index: usize,
     pub(super) key: Fingerprint,
-    /// The words without the count of pending units.
+    /// The words of the algorithm, without those of pending and lent units.
     pub(super) state: &'a [u32],
     /// The time between two units, for algorithms with arrival times.
     pub(super) interval: Interval,
 }
 
 impl StateWindow<'_> {
+    /// The units that count at `now`, without pending ones.
     #[inline(always)]
     pub(super) fn used(&self, now: Nanos) -> u32 {
         let window = self.rate.window();
         match self.limit.algorithm {
             Algorithm::SlidingLog => {
-                sliding_log::used(self.limit.longest(), self.state, now, window)
+                sliding_log::used(self.limit.longest_window(), self.state, now, window)
             }
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate.bucket());
                 ring.used(&self.state[self.index * ring.words()..], now, BUCKETS)
             }
             Algorithm::MultiLevel => {
-                let (offset, ring, window) = multi_level::ring_of(self.limit, window);
+                let (offset, ring, window) = multi_level::ring_for(self.limit, window);
                 ring.used(&self.state[offset..], now, window)
             }
             Algorithm::FixedWindow => {
@@ -48,36 +50,36 @@ impl StateWindow<'_> {
         }
     }
 
-    /// Time until the oldest unit no longer counts. `most` units count.
+    /// The time until the oldest of the `used` units that count no longer does.
     #[inline]
-    pub(super) fn oldest(&self, now: Nanos, most: u32) -> Nanos {
+    pub(super) fn time_until_oldest_leaves(&self, now: Nanos, used: u32) -> Nanos {
         match self.limit.algorithm {
             Algorithm::SlidingWindow => {
                 let ring = sliding_window::ring(self.rate.bucket());
                 let state = &self.state[self.index * ring.words()..];
-                ring.until(state, now, BUCKETS, most, 1)
+                ring.wait_with_used(state, now, BUCKETS, used, 1)
             }
             Algorithm::SlidingLog => self.wait(now, self.used(now), 1),
-            _ => self.wait(now, most, 1),
+            _ => self.wait(now, used, 1),
         }
     }
 
-    /// Time until `units` of those that count no longer do. Of `committed` units the time is known; others are pending.
+    /// The time until `units` of those that count no longer do. Of `committed` units the time is known; the others are
+    /// pending, and their time is guessed.
     pub(super) fn wait_for(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
         if units <= committed {
             return self.wait(now, committed, units);
         }
-        // The rest is pending and may be settled at any moment.
-        UNKNOWN_WAIT
+        PENDING_WAIT
     }
 
-    /// Time until `units` of the `committed` ones no longer count; `units` must not be more than these.
+    /// The time until `units` of the `committed` ones no longer count. `units` must not be more than `committed`.
     #[inline(always)]
     fn wait(&self, now: Nanos, committed: u32, units: u32) -> Nanos {
         let window = self.rate.window();
         match self.limit.algorithm {
             Algorithm::SlidingLog => {
-                let longest = self.limit.longest();
+                let longest = self.limit.longest_window();
                 sliding_log::wait(longest, self.state, now, window, committed, units)
             }
             Algorithm::SlidingWindow => {
@@ -90,7 +92,7 @@ impl StateWindow<'_> {
                 )
             }
             Algorithm::MultiLevel => {
-                let (offset, ring, window) = multi_level::ring_of(self.limit, window);
+                let (offset, ring, window) = multi_level::ring_for(self.limit, window);
                 ring.wait(&self.state[offset..], now, window, units)
             }
             Algorithm::FixedWindow => {
@@ -104,7 +106,7 @@ impl StateWindow<'_> {
         }
     }
 
-    /// The part of the longest delay that is no whole interval. A unit may come early by this much more.
+    /// The part of a leaky bucket's longest delay that is no whole interval. A unit may come early by this much more.
     fn slack(&self) -> Nanos {
         match self.limit.algorithm {
             Algorithm::LeakyBucket { max_delay } => Nanos(max_delay.0 % self.interval.nanos()),

@@ -13,7 +13,7 @@ use super::source::Files;
 use super::tree::SourcePlace;
 use crate::identity::embedded::translated_network;
 use crate::limit::{
-    Algorithm, Concurrency, CountMode, Identity, Limit, Rule, RuleLimit, ThrottleMode, texts,
+    Algorithm, Concurrency, CountMode, Identity, Limit, Rule, RuleLimit, ThrottleMode, header_texts,
 };
 use crate::route::{OwnRules, Reads, Route, RouteTable};
 use crate::store::snapshot;
@@ -331,7 +331,7 @@ impl RuleBuilder {
             .map_or(CountMode::All, |count| count.value.clone());
         let bound = match limit.concurrent {
             Some(most) => RuleLimit::Open(Concurrency {
-                most: most.value,
+                max_open: most.value,
                 throttle: compile_throttle(limit),
                 max_multiply: gateway.max_multiply(limit),
             }),
@@ -346,7 +346,7 @@ impl RuleBuilder {
             key: limit.key.iter().map(|part| part.value).collect(),
             sharing: store::sharing(limit, &bound),
             on_store_error: limit.on_store_error,
-            texts: texts::Once::default(),
+            header_texts: header_texts::UnclonedCell::default(),
             limit: bound,
             algorithm_is_written: limit.algorithm.is_some(),
             count,
@@ -376,8 +376,8 @@ fn compile_throttle(limit: &model::LimitConfig) -> ThrottleMode {
             limit
                 .growth()
                 .map_or(ThrottleMode::Hard, |(rate, most)| ThrottleMode::Elastic {
-                    most: most.quota(),
-                    of: rate.quota(),
+                    at_most: most.quota(),
+                    base: rate.quota(),
                 })
         }
         Some(model::ThrottleConfig::Hard) | None => ThrottleMode::Hard,

@@ -11,8 +11,8 @@ use super::keys::{self, KeyControl};
 use super::load::LoadedConfig;
 use super::settings::Ruleset;
 use crate::limit::{
-    Algorithm, CountMode, Disclose, LOG_DEFAULT_QUOTA, Limit, OnError, Rule, RuleLimit, Sharing,
-    ThrottleMode,
+    Algorithm, CountMode, Disclose, LOG_DEFAULT_MAX_QUOTA, Limit, OnStoreError, Rule, RuleLimit,
+    Sharing, ThrottleMode,
 };
 use crate::record::Settings;
 use crate::route::pattern::Segment;
@@ -175,7 +175,7 @@ fn another_number(rule: &Rule) -> Option<String> {
         Algorithm::default_for(quota, most.saturating_mul(limit.max_multiply))
     };
     let logs = |quota: &u32| default(*quota) == Algorithm::SlidingLog;
-    let most = (1..=LOG_DEFAULT_QUOTA).rev().find(logs)?;
+    let most = (1..=LOG_DEFAULT_MAX_QUOTA).rev().find(logs)?;
     let (side, other) = match limit.algorithm {
         Algorithm::SlidingLog => ("above", default(most + 1)),
         _ => ("up to", default(most)),
@@ -192,9 +192,9 @@ fn sharing(rule: &Rule) -> String {
         return String::from("each gateway counts its own open requests");
     };
     let without = match rule.on_store_error {
-        OnError::Local => "without the store each gateway admits its part",
-        OnError::Open => "without the store everything passes",
-        OnError::Closed => "without the store nothing passes",
+        OnStoreError::Local => "without the store each gateway admits its part",
+        OnStoreError::Open => "without the store everything passes",
+        OnStoreError::Closed => "without the store nothing passes",
     };
     let shared = match rule.sharing {
         Sharing::Local => return String::from("each gateway counts for itself"),
@@ -285,7 +285,7 @@ fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -
         "scope": rule.scope,
         "key": rule.key.iter().map(|part| part.as_str()).collect::<Vec<_>>(),
         "rates": windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "concurrent": rule.limit.open().map(|limit| limit.most),
+        "concurrent": rule.limit.open().map(|limit| limit.max_open),
         "algorithm": rate.map(|limit| limit.algorithm.as_str()),
         "throttle": throttle(rule.limit.throttle()),
         "count": count(&rule.count),
@@ -321,7 +321,7 @@ fn terms(rule: &Rule) -> String {
             let (rates, algorithm) = (rates.join(" and "), limit.algorithm.as_str());
             format!("by {key}, {rates}, {throttle}, {algorithm}")
         }
-        RuleLimit::Open(limit) => format!("by {key}, {} concurrent, {throttle}", limit.most),
+        RuleLimit::Open(limit) => format!("by {key}, {} concurrent, {throttle}", limit.max_open),
     };
     if rule.count != CountMode::All {
         let _ = write!(terms, ", counts {}", count(&rule.count));

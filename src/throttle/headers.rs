@@ -1,5 +1,5 @@
-//! The rate-limit headers of a response, admitted or refused: draft-ietf-httpapi-ratelimit-headers-10
-//! and, by choice, the older `X-RateLimit-*`.
+//! The rate-limit headers of a response, admitted or refused: draft-ietf-httpapi-ratelimit-headers-10 and, by choice,
+//! the older `X-RateLimit-*`. They never name a limit that the policy does not disclose.
 
 use std::sync::Arc;
 
@@ -7,45 +7,47 @@ use smallvec::SmallVec;
 
 use super::admission::{Finding, Verdict};
 use crate::http::head::Fields;
-use crate::limit::texts::Texts;
+use crate::limit::header_texts::HeaderTexts;
 use crate::limit::{Disclose, LimitReading, Rule, RuleLimit, Rules};
 use crate::route::HeaderStyle;
 
-/// The rate-limit headers of a response. Computed while the verdict is at hand, written when the response is
-/// there.
+/// The rate-limit headers of a response. They are computed while the verdict is at hand, and written once the response
+/// is there.
 #[derive(Debug, Default)]
 pub struct RateLimitHeaders {
     style: HeaderStyle,
-    /// The quota of every disclosed limit that applied; none if they are those of [`Rules::promised`].
+    /// The quota of every disclosed limit that applied. None if they are those of [`Rules::usual_policy_field`].
     policies: Option<SmallVec<[QuotaPolicy; 4]>>,
-    /// What is left of the disclosed limit that decides. Without one no header is written.
+    /// What remains of the disclosed limit that decides. Without one no header is written.
     remaining: Option<RemainingQuota>,
-    /// The decision was made without the store that gateways share.
-    alone: bool,
+    /// Whether the decision was made without the store that gateways share.
+    without_store: bool,
 }
 
-/// Units that one limit admits in one of its windows: a quota policy in the words of the draft. `rule` is the
-/// limit's index among the rules of the request.
+/// The units that one limit admits in one of its windows: a quota policy in the words of the draft.
 #[derive(Clone, Copy, Debug)]
 struct QuotaPolicy {
+    /// The index of the rule among those of the request.
     rule: u16,
     window: u8,
     quota: u32,
 }
 
-/// What is left of a quota, and the seconds until there is more. None for permits: nobody knows when one comes
-/// back.
+/// What remains of the deciding limit's quota.
 #[derive(Clone, Copy, Debug)]
 struct RemainingQuota {
+    /// The index of the rule among those of the request.
     rule: u16,
     quota: u32,
+    /// The units that remain of the quota.
     units: u32,
+    /// The seconds until there is one more unit. None for permits: the time of their return is not known.
     reset: Option<u64>,
 }
 
 impl RateLimitHeaders {
-    /// The headers that `verdict` about a request with these `rules` leads to.
-    pub fn of(verdict: &Verdict, rules: &[Arc<Rule>], style: HeaderStyle) -> RateLimitHeaders {
+    /// Computes the headers of a response to a request with this `verdict` by these `rules`.
+    pub fn new(verdict: &Verdict, rules: &[Arc<Rule>], style: HeaderStyle) -> RateLimitHeaders {
         let decider = match style {
             HeaderStyle::None => None,
             _ => verdict.disclosed_decider(rules),
@@ -54,47 +56,50 @@ impl RateLimitHeaders {
             return RateLimitHeaders::default();
         };
         let (limit, reading) = (&rules[decider.rule].limit, &decider.reading);
-        let (remaining, reset) = limit.left(reading);
-        let policies = || verdict.disclosed(rules).map(QuotaPolicy::of);
-        let is_default = |policy: QuotaPolicy| policy.is_default(&rules[usize::from(policy.rule)]);
-        let default = verdict.findings.len() == rules.len() && policies().all(is_default);
+        let (remaining, reset) = limit.client_figures(reading);
+        let policies = || verdict.disclosed(rules).map(QuotaPolicy::new);
+        let is_usual = |policy: QuotaPolicy| policy.is_usual(&rules[usize::from(policy.rule)]);
+        let are_usual = verdict.findings.len() == rules.len() && policies().all(is_usual);
         RateLimitHeaders {
             style,
-            policies: (!default).then(|| policies().collect()),
+            policies: (!are_usual).then(|| policies().collect()),
             remaining: Some(RemainingQuota {
                 rule: decider.rule as u16,
                 quota: reading.quota,
                 units: remaining,
-                reset: reset.map(|reset| limit.seconds(reset)),
+                reset: reset.map(|reset| limit.whole_seconds(reset)),
             }),
-            alone: verdict.without_store,
+            without_store: verdict.without_store,
         }
     }
 
-    /// Replaces all fields of these names: `RateLimit-Policy` lists every disclosed limit that applied, `RateLimit`
-    /// has the one that decides. `rules` must be those of the verdict.
+    /// Writes the fields in place of others with their names. `RateLimit-Policy` lists every disclosed limit that
+    /// applied, `RateLimit` has the one that decides. `rules` must be those of the verdict.
     pub fn write(&self, fields: &mut Fields, rules: &Rules) {
         let Some(remaining) = &self.remaining else {
             return;
         };
         if matches!(self.style, HeaderStyle::Ietf | HeaderStyle::Both) {
             fields.replace("ratelimit-policy", |value| match &self.policies {
-                None => add(
+                None => push_text(
                     value,
-                    rules.promised.get(|| policy_text(&defaults(rules), rules)),
+                    rules
+                        .usual_policy_field
+                        .get_or_make(|| policy_text(&usual_policies(rules), rules)),
                 ),
                 Some(policies) => write_policies(value, policies, rules),
             });
             fields.replace("ratelimit", |value| {
-                add(value, &texts(&rules[usize::from(remaining.rule)]).left);
-                number(value, remaining.units.into());
+                let texts = header_texts(&rules[usize::from(remaining.rule)]);
+                push_text(value, &texts.remaining_prefix);
+                push_number(value, remaining.units.into());
                 if let Some(seconds) = remaining.reset {
-                    add(value, ";t=");
-                    number(value, seconds);
+                    push_text(value, ";t=");
+                    push_number(value, seconds);
                 }
             });
         }
-        if self.alone {
+        if self.without_store {
             fields.set("tollgate-store", b"away");
         }
         if matches!(self.style, HeaderStyle::Legacy | HeaderStyle::Both) {
@@ -112,14 +117,14 @@ impl RemainingQuota {
             ("x-ratelimit-reset", self.reset),
         ] {
             if let Some(figure) = figure {
-                fields.replace(name, |value| number(value, figure));
+                fields.replace(name, |value| push_number(value, figure));
             }
         }
     }
 }
 
 impl QuotaPolicy {
-    fn of(finding: &Finding) -> QuotaPolicy {
+    fn new(finding: &Finding) -> QuotaPolicy {
         let LimitReading { quota, window, .. } = finding.reading;
         QuotaPolicy {
             rule: finding.rule as u16,
@@ -129,18 +134,19 @@ impl QuotaPolicy {
     }
 
     /// Whether this is the limit's first window, and no plan multiplies it.
-    fn is_default(self, rule: &Rule) -> bool {
-        let first = texts(rule).windows.first();
+    fn is_usual(self, rule: &Rule) -> bool {
+        let first = header_texts(rule).windows.first();
         self.window == 0 && first.is_some_and(|(quota, _)| *quota == self.quota)
     }
 
-    /// Appends a member of `RateLimit-Policy`, behind others if `after` is set.
-    fn write(self, value: &mut Vec<u8>, rule: &Rule, after: bool) {
-        let prepared = texts(rule).windows.get(usize::from(self.window));
-        match prepared.filter(|(usual, _)| *usual == self.quota) {
-            Some((_, text)) => add(value, if after { text } else { &text[AFTER.len()..] }),
+    /// Appends a member of `RateLimit-Policy`, with a separator before it unless it `is_first`.
+    fn write(self, value: &mut Vec<u8>, rule: &Rule, is_first: bool) {
+        let prepared = header_texts(rule).windows.get(usize::from(self.window));
+        match prepared.filter(|(usual_quota, _)| *usual_quota == self.quota) {
+            Some((_, text)) if is_first => push_text(value, &text[SEPARATOR.len()..]),
+            Some((_, text)) => push_text(value, text),
             None => {
-                add(value, if after { AFTER } else { "" });
+                push_text(value, if is_first { "" } else { SEPARATOR });
                 write_window(value, rule, self.window, self.quota);
             }
         }
@@ -148,17 +154,17 @@ impl QuotaPolicy {
 }
 
 /// The separator of list members.
-const AFTER: &str = ", ";
+const SEPARATOR: &str = ", ";
 
-/// The first window of each disclosed limit, for clients whose plans multiply nothing.
-fn defaults(rules: &Rules) -> Vec<QuotaPolicy> {
+/// The first window of each disclosed limit, with the quota of clients whose plans multiply nothing.
+fn usual_policies(rules: &Rules) -> Vec<QuotaPolicy> {
     let is_disclosed = |rule: &Rule| !rule.shadow && rule.disclose == Disclose::All;
-    let each = rules
+    let disclosed = rules
         .iter()
         .enumerate()
         .filter(|(_, rule)| is_disclosed(rule));
-    let policies = each.filter_map(|(index, rule)| {
-        let (quota, _) = texts(rule).windows.first()?;
+    let policies = disclosed.filter_map(|(index, rule)| {
+        let (quota, _) = header_texts(rule).windows.first()?;
         Some(QuotaPolicy {
             rule: index as u16,
             window: 0,
@@ -178,38 +184,39 @@ fn policy_text(policies: &[QuotaPolicy], rules: &Rules) -> Box<str> {
 #[inline(never)]
 fn write_policies(value: &mut Vec<u8>, policies: &[QuotaPolicy], rules: &Rules) {
     for (index, policy) in policies.iter().enumerate() {
-        policy.write(value, &rules[usize::from(policy.rule)], index > 0);
+        policy.write(value, &rules[usize::from(policy.rule)], index == 0);
     }
 }
 
-/// Appends one limit in one window, where no text of it was prepared.
+/// Appends a member of `RateLimit-Policy`: one limit in one window.
 fn write_window(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
     for part in ["\"", rule.name.as_str(), "\";q="] {
-        add(value, part);
+        push_text(value, part);
     }
-    number(value, quota.into());
+    push_number(value, quota.into());
     match rule.limit.window(window) {
         Some(rate) => {
-            add(value, ";w=");
-            number(value, rate.window().ceil_secs());
+            push_text(value, ";w=");
+            push_number(value, rate.window().ceil_secs());
         }
-        None => add(value, ";qu=\"concurrent-requests\""),
+        None => push_text(value, ";qu=\"concurrent-requests\""),
     }
 }
 
-fn texts(rule: &Rule) -> &Texts {
-    rule.texts.get(|| {
+/// The prepared texts of a rule.
+fn header_texts(rule: &Rule) -> &HeaderTexts {
+    rule.header_texts.get_or_make(|| {
         let quotas = match &rule.limit {
             RuleLimit::Rate(limit) => limit.windows.iter().map(|rate| rate.quota()).collect(),
-            RuleLimit::Open(limit) => vec![limit.most],
+            RuleLimit::Open(limit) => vec![limit.max_open],
         };
         let window = |(window, quota): (usize, u32)| {
-            let mut text = Vec::from(AFTER);
+            let mut text = Vec::from(SEPARATOR);
             write_window(&mut text, rule, window as u8, quota);
             (quota, String::from_utf8_lossy(&text).into())
         };
-        Texts {
-            left: format!("\"{}\";r=", rule.name).into(),
+        HeaderTexts {
+            remaining_prefix: format!("\"{}\";r=", rule.name).into(),
             windows: quotas.into_iter().enumerate().map(window).collect(),
         }
     })
@@ -217,17 +224,17 @@ fn texts(rule: &Rule) -> &Texts {
 
 /// The names of the soft and elastic limits that an admitted request exceeds, as one list.
 pub fn exceeded_limits(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<Box<str>> {
-    let mut names = verdict.over(rules).map(|rule| rule.name.as_str());
+    let mut names = verdict.exceeded_rules(rules).map(|rule| rule.name.as_str());
     let first = names.next()?;
     let list = names.fold(first.to_owned(), |list, name| list + ", " + name);
     Some(list.into())
 }
 
-// By hand, because `format!` would cost as much as the decision.
-pub(super) fn add(text: &mut Vec<u8>, more: &str) {
-    text.extend_from_slice(more.as_bytes());
+// `format!` would cost as much as the decision.
+pub(super) fn push_text(text: &mut Vec<u8>, part: &str) {
+    text.extend_from_slice(part.as_bytes());
 }
 
-pub(super) fn number(text: &mut Vec<u8>, number: u64) {
-    add(text, itoa::Buffer::new().format(number));
+pub(super) fn push_number(text: &mut Vec<u8>, number: u64) {
+    push_text(text, itoa::Buffer::new().format(number));
 }

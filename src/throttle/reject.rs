@@ -1,5 +1,5 @@
-//! The 429: RFC 9457 problem details with the problem types of the rate-limit header draft, or a
-//! trailers-only gRPC response.
+//! The response to a request that a limit refuses: a 429 with RFC 9457 problem details and the problem types of the
+//! rate-limit header draft, or a trailers-only gRPC response. It never names a limit that the policy does not disclose.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -10,7 +10,7 @@ use crate::http::head::{Fields, Lookup, Response, ResponseHead};
 use crate::limit::{Disclose, Rules};
 use crate::route::HeaderStyle;
 
-use super::headers::{RateLimitHeaders, add, number};
+use super::headers::{RateLimitHeaders, push_number, push_text};
 
 /// The media type of problem details.
 pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
@@ -19,10 +19,11 @@ pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
 pub const REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-const RESOURCE_EXHAUSTED: u16 = 8;
+/// The gRPC status code of a refusal.
+const GRPC_RESOURCE_EXHAUSTED: u16 = 8;
 
 /// The problem document up to its detail.
-const BEGINNING: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
+const PROBLEM_PREFIX: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
     \"title\":\"Request quota exceeded\",\"status\":429,\"detail\":\"";
 
 /// Whether a request is a gRPC call, by its content type.
@@ -42,7 +43,7 @@ pub fn refusal(
     style: HeaderStyle,
     grpc: bool,
 ) -> Response<Bytes> {
-    let refusing = verdict.refusing(rules);
+    let refusing = verdict.refusing_rules(rules);
     let disclosed = refusing
         .iter()
         .filter(|rule| rule.disclose == Disclose::All);
@@ -50,36 +51,36 @@ pub fn refusal(
     let wait = verdict.retry_after(rules);
     let mut response = if grpc {
         let mut detail = Vec::with_capacity(128);
-        describe(&mut detail, &names, wait);
-        grpc_response(RESOURCE_EXHAUSTED, &detail)
+        write_detail(&mut detail, &names, wait);
+        grpc_response(GRPC_RESOURCE_EXHAUSTED, &detail)
     } else {
-        problem(&names, wait)
+        problem_response(&names, wait)
     };
     let fields = &mut response.head.fields;
     match wait {
         Some(seconds) => add_retry_after(fields, seconds, grpc),
-        None if grpc => fields.add(PUSHBACK, b"-1"),
+        None if grpc => fields.add(GRPC_PUSHBACK, b"-1"),
         None => {}
     }
-    RateLimitHeaders::of(verdict, rules, style).write(fields, rules);
+    RateLimitHeaders::new(verdict, rules, style).write(fields, rules);
     response
 }
 
 /// The trailer that tells gRPC clients when to retry, in milliseconds; a negative number forbids it (gRFC A6).
-const PUSHBACK: &str = "grpc-retry-pushback-ms";
+const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Adds `Retry-After` with these `seconds`, and for gRPC clients the same in milliseconds.
+/// Adds `Retry-After` with these `seconds`, and for gRPC clients the same time in milliseconds.
 pub fn add_retry_after(fields: &mut Fields, seconds: u64, grpc: bool) {
-    fields.compose("retry-after", |value| number(value, seconds));
+    fields.compose("retry-after", |value| push_number(value, seconds));
     if grpc {
-        let most = i32::MAX as u64;
-        let wait = seconds.saturating_mul(1000).min(most);
-        fields.compose(PUSHBACK, |value| number(value, wait));
+        let millis = seconds.saturating_mul(1000).min(i32::MAX as u64);
+        fields.compose(GRPC_PUSHBACK, |value| push_number(value, millis));
     }
 }
 
-fn describe(text: &mut Vec<u8>, names: &[&str], wait: Option<u64>) {
-    add(
+/// Writes the sentence for people. `wait` is in seconds; without it waiting cannot help.
+fn write_detail(text: &mut Vec<u8>, names: &[&str], wait: Option<u64>) {
+    push_text(
         text,
         match names.len() {
             0 => "The request exceeds a limit",
@@ -87,37 +88,37 @@ fn describe(text: &mut Vec<u8>, names: &[&str], wait: Option<u64>) {
             _ => "The request exceeds the limits ",
         },
     );
-    list(text, names, "");
+    write_names(text, names, "");
     match wait {
         Some(seconds) => {
-            add(text, "; try again in ");
-            number(text, seconds);
-            add(text, " s.");
+            push_text(text, "; try again in ");
+            push_number(text, seconds);
+            push_text(text, " s.");
         }
-        None => add(text, "; it costs more than the limit can ever admit."),
+        None => push_text(text, "; it costs more than the limit can ever admit."),
     }
 }
 
-fn list(text: &mut Vec<u8>, names: &[&str], quote: &str) {
-    for (place, name) in names.iter().enumerate() {
-        add(text, if place == 0 { "" } else { ", " });
+fn write_names(text: &mut Vec<u8>, names: &[&str], quote: &str) {
+    for (index, name) in names.iter().enumerate() {
+        push_text(text, if index == 0 { "" } else { ", " });
         for part in [quote, name, quote] {
-            add(text, part);
+            push_text(text, part);
         }
     }
 }
 
-/// Written without a JSON library: limit names are plain words, so nothing needs escaping.
-fn problem(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
+// This needs no JSON library: names of limits are plain words, so nothing needs escaping.
+fn problem_response(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
     let mut body = Vec::with_capacity(384);
-    add(&mut body, BEGINNING);
-    describe(&mut body, names, wait);
+    push_text(&mut body, PROBLEM_PREFIX);
+    write_detail(&mut body, names, wait);
     if names.is_empty() {
-        add(&mut body, "\"}");
+        push_text(&mut body, "\"}");
     } else {
-        add(&mut body, "\",\"violated-policies\":[");
-        list(&mut body, names, "\"");
-        add(&mut body, "]}");
+        push_text(&mut body, "\",\"violated-policies\":[");
+        write_names(&mut body, names, "\"");
+        push_text(&mut body, "]}");
     }
     let mut fields = Fields::with_capacity(5);
     fields.add("content-type", PROBLEM_JSON);
@@ -131,7 +132,8 @@ fn problem(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
     }
 }
 
-/// gRPC reads the status from headers when there is no body; the HTTP status is always 200.
+/// A trailers-only gRPC response. gRPC reads its status from headers when there is no body; the HTTP status is always
+/// 200.
 pub fn grpc_response(code: u16, detail: &[u8]) -> Response<Bytes> {
     let mut head = ResponseHead::default();
     let mut digits = itoa::Buffer::new();

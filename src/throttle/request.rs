@@ -1,4 +1,5 @@
-//! What the layer needs to know of a request, of its limits, of a refusal and of an error.
+//! The traits by which the layer asks a request for its limits, and an error of the inner service for its cause. Any
+//! service can implement them; the gateway does so in `serve/stack/`.
 
 use std::sync::Arc;
 
@@ -13,13 +14,13 @@ pub trait ThrottledRequest: DecisionObserver + Sized {
     /// The request as the inner service gets it.
     type Admitted;
 
-    /// What settles the request once it has gone to the inner service.
+    /// The limits of the request, kept for its settlement.
     type Limits: AppliedLimits;
 
     /// The request as its limits see it.
     fn admission_request(&self) -> AdmissionRequest<'_>;
 
-    /// What earlier requests of the same client have left ready for this one.
+    /// The decision that earlier requests of the same client have prepared for this one, if any.
     fn prepared(&self) -> Option<&PreparedDecision> {
         None
     }
@@ -37,30 +38,32 @@ pub trait ThrottledRequest: DecisionObserver + Sized {
 
     /// Takes a slot of the upstream, where the upstream's pressure bounds its open requests.
     ///
-    /// An error means that the upstream has no room for a request of this class.
+    /// # Errors
+    ///
+    /// The upstream has no room for a request of this class.
     fn take_slot(&self) -> Result<Option<UpstreamSlot>, Shed> {
         Ok(None)
     }
 
-    /// Turns the request into what the inner service gets. `verdict` names the limits that it exceeds; the
-    /// result holds `slot` for as long as the request is open.
+    /// Turns the request into what the inner service gets. `verdict` names the limits that the request exceeds. The
+    /// result must hold `slot` for as long as the request is open.
     fn into_admitted(self, verdict: &Verdict, slot: Option<UpstreamSlot>) -> Self::Admitted;
 }
 
-/// Sees what the layer decides about a request, for logs and metrics. Does nothing by default.
+/// Observes what the layer decides about a request, for logs and metrics. Each method does nothing by default.
 pub trait DecisionObserver {
-    /// The limits have decided, whether they admit the request or not.
+    /// Called when the limits have decided, whether they admit the request or not.
     fn on_verdict(&self, _verdict: &Verdict) {}
 
-    /// The admitted request holds something until its end. Not called where it holds nothing.
+    /// Called for an admitted request that holds permits or reservations until its end.
     fn on_holdings(&self, _holdings: Holdings) {}
 
-    /// The limits admit the request, but it is shed.
+    /// Called when the limits admit the request, but it is shed.
     fn on_shed(&self, _shed: &Shed) {}
 }
 
-/// The limits that were applied to a request. Every admitted request has one until its response is there, so
-/// it must be cheap to make.
+/// The limits that were applied to a request. Every admitted request keeps a value of this until its response is there,
+/// so it must be cheap to make.
 pub trait AppliedLimits {
     /// The rules that the verdict is about.
     fn rules(&self) -> &Rules;
@@ -84,13 +87,13 @@ impl<L: AppliedLimits> AppliedLimits for Arc<L> {
 pub struct Denied<'v, R> {
     /// The request.
     pub request: R,
-    /// What its limits say.
+    /// What the limits of the request say.
     pub verdict: &'v Verdict,
-    /// Set if all limits admit the request, but other requests matter more.
+    /// Set if all limits admit the request, but its upstream has no room for it.
     pub shed: Option<Shed>,
 }
 
-/// An error of the inner service, as far as it decides what becomes of the request's reservations.
+/// An error of the inner service. It decides how many of the reserved units count.
 pub trait FailedRequest {
     /// How the request ended. [`RequestEnd::Unknown`] by default, for instance where the client has left: then
     /// reservations count in full.
@@ -102,10 +105,10 @@ pub trait FailedRequest {
 /// How a request ended for which the inner service returned an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// It never reached the upstream, so it uses nothing.
+    /// The request never reached the upstream, so it uses nothing.
     Unsent,
     /// The client gets a response with this status from the gateway.
     Status(u16),
-    /// It may have used what it has reserved.
+    /// The request may have used all that it has reserved.
     Unknown,
 }

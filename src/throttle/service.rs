@@ -1,4 +1,5 @@
-//! The layer, its service and its future.
+//! The throttle's tower layer, its service and its future: decide about a request, wait if a leaky bucket or a shared
+//! store makes it, call the inner service, and settle what the response states. It never touches a counter itself.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -52,33 +53,33 @@ where
             Ok(slot) => slot,
             Err(shed) => return ThrottleFuture::shed(request, shed),
         };
-        let mut decided = AdmissionOutcome::default();
+        let mut outcome = AdmissionOutcome::default();
         let admission = request.admission();
         match admission.decide(
             &request.admission_request(),
             request.prepared(),
-            &mut decided,
+            &mut outcome,
         ) {
-            None => self.proceed(request, slot, &decided.verdict, decided.ticket),
+            None => self.conclude(request, slot, &outcome.verdict, outcome.ticket),
             Some(verdict) => {
                 if let Some(slot) = &slot {
                     slot.wait_for_client(true);
                 }
-                // tower wants the service called that `poll_ready` was called on; its clone stays behind.
-                let inner = self.inner.clone();
+                // tower wants the service called that `poll_ready` was called on, so its clone stays behind.
+                let clone = self.inner.clone();
                 let ready = ThrottleService {
-                    inner: std::mem::replace(&mut self.inner, inner),
+                    inner: std::mem::replace(&mut self.inner, clone),
                 };
                 let next = Some((request, slot, ready));
-                ThrottleFuture::Asking { verdict, next }
+                ThrottleFuture::WaitingForStore { verdict, next }
             }
         }
     }
 }
 
 impl<S> ThrottleService<S> {
-    /// Goes on with a request about which its limits have decided.
-    fn proceed<R>(
+    /// Acts on the decision about a request: forwards it, holds it back first, or ends it with an error.
+    fn conclude<R>(
         &mut self,
         request: R,
         slot: Option<UpstreamSlot>,
@@ -108,7 +109,7 @@ impl<S> ThrottleService<S> {
         }
         let style = request.header_style();
         let pending = PendingResponse {
-            headers: RateLimitHeaders::of(verdict, request.admission_request().rules, style),
+            headers: RateLimitHeaders::new(verdict, request.admission_request().rules, style),
             ticket,
             limits: request.limits(),
         };
@@ -116,21 +117,21 @@ impl<S> ThrottleService<S> {
         let admitted = request.into_admitted(verdict, slot);
         if delay.0 > 0 {
             let sleep = Box::pin(tokio::time::sleep(delay.into()));
-            // tower wants the service called that `poll_ready` was called on; its clone stays behind.
-            let inner = self.inner.clone();
-            let ready = std::mem::replace(&mut self.inner, inner);
-            // Boxed because it is rare: else the future of every request would be as large.
+            // tower wants the service called that `poll_ready` was called on, so its clone stays behind.
+            let clone = self.inner.clone();
+            let ready = std::mem::replace(&mut self.inner, clone);
+            // This is boxed because it is rare: else the future of every request would be as large.
             let next = Some(Box::new((admitted, ready, pending)));
             return ThrottleFuture::Delayed { sleep, next };
         }
-        ThrottleFuture::Running {
+        ThrottleFuture::Forwarding {
             future: self.inner.call(admitted),
             pending: Some(pending),
         }
     }
 }
 
-/// What the layer keeps of an admitted request for its response.
+/// What the layer keeps of an admitted request until its response is there.
 pub struct PendingResponse<L> {
     headers: RateLimitHeaders,
     ticket: Ticket,
@@ -143,9 +144,9 @@ pin_project! {
     #[allow(missing_docs)]
     pub enum ThrottleFuture<R: ThrottledRequest, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
-        Asking { verdict: PendingDecision, next: Option<(R, Option<UpstreamSlot>, ThrottleService<S>)> },
+        WaitingForStore { verdict: PendingDecision, next: Option<(R, Option<UpstreamSlot>, ThrottleService<S>)> },
         Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<Box<(R::Admitted, S, PendingResponse<R::Limits>)>> },
-        Running { #[pin] future: S::Future, pending: Option<PendingResponse<R::Limits>> },
+        Forwarding { #[pin] future: S::Future, pending: Option<PendingResponse<R::Limits>> },
     }
 }
 
@@ -166,8 +167,8 @@ where
         }
     }
 
-    /// Takes nothing of any limit. A request that a limit refuses gets that refusal nevertheless: it would be
-    /// refused again if it came back as soon as the upstream has room.
+    /// Ends a request that its upstream has no room for; it takes nothing of any limit. If a limit refuses it too, it
+    /// gets that limit's refusal: it would be refused again if it came back as soon as the upstream has room.
     #[cold]
     fn shed(request: R, shed: Shed) -> ThrottleFuture<R, S> {
         let verdict = request.admission().peek(&request.admission_request());
@@ -194,12 +195,12 @@ where
                 ThrottleFutureProject::Denied { error } => {
                     return error.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e)));
                 }
-                ThrottleFutureProject::Asking { verdict, next } => {
+                ThrottleFutureProject::WaitingForStore { verdict, next } => {
                     let (verdict, ticket) = ready!(verdict.as_mut().poll(cx));
                     let Some((request, slot, mut throttle)) = next.take() else {
                         return Poll::Pending;
                     };
-                    let next = throttle.proceed(request, slot, &verdict, ticket);
+                    let next = throttle.conclude(request, slot, &verdict, ticket);
                     self.set(next);
                 }
                 ThrottleFutureProject::Delayed { sleep, next } => {
@@ -209,12 +210,12 @@ where
                     };
                     let (admitted, mut inner, pending) = *next;
                     let future = inner.call(admitted);
-                    self.set(ThrottleFuture::Running {
+                    self.set(ThrottleFuture::Forwarding {
                         future,
                         pending: Some(pending),
                     });
                 }
-                ThrottleFutureProject::Running { future, pending } => {
+                ThrottleFutureProject::Forwarding { future, pending } => {
                     let result = ready!(future.poll(cx));
                     return match pending.take() {
                         Some(pending) => Poll::Ready(pending.finish(result)),
@@ -227,6 +228,7 @@ where
 }
 
 impl<L: AppliedLimits> PendingResponse<L> {
+    /// Settles what the result decides, and adds the rate-limit headers to a response.
     fn finish<A: Settle, E: FailedRequest>(
         mut self,
         result: Result<A, E>,
@@ -235,7 +237,7 @@ impl<L: AppliedLimits> PendingResponse<L> {
             Ok(response) => response,
             Err(error) => {
                 let fields = &Fields::default();
-                let outcome = match error.end() {
+                let progress = match error.end() {
                     RequestEnd::Unsent => Some(RequestProgress::Unsent),
                     RequestEnd::Status(status) => Some(RequestProgress::Head {
                         status,
@@ -244,23 +246,23 @@ impl<L: AppliedLimits> PendingResponse<L> {
                     }),
                     RequestEnd::Unknown => None,
                 };
-                if let Some(outcome) = outcome.filter(|_| !self.ticket.is_settled()) {
-                    self.ticket.settle(outcome, self.limits.clock().now());
+                if let Some(progress) = progress.filter(|_| !self.ticket.is_settled()) {
+                    self.ticket.settle(progress, self.limits.clock().now());
                 }
                 return Err(error);
             }
         };
         if !self.ticket.is_settled() {
-            let outcome = RequestProgress::Head {
+            let progress = RequestProgress::Head {
                 status: response.status(),
                 fields: response.fields(),
                 bodiless: response.is_bodiless(),
             };
-            self.ticket.settle(outcome, self.limits.clock().now());
+            self.ticket.settle(progress, self.limits.clock().now());
         }
         response.set_rate_limit_headers(&self.headers, self.limits.rules());
         let clock = self.limits.clock();
-        let open = (!self.ticket.is_empty()).then(|| (self.ticket, clock.clone()));
-        Ok(response.into_settling(open))
+        let open_ticket = (!self.ticket.is_empty()).then(|| (self.ticket, clock.clone()));
+        Ok(response.into_settling(open_ticket))
     }
 }

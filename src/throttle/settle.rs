@@ -1,5 +1,5 @@
-//! A response body that settles the request's reservations at its end, where only the body states the cost,
-//! and holds the request's permits until then.
+//! A response body that settles the request's reservations at its end, and holds its permits until then. Where the head
+//! has settled everything it only passes the body on. It never changes the bytes of a body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -30,11 +30,12 @@ pub trait Settle {
     /// Whether the response has no body.
     fn is_bodiless(&self) -> bool;
 
-    /// Adds the rate-limit headers, in place of fields of the same names.
+    /// Writes the rate-limit headers, in place of fields with the same names.
     fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules);
 
-    /// Wraps the body. `open` is a ticket that the head did not settle, and the clock to settle it by.
-    fn into_settling(self, open: Option<(Ticket, Clock)>) -> Self::Settling;
+    /// Wraps the body. `open_ticket` is a ticket that holds something until the end of the body, and the clock to
+    /// settle it by.
+    fn into_settling(self, open_ticket: Option<(Ticket, Clock)>) -> Self::Settling;
 }
 
 impl<B: Body> Settle for http::Response<B> {
@@ -58,9 +59,10 @@ impl<B: Body> Settle for http::Response<B> {
         self.headers_mut().extend(HeaderMap::from(fields));
     }
 
-    fn into_settling(self, open: Option<(Ticket, Clock)>) -> http::Response<Settling<B>> {
-        let open = open.and_then(|(ticket, clock)| OpenTicket::new(ticket, clock, self.fields()));
-        self.map(|inner| Settling { inner, open })
+    fn into_settling(self, open_ticket: Option<(Ticket, Clock)>) -> http::Response<Settling<B>> {
+        let open_ticket =
+            open_ticket.and_then(|(ticket, clock)| OpenTicket::new(ticket, clock, self.fields()));
+        self.map(|inner| Settling { inner, open_ticket })
     }
 }
 
@@ -83,19 +85,20 @@ impl<B: Body> Settle for Response<B> {
         headers.write(&mut self.head.fields, rules);
     }
 
-    fn into_settling(self, open: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
-        let open = open.and_then(|(ticket, clock)| OpenTicket::new(ticket, clock, self.fields()));
-        self.map(|inner| Settling { inner, open })
+    fn into_settling(self, open_ticket: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
+        let open_ticket =
+            open_ticket.and_then(|(ticket, clock)| OpenTicket::new(ticket, clock, self.fields()));
+        self.map(|inner| Settling { inner, open_ticket })
     }
 }
 
 pin_project! {
-    /// The inner body, and beside it the ticket while the body may state a cost or permits are out.
+    /// A response body, and the request's ticket while the body may state a cost or permits are out.
     #[derive(Debug)]
     pub struct Settling<B> {
         #[pin]
         inner: B,
-        open: Option<Box<OpenTicket>>,
+        open_ticket: Option<Box<OpenTicket>>,
     }
 }
 
@@ -141,22 +144,22 @@ impl OpenTicket {
         }
     }
 
-    /// Settles at the end of the body; `whole` if it was not cut off.
-    fn settle(&mut self, whole: bool) {
+    /// Settles all reservations at the end of the body. `is_complete` says that it was not cut off.
+    fn settle(&mut self, is_complete: bool) {
         if self.ticket.is_settled() {
             return;
         }
         if let Some(meter) = &mut self.meter {
-            meter.finish(whole);
+            meter.finish(is_complete);
         }
-        let outcome = RequestProgress::Ended {
+        let progress = RequestProgress::Ended {
             meter: self.meter.as_ref(),
             trailers: self
                 .trailers
                 .as_ref()
                 .map(|trailers| trailers as &dyn Lookup),
         };
-        self.ticket.settle(outcome, self.clock.now());
+        self.ticket.settle(progress, self.clock.now());
     }
 }
 
@@ -166,26 +169,26 @@ impl Drop for OpenTicket {
     }
 }
 
-/// What the end of a body still decides; see [`Settling::pending`].
+/// What depends on the end of a body; see [`Settling::pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingSettlement {
-    /// How many of the reserved units count, and perhaps when permits come back.
+    /// The number of reserved units that count, and perhaps the return of permits.
     Units,
-    /// When permits come back, and nothing else.
+    /// The return of permits, and nothing else.
     Permits,
 }
 
 impl<B> Settling<B> {
-    /// What the end of the body still decides, if anything.
+    /// What depends on the end of the body, if anything does.
     pub fn pending(&self) -> Option<PendingSettlement> {
-        let open = self.open.as_ref()?;
-        Some(match open.ticket.is_settled() {
+        let open_ticket = self.open_ticket.as_ref()?;
+        Some(match open_ticket.ticket.is_settled() {
             true => PendingSettlement::Permits,
             false => PendingSettlement::Units,
         })
     }
 
-    /// The body inside.
+    /// The response body inside, without the ticket.
     pub fn inner_mut(&mut self) -> &mut B {
         &mut self.inner
     }
@@ -195,7 +198,7 @@ impl<B: Body<Data = Bytes>> Body for Settling<B> {
     type Data = Bytes;
     type Error = B::Error;
 
-    // Inlined into the path of every request; the other caller is rare.
+    // This is inlined into the path of every request; the other caller is rare.
     #[inline(always)]
     fn poll_frame(
         self: Pin<&mut Self>,
@@ -203,19 +206,19 @@ impl<B: Body<Data = Bytes>> Body for Settling<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
         let frame = ready!(this.inner.as_mut().poll_frame(cx));
-        if let (Some(open), Some(Ok(frame))) = (this.open.as_mut(), &frame) {
-            open.read_frame(frame);
+        if let (Some(open_ticket), Some(Ok(frame))) = (this.open_ticket.as_mut(), &frame) {
+            open_ticket.read_frame(frame);
         }
-        let cut = matches!(frame, Some(Err(_)));
-        let ended = cut || frame.is_none() || this.inner.is_end_stream();
-        if ended && let Some(mut open) = this.open.take() {
-            open.settle(!cut);
+        let is_cut_off = matches!(frame, Some(Err(_)));
+        let has_ended = is_cut_off || frame.is_none() || this.inner.is_end_stream();
+        if has_ended && let Some(mut open_ticket) = this.open_ticket.take() {
+            open_ticket.settle(!is_cut_off);
         }
         Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.open.is_none() && self.inner.is_end_stream()
+        self.open_ticket.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -37,7 +37,10 @@ fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
             ThrottleMode::Hard,
             ThrottleMode::Hard,
             ThrottleMode::Soft { percent: 50 },
-            ThrottleMode::Elastic { most: 3, of: 1 },
+            ThrottleMode::Elastic {
+                at_most: 3,
+                base: 1,
+            },
         ]),
         reserves: dice.below(4) == 0,
         max_multiply: 1,
@@ -84,7 +87,7 @@ impl Two {
             who.user = (user < 2).then(|| user.to_string().into());
             let ask = AdmissionRequest {
                 rules: &rules,
-                who: &who,
+                client: &who,
                 identifier: &identifier,
                 now: Nanos::ZERO,
                 pressure: None,
@@ -108,7 +111,7 @@ impl Two {
         let (who, ahead) = &self.clients[client];
         let ask = AdmissionRequest {
             rules: &self.rules,
-            who,
+            client: who,
             identifier: &self.identifier,
             now,
             pressure: None,
@@ -136,7 +139,7 @@ impl Two {
         }
         if verdict.repeated {
             let mut later = verdict.clone();
-            let passed = Nanos(verdict.same_seconds(&self.rules).0 - 1);
+            let passed = Nanos(verdict.seconds_unchanged_for(&self.rules).0 - 1);
             for finding in &mut later.findings {
                 let LimitReading { wait, reset, .. } = &mut finding.reading;
                 (*wait, *reset) = (wait.since(passed), reset.since(passed));
@@ -149,7 +152,7 @@ impl Two {
     /// What is told of it, to clients and others.
     fn told(&self, verdict: &Verdict) -> impl PartialEq + std::fmt::Debug {
         let (mut fields, rules) = (Fields::default(), &self.rules);
-        RateLimitHeaders::of(verdict, rules, HeaderStyle::Both).write(&mut fields, rules);
+        RateLimitHeaders::new(verdict, rules, HeaderStyle::Both).write(&mut fields, rules);
         let promised = verdict.disclosed(rules).map(|finding| {
             let (rule, reading) = (&rules[finding.rule], &finding.reading);
             let window = rule.limit.window(reading.window).unwrap().window();

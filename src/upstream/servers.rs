@@ -213,7 +213,7 @@ impl Servers {
         self.steering.as_ref().map(|steering| &steering.pressure)
     }
 
-    /// To be called every [`STEP`](crate::limit::pressure::STEP), by one worker.
+    /// To be called every [`CONTROL_STEP`](crate::limit::pressure::CONTROL_STEP), by one worker.
     pub fn steer(&self, now: Nanos, around: &StepContext) {
         if let Some(steering) = &self.steering {
             steering.controller.lock().step(now, around);

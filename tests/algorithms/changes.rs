@@ -49,7 +49,7 @@ fn conversion_forgives_nothing() {
             .map(|index| subject.used(subject.now, index))
             .max()
             .unwrap();
-        let longest = subject.limit.longest();
+        let longest = subject.limit.longest_window();
         convert(&mut subject, limit);
         // Of more than all that it may use a key need not know.
         let known = match ALL[to] {

@@ -43,8 +43,8 @@ impl Subject {
             windows: vec![format!("{quota}/{seconds}s").parse().unwrap()],
             algorithm,
             throttle: ThrottleMode::Elastic {
-                most: most as u32,
-                of: quota as u32,
+                at_most: most as u32,
+                base: quota as u32,
             },
             reserves: false,
             max_multiply: 3,

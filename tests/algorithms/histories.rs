@@ -18,7 +18,7 @@ fn drive(algorithm: Algorithm, judge: impl Fn(&Subject, &Asked)) {
             subject.now = subject.now.saturating_add(step);
             if draw.once_in(16) {
                 // Another thread read the clock a moment earlier.
-                subject.now -= draw.below(subject.limit.longest().0.min(subject.now));
+                subject.now -= draw.below(subject.limit.longest_window().0.min(subject.now));
             }
             if algorithm == FIXED && subject.now > 130 * 365 * 86_400 * SECOND {
                 break;

@@ -74,7 +74,7 @@ impl Subject {
     /// As a store does before it writes.
     pub fn make_room(&mut self, cost: u32) {
         let (now, most) = (self.now, self.limit.max_words());
-        let needs = self.cell().needs_words(Nanos(now), cost);
+        let needs = self.cell().required_words(Nanos(now), cost);
         assert!(needs <= most, "room beyond the most");
         let moves = self.room.take().filter(|_| cost > 0);
         if moves.is_some() || needs > self.words.len() {
@@ -116,21 +116,21 @@ impl Subject {
     /// Where a limit decides in one step, it says and leaves what the three steps did.
     fn in_one_step(&self, before: &[u32], ask: (u32, u32), consume: bool, expected: LimitReading) {
         let (cost, multiply) = ask;
-        let Some(terms) = self.limit.terms(multiply) else {
+        let Some(fast_path) = self.limit.fast_path(multiply) else {
             return;
         };
         let (mut words, now) = (before.to_vec(), Nanos(self.now));
-        let found = terms.assess(&words, now, cost);
+        let found = fast_path.assess(&words, now, cost);
         let reading = if consume && found.standing.admits() {
-            let (reading, fresh_at) = terms.take(&mut words, now, cost, found);
-            if !self.limit.inline() {
+            let (reading, fresh_at) = fast_path.take_units(&mut words, now, cost, found);
+            if !self.limit.is_inline() {
                 let unless_told = || self.fresh_at(before);
                 let fresh_at = fresh_at.unwrap_or_else(unless_told);
                 assert_eq!(fresh_at, self.fresh_at(&words));
             }
             reading
         } else {
-            terms.leave(&words, now, cost, found)
+            fast_path.untaken_reading(&words, now, cost, found)
         };
         assert_eq!(reading, expected);
         assert_eq!(words, if consume { &self.words[..] } else { before });
@@ -178,7 +178,7 @@ impl Subject {
     /// Units that an exact log of ticks of `1 << shift` ns counts, as documented.
     pub fn logged(&self, window: u64) -> u64 {
         let shift = self.log_shift();
-        let longest = self.limit.longest().0.div_ceil(1 << shift);
+        let longest = self.limit.longest_window().0.div_ceil(1 << shift);
         let (now, written) = (self.now >> shift, self.written >> shift);
         let window = window.div_ceil(1 << shift);
         let counts = |time: u64| {
@@ -191,7 +191,7 @@ impl Subject {
     }
 
     fn log_shift(&self) -> u32 {
-        let longest = self.limit.longest().0;
+        let longest = self.limit.longest_window().0;
         (0..64).find(|shift| longest >> shift < 1 << 30).unwrap()
     }
 

@@ -114,7 +114,12 @@ fn few_requests_are_lent_as_much_again() {
         ..World::calm(1)
     };
     let mut simulation = Simulation::new(few, 5);
-    let limits = |simulation: &Simulation| simulation.snapshots().map(|now| now.limit).sum::<f64>();
+    let limits = |simulation: &Simulation| {
+        simulation
+            .figures_of_all()
+            .map(|now| now.limit)
+            .sum::<f64>()
+    };
     let before = limits(&simulation);
     let figures = simulation.run(120.0);
     assert_eq!(limits(&simulation), before);
@@ -136,7 +141,7 @@ fn a_long_surge_does_not_drift() {
         let mut bases = 0.0;
         for _ in 0..60 {
             simulation.run(1.0);
-            let now = simulation.snapshots().filter_map(|now| now.base);
+            let now = simulation.figures_of_all().filter_map(|now| now.baseline);
             bases += now.map(|base| base.0 as f64).sum::<f64>() / gateways as f64;
         }
         let late = simulation.run(60.0);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::pressure::{
-    Controller, GatewayLoad, Pressure, RequestClass, RequestKind, STEP, Settings, Snapshot,
-    StepContext, Trust, UpstreamSlot, Utilisation,
+    CONTROL_STEP, Controller, GatewayLoad, Pressure, PressureFigures, RequestClass, RequestKind,
+    Settings, StepContext, Trust, UpstreamSlot, Utilisation,
 };
 use tollgate::limit::{Algorithm, Fingerprint, Limit, LimitStanding, Rate, Scale, ThrottleMode};
 use tollgate::store::{self, Item, Memory, Registered};
@@ -149,8 +149,8 @@ impl Simulation {
         let now = Nanos::from_secs(90_000).0 + draw.below(Nanos::from_secs(4).0);
         let gateways = (0..world.gateways).map(|_| {
             let settings = Settings {
-                most: 10_000,
-                most_factor: 10.0,
+                max_open: 10_000,
+                max_factor: 10.0,
                 trust: world.trust,
             };
             let live = world.gateways as u32;
@@ -180,7 +180,7 @@ impl Simulation {
             draw,
         };
         for gateway in 0..world.gateways {
-            let phase = simulation.draw.below(STEP.0);
+            let phase = simulation.draw.below(CONTROL_STEP.0);
             simulation.plan(phase, What::Step(gateway));
         }
         simulation.plan(0, What::Arrival);
@@ -218,15 +218,15 @@ impl Simulation {
 
     /// The mean of the gateways' factors.
     pub fn factor(&self) -> f64 {
-        let sum: f64 = self.snapshots().map(|now| now.factor.get()).sum();
+        let sum: f64 = self.figures_of_all().map(|now| now.factor.get()).sum();
         sum / self.gateways.len() as f64
     }
 
     /// What each gateway publishes.
-    pub fn snapshots(&self) -> impl Iterator<Item = Snapshot> {
+    pub fn figures_of_all(&self) -> impl Iterator<Item = PressureFigures> {
         self.gateways
             .iter()
-            .map(|gateway| gateway.pressure.snapshot())
+            .map(|gateway| gateway.pressure.figures())
     }
 
     fn plan(&mut self, after: u64, what: What) {
@@ -352,7 +352,7 @@ impl Simulation {
     }
 
     fn step(&mut self, gateway: usize) {
-        self.plan(STEP.0, What::Step(gateway));
+        self.plan(CONTROL_STEP.0, What::Step(gateway));
         let gateways = self.gateways.len() as u32;
         let gateway = &mut self.gateways[gateway];
         let around = StepContext {
@@ -373,7 +373,10 @@ fn limit(rate: f64) -> Limit {
         algorithm: Algorithm::Gcra {
             burst: Some((rate as u32).max(2)),
         },
-        throttle: ThrottleMode::Elastic { most: 10, of: 1 },
+        throttle: ThrottleMode::Elastic {
+            at_most: 10,
+            base: 1,
+        },
         reserves: false,
         max_multiply: 1,
     }

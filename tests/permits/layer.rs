@@ -72,7 +72,7 @@ impl ThrottledRequest for Asked {
     fn admission_request(&self) -> AdmissionRequest<'_> {
         AdmissionRequest {
             rules: &self.0.rules,
-            who: &self.0.who,
+            client: &self.0.who,
             identifier: &self.0.identifier,
             now: self.0.clock.now(),
             pressure: None,

@@ -47,7 +47,10 @@ fn drawn(draw: &mut Draw) -> Limit {
     let throttles = [
         ThrottleMode::Hard,
         ThrottleMode::Soft { percent: 25 },
-        ThrottleMode::Elastic { most: 3, of: 1 },
+        ThrottleMode::Elastic {
+            at_most: 3,
+            base: 1,
+        },
     ];
     Limit {
         windows,
@@ -112,8 +115,13 @@ fn says_what_a_cell_says(mut store: Scripted) {
             assert_eq!(answer.took, took, "{place}");
             // A log's ticks are nanoseconds here and microseconds there; intervals are rounded up; what is lent
             // is counted in 2^-20 units here.
-            let lent = limit.throttle.lends();
-            let slack = 250_000 + if lent { limit.longest().0 >> 18 } else { 0 };
+            let lent = limit.throttle.is_elastic();
+            let slack = 250_000
+                + if lent {
+                    limit.longest_window().0 >> 18
+                } else {
+                    0
+                };
             for (one, other) in [
                 (answer.wait, expected.wait),
                 (answer.reset, expected.reset),
@@ -389,7 +397,10 @@ fn what_is_forgotten_stays_forgotten() {
             let limit = limit(
                 &["10/m"],
                 algorithm,
-                ThrottleMode::Elastic { most: 3, of: 1 },
+                ThrottleMode::Elastic {
+                    at_most: 3,
+                    base: 1,
+                },
             );
             store.now = 1_000_000_000;
             let mut ask = part(&limit, number, 7, 1, Scale::plan(1));

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
-use tollgate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing, ThrottleMode};
+use tollgate::limit::{
+    Algorithm, Fingerprint, Limit, OnStoreError, Rate, Scale, Sharing, ThrottleMode,
+};
 use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::call::CounterName;
 use tollgate::store::shared::decider::Decider;
@@ -106,7 +108,7 @@ impl Gateway {
         let place = |rule: &Rule| {
             let limit = rule.limit();
             let registered = memory.register(rule.scope, &limit).unwrap();
-            let how = (rule.sharing, OnError::Local);
+            let how = (rule.sharing, OnStoreError::Local);
             let plan = SharingPlan::new(rule.scope, &limit, &registered, how).unwrap();
             assert_eq!(plan.lease.is_some(), rule.sharing == Sharing::Leased);
             Place {

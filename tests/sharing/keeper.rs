@@ -107,7 +107,7 @@ impl World {
                 let name = self.gateways[0].name(rule, key);
                 let plan = self.gateways[0].plan(rule);
                 let part = plan.part(name.key, tollgate::limit::Scale::plan(1), 0);
-                for (window, span) in part.spec.spans.iter().enumerate() {
+                for (window, span) in part.spec.windows.iter().enumerate() {
                     let until = self.now + 2_000 * span.window + 10 * SECOND;
                     let used = self
                         .store

@@ -59,7 +59,7 @@ impl Cell {
 
     fn apply(&mut self, now: u64, part: &CallPart, units: u32) {
         let tick = tick(part);
-        let longest = part.spec.spans.last().map_or(0, |span| span.window);
+        let longest = part.spec.windows.last().map_or(0, |span| span.window);
         let gone = self.stamps.len() - self.used(now, tick, longest);
         self.stamps.drain(..gone);
         let stamp = now.div_ceil(tick);
@@ -105,7 +105,7 @@ impl Cell {
     fn eval(&self, now: u64, part: &CallPart) -> (CounterReply, u32) {
         let tick = tick(part);
         let (mut room, mut best) = (u32::MAX, None::<(CounterReply, _)>);
-        for (window, span) in part.spec.spans.iter().enumerate() {
+        for (window, span) in part.spec.windows.iter().enumerate() {
             let total = self.used(now, tick, span.window) as u32;
             let mut said = CounterReply {
                 standing: LimitStanding::Within,
@@ -191,14 +191,14 @@ impl Data {
                 answer.stamped = cell.newest * tick(part);
             }
             let tick = tick(part);
-            let span = &part.spec.spans[usize::from(answer.window)];
+            let span = &part.spec.windows[usize::from(answer.window)];
             let total = cell.used(now, tick, span.window) as u32;
             if total > 0 {
                 let units = (total + 1).saturating_sub(span.base).max(1);
                 answer.reset = cell.wait(now, tick, span.window, units as usize);
             }
             answer.total = cell.gateways.get(&call.gateway).map_or(0, |own| own.0);
-            let each = part.spec.spans.iter();
+            let each = part.spec.windows.iter();
             let each = each.map(|span| cell.used(now, tick, span.window) as u32);
             answer.used = each.collect();
             counters.push(answer);

@@ -1,5 +1,5 @@
-//! The cost that the body of a response states, found while the body passes: in JSON, event streams or JSON lines, plain
-//! or compressed. Nothing of the body is kept.
+//! The cost that a response states. In a body it is found while the body passes: in JSON, event streams or JSON lines,
+//! plain or compressed. The body is neither kept nor changed.
 //!
 //! Bounds: for each path a number of [`json::MAX_NUMBER`] bytes; for decompressors see [`unpack`].
 
@@ -20,28 +20,29 @@ pub use json::Path;
 pub use units::{units, units_from};
 
 use events::BodyText;
-use unpack::Unpacker;
+use unpack::{OpenedBody, Unpacker};
 
 /// A cost that a body states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// The last number at the path, in units, rounded up.
     pub units: u32,
-    /// Whether the body was read to its end, so that no later number can follow. Its content type must not repeat
-    /// numbers of the request.
+    /// Whether no later number can follow: the body was read to its end. False for content types whose bodies may
+    /// repeat numbers of the request.
     pub exact: bool,
 }
 
-/// Reads the body of one response for costs.
+/// Reads the body of one response, and looks for costs in it.
 #[derive(Debug)]
 pub struct Meter {
     paths: Vec<Path>,
-    input: Input,
-    whole: bool,
+    input: MeterInput,
+    /// Whether the body has ended and was not cut off.
+    is_complete: bool,
 }
 
 #[derive(Debug)]
-enum Input {
+enum MeterInput {
     Plain(BodyText),
     Packed(Box<Unpacker>),
     /// The coding is unknown, the bytes do not match it, or they exceed a bound. Holds the number of each path so far.
@@ -49,8 +50,8 @@ enum Input {
 }
 
 impl Meter {
-    /// Reads for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` stands for the client:
-    /// decompressors are shared out between owners.
+    /// Makes a meter for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` stands for the
+    /// client: decompressors are shared out between owners.
     pub fn new<'a>(
         paths: impl Iterator<Item = &'a Path>,
         codings: impl Iterator<Item = &'a [u8]>,
@@ -65,54 +66,54 @@ impl Meter {
         }
         let text = BodyText::new(&distinct, content_type);
         Meter {
-            input: match unpack::unpacker(codings, text, owner) {
-                Ok(Ok(unpacker)) => Input::Packed(unpacker),
-                Ok(Err(text)) => Input::Plain(text),
-                Err(unpack::Undecodable) => Input::Unreadable(vec![None; distinct.len()]),
+            input: match unpack::open_body(codings, text, owner) {
+                Ok(OpenedBody::Packed(unpacker)) => MeterInput::Packed(unpacker),
+                Ok(OpenedBody::Plain(text)) => MeterInput::Plain(text),
+                Err(_) => MeterInput::Unreadable(vec![None; distinct.len()]),
             },
             paths: distinct,
-            whole: false,
+            is_complete: false,
         }
     }
 
     /// Reads the next piece of the body.
     pub fn feed(&mut self, data: &[u8]) {
         match &mut self.input {
-            Input::Plain(text) => text.feed(data),
-            Input::Packed(unpacker) => {
+            MeterInput::Plain(text) => text.feed(data),
+            MeterInput::Packed(unpacker) => {
                 if unpacker.feed(data).is_err() {
                     let text = unpacker.text();
-                    let each = (0..self.paths.len()).map(|path| text?.last_number(path).0);
-                    self.input = Input::Unreadable(each.collect());
+                    let numbers = (0..self.paths.len()).map(|path| text?.last_number(path).0);
+                    self.input = MeterInput::Unreadable(numbers.collect());
                 }
             }
-            Input::Unreadable(_) => {}
+            MeterInput::Unreadable(_) => {}
         }
     }
 
-    /// Ends the body; `whole` if it was not cut off.
-    pub fn finish(&mut self, whole: bool) {
-        self.whole = whole;
-        if let Input::Packed(unpacker) = &mut self.input {
-            self.whole &= unpacker.finish().is_ok();
+    /// Ends the body. `is_complete` says that it was not cut off.
+    pub fn finish(&mut self, is_complete: bool) {
+        self.is_complete = is_complete;
+        if let MeterInput::Packed(unpacker) = &mut self.input {
+            self.is_complete &= unpacker.finish().is_ok();
         }
     }
 
-    /// The last number at `path` so far.
+    /// The last number at `path` so far. None without a number there.
     pub fn measured(&self, path: &Path) -> Option<Measured> {
         let index = self.paths.iter().position(|own| own == path)?;
-        let of = |text: &BodyText| {
-            let (units, between) = text.last_number(index);
-            (units, between && text.is_stated())
+        let read_text = |text: &BodyText| {
+            let (units, is_between_documents) = text.last_number(index);
+            (units, is_between_documents && text.is_stated())
         };
-        let (units, sure) = match &self.input {
-            Input::Plain(text) => of(text),
-            Input::Packed(unpacker) => of(unpacker.text()?),
-            Input::Unreadable(found) => (found[index], false),
+        let (units, is_certain) = match &self.input {
+            MeterInput::Plain(text) => read_text(text),
+            MeterInput::Packed(unpacker) => read_text(unpacker.text()?),
+            MeterInput::Unreadable(numbers) => (numbers[index], false),
         };
         Some(Measured {
             units: units?,
-            exact: self.whole && sure,
+            exact: self.is_complete && is_certain,
         })
     }
 }

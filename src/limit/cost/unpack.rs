@@ -1,9 +1,11 @@
 //! Decompresses a body piece by piece, with any known `Content-Encoding` (RFC 9110, section 8.4).
 //!
 //! Bounds: [`MAX_CODINGS`] codings on top of each other; a window of 8 MiB for zstd (RFC 9659) and 16 MiB for br;
-//! [`MAX_WINDOWS`] of these two in the process; some 64 KiB for gzip and deflate; [`MAX_RATIO`] bytes out for each
-//! byte in, and [`START`] more. A body that exceeds a bound is unreadable. No owner gets more windows than are free after
-//! that: a client that holds slow bodies open takes at most half of them, and every other client finds some.
+//! [`MAX_WINDOWS`] of these two in the process; some 64 KiB for gzip and deflate; [`MAX_OUTPUT_RATIO`] bytes out for
+//! each byte in, and [`FREE_OUTPUT_BYTES`] more. A body that exceeds a bound is unreadable.
+//!
+//! No owner gets more windows than are free after that. So a client that holds slow bodies open takes at most half of
+//! them, and every other client finds some.
 
 mod zstd;
 
@@ -20,31 +22,47 @@ use zstd::Zstd;
 /// The most codings on top of each other.
 const MAX_CODINGS: usize = 3;
 
-/// The most windows of br and zstd in use at a time.
+/// The most windows of br and zstd that are in use at a time in the process.
 const MAX_WINDOWS: usize = 128;
 
-/// The most bytes that may come out of one byte, beyond [`START`]. Nothing of them is kept, so this bounds the time that
-/// they take. Deflate reaches 1,032; several codings, and repetitions in br and zstd, exceed it.
-const MAX_RATIO: u64 = 1_100;
+/// The most bytes that may come out of one byte, beyond [`FREE_OUTPUT_BYTES`]. The output is not kept, so this bounds
+/// the time that it takes. Deflate reaches 1,032; several codings, and repetitions in br and zstd, exceed it.
+const MAX_OUTPUT_RATIO: u64 = 1_100;
 
-/// Bytes that may always come out: short bodies of blanks compress well.
-const START: u64 = 1024 * 1024;
+/// The bytes that may come out of any body, because short bodies of blanks compress well.
+const FREE_OUTPUT_BYTES: u64 = 1024 * 1024;
 
-/// Bytes that brotli decompresses at a time.
-const PIECE: usize = 4096;
+/// The buffer of brotli's decompressor, in bytes.
+const BROTLI_BUFFER_BYTES: usize = 4096;
 
 /// The owner of each window in use.
-static WINDOWS: Mutex<Vec<u128>> = Mutex::new(Vec::new());
+static WINDOW_OWNERS: Mutex<Vec<u128>> = Mutex::new(Vec::new());
 
-/// The coding is unknown, there are too many codings, or no window is free.
+/// Why a body cannot be decompressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnpackError {
+    #[error("the content coding is unknown")]
+    UnknownCoding,
+    #[error("more than {MAX_CODINGS} content codings")]
+    TooManyCodings,
+    #[error("no window is free for this client")]
+    NoWindow,
+}
+
+/// A body as it is read for costs.
 #[derive(Debug)]
-pub struct Undecodable;
+pub enum OpenedBody {
+    /// The body has no coding.
+    Plain(BodyText),
+    /// The body is decompressed first.
+    Packed(Box<Unpacker>),
+}
 
 /// Decompresses a body into a [`BodyText`].
 #[derive(Debug)]
 pub struct Unpacker {
     outermost: BoundedDecoder,
-    /// Freed when the unpacker is dropped.
+    /// The windows become free when the unpacker is dropped.
     _windows: Vec<DecoderWindow>,
 }
 
@@ -52,13 +70,14 @@ pub struct Unpacker {
 #[derive(Debug)]
 struct BoundedDecoder {
     decoder: ContentDecoder,
-    left: u64,
+    remaining_bytes: u64,
 }
 
 enum ContentDecoder {
     Text(BodyText),
     Gzip(Box<MultiGzDecoder<BoundedDecoder>>),
-    /// Before the first two bytes, which say whether there is a header.
+    /// Deflate before its first two bytes, which say whether there is a zlib header. Holds the first of them, and the
+    /// decoder behind this one.
     Deflate(Option<u8>, Option<Box<BoundedDecoder>>),
     Zlib(Box<ZlibDecoder<BoundedDecoder>>),
     Raw(Box<DeflateDecoder<BoundedDecoder>>),
@@ -73,11 +92,11 @@ struct DecoderWindow {
 }
 
 impl DecoderWindow {
-    fn new(owner: u128) -> Result<DecoderWindow, Undecodable> {
-        let mut owners = WINDOWS.lock();
+    fn new(owner: u128) -> Result<DecoderWindow, UnpackError> {
+        let mut owners = WINDOW_OWNERS.lock();
         let own = owners.iter().filter(|other| **other == owner).count();
         if own + owners.len() >= MAX_WINDOWS {
-            return Err(Undecodable);
+            return Err(UnpackError::NoWindow);
         }
         owners.push(owner);
         Ok(DecoderWindow { owner })
@@ -86,23 +105,27 @@ impl DecoderWindow {
 
 impl Drop for DecoderWindow {
     fn drop(&mut self) {
-        let mut owners = WINDOWS.lock();
-        if let Some(place) = owners.iter().position(|owner| *owner == self.owner) {
-            owners.swap_remove(place);
+        let mut owners = WINDOW_OWNERS.lock();
+        if let Some(index) = owners.iter().position(|owner| *owner == self.owner) {
+            owners.swap_remove(index);
         }
     }
 }
 
-/// An unpacker that decompresses a body with these `Content-Encoding` fields into `text`. Returns the text itself if the
-/// body is plain. The windows count for `owner`.
-pub fn unpacker<'a>(
+/// Prepares to read a body with these `Content-Encoding` fields into `text`. The windows of decompressors count for
+/// `owner`.
+///
+/// # Errors
+///
+/// A coding is unknown, there are too many codings, or no window is free.
+pub fn open_body<'a>(
     fields: impl Iterator<Item = &'a [u8]>,
     text: BodyText,
     owner: u128,
-) -> Result<Result<Box<Unpacker>, BodyText>, Undecodable> {
-    let mut level = BoundedDecoder {
+) -> Result<OpenedBody, UnpackError> {
+    let mut outermost = BoundedDecoder {
         decoder: ContentDecoder::Text(text),
-        left: START,
+        remaining_bytes: FREE_OUTPUT_BYTES,
     };
     let mut windows = Vec::new();
     // The last coding was applied last, so it is the outermost.
@@ -113,27 +136,27 @@ pub fn unpacker<'a>(
         .enumerate()
     {
         if index == MAX_CODINGS {
-            return Err(Undecodable);
+            return Err(UnpackError::TooManyCodings);
         }
         if coding.eq_ignore_ascii_case(b"br") || coding.eq_ignore_ascii_case(b"zstd") {
             windows.push(DecoderWindow::new(owner)?);
         }
-        level = BoundedDecoder {
-            decoder: ContentDecoder::new(coding, level)?,
-            left: START,
+        outermost = BoundedDecoder {
+            decoder: ContentDecoder::new(coding, outermost)?,
+            remaining_bytes: FREE_OUTPUT_BYTES,
         };
     }
-    Ok(match level.decoder {
-        ContentDecoder::Text(text) => Err(text),
-        _ => Ok(Box::new(Unpacker {
-            outermost: level,
+    Ok(match outermost.decoder {
+        ContentDecoder::Text(text) => OpenedBody::Plain(text),
+        _ => OpenedBody::Packed(Box::new(Unpacker {
+            outermost,
             _windows: windows,
         })),
     })
 }
 
 impl ContentDecoder {
-    fn new(coding: &[u8], inner: BoundedDecoder) -> Result<ContentDecoder, Undecodable> {
+    fn new(coding: &[u8], inner: BoundedDecoder) -> Result<ContentDecoder, UnpackError> {
         let is = |name: &str| coding.eq_ignore_ascii_case(name.as_bytes());
         Ok(match () {
             () if is("gzip") || is("x-gzip") => {
@@ -141,13 +164,13 @@ impl ContentDecoder {
             }
             () if is("deflate") => ContentDecoder::Deflate(None, Some(Box::new(inner))),
             () if is("br") => {
-                let mut decoder = DecompressorWriter::new(inner, PIECE);
+                let mut decoder = DecompressorWriter::new(inner, BROTLI_BUFFER_BYTES);
                 let large = BrotliDecoderParameter::BROTLI_DECODER_PARAM_LARGE_WINDOW;
                 decoder.set_parameter(large, 0);
                 ContentDecoder::Brotli(Box::new(decoder))
             }
             () if is("zstd") => ContentDecoder::Zstd(Box::new(Zstd::new(inner))),
-            () => return Err(Undecodable),
+            () => return Err(UnpackError::UnknownCoding),
         })
     }
 
@@ -198,7 +221,7 @@ impl ContentDecoder {
             }
             ContentDecoder::Gzip(decoder) => decoder.write_all(data),
             ContentDecoder::Deflate(first, inner) => {
-                let Some((before, after)) = two_bytes(*first, data) else {
+                let Some((before, after)) = split_two_bytes(*first, data) else {
                     *first = first.or(data.first().copied());
                     return Ok(());
                 };
@@ -213,16 +236,16 @@ impl ContentDecoder {
                 self.write_all(&before)?;
                 self.write_all(after)
             }
-            ContentDecoder::Zlib(decoder) => whole(decoder, data),
-            ContentDecoder::Raw(decoder) => whole(decoder, data),
-            ContentDecoder::Brotli(decoder) => whole(decoder, data),
+            ContentDecoder::Zlib(decoder) => write_until_end(decoder, data),
+            ContentDecoder::Raw(decoder) => write_until_end(decoder, data),
+            ContentDecoder::Brotli(decoder) => write_until_end(decoder, data),
             ContentDecoder::Zstd(decoder) => decoder.feed(data),
         }
     }
 }
 
 /// Writes all of `data`, or the part before the end of the compressed stream.
-fn whole(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
+fn write_until_end(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
     while !data.is_empty() {
         match decoder.write(data)? {
             0 => break,
@@ -232,8 +255,9 @@ fn whole(decoder: &mut impl Write, mut data: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The first two bytes of the stream, and the part of `data` behind them.
-fn two_bytes(first: Option<u8>, data: &[u8]) -> Option<([u8; 2], &[u8])> {
+/// The first two bytes of a stream, and the part of `data` behind them. `first` is the byte that an earlier piece ended
+/// with. None until both bytes are there.
+fn split_two_bytes(first: Option<u8>, data: &[u8]) -> Option<([u8; 2], &[u8])> {
     match (first, data) {
         (Some(first), [second, rest @ ..]) => Some(([first, *second], rest)),
         (None, [first, second, rest @ ..]) => Some(([*first, *second], rest)),
@@ -241,7 +265,7 @@ fn two_bytes(first: Option<u8>, data: &[u8]) -> Option<([u8; 2], &[u8])> {
     }
 }
 
-/// RFC 1950, section 2.2.
+/// Whether a stream that begins with these bytes has a zlib header (RFC 1950, section 2.2).
 fn is_zlib(bytes: [u8; 2]) -> bool {
     bytes[0] & 0x0f == 8 && u16::from_be_bytes(bytes).is_multiple_of(31)
 }
@@ -254,8 +278,8 @@ impl fmt::Debug for ContentDecoder {
 
 impl Write for BoundedDecoder {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let left = self.left.checked_sub(data.len() as u64);
-        self.left = left.ok_or(ErrorKind::FileTooLarge)?;
+        let remaining_bytes = self.remaining_bytes.checked_sub(data.len() as u64);
+        self.remaining_bytes = remaining_bytes.ok_or(ErrorKind::FileTooLarge)?;
         self.decoder.write_all(data)?;
         Ok(data.len())
     }
@@ -267,22 +291,30 @@ impl Write for BoundedDecoder {
 
 impl Unpacker {
     /// Reads the next piece of the compressed body.
+    ///
+    /// # Errors
+    ///
+    /// The bytes do not match a coding, or their output exceeds a bound.
     pub fn feed(&mut self, data: &[u8]) -> io::Result<()> {
-        let more = data.len() as u64 * MAX_RATIO;
-        let mut inner = self.outermost.decoder.inner_mut();
-        while let Some(level) = inner {
-            level.left = level.left.saturating_add(more);
-            inner = level.decoder.inner_mut();
+        let added_bytes = data.len() as u64 * MAX_OUTPUT_RATIO;
+        let mut next = self.outermost.decoder.inner_mut();
+        while let Some(inner) = next {
+            inner.remaining_bytes = inner.remaining_bytes.saturating_add(added_bytes);
+            next = inner.decoder.inner_mut();
         }
         self.outermost.decoder.write_all(data)
     }
 
-    /// Ends the compressed body. An error if it was cut off.
+    /// Ends the compressed body.
+    ///
+    /// # Errors
+    ///
+    /// The body was cut off.
     pub fn finish(&mut self) -> io::Result<()> {
         self.outermost.decoder.finish()
     }
 
-    /// The text that it decompresses into.
+    /// The text that the body is decompressed into.
     pub fn text(&self) -> Option<&BodyText> {
         let mut decoder = &self.outermost.decoder;
         while let Some(inner) = decoder.inner() {

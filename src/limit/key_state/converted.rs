@@ -1,46 +1,54 @@
-//! Conversion of states when a limit changes: what was counted under the old limit counts under the new one.
+//! Conversion of states when a limit changes: what was counted under the old limit counts under the new one. A
+//! conversion never forgives units.
 
-use super::super::{Algorithm, gcra, lending, sliding_log};
+use super::super::{Algorithm, Limit, gcra, lending, sliding_log};
 use super::KeyState;
 use crate::base::clock::Nanos;
 
 impl KeyState<'_> {
-    /// Fills this fresh state with the counts of `old`, a state of another shape. A changed limit forgives nothing: no
-    /// window counts less than `old` would, unless it is full. A log passes its stamps on to a log; from other shapes,
-    /// everything that counts in some window counts from `now` on. Needs `Limit::max_words`.
+    /// Fills this fresh state with the counts of `old`, a state of another shape. No window counts less than `old`
+    /// would, unless it is full. A log passes its stamps on to a log. From other shapes, everything that counts in some
+    /// window counts from `now` on. The state must have `Limit::max_words`.
     pub fn convert_from(&mut self, old: &KeyState<'_>, now: Nanos) {
-        let log = Algorithm::SlidingLog;
         let mut counted = 0;
-        if self.limit.algorithm == log && old.limit.algorithm == log {
+        let is_log = |limit: &Limit| limit.algorithm == Algorithm::SlidingLog;
+        if is_log(self.limit) && is_log(old.limit) {
             let state = &mut self.words[self.limit.head_words()..];
-            sliding_log::convert(old.limit.longest(), old.state(), self.limit, state, now);
+            sliding_log::convert(
+                old.limit.longest_window(),
+                old.algorithm_words(),
+                self.limit,
+                state,
+                now,
+            );
         } else {
             // With the largest plan: its interval is the shortest, so an arrival time stands for the most units.
             let multiply = old.limit.max_multiply;
             let windows = 0..old.limit.windows.len();
-            let most = windows.map(|index| old.window(index, multiply).used(now));
-            counted = most.max().unwrap_or(0);
+            let used = windows.map(|index| old.window(index, multiply).used(now));
+            counted = used.max().unwrap_or(0);
         }
         if self.limit.reserves {
             self.words[0] = old.pending();
         } else {
             counted = counted.saturating_add(old.pending());
         }
-        if self.limit.throttle.lends() && old.limit.throttle.lends() {
+        if self.limit.throttle.is_elastic() && old.limit.throttle.is_elastic() {
             let at = self.limit.pending_words();
-            self.words[at..at + lending::WORDS].copy_from_slice(&old.lent()[..lending::WORDS]);
+            self.words[at..at + lending::WORDS]
+                .copy_from_slice(&old.lent_words()[..lending::WORDS]);
         }
         match self.limit.algorithm {
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 let state = &mut self.words[self.limit.head_words()..];
                 for (index, rate) in self.limit.windows.iter().enumerate() {
                     // More than the limit admits would make the key wait for longer than any window.
-                    let counted = counted.min(self.limit.bounds(rate, 1).1);
+                    let counted = counted.min(self.limit.unit_bounds(rate, 1).1);
                     let interval = rate.interval(1);
                     gcra::apply(&mut state[index * gcra::WORDS..], now, interval, counted);
                 }
             }
-            _ => self.commit(now, counted, 1),
+            _ => self.count_units(now, counted, 1),
         }
     }
 }

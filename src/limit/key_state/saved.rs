@@ -1,7 +1,7 @@
-//! States in snapshots: written in as few words as possible, and validated when they are read, because the rest of this
-//! module trusts its words.
+//! States in snapshots. They are written in as few words as possible, and validated when they are read, because all
+//! other functions trust their words.
 
-use super::super::buckets::Ring;
+use super::super::bucket_ring::BucketRing;
 use super::super::{Algorithm, multi_level, sliding_log, sliding_window};
 use super::KeyState;
 use crate::base::clock::Nanos;
@@ -16,44 +16,45 @@ impl KeyState<'_> {
         let end = match self.limit.algorithm {
             Algorithm::SlidingLog => {
                 let head = self.limit.head_words();
-                head + sliding_log::words_of(&words[head..])
+                head + sliding_log::filled_words(&words[head..])
             }
             _ => self.limit.max_words(),
         };
         words.truncate(end);
     }
 
-    /// Whether the words, from an untrusted source, can be what [`KeyState::save`] has written for this limit. If not, no
-    /// other method may be called.
-    pub fn sound(&self) -> bool {
+    /// Whether the words, from an untrusted source, may have been written by [`KeyState::save`] for this limit. If not,
+    /// no other method may be called.
+    pub fn is_valid(&self) -> bool {
         let limit = self.limit;
-        let log = limit.algorithm == Algorithm::SlidingLog;
-        if log {
-            return self.words.len() >= limit.head_words() && sliding_log::sound(self.state());
+        if limit.algorithm == Algorithm::SlidingLog {
+            return self.words.len() >= limit.head_words()
+                && sliding_log::is_valid(self.algorithm_words());
         }
         if self.words.len() != limit.max_words() {
             return false;
         }
-        let each = limit.windows.iter().enumerate();
-        let sound = |ring: Ring, at: usize| ring.sound(&self.state()[at..]);
+        let rates = limit.windows.iter().enumerate();
+        let is_valid = |ring: BucketRing, at: usize| ring.is_valid(&self.algorithm_words()[at..]);
         match limit.algorithm {
-            Algorithm::SlidingWindow => each
+            Algorithm::SlidingWindow => rates
                 .map(|(index, rate)| (index, sliding_window::ring(rate.bucket())))
-                .all(|(index, ring)| sound(ring, index * ring.words())),
+                .all(|(index, ring)| is_valid(ring, index * ring.words())),
             Algorithm::MultiLevel => {
-                multi_level::rings(limit).all(|(offset, ring)| sound(ring, offset))
+                multi_level::rings(limit).all(|(offset, ring)| is_valid(ring, offset))
             }
             _ => true,
         }
     }
 
-    /// [`KeyState::used`] with the largest plan, where an arrival time stands for the most units.
+    /// The units that [`KeyState::used`] returns with the largest plan, where an arrival time stands for the most
+    /// units.
     pub fn used_at_most(&self, now: Nanos, index: usize) -> u32 {
         let window = self.window(index, self.limit.max_multiply.max(1));
         window.used(now).saturating_add(self.pending())
     }
 
-    /// Units that are reserved and not settled.
+    /// The units that are reserved and not settled.
     pub fn reserved(&self) -> u32 {
         self.pending()
     }

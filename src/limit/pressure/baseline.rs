@@ -1,50 +1,53 @@
 //! b: the median latency without a queue, and the gentle probe that finds it.
 //!
 //! Gradient2 and Envoy take the lowest median of the last seconds, which climbs while a queue stands (their issues 34
-//! and 11579). A long memory takes a slower server for a queue. So it falls with any lower
-//! median, and rises only by a probe: for a short while the classes that may be cut get fewer slots, the queue
-//! drains, and the probe measures the server alone. Unless open requests fall by a quarter meanwhile, the probe may
-//! have measured the queue: then b stays, or creeps up where no request is shed or only critical ones are left.
+//! and 11579). A long memory takes a slower server for a queue. So b falls with any lower median, and rises only by a
+//! probe. For a short while the classes that may be cut get fewer slots, the queue drains, and the probe measures the
+//! server alone.
+//!
+//! Unless open requests fall by a quarter meanwhile, the probe may have measured the queue. Then b stays, or creeps up
+//! where no request is shed or only critical ones are left.
 //!
 //! Probes begin at the same wall time on all gateways, because one alone cannot drain a queue that all feed.
 
 use super::latencies::{LatencyCounts, LatencyPool};
-use super::step::STEP;
+use super::step::CONTROL_STEP;
 use crate::base::clock::Nanos;
 
 /// The time from the beginning of a probe to that of the next.
-const PERIOD: Nanos = Nanos::from_secs(4);
-/// How long a queue has to drain before the probe measures.
-const DRAIN: Nanos = Nanos::from_millis(200);
-/// The length of a probe; up to twice as long where samples are few.
-const LENGTH: Nanos = Nanos::from_millis(600);
-/// All three are stretched until this many baselines fit into [`DRAIN`].
-const MEDIANS: f64 = 5.0;
-/// The longest stretch. Stretches are powers of two, so that long periods begin where short ones do.
-const LONGEST: u64 = 16;
+const PROBE_PERIOD: Nanos = Nanos::from_secs(4);
+/// The time that a queue has to drain before the probe measures.
+const DRAIN_TIME: Nanos = Nanos::from_millis(200);
+/// The length of a probe, draining included; up to twice as long where samples are few.
+const PROBE_LENGTH: Nanos = Nanos::from_millis(600);
+/// Period, draining and length are stretched until this many baselines fit into [`DRAIN_TIME`].
+const BASELINES_PER_DRAIN: f64 = 5.0;
+/// The largest factor of that stretch. Factors are powers of two, so that long periods begin where short ones do.
+const MAX_STRETCH: u64 = 16;
 
-/// A probe's samples are pooled with those of earlier probes, unless medians differ by this factor.
-const DIFFERENT: f64 = 1.4;
-/// Samples in that pool.
-const POOL: f32 = 64.0;
-/// The weight of earlier probes' samples after a probe.
-const KEEP: f32 = 0.8;
-/// Fewer samples are no evidence.
-const FEW: f32 = 8.0;
-/// A queue could drain if open requests fell to this share of those before.
-const DRAINED: f64 = 0.75;
-/// At first the baseline follows every median, for this many times the first one.
-const SETTLED: f64 = 10.0;
-/// How far the baseline moves to a lower median in a step, as a share.
-const DOWN: f64 = 0.05;
+/// A probe's samples are pooled with those of earlier probes, unless the medians differ by more than this factor.
+const MAX_POOLED_RATIO: f64 = 1.4;
+/// The weight of samples in the pool of probes, from which on older ones fade.
+const POOL_SAMPLES: f32 = 64.0;
+/// The share of their weight that the samples of earlier probes keep after a probe.
+const PROBE_DECAY: f32 = 0.8;
+/// A median of fewer samples is no evidence.
+const MIN_SAMPLES: f32 = 8.0;
+/// A queue has drained if open requests fell to this share of those before the probe.
+const DRAINED_SHARE: f64 = 0.75;
+/// At first the baseline follows every median, for as long as this many times the first one.
+const FOLLOWED_MEDIANS: f64 = 10.0;
+/// The share of its distance to a lower median that the baseline moves in a step.
+const DOWNWARD_GAIN: f64 = 0.05;
 
 /// b and the probe that measures it.
 #[derive(Debug)]
 pub(crate) struct Baseline {
-    /// Until when the baseline follows every median.
-    settles: Option<Nanos>,
-    /// The baseline in nanoseconds.
+    /// Until when the baseline follows every median. None before the first one.
+    follows_until: Option<Nanos>,
+    /// The baseline in nanoseconds. None before the first median.
     base: Option<f64>,
+    /// The samples of recent probes.
     pool: LatencyPool,
     probe: Option<Probe>,
 }
@@ -52,14 +55,14 @@ pub(crate) struct Baseline {
 /// A probe under way.
 #[derive(Debug)]
 struct Probe {
-    began: Nanos,
+    began_at: Nanos,
     stretch: u64,
-    /// Open requests before the probe.
-    before: f64,
-    /// The sum of open requests over the steps that count.
-    within: f64,
-    /// The number of these steps.
-    steps: f64,
+    /// The mean of open requests before the probe.
+    open_before: f64,
+    /// The sum of open requests over the steps after draining.
+    open_sum: f64,
+    /// The number of steps after draining.
+    measured_steps: f64,
     samples: LatencyPool,
 }
 
@@ -67,102 +70,116 @@ struct Probe {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProbeStep<'a> {
     pub(crate) now: Nanos,
-    /// Time since the Unix epoch.
+    /// Time since the Unix epoch, by which all gateways begin their probes together.
     pub(crate) wall: Nanos,
-    /// Latencies of the step.
+    /// Latencies of the step, without the differences between kinds.
     pub(crate) latencies: &'a LatencyCounts,
     /// The mean of open requests in the step.
     pub(crate) open: f64,
     /// The mean of open requests in the last seconds.
     pub(crate) usual_open: f64,
     /// The factor by which the baseline may rise if open requests did not fall.
-    pub(crate) creep: f64,
+    pub(crate) max_creep: f64,
 }
 
 impl Baseline {
     pub(crate) fn new() -> Baseline {
         Baseline {
-            settles: None,
+            follows_until: None,
             base: None,
-            pool: LatencyPool::new(POOL),
+            pool: LatencyPool::new(POOL_SAMPLES),
             probe: None,
         }
     }
 
-    /// The baseline in nanoseconds; none before the first samples.
+    /// The baseline in nanoseconds. None before the first samples.
     pub(crate) fn get(&self) -> Option<f64> {
         self.base
     }
 
-    /// The ratio of `median`, in nanoseconds, to the baseline.
+    /// Lowers the baseline towards a lower `median`, in nanoseconds, and returns the ratio of the median to it.
     pub(crate) fn slowness(&mut self, median: f64, now: Nanos) -> f64 {
         let base = self.base.get_or_insert(median);
-        let settles = || now.after(Nanos((SETTLED * median) as u64));
-        if now < *self.settles.get_or_insert_with(settles) {
+        let first_follows_until = || now.after(Nanos((FOLLOWED_MEDIANS * median) as u64));
+        if now < *self.follows_until.get_or_insert_with(first_follows_until) {
             // The first responses are those of the fastest requests.
             *base = median;
         }
-        *base += DOWN * (median - *base).min(0.0);
+        *base += DOWNWARD_GAIN * (median - *base).min(0.0);
         median / base.max(1.0)
     }
 
-    /// Advances the probe by a step. True while the classes that yield to probes are to be held back.
+    /// Advances the probe by a step, or begins one. Returns whether the classes that yield to probes are held back.
     pub(crate) fn probe(&mut self, step: &ProbeStep<'_>) -> bool {
         let Some(probe) = &mut self.probe else {
-            let stretch = self.base.map_or(1, stretch);
-            let begins = step.wall.0 % (PERIOD.0 * stretch) < STEP.0;
-            self.probe = begins.then(|| Probe {
-                began: step.now,
+            let stretch = self.base.map_or(1, probe_stretch);
+            let is_due = step.wall.0 % (PROBE_PERIOD.0 * stretch) < CONTROL_STEP.0;
+            self.probe = is_due.then(|| Probe {
+                began_at: step.now,
                 stretch,
-                before: step.usual_open,
-                within: 0.0,
-                steps: 0.0,
+                open_before: step.usual_open,
+                open_sum: 0.0,
+                measured_steps: 0.0,
                 samples: LatencyPool::new(f32::INFINITY),
             });
-            return begins;
+            return is_due;
         };
-        let passed = step.now.since(probe.began).0;
-        if passed > DRAIN.0 * probe.stretch {
+        let passed = step.now.since(probe.began_at).0;
+        if passed > DRAIN_TIME.0 * probe.stretch {
             probe.samples.blend(step.latencies, 1.0);
-            probe.within += step.open;
-            probe.steps += 1.0;
+            probe.open_sum += step.open;
+            probe.measured_steps += 1.0;
         }
-        let length = LENGTH.0 * probe.stretch;
-        if passed < length || probe.samples.weight() < FEW && passed < 2 * length {
+        let length = PROBE_LENGTH.0 * probe.stretch;
+        if passed < length || probe.samples.weight() < MIN_SAMPLES && passed < 2 * length {
             return true;
         }
-        let fell = probe.within <= DRAINED * probe.before * probe.steps;
-        let rise = if fell { f64::INFINITY } else { step.creep };
-        learn(&mut self.base, &mut self.pool, &probe.samples, rise);
+        let drained = probe.open_sum <= DRAINED_SHARE * probe.open_before * probe.measured_steps;
+        let max_rise = if drained {
+            f64::INFINITY
+        } else {
+            step.max_creep
+        };
+        update_baseline(&mut self.base, &mut self.pool, &probe.samples, max_rise);
         self.probe = None;
         false
     }
 }
 
-/// How many times longer probes are where the baseline is `base` ns.
-fn stretch(base: f64) -> u64 {
-    let times = MEDIANS * base / DRAIN.0 as f64;
-    (times.ceil() as u64).clamp(1, LONGEST).next_power_of_two()
+/// The factor by which probes are longer where the baseline is `base` ns.
+fn probe_stretch(base: f64) -> u64 {
+    let times = BASELINES_PER_DRAIN * base / DRAIN_TIME.0 as f64;
+    (times.ceil() as u64)
+        .clamp(1, MAX_STRETCH)
+        .next_power_of_two()
 }
 
-/// Moves the baseline to the median of probes, up by no more than the factor `rise`.
-fn learn(base: &mut Option<f64>, pool: &mut LatencyPool, samples: &LatencyPool, rise: f64) {
+/// Moves the baseline to the median of recent probes, up by no more than the factor `max_rise`. `samples` are those of
+/// the last probe.
+fn update_baseline(
+    base: &mut Option<f64>,
+    pool: &mut LatencyPool,
+    samples: &LatencyPool,
+    max_rise: f64,
+) {
     if samples.weight() < 1.0 {
         return;
     }
-    let before = base.unwrap_or(f64::INFINITY);
+    let open_before = base.unwrap_or(f64::INFINITY);
     let median = samples.quantile(0.5);
-    if median > before * rise.max(DIFFERENT) {
-        // Either a queue, or too sudden a change to be told from one.
-        *base = base.map(|base| base * rise);
+    if median > open_before * max_rise.max(MAX_POOLED_RATIO) {
+        // This is either a queue, or too sudden a change to be told from one.
+        *base = base.map(|base| base * max_rise);
         return;
     }
-    if samples.weight() >= FEW && !(1.0 / DIFFERENT..=DIFFERENT).contains(&(median / before)) {
+    if samples.weight() >= MIN_SAMPLES
+        && !(1.0 / MAX_POOLED_RATIO..=MAX_POOLED_RATIO).contains(&(median / open_before))
+    {
         pool.clear();
     }
-    pool.blend(samples.counts(), KEEP);
-    if pool.weight() >= FEW {
-        *base = Some(pool.quantile(0.5).min(before * rise));
+    pool.blend(samples.counts(), PROBE_DECAY);
+    if pool.weight() >= MIN_SAMPLES {
+        *base = Some(pool.quantile(0.5).min(open_before * max_rise));
     }
 }
 
@@ -173,11 +190,11 @@ mod tests {
 
     /// Begins with a baseline of 20 ms, then probes once while latencies are `millis` and `open` of the
     /// usual 20 requests are open. Returns the baseline afterwards, in milliseconds.
-    fn after(millis: u64, open: f64, creep: f64) -> f64 {
+    fn after(millis: u64, open: f64, max_creep: f64) -> f64 {
         let mut baseline = Baseline::new();
         baseline.slowness(20e6, Nanos::ZERO);
         let recorder = LatencyRecorder::new();
-        let mut now = PERIOD;
+        let mut now = PROBE_PERIOD;
         loop {
             (0..20).for_each(|_| recorder.record(Nanos::from_millis(millis)));
             let held = baseline.probe(&ProbeStep {
@@ -186,14 +203,14 @@ mod tests {
                 latencies: &recorder.drain().unwrap(),
                 open,
                 usual_open: 20.0,
-                creep,
+                max_creep,
             });
             if !held {
                 break;
             }
-            now = now.after(STEP);
+            now = now.after(CONTROL_STEP);
         }
-        assert_eq!(now, PERIOD.after(LENGTH));
+        assert_eq!(now, PROBE_PERIOD.after(PROBE_LENGTH));
         baseline.get().unwrap_or_default() / 1e6
     }
 
@@ -228,7 +245,7 @@ mod tests {
     #[test]
     fn slow_services_are_given_time() {
         for (millis, times) in [(1.0, 1), (40.0, 1), (41.0, 2), (200.0, 8), (9_000.0, 16)] {
-            assert_eq!(stretch(millis * 1e6), times, "{millis}");
+            assert_eq!(probe_stretch(millis * 1e6), times, "{millis}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! L: how many open requests an upstream serves without a standing queue, as one gateway's share.
+//! L: how many open requests an upstream serves without a standing queue, as one gateway's share. This file moves L by
+//! one control step at a time, and never refuses anything itself.
 //!
 //! Netflix' Gradient2 (concurrency-limits): the limit follows the ratio of the latency without a queue to
 //! the latency now, plus a headroom that makes it try for more. With G gateways each has the G-th part of
@@ -9,35 +10,36 @@
 //! baselines differ by a tenth differ four times in their shares, and one sheds critical requests. With the fourth
 //! root it is two and a half times.
 //!
-//! Until the first queue it grows by a tenth a step, like TCP's slow start. Else it would take minutes to find out
+//! Until the first queue L grows by a tenth a step, like TCP's slow start. Otherwise it would take minutes to find out
 //! that an upstream serves hundreds at once.
 
-/// A median above this many baselines is a queue. Medians of the pool are off by a tenth.
-const TOLERANCE: f64 = 1.5;
-const SMOOTHING: f64 = 0.2;
-/// The share of L that must be open for L to grow: unused capacity is not known. It is lower than the load up to
-/// which the elastic factor rises, or neither would ever find the upstream's limit.
-const BUSY: f64 = 0.7;
-/// Headroom of all gateways together, in requests, where L is 1.
-const QUEUE: f64 = 2.1;
-/// Headroom as a share of L before the first queue.
-const START: f64 = 0.5;
-/// The first L of all gateways together.
-const FIRST: f64 = 32.0;
+/// A median above this many baselines is a queue. Less would be chance: medians of the pool are off by a tenth.
+const QUEUE_SLOWNESS: f64 = 1.5;
+/// The share of the way to its new value that L moves in a step.
+const LIMIT_SMOOTHING: f64 = 0.2;
+/// The share of L that must be open for L to grow, because unused capacity cannot be observed. It is lower than the
+/// load up to which the elastic factor rises, or neither would ever find the upstream's limit.
+const MIN_BUSY_SHARE: f64 = 0.7;
+/// The headroom of all gateways together, in requests, where L is 1.
+const HEADROOM_FACTOR: f64 = 2.1;
+/// The headroom as a share of L before the first queue.
+const START_HEADROOM_SHARE: f64 = 0.5;
+/// The first L of all gateways together, in requests.
+const INITIAL_LIMIT: f64 = 32.0;
 
 /// L of one gateway, in requests.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     limit: f64,
-    /// No queue was seen yet.
-    starting: bool,
+    /// Whether no queue was seen yet.
+    is_starting: bool,
 }
 
 impl Capacity {
-    pub(crate) fn new(gateways: f64, most: f64) -> Capacity {
+    pub(crate) fn new(gateways: f64, max_limit: f64) -> Capacity {
         Capacity {
-            limit: (FIRST / gateways).max(2.0).min(most),
-            starting: true,
+            limit: (INITIAL_LIMIT / gateways).max(2.0).min(max_limit),
+            is_starting: true,
         }
     }
 
@@ -45,21 +47,22 @@ impl Capacity {
         self.limit
     }
 
-    /// `slowness` is the median latency over the baseline, `open` the mean of open requests.
-    pub(crate) fn step(&mut self, slowness: f64, open: f64, gateways: f64, most: f64) {
-        let gradient = (TOLERANCE / slowness).clamp(0.5, 1.0);
+    /// Advances L by a control step. `slowness` is the median latency over the baseline, `open` the mean of open
+    /// requests. L never exceeds `max_limit`.
+    pub(crate) fn step(&mut self, slowness: f64, open: f64, gateways: f64, max_limit: f64) {
+        let gradient = (QUEUE_SLOWNESS / slowness).clamp(0.5, 1.0);
         if gradient < 1.0 {
-            self.starting = false;
-        } else if open <= self.limit * BUSY {
+            self.is_starting = false;
+        } else if open <= self.limit * MIN_BUSY_SHARE {
             return;
         }
-        let headroom = if self.starting {
-            self.limit * START
+        let headroom = if self.is_starting {
+            self.limit * START_HEADROOM_SHARE
         } else {
-            QUEUE * (self.limit * gateways).powf(0.25) / gateways
+            HEADROOM_FACTOR * (self.limit * gateways).powf(0.25) / gateways
         };
-        self.limit += SMOOTHING * (gradient * self.limit + headroom - self.limit);
-        self.limit = self.limit.clamp(1.0, most.max(1.0));
+        self.limit += LIMIT_SMOOTHING * (gradient * self.limit + headroom - self.limit);
+        self.limit = self.limit.clamp(1.0, max_limit.max(1.0));
     }
 }
 

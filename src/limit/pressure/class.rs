@@ -1,4 +1,5 @@
-//! How much a request matters when an upstream cannot serve all.
+//! The classes of requests: which are shed first when an upstream cannot serve all. Policies assign them; `level.rs`
+//! cuts them.
 
 /// The class of a request, from the one that is shed last to the one that is shed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

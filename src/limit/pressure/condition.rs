@@ -1,23 +1,23 @@
 //! `while:` of an elastic limit: the condition under which it lends, for instance
-//! `upstream.load < 0.7 and upstream.latency.p90 < 200ms`.
+//! `upstream.load < 0.7 and upstream.latency.p90 < 200ms`. This file parses conditions and measures how well they hold.
 //!
-//! There are only upper bounds: a limit that lends more as load rises is a mistake. A bound on an unknown signal does
-//! not hold.
+//! A condition has only upper bounds: a limit that lends more as load rises is a mistake. A bound on a signal whose
+//! value is not known never holds.
 
-use super::Snapshot;
+use super::PressureFigures;
 use crate::base::clock::Nanos;
 use crate::base::suggest::{listed, nearest};
 
-/// The most bounds in one condition.
-pub const MOST: usize = 8;
+/// The most bounds in one condition; a parsed one keeps all of them.
+pub const MAX_BOUNDS: usize = 8;
 
-const LOAD: &str = "upstream.load";
-const P50: &str = "upstream.latency.p50";
-const P90: &str = "upstream.latency.p90";
-const CPU: &str = "gateway.cpu";
-const SIGNALS: [&str; 4] = [LOAD, P50, P90, CPU];
+const LOAD_SIGNAL: &str = "upstream.load";
+const P50_SIGNAL: &str = "upstream.latency.p50";
+const P90_SIGNAL: &str = "upstream.latency.p90";
+const CPU_SIGNAL: &str = "gateway.cpu";
+const SIGNALS: [&str; 4] = [LOAD_SIGNAL, P50_SIGNAL, P90_SIGNAL, CPU_SIGNAL];
 
-/// The parsed condition.
+/// A parsed condition: it holds while every signal is below its bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
     text: Box<str>,
@@ -39,19 +39,19 @@ enum SignalBound {
 pub struct ConditionError {
     /// The offset of the wrong word in bytes.
     pub offset: usize,
-    /// The mistake.
-    pub mistake: Mistake,
+    /// What is wrong with that word.
+    pub mistake: ConditionMistake,
 }
 
-/// See [`ConditionError`].
+/// The kind of a [`ConditionError`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Mistake {
+pub enum ConditionMistake {
     /// The text ends too early.
     #[error("{0} is missing")]
     Missing(&'static str),
     /// The word is not a signal.
-    #[error("`{word}` is not a signal; {}", hint(.nearest))]
-    Signal {
+    #[error("`{word}` is not a signal; {}", signal_hint(.nearest))]
+    UnknownSignal {
         /// The word as written.
         word: String,
         /// The most similar signal.
@@ -62,7 +62,7 @@ pub enum Mistake {
     Comparison(String),
     /// The conjunction is not `and`.
     #[error("`{0}` cannot join; conditions are joined by `and`")]
-    Joint(String),
+    Conjunction(String),
     /// The word is not a value of the signal.
     #[error("`{word}` is not {expected}")]
     Value {
@@ -71,12 +71,12 @@ pub enum Mistake {
         /// How values of the signal are written.
         expected: &'static str,
     },
-    /// More than [`MOST`] bounds.
-    #[error("more than {MOST} bounds")]
-    Many,
+    /// More than [`MAX_BOUNDS`] bounds.
+    #[error("more than {MAX_BOUNDS} bounds")]
+    TooManyBounds,
 }
 
-fn hint(nearest: &Option<&'static str>) -> String {
+fn signal_hint(nearest: &Option<&'static str>) -> String {
     match nearest {
         Some(word) => format!("did you mean `{word}`?"),
         None => format!("use {}", listed(SIGNALS)),
@@ -86,29 +86,29 @@ fn hint(nearest: &Option<&'static str>) -> String {
 impl Condition {
     /// Parses a condition as policies write it.
     pub fn parse(text: &str) -> Result<Condition, ConditionError> {
-        let mut words = ConditionWords { text, at: 0 };
+        let mut words = ConditionWords { text, offset: 0 };
         let mut bounds = Vec::new();
         loop {
-            let (offset, signal) = words.expect("a signal")?;
+            let (offset, signal) = words.expect_word("a signal")?;
             if !SIGNALS.contains(&signal) {
-                let mistake = Mistake::Signal {
+                let mistake = ConditionMistake::UnknownSignal {
                     word: signal.to_owned(),
                     nearest: nearest(signal, SIGNALS),
                 };
-                return Err(mistake.at(offset));
+                return Err(mistake.at_offset(offset));
             }
-            let (offset, sign) = words.expect("`<`")?;
+            let (offset, sign) = words.expect_word("`<`")?;
             if sign != "<" {
-                return Err(Mistake::Comparison(sign.to_owned()).at(offset));
+                return Err(ConditionMistake::Comparison(sign.to_owned()).at_offset(offset));
             }
-            let (offset, word) = words.expect("a value")?;
-            let wrong = || Mistake::Value {
+            let (offset, word) = words.expect_word("a value")?;
+            let wrong = || ConditionMistake::Value {
                 word: word.to_owned(),
-                expected: value_of(signal),
+                expected: describe_values(signal),
             };
-            bounds.push(bound(signal, word).ok_or_else(|| wrong().at(offset))?);
-            if bounds.len() > MOST {
-                return Err(Mistake::Many.at(offset));
+            bounds.push(parse_bound(signal, word).ok_or_else(|| wrong().at_offset(offset))?);
+            if bounds.len() > MAX_BOUNDS {
+                return Err(ConditionMistake::TooManyBounds.at_offset(offset));
             }
             match words.next() {
                 None => {
@@ -116,7 +116,9 @@ impl Condition {
                     return Ok(Condition { text, bounds });
                 }
                 Some((_, "and")) => {}
-                Some((offset, word)) => return Err(Mistake::Joint(word.to_owned()).at(offset)),
+                Some((offset, word)) => {
+                    return Err(ConditionMistake::Conjunction(word.to_owned()).at_offset(offset));
+                }
             }
         }
     }
@@ -126,30 +128,38 @@ impl Condition {
         &self.text
     }
 
-    /// How well the condition holds: 0 if it does not, 1 if no signal is near its bound. Lending shrinks in between: with
-    /// a yes or no, lending would raise the signal, end itself and begin again at every step.
-    pub fn headroom(&self, now: &Snapshot) -> f64 {
+    /// How well the condition holds: 0 if it does not, 1 if no signal is near its bound. Lending shrinks in between.
+    /// With a yes or no, lending would raise the signal, end itself and begin again at every step.
+    pub fn headroom(&self, figures: &PressureFigures) -> f64 {
         let each = self.bounds.iter().map(|bound| match *bound {
-            SignalBound::Load(most) => below(Some(now.load), most),
-            SignalBound::P50(most) => below(now.p50.map(|span| span.0 as f64), most.0 as f64),
-            SignalBound::P90(most) => below(now.p90.map(|span| span.0 as f64), most.0 as f64),
-            SignalBound::Cpu(most) => below(now.cpu, most),
+            SignalBound::Load(bound) => headroom_below(Some(figures.load), bound),
+            SignalBound::P50(bound) => {
+                headroom_below(figures.p50.map(|span| span.0 as f64), bound.0 as f64)
+            }
+            SignalBound::P90(bound) => {
+                headroom_below(figures.p90.map(|span| span.0 as f64), bound.0 as f64)
+            }
+            SignalBound::Cpu(bound) => headroom_below(figures.cpu, bound),
         });
         each.fold(1.0, f64::min)
     }
 }
 
-/// The part of a bound that counts as near it.
-const NEAR: f64 = 0.2;
+/// The share of a bound, just below it, in which the headroom falls from 1 to 0.
+const NEAR_SHARE: f64 = 0.2;
 
-fn below(value: Option<f64>, most: f64) -> f64 {
-    // NaN is above any bound.
-    let left = value.map_or(0.0, |value| (most - value) / (NEAR * most));
-    if left > 0.0 { left.min(1.0) } else { 0.0 }
+fn headroom_below(value: Option<f64>, bound: f64) -> f64 {
+    let headroom = value.map_or(0.0, |value| (bound - value) / (NEAR_SHARE * bound));
+    // A NaN fails the comparison, so it counts as above any bound.
+    if headroom > 0.0 {
+        headroom.min(1.0)
+    } else {
+        0.0
+    }
 }
 
-impl Mistake {
-    fn at(self, offset: usize) -> ConditionError {
+impl ConditionMistake {
+    fn at_offset(self, offset: usize) -> ConditionError {
         ConditionError {
             offset,
             mistake: self,
@@ -157,61 +167,62 @@ impl Mistake {
     }
 }
 
-fn bound(signal: &str, value: &str) -> Option<SignalBound> {
+fn parse_bound(signal: &str, value: &str) -> Option<SignalBound> {
     match signal {
-        LOAD => share(value).map(SignalBound::Load),
-        CPU => share(value).map(SignalBound::Cpu),
-        P50 => span(value).map(SignalBound::P50),
-        P90 => span(value).map(SignalBound::P90),
+        LOAD_SIGNAL => parse_share(value).map(SignalBound::Load),
+        CPU_SIGNAL => parse_share(value).map(SignalBound::Cpu),
+        P50_SIGNAL => parse_span(value).map(SignalBound::P50),
+        P90_SIGNAL => parse_span(value).map(SignalBound::P90),
         _ => None,
     }
 }
 
-fn value_of(signal: &str) -> &'static str {
+fn describe_values(signal: &str) -> &'static str {
     match signal {
-        LOAD | CPU => "a share above 0 and at most 1, for instance 0.7 or 70%",
+        LOAD_SIGNAL | CPU_SIGNAL => "a share above 0 and at most 1, for instance 0.7 or 70%",
         _ => "a span above 0, for instance 200ms, 1.5s or 800us",
     }
 }
 
-/// `0.7` or `70%`.
-fn share(text: &str) -> Option<f64> {
+/// Parses `0.7` or `70%`; above 0 and at most 1.
+fn parse_share(text: &str) -> Option<f64> {
     let share = match text.strip_suffix('%') {
-        Some(percent) => number(percent)? / 100.0,
-        None => number(text)?,
+        Some(percent) => parse_number(percent)? / 100.0,
+        None => parse_number(text)?,
     };
     (share > 0.0 && share <= 1.0).then_some(share)
 }
 
-/// `200ms`; at most an hour.
-fn span(text: &str) -> Option<Nanos> {
+/// Parses a span such as `200ms`, from a nanosecond to an hour.
+fn parse_span(text: &str) -> Option<Nanos> {
     let units = [("us", 1e3), ("ms", 1e6), ("s", 1e9)];
     let (count, unit) = units
         .iter()
         .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
-    let nanos = number(count)? * unit;
+    let nanos = parse_number(count)? * unit;
     (1.0..=3.6e12)
         .contains(&nanos)
         .then_some(Nanos(nanos as u64))
 }
 
-/// Digits with at most one point among them.
-fn number(text: &str) -> Option<f64> {
+/// Parses digits with at most one point among them; unlike `f64`'s parser it takes no sign, exponent or `inf`.
+fn parse_number(text: &str) -> Option<f64> {
     let plain = text.starts_with(|c: char| c.is_ascii_digit())
         && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     text.parse().ok().filter(|_| plain)
 }
 
-/// Iterates over words and runs of comparison signs, each with its offset.
+/// Iterates over words and runs of comparison signs, each with its offset in bytes.
 struct ConditionWords<'t> {
     text: &'t str,
-    at: usize,
+    /// The end of the last word, in bytes.
+    offset: usize,
 }
 
 impl<'t> ConditionWords<'t> {
-    fn expect(&mut self, what: &'static str) -> Result<(usize, &'t str), ConditionError> {
+    fn expect_word(&mut self, what: &'static str) -> Result<(usize, &'t str), ConditionError> {
         self.next()
-            .ok_or_else(|| Mistake::Missing(what).at(self.text.len()))
+            .ok_or_else(|| ConditionMistake::Missing(what).at_offset(self.text.len()))
     }
 }
 
@@ -219,14 +230,14 @@ impl<'t> Iterator for ConditionWords<'t> {
     type Item = (usize, &'t str);
 
     fn next(&mut self) -> Option<(usize, &'t str)> {
-        let rest = self.text[self.at..].trim_start();
+        let rest = self.text[self.offset..].trim_start();
         let start = self.text.len() - rest.len();
         let is_sign = |c: char| matches!(c, '<' | '>' | '=' | '!');
         let signs = rest.starts_with(is_sign);
         let end = rest
             .find(|c: char| c.is_whitespace() || is_sign(c) != signs)
             .unwrap_or(rest.len());
-        self.at = start + end;
+        self.offset = start + end;
         (end > 0).then(|| (start, &rest[..end]))
     }
 }
@@ -236,12 +247,12 @@ mod tests {
     use super::super::{Factor, RequestClass};
     use super::*;
 
-    const IDLE: Snapshot = Snapshot {
+    const IDLE: PressureFigures = PressureFigures {
         factor: Factor::ONE,
         load: 0.2,
         limit: 20.0,
         open: 4,
-        base: None,
+        baseline: None,
         p50: Some(Nanos::from_millis(20)),
         p90: Some(Nanos::from_millis(90)),
         level: 4.0,
@@ -252,19 +263,19 @@ mod tests {
     };
 
     #[track_caller]
-    fn check(text: &str, snapshot: Snapshot, expected: bool) {
+    fn check(text: &str, figures: PressureFigures, expected: bool) {
         let condition = Condition::parse(text).unwrap();
-        assert_eq!(condition.headroom(&snapshot) > 0.0, expected, "{text}");
+        assert_eq!(condition.headroom(&figures) > 0.0, expected, "{text}");
     }
 
     #[test]
     fn all_bounds_must_hold() {
         let all = "upstream.load < 0.7 and upstream.latency.p90 < 200ms and gateway.cpu < 80%";
         check(all, IDLE, true);
-        check(all, Snapshot { load: 0.7, ..IDLE }, false);
+        check(all, PressureFigures { load: 0.7, ..IDLE }, false);
         check(
             all,
-            Snapshot {
+            PressureFigures {
                 p90: Some(Nanos::from_millis(200)),
                 ..IDLE
             },
@@ -272,7 +283,7 @@ mod tests {
         );
         check(
             all,
-            Snapshot {
+            PressureFigures {
                 cpu: Some(0.8),
                 ..IDLE
             },
@@ -280,7 +291,7 @@ mod tests {
         );
         check(
             all,
-            Snapshot {
+            PressureFigures {
                 load: f64::NAN,
                 ..IDLE
             },
@@ -298,7 +309,7 @@ mod tests {
     fn less_is_left_the_nearer_the_bound() {
         let condition = Condition::parse("upstream.load < 0.5 and gateway.cpu < 100%").unwrap();
         for (load, headroom) in [(0.0, 1.0), (0.4, 1.0), (0.45, 0.5), (0.5, 0.0), (9.0, 0.0)] {
-            let now = Snapshot { load, ..IDLE };
+            let now = PressureFigures { load, ..IDLE };
             assert!((condition.headroom(&now) - headroom).abs() < 1e-9, "{load}");
         }
     }
@@ -307,15 +318,19 @@ mod tests {
     fn the_unknown_does_not_hold() {
         check(
             "upstream.latency.p90 < 1s",
-            Snapshot { p90: None, ..IDLE },
+            PressureFigures { p90: None, ..IDLE },
             false,
         );
         check(
             "upstream.latency.p50 < 1s",
-            Snapshot { p50: None, ..IDLE },
+            PressureFigures { p50: None, ..IDLE },
             false,
         );
-        check("gateway.cpu < 100%", Snapshot { cpu: None, ..IDLE }, false);
+        check(
+            "gateway.cpu < 100%",
+            PressureFigures { cpu: None, ..IDLE },
+            false,
+        );
     }
 
     #[track_caller]

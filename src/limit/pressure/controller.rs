@@ -7,80 +7,95 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::baseline::{Baseline, ProbeStep};
 use super::capacity::Capacity;
 use super::class::RequestClass;
-use super::elastic::{Elastic, Observation};
-use super::kinds::Offsets;
+use super::elastic::{ElasticFactor, Observation};
+use super::kinds::{KindOffsets, StepSamples};
 use super::latencies::LatencyPool;
 use super::level::{self, Level};
-use super::reported::{Reported, Trust};
-use super::shared::Pressure;
+use super::reported::{ReportedLoad, Trust};
+use super::slots::Pressure;
 use super::step::{GatewayLoad, StepContext};
 use crate::base::clock::Nanos;
 
-/// Samples that a quantile is read from at most.
-const POOL: f32 = 192.0;
-/// Fewer samples are no evidence.
-const FEW: f32 = 15.0;
-/// The weight of older samples after a step: 0.8 s of memory, or 3 s below [`SCARCE`] samples.
-const KEEP: f32 = 0.88;
-const KEEP_FEW: f32 = 0.97;
-const SCARCE: f32 = 24.0;
+/// The weight of samples that a pool holds at most: quantiles are read from it.
+const POOL_SAMPLES: f32 = 192.0;
+/// A median of fewer samples is no evidence.
+const MIN_SAMPLES: f32 = 15.0;
+/// The share of their weight that older samples keep after a step: a memory of 0.8 s.
+const STEP_DECAY: f32 = 0.88;
+/// The same share while a pool has fewer than [`SCARCE_SAMPLES`] samples: a memory of 3 s.
+const SCARCE_DECAY: f32 = 0.97;
+/// Below this many samples a pool keeps older ones for longer.
+const SCARCE_SAMPLES: f32 = 24.0;
 /// Without a sample for this long there is no signal. Ten steps later nothing is lent, two seconds in all.
-const SILENCE: Nanos = Nanos::from_millis(900);
+const MAX_SILENCE: Nanos = Nanos::from_millis(900);
 /// Smoothing of open requests, over 2 s: those of a single step are too random to learn L from.
-const SMOOTHING: f64 = 0.05;
+const OPEN_SMOOTHING: f64 = 0.05;
 /// A full upstream is this much slower than one without a queue: r = 1.5 b.
-const ROOM: f64 = 0.5;
-/// A slowness above this may be a queue.
-const QUIET: f64 = 1.25;
-/// Open requests of all gateways, and a load, up to which an upstream is nearly idle.
-const IDLE_OPEN: f64 = 2.0;
-const IDLE_LOAD: f64 = 0.5;
-/// The share of its processors above which the gateway itself is what is slow.
-const BUSY: f64 = 0.9;
+const FULL_SLOWNESS_EXCESS: f64 = 0.5;
+/// Medians above this many baselines may come from a queue, so kinds are not compared then.
+const MAX_QUIET_SLOWNESS: f64 = 1.25;
+/// Up to this many open requests of all gateways together, an upstream is nearly idle.
+const MAX_IDLE_OPEN: f64 = 2.0;
+/// The load below which an upstream may be nearly idle.
+const MAX_IDLE_LOAD: f64 = 0.5;
+/// From this share of its processors' time on, the gateway itself may be what is slow.
+const MIN_BUSY_CPU: f64 = 0.9;
 /// The part of its bound that a class keeps while it yields to a probe.
-const SQUEEZE: f64 = 0.3;
+const SQUEEZED_SHARE: f64 = 0.3;
 
 /// How an upstream is steered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Open requests at most, whatever their class and whatever latency says. At least 1.
-    pub most: u32,
+    /// The most open requests, whatever their class and whatever latency says. At least 1.
+    pub max_open: u32,
     /// The highest elastic factor, at least 1: the largest ratio of a limit's `at_most` to its base rate.
-    pub most_factor: f64,
+    pub max_factor: f64,
     /// What the upstream's reports of its load may do.
     pub trust: Trust,
 }
 
-/// Steers one [`Pressure`]. Its owner calls [`Controller::step`] every [`STEP`](super::STEP).
+/// Steers one [`Pressure`]. Its owner calls [`Controller::step`] every [`CONTROL_STEP`](super::STEP).
 #[derive(Debug)]
 pub struct Controller {
     settings: Settings,
-    shared: Arc<Pressure>,
-    offsets: Offsets,
-    /// Latencies, adjusted for the differences between kinds.
-    recent: LatencyPool,
+    pressure: Arc<Pressure>,
+    offsets: KindOffsets,
+    /// Latencies without the differences between kinds.
+    adjusted: LatencyPool,
     /// Latencies as clients see them.
-    seen: LatencyPool,
+    measured: LatencyPool,
     baseline: Baseline,
     capacity: Capacity,
-    elastic: Elastic,
+    elastic: ElasticFactor,
     level: Level,
-    reported: Reported,
+    reported: ReportedLoad,
     /// Open requests, smoothed.
     open: f64,
-    /// Failures; old ones fade as the pool of latencies does.
+    /// Failed requests; old ones fade as the pool of latencies does.
     failed: f64,
     /// Whether the last step found no queue.
-    quiet: bool,
+    is_quiet: bool,
     last_sample: Nanos,
 }
 
-/// What a step publishes beside the state of the parts.
+/// What the traffic since the last step has shown.
+struct TrafficMeasures {
+    /// The mean of open requests in the step.
+    mean_open: f64,
+    /// Whether latencies were recorded in the last [`MAX_SILENCE`].
+    has_signal: bool,
+    /// The share of their weight that older samples keep.
+    kept_share: f64,
+    /// The ratio of the median to the baseline. None with too few samples, or while the gateway itself is busy.
+    slowness: Option<f64>,
+}
+
+/// What a step publishes beside the state of the controller's parts.
 struct StepResult {
     load: f64,
     /// Whether a probe is under way.
-    squeezed: bool,
-    /// Adjusted for the differences between kinds, in nanoseconds.
+    is_probing: bool,
+    /// The median without the differences between kinds, in nanoseconds.
     p50: Option<f64>,
     reported: Option<f64>,
     cpu: Option<f64>,
@@ -89,32 +104,32 @@ struct StepResult {
 impl Controller {
     /// A controller and the pressure that it steers, on one of `gateways` gateways.
     pub fn new(settings: Settings, gateways: u32, now: Nanos) -> (Arc<Pressure>, Controller) {
-        let shared = Arc::new(Pressure::new());
-        let most = f64::from(settings.most);
+        let pressure = Arc::new(Pressure::new());
+        let max_open = f64::from(settings.max_open);
         let controller = Controller {
             settings,
-            shared: Arc::clone(&shared),
-            offsets: Offsets::default(),
-            recent: LatencyPool::new(POOL),
-            seen: LatencyPool::new(POOL),
+            pressure: Arc::clone(&pressure),
+            offsets: KindOffsets::default(),
+            adjusted: LatencyPool::new(POOL_SAMPLES),
+            measured: LatencyPool::new(POOL_SAMPLES),
             baseline: Baseline::new(),
-            capacity: Capacity::new(f64::from(gateways.max(1)), most),
-            elastic: Elastic::new(),
+            capacity: Capacity::new(f64::from(gateways.max(1)), max_open),
+            elastic: ElasticFactor::new(),
             level: Level::new(),
-            reported: Reported::default(),
+            reported: ReportedLoad::default(),
             open: 0.0,
             failed: 0.0,
-            quiet: false,
+            is_quiet: false,
             last_sample: now,
         };
         controller.publish(&StepResult {
             load: 0.0,
-            squeezed: false,
+            is_probing: false,
             p50: None,
             reported: None,
             cpu: None,
         });
-        (shared, controller)
+        (pressure, controller)
     }
 
     /// Replaces the settings from the next step on.
@@ -122,100 +137,121 @@ impl Controller {
         self.settings = settings;
     }
 
-    /// One step. If it is called more often, it learns from fewer samples; if it is called late, it reacts late.
+    /// Advances the control by one step. If it is called more often, it learns from fewer samples; if it is called
+    /// late, it reacts late.
     pub fn step(&mut self, now: Nanos, context: &StepContext) {
-        let most = f64::from(self.settings.most);
-        let fresh = self.offsets.drain(&self.shared.kinds, self.quiet);
-        let keep_most = if self.recent.weight() < SCARCE {
-            KEEP_FEW
-        } else {
-            KEEP
-        };
-        let keep = f64::from(self.recent.blend(&fresh.level, keep_most));
-        self.seen.blend(&fresh.seen, keep_most);
-        let failed = self.shared.traffic.drain_failed();
-        self.failed = self.failed * keep + f64::from(failed);
-        if fresh.seen.iter().any(|count| *count > 0.0) {
-            self.last_sample = now;
-        }
-        let mean = self.shared.traffic.drain_open();
-        let usual = self.open;
-        self.open += SMOOTHING * (mean - self.open);
+        let (samples, kept_share) = self.collect_samples(now);
+        let mean_open = self.pressure.traffic.drain_open();
+        let usual_open = self.open;
+        self.open += OPEN_SMOOTHING * (mean_open - self.open);
 
-        let heard = now.since(self.last_sample) <= SILENCE;
-        let p50 = (heard && self.recent.weight() >= FEW).then(|| self.recent.quantile(0.5));
+        let has_signal = now.since(self.last_sample) <= MAX_SILENCE;
+        let has_median = has_signal && self.adjusted.weight() >= MIN_SAMPLES;
+        let p50 = has_median.then(|| self.adjusted.quantile(0.5));
         // The measurements of a busy gateway say nothing about the upstream.
-        let cpu = context.gateway_load.cpu.and_then(share);
-        let busy = cpu.is_some_and(|cpu| cpu >= BUSY);
+        let cpu = context.gateway_load.cpu.and_then(valid_share);
+        let is_gateway_busy = cpu.is_some_and(|cpu| cpu >= MIN_BUSY_CPU);
         let slowness = p50
-            .filter(|_| !busy)
+            .filter(|_| !is_gateway_busy)
             .map(|median| self.baseline.slowness(median, now));
-        let gateways = f64::from(context.gateways.max(1));
-        if let Some(slowness) = slowness {
-            self.capacity.step(slowness, self.open, gateways, most);
-        }
-        self.quiet = slowness.is_some_and(|slowness| slowness < QUIET);
-        if busy {
-            self.level.forget();
-        }
-        // The level integrates over steps, so noise in one of them does no harm, but a delay would.
-        let crowded = self.shared.traffic.drain_crowded();
-        let here = mean / self.capacity.limit();
-        self.level.step(here, crowded, slowness.unwrap_or(1.0), now);
-
-        let reported = self.reported.step(&self.shared.reports, now);
-        let trusted = self.settings.trust == Trust::Full && reported.is_some();
-        let load = self.load(slowness, reported, trusted, context.gateway_load);
-        let failures = self.failed / (self.failed + f64::from(self.recent.weight())).max(1.0);
-        let seen = slowness.map(|slowness| Observation {
-            load,
-            calm: self.level.is_calm(),
+        let measures = TrafficMeasures {
+            mean_open,
+            has_signal,
+            kept_share,
             slowness,
-            failures,
-            fresh: 1.0 - keep,
-        });
-        match seen {
-            // Few samples are no evidence, but no silence either.
-            None if heard && load <= 1.0 => {}
-            seen => self.elastic.step(seen, self.settings.most_factor),
+        };
+        let gateways = f64::from(context.gateways.max(1));
+        if is_gateway_busy {
+            self.level.forget_queues();
         }
-        let waiting = mean.max(self.open);
-        if waiting <= IDLE_OPEN / gateways
-            && (heard || mean < 0.5)
-            && load.max(slowness.map_or(0.0, queue_load)) < IDLE_LOAD
-            && self.failed < 0.5
-        {
-            self.elastic.idle(self.settings.most_factor);
-        }
+        self.step_capacity_and_level(&measures, gateways, now);
 
-        let squeezed = self.baseline.probe(&ProbeStep {
+        let reported = self.reported.step(&self.pressure.reports, now);
+        let load = self.load(slowness, reported, context.gateway_load);
+        self.step_factor(&measures, load, gateways);
+
+        let is_probing = self.baseline.probe(&ProbeStep {
             now,
             wall: context.wall,
-            latencies: &fresh.level,
-            open: mean,
-            usual_open: usual,
-            creep: self.level.creep(),
+            latencies: &samples.adjusted,
+            open: mean_open,
+            usual_open,
+            max_creep: self.level.max_creep(),
         });
         self.publish(&StepResult {
             load,
-            squeezed,
+            is_probing,
             p50,
             reported,
             cpu,
         });
         let hour = context.wall.0 / Nanos::from_secs(3_600).0;
-        self.shared.published.hour.store(hour, Relaxed);
+        self.pressure.published.hour.store(hour, Relaxed);
     }
 
-    /// u. Latency is left out where the upstream's reports are trusted instead.
-    fn load(
-        &self,
-        slowness: Option<f64>,
-        reported: Option<f64>,
-        trusted: bool,
-        own: GatewayLoad,
-    ) -> f64 {
-        let here = if trusted {
+    /// Moves the samples and failures since the last step into the pools. Also returns the share of their weight that
+    /// older samples keep.
+    fn collect_samples(&mut self, now: Nanos) -> (StepSamples, f64) {
+        let samples = self.offsets.drain(&self.pressure.kinds, self.is_quiet);
+        let max_kept = if self.adjusted.weight() < SCARCE_SAMPLES {
+            SCARCE_DECAY
+        } else {
+            STEP_DECAY
+        };
+        let kept_share = f64::from(self.adjusted.blend(&samples.adjusted, max_kept));
+        self.measured.blend(&samples.measured, max_kept);
+        let failed = self.pressure.traffic.drain_failed();
+        self.failed = self.failed * kept_share + f64::from(failed);
+        if samples.measured.iter().any(|count| *count > 0.0) {
+            self.last_sample = now;
+        }
+        (samples, kept_share)
+    }
+
+    /// Steps L and x.
+    fn step_capacity_and_level(&mut self, measures: &TrafficMeasures, gateways: f64, now: Nanos) {
+        let slowness = measures.slowness;
+        if let Some(slowness) = slowness {
+            let max_open = f64::from(self.settings.max_open);
+            self.capacity.step(slowness, self.open, gateways, max_open);
+        }
+        self.is_quiet = slowness.is_some_and(|slowness| slowness < MAX_QUIET_SLOWNESS);
+        // The level integrates over steps, so noise in one of them does no harm, but a delay would.
+        let crowded = self.pressure.traffic.drain_crowded();
+        let open_load = measures.mean_open / self.capacity.limit();
+        self.level
+            .step(open_load, crowded, slowness.unwrap_or(1.0), now);
+    }
+
+    /// Steps m, and raises it where the upstream is nearly idle.
+    fn step_factor(&mut self, measures: &TrafficMeasures, load: f64, gateways: f64) {
+        let failed_share = self.failed / (self.failed + f64::from(self.adjusted.weight())).max(1.0);
+        let observation = measures.slowness.map(|slowness| Observation {
+            load,
+            is_calm: self.level.is_calm(),
+            slowness,
+            failed_share,
+            fresh_share: 1.0 - measures.kept_share,
+        });
+        // Too few samples are no evidence, but no silence either.
+        let is_undecided = observation.is_none() && measures.has_signal && load <= 1.0;
+        if !is_undecided {
+            self.elastic.step(observation, self.settings.max_factor);
+        }
+        let open = measures.mean_open.max(self.open);
+        let latency_load = measures.slowness.map_or(0.0, queue_load);
+        if open <= MAX_IDLE_OPEN / gateways
+            && (measures.has_signal || measures.mean_open < 0.5)
+            && load.max(latency_load) < MAX_IDLE_LOAD
+            && self.failed < 0.5
+        {
+            self.elastic.raise_while_idle(self.settings.max_factor);
+        }
+    }
+
+    /// Returns u. Reports that the policy trusts in full replace what latency and open requests show.
+    fn load(&self, slowness: Option<f64>, reported: Option<f64>, own: GatewayLoad) -> f64 {
+        let observed = if self.settings.trust == Trust::Full && reported.is_some() {
             0.0
         } else {
             let queued = slowness.map_or(0.0, queue_load);
@@ -223,66 +259,75 @@ impl Controller {
         };
         [
             reported,
-            own.cpu.and_then(share),
-            own.connections.and_then(share),
+            own.cpu.and_then(valid_share),
+            own.connections.and_then(valid_share),
         ]
         .into_iter()
         .flatten()
-        .fold(here, f64::max)
+        .fold(observed, f64::max)
     }
 
-    fn publish(&self, found: &StepResult) {
+    fn publish(&self, result: &StepResult) {
         let (limit, level) = (self.capacity.limit(), self.level.get());
-        let most = f64::from(self.settings.most);
-        let published = &self.shared.published;
+        let published = &self.pressure.published;
+        self.publish_bounds(result.is_probing);
+        published.level.set(level);
+        published.limit.set(limit);
+        published.load.set(result.load);
+        let lent = (self.elastic.factor() - 1.0) * level::lending_share(level);
+        published.factor.set(1.0 + lent);
+        let measured = |share| result.p50.map(|_| self.measured.quantile(share));
+        published.p50.set(measured(0.5));
+        published.p90.set(measured(0.9));
+        // Clients see the baseline with the present mixture of kinds.
+        let mixture = measured(0.5).zip(result.p50);
+        let mixture = mixture.map_or(1.0, |(measured, adjusted)| measured / adjusted.max(1.0));
+        published
+            .baseline
+            .set(self.baseline.get().map(|base| mixture * base));
+        published.reported.set(result.reported);
+        published.cpu.set(result.cpu);
+    }
+
+    /// Publishes the numbers of open requests at which requests are refused, nothing is lent, or a crowd begins.
+    fn publish_bounds(&self, is_probing: bool) {
+        let (limit, level) = (self.capacity.limit(), self.level.get());
+        let max_open = f64::from(self.settings.max_open);
+        let published = &self.pressure.published;
         for class in RequestClass::ALL {
             let bound = level::class_bound(class, limit, level);
-            let bound = if found.squeezed && self.level.yields_to_probe(class) {
-                SQUEEZE * bound
+            let bound = if is_probing && self.level.may_yield_to_probe(class) {
+                SQUEEZED_SHARE * bound
             } else if self.level.may_refuse(class) {
                 bound
             } else {
-                most
+                max_open
             };
-            published.bounds[class as usize].store(whole_requests(bound.min(most)), Relaxed);
+            published.class_bounds[class as usize]
+                .store(whole_requests(bound.min(max_open)), Relaxed);
         }
-        let squeeze = if found.squeezed { SQUEEZE } else { 1.0 };
+        let squeeze = if is_probing { SQUEEZED_SHARE } else { 1.0 };
         let lending = squeeze * level::lending_bound(limit, level);
         published
-            .lending
-            .store(whole_requests(lending.min(most)), Relaxed);
+            .lending_bound
+            .store(whole_requests(lending.min(max_open)), Relaxed);
         published
-            .crowd
+            .crowd_size
             .store(whole_requests(level::crowd_size(limit)), Relaxed);
-        published.level.set(level);
-        published.limit.set(limit);
-        published.load.set(found.load);
-        let lent = (self.elastic.factor() - 1.0) * level::lending_share(level);
-        published.factor.set(1.0 + lent);
-        let seen = |share| found.p50.map(|_| self.seen.quantile(share));
-        published.p50.set(seen(0.5));
-        published.p90.set(seen(0.9));
-        let mixture = seen(0.5).zip(found.p50);
-        let mixture = mixture.map_or(1.0, |(seen, level)| seen / level.max(1.0));
-        published
-            .base
-            .set(self.baseline.get().map(|base| mixture * base));
-        published.reported.set(found.reported);
-        published.cpu.set(found.cpu);
     }
 }
 
-/// A bound in whole requests, at least one.
+/// Rounds a bound up to whole requests, at least one.
 fn whole_requests(bound: f64) -> u32 {
     bound.ceil().max(1.0) as u32
 }
 
-/// The load that a slowness stands for.
+/// The load that a slowness stands for: 0 at the baseline, 1 where the upstream is full.
 fn queue_load(slowness: f64) -> f64 {
-    (slowness - 1.0) / ROOM
+    (slowness - 1.0) / FULL_SLOWNESS_EXCESS
 }
 
-/// None for what cannot be a share.
-fn share(value: f64) -> Option<f64> {
+/// Rejects what cannot be a share: negative, infinite or NaN.
+fn valid_share(value: f64) -> Option<f64> {
     (value.is_finite() && value >= 0.0).then_some(value)
 }

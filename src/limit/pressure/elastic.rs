@@ -1,99 +1,104 @@
 //! m: the elastic factor, one for all elastic limits of an upstream.
 //!
-//! It rises slowly and falls fast (AIMD: Chiu and Jain 1989), with a band between in which it stays. It rises in
+//! m rises slowly and falls fast (AIMD: Chiu and Jain 1989), with a band between in which it stays. It rises in
 //! proportion to the share of the latency pool that is new: a gateway that sees a sixteenth of the traffic waits
 //! longer for the same evidence, and would overshoot if it did not.
 
-/// The rise of a step in which all latencies are new.
-const RISE: f64 = 0.12;
-const FALL: f64 = 0.92;
-const HALVE: f64 = 0.5;
+/// The rise of m in a step in which all latencies are new.
+const RISE_PER_STEP: f64 = 0.12;
+/// The share of m - 1 that is left after a step in which the upstream was full.
+const FULL_FALL: f64 = 0.92;
+/// The share of m - 1 that is left after a step with a queue, with failures or without a signal.
+const QUEUE_FALL: f64 = 0.5;
 /// The least m - 1 while the upstream is nearly idle.
-const IDLE: f64 = 1.0;
-/// An m - 1 below this is 0.
-const LEAST: f64 = 0.01;
+const IDLE_LENT: f64 = 1.0;
+/// An m - 1 below this becomes 0.
+const MIN_LENT: f64 = 0.01;
 
 /// The share of failed requests above which m falls.
-const FAILING: f64 = 0.05;
-/// The median over the baseline above which there is a queue, whatever the upstream reports.
-const QUEUED: f64 = 2.0;
-/// The load below which m may rise, and the one above which it falls.
-const SPARE: f64 = 0.75;
-const FULL: f64 = 0.95;
+const MAX_FAILED_SHARE: f64 = 0.05;
+/// The ratio of the median to the baseline above which there is a queue, whatever the upstream reports.
+const MAX_SLOWNESS: f64 = 2.0;
+/// The load below which m may rise.
+const MAX_RISE_LOAD: f64 = 0.75;
+/// The load above which m falls.
+const MIN_FALL_LOAD: f64 = 0.95;
 
 /// m, at least 1: elastic limits lend m - 1 times their rates.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Factor(f64);
 
 impl Factor {
-    /// Nothing is lent.
+    /// The factor at which nothing is lent.
     pub const ONE: Factor = Factor(1.0);
 
-    /// A factor below 1, or NaN, becomes 1.
+    /// Makes a factor; a number below 1, or NaN, becomes 1.
     pub fn new(factor: f64) -> Factor {
         Factor(factor.max(1.0))
     }
 
-    /// The number.
+    /// The factor as a number, at least 1.
     pub fn get(self) -> f64 {
         self.0
     }
 }
 
-/// What one step has observed.
+/// What one step has observed of an upstream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
+    /// u: the load; 1 is full.
     pub(crate) load: f64,
-    /// Whether nothing is cut: neither requests nor much of the lending.
-    pub(crate) calm: bool,
-    /// The median latency over the baseline.
+    /// Whether no request is cut, nor half of the lending.
+    pub(crate) is_calm: bool,
+    /// The ratio of the median latency to the baseline.
     pub(crate) slowness: f64,
-    /// Share of requests that failed.
-    pub(crate) failures: f64,
-    /// Share of the pool of latencies that is new.
-    pub(crate) fresh: f64,
+    /// The share of requests that failed.
+    pub(crate) failed_share: f64,
+    /// The share of the pool of latencies that is new.
+    pub(crate) fresh_share: f64,
 }
 
-/// See the module.
+/// The factor of one upstream, before the level cuts it.
 #[derive(Debug)]
-pub(crate) struct Elastic {
+pub(crate) struct ElasticFactor {
     /// m - 1.
     lent: f64,
 }
 
-impl Elastic {
-    pub(crate) fn new() -> Elastic {
-        Elastic { lent: 0.0 }
+impl ElasticFactor {
+    pub(crate) fn new() -> ElasticFactor {
+        ElasticFactor { lent: 0.0 }
     }
 
     pub(crate) fn factor(&self) -> f64 {
         1.0 + self.lent
     }
 
-    /// One control step. Without an observation there is no signal, and m is back at 1 within ten steps.
-    pub(crate) fn step(&mut self, seen: Option<Observation>, most: f64) {
-        let Some(seen) = seen else {
-            self.lent -= (most - 1.0) / 10.0;
-            return self.fall(HALVE);
+    /// Advances m by a control step. Without an observation there is no signal, and m is back at 1 within ten steps.
+    pub(crate) fn step(&mut self, observation: Option<Observation>, max_factor: f64) {
+        let Some(observation) = observation else {
+            self.lent -= (max_factor - 1.0) / 10.0;
+            return self.scale_lent(QUEUE_FALL);
         };
-        if seen.slowness > QUEUED || seen.failures > FAILING {
-            self.fall(HALVE);
-        } else if seen.load > FULL {
-            self.fall(FALL);
-        } else if seen.load < SPARE && seen.calm {
-            self.lent += RISE * seen.fresh;
+        if observation.slowness > MAX_SLOWNESS || observation.failed_share > MAX_FAILED_SHARE {
+            self.scale_lent(QUEUE_FALL);
+        } else if observation.load > MIN_FALL_LOAD {
+            self.scale_lent(FULL_FALL);
+        } else if observation.load < MAX_RISE_LOAD && observation.is_calm {
+            self.lent += RISE_PER_STEP * observation.fresh_share;
         }
-        self.lent = self.lent.min(most - 1.0).max(0.0);
+        self.lent = self.lent.min(max_factor - 1.0).max(0.0);
     }
 
-    /// The upstream is nearly idle. If it could not serve as much again, it would show.
-    pub(crate) fn idle(&mut self, most: f64) {
-        self.lent = self.lent.max(IDLE).min(most - 1.0).max(0.0);
+    /// Raises m to at least 1 + [`IDLE_LENT`]. An upstream that is nearly idle and could not serve as much again would
+    /// show it.
+    pub(crate) fn raise_while_idle(&mut self, max_factor: f64) {
+        self.lent = self.lent.max(IDLE_LENT).min(max_factor - 1.0).max(0.0);
     }
 
-    fn fall(&mut self, to: f64) {
-        self.lent *= to;
-        if self.lent < LEAST {
+    fn scale_lent(&mut self, share: f64) {
+        self.lent *= share;
+        if self.lent < MIN_LENT {
             self.lent = 0.0;
         }
     }
@@ -105,23 +110,23 @@ mod tests {
 
     const IDLE: Observation = Observation {
         load: 0.1,
-        calm: true,
+        is_calm: true,
         slowness: 1.0,
-        failures: 0.0,
-        fresh: 1.0,
+        failed_share: 0.0,
+        fresh_share: 1.0,
     };
 
-    fn risen() -> Elastic {
-        let mut elastic = Elastic::new();
+    fn risen() -> ElasticFactor {
+        let mut elastic = ElasticFactor::new();
         (0..200).for_each(|_| elastic.step(Some(IDLE), 10.0));
         assert_eq!(elastic.factor(), 10.0);
         elastic
     }
 
     #[track_caller]
-    fn check(seen: Observation, expected: f64) {
+    fn check(observation: Observation, expected: f64) {
         let mut elastic = risen();
-        elastic.step(Some(seen), 10.0);
+        elastic.step(Some(observation), 10.0);
         assert!((elastic.factor() - expected).abs() < 1e-9, "{elastic:?}");
     }
 
@@ -139,7 +144,7 @@ mod tests {
         );
         check(
             Observation {
-                failures: 0.06,
+                failed_share: 0.06,
                 ..IDLE
             },
             5.5,

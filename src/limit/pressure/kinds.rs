@@ -2,33 +2,35 @@
 //! take ten times as long as look-ups, a larger share of reports raises the median, but is no queue.
 //!
 //! Kinds count as alike until their means over the last seconds differ by more than chance or a queue explains. A
-//! kind that differs gets an offset: how far the logarithm of its latencies is above what the kinds have in common.
-//! That is the median over the kinds, each weighted by its requests. A queue adds the same time to each kind, which
-//! brings their logarithms together: so nothing is learned while there may be one.
+//! kind that differs gets an offset: how far its mean is above the mean that the kinds have in common. The common
+//! mean is the median over the kinds, each weighted by its requests. All means are of logarithms.
+//!
+//! A queue adds the same time to each kind, which brings their logarithms together. So offsets never change while
+//! there may be a queue.
 
 use std::sync::OnceLock;
 
 use super::latencies::{BUCKETS, LatencyCounts, LatencyRecorder};
 use crate::base::clock::Nanos;
 
-/// Kinds that are told apart; all later ones count as one kind.
-const MOST: usize = 256;
-/// The weight of older samples after a step: 10 s of memory.
-const KEEP: f32 = 0.99;
-/// Fewer samples are no evidence.
-const FEW: f32 = 8.0;
-/// How far an offset moves to what its samples show in a step, as a share.
-const FOLLOW: f32 = 0.02;
-/// Kinds are alike up to this difference in buckets, which is two fifths: they may meet queues of different length.
-const ALIKE: f32 = 8.0;
-/// Divided by the root of the number of samples, the difference in buckets that chance explains.
-const CHANCE: f32 = 40.0;
+/// The most kinds that are told apart; all later ones count as the last of them.
+const MAX_KINDS: usize = 256;
+/// The share of their weight that older samples keep after a step: a memory of 10 s.
+const STEP_DECAY: f32 = 0.99;
+/// A mean of fewer samples is no evidence that a kind differs.
+const MIN_SAMPLES: f32 = 8.0;
+/// The share of its distance to the present difference that an offset moves in a step.
+const OFFSET_GAIN: f32 = 0.02;
+/// Kinds are alike up to this difference in buckets, a factor of 1.4: they may meet queues of different length.
+const MAX_ALIKE_DIFFERENCE: f32 = 8.0;
+/// The difference in buckets that chance explains is this, divided by the root of the number of samples.
+const CHANCE_SPREAD: f32 = 40.0;
 
-/// A kind of requests of one upstream, usually those of one route.
+/// The index of a kind among the [`Kinds`] of its upstream. The requests of one route usually are one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestKind(u16);
 
-/// The kinds of one upstream, and the latencies that requests record.
+/// The kinds of one upstream in the order of their first use, with the latencies that requests record.
 #[derive(Debug)]
 pub(crate) struct Kinds(Box<[OnceLock<Box<NamedKind>>]>);
 
@@ -40,50 +42,52 @@ struct NamedKind {
 
 impl Kinds {
     pub(crate) fn new() -> Kinds {
-        Kinds((0..MOST).map(|_| OnceLock::new()).collect())
+        Kinds((0..MAX_KINDS).map(|_| OnceLock::new()).collect())
     }
 
-    /// The kind of this name. It is valid for the life of the upstream.
-    pub(crate) fn find(&self, name: &str) -> RequestKind {
+    /// Returns the kind of this name, and adds it if it is new. It is valid for the life of the upstream.
+    pub(crate) fn find_or_add(&self, name: &str) -> RequestKind {
         let new = || {
             let name = name.into();
             let recorder = LatencyRecorder::new();
             Box::new(NamedKind { name, recorder })
         };
-        let is_it = |place: &OnceLock<Box<NamedKind>>| *place.get_or_init(new).name == *name;
-        let place = self.0.iter().position(is_it).unwrap_or(MOST - 1);
-        RequestKind(place as u16)
+        let has_name = |kind: &OnceLock<Box<NamedKind>>| *kind.get_or_init(new).name == *name;
+        let index = self.0.iter().position(has_name).unwrap_or(MAX_KINDS - 1);
+        RequestKind(index as u16)
     }
 
-    pub(crate) fn record(&self, kind: RequestKind, span: Nanos) {
+    pub(crate) fn record(&self, kind: RequestKind, latency: Nanos) {
         if let Some(named) = self.0[usize::from(kind.0)].get() {
-            named.recorder.record(span);
+            named.recorder.record(latency);
         }
     }
 }
 
-/// The samples of one step.
+/// The latencies of one step, of all kinds together.
 #[derive(Debug)]
 pub(crate) struct StepSamples {
-    /// As clients see them.
-    pub(crate) seen: LatencyCounts,
-    /// Adjusted for the differences between kinds.
-    pub(crate) level: LatencyCounts,
+    /// Latencies as clients see them.
+    pub(crate) measured: LatencyCounts,
+    /// The same without the differences between kinds.
+    pub(crate) adjusted: LatencyCounts,
 }
 
-/// How kinds differ. All figures are in buckets, which are logarithms.
+/// How the kinds differ, in the order of [`Kinds`]. All figures are in buckets, which are logarithms.
 #[derive(Debug, Default)]
-pub(crate) struct Offsets(Vec<Offset>);
+pub(crate) struct KindOffsets(Vec<KindOffset>);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Offset {
-    /// None while the kind is like the others.
+struct KindOffset {
+    /// How far the kind is above the common mean. None while it is like the others.
     offset: Option<f32>,
+    /// The weighted sum of the buckets of recent samples.
     sum: f32,
+    /// The weight of these samples.
     weight: f32,
 }
 
-impl Offset {
+impl KindOffset {
     fn get(&self) -> f32 {
         self.offset.unwrap_or(0.0)
     }
@@ -92,76 +96,82 @@ impl Offset {
         self.sum / self.weight
     }
 
-    fn learn(&mut self, common: f32) {
-        let above = self.mean() - common;
+    fn update_offset(&mut self, common_mean: f32) {
+        let difference = self.mean() - common_mean;
         self.offset = match self.offset {
-            None => Some(above).filter(|above| above.abs() > ALIKE + CHANCE / self.weight.sqrt()),
+            None => {
+                let explained = MAX_ALIKE_DIFFERENCE + CHANCE_SPREAD / self.weight.sqrt();
+                Some(difference).filter(|difference| difference.abs() > explained)
+            }
             Some(offset) => {
-                Some(offset + FOLLOW * (above - offset)).filter(|offset| offset.abs() > ALIKE / 2.0)
+                let moved = offset + OFFSET_GAIN * (difference - offset);
+                Some(moved).filter(|moved| moved.abs() > MAX_ALIKE_DIFFERENCE / 2.0)
             }
         };
     }
 }
 
-impl Offsets {
-    /// Takes the samples since the last call. Learns from them if there is no queue (`calm`).
-    pub(crate) fn drain(&mut self, kinds: &Kinds, calm: bool) -> StepSamples {
+impl KindOffsets {
+    /// Takes the samples since the last call. Updates the offsets by them if the last step found no queue (`is_quiet`).
+    pub(crate) fn drain(&mut self, kinds: &Kinds, is_quiet: bool) -> StepSamples {
         let mut fresh = StepSamples {
-            seen: [0.0; BUCKETS],
-            level: [0.0; BUCKETS],
+            measured: [0.0; BUCKETS],
+            adjusted: [0.0; BUCKETS],
         };
-        let common = self.common();
-        for (place, named) in kinds.0.iter().map_while(OnceLock::get).enumerate() {
-            if place == self.0.len() {
-                self.0.push(Offset::default());
+        let common_mean = self.common_mean();
+        for (index, named) in kinds.0.iter().map_while(OnceLock::get).enumerate() {
+            if index == self.0.len() {
+                self.0.push(KindOffset::default());
             }
-            let kind = &mut self.0[place];
-            if calm {
-                kind.sum *= KEEP;
-                kind.weight *= KEEP;
+            let kind = &mut self.0[index];
+            if is_quiet {
+                kind.sum *= STEP_DECAY;
+                kind.weight *= STEP_DECAY;
             }
             let Some(counts) = named.recorder.drain() else {
                 continue;
             };
             for (bucket, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0.0) {
-                if calm {
+                if is_quiet {
                     kind.sum += count * bucket as f32;
                     kind.weight += count;
                 }
-                fresh.seen[bucket] += count;
-                add(&mut fresh.level, bucket as f32 - kind.get(), *count);
+                fresh.measured[bucket] += count;
+                add_between_buckets(&mut fresh.adjusted, bucket as f32 - kind.get(), *count);
             }
-            if let Some(common) = common.filter(|_| calm && kind.weight >= FEW) {
-                kind.learn(common);
+            if let Some(common_mean) =
+                common_mean.filter(|_| is_quiet && kind.weight >= MIN_SAMPLES)
+            {
+                kind.update_offset(common_mean);
             }
         }
         fresh
     }
 
-    /// What the kinds have in common: the weighted median of their means without their offsets.
-    fn common(&self) -> Option<f32> {
-        let shown = |kind: &Offset| (kind.mean() - kind.get(), kind.weight);
-        let mut all: Vec<(f32, f32)> = self
+    /// The weighted median of the kinds' means without their offsets. None before the first samples.
+    fn common_mean(&self) -> Option<f32> {
+        let without_offset = |kind: &KindOffset| (kind.mean() - kind.get(), kind.weight);
+        let mut means: Vec<(f32, f32)> = self
             .0
             .iter()
             .filter(|kind| kind.weight >= 1.0)
-            .map(shown)
+            .map(without_offset)
             .collect();
-        all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut half = all.iter().map(|(_, weight)| weight).sum::<f32>() / 2.0;
-        let middle = all.iter().find(|(_, weight)| {
-            half -= weight;
-            half <= 0.0
+        means.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut remaining_half = means.iter().map(|(_, weight)| weight).sum::<f32>() / 2.0;
+        let middle = means.iter().find(|(_, weight)| {
+            remaining_half -= weight;
+            remaining_half <= 0.0
         });
-        middle.map(|(shown, _)| *shown)
+        middle.map(|(mean, _)| *mean)
     }
 }
 
-/// Adds samples that lie between two buckets, to each its share.
-fn add(counts: &mut LatencyCounts, at: f32, count: f32) {
-    let at = at.clamp(0.0, (BUCKETS - 1) as f32);
-    let below = at as usize;
-    let part = at - below as f32;
+/// Adds `count` samples at a position between two buckets, to each its share.
+fn add_between_buckets(counts: &mut LatencyCounts, position: f32, count: f32) {
+    let position = position.clamp(0.0, (BUCKETS - 1) as f32);
+    let below = position as usize;
+    let part = position - below as f32;
     counts[below] += count * (1.0 - part);
     if part > 0.0 {
         counts[below + 1] += count * part;
@@ -176,39 +186,51 @@ mod tests {
     struct Mix {
         kinds: Kinds,
         names: [RequestKind; 2],
-        offsets: Offsets,
+        offsets: KindOffsets,
     }
 
     impl Mix {
         fn new() -> Mix {
             let kinds = Kinds::new();
             Mix {
-                names: ["look-up", "report"].map(|name| kinds.find(name)),
+                names: ["look-up", "report"].map(|name| kinds.find_or_add(name)),
                 kinds,
-                offsets: Offsets::default(),
+                offsets: KindOffsets::default(),
             }
         }
 
         /// Medians in milliseconds, as clients see them and without the differences between kinds. Arguments: the
         /// steps, the look-ups of each, and how long reports take.
-        fn run(&mut self, steps: u32, counts: [u32; 2], millis: [u64; 2], calm: bool) -> [f64; 2] {
+        fn run(
+            &mut self,
+            steps: u32,
+            counts: [u32; 2],
+            millis: [u64; 2],
+            is_quiet: bool,
+        ) -> [f64; 2] {
             let mut pools = [LatencyPool::new(192.0), LatencyPool::new(192.0)];
             for _ in 0..steps {
                 for ((kind, count), millis) in self.names.into_iter().zip(counts).zip(millis) {
                     (0..count).for_each(|_| self.kinds.record(kind, Nanos::from_millis(millis)));
                 }
-                let fresh = self.offsets.drain(&self.kinds, calm);
-                pools[0].blend(&fresh.seen, 0.9);
-                pools[1].blend(&fresh.level, 0.9);
+                let fresh = self.offsets.drain(&self.kinds, is_quiet);
+                pools[0].blend(&fresh.measured, 0.9);
+                pools[1].blend(&fresh.adjusted, 0.9);
             }
             pools.map(|pool| pool.quantile(0.5) / 1e6)
         }
     }
 
     #[track_caller]
-    fn check(found: [f64; 2], seen: f64, level: f64) {
-        assert!((found[0] / seen - 1.0).abs() < 0.07, "{found:?} {seen}");
-        assert!((found[1] / level - 1.0).abs() < 0.07, "{found:?} {level}");
+    fn check(found: [f64; 2], measured: f64, adjusted: f64) {
+        assert!(
+            (found[0] / measured - 1.0).abs() < 0.07,
+            "{found:?} {measured}"
+        );
+        assert!(
+            (found[1] / adjusted - 1.0).abs() < 0.07,
+            "{found:?} {adjusted}"
+        );
     }
 
     #[test]
@@ -277,15 +299,18 @@ mod tests {
     #[test]
     fn there_is_room_for_many_and_more() {
         let kinds = Kinds::new();
-        let mut offsets = Offsets::default();
-        for number in 0..2 * MOST {
-            let kind = kinds.find(&number.to_string());
-            assert_eq!(usize::from(kind.0), number.min(MOST - 1));
-            assert_eq!(kinds.find(&number.to_string()).0, kind.0);
+        let mut offsets = KindOffsets::default();
+        for number in 0..2 * MAX_KINDS {
+            let kind = kinds.find_or_add(&number.to_string());
+            assert_eq!(usize::from(kind.0), number.min(MAX_KINDS - 1));
+            assert_eq!(kinds.find_or_add(&number.to_string()).0, kind.0);
             kinds.record(kind, Nanos::from_millis(3));
         }
         let fresh = offsets.drain(&kinds, true);
-        assert_eq!(fresh.seen.iter().sum::<f32>(), 2.0 * MOST as f32);
-        assert_eq!(offsets.drain(&kinds, true).seen.iter().sum::<f32>(), 0.0);
+        assert_eq!(fresh.measured.iter().sum::<f32>(), 2.0 * MAX_KINDS as f32);
+        assert_eq!(
+            offsets.drain(&kinds, true).measured.iter().sum::<f32>(),
+            0.0
+        );
     }
 }

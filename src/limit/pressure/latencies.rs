@@ -8,61 +8,63 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use crate::base::clock::Nanos;
 
-/// The buckets of a doubling, as a power of two.
-const FINE: u32 = 4;
+/// Each doubling has two to this power of buckets.
+const BITS_PER_DOUBLING: u32 = 4;
 /// Latencies below this power of two, in nanoseconds, are in the first bucket.
-const LOWEST: u32 = 14;
+const MIN_POWER: u32 = 14;
+/// The doublings between the shortest and the longest latency that are told apart.
 const DOUBLINGS: u32 = 23;
-pub(crate) const BUCKETS: usize = (DOUBLINGS << FINE) as usize;
+/// The buckets of all doublings.
+pub(crate) const BUCKETS: usize = (DOUBLINGS << BITS_PER_DOUBLING) as usize;
 
 /// The number of samples in each bucket.
 pub(crate) type LatencyCounts = [f32; BUCKETS];
 
-fn bucket(span: Nanos) -> usize {
-    let power = span.0.max(1).ilog2();
-    if power < LOWEST {
+fn bucket_index(latency: Nanos) -> usize {
+    let power = latency.0.max(1).ilog2();
+    if power < MIN_POWER {
         return 0;
     }
-    let part = (span.0 >> (power - FINE)) as u32 & ((1 << FINE) - 1);
-    (((power - LOWEST) << FINE | part) as usize).min(BUCKETS - 1)
+    let part = (latency.0 >> (power - BITS_PER_DOUBLING)) as u32 & ((1 << BITS_PER_DOUBLING) - 1);
+    (((power - MIN_POWER) << BITS_PER_DOUBLING | part) as usize).min(BUCKETS - 1)
 }
 
 /// The lower edge of a bucket, in nanoseconds.
-fn edge(bucket: usize) -> f64 {
-    let power = bucket as u32 >> FINE;
-    let part = bucket as u64 & ((1 << FINE) - 1);
-    (((1 << FINE) + part) << (power + LOWEST - FINE)) as f64
+fn lower_edge(bucket: usize) -> f64 {
+    let power = bucket as u32 >> BITS_PER_DOUBLING;
+    let part = bucket as u64 & ((1 << BITS_PER_DOUBLING) - 1);
+    (((1 << BITS_PER_DOUBLING) + part) << (power + MIN_POWER - BITS_PER_DOUBLING)) as f64
 }
 
-/// Latencies since the last step. Written by many threads, one atomic addition a sample. 1.5 KB.
+/// Latencies since the last step, in 1.5 KB. Many threads write it, with one atomic addition for each sample.
 #[derive(Debug)]
 pub(crate) struct LatencyRecorder {
     counts: [AtomicU32; BUCKETS],
     /// Whether anything was recorded since the last [`LatencyRecorder::drain`].
-    any: AtomicBool,
+    has_samples: AtomicBool,
 }
 
 impl LatencyRecorder {
     pub(crate) fn new() -> LatencyRecorder {
         LatencyRecorder {
             counts: array::from_fn(|_| AtomicU32::new(0)),
-            any: AtomicBool::new(false),
+            has_samples: AtomicBool::new(false),
         }
     }
 
-    pub(crate) fn record(&self, span: Nanos) {
-        self.counts[bucket(span)].fetch_add(1, Relaxed);
-        if !self.any.load(Relaxed) {
-            self.any.store(true, Relaxed);
+    pub(crate) fn record(&self, latency: Nanos) {
+        self.counts[bucket_index(latency)].fetch_add(1, Relaxed);
+        if !self.has_samples.load(Relaxed) {
+            self.has_samples.store(true, Relaxed);
         }
     }
 
-    /// The samples since the last call, if any. Samples that come meanwhile may be left for the next call.
+    /// Takes the samples since the last call, if any. Samples that come meanwhile may be left for the next call.
     pub(crate) fn drain(&self) -> Option<LatencyCounts> {
-        if !self.any.swap(false, Relaxed) {
+        if !self.has_samples.swap(false, Relaxed) {
             return None;
         }
-        // Most are zero, and a load leaves the cache line with the writers.
+        // Most counts are zero, and a load leaves the cache line with the writers.
         Some(
             self.counts
                 .each_ref()
@@ -79,31 +81,34 @@ impl LatencyRecorder {
 #[derive(Debug)]
 pub(crate) struct LatencyPool {
     counts: LatencyCounts,
+    /// The sum of the counts.
     weight: f32,
-    enough: f32,
+    /// The weight from which on older samples fade.
+    target_weight: f32,
 }
 
 impl LatencyPool {
-    /// A pool in which older samples fade once there are `enough`.
-    pub(crate) fn new(enough: f32) -> LatencyPool {
+    /// Makes an empty pool, in which older samples fade once all weigh more than `target_weight`.
+    pub(crate) fn new(target_weight: f32) -> LatencyPool {
         LatencyPool {
             counts: [0.0; BUCKETS],
             weight: 0.0,
-            enough,
+            target_weight,
         }
     }
 
-    /// Adds new samples; older ones keep at most the share `keep` of their weight. Returns the share that they keep.
-    pub(crate) fn blend(&mut self, fresh: &LatencyCounts, keep: f32) -> f32 {
+    /// Adds new samples; older ones keep at most the share `max_kept` of their weight. Returns the share that they
+    /// keep.
+    pub(crate) fn blend(&mut self, fresh: &LatencyCounts, max_kept: f32) -> f32 {
         let new: f32 = fresh.iter().sum();
-        let room = (self.enough - new) / self.weight.max(1.0);
-        let keep = room.clamp(0.0, keep);
+        let room = (self.target_weight - new) / self.weight.max(1.0);
+        let kept = room.clamp(0.0, max_kept);
         self.weight = 0.0;
         for (count, fresh) in self.counts.iter_mut().zip(fresh) {
-            *count = *count * keep + fresh;
+            *count = *count * kept + fresh;
             self.weight += *count;
         }
-        keep
+        kept
     }
 
     /// The weight of the samples in each bucket.
@@ -112,7 +117,7 @@ impl LatencyPool {
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = LatencyPool::new(self.enough);
+        *self = LatencyPool::new(self.target_weight);
     }
 
     /// The weight of all samples.
@@ -124,20 +129,20 @@ impl LatencyPool {
     pub(crate) fn quantile(&self, share: f32) -> f64 {
         let rank = self.weight * share;
         let mut below = 0.0;
-        let mut last = 0.0;
+        let mut last_edge = 0.0;
         for (bucket, count) in self.counts.iter().enumerate() {
             if *count <= 0.0 {
                 continue;
             }
             if below + count >= rank {
                 let part = f64::from(((rank - below) / count).clamp(0.0, 1.0));
-                return edge(bucket) + part * (edge(bucket + 1) - edge(bucket));
+                return lower_edge(bucket) + part * (lower_edge(bucket + 1) - lower_edge(bucket));
             }
             below += count;
-            last = edge(bucket + 1);
+            last_edge = lower_edge(bucket + 1);
         }
         // Sums of parts may fall short of the whole by rounding.
-        last
+        last_edge
     }
 }
 
@@ -173,9 +178,9 @@ mod tests {
     #[test]
     fn extremes_count_at_the_edges() {
         let recent = pool([0, 1, 16_383]);
-        assert!(recent.quantile(1.0) <= edge(1));
+        assert!(recent.quantile(1.0) <= lower_edge(1));
         let recent = pool([u64::MAX, 1 << 60]);
-        assert!(recent.quantile(0.5) >= edge(BUCKETS - 1));
+        assert!(recent.quantile(0.5) >= lower_edge(BUCKETS - 1));
         assert_eq!(recent.weight(), 2.0);
     }
 

@@ -1,5 +1,5 @@
-//! x, the level: which classes are cut and how much, from 4 (none) to 0. Also how many requests each class may have
-//! open: that bound works at once, while the level takes steps.
+//! x, the level: which classes are cut and how much, from 4 (none) down to 0. This file also derives from the level how
+//! many requests each class may have open. These bounds work at once, while the level takes steps.
 //!
 //! | level | what it cuts |
 //! |---|---|
@@ -13,53 +13,54 @@
 //! instead: cohorts would take everything from some keys, and the factor takes from each by its weight.
 
 use super::class::RequestClass;
-use super::step::STEP;
+use super::step::CONTROL_STEP;
 use crate::base::clock::Nanos;
 use crate::base::random::{GOLDEN, mix};
 
-/// The level at which nothing is cut.
-pub(crate) const TOP: f64 = 4.0;
+/// The highest level, at which nothing is cut.
+pub(crate) const MAX_LEVEL: f64 = 4.0;
 
 /// The ratio of open requests to L that the level steers to.
-const TARGET: f64 = 0.95;
-const GAIN: f64 = 0.5;
-/// The most that the level rises in a step.
-const RISE: f64 = 0.05;
-/// The least that it falls in a step in which a critical request met a crowd.
-const CROWDED: f64 = 0.1;
-/// Critical requests lose room only while the median is above this many baselines: where gateways see one
-/// upstream differently, the one with the smallest L would otherwise shed them while others serve all.
-const URGENT: f64 = 2.3;
+const TARGET_LOAD: f64 = 0.95;
+/// How far the level moves in a step for each unit by which open / L differs from [`TARGET_LOAD`].
+const LEVEL_GAIN: f64 = 0.5;
+/// The most that the level rises in a step: from 0 to the highest level it takes at least 8 s.
+const MAX_RISE_PER_STEP: f64 = 0.05;
+/// The least that the level falls in a step in which a critical request met a crowd.
+const MIN_FALL_IF_CROWDED: f64 = 0.1;
+/// The median, in baselines, above which critical requests lose room. Gateways see one upstream differently; without
+/// this bound the one with the smallest L would shed critical requests while others serve all of theirs.
+const CRITICAL_CUT_SLOWNESS: f64 = 2.3;
 /// The median, in baselines, above which there is a queue.
-const QUEUE: f64 = 1.5;
+const QUEUE_SLOWNESS: f64 = 1.5;
 /// The median, in baselines, above which critical requests may be refused.
-const LONG_QUEUE: f64 = 2.0;
-/// For how long a queue is remembered. With a shorter memory, all refused clients would come back at once whenever the
-/// queue is short.
-const MEMORY: Nanos = Nanos::from_secs(5);
-/// The most that a probe raises the baseline if it held no class back. So a server that becomes slow while it is not
-/// busy is noticed. A queue that other gateways feed is not learned before they drain it.
-const CREEP: f64 = 1.05;
-/// The same when only critical requests are left. The slowness may then be either, and a baseline that is too high
-/// admits other classes, which can be held back.
-const CREEP_LAST: f64 = 1.02;
+const LONG_QUEUE_SLOWNESS: f64 = 2.0;
+/// For how long requests may be refused after a queue was seen. With a shorter memory, all refused clients would come
+/// back at once whenever the queue is short.
+const QUEUE_MEMORY: Nanos = Nanos::from_secs(5);
+/// The factor by which a probe may raise the baseline where only lending is cut. So a server that becomes slow while
+/// it is not busy is noticed. A queue that other gateways feed is not learned before they drain it.
+const MAX_CREEP: f64 = 1.05;
+/// The same factor where only critical requests are left. The server may be slow or queueing then. A baseline that is
+/// too high admits other classes, which can be held back again.
+const MAX_CREEP_CRITICAL_ONLY: f64 = 1.02;
 
-/// The level, and when it last saw a queue.
+/// The level, and when the upstream last had a queue.
 #[derive(Debug)]
 pub(crate) struct Level {
     level: f64,
-    /// When the median was last above [`QUEUE`].
-    queued: Option<Nanos>,
-    /// When it was last above [`LONG_QUEUE`].
-    urgent: Option<Nanos>,
+    /// When the median was last above [`QUEUE_SLOWNESS`].
+    last_queue: Option<Nanos>,
+    /// When the median was last above [`LONG_QUEUE_SLOWNESS`].
+    last_long_queue: Option<Nanos>,
 }
 
 impl Level {
     pub(crate) fn new() -> Level {
         Level {
-            level: TOP,
-            queued: None,
-            urgent: None,
+            level: MAX_LEVEL,
+            last_queue: None,
+            last_long_queue: None,
         }
     }
 
@@ -67,72 +68,71 @@ impl Level {
         self.level
     }
 
-    /// Forgets queues: they may have been the gateway's own.
-    pub(crate) fn forget(&mut self) {
-        self.queued = None;
-        self.urgent = None;
+    /// Forgets all queues so far: the gateway itself may have been what was slow.
+    pub(crate) fn forget_queues(&mut self) {
+        self.last_queue = None;
+        self.last_long_queue = None;
     }
 
-    /// Whether lending is cut by less than half, and nothing else is.
+    /// Whether lending is cut by less than half, and no request is.
     pub(crate) fn is_calm(&self) -> bool {
         self.level > 3.5
     }
 
-    /// Whether nothing but lending is cut.
-    fn spares_all(&self) -> bool {
+    /// Whether at most lending is cut.
+    fn cuts_no_requests(&self) -> bool {
         self.level > 3.0
     }
 
-    /// One control step. `load` is the ratio of open requests to L; `crowded` says that a critical request met
-    /// [`crowd_size`]; `slowness` is the ratio of the median to the baseline.
+    /// Advances the level by a control step. `load` is the ratio of open requests to L; `crowded` says that a critical
+    /// request met [`crowd_size`] open ones; `slowness` is the ratio of the median to the baseline.
     pub(crate) fn step(&mut self, load: f64, crowded: bool, slowness: f64, now: Nanos) {
-        let recent = |last: Option<Nanos>| last.filter(|last| now.since(*last) < MEMORY);
-        let since = |last, least| (slowness > least).then_some(now).or(recent(last));
-        self.queued = since(self.queued, QUEUE);
-        self.urgent = since(self.urgent, LONG_QUEUE);
-        let (load, crowded) = match self.queued {
+        let recent = |last: Option<Nanos>| last.filter(|last| now.since(*last) < QUEUE_MEMORY);
+        let last_above = |threshold, last| (slowness > threshold).then_some(now).or(recent(last));
+        self.last_queue = last_above(QUEUE_SLOWNESS, self.last_queue);
+        self.last_long_queue = last_above(LONG_QUEUE_SLOWNESS, self.last_long_queue);
+        let (load, crowded) = match self.last_queue {
             Some(_) => (load, crowded),
             None => (0.0, false),
         };
-        let change = (GAIN * (TARGET - load)).clamp(-1.0, RISE);
+        let change = (LEVEL_GAIN * (TARGET_LOAD - load)).clamp(-1.0, MAX_RISE_PER_STEP);
         let change = if crowded {
-            change.min(-CROWDED)
+            change.min(-MIN_FALL_IF_CROWDED)
         } else {
             change
         };
-        let floor = if slowness > URGENT {
+        let floor = if slowness > CRITICAL_CUT_SLOWNESS {
             0.0
         } else {
             self.level.min(1.0)
         };
-        self.level = (self.level + change).clamp(floor, TOP);
+        self.level = (self.level + change).clamp(floor, MAX_LEVEL);
     }
 
-    /// Whether requests of the class may be refused at all: as long as responses come in time there is no queue,
+    /// Whether requests of the class may be refused at all. As long as responses come in time there is no queue,
     /// however many requests are open.
     pub(crate) fn may_refuse(&self, class: RequestClass) -> bool {
         match class {
-            RequestClass::Critical => self.urgent.is_some(),
-            RequestClass::Normal | RequestClass::Low => self.queued.is_some(),
+            RequestClass::Critical => self.last_long_queue.is_some(),
+            RequestClass::Normal | RequestClass::Low => self.last_queue.is_some(),
         }
     }
 
     /// The factor by which a probe may raise the baseline if open requests did not fall.
-    pub(crate) fn creep(&self) -> f64 {
-        if self.spares_all() {
-            CREEP
+    pub(crate) fn max_creep(&self) -> f64 {
+        if self.cuts_no_requests() {
+            MAX_CREEP
         } else if self.level > 1.0 {
             1.0
         } else {
-            CREEP_LAST
+            MAX_CREEP_CRITICAL_ONLY
         }
     }
 
-    /// Whether a probe may hold the class back. It may while the class is being cut, and normal requests a little
-    /// earlier.
-    pub(crate) fn yields_to_probe(&self, class: RequestClass) -> bool {
+    /// Whether a probe may hold the class back: while the class is being cut, and normal requests a little earlier.
+    pub(crate) fn may_yield_to_probe(&self, class: RequestClass) -> bool {
         match class {
-            RequestClass::Low => !self.spares_all(),
+            RequestClass::Low => !self.cuts_no_requests(),
             RequestClass::Normal => self.level < 2.5,
             RequestClass::Critical => self.level < 0.8,
         }
@@ -144,11 +144,11 @@ pub(crate) fn lending_share(level: f64) -> f64 {
     (level - 3.0).clamp(0.0, 1.0)
 }
 
-/// Open requests from which on a class is refused. The room above its share of L is for chance: where L is 2, a class
-/// without it would refuse every second request of a quiet upstream. The room shrinks with the level.
+/// The number of open requests from which on a class is refused. The room above its share of L is for chance: where L
+/// is 2, a class without it would be refused every second request of a quiet upstream. The room shrinks with the level.
 pub(crate) fn class_bound(class: RequestClass, limit: f64, level: f64) -> f64 {
     let root = limit.sqrt();
-    let room = root * level / TOP;
+    let room = root * level / MAX_LEVEL;
     match class {
         RequestClass::Critical => limit + root + level.min(1.0) * (0.5 * root + 3.0),
         RequestClass::Normal => 0.95 * limit + 1.5 * room,
@@ -156,37 +156,38 @@ pub(crate) fn class_bound(class: RequestClass, limit: f64, level: f64) -> f64 {
     }
 }
 
-/// Open requests up to which anything is lent.
+/// The number of open requests up to which anything is lent.
 pub(crate) fn lending_bound(limit: f64, level: f64) -> f64 {
-    0.80 * limit + 0.5 * limit.sqrt() * level / TOP
+    0.80 * limit + 0.5 * limit.sqrt() * level / MAX_LEVEL
 }
 
-/// Open requests that are a crowd to a critical one.
+/// The number of open requests that count as a crowd when a critical request meets them.
 pub(crate) fn crowd_size(limit: f64) -> f64 {
     limit + 2.0 * limit.sqrt()
 }
 
-/// How long a request waits at least if the level cuts the cohort of its key: until the level can be back at that
-/// cohort. None if the cohort is not cut.
+/// The shortest wait of a request whose cohort the level cuts: until the level can be back at that cohort. None if the
+/// cohort is not cut. `key` is the keyed hash of the client, `hour` is counted from the Unix epoch.
 pub(crate) fn cohort_wait(
     class: RequestClass,
     level: f64,
     key: impl FnOnce() -> u64,
     hour: u64,
 ) -> Option<Nanos> {
-    let lowest = match class {
+    // The level at which all cohorts of the class are cut.
+    let all_cut = match class {
         RequestClass::Normal => 1.0,
         RequestClass::Low => 2.0,
         RequestClass::Critical => return None,
     };
-    if level >= lowest + 1.0 {
+    if level >= all_cut + 1.0 {
         return None;
     }
-    let above = lowest + cohort(key(), hour) - level;
-    (above >= 0.0).then(|| Nanos((above / RISE).ceil() as u64 * STEP.0))
+    let rise = all_cut + cohort(key(), hour) - level;
+    (rise >= 0.0).then(|| Nanos((rise / MAX_RISE_PER_STEP).ceil() as u64 * CONTROL_STEP.0))
 }
 
-/// The position of a key in its class in this hour, at least 0 and below 1. The key is a keyed hash already;
+/// The position of a key in its class in this hour, at least 0 and below 1. The key is a keyed hash already.
 /// SplitMix64's finalizer (Steele, Lea, Flood 2014) shuffles it for each hour.
 fn cohort(key: u64, hour: u64) -> f64 {
     (mix(key ^ hour.wrapping_mul(GOLDEN)) >> 11) as f64 / (1_u64 << 53) as f64
@@ -255,10 +256,10 @@ mod tests {
         ];
         let at = Nanos::from_secs;
         level.step(9.0, true, 1.4, at(1));
-        assert_eq!(level.get(), TOP);
+        assert_eq!(level.get(), MAX_LEVEL);
         assert!(!classes.iter().any(|class| level.may_refuse(*class)));
         level.step(9.0, true, 1.6, at(2));
-        assert!(level.get() < TOP);
+        assert!(level.get() < MAX_LEVEL);
         assert_eq!(
             classes.map(|class| level.may_refuse(class)),
             [true, true, false]
@@ -278,13 +279,13 @@ mod tests {
         (0..100).for_each(|_| level.step(3.0, true, 2.1, Nanos::ZERO));
         assert_eq!(level.get(), 1.0);
         assert!(
-            !level.yields_to_probe(RequestClass::Critical)
-                && level.yields_to_probe(RequestClass::Normal)
+            !level.may_yield_to_probe(RequestClass::Critical)
+                && level.may_yield_to_probe(RequestClass::Normal)
         );
         (0..100).for_each(|_| level.step(3.0, true, 3.0, Nanos::ZERO));
         assert_eq!(level.get(), 0.0);
         level.step(0.0, false, 1.0, Nanos::ZERO);
-        assert!((level.get() - RISE).abs() < 1e-9);
+        assert!((level.get() - MAX_RISE_PER_STEP).abs() < 1e-9);
         level.step(0.0, true, 3.0, Nanos::ZERO);
         assert_eq!(level.get(), 0.0);
         for limit in [1.0, 2.0, 20.0, 500.0] {

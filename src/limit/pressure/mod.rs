@@ -1,8 +1,8 @@
-//! How much an upstream bears, what is lent of the rest, and who gives way first: no I/O, no clock, no
-//! lock. Knows nothing of keys' rates and of HTTP.
+//! How much an upstream bears, what is lent of the rest, and who gives way first. This folder does no I/O, reads no
+//! clock and takes no lock. It knows nothing of the rates of keys, nor of HTTP.
 //!
-//! One [`Pressure`] for each upstream, shared by all workers: requests ask it,
-//! a [`Controller`] steers it every [`STEP`]. What requests leave are counts; what they read are bounds.
+//! Each upstream has one [`Pressure`], which all workers share. Requests write counts to it and read bounds from it.
+//! A [`Controller`] turns the counts into bounds every [`CONTROL_STEP`].
 //!
 //! | | what | where |
 //! |---|---|---|
@@ -12,8 +12,8 @@
 //! | m | the elastic factor: each elastic limit lends m - 1 times its rate | `elastic.rs` |
 //! | x | the level: which classes are cut, and how much of them | `level.rs`, after DAGOR and Cinnamon |
 //!
-//! With r, the median of recent latencies to the first byte, without what routes differ by (`kinds.rs`), each
-//! step does:
+//! r is the median of recent latencies to the first byte, without the differences between routes (`kinds.rs`). Each
+//! step computes:
 //!
 //! ```text
 //! L   += 0.2 (g L + h - L)              while open > 0.7 L, or g < 1; at least 1
@@ -27,19 +27,21 @@
 //!                                       queue in the last 5 s: r > 1.5 b
 //! ```
 //!
-//! L and x turn nobody away without such a queue, and no critical request without one of r > 2 b: what L is
-//! before the first queue is a guess.
+//! L and x refuse no request without such a queue, and no critical request without one of r > 2 b. Before the first
+//! queue L is a guess.
 //!
 //! Raising m until capacity is used is water-filling: weighted max-min fairness with the base rates as
-//! weights, and nothing to keep for each key. As the level falls lending goes first, then low requests, then
-//! normal ones, both by cohorts of keys that last an hour; last the room that critical ones have above L.
+//! weights, and nothing to keep for each key. As the level falls, lending is cut first, then low requests, then normal
+//! ones, both by cohorts of keys that last an hour. The room of critical requests above L is cut last.
 //!
-//! Why it is not the law of Gradient2 and Envoy: where services vary by a half, the median of 100 ms is off by 8 %
-//! with 68 samples and by 16 % with 15. The lowest of many is off by twice that. So a gateway that sees a
-//! sixteenth of the traffic takes chance for a queue and gives capacity away. Or it takes a standing queue for the
-//! usual and lets it grow. Here quantiles are read from a fading pool of samples. m rises by what is new in the pool;
-//! b rises only by what a probe measured while fewer requests were open. What each rule is good for can be seen in
-//! `tests/elastic/` by taking it out.
+//! The law of Gradient2 and Envoy was rejected. Where services vary by a half, the median of 100 ms is off by 8 % with
+//! 68 samples and by 16 % with 15. The lowest of many is off by twice that. So a gateway that sees a sixteenth of the
+//! traffic takes chance for a queue and gives capacity away. Or it takes a standing queue for the usual and lets it
+//! grow.
+//!
+//! Here quantiles are read from a fading pool of samples. m rises in proportion to what is new in the pool. b rises
+//! only by what a probe measured while fewer requests were open. To see what a rule is good for, take it out and run
+//! `tests/elastic/`.
 
 mod baseline;
 mod capacity;
@@ -47,22 +49,24 @@ mod class;
 pub mod condition;
 mod controller;
 mod elastic;
+mod figures;
 mod kinds;
 mod latencies;
 mod level;
 pub mod report;
 mod reported;
-mod shared;
-mod snapshot;
+mod slots;
+
 mod step;
 
 pub use class::RequestClass;
 pub use condition::Condition;
 pub use controller::{Controller, Settings};
 pub use elastic::Factor;
+pub use figures::PressureFigures;
 pub use kinds::RequestKind;
 pub use report::{OrcaReport, Utilisation};
 pub use reported::Trust;
-pub use shared::{Pressure, Shed, UpstreamSlot};
-pub use snapshot::Snapshot;
-pub use step::{GatewayLoad, STEP, StepContext};
+pub use slots::{Pressure, Shed, UpstreamSlot};
+
+pub use step::{CONTROL_STEP, GatewayLoad, StepContext};

@@ -1,39 +1,41 @@
-//! The load that an upstream reports in the field `endpoint-load-metrics`: Open Request Cost Aggregation
-//! (ORCA, xDS), as text (`cpu_utilization:0.7,named_metrics.kv:0.4`, also with `=` and with `TEXT ` before)
-//! and as `JSON {"cpu_utilization":0.7,"named_metrics":{"kv":0.4}}`. The binary form is refused:
-//! no known server sends it where another form would not do. Reads untrusted bytes; at most [`LONGEST`].
+//! The load that an upstream reports in the field `endpoint-load-metrics`: Open Request Cost Aggregation (ORCA, xDS).
+//! It is read as text (`cpu_utilization:0.7,named_metrics.kv:0.4`, also with `=` and with `TEXT ` before) and as
+//! `JSON {"cpu_utilization":0.7,"named_metrics":{"kv":0.4}}`. The binary form is refused: no known server sends it
+//! where another form would not do.
+//!
+//! The bytes are untrusted; at most [`MAX_REPORT_BYTES`] of them are read.
 
 mod entry;
 mod json;
 
 use std::str;
 
-use entry::{APPLICATION, CPU, NAMED, PutEntry};
+use entry::{APPLICATION_METRIC, CPU_METRIC, NAMED_METRICS, PutEntry};
 
-pub use entry::{LONGEST, MOST, ReportError};
+pub use entry::{MAX_REPORT_BYTES, MAX_REPORT_ENTRIES, ReportError};
 
 /// A load: 0 is idle, 1 is full, above 1 is overload.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Utilisation(f64);
 
 impl Utilisation {
-    /// A higher number is taken for a mistake, for instance per cent.
-    pub const MOST: f64 = 10.0;
+    /// The highest load. A higher number is probably a mistake, for instance per cent.
+    pub const MAX: f64 = 10.0;
 
-    /// A number from 0 to [`Utilisation::MOST`].
+    /// Makes a load of a number from 0 to [`Utilisation::MAX`].
     pub fn new(load: f64) -> Option<Utilisation> {
-        (0.0..=Utilisation::MOST)
+        (0.0..=Utilisation::MAX)
             .contains(&load)
             .then_some(Utilisation(load))
     }
 
-    /// The number.
+    /// The load as a number.
     pub fn get(self) -> f64 {
         self.0
     }
 }
 
-/// The loads in one value of the field.
+/// The loads that one value of the field states.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OrcaReport {
     application: Option<Utilisation>,
@@ -44,19 +46,25 @@ pub struct OrcaReport {
 impl OrcaReport {
     /// Parses one value of the field. `named` is the metric that the policy names as the load, without
     /// `named_metrics.`.
+    ///
+    /// # Errors
+    ///
+    /// Any part of the value is wrong; then none of it is used.
     pub fn parse(value: &[u8], named: Option<&str>) -> Result<OrcaReport, ReportError> {
-        if value.len() > LONGEST {
-            return Err(ReportError::Long);
+        if value.len() > MAX_REPORT_BYTES {
+            return Err(ReportError::TooLong);
         }
-        let text = str::from_utf8(value).map_err(|_| ReportError::Form)?.trim();
+        let text = str::from_utf8(value)
+            .map_err(|_| ReportError::UnknownForm)?
+            .trim();
         let mut report = OrcaReport::default();
         if let Some(json) = text.strip_prefix("JSON ") {
-            json::read(json, &mut |name, load| report.put(name, load, named))?;
+            json::parse_entries(json, &mut |name, load| report.put(name, load, named))?;
         } else if text.starts_with("BIN ") {
-            return Err(ReportError::Form);
+            return Err(ReportError::UnknownForm);
         } else {
             let text = text.strip_prefix("TEXT ").unwrap_or(text);
-            entries(text, &mut |name, load| report.put(name, load, named))?;
+            parse_text_entries(text, &mut |name, load| report.put(name, load, named))?;
         }
         Ok(report)
     }
@@ -69,33 +77,33 @@ impl OrcaReport {
     /// Keeps an entry if it is a load; others are ignored, whatever their number.
     fn put(&mut self, name: &str, load: f64, named: Option<&str>) -> Result<(), ReportError> {
         let metric = name
-            .strip_prefix(NAMED)
+            .strip_prefix(NAMED_METRICS)
             .and_then(|rest| rest.strip_prefix('.'));
-        let place = match name {
-            APPLICATION | "applicationUtilization" => &mut self.application,
-            CPU | "cpuUtilization" => &mut self.cpu,
+        let entry = match name {
+            APPLICATION_METRIC | "applicationUtilization" => &mut self.application,
+            CPU_METRIC | "cpuUtilization" => &mut self.cpu,
             _ if metric.is_some() && metric == named => &mut self.named,
             _ => return Ok(()),
         };
-        let load = Utilisation::new(load).ok_or(ReportError::Load)?;
-        match place.replace(load) {
+        let load = Utilisation::new(load).ok_or(ReportError::BadLoad)?;
+        match entry.replace(load) {
             Some(_) => Err(ReportError::Duplicate),
             None => Ok(()),
         }
     }
 }
 
-fn entries(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
+fn parse_text_entries(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
     for (index, entry) in text.split(',').enumerate() {
-        if index >= MOST {
-            return Err(ReportError::Long);
+        if index >= MAX_REPORT_ENTRIES {
+            return Err(ReportError::TooLong);
         }
-        let (name, number) = entry.split_once([':', '=']).ok_or(ReportError::Entry)?;
+        let (name, number) = entry.split_once([':', '=']).ok_or(ReportError::BadEntry)?;
         let (name, number) = (name.trim(), number.trim());
         if name.is_empty() || number.is_empty() {
-            return Err(ReportError::Entry);
+            return Err(ReportError::BadEntry);
         }
-        let number: f64 = number.parse().map_err(|_| ReportError::Entry)?;
+        let number: f64 = number.parse().map_err(|_| ReportError::BadEntry)?;
         put(name, number)?;
     }
     Ok(())
@@ -142,14 +150,14 @@ mod tests {
 
     #[test]
     fn hostile_values_say_nothing() {
-        use ReportError::{Duplicate, Entry, Form, Load, Long};
+        use ReportError::{BadEntry, BadLoad, Duplicate, TooLong, UnknownForm};
         for load in [
             "nan", "NaN", "inf", "-inf", "infinity", "1e999", "-1", "-0.01", "10.1", "70",
         ] {
-            check(&format!("cpu_utilization:{load}"), Err(Load));
+            check(&format!("cpu_utilization:{load}"), Err(BadLoad));
             check(
                 &format!("application_utilization=0.1,cpu_utilization={load}"),
-                Err(Load),
+                Err(BadLoad),
             );
         }
         for value in [
@@ -162,19 +170,19 @@ mod tests {
             "a:1,",
             "a:1 2",
         ] {
-            check(value, Err(Entry));
+            check(value, Err(BadEntry));
         }
         check("cpu_utilization:0.1,cpu_utilization:0.1", Err(Duplicate));
         check("named_metrics.kv:0.1,named_metrics.kv:0.9", Err(Duplicate));
-        check("BIN CAES", Err(Form));
-        check(&"a:1,".repeat(65), Err(Long));
-        check(&"x".repeat(LONGEST + 1), Err(Long));
-        assert_eq!(OrcaReport::parse(b"\xff:1", None), Err(Form));
+        check("BIN CAES", Err(UnknownForm));
+        check(&"a:1,".repeat(65), Err(TooLong));
+        check(&"x".repeat(MAX_REPORT_BYTES + 1), Err(TooLong));
+        assert_eq!(OrcaReport::parse(b"\xff:1", None), Err(UnknownForm));
     }
 
     #[test]
     fn hostile_json_says_nothing() {
-        use ReportError::{Duplicate, Entry, Load, Long};
+        use ReportError::{BadEntry, BadLoad, Duplicate, TooLong};
         for value in [
             "JSON ",
             "JSON 1",
@@ -188,9 +196,9 @@ mod tests {
             r#"JSON {"named_metrics":{"kv":{}}}"#,
             r#"JSON {"cpu_utilization":0.1} {}"#,
         ] {
-            check(value, Err(Entry));
+            check(value, Err(BadEntry));
         }
-        check(r#"JSON {"cpu_utilization":-1}"#, Err(Load));
+        check(r#"JSON {"cpu_utilization":-1}"#, Err(BadLoad));
         check(
             r#"JSON {"cpu_utilization":0.1,"cpu_utilization":0.1}"#,
             Err(Duplicate),
@@ -204,7 +212,10 @@ mod tests {
             Err(Duplicate),
         );
         let many: Vec<String> = (0..65).map(|i| format!("\"a{i}\":1")).collect();
-        check(&format!("JSON {{{}}}", many.join(",")), Err(Long));
-        check(&format!("JSON {{\"a\":{}", "[".repeat(4_000)), Err(Entry));
+        check(&format!("JSON {{{}}}", many.join(",")), Err(TooLong));
+        check(
+            &format!("JSON {{\"a\":{}", "[".repeat(4_000)),
+            Err(BadEntry),
+        );
     }
 }

@@ -1,60 +1,66 @@
-//! The load that an upstream reports in its responses, over all workers.
+//! The load that an upstream reports in its responses, collected over all workers and smoothed. Reports are parsed in
+//! `report.rs`; what they may change is the caller's choice of [`Trust`].
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::report::Utilisation;
 use crate::base::clock::Nanos;
 
-/// Older reports are ignored.
-const STALE: Nanos = Nanos::from_secs(3);
-/// Smoothing of the means of steps; ten steps are a second.
-const SMOOTHING: f64 = 0.1;
-/// The count of reports is in the upper bits, the sum of loads, in thousandths, in the lower ones.
-const ONE: u64 = 1 << 40;
-const FINE: f64 = 1_000.0;
+/// Without a report for this long the upstream counts as one that reports nothing.
+const MAX_REPORT_AGE: Nanos = Nanos::from_secs(3);
+/// The share of a step's mean in the smoothed load; ten steps are a second.
+const REPORT_SMOOTHING: f64 = 0.1;
+/// One report in a [`ReportInbox`]: it has the count of reports in the bits from this one on, and the sum of loads
+/// below.
+const REPORT_COUNT_UNIT: u64 = 1 << 40;
+/// The sum of loads is in thousandths.
+const LOAD_SCALE: f64 = 1_000.0;
 
-/// What reports may do. The caller decides which responses may report at all.
+/// What reports may change. The caller decides which responses may report at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Lower what is lent below what latency allows.
+    /// Reports may lower what is lent below what latency allows.
     Lower,
-    /// Replace the load that latency shows, up and down. A median above twice the baseline still ends lending.
+    /// Reports replace the load that latency shows, up and down. A median above twice the baseline still ends lending.
     Full,
 }
 
-/// The reports since the last step. Written by many threads, one atomic addition a report.
+/// The reports since the last step. Many threads write it, with one atomic addition for each report.
 #[derive(Debug, Default)]
 pub(crate) struct ReportInbox(AtomicU64);
 
 impl ReportInbox {
-    pub(crate) fn put(&self, load: Utilisation) {
-        let load = (load.get() * FINE) as u64;
-        self.0.fetch_add(ONE | load, Relaxed);
+    pub(crate) fn record(&self, load: Utilisation) {
+        let load = (load.get() * LOAD_SCALE) as u64;
+        self.0.fetch_add(REPORT_COUNT_UNIT | load, Relaxed);
     }
 
-    /// The mean load since the last call.
+    /// Takes the mean load since the last call. None without reports.
     fn drain(&self) -> Option<f64> {
         let sum = self.0.swap(0, Relaxed);
-        let count = sum / ONE;
-        (count > 0).then(|| (sum % ONE) as f64 / FINE / count as f64)
+        let count = sum / REPORT_COUNT_UNIT;
+        (count > 0).then(|| (sum % REPORT_COUNT_UNIT) as f64 / LOAD_SCALE / count as f64)
     }
 }
 
 /// The reported load, smoothed over a second.
 #[derive(Debug, Default)]
-pub(crate) struct Reported {
-    last: Option<(Nanos, f64)>,
+pub(crate) struct ReportedLoad {
+    /// When the last report came, and the smoothed load.
+    smoothed: Option<(Nanos, f64)>,
 }
 
-impl Reported {
-    /// The load, unless the last report is stale.
+impl ReportedLoad {
+    /// Adds the reports since the last step. Returns the load, unless the last report is stale.
     pub(crate) fn step(&mut self, inbox: &ReportInbox, now: Nanos) -> Option<f64> {
-        self.last = self.last.filter(|(at, _)| now.since(*at) <= STALE);
+        self.smoothed = self
+            .smoothed
+            .filter(|(at, _)| now.since(*at) <= MAX_REPORT_AGE);
         if let Some(mean) = inbox.drain() {
-            let before = self.last.map_or(mean, |(_, load)| load);
-            self.last = Some((now, before + SMOOTHING * (mean - before)));
+            let before = self.smoothed.map_or(mean, |(_, load)| load);
+            self.smoothed = Some((now, before + REPORT_SMOOTHING * (mean - before)));
         }
-        self.last.map(|(_, load)| load)
+        self.smoothed.map(|(_, load)| load)
     }
 }
 
@@ -64,8 +70,8 @@ mod tests {
 
     #[test]
     fn smooths_and_goes_stale() {
-        let (inbox, mut reported) = (ReportInbox::default(), Reported::default());
-        let put = |load| inbox.put(Utilisation::new(load).unwrap());
+        let (inbox, mut reported) = (ReportInbox::default(), ReportedLoad::default());
+        let put = |load| inbox.record(Utilisation::new(load).unwrap());
         let at = Nanos::from_millis;
         assert_eq!(reported.step(&inbox, at(0)), None);
         put(0.2);

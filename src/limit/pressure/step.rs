@@ -1,9 +1,10 @@
-//! How often pressure is controlled, and what a control step knows besides the traffic.
+//! How often pressure is controlled, and what a control step is given besides the traffic. Nothing here is measured by
+//! the controller itself: the caller passes it in.
 
 use crate::base::clock::Nanos;
 
 /// The time from one control step to the next.
-pub const STEP: Nanos = Nanos::from_millis(100);
+pub const CONTROL_STEP: Nanos = Nanos::from_millis(100);
 
 /// The surroundings of an upstream, as of one control step.
 #[derive(Clone, Copy, Debug)]
@@ -17,11 +18,11 @@ pub struct StepContext {
     pub gateway_load: GatewayLoad,
 }
 
-/// How busy the gateway itself is, as shares of its capacity; none where that is not known.
+/// How busy the gateway itself is, as shares of its capacity. None where a share is not known.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GatewayLoad {
-    /// Of its processors' time.
+    /// The share of its processors' time that it uses.
     pub cpu: Option<f64>,
-    /// Of the connections that it may have.
+    /// The share of the connections it may have that are open.
     pub connections: Option<f64>,
 }

@@ -78,12 +78,14 @@ pub fn steer<'a>(
         .clone()
         .flat_map(|route| route.rules.iter())
         .filter_map(|rule| match rule.limit.throttle() {
-            ThrottleMode::Elastic { most, of } => Some(f64::from(most) / f64::from(of.max(1))),
+            ThrottleMode::Elastic { at_most, base } => {
+                Some(f64::from(at_most) / f64::from(base.max(1)))
+            }
             ThrottleMode::Hard | ThrottleMode::Soft { .. } => None,
         });
-    let most_factor = factors.reduce(f64::max);
+    let max_factor = factors.reduce(f64::max);
     let by_plan = by_plan && routes.count() > 0;
-    if !by_route && !by_plan && most_factor.is_none() {
+    if !by_route && !by_plan && max_factor.is_none() {
         return;
     }
     let written = gateway
@@ -92,8 +94,8 @@ pub fn steer<'a>(
         .find(|other| other.name.value == upstream.name);
     let report = written.and_then(|written| written.load_report.as_ref());
     upstream.pressure = Some(pressure::Settings {
-        most: upstream.bounds.open.unwrap_or(MOST_OPEN),
-        most_factor: most_factor.unwrap_or(1.0),
+        max_open: upstream.bounds.open.unwrap_or(MOST_OPEN),
+        max_factor: max_factor.unwrap_or(1.0),
         trust: report.map_or(Trust::Lower, |report| report.trust),
     });
 }

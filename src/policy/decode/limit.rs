@@ -9,7 +9,7 @@ use super::super::tree::{MapKey, Node};
 use super::ValueError;
 use super::leaf::{DURATION, IDENTITIES, RATE, parse_name};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Disclose, MAX_WINDOWS, OnError, Rate, Sharing};
+use crate::limit::{Algorithm, Disclose, MAX_WINDOWS, OnStoreError, Rate, Sharing};
 
 mod phrase;
 
@@ -198,7 +198,11 @@ pub fn limit(cx: &mut Cx, named: &MapKey, node: &Node, gateway: bool) -> Option<
     };
     let fields = LIMIT.open_as(cx, node, named)?;
     let routes = routes(cx, &fields, gateway);
-    let on_error = [OnError::Local, OnError::Open, OnError::Closed];
+    let on_error = [
+        OnStoreError::Local,
+        OnStoreError::Open,
+        OnStoreError::Closed,
+    ];
     let on_error = on_error.map(|each| (each.as_str(), each));
     let sharing = [Sharing::Strict, Sharing::Leased, Sharing::Local];
     let sharing = sharing.map(|each| (each.as_str(), each));
@@ -236,7 +240,7 @@ pub fn limit(cx: &mut Cx, named: &MapKey, node: &Node, gateway: bool) -> Option<
         .map_or(Disclose::All, |disclose| disclose.value),
         sharing: word(cx, &fields, "sharing", &sharing),
         on_store_error: word(cx, &fields, "on_store_error", &on_error)
-            .map_or(OnError::Local, |on_error| on_error.value),
+            .map_or(OnStoreError::Local, |on_error| on_error.value),
         routes,
         name: name?,
     };

@@ -6,7 +6,7 @@ use super::super::tree::Located;
 use crate::base::clock::Nanos;
 use crate::limit::pressure::Condition;
 use crate::limit::{
-    Algorithm, CountMode, Disclose, Identity, LimitName, OnError, Rate, Reserve, Sharing,
+    Algorithm, CountMode, Disclose, Identity, LimitName, OnStoreError, Rate, Reserve, Sharing,
 };
 
 /// A limit as it is written.
@@ -53,7 +53,7 @@ pub struct LimitConfig {
     /// How gateways with one store share it.
     pub sharing: Option<Located<Sharing>>,
     /// What holds while the store cannot be reached.
-    pub on_store_error: OnError,
+    pub on_store_error: OnStoreError,
     /// Which routes have it, and whether they share its counts.
     pub routes: LimitRoutes,
 }

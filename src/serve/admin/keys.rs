@@ -112,7 +112,7 @@ impl KeyLookup {
         for rule in &self.rules {
             let ask = AdmissionRequest {
                 rules: std::slice::from_ref(rule),
-                who: &self.who,
+                client: &self.who,
                 identifier: &self.identifier,
                 now: gateway.clock().now(),
                 // The key alone does not say which upstream it is for.

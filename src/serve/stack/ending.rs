@@ -182,7 +182,7 @@ impl ThrottledRequest for Ending {
         let servers = route.map(|route| generation.pools[route.upstream].servers());
         AdmissionRequest {
             rules: self.rules(),
-            who: &self.who,
+            client: &self.who,
             identifier: &generation.identifier,
             now: self.now,
             pressure: servers

@@ -217,7 +217,7 @@ pub async fn explain(
     let pressure = servers.and_then(|servers| servers.pressure());
     let ask = AdmissionRequest {
         rules,
-        who: &who,
+        client: &who,
         identifier: &identifier,
         now: clock.now(),
         pressure: pressure.map(|pressure| &**pressure),
@@ -283,7 +283,7 @@ fn reason(why: &RefusalCause) -> String {
 
 /// How busy an upstream is and what follows from it, as operators see it.
 pub fn describe_pressure(pressure: &Pressure) -> Value {
-    let now = pressure.snapshot();
+    let now = pressure.figures();
     let millis = |span: Option<Nanos>| span.map(|span| span.0 as f64 / 1e6);
     let shed = RequestClass::ALL.into_iter().zip(now.shed);
     let shed: Map<String, Value> = shed
@@ -294,7 +294,7 @@ pub fn describe_pressure(pressure: &Pressure) -> Value {
         "concurrency_limit": now.limit,
         "open": now.open,
         "elastic_factor": now.factor.get(),
-        "latency_ms": { "base": millis(now.base), "p50": millis(now.p50), "p90": millis(now.p90) },
+        "latency_ms": { "base": millis(now.baseline), "p50": millis(now.p50), "p90": millis(now.p90) },
         "reported_load": now.reported,
         "gateway_cpu": now.cpu,
         "shedding_level": now.level,
@@ -362,7 +362,7 @@ pub fn reading(finding: &Finding, rule: &Rule) -> Map<String, Value> {
     let reading = &finding.reading;
     let seconds = |nanos: crate::base::clock::Nanos| Duration::from(nanos).as_secs_f64();
     let rate = rule.limit.window(reading.window);
-    let (remaining, reset) = rule.limit.left(reading);
+    let (remaining, reset) = rule.limit.client_figures(reading);
     let value = json!({
         "standing": reading.standing.as_str(),
         "window": rate.map(|rate| rate.window().ceil_secs()),
@@ -397,7 +397,7 @@ pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
             value.insert("algorithm".into(), json!(limit.algorithm.as_str()));
         }
         RuleLimit::Open(limit) => {
-            value.insert("concurrent".into(), json!(limit.most));
+            value.insert("concurrent".into(), json!(limit.max_open));
         }
     }
     value

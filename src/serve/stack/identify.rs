@@ -38,7 +38,7 @@ impl ThrottledRequest for Identified {
         let arrival = &self.routed.arrival;
         AdmissionRequest {
             rules: self.rules(),
-            who: &self.who,
+            client: &self.who,
             identifier: &arrival.note.generation.identifier,
             now: self.routed.now,
             pressure: self.pressure().map(|pressure| &**pressure),
@@ -343,7 +343,7 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepea
     let route_repeat = repeated.map(|(repeated, index)| {
         let prepared = generation.admission.prepare(&AdmissionRequest {
             rules: &route.rules,
-            who: &who,
+            client: &who,
             identifier,
             now: routed.now,
             pressure: None,
@@ -411,7 +411,7 @@ pub fn may_check(
 ) -> bool {
     let ask = AdmissionRequest {
         rules: &route.own.by_ip,
-        who,
+        client: who,
         identifier,
         now,
         pressure,

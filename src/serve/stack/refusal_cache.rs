@@ -142,7 +142,7 @@ impl RefusalKey {
         }
         let decider = verdict.disclosed_decider(rules).map(|finding| {
             let reading = &finding.reading;
-            let reset = rules[finding.rule].limit.seconds(reading.reset);
+            let reset = rules[finding.rule].limit.whole_seconds(reading.reset);
             (finding.rule, reading.remaining, reset)
         });
         Some(RefusalKey {

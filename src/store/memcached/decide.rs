@@ -189,7 +189,7 @@ impl MemcachedClient {
             Taking::Shadows => part.shadow,
             Taking::Nothing => false,
         };
-        let ceiling = part.spec.spans.iter().map(|span| span.ceiling).min();
+        let ceiling = part.spec.windows.iter().map(|span| span.ceiling).min();
         let ceiling = ceiling.unwrap_or(u32::MAX);
         if takes && part.cost <= ceiling {
             asked.units = part.want.max(part.cost).min(ceiling);
@@ -223,7 +223,7 @@ impl MemcachedClient {
         }
         let pushes = part.cost == 0 && part.want == 0 && part.total > 0 && part.within > 0;
         if pushes && part.give_back.is_none() {
-            let life = life_until(now.saturating_add(part.spec.kept), now);
+            let life = life_until(now.saturating_add(part.spec.lifetime), now);
             let key = format!("{}:p{gateway}", asked.name);
             asked.pushes = Some(GrantReport {
                 place: batch.get_version(&key),
@@ -352,7 +352,12 @@ impl MemcachedClient {
 fn possible(call: &Call) -> Taking {
     let never = |part: &CallPart| {
         let counts = !part.shadow && part.around.is_none() && part.give_back.is_none();
-        counts && part.spec.spans.iter().any(|span| part.cost > span.ceiling)
+        counts
+            && part
+                .spec
+                .windows
+                .iter()
+                .any(|span| part.cost > span.ceiling)
     };
     match call.taking {
         Taking::All if call.parts.iter().any(never) => Taking::Shadows,

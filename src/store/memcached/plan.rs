@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::StateKind;
-use crate::limit::{LimitStanding, Spec};
+use crate::limit::{LimitSpec, LimitStanding};
 use crate::store::shared::call::{CallPart, CounterReply, StoreError};
 
 /// The error for limits that need arrival times.
@@ -78,14 +78,16 @@ pub(super) struct BucketPlan {
 
 impl BucketPlan {
     /// The plan of a limit; `None` where it needs arrival times.
-    pub(super) fn new(spec: &Spec) -> Option<BucketPlan> {
+    pub(super) fn new(spec: &LimitSpec) -> Option<BucketPlan> {
         let mut tracks: SmallVec<[Track; 2]> = SmallVec::new();
         let mut spans = SmallVec::new();
         if spec.kind == StateKind::Rings {
             let rings = spec.rings.iter();
-            tracks.extend(rings.map(|ring| Track::ring(ring.length, ring.kept.saturating_sub(1))));
+            tracks.extend(
+                rings.map(|ring| Track::ring(ring.bucket_length, ring.buckets.saturating_sub(1))),
+            );
         }
-        for span in &spec.spans {
+        for span in &spec.windows {
             match spec.kind {
                 StateKind::Log { .. } => {
                     let length = span.window.div_ceil(LOG_BUCKETS).max(1);
@@ -94,14 +96,14 @@ impl BucketPlan {
                     tracks.push(Track::ring(length, covers));
                 }
                 StateKind::Rings => {
-                    let place = usize::try_from(span.first).ok()?;
+                    let place = usize::try_from(span.parameter).ok()?;
                     spans.push((place, span.window.div_ceil(tracks.get(place)?.length)));
                 }
                 StateKind::Fixed => {
                     spans.push((tracks.len(), 0));
                     tracks.push(Track {
                         length: span.window.max(1),
-                        phase: span.first,
+                        phase: span.parameter,
                         behind: 0,
                         ahead: 0,
                     });
@@ -171,7 +173,7 @@ impl BucketView<'_> {
         };
         let (mut over, mut granted) = (false, want.max(cost));
         let mut speaking: Option<CounterReply> = None;
-        for (index, span) in self.part.spec.spans.iter().enumerate() {
+        for (index, span) in self.part.spec.windows.iter().enumerate() {
             let used = self.used(index);
             let mut said = CounterReply {
                 standing: LimitStanding::Within,
@@ -213,10 +215,10 @@ impl BucketView<'_> {
         }
         answer.took = took;
         answer.remaining = answer.remaining.saturating_sub(took);
-        let windows = 0..self.part.spec.spans.len();
+        let windows = 0..self.part.spec.windows.len();
         answer.used = windows.map(|window| self.used(window)).collect();
         let window = usize::from(answer.window);
-        let Some(span) = self.part.spec.spans.get(window) else {
+        let Some(span) = self.part.spec.windows.get(window) else {
             return;
         };
         let used = self.used(window);

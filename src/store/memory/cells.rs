@@ -194,7 +194,7 @@ impl Cells {
             cell.move_to(now, &mut words);
             join(words)
         } else {
-            let Some(block) = self.alloc(cell.needs_words(now, 0), now) else {
+            let Some(block) = self.alloc(cell.required_words(now, 0), now) else {
                 return false;
             };
             let words = self.arena.words(held, block);
@@ -246,7 +246,7 @@ impl Cells {
         cost: u32,
     ) -> bool {
         let (needed, have) = self.look(held, at, owner, |cell| {
-            (cell.needs_words(now, cost), cell.words.len())
+            (cell.required_words(now, cost), cell.words.len())
         });
         if needed <= have {
             return true;

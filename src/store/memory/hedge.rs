@@ -50,7 +50,7 @@ pub(super) fn cell(
     reading: &mut LimitReading,
 ) {
     let (item, limit) = (part.item, part.item.limit);
-    if part.room && limit.lent(reading) {
+    if part.room && limit.is_lent(reading) {
         // The sketch holds no lent units.
         return;
     }
@@ -68,7 +68,7 @@ pub(super) fn cell(
             // The cell knows time only; in a plan's smaller intervals that is more units.
             used = used.saturating_mul(item.scale.multiply);
         }
-        let (base, ceiling) = limit.bounds(rate, item.scale.multiply);
+        let (base, ceiling) = limit.unit_bounds(rate, item.scale.multiply);
         let counted = used
             .saturating_add(estimate.units)
             .saturating_add(part.before);
@@ -149,7 +149,7 @@ pub(super) fn windows(limit: &Limit) -> impl Iterator<Item = Nanos> {
 
 /// The longest of [`windows`], in which networks are counted.
 pub(super) fn longest(limit: &Limit) -> Nanos {
-    remembered(limit, limit.longest())
+    remembered(limit, limit.longest_window())
 }
 
 /// A reservation counts while it is open, however short the window.

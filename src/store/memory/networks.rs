@@ -6,7 +6,7 @@
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::{StateKind, WindowSpec};
-use crate::limit::{Limit, Rate, Scale, Spec};
+use crate::limit::{Limit, LimitSpec, Rate, Scale};
 use crate::store::Parent;
 use crate::store::shared::call::{CallPart, CounterName};
 
@@ -54,33 +54,33 @@ pub fn parts(
 }
 
 impl NetworkBudget {
-    fn spec(self, rate: &Rate) -> Spec {
+    fn spec(self, rate: &Rate) -> LimitSpec {
         let quota = u32::try_from(self.quota).unwrap_or(u32::MAX);
         let interval = self.interval.div_ceil(1_000);
-        Spec {
+        LimitSpec {
             kind: StateKind::Gcra,
-            spans: smallvec::smallvec![WindowSpec {
+            windows: smallvec::smallvec![WindowSpec {
                 window: rate.window().0.div_ceil(1_000),
                 base: quota,
                 ceiling: quota,
-                first: interval,
-                second: 0,
+                parameter: interval,
+                early_slack: 0,
                 // One network has keys of several plans.
-                pace: 0,
-                most: interval
+                plain_interval: 0,
+                max_lead: interval
                     .saturating_mul(u64::from(quota))
                     .saturating_add(rate.interval(1).nanos().div_ceil(1_000)),
             }],
             rings: smallvec::smallvec![],
             lends: false,
             pace: Default::default(),
-            kept: interval.saturating_mul(u64::from(quota)),
+            lifetime: interval.saturating_mul(u64::from(quota)),
         }
     }
 
     pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> NetworkBudget {
-        let (quota, (_, ceiling)) = (rate.times(multiply), limit.bounds(rate, multiply));
-        let lent = limit.throttle.lends_at_most(quota);
+        let (quota, (_, ceiling)) = (rate.times(multiply), limit.unit_bounds(rate, multiply));
+        let lent = limit.throttle.max_lent(quota);
         // A burst is not refilled any faster, but units added or lent in a window are. The network gets only one key's
         // loan, because loans are spare capacity, and not for the client with the most addresses.
         let steady = if limit.algorithm.is_gcra() {

@@ -104,7 +104,7 @@ impl Slots {
         counting: impl FnOnce() -> Vec<bool>,
     ) -> Result<Registered, Error> {
         // Where states live must not change while cells exist, so it is part of the shape.
-        let (shape, inline) = (limit.shape(), limit.inline());
+        let (shape, inline) = (limit.shape(), limit.is_inline());
         let names = &mut *self.names.lock();
         let shapes = names.scopes.get(scope).into_iter().flat_map(|s| &s.shapes);
         let mut shapes = shapes.filter(|known| known.shape == shape && known.inline == inline);
@@ -146,7 +146,7 @@ impl Slots {
         limit: &Limit,
         counting: impl FnOnce() -> Vec<bool>,
     ) -> Option<Registered> {
-        let (shape, inline) = (limit.shape(), limit.inline());
+        let (shape, inline) = (limit.shape(), limit.is_inline());
         {
             let names = self.names.lock();
             let mut shapes = names.scopes.get(scope)?.shapes.iter();
@@ -181,7 +181,7 @@ impl Slots {
         });
         info.seed.store(hasher.finish(), Relaxed);
         info.scope.store(number, Relaxed);
-        info.inline.store(limit.inline(), Relaxed);
+        info.inline.store(limit.is_inline(), Relaxed);
         *info.limit.write() = limit;
     }
 

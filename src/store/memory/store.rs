@@ -88,7 +88,7 @@ impl Memory {
             bucket,
             mark,
             inline: info.inline(),
-            terms: limit.terms(multiply),
+            fast_path: limit.fast_path(multiply),
         })
     }
 

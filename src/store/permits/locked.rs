@@ -6,7 +6,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 use super::request::{PermitKey, PermitRequest};
-use crate::limit::concurrency::GUESS;
+use crate::limit::concurrency::REFUSAL_WAIT;
 use crate::limit::{LimitReading, LimitStanding};
 
 pub(super) const SHARDS: usize = 64;
@@ -81,11 +81,11 @@ impl<'a> LockedShards<'a> {
                 let open = self.out(&place) + before(&place);
                 let left = want
                     .limit
-                    .left_in_network(open, want.multiply, parent.factor);
+                    .free_in_network(open, want.multiply, parent.factor);
                 reading.remaining = reading.remaining.min(left);
                 if left == 0 {
                     reading.standing = LimitStanding::Refused;
-                    reading.wait = GUESS;
+                    reading.wait = REFUSAL_WAIT;
                 }
             }
             there &= want.shadow || reading.standing.admits();
@@ -111,12 +111,14 @@ impl<'a> LockedShards<'a> {
             }
         }
         for (want, reading) in wants.iter().zip(readings) {
-            reading.remaining = want.limit.left(self.out(&want.place()), want.multiply);
+            reading.remaining = want
+                .limit
+                .free_permits(self.out(&want.place()), want.multiply);
             for parent in want.parents {
                 let open = self.out(&want.network(parent));
                 let left = want
                     .limit
-                    .left_in_network(open, want.multiply, parent.factor);
+                    .free_in_network(open, want.multiply, parent.factor);
                 reading.remaining = reading.remaining.min(left);
             }
         }

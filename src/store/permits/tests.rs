@@ -5,7 +5,7 @@ use crate::limit::{Concurrency, Fingerprint, LimitStanding, ThrottleMode};
 use crate::store::Parent;
 
 const TWO: Concurrency = Concurrency {
-    most: 2,
+    max_open: 2,
     throttle: ThrottleMode::Hard,
     max_multiply: 1,
 };

@@ -44,8 +44,8 @@ fn put(text: &mut Vec<u8>, number: f64) {
 
 fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
     let spec = &part.spec;
-    let (kind, room, tick) = match spec.kind {
-        StateKind::Log { tick, room } => (1, room, tick),
+    let (kind, capacity, tick) = match spec.kind {
+        StateKind::Log { tick, capacity } => (1, capacity, tick),
         StateKind::Rings => (2, 0, 1),
         StateKind::Fixed => (3, 0, 1),
         StateKind::Gcra => (4, 0, 1),
@@ -56,7 +56,7 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         .map_or((0, 0), |back| (back.number, back.stamped));
     let small = [
         kind,
-        room,
+        capacity,
         tick as u32,
         u32::from(part.shadow),
         part.around.map_or(0, |place| u32::from(place) + 1),
@@ -75,28 +75,28 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         back.1 as f64,
         lends,
         pace.interval,
-        pace.room,
-        pace.forgotten,
-        spec.kept as f64,
+        pace.max_level,
+        pace.forget_after,
+        spec.lifetime as f64,
     ];
     rest.into_iter().for_each(|n| put(text, n));
-    put(text, spec.spans.len() as f64);
-    for span in &spec.spans {
+    put(text, spec.windows.len() as f64);
+    for span in &spec.windows {
         let (base, ceiling) = (f64::from(span.base), f64::from(span.ceiling));
         let each = [
             span.window as f64,
             base,
             ceiling,
-            span.first as f64,
-            span.second as f64,
-            span.pace as f64,
-            span.most as f64,
+            span.parameter as f64,
+            span.early_slack as f64,
+            span.plain_interval as f64,
+            span.max_lead as f64,
         ];
         each.into_iter().for_each(|n| put(text, n));
     }
     put(text, spec.rings.len() as f64);
     for ring in &spec.rings {
-        [ring.length, ring.kept]
+        [ring.bucket_length, ring.buckets]
             .into_iter()
             .for_each(|n| put(text, n as f64));
     }
@@ -120,7 +120,7 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     let now = numbers.next().ok_or_else(malformed)? as u64;
     let mut counters = SmallVec::new();
     for part in &call.parts {
-        let windows = part.spec.spans.len();
+        let windows = part.spec.windows.len();
         let each: SmallVec<[f64; 16]> = numbers.by_ref().take(ANSWER + windows).collect();
         let (
             &[

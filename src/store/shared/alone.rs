@@ -14,7 +14,7 @@ use super::plan::SharingPlan;
 use super::recovery::BATCH;
 use super::share::LocalShare;
 use crate::base::clock::Nanos;
-use crate::limit::{Limit, LimitReading, LimitStanding, OnError, Scale};
+use crate::limit::{Limit, LimitReading, LimitStanding, OnStoreError, Scale};
 use crate::store::{Item, Taking};
 
 /// The wait in a refusal by a limit that is `closed` without the store.
@@ -129,7 +129,7 @@ impl Decider {
         };
         let used = self.memory.used(&item, now).last().copied();
         part.within = used.unwrap_or(0).min(most);
-        let gone = now.since(at) > plan.counted().longest();
+        let gone = now.since(at) > plan.counted().longest_window();
         let alone = if gone { 0 } else { alone.min(part.within) };
         Some((part, alone))
     }
@@ -209,7 +209,7 @@ impl Decider {
         let open = |item: &SharedItem| {
             item.plan
                 .as_ref()
-                .is_some_and(|p| p.on_error == OnError::Open)
+                .is_some_and(|p| p.on_error == OnStoreError::Open)
         };
         let closed = items.iter().zip(&shares);
         let closed = closed.filter(|(item, share)| share.is_none() && !open(item) && !item.shadow);
@@ -270,7 +270,9 @@ impl Decider {
     fn is_learning(&self, item: &SharedItem, now: Nanos) -> bool {
         let plan = item.plan.as_ref();
         plan.is_none_or(|plan| {
-            self.breaker.decided_by(plan.counted().longest(), now) != DecidedBy::Store
+            self.breaker
+                .decided_by(plan.counted().longest_window(), now)
+                != DecidedBy::Store
         })
     }
 
@@ -341,7 +343,7 @@ impl Decider {
     fn shares(&self, items: &SharedItems, now: Nanos) -> SmallVec<[Option<Limit>; 4]> {
         let each = items.iter().map(|item| match &item.plan {
             None => Some((*item.limit).clone()),
-            Some(plan) if plan.on_error == OnError::Local => self.share(plan, item, now),
+            Some(plan) if plan.on_error == OnStoreError::Local => self.share(plan, item, now),
             Some(_) => None,
         });
         each.collect()
@@ -369,7 +371,7 @@ impl Decider {
         item: &SharedItem,
         now: Nanos,
     ) -> Option<Limit> {
-        let longest = plan.counted().longest();
+        let longest = plan.counted().longest_window();
         let (gateways, (round, since)) = (
             self.breaker.gateways(),
             self.breaker.alone_since(longest, now),

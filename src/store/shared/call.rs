@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
-use crate::limit::{Fingerprint, LimitStanding, Spec};
+use crate::limit::{Fingerprint, LimitSpec, LimitStanding};
 use crate::store::Taking;
 
 /// The name of a counter in the store: a limit and a key.
@@ -24,7 +24,7 @@ pub struct CallPart {
     /// The counter.
     pub name: CounterName,
     /// The limit's arithmetic, as numbers.
-    pub spec: Spec,
+    pub spec: LimitSpec,
     /// A shadow decides for itself and changes nothing for the other parts.
     pub shadow: bool,
     /// For a network around a key: the index of that key's part. The network is charged what that part is granted.
@@ -68,7 +68,7 @@ pub(super) fn next_number() -> u32 {
 
 impl CallPart {
     /// Asks for `cost` units of a counter, and none in advance.
-    pub fn new(name: CounterName, spec: Spec, cost: u32) -> CallPart {
+    pub fn new(name: CounterName, spec: LimitSpec, cost: u32) -> CallPart {
         CallPart {
             name,
             spec,

@@ -36,7 +36,7 @@ impl Decider {
     /// Begins to decide about a request. `taking` is [`Taking::Shadows`] where something else refuses it already.
     pub fn begin(&self, items: SharedItems, taking: Taking, now: Nanos) -> FirstStep {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
-        let longest = shared.map(|plan| plan.counted().longest()).max();
+        let longest = shared.map(|plan| plan.counted().longest_window()).max();
         let Some(longest) = longest else {
             return FirstStep::Decided(self.decide_locally(&items, taking, now));
         };
@@ -169,7 +169,7 @@ impl Decider {
     /// What the gateway knows about a request without asking the store. Takes nothing; unknown counters admit.
     pub fn peek(&self, items: &SharedItems, now: Nanos) -> SharedDecision {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
-        let longest = shared.map(|plan| plan.counted().longest()).max();
+        let longest = shared.map(|plan| plan.counted().longest_window()).max();
         match longest {
             None => self.decide_locally(items, Taking::Nothing, now),
             Some(longest) if self.breaker.decided_by(longest, now) != DecidedBy::Store => {
@@ -278,7 +278,7 @@ impl Decider {
 fn over(limit: &Limit, scale: Scale, used: &[u32], in_hand: u32) -> bool {
     let each = limit.windows.iter().zip(used);
     each.into_iter().any(|(rate, used)| {
-        let (base, ceiling) = limit.bounds(rate, scale.multiply);
+        let (base, ceiling) = limit.unit_bounds(rate, scale.multiply);
         base < ceiling && used.saturating_sub(in_hand) > base
     })
 }

@@ -104,13 +104,13 @@ impl Ledger {
         let mut shard = self.shard(name);
         if shard.entries.len() >= self.most && !shard.entries.contains_key(name) {
             self.untracked.fetch_max(now.0, Relaxed);
-            let longest = plan.counted().longest();
+            let longest = plan.counted().longest_window();
             self.longest.fetch_max(longest.0, Relaxed);
             return None;
         }
         let entry = shard.entries.entry(*name).or_insert_with(|| {
             let floor = self.floor.load(Relaxed);
-            let longest = plan.counted().longest();
+            let longest = plan.counted().longest_window();
             self.longest.fetch_max(longest.0, Relaxed);
             LedgerEntry {
                 plan: plan.clone(),
@@ -287,7 +287,7 @@ impl Ledger {
                     self.alone.store(true, Relaxed);
                 }
                 let idle = now.since(entry.seen);
-                let kept = idle <= entry.plan.counted().longest();
+                let kept = idle <= entry.plan.counted().longest_window();
                 let stays = !entry.grants.is_empty() || (kept && !(crowded && idle > IDLE));
                 if !stays {
                     self.floor.fetch_max(entry.alone.total, Relaxed);

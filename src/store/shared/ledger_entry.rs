@@ -157,7 +157,8 @@ impl LedgerEntry {
 
     /// Whether some unreported units are still in a window.
     pub fn owes_report(&self, now: Nanos) -> bool {
-        self.unreported() > 0 && now.since(self.alone.admitted_at) <= self.plan.counted().longest()
+        self.unreported() > 0
+            && now.since(self.alone.admitted_at) <= self.plan.counted().longest_window()
     }
 
     /// Units admitted without the store since the entry was made.

@@ -6,7 +6,7 @@ use siphasher::sip::SipHasher13;
 
 use super::call::{CallPart, CounterName};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Fingerprint, Limit, OnError, Rate, Scale, Sharing};
+use crate::limit::{Algorithm, Fingerprint, Limit, OnStoreError, Rate, Scale, Sharing};
 use crate::store::Registered;
 
 /// How units are granted in advance. A gateway uses a unit at most `life` after it asked for it, by its own clock. So
@@ -48,7 +48,7 @@ pub struct SharingPlan {
     /// How units are granted in advance; `None` when the store is asked for each request.
     pub lease: Option<LeaseTerms>,
     /// What the gateway does without the store.
-    pub on_error: OnError,
+    pub on_error: OnStoreError,
 }
 
 impl SharingPlan {
@@ -57,12 +57,12 @@ impl SharingPlan {
         scope: &str,
         limit: &Limit,
         registered: &Registered,
-        (sharing, on_error): (Sharing, OnError),
+        (sharing, on_error): (Sharing, OnStoreError),
     ) -> Option<SharingPlan> {
         let lease = match sharing {
             Sharing::Local => return None,
             Sharing::Strict => None,
-            Sharing::Leased => LeaseTerms::of(limit).filter(|_| Sharing::leasable(limit)),
+            Sharing::Leased => LeaseTerms::of(limit).filter(|_| Sharing::can_lease(limit)),
         };
         // Gateways of different versions share counters, so the hash must never change.
         let mut hasher = SipHasher13::new_with_keys(0x746f_6c6c_6761_7465, 1);
@@ -79,7 +79,7 @@ impl SharingPlan {
             Algorithm::Gcra { .. } => 5,
             Algorithm::LeakyBucket { .. } => 6,
         });
-        counted.throttle.lends().hash(&mut hasher);
+        counted.throttle.is_elastic().hash(&mut hasher);
         Some(SharingPlan {
             hash: hasher.finish(),
             limit: limit.clone(),
@@ -131,7 +131,7 @@ mod tests {
         let memory = memory.unwrap();
         let limit = Limit::hard("5/m".parse().unwrap());
         let registered = memory.register("first", &limit).unwrap();
-        let terms = (Sharing::Strict, OnError::Local);
+        let terms = (Sharing::Strict, OnStoreError::Local);
         let plan = SharingPlan::new("first", &limit, &registered, terms).unwrap();
         let slot = registered.slot();
         drop(registered);

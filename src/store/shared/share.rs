@@ -36,7 +36,7 @@ impl LocalShare {
         own: &[u32],
     ) -> LocalShare {
         let each = limit.windows.iter().enumerate().map(|(place, rate)| {
-            let (_, ceiling) = limit.bounds(rate, multiply);
+            let (_, ceiling) = limit.unit_bounds(rate, multiply);
             let at = |list: &[u32]| list.get(place).copied().unwrap_or(0);
             let free = ceiling.saturating_sub(at(used)) / gateways.max(1);
             at(own).saturating_add(free).min(ceiling)
@@ -63,7 +63,7 @@ impl LocalShare {
         let elapsed = now.since(self.since);
         let mut windows = Vec::with_capacity(limit.windows.len());
         for (place, rate) in limit.windows.iter().enumerate() {
-            let (_, ceiling) = limit.bounds(rate, scale.multiply);
+            let (_, ceiling) = limit.unit_bounds(rate, scale.multiply);
             let part = ceiling / gateways;
             let own = self.own.get(place).copied().unwrap_or(part);
             // GCRA has no window that units leave as a whole.

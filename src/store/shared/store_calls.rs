@@ -253,8 +253,11 @@ impl Decider {
         let cost = cost.min(counter.took);
         let granted = self.ledger.with(&part.name, |entry| {
             let life = entry.plan.lease.as_ref().map(|lease| lease.life);
-            let learns =
-                || self.breaker.decided_by(entry.plan.counted().longest(), now) != DecidedBy::Store;
+            let learns = || {
+                self.breaker
+                    .decided_by(entry.plan.counted().longest_window(), now)
+                    != DecidedBy::Store
+            };
             if !hears || (pending_call.purpose == Purpose::Confirm && learns()) {
                 if cost > 0 {
                     entry.total = entry.total.max(counter.total);

@@ -1,4 +1,5 @@
-//! The counters of all rules of one set of running policies, and the stores that keep them.
+//! [`Admission`]: the counters of all rules of one set of running policies, and the stores that keep them. Decisions
+//! are in `decide.rs` and `shared_decision.rs`.
 
 use std::sync::Arc;
 
@@ -15,21 +16,23 @@ pub struct Admission {
     pub(super) permits: Arc<Permits>,
     pub(super) counters: Arc<[RuleCounter]>,
     pub(super) clock: Clock,
-    /// The store that gateways share, and the number of the connection to it.
+    /// The store that gateways share, and the index of the connection to it.
     pub(super) shared: Option<(Arc<Shared>, usize)>,
-    /// For each rule a counter of costs that never became known; empty where they are not counted.
-    pub(super) unknown: Arc<[metrics::Counter]>,
+    /// A counter for each rule of costs that never became known; empty where they are not counted.
+    pub(super) unknown_costs: Arc<[metrics::Counter]>,
 }
 
 /// Where the counts of a rule are kept.
 #[derive(Clone, Debug)]
 pub(super) enum RuleCounter {
-    /// In the memory store; also how gateways share the counts, if they do.
+    /// The slot in the memory store, and how gateways share the counts, if they do.
     Rate(Registered, Option<SharedCounter>),
+    /// The scope of the permits.
     Open(PermitScope),
 }
 
-/// How gateways share a limit. The limit is in an `Arc` so that a pending decision can keep it.
+/// How gateways share a limit. Without a plan each gateway counts for itself. The limit is in an `Arc` so that a
+/// pending decision can keep it.
 #[derive(Clone, Debug)]
 pub(super) struct SharedCounter {
     pub(super) limit: Arc<Limit>,
@@ -37,9 +40,11 @@ pub(super) struct SharedCounter {
 }
 
 impl Admission {
-    /// Registers the rules with the store; counters of limits that it already has go on.
+    /// Registers the rules with the store. Limits that the store already has keep their counts.
     ///
-    /// An error if the store has no slot left for a limit.
+    /// # Errors
+    ///
+    /// The store has no slot left for a limit.
     pub fn new(
         rules: &[Arc<Rule>],
         store: Arc<Memory>,
@@ -48,7 +53,11 @@ impl Admission {
         Admission::build(rules, store, Arc::default(), clock, None)
     }
 
-    /// Like [`Admission::new`], with counts that several gateways share.
+    /// Registers the rules as [`Admission::new`] does, with counts that several gateways share.
+    ///
+    /// # Errors
+    ///
+    /// The store has no slot left for a limit.
     pub fn shared(
         rules: &[Arc<Rule>],
         shared: Arc<Shared>,
@@ -69,11 +78,18 @@ impl Admission {
     }
 
     /// The same admission, which counts costs that never become known; one counter for each rule.
-    pub fn with_unknown_costs(self, unknown: Arc<[metrics::Counter]>) -> Admission {
-        Admission { unknown, ..self }
+    pub fn with_unknown_costs(self, unknown_costs: Arc<[metrics::Counter]>) -> Admission {
+        Admission {
+            unknown_costs,
+            ..self
+        }
     }
 
     /// The same stores under other rules. Permits that are out stay out.
+    ///
+    /// # Errors
+    ///
+    /// The store has no slot left for a limit.
     pub fn with_rules(&self, rules: &[Arc<Rule>]) -> Result<Admission, store::Error> {
         let (store, permits) = (self.store.clone(), self.permits.clone());
         let shared = self.shared.clone();
@@ -87,14 +103,14 @@ impl Admission {
         clock: Clock,
         shared: Option<(Arc<Shared>, usize)>,
     ) -> Result<Admission, store::Error> {
-        let counter = |rule: &Arc<Rule>| -> Result<RuleCounter, store::Error> {
+        let register_rule = |rule: &Arc<Rule>| -> Result<RuleCounter, store::Error> {
             match &rule.limit {
                 RuleLimit::Rate(limit) => {
                     let registered = store.register(&rule.scope, limit)?;
-                    let terms = (rule.sharing, rule.on_store_error);
+                    let modes = (rule.sharing, rule.on_store_error);
                     let sharing = shared.as_ref().map(|_| SharedCounter {
                         limit: Arc::new(limit.clone()),
-                        plan: SharingPlan::new(&rule.scope, limit, &registered, terms)
+                        plan: SharingPlan::new(&rule.scope, limit, &registered, modes)
                             .map(Arc::new),
                     });
                     Ok(RuleCounter::Rate(registered, sharing))
@@ -102,7 +118,7 @@ impl Admission {
                 RuleLimit::Open(_) => Ok(RuleCounter::Open(PermitScope::new(&rule.scope))),
             }
         };
-        let counters = rules.iter().map(counter);
+        let counters = rules.iter().map(register_rule);
         let counters = counters.collect::<Result<_, store::Error>>()?;
         Ok(Admission {
             store,
@@ -110,11 +126,11 @@ impl Admission {
             counters,
             clock,
             shared,
-            unknown: Arc::default(),
+            unknown_costs: Arc::default(),
         })
     }
 
-    /// Where the store keeps a rule's counters, unless the rule counts permits.
+    /// The slot where the store keeps a rule's counters. None if the rule counts permits.
     pub fn slot(&self, rule: &Rule) -> Option<Slot> {
         match self.counters.get(rule.index)? {
             RuleCounter::Rate(registered, _) => Some(registered.slot()),
@@ -122,7 +138,7 @@ impl Admission {
         }
     }
 
-    /// How several gateways share a rule's counters, if they do.
+    /// The plan by which several gateways share a rule's counters, if they do.
     pub fn plan(&self, rule: &Rule) -> Option<&Arc<SharingPlan>> {
         match self.counters.get(rule.index)? {
             RuleCounter::Rate(_, sharing) => sharing.as_ref()?.plan.as_ref(),
@@ -135,14 +151,14 @@ impl Admission {
         self.shared.as_ref().map(|(shared, _)| shared)
     }
 
-    /// The number of permits that are out for each rule, of all keys together; none for limits on a rate.
+    /// The number of permits that are out for each rule, of all keys together. None for limits on a rate.
     pub fn open_permits(&self) -> Vec<Option<u64>> {
-        let out = self.permits.out();
-        let each = self.counters.iter().map(|counter| match counter {
+        let open_by_scope = self.permits.out();
+        let open = self.counters.iter().map(|counter| match counter {
             RuleCounter::Rate(..) => None,
-            RuleCounter::Open(scope) => Some(out.get(scope).copied().unwrap_or(0)),
+            RuleCounter::Open(scope) => Some(open_by_scope.get(scope).copied().unwrap_or(0)),
         });
-        each.collect()
+        open.collect()
     }
 
     /// The memory store.
@@ -150,7 +166,7 @@ impl Admission {
         &self.store
     }
 
-    /// The permits, whose limits count open requests.
+    /// The permits of all limits on open requests.
     pub fn permits(&self) -> &Arc<Permits> {
         &self.permits
     }

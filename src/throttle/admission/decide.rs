@@ -1,9 +1,10 @@
-//! Decides about one request by all its limits: takes from each of them, or from none.
+//! Decides about one request by all its limits: takes units and permits of each of them, or of none. The counting
+//! itself is done by the stores.
 
 use smallvec::SmallVec;
 
 use super::counters::Admission;
-use super::demand::{Demand, Subjects};
+use super::demand::{Demand, RequestKeys};
 use super::prepared::PreparedDecision;
 use super::request::AdmissionRequest;
 use super::shared_decision::{AdmissionOutcome, PendingDecision};
@@ -13,10 +14,10 @@ use crate::limit::LimitReading;
 use crate::store::shared::pending::CountedIn;
 
 impl Admission {
-    /// Checks all limits of a request and takes from all of them, or from none. Writes the decision to `outcome`, unless
-    /// a store that gateways share must be asked first: then it returns what waits for the store. `prepared` must belong
-    /// to the same client and rules.
-    // Inlined into the path of every request; the other caller is rare.
+    /// Checks all limits of a request and takes of all of them, or of none. The decision is written to `outcome`. If a
+    /// store that gateways share must be asked first, a future is returned that waits for it instead. `prepared` must
+    /// belong to the same client and rules.
+    // This is inlined into the path of every request; the other caller is rare.
     #[inline(always)]
     pub fn decide(
         &self,
@@ -29,39 +30,41 @@ impl Admission {
         {
             return None;
         }
-        let parents = request.identifier.parents(request.who);
-        let mut subjects = Subjects::default();
-        let subjects = match prepared {
-            Some(prepared) => &prepared.subjects,
+        let parents = request.identifier.parents(request.client);
+        let mut keys = RequestKeys::default();
+        let keys = match prepared {
+            Some(prepared) => &prepared.keys,
             None => {
-                self.identify(request, &mut subjects);
-                &subjects
+                self.find_keys(request, &mut keys);
+                &keys
             }
         };
-        let mut demand = Demand::empty(subjects);
+        let mut demand = Demand::empty(keys);
         demand.fill(request, &parents);
         match &self.shared {
             Some((shared, worker)) if !demand.items.is_empty() => {
                 return self.decide_shared(shared, *worker, request, &demand, outcome);
             }
-            _ if demand.wants.is_empty() => self.decide_here(request, prepared, &demand, outcome),
-            _ => self.decide_open(request, &demand, outcome),
+            _ if demand.permit_requests.is_empty() => {
+                self.decide_in_memory(request, prepared, &demand, outcome)
+            }
+            _ => self.decide_with_permits(request, &demand, outcome),
         }
         None
     }
 
     /// Decides where no limit counts open requests and no store is shared.
     #[inline(always)]
-    fn decide_here(
+    fn decide_in_memory(
         &self,
         request: &AdmissionRequest<'_>,
         prepared: Option<&PreparedDecision>,
         demand: &Demand<'_>,
         AdmissionOutcome { verdict, ticket }: &mut AdmissionOutcome,
     ) {
-        let versions = prepared.and_then(PreparedDecision::versions);
+        let versions = prepared.and_then(PreparedDecision::current_versions);
         let mut readings = SmallVec::new();
-        let (items, places) = (&demand.items, &demand.subjects.places);
+        let (items, places) = (&demand.items, &demand.keys.places);
         let admitted = items.is_empty()
             || self
                 .store
@@ -79,58 +82,60 @@ impl Admission {
 
     /// Decides where some limit counts open requests. The rates are decided while the locks of the permits are held.
     #[inline(never)]
-    fn decide_open(
+    fn decide_with_permits(
         &self,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
         AdmissionOutcome { verdict, ticket }: &mut AdmissionOutcome,
     ) {
-        let (mut readings, mut open) = (SmallVec::new(), SmallVec::new());
+        let (mut readings, mut open_readings) = (SmallVec::new(), SmallVec::new());
         let items = &demand.items;
         let decide_rates = |permitted: bool| {
             if items.is_empty() {
                 return true;
             }
             if permitted {
-                return self.store.take_at(
-                    items,
-                    &demand.subjects.places,
-                    request.now,
-                    &mut readings,
-                );
+                return self
+                    .store
+                    .take_at(items, &demand.keys.places, request.now, &mut readings);
             }
             self.store.refused(items, request.now, &mut readings);
             false
         };
-        let (admitted, taken) = self.permits.take(&demand.wants, &mut open, decide_rates);
+        let (admitted, permits) =
+            self.permits
+                .take(&demand.permit_requests, &mut open_readings, decide_rates);
         demand.add_findings(&readings, admitted, verdict);
-        demand.add_open_findings(verdict, &open);
+        demand.add_open_findings(verdict, &open_readings);
         verdict.choose_decider(request.rules);
         self.reserve_units(request, demand, &readings, admitted, ticket);
-        ticket.hold_permits(taken);
+        ticket.hold_permits(permits);
     }
 
-    /// What [`Admission::decide`] would say, taking nothing. Of shared limits it says what this gateway knows.
+    /// The verdict that [`Admission::decide`] would give, of shared limits by what this gateway knows. Takes nothing.
     pub fn peek(&self, request: &AdmissionRequest<'_>) -> Verdict {
-        let parents = request.identifier.parents(request.who);
-        let mut subjects = Subjects::default();
-        self.identify(request, &mut subjects);
-        let mut demand = Demand::empty(&subjects);
+        let parents = request.identifier.parents(request.client);
+        let mut keys = RequestKeys::default();
+        self.find_keys(request, &mut keys);
+        let mut demand = Demand::empty(&keys);
         demand.fill(request, &parents);
         if let Some((shared, _)) = &self.shared {
             return self.peek_known(shared, request, &demand);
         }
-        let (mut readings, mut open) = (SmallVec::new(), SmallVec::new());
+        let (mut readings, mut open_readings) = (SmallVec::new(), SmallVec::new());
         let items = &demand.items;
         let admits = items.is_empty() || self.store.peek(items, request.now, &mut readings);
-        let permitted = self.permits.peek(&demand.wants, &mut open);
+        let permitted = self
+            .permits
+            .peek(&demand.permit_requests, &mut open_readings);
         let mut verdict = Verdict::default();
         demand.add_findings(&readings, admits && permitted, &mut verdict);
-        demand.add_open_findings(&mut verdict, &open);
+        demand.add_open_findings(&mut verdict, &open_readings);
         verdict.choose_decider(request.rules);
         verdict
     }
 
+    /// Adds to the ticket what the request has reserved.
     #[inline]
     fn reserve_units(
         &self,
@@ -143,10 +148,10 @@ impl Admission {
         if !demand.reserves {
             return;
         }
-        for ((item, place), reading) in demand.each().zip(readings) {
-            let took = reading.standing.admits() && (admitted || item.shadow);
-            if item.limit.reserves && took {
-                let rule = request.rules[place].clone();
+        for ((item, index), reading) in demand.items_with_rules().zip(readings) {
+            let has_taken = reading.standing.admits() && (admitted || item.shadow);
+            if item.limit.reserves && has_taken {
+                let rule = request.rules[index].clone();
                 ticket.reserve(self, rule, item, reading.sketched, CountedIn::Gateway);
             }
         }

@@ -1,5 +1,5 @@
-//! The keys that a request's limits count it by, and what it takes of each limit. The keys of a client stay the same
-//! from request to request, so a connection keeps them.
+//! The keys by which a request's limits count it, and what it takes of each limit. The keys of a client stay the same
+//! from request to request, so a connection keeps them. Nothing here decides.
 
 use std::net::IpAddr;
 
@@ -14,73 +14,77 @@ use crate::limit::{Fingerprint, Identity, LimitReading, Rule, RuleLimit, Scale};
 use crate::store::permits::{PermitRequest, PermitScope};
 use crate::store::{CellPlaces, Item, Parent, Slot};
 
-/// The keys that count a request, one for each limit that applies. They depend on the client and on the rules only.
+/// The keys by which a request is counted, one for each rule that applies. They depend on the client and on the rules
+/// only.
 #[derive(Debug, Default)]
-pub(crate) struct Subjects {
-    rates: SmallVec<[Keyed<Slot>; 4]>,
+pub(crate) struct RequestKeys {
+    /// The rules with a limit on a rate.
+    rates: SmallVec<[KeyedRule<Slot>; 4]>,
     /// Where the store keeps the counts of `rates`, one for each of them.
     pub(crate) places: CellPlaces,
-    open: SmallVec<[Keyed<PermitScope>; 2]>,
+    /// The rules with a limit on open requests.
+    open: SmallVec<[KeyedRule<PermitScope>; 2]>,
 }
 
-/// The key by which one limit counts, and its counters.
+/// A rule with the key by which it counts the request, and its counters `C`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Keyed<C> {
-    /// Index among the request's rules.
+pub(crate) struct KeyedRule<C> {
+    /// The index of the rule among those of the request.
     rule: u16,
     counters: C,
     key: Fingerprint,
     /// The plan's multiplier.
     multiply: u32,
     /// Whether the networks around the address are counted too.
-    networks: bool,
+    counts_networks: bool,
 }
 
 /// What one request takes of its limits, if they admit it.
 pub(crate) struct Demand<'a> {
-    pub(crate) subjects: &'a Subjects,
-    /// Of the limits on a rate.
+    pub(crate) keys: &'a RequestKeys,
+    /// What it takes of limits on a rate, in the order of [`RequestKeys`].
     pub(crate) items: SmallVec<[Item<'a>; 4]>,
     /// Whether some item reserves what it takes.
     pub(crate) reserves: bool,
-    /// Of the limits on open requests.
-    pub(crate) wants: SmallVec<[PermitRequest<'a>; 2]>,
+    /// What it takes of limits on open requests.
+    pub(crate) permit_requests: SmallVec<[PermitRequest<'a>; 2]>,
 }
 
 impl Admission {
-    /// Finds the keys that count a request. Writes to `subjects`, for a returned value would be copied.
-    pub(crate) fn identify(&self, request: &AdmissionRequest<'_>, subjects: &mut Subjects) {
-        for (number, rule) in request.rules.iter().enumerate() {
-            if !request.who.ip_unclear && exempt(rule, request.who.ip) {
+    /// Finds the keys by which a request is counted. They are written to `keys`, because a returned value would be
+    /// copied.
+    pub(crate) fn find_keys(&self, request: &AdmissionRequest<'_>, keys: &mut RequestKeys) {
+        for (index, rule) in request.rules.iter().enumerate() {
+            if !request.client.ip_unclear && is_exempt(rule, request.client.ip) {
                 continue;
             }
-            let Some(key) = request.identifier.key(request.who, &rule.key) else {
+            let Some(key) = request.identifier.key(request.client, &rule.key) else {
                 continue;
             };
-            let multiply = multiply(request.identifier, rule, request.who);
-            let (number, networks) = (number as u16, rule.key == [Identity::Ip]);
+            let multiply = plan_multiplier(request.identifier, rule, request.client);
+            let (index, counts_networks) = (index as u16, rule.key == [Identity::Ip]);
             match (&rule.limit, &self.counters[rule.index]) {
                 (RuleLimit::Rate(limit), RuleCounter::Rate(registered, _)) => {
                     let slot = registered.slot();
                     if let Some(place) = self.store.place(limit, slot, key, multiply) {
-                        // It is loaded while the next key is hashed.
+                        // The count is loaded while the next key is hashed.
                         self.store.prefetch(&place);
-                        subjects.places.push(place);
+                        keys.places.push(place);
                     }
-                    subjects.rates.push(Keyed {
-                        rule: number,
+                    keys.rates.push(KeyedRule {
+                        rule: index,
                         counters: slot,
                         key,
                         multiply,
-                        networks,
+                        counts_networks,
                     });
                 }
-                (RuleLimit::Open(_), RuleCounter::Open(scope)) => subjects.open.push(Keyed {
-                    rule: number,
+                (RuleLimit::Open(_), RuleCounter::Open(scope)) => keys.open.push(KeyedRule {
+                    rule: index,
                     counters: *scope,
                     key,
                     multiply,
-                    networks,
+                    counts_networks,
                 }),
                 // The counters were made for other rules.
                 _ => debug_assert!(false, "{} has another kind of counter", rule.name),
@@ -90,65 +94,65 @@ impl Admission {
 }
 
 impl<'a> Demand<'a> {
-    pub(crate) fn empty(subjects: &'a Subjects) -> Demand<'a> {
+    pub(crate) fn empty(keys: &'a RequestKeys) -> Demand<'a> {
         Demand {
-            subjects,
+            keys,
             items: SmallVec::new(),
             reserves: false,
-            wants: SmallVec::new(),
+            permit_requests: SmallVec::new(),
         }
     }
 
-    /// Adds what the request takes. `parents` are the networks around its address.
+    /// Adds what the request takes of each limit. `parents` are the networks around its address.
     pub(crate) fn fill(&mut self, request: &AdmissionRequest<'a>, parents: &'a [Parent]) {
-        let parents = |networks: bool| if networks { parents } else { &[] };
-        for keyed in &self.subjects.rates {
-            let rule = &request.rules[usize::from(keyed.rule)];
+        let parents = |counts_networks: bool| if counts_networks { parents } else { &[] };
+        for keyed_rule in &self.keys.rates {
+            let rule = &request.rules[usize::from(keyed_rule.rule)];
             let Some(limit) = rule.limit.rate() else {
                 continue;
             };
             self.reserves |= limit.reserves;
             self.items.push(Item {
                 limit,
-                slot: keyed.counters,
-                key: keyed.key,
-                cost: units_at_admission(request, rule, usize::from(keyed.rule)),
+                slot: keyed_rule.counters,
+                key: keyed_rule.key,
+                cost: units_at_admission(request, rule, usize::from(keyed_rule.rule)),
                 scale: Scale {
-                    multiply: keyed.multiply,
-                    lent: lent(rule, request.pressure),
+                    multiply: keyed_rule.multiply,
+                    lent: lent_thousandths(rule, request.pressure),
                 },
                 shadow: rule.shadow,
-                parents: parents(keyed.networks),
+                parents: parents(keyed_rule.counts_networks),
             });
         }
-        for keyed in &self.subjects.open {
-            let rule = &request.rules[usize::from(keyed.rule)];
+        for keyed_rule in &self.keys.open {
+            let rule = &request.rules[usize::from(keyed_rule.rule)];
             let Some(limit) = rule.limit.open() else {
                 continue;
             };
-            self.wants.push(PermitRequest {
+            self.permit_requests.push(PermitRequest {
                 limit,
-                scope: keyed.counters,
-                key: keyed.key,
-                multiply: keyed.multiply,
+                scope: keyed_rule.counters,
+                key: keyed_rule.key,
+                multiply: keyed_rule.multiply,
                 shadow: rule.shadow,
-                parents: parents(keyed.networks),
+                parents: parents(keyed_rule.counts_networks),
             });
         }
     }
 
-    /// Each item with the index of its rule among the request's rules.
+    /// Each item with the index of its rule among those of the request.
     #[inline]
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&Item<'a>, usize)> {
+    pub(crate) fn items_with_rules(&self) -> impl Iterator<Item = (&Item<'a>, usize)> {
         let rules = self
-            .subjects
+            .keys
             .rates
             .iter()
-            .map(|keyed| usize::from(keyed.rule));
+            .map(|keyed_rule| usize::from(keyed_rule.rule));
         self.items.iter().zip(rules)
     }
 
-    /// Adds what the store says of the items. The deciding limit is not chosen yet.
+    /// Adds the store's readings of the items to a verdict. The deciding limit is not chosen yet.
     #[inline]
     pub(crate) fn add_findings(
         &self,
@@ -157,7 +161,7 @@ impl<'a> Demand<'a> {
         verdict: &mut Verdict,
     ) {
         verdict.admitted = admitted;
-        for ((item, rule), reading) in self.each().zip(readings) {
+        for ((item, rule), reading) in self.items_with_rules().zip(readings) {
             verdict.findings.push(Finding {
                 rule,
                 key: item.key,
@@ -166,15 +170,15 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// What the limits on open requests say.
+    /// The findings of the limits on open requests.
     pub(crate) fn open_findings<'r>(
         &'r self,
         readings: &'r [LimitReading],
     ) -> impl Iterator<Item = Finding> + 'r {
-        let each = self.subjects.open.iter().zip(readings);
-        each.map(|(keyed, reading)| Finding {
-            rule: usize::from(keyed.rule),
-            key: keyed.key,
+        let keyed_readings = self.keys.open.iter().zip(readings);
+        keyed_readings.map(|(keyed_rule, reading)| Finding {
+            rule: usize::from(keyed_rule.rule),
+            key: keyed_rule.key,
             reading: *reading,
         })
     }
@@ -186,7 +190,7 @@ impl<'a> Demand<'a> {
     }
 }
 
-/// Units that the request takes of a limit at admission.
+/// The units that the request takes of a limit at admission, at least 1.
 fn units_at_admission(request: &AdmissionRequest<'_>, rule: &Rule, index: usize) -> u32 {
     let Some(reserve) = &rule.reserve else {
         return 1;
@@ -197,13 +201,13 @@ fn units_at_admission(request: &AdmissionRequest<'_>, rule: &Rule, index: usize)
         .max(1)
 }
 
-fn exempt(rule: &Rule, ip: IpAddr) -> bool {
+fn is_exempt(rule: &Rule, ip: IpAddr) -> bool {
     !rule.exempt.is_empty() && rule.exempt.iter().any(|network| network.contains(&ip))
 }
 
 /// What the limit lends now, in thousandths of its rate.
-fn lent(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
-    if !rule.limit.throttle().lends() {
+fn lent_thousandths(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
+    if !rule.limit.throttle().is_elastic() {
         return 0;
     }
     let Some((pressure, condition)) = pressure.zip(rule.condition.as_ref()) else {
@@ -214,16 +218,16 @@ fn lent(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
         return 0;
     }
     // The cast saturates.
-    (lent * condition.headroom(&pressure.snapshot()) * 1000.0) as u32
+    (lent * condition.headroom(&pressure.figures()) * 1000.0) as u32
 }
 
-fn multiply(identifier: &Identifier, rule: &Rule, who: &ClientIdentity) -> u32 {
+fn plan_multiplier(identifier: &Identifier, rule: &Rule, client: &ClientIdentity) -> u32 {
     if !rule.plans {
         return 1;
     }
     identifier
         .settings()
         .plan
-        .multiply(who.plan)
+        .multiply(client.plan)
         .clamp(1, rule.limit.max_multiply().max(1))
 }

@@ -1,5 +1,5 @@
-//! What a request holds until its end, for its log line and for requests whose client has left: the ticket itself travels
-//! with the response.
+//! What a request holds until its end, as its log line and an exchange without a client need it. The ticket itself
+//! travels with the response, and only the ticket settles anything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,37 +11,39 @@ use crate::store::permits::PermitGuard;
 pub struct Holdings {
     /// The permits of the request. They come back when the ticket and all of its holdings are dropped.
     pub permits: Option<Arc<PermitGuard>>,
-    /// Whether limits wait for what the response says.
+    /// Whether the response settles reservations.
     pub settles: bool,
-    /// What limits on cost charge the request.
-    pub costs: Option<Arc<Costs>>,
+    /// What limits on cost have charged the request so far.
+    pub costs: Option<Arc<ChargedCosts>>,
 }
 
-/// Set once something was charged.
-const CHARGED: u64 = 1 << 32;
-/// Set if a limit never learned the cost.
-const UNKNOWN: u64 = 1 << 33;
+/// The bit that is set once something was charged.
+const IS_CHARGED: u64 = 1 << 32;
+/// The bit that is set if a limit never learned the cost.
+const IS_UNKNOWN: u64 = 1 << 33;
 
 /// What limits on cost have charged a request. Units are in the lower 32 bits, flags above.
 #[derive(Debug, Default)]
-pub struct Costs(AtomicU64);
+pub struct ChargedCosts(AtomicU64);
 
-impl Costs {
-    pub(crate) fn charge(&self, units: u32, unknown: bool) {
+impl ChargedCosts {
+    /// Records a charge. `is_unknown` says that the response stated no cost.
+    pub(crate) fn record(&self, units: u32, is_unknown: bool) {
         let _ = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
                 let units = u64::from(units.max(before as u32));
-                let flags = before & UNKNOWN | CHARGED | if unknown { UNKNOWN } else { 0 };
+                let flags =
+                    before & IS_UNKNOWN | IS_CHARGED | if is_unknown { IS_UNKNOWN } else { 0 };
                 Some(units | flags)
             });
     }
 
-    /// The units, the most of all limits, and whether a limit charged what was reserved because the response stated no
-    /// cost. None while nothing is charged.
+    /// The most units that a limit has charged, and whether a limit charged what was reserved because the response
+    /// stated no cost. None while nothing is charged.
     pub fn charged(&self) -> Option<(u32, bool)> {
         let value = self.0.load(Ordering::Relaxed);
-        (value & CHARGED != 0).then_some((value as u32, value & UNKNOWN != 0))
+        (value & IS_CHARGED != 0).then_some((value as u32, value & IS_UNKNOWN != 0))
     }
 }
 
@@ -51,12 +53,12 @@ mod tests {
 
     #[test]
     fn the_most_is_kept_and_that_one_was_unknown() {
-        let costs = Costs::default();
+        let costs = ChargedCosts::default();
         assert_eq!(costs.charged(), None);
-        costs.charge(0, false);
+        costs.record(0, false);
         assert_eq!(costs.charged(), Some((0, false)));
-        costs.charge(u32::MAX, true);
-        costs.charge(7, false);
+        costs.record(u32::MAX, true);
+        costs.record(7, false);
         assert_eq!(costs.charged(), Some((u32::MAX, true)));
     }
 }

@@ -1,5 +1,6 @@
-//! One request in, one verdict out, and the ticket that settles it. Every door of the gateway
-//! decides here; nothing here knows HTTP status codes of its own. Only a store that gateways share is waited for.
+//! Admission: one request in, one verdict out, and the ticket that settles it. The proxy, `explain` and the admin
+//! listener all decide here. Nothing here chooses an HTTP status code, and only a store that gateways share is waited
+//! for.
 
 mod counters;
 mod decide;
@@ -13,7 +14,7 @@ mod usage;
 mod verdict;
 
 pub use counters::Admission;
-pub use holdings::{Costs, Holdings};
+pub use holdings::{ChargedCosts, Holdings};
 pub use prepared::PreparedDecision;
 pub use request::AdmissionRequest;
 pub use shared_decision::{AdmissionOutcome, PendingDecision};

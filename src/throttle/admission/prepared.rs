@@ -1,8 +1,8 @@
-//! What earlier requests of a client leave ready for the next one with the same fields: the keys that its limits
-//! count, where the store keeps those counts, and the last refusal if it still stands.
+//! The prepared decision about the next request of a client with the same header fields. It holds the keys that the
+//! client's limits count, where the store keeps their counts, and the last refusal if it still stands.
 //!
-//! A processor takes longer to fetch counts from memory than to decide, and most clients that are refused try again
-//! at once.
+//! A processor takes longer to fetch counts from memory than to decide, and most clients that are refused try again at
+//! once. A refusal is repeated only while no count that it depends on has changed.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::counters::Admission;
-use super::demand::{Demand, Subjects};
+use super::demand::{Demand, RequestKeys};
 use super::request::AdmissionRequest;
 use super::verdict::Verdict;
 use crate::base::clock::Nanos;
@@ -21,7 +21,7 @@ use crate::store::{Item, Memory};
 #[derive(Debug)]
 pub struct PreparedDecision {
     store: Arc<Memory>,
-    pub(crate) subjects: Subjects,
+    pub(crate) keys: RequestKeys,
     last: RefCell<LastDecision>,
 }
 
@@ -31,6 +31,7 @@ enum LastDecision {
     #[default]
     Admitted,
     Refused,
+    /// A refusal that may be repeated.
     Standing(Box<StandingRefusal>),
 }
 
@@ -38,20 +39,20 @@ enum LastDecision {
 #[derive(Debug)]
 struct StandingRefusal {
     verdict: Verdict,
-    /// When it was decided.
-    at: Nanos,
+    decided_at: Nanos,
     until: Nanos,
-    versions: Versions,
+    /// The versions before the decision.
+    versions: CountVersions,
 }
 
-/// The version of each bucket of the store that the decision read; see `Memory::version`.
-type Versions = SmallVec<[u64; 4]>;
+/// The version of each bucket of the store that a decision reads; see `Memory::version`.
+type CountVersions = SmallVec<[u64; 4]>;
 
 impl PreparedDecision {
-    /// Starts to load the counts into the processor's cache. Waits for nothing.
+    /// Starts to load the counts into the processor's cache, without waiting for them.
     #[inline]
     pub fn prefetch(&self) {
-        for place in self.subjects.places.iter() {
+        for place in self.keys.places.iter() {
             self.store.prefetch(place);
         }
     }
@@ -62,10 +63,10 @@ impl PreparedDecision {
         let LastDecision::Standing(refusal) = &*self.last.borrow() else {
             return false;
         };
-        if now >= refusal.until || !self.unchanged(&refusal.versions) {
+        if now >= refusal.until || !self.are_unchanged(&refusal.versions) {
             return false;
         }
-        let passed = now.since(refusal.at);
+        let passed = now.since(refusal.decided_at);
         for finding in &refusal.verdict.findings {
             let mut finding = *finding;
             finding.reading.wait = finding.reading.wait.since(passed);
@@ -77,23 +78,23 @@ impl PreparedDecision {
         true
     }
 
-    /// Read before a decision, for [`PreparedDecision::record_refusal`]. None after an admitted request: the first refusal
-    /// is not kept, for it may be the only one.
+    /// Reads the versions before a decision, for [`PreparedDecision::record_refusal`]. None after an admitted request:
+    /// the first refusal is not kept, because it may be the only one.
     #[inline]
-    pub(crate) fn versions(&self) -> Option<Versions> {
+    pub(crate) fn current_versions(&self) -> Option<CountVersions> {
         if matches!(*self.last.borrow(), LastDecision::Admitted) {
             return None;
         }
-        let each = self.subjects.places.iter();
+        let each = self.keys.places.iter();
         each.map(|place| self.store.version(place)).collect()
     }
 
-    fn unchanged(&self, was: &Versions) -> bool {
-        let mut each = self.subjects.places.iter().zip(was);
-        each.all(|(place, was)| self.store.version(place) == Some(*was))
+    fn are_unchanged(&self, before: &CountVersions) -> bool {
+        let mut each = self.keys.places.iter().zip(before);
+        each.all(|(place, before)| self.store.version(place) == Some(*before))
     }
 
-    /// Records a decision.
+    /// Records whether the last request was admitted. A standing refusal ends with that.
     #[inline]
     pub(crate) fn record(&self, admitted: bool) {
         let mut last = self.last.borrow_mut();
@@ -104,30 +105,30 @@ impl PreparedDecision {
         }
     }
 
-    /// Keeps a refusal for the requests that follow, if it can stand. `was` are the versions before the decision.
+    /// Keeps a refusal for the requests that follow, if it can stand. `before` holds the versions before the decision.
     #[cold]
     pub(crate) fn record_refusal(
         &self,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
         verdict: &Verdict,
-        was: Versions,
+        before: CountVersions,
     ) {
-        // If they differ, the decision itself or another request has changed a count.
-        if self.unchanged(&was)
+        // If the versions differ, the decision itself or another request has changed a count.
+        if self.are_unchanged(&before)
             && let Some(until) = self.refusal_ends(request, demand, verdict)
         {
             *self.last.borrow_mut() = LastDecision::Standing(Box::new(StandingRefusal {
                 verdict: verdict.clone(),
-                at: request.now,
+                decided_at: request.now,
                 until,
-                versions: was,
+                versions: before,
             }));
         }
     }
 
-    /// Until when a refusal stands, unless it cannot. It cannot where a limit with several windows admits: its remaining
-    /// units grow with time, and another window may become the one that is reported.
+    /// The time until which a refusal stands, if it can stand. It cannot where a limit with several windows admits: its
+    /// remaining units grow with time, and another window may become the one that is reported.
     fn refusal_ends(
         &self,
         request: &AdmissionRequest<'_>,
@@ -135,26 +136,29 @@ impl PreparedDecision {
         verdict: &Verdict,
     ) -> Option<Nanos> {
         let (decider, _) = verdict.decider(request.rules)?;
-        let hedged = |item: &Item<'_>| self.store.is_hedged(item.limit, request.now);
-        let plain = |item: &Item<'_>| item.parents.is_empty() && !item.shadow && !hedged(item);
-        let disclosed = decider.disclose == Disclose::All && request.pressure.is_none();
+        let is_hedged = |item: &Item<'_>| self.store.is_hedged(item.limit, request.now);
+        let is_plain =
+            |item: &Item<'_>| item.parents.is_empty() && !item.shadow && !is_hedged(item);
+        let is_plainly_disclosed = decider.disclose == Disclose::All && request.pressure.is_none();
         // The end of a reservation is not known in advance.
-        if !disclosed || demand.reserves || !demand.items.iter().all(plain) {
+        if !is_plainly_disclosed || demand.reserves || !demand.items.iter().all(is_plain) {
             return None;
         }
-        let mut least = Nanos(u64::MAX);
+        let mut shortest_wait = Nanos(u64::MAX);
         for finding in &verdict.findings {
             let windows = request.rules[finding.rule].limit.rate()?.windows.len();
             match finding.reading.standing {
                 // Sketched waits may be guesses.
                 _ if finding.reading.sketched => return None,
-                LimitStanding::Refused => least = least.min(finding.reading.wait),
+                LimitStanding::Refused => {
+                    shortest_wait = shortest_wait.min(finding.reading.wait);
+                }
                 LimitStanding::Within if windows == 1 => {}
                 LimitStanding::Within | LimitStanding::Over => return None,
                 LimitStanding::Unsatisfiable => {}
             }
         }
-        Some(request.now.after(least))
+        Some(request.now.after(shortest_wait))
     }
 }
 
@@ -162,11 +166,11 @@ impl Admission {
     /// Prepares the decisions about further requests of the same client with the same rules. `now` and `pressure` of
     /// `request` do not matter.
     pub fn prepare(&self, request: &AdmissionRequest<'_>) -> PreparedDecision {
-        let mut subjects = Subjects::default();
-        self.identify(request, &mut subjects);
+        let mut keys = RequestKeys::default();
+        self.find_keys(request, &mut keys);
         PreparedDecision {
             store: self.store.clone(),
-            subjects,
+            keys,
             last: RefCell::default(),
         }
     }

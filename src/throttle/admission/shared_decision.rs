@@ -8,7 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::counters::{Admission, RuleCounter, SharedCounter};
-use super::demand::{Demand, Subjects};
+use super::demand::{Demand, RequestKeys};
 use super::request::AdmissionRequest;
 use super::ticket::Ticket;
 use super::verdict::{Finding, Verdict};
@@ -19,7 +19,8 @@ use crate::store::shared::item::{SharedItem, SharedItems};
 use crate::store::shared::pending::{CountedIn, FirstStep, SharedDecision};
 use crate::store::{Item, Parent, Taking};
 
-/// The decision about a request. The caller makes it and admission fills it in, for a returned value would be copied.
+/// The decision about a request. The caller makes an empty one and admission fills it in, because a returned value
+/// would be copied.
 #[derive(Debug, Default)]
 pub struct AdmissionOutcome {
     /// What all limits say.
@@ -31,25 +32,32 @@ pub struct AdmissionOutcome {
 /// A decision that waits for a shared store, at most for as long as the store's budget.
 pub type PendingDecision = Pin<Box<dyn Future<Output = (Verdict, Ticket)> + Send>>;
 
+/// Whether a decision takes units or only looks at them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DecisionKind {
+    Take,
+    Peek,
+}
+
 /// [`DecisionContext`] without borrows, for a request that waits for the store.
 struct OwnedContext {
     admission: Admission,
     rules: SmallVec<[Arc<Rule>; 4]>,
-    lines: SmallVec<[(RateItem, SmallVec<[Parent; 3]>); 4]>,
-    open: PermitOutcome,
+    items: SmallVec<[(RateItem, SmallVec<[Parent; 3]>); 4]>,
+    permit_outcome: PermitOutcome,
 }
 
-/// What the limits on open requests say, and the permits that were taken.
+/// What the limits on open requests say, and the permits that were taken for the request.
 struct PermitOutcome {
     findings: SmallVec<[Finding; 2]>,
-    taken: Option<PermitGuard>,
+    permits: Option<PermitGuard>,
     admitted: bool,
 }
 
 /// What a request takes of a limit on a rate, as its ticket needs it.
 #[derive(Clone, Copy)]
 struct RateItem {
-    /// Index among the request's rules.
+    /// The index of the rule among those of the request.
     rule: usize,
     key: Fingerprint,
     cost: u32,
@@ -57,14 +65,15 @@ struct RateItem {
     shadow: bool,
 }
 
-/// What is needed to conclude a decision once the store has replied.
+/// What is needed to conclude a decision once the store or the leases have decided.
 struct DecisionContext<'a> {
     admission: &'a Admission,
     rules: &'a [Arc<Rule>],
-    lines: SmallVec<[(RateItem, &'a [Parent]); 4]>,
+    items: SmallVec<[(RateItem, &'a [Parent]); 4]>,
 }
 
 impl Admission {
+    /// Decides by shared limits. Returns what waits for the store, if the store must be asked first.
     pub(crate) fn decide_shared(
         &self,
         shared: &Arc<Shared>,
@@ -73,76 +82,91 @@ impl Admission {
         demand: &Demand<'_>,
         outcome: &mut AdmissionOutcome,
     ) -> Option<PendingDecision> {
-        let lines = self.lines(request, demand);
-        let mut open = SmallVec::new();
-        let take = |admitted: bool| admitted;
-        let (admitted, taken) = self.permits.take(&demand.wants, &mut open, take);
+        let items = self.shared_items(request, demand);
+        let mut open_readings = SmallVec::new();
+        let keep_decision = |admitted: bool| admitted;
+        let (admitted, permits) =
+            self.permits
+                .take(&demand.permit_requests, &mut open_readings, keep_decision);
         let taking = if admitted {
             Taking::All
         } else {
             Taking::Shadows
         };
-        let begun = shared.begin(worker, lines, taking, request.now);
+        let first_step = shared.begin(worker, items, taking, request.now);
         let context = self.context(request, demand);
-        let open = PermitOutcome::new(demand, &open, Some(taken), admitted);
-        match begun {
-            FirstStep::Decided(done) => {
-                (outcome.verdict, outcome.ticket) = context.conclude(open, done, true);
+        let permit_outcome = PermitOutcome::new(demand, &open_readings, Some(permits), admitted);
+        match first_step {
+            FirstStep::Decided(decision) => {
+                (outcome.verdict, outcome.ticket) =
+                    context.conclude(permit_outcome, decision, DecisionKind::Take);
                 None
             }
-            FirstStep::AskStore(asking) => {
-                let (context, done) = (context.to_owned(open), shared.decide(worker, *asking));
-                Some(Box::pin(async move { context.conclude(done.await, true) }))
+            FirstStep::AskStore(call) => {
+                let (context, decision) = (
+                    context.to_owned(permit_outcome),
+                    shared.decide(worker, *call),
+                );
+                Some(Box::pin(async move {
+                    context.conclude(decision.await, DecisionKind::Take)
+                }))
             }
         }
     }
 
-    /// What this gateway knows of shared limits, without asking the store.
+    /// The verdict by what this gateway knows of shared limits. Takes nothing, and does not ask the store.
     pub(crate) fn peek_known(
         &self,
         shared: &Shared,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
     ) -> Verdict {
-        let mut open = SmallVec::new();
-        let admitted = self.permits.peek(&demand.wants, &mut open);
-        let done = shared
+        let mut open_readings = SmallVec::new();
+        let admitted = self
+            .permits
+            .peek(&demand.permit_requests, &mut open_readings);
+        let decision = shared
             .decider
-            .peek(&self.lines(request, demand), request.now);
-        let open = PermitOutcome::new(demand, &open, None, admitted);
-        self.context(request, demand).conclude(open, done, false).0
+            .peek(&self.shared_items(request, demand), request.now);
+        let permit_outcome = PermitOutcome::new(demand, &open_readings, None, admitted);
+        self.context(request, demand)
+            .conclude(permit_outcome, decision, DecisionKind::Peek)
+            .0
     }
 
-    /// What [`Admission::decide`] would say, taking nothing. Asks the shared store, if there is one.
+    /// The verdict that [`Admission::decide`] would give. Takes nothing, and asks the shared store if there is one.
     pub async fn peek_shared(&self, request: &AdmissionRequest<'_>) -> Verdict {
         let Some((shared, worker)) = &self.shared else {
             return self.peek(request);
         };
-        let parents = request.identifier.parents(request.who);
-        let (begun, context) = {
-            let mut subjects = Subjects::default();
-            self.identify(request, &mut subjects);
-            let mut demand = Demand::empty(&subjects);
+        let parents = request.identifier.parents(request.client);
+        let (first_step, context) = {
+            let mut keys = RequestKeys::default();
+            self.find_keys(request, &mut keys);
+            let mut demand = Demand::empty(&keys);
             demand.fill(request, &parents);
-            let mut open = SmallVec::new();
-            let admitted = self.permits.peek(&demand.wants, &mut open);
-            let lines = self.lines(request, &demand);
-            let open = PermitOutcome::new(&demand, &open, None, admitted);
-            let context = self.context(request, &demand).to_owned(open);
+            let mut open_readings = SmallVec::new();
+            let admitted = self
+                .permits
+                .peek(&demand.permit_requests, &mut open_readings);
+            let items = self.shared_items(request, &demand);
+            let permit_outcome = PermitOutcome::new(&demand, &open_readings, None, admitted);
+            let context = self.context(request, &demand).to_owned(permit_outcome);
             (
-                shared.begin(*worker, lines, Taking::Nothing, request.now),
+                shared.begin(*worker, items, Taking::Nothing, request.now),
                 context,
             )
         };
-        let done = match begun {
-            FirstStep::Decided(done) => done,
-            FirstStep::AskStore(asking) => shared.decide(*worker, *asking).await,
+        let decision = match first_step {
+            FirstStep::Decided(decision) => decision,
+            FirstStep::AskStore(call) => shared.decide(*worker, *call).await,
         };
-        context.conclude(done, false).0
+        context.conclude(decision, DecisionKind::Peek).0
     }
 
-    fn lines(&self, request: &AdmissionRequest<'_>, demand: &Demand<'_>) -> SharedItems {
-        let each = demand.each().filter_map(|(item, index)| {
+    /// What the request takes of its limits on rates, as the shared store needs it.
+    fn shared_items(&self, request: &AdmissionRequest<'_>, demand: &Demand<'_>) -> SharedItems {
+        let items = demand.items_with_rules().filter_map(|(item, index)| {
             let rule = &request.rules[index];
             let RuleCounter::Rate(_, Some(SharedCounter { limit, plan })) =
                 &self.counters[rule.index]
@@ -160,7 +184,7 @@ impl Admission {
                 parents: item.parents.into(),
             })
         });
-        each.collect()
+        items.collect()
     }
 
     fn context<'a>(
@@ -168,7 +192,7 @@ impl Admission {
         request: &'a AdmissionRequest<'_>,
         demand: &'a Demand<'_>,
     ) -> DecisionContext<'a> {
-        let lines = demand.each().map(|(item, rule)| {
+        let items = demand.items_with_rules().map(|(item, rule)| {
             let rate = RateItem {
                 rule,
                 key: item.key,
@@ -181,7 +205,7 @@ impl Admission {
         DecisionContext {
             admission: self,
             rules: request.rules,
-            lines: lines.collect(),
+            items: items.collect(),
         }
     }
 }
@@ -189,57 +213,58 @@ impl Admission {
 impl PermitOutcome {
     fn new(
         demand: &Demand<'_>,
-        open: &[LimitReading],
-        taken: Option<PermitGuard>,
+        open_readings: &[LimitReading],
+        permits: Option<PermitGuard>,
         admitted: bool,
     ) -> PermitOutcome {
         PermitOutcome {
-            findings: demand.open_findings(open).collect(),
-            taken,
+            findings: demand.open_findings(open_readings).collect(),
+            permits,
             admitted,
         }
     }
 }
 
 impl OwnedContext {
-    fn conclude(self, done: SharedDecision, takes: bool) -> (Verdict, Ticket) {
-        let lines = self.lines.iter();
+    fn conclude(self, decision: SharedDecision, kind: DecisionKind) -> (Verdict, Ticket) {
+        let items = self.items.iter();
         let context = DecisionContext {
             admission: &self.admission,
             rules: &self.rules,
-            lines: lines.map(|(item, parents)| (*item, &parents[..])).collect(),
+            items: items.map(|(item, parents)| (*item, &parents[..])).collect(),
         };
-        context.conclude(self.open, done, takes)
+        context.conclude(self.permit_outcome, decision, kind)
     }
 }
 
 impl DecisionContext<'_> {
-    fn to_owned(&self, open: PermitOutcome) -> OwnedContext {
-        let lines = self.lines.iter();
+    fn to_owned(&self, permit_outcome: PermitOutcome) -> OwnedContext {
+        let items = self.items.iter();
         OwnedContext {
             admission: self.admission.clone(),
             rules: self.rules.iter().cloned().collect(),
-            lines: lines
+            items: items
                 .map(|(item, parents)| (*item, (*parents).into()))
                 .collect(),
-            open,
+            permit_outcome,
         }
     }
 
+    /// The verdict and the ticket, once the store or the leases have decided.
     fn conclude(
         &self,
-        open: PermitOutcome,
-        done: SharedDecision,
-        takes: bool,
+        permit_outcome: PermitOutcome,
+        decision: SharedDecision,
+        kind: DecisionKind,
     ) -> (Verdict, Ticket) {
         let mut verdict = Verdict {
-            admitted: done.admitted && open.admitted,
-            without_store: done.alone,
+            admitted: decision.admitted && permit_outcome.admitted,
+            without_store: decision.alone,
             ..Verdict::default()
         };
         let mut ticket = Ticket::default();
-        let replies = done.readings.iter().zip(&done.counted);
-        for ((item, parents), (reading, counted)) in self.lines.iter().zip(replies) {
+        let readings = decision.readings.iter().zip(&decision.counted);
+        for ((item, parents), (reading, counted)) in self.items.iter().zip(readings) {
             verdict.findings.push(Finding {
                 rule: item.rule,
                 key: item.key,
@@ -247,8 +272,8 @@ impl DecisionContext<'_> {
             });
             let rule = &self.rules[item.rule];
             let reserves = rule.limit.rate().is_some_and(|limit| limit.reserves);
-            let took = reading.standing.admits() && (verdict.admitted || item.shadow);
-            if reserves && took && takes {
+            let has_taken = reading.standing.admits() && (verdict.admitted || item.shadow);
+            if reserves && has_taken && kind == DecisionKind::Take {
                 self.reserve(
                     &mut ticket,
                     rule,
@@ -258,11 +283,11 @@ impl DecisionContext<'_> {
                 );
             }
         }
-        verdict.findings.extend(open.findings);
+        verdict.findings.extend(permit_outcome.findings);
         verdict.findings.sort_by_key(|finding| finding.rule);
         verdict.choose_decider(self.rules);
-        if let Some(taken) = open.taken.filter(|_| verdict.admitted) {
-            ticket.hold_permits(taken);
+        if let Some(permits) = permit_outcome.permits.filter(|_| verdict.admitted) {
+            ticket.hold_permits(permits);
         }
         (verdict, ticket)
     }

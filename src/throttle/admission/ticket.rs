@@ -1,5 +1,5 @@
-//! What an admitted request holds of its limits: reservations that the response settles, and permits that go back at
-//! the end.
+//! The ticket of an admitted request: reservations that the response settles, and permits that go back at the end.
+//! There is no other way to settle or to return either of them.
 
 use std::sync::Arc;
 
@@ -13,28 +13,27 @@ use crate::store::shared::plan::SharingPlan;
 use crate::store::{Item, Memory, Parent, Registered};
 
 use super::counters::{Admission, RuleCounter};
-use super::holdings::{Costs, Holdings};
+use super::holdings::{ChargedCosts, Holdings};
 use super::usage::{RequestProgress, UsedUnits};
 
 /// The reservations and permits of an admitted request.
 ///
-/// Reservations must be settled once the response is known. A ticket that is dropped counts what it reserved, so a
+/// Reservations must be settled once the response is known. A ticket that is dropped charges what it reserved, so a
 /// client that hangs up early gets no free attempt.
 ///
-/// Permits go back when the ticket is dropped, whatever ends the request: keep it until the last byte of the response
-/// is handed on.
+/// Permits go back when the ticket is dropped, whatever ends the request. So the ticket must be kept until the last
+/// byte of the response is handed on.
 ///
-/// The contents are on the heap because tickets are moved often and are mostly empty.
+/// The contents are on the heap, because tickets are moved often and are mostly empty.
 #[derive(Debug, Default)]
 #[must_use = "a reservation stays counted until it is settled, and permits are out until it is dropped"]
 pub struct Ticket(Option<Box<TicketContents>>);
 
-/// See [`Ticket`].
 #[derive(Debug, Default)]
 struct TicketContents {
     reservations: Vec<Reservation>,
     permits: Option<Arc<PermitGuard>>,
-    costs: Option<Arc<Costs>>,
+    costs: Option<Arc<ChargedCosts>>,
 }
 
 /// Units that one limit has reserved.
@@ -49,12 +48,12 @@ struct Reservation {
     multiply: u32,
     parents: Box<[Parent]>,
     sketched: bool,
-    /// The store that gateways share, and the connection on which it was asked.
+    /// The store that gateways share, and the index of the connection on which it was asked.
     shared: Option<(Arc<Shared>, usize)>,
     plan: Option<Arc<SharingPlan>>,
     counted: CountedIn,
-    /// Counts costs that never became known.
-    unknown: Option<metrics::Counter>,
+    /// The metric of costs that never became known.
+    unknown_costs: Option<metrics::Counter>,
 }
 
 impl Ticket {
@@ -63,7 +62,7 @@ impl Ticket {
         contents.map_or(&[], |contents| &contents.reservations)
     }
 
-    /// Adds a reservation of what `item` took. `sketched` is as in its reading.
+    /// Adds a reservation of the units that `item` took. `sketched` is as in its reading.
     pub(crate) fn reserve(
         &mut self,
         admission: &Admission,
@@ -80,7 +79,7 @@ impl Ticket {
             contents.costs.get_or_insert_default();
         }
         contents.reservations.push(Reservation {
-            unknown: admission.unknown.get(rule.index).cloned(),
+            unknown_costs: admission.unknown_costs.get(rule.index).cloned(),
             clock: admission.clock.clone(),
             store: admission.store.clone(),
             registered: registered.clone(),
@@ -113,10 +112,10 @@ impl Ticket {
         })
     }
 
-    /// Whether it holds nothing that the end of the request would change.
+    /// Whether the end of the request changes nothing: no reservation is open, and no permit is out.
     pub fn is_empty(&self) -> bool {
-        let holds = |contents: &TicketContents| contents.permits.is_some();
-        self.is_settled() && !self.0.as_deref().is_some_and(holds)
+        let has_permits = |contents: &TicketContents| contents.permits.is_some();
+        self.is_settled() && !self.0.as_deref().is_some_and(has_permits)
     }
 
     /// Whether no reservation is open.
@@ -127,26 +126,26 @@ impl Ticket {
 
     /// The paths at which the body may state a cost.
     pub fn cost_paths(&self) -> impl Iterator<Item = &cost::Path> {
-        let each = self.reservations().iter();
-        each.filter_map(|reservation| match &reservation.rule.count {
+        let reservations = self.reservations().iter();
+        reservations.filter_map(|reservation| match &reservation.rule.count {
             CountMode::CostJson(path) => Some(path),
             _ => None,
         })
     }
 
-    /// A key that stands for the client of a body that may state a cost. It is taken from a limit that counts by more than
-    /// the plan, if there is one.
+    /// A key that stands for the client of a body that may state a cost; 0 if no body may. It is taken from a limit
+    /// that counts by more than the plan, if there is one.
     pub fn owner(&self) -> u128 {
-        let waits =
+        let needs_body =
             |reservation: &&Reservation| matches!(reservation.rule.count, CountMode::CostJson(_));
-        let mut each = self.reservations().iter().filter(waits);
-        let is_shared = |reservation: &&Reservation| {
+        let mut reservations = self.reservations().iter().filter(needs_body);
+        let counts_by_plan_only = |reservation: &&Reservation| {
             let mut key = reservation.rule.key.iter();
-            key.all(|by| *by == Identity::Plan)
+            key.all(|identity| *identity == Identity::Plan)
         };
-        let first = each.clone().next();
-        let owner = each.find(|reservation| !is_shared(reservation)).or(first);
-        owner.map_or(0, |reservation| reservation.key.0)
+        let first = reservations.clone().next();
+        let owner = reservations.find(|reservation| !counts_by_plan_only(reservation));
+        owner.or(first).map_or(0, |reservation| reservation.key.0)
     }
 
     /// Settles all reservations that `progress` decides. Those that need the body stay.
@@ -164,8 +163,8 @@ impl Ticket {
 }
 
 impl Reservation {
-    /// Settles the reservation, unless `used` is not known yet.
-    fn charge(&self, used: UsedUnits, costs: Option<&Costs>, now: Nanos) {
+    /// Settles the reservation and records the charge, unless `used` is not known yet.
+    fn charge(&self, used: UsedUnits, costs: Option<&ChargedCosts>, now: Nanos) {
         let units = match used {
             UsedUnits::Later => return,
             UsedUnits::Units(units) => units,
@@ -173,9 +172,9 @@ impl Reservation {
             UsedUnits::Unknown => self.units,
         };
         if let Some(costs) = costs.filter(|_| self.rule.count.is_cost()) {
-            let unknown = used == UsedUnits::Unknown;
-            costs.charge(units, unknown);
-            if let Some(counter) = self.unknown.as_ref().filter(|_| unknown) {
+            let is_unknown = used == UsedUnits::Unknown;
+            costs.record(units, is_unknown);
+            if let Some(counter) = self.unknown_costs.as_ref().filter(|_| is_unknown) {
                 counter.increment(1);
             }
         }
@@ -201,8 +200,8 @@ impl Reservation {
         self.store.settle(&item, self.sketched, used, now);
     }
 
-    /// A shared store counts units from their reservation on. Unused units are given back, and units beyond the
-    /// reservation are reported with the next request of the key.
+    /// Settles with a shared store, which counts units from their reservation on. Unused units are given back to it,
+    /// and units beyond the reservation are reported to it with the next request of the key.
     fn settle_shared(
         &self,
         shared: &Arc<Shared>,
@@ -212,7 +211,7 @@ impl Reservation {
         used: u32,
         now: Nanos,
     ) {
-        let beyond = match self.counted {
+        let unreported = match self.counted {
             CountedIn::Store(stamped) => {
                 self.store.count(item, used, now);
                 let unused = item.cost.saturating_sub(used);
@@ -232,8 +231,8 @@ impl Reservation {
             .decider
             .ledger
             .entry(&plan.name(item.key), plan, now, |entry| {
-                if beyond > 0 {
-                    shared.decider.ledger.admitted_alone(entry, beyond, now);
+                if unreported > 0 {
+                    shared.decider.ledger.admitted_alone(entry, unreported, now);
                 }
             });
     }

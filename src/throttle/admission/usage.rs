@@ -1,4 +1,5 @@
-//! How many units a request uses of a limit that counts responses.
+//! How many units a request uses of a limit that counts responses, as far as the response has come. Nothing is charged
+//! here; the ticket does that.
 
 use http::header::CONTENT_LENGTH;
 
@@ -9,20 +10,20 @@ use crate::limit::cost::{Meter, largest};
 /// How far an admitted request has come, as its limits see it.
 #[derive(Clone, Copy)]
 pub enum RequestProgress<'a> {
-    /// It ended without reaching an upstream, so it uses nothing.
+    /// The request ended without reaching an upstream, so it uses nothing.
     Unsent,
     /// The head of the response is there.
     Head {
-        /// Status of the response.
+        /// The status of the response.
         status: u16,
-        /// Its header fields.
+        /// The header fields of the response.
         fields: &'a dyn Lookup,
-        /// Whether there is no body.
+        /// Whether the response has no body.
         bodiless: bool,
     },
     /// The body has ended or was cut off.
     Ended {
-        /// The costs found in the body.
+        /// The reader that looked for costs in the body.
         meter: Option<&'a Meter>,
         /// The trailer fields.
         trailers: Option<&'a dyn Lookup>,
@@ -35,14 +36,14 @@ pub(crate) enum UsedUnits {
     /// A later part of the response decides.
     Later,
     Units(u32),
-    /// This number or what was reserved, whichever is more: the body was cut off behind the number.
+    /// This number or what was reserved, whichever is more, because the body was cut off behind the number.
     AtLeast(u32),
     /// What was reserved, because the response states no number.
     Unknown,
 }
 
 impl RequestProgress<'_> {
-    /// The units of a limit that counts `count`, as far as they are known.
+    /// The units of a limit that counts by `count`.
     pub(crate) fn used_units(&self, count: &CountMode) -> UsedUnits {
         match (self, count) {
             (RequestProgress::Unsent, _) => UsedUnits::Units(0),
@@ -51,7 +52,7 @@ impl RequestProgress<'_> {
                 UsedUnits::Units(u32::from((*from..=*to).contains(status)))
             }
             (RequestProgress::Ended { .. }, CountMode::Status { .. }) => UsedUnits::Unknown,
-            // The field says how long the body would be.
+            // Without a body, Content-Length only says how long the body would be.
             (RequestProgress::Head { bodiless: true, .. }, CountMode::CostHeader(name))
                 if name == CONTENT_LENGTH =>
             {
@@ -80,8 +81,8 @@ impl RequestProgress<'_> {
             }
             (RequestProgress::Ended { meter, .. }, CountMode::CostJson(path)) => {
                 match meter.and_then(|meter| meter.measured(path)) {
-                    Some(found) if found.exact => UsedUnits::Units(found.units),
-                    Some(found) => UsedUnits::AtLeast(found.units),
+                    Some(measured) if measured.exact => UsedUnits::Units(measured.units),
+                    Some(measured) => UsedUnits::AtLeast(measured.units),
                     None => UsedUnits::Unknown,
                 }
             }

@@ -1,4 +1,5 @@
-//! What all limits of a request say, and which of them decides.
+//! The verdict about a request: what all its limits say, and which of them decides. How a verdict reads in HTTP is told
+//! by `throttle/headers.rs` and `throttle/reject.rs`.
 
 use std::sync::Arc;
 
@@ -10,35 +11,36 @@ use crate::limit::{Disclose, Fingerprint, LimitReading, LimitStanding, Rule};
 /// What one limit says.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding {
-    /// Index of the limit among the request's rules.
+    /// The index of the limit's rule among those of the request.
     pub rule: usize,
-    /// The key that was counted.
+    /// The key by which the limit counts the request.
     pub key: Fingerprint,
-    /// What the limit says of that key.
+    /// The limit's reading for that key.
     pub reading: LimitReading,
 }
 
-/// What all limits say.
+/// What all limits of a request say.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Every limit that applies, in the order of the rules.
+    /// What every limit that applies says, in the order of the rules.
     pub findings: SmallVec<[Finding; 4]>,
-    /// Index into `findings` of the limit that decides: of those that refuse the one with the
-    /// longest wait, else the one with the least remaining and, of equals, the longest window. Shadow limits do not decide.
+    /// The index into `findings` of the limit that decides. Among limits that refuse it is the one with the longest
+    /// wait. Else it is the one with the least remaining units and, of equals, the longest window. Shadow limits do not
+    /// decide.
     pub deciding: Option<usize>,
-    /// All limits that can refuse admit.
+    /// Whether all limits admit the request, shadow limits left out.
     pub admitted: bool,
-    /// How long the request must be held back first (leaky bucket).
+    /// How long a leaky bucket holds the request back before it is forwarded.
     pub delay: Nanos,
-    /// It repeats the refusal of the previous request. Waits and resets are as of now; what limits that admit say is as
-    /// of the first decision.
+    /// Whether the verdict repeats the refusal of the previous request. Its waits and resets are as of now; the other
+    /// figures are as of the first decision.
     pub repeated: bool,
-    /// The decision was made without the store that gateways share, because it could not be asked.
+    /// Whether the decision was made without the store that gateways share, because it could not be asked.
     pub without_store: bool,
 }
 
 impl Verdict {
-    /// Finds the limit that decides, and for how long the request is held back.
+    /// Sets [`Verdict::deciding`] and [`Verdict::delay`] by the findings.
     pub(crate) fn choose_decider(&mut self, rules: &[Arc<Rule>]) {
         let mut best: Option<&Finding> = None;
         for (index, finding) in self.findings.iter().enumerate() {
@@ -54,28 +56,29 @@ impl Verdict {
         }
     }
 
-    /// All limits that refuse, the longest wait first.
-    pub fn refusing<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
+    /// The rules that refuse, the longest wait first.
+    pub fn refusing_rules<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
         let refuses =
             |finding: &&Finding| !finding.reading.standing.admits() && !rules[finding.rule].shadow;
-        let mut list: SmallVec<[&Finding; 4]> = self.findings.iter().filter(refuses).collect();
-        list.sort_by_key(|finding| std::cmp::Reverse(finding.reading.wait));
-        list.iter().map(|finding| &*rules[finding.rule]).collect()
+        let mut refusing: SmallVec<[&Finding; 4]> = self.findings.iter().filter(refuses).collect();
+        refusing.sort_by_key(|finding| std::cmp::Reverse(finding.reading.wait));
+        let refusing = refusing.iter().map(|finding| &*rules[finding.rule]);
+        refusing.collect()
     }
 
-    /// Seconds until all limits that refuse are expected to admit, at least 1. None if waiting cannot help.
+    /// The seconds until all limits that refuse are expected to admit, at least 1. None if waiting cannot help.
     pub fn retry_after(&self, rules: &[Arc<Rule>]) -> Option<u64> {
-        let live = self
+        let enforced = self
             .findings
             .iter()
             .filter(|finding| !rules[finding.rule].shadow);
         let mut longest = 1;
-        for finding in live {
+        for finding in enforced {
             match finding.reading.standing {
                 LimitStanding::Unsatisfiable => return None,
                 LimitStanding::Refused => {
                     let limit = &rules[finding.rule].limit;
-                    longest = longest.max(limit.seconds(finding.reading.wait));
+                    longest = longest.max(limit.whole_seconds(finding.reading.wait));
                 }
                 LimitStanding::Within | LimitStanding::Over => {}
             }
@@ -83,18 +86,19 @@ impl Verdict {
         Some(longest)
     }
 
-    /// For how long the verdict reads the same in whole seconds, if no count changes.
-    pub fn same_seconds(&self, rules: &[Arc<Rule>]) -> Nanos {
+    /// How long all waits and resets of the verdict stay the same in whole seconds, if no count changes.
+    pub fn seconds_unchanged_for(&self, rules: &[Arc<Rule>]) -> Nanos {
         let waits = self.findings.iter();
         let waits = waits.map(|finding| (finding, finding.reading.wait));
         let decider = self.disclosed_decider(rules);
         let resets = decider.map(|finding| (finding, finding.reading.reset));
-        let each = waits.chain(resets);
-        let each = each.map(|(finding, span)| rules[finding.rule].limit.same_seconds(span));
-        each.min().unwrap_or(Nanos::ZERO)
+        let spans = waits.chain(resets);
+        let unchanged =
+            spans.map(|(finding, span)| rules[finding.rule].limit.seconds_unchanged_for(span));
+        unchanged.min().unwrap_or(Nanos::ZERO)
     }
 
-    /// The limit that decides.
+    /// The rule that decides, and what its limit says.
     pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a Finding)> {
         let finding = &self.findings[self.deciding?];
         Some((&rules[finding.rule], finding))
@@ -108,7 +112,7 @@ impl Verdict {
         })
     }
 
-    /// The disclosed finding that decides. It is the decider of the whole verdict, if that is disclosed.
+    /// The disclosed finding that decides. It is the decider of the whole verdict, if that one is disclosed.
     pub fn disclosed_decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<&'a Finding> {
         if let Some((rule, finding)) = self.decider(rules)
             && rule.disclose == Disclose::All
@@ -126,16 +130,18 @@ impl Verdict {
 
     /// Whether an elastic limit lends what this request takes.
     pub fn borrows(&self, rules: &[Arc<Rule>]) -> bool {
-        self.over(rules).any(|rule| rule.limit.throttle().lends())
+        self.exceeded_rules(rules)
+            .any(|rule| rule.limit.throttle().is_elastic())
     }
 
-    /// The soft and elastic limits that this request exceeds.
-    pub fn over<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Rule> {
-        let over = self
+    /// The rules with soft and elastic limits that this admitted request exceeds.
+    pub fn exceeded_rules<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Rule> {
+        let exceeded = self
             .findings
             .iter()
-            .filter(|f| f.reading.standing == LimitStanding::Over);
-        over.map(|finding| &*rules[finding.rule])
+            .filter(|finding| finding.reading.standing == LimitStanding::Over);
+        exceeded
+            .map(|finding| &*rules[finding.rule])
             .filter(|rule| !rule.shadow)
     }
 }
@@ -143,7 +149,7 @@ impl Verdict {
 /// Whether `finding` decides rather than `before`, an earlier one; see [`Verdict::deciding`].
 #[inline]
 fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> bool {
-    let weight = |finding: &Finding| match finding.reading.standing {
+    let rank = |finding: &Finding| match finding.reading.standing {
         LimitStanding::Unsatisfiable => (2, u64::MAX),
         LimitStanding::Refused => (2, finding.reading.wait.0),
         LimitStanding::Over => (1, u64::MAX),
@@ -153,11 +159,11 @@ fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> b
         let rate = rules[finding.rule].limit.window(finding.reading.window);
         rate.map_or(Nanos::ZERO, |rate| rate.window())
     };
-    // The usual case: both admit.
-    let within = |finding: &Finding| finding.reading.standing == LimitStanding::Within;
-    let order = match within(finding) && within(before) {
+    // In the usual case both limits admit within their rates.
+    let is_within = |finding: &Finding| finding.reading.standing == LimitStanding::Within;
+    let order = match is_within(finding) && is_within(before) {
         true => before.reading.remaining.cmp(&finding.reading.remaining),
-        false => weight(finding).cmp(&weight(before)),
+        false => rank(finding).cmp(&rank(before)),
     };
     let order = order.then_with(|| window(finding).cmp(&window(before)));
     order.is_gt()

@@ -1,34 +1,37 @@
-//! The entries of a report, in whichever form they are written: their names, how many there may be, and why
-//! one is refused.
+//! The entries of a report, in whichever form they are written: their names, how many there may be, and why a report
+//! is ignored. Neither form is parsed here.
 
-/// The most bytes of a value.
-pub const LONGEST: usize = 4_096;
-/// The most entries of a value.
-pub const MOST: usize = 64;
+/// The most bytes of a report; a longer one is ignored as a whole.
+pub const MAX_REPORT_BYTES: usize = 4_096;
+/// The most entries of a report; one with more is ignored as a whole.
+pub const MAX_REPORT_ENTRIES: usize = 64;
 
-pub(super) const APPLICATION: &str = "application_utilization";
-pub(super) const CPU: &str = "cpu_utilization";
-pub(super) const NAMED: &str = "named_metrics";
+/// The name of the application's own load.
+pub(super) const APPLICATION_METRIC: &str = "application_utilization";
+/// The name of the load of the processors.
+pub(super) const CPU_METRIC: &str = "cpu_utilization";
+/// The name of the object, or the prefix, of metrics that the application names itself.
+pub(super) const NAMED_METRICS: &str = "named_metrics";
 
-/// Takes the name and the number of an entry.
+/// Receives the name and the number of each entry. An error ends the parsing.
 pub(super) type PutEntry<'p> = dyn FnMut(&str, f64) -> Result<(), ReportError> + 'p;
 
-/// Why a value is ignored. One wrong part makes the whole value untrustworthy.
+/// Why a report is ignored. One wrong part makes all of it untrustworthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReportError {
-    /// More than [`LONGEST`] bytes or [`MOST`] entries.
-    #[error("longer than {LONGEST} bytes or {MOST} entries")]
-    Long,
-    /// The binary form, or another that is not text or JSON.
+    /// The report has more than [`MAX_REPORT_BYTES`] bytes or [`MAX_REPORT_ENTRIES`] entries.
+    #[error("longer than {MAX_REPORT_BYTES} bytes or {MAX_REPORT_ENTRIES} entries")]
+    TooLong,
+    /// The report is neither text nor JSON, for instance because it is in the binary form.
     #[error("neither text nor JSON")]
-    Form,
+    UnknownForm,
     /// An entry is not a name and a number.
     #[error("an entry is not a name and a number")]
-    Entry,
-    /// NaN, infinite, negative, or above [`Utilisation::MOST`](super::Utilisation::MOST).
+    BadEntry,
+    /// A load is NaN, infinite, negative, or above [`Utilisation::MAX`](super::Utilisation::MAX).
     #[error("a load is not a number from 0 to 10")]
-    Load,
-    /// A load is there twice.
+    BadLoad,
+    /// A load stands in the report twice.
     #[error("a metric is reported twice")]
     Duplicate,
 }

@@ -1,34 +1,37 @@
-//! The JSON form: an object of numbers with an object of named metrics in it. It is read entry by entry, because a map
-//! would silently keep the last of two equal names.
+//! The JSON form of a report: an object of numbers with an object of named metrics in it. It is read entry by entry,
+//! because a map would silently keep the last of two equal names.
 
 use std::fmt;
 
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor};
 
-use super::entry::{APPLICATION, CPU, MOST, NAMED, PutEntry, ReportError};
+use super::entry::{
+    APPLICATION_METRIC, CPU_METRIC, MAX_REPORT_ENTRIES, NAMED_METRICS, PutEntry, ReportError,
+};
 
-/// Passes each number that may be a load to `put`; named metrics have the name of their object as prefix.
-pub(crate) fn read(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
-    let mut why = ReportError::Entry;
-    let mut left = MOST;
+/// Passes each number that may be a load to `put`. Named metrics get the name of their object as a prefix.
+pub(crate) fn parse_entries(text: &str, put: &mut PutEntry<'_>) -> Result<(), ReportError> {
+    let mut cause = ReportError::BadEntry;
+    let mut remaining_entries = MAX_REPORT_ENTRIES;
     let mut reader = serde_json::Deserializer::from_str(text);
     let entries = Entries {
-        within: "",
-        left: &mut left,
+        parent: "",
+        remaining_entries: &mut remaining_entries,
         put,
-        why: &mut why,
+        cause: &mut cause,
     };
-    let read = entries.deserialize(&mut reader).and_then(|()| reader.end());
-    read.map_err(|_| why)
+    let parsed = entries.deserialize(&mut reader).and_then(|()| reader.end());
+    parsed.map_err(|_| cause)
 }
 
-/// The entries of one object. serde's errors are text only, so the cause is left in `why`.
+/// The entries of one object. serde's errors are text only, so the cause is left in `cause`.
 struct Entries<'a, 'p> {
-    within: &'a str,
-    left: &'a mut usize,
+    /// The name of the enclosing object; empty at the top.
+    parent: &'a str,
+    remaining_entries: &'a mut usize,
     put: &'a mut PutEntry<'p>,
-    why: &'a mut ReportError,
+    cause: &'a mut ReportError,
 }
 
 impl<'de> DeserializeSeed<'de> for Entries<'_, '_> {
@@ -47,31 +50,31 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
-        let top = self.within.is_empty();
+        let is_top = self.parent.is_empty();
         while let Some(name) = map.next_key::<String>()? {
-            let put = if *self.left == 0 {
-                Err(ReportError::Long)
-            } else if top && matches!(name.as_str(), NAMED | "namedMetrics") {
+            let result = if *self.remaining_entries == 0 {
+                Err(ReportError::TooLong)
+            } else if is_top && matches!(name.as_str(), NAMED_METRICS | "namedMetrics") {
                 map.next_value_seed(Entries {
-                    within: NAMED,
-                    left: &mut *self.left,
+                    parent: NAMED_METRICS,
+                    remaining_entries: &mut *self.remaining_entries,
                     put: &mut *self.put,
-                    why: &mut *self.why,
+                    cause: &mut *self.cause,
                 })?;
                 Ok(())
-            } else if top && !is_load(&name) {
+            } else if is_top && !is_load_name(&name) {
                 map.next_value::<IgnoredAny>()?;
                 Ok(())
             } else {
                 let load = map.next_value::<f64>()?;
-                match self.within {
+                match self.parent {
                     "" => (self.put)(&name, load),
-                    within => (self.put)(&format!("{within}.{name}"), load),
+                    parent => (self.put)(&format!("{parent}.{name}"), load),
                 }
             };
-            *self.left = self.left.saturating_sub(1);
-            if let Err(error) = put {
-                *self.why = error;
+            *self.remaining_entries = self.remaining_entries.saturating_sub(1);
+            if let Err(error) = result {
+                *self.cause = error;
                 return Err(M::Error::custom(error));
             }
         }
@@ -79,9 +82,9 @@ impl<'de> Visitor<'de> for Entries<'_, '_> {
     }
 }
 
-fn is_load(name: &str) -> bool {
+fn is_load_name(name: &str) -> bool {
     matches!(
         name,
-        APPLICATION | "applicationUtilization" | CPU | "cpuUtilization"
+        APPLICATION_METRIC | "applicationUtilization" | CPU_METRIC | "cpuUtilization"
     )
 }

@@ -12,7 +12,7 @@ use super::super::sketch::Sketch;
 use super::home::{HomeBucket, HomeEntry, HomeLocks};
 use super::places::{CellPlace, CellPlaces, MOST};
 use crate::base::clock::Nanos;
-use crate::limit::{Assessment, KeyState, LimitReading, Terms};
+use crate::limit::{Assessment, FastPath, KeyState, LimitReading};
 use crate::store::{Item, Taking};
 
 /// Returns whether the request passes, and leaves one reading for each item; `None` when a full decision is needed.
@@ -43,13 +43,13 @@ pub(in super::super) fn decide(
         let home = home(place);
         look.at = home.find(&locked);
         let entry = look.at.map(|at| home.entry(at, &locked));
-        let vacant = || place.terms.is_some() && home.vacant(&locked);
+        let vacant = || place.fast_path.is_some() && home.vacant(&locked);
         if entry.is_none() && !vacant() {
             return None;
         }
         let seat = CountedItem { item, place, entry };
-        let FirstVerdict { admits, room: fits } = match &place.terms {
-            Some(terms) => seat.look(cells, now, terms, &mut look.found),
+        let FirstVerdict { admits, room: fits } = match &place.fast_path {
+            Some(fast_path) => seat.look(cells, now, fast_path, &mut look.found),
             None => seat.evaluate(cells, now, &mut evaluated),
         };
         if !item.shadow {
@@ -71,10 +71,10 @@ pub(in super::super) fn decide(
             true => taking != Taking::Nothing && admits,
             false => take,
         };
-        readings.push(match (&place.terms, look.found) {
-            (Some(terms), Some(found)) => {
+        readings.push(match (&place.fast_path, look.found) {
+            (Some(fast_path), Some(found)) => {
                 let take = takes(found.standing.admits());
-                seat.settle(cells, now, (terms, found), take)
+                seat.settle(cells, now, (fast_path, found), take)
             }
             _ => {
                 let reading = evaluated.next().copied().unwrap_or_else(unknown);
@@ -91,7 +91,7 @@ pub(in super::super) fn decide(
 struct FirstLook {
     /// The position of the entry in its bucket.
     at: Option<NonZeroU8>,
-    /// What the limit's terms said.
+    /// What the limit's fast path said.
     found: Option<Assessment>,
 }
 
@@ -111,26 +111,26 @@ struct CountedItem<'l> {
 }
 
 impl CountedItem<'_> {
-    /// Looks at the state by the limit's terms, and keeps the result in `found`.
+    /// Looks at the state by the limit's fast path, and keeps the result in `found`.
     #[inline(always)]
     fn look(
         mut self,
         cells: &Cells,
         now: Nanos,
-        terms: &Terms,
+        fast_path: &FastPath,
         found: &mut Option<Assessment>,
     ) -> FirstVerdict {
         let (cost, mut copy) = (self.item.cost, self.copy());
         let words = self.words(cells, &mut copy);
-        let said = terms.assess(words, now, cost);
+        let said = fast_path.assess(words, now, cost);
         *found = Some(said);
         // Without a cell there is no room: nothing could be written.
-        let room = !words.is_empty() && terms.has_room(words, cost, said);
+        let room = !words.is_empty() && fast_path.has_room(words, cost, said);
         let admits = said.standing.admits();
         FirstVerdict { admits, room }
     }
 
-    /// Looks at the state of a limit without terms.
+    /// Looks at the state of a limit without fast path.
     #[inline(never)]
     fn evaluate(
         mut self,
@@ -158,20 +158,20 @@ impl CountedItem<'_> {
         mut self,
         cells: &Cells,
         now: Nanos,
-        (terms, found): (&Terms, Assessment),
+        (fast_path, found): (&FastPath, Assessment),
         take: bool,
     ) -> LimitReading {
         let (cost, mut copy) = (self.item.cost, self.copy());
         let words = self.words(cells, &mut copy);
         if !take {
-            return terms.leave(words, now, cost, found);
+            return fast_path.untaken_reading(words, now, cost, found);
         }
-        let (reading, fresh_at) = terms.take(words, now, cost, found);
+        let (reading, fresh_at) = fast_path.take_units(words, now, cost, found);
         self.write(copy, fresh_at);
         reading
     }
 
-    /// [`CountedItem::settle`] for a limit without terms.
+    /// [`CountedItem::settle`] for a limit without fast path.
     #[inline(never)]
     fn finish(
         mut self,

@@ -6,12 +6,12 @@ use std::ops::Deref;
 use smallvec::SmallVec;
 
 use super::super::table::{EntryMark, tagged};
-use crate::limit::Terms;
+use crate::limit::FastPath;
 
 /// Most items of a request that the fast path decides about.
 pub(in super::super) const MOST: usize = 8;
 
-/// Where a key's counts under a limit are looked for first, with the limit's terms. Valid while the limit keeps its slot,
+/// Where a key's counts under a limit are looked for first, with the limit's fast path. Valid while the limit keeps its slot,
 /// and for one multiplier. Worth keeping for the next request of the same client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellPlace {
@@ -19,7 +19,7 @@ pub struct CellPlace {
     pub(in super::super) mark: EntryMark,
     /// Whether states live in the table's entries.
     pub(in super::super) inline: bool,
-    pub(in super::super) terms: Option<Terms>,
+    pub(in super::super) fast_path: Option<FastPath>,
 }
 
 /// The places of all items of a request.
@@ -103,7 +103,7 @@ mod tests {
                     bucket: dice.below(12) as u32,
                     mark: EntryMark(key << 18 | slot),
                     inline: false,
-                    terms: None,
+                    fast_path: None,
                 });
             }
             let key = |place: &CellPlace| (place.bucket, place.mark.0 >> 18);

@@ -34,10 +34,10 @@ pub(super) fn write(limit: &Limit, to: &mut Vec<u8>) {
             to.push(1);
             to.extend(percent.to_le_bytes());
         }
-        ThrottleMode::Elastic { most, of } => {
+        ThrottleMode::Elastic { at_most, base } => {
             to.push(2);
-            to.extend(most.to_le_bytes());
-            to.extend(of.to_le_bytes());
+            to.extend(at_most.to_le_bytes());
+            to.extend(base.to_le_bytes());
         }
     }
     to.push(u8::from(limit.reserves));
@@ -79,8 +79,8 @@ pub(super) fn read<R: Read>(from: &mut Opening<R>) -> Result<Limit, SnapshotDama
             percent: from.u16()?,
         },
         2 => ThrottleMode::Elastic {
-            most: from.u32()?,
-            of: from.u32()?,
+            at_most: from.u32()?,
+            base: from.u32()?,
         },
         _ => return Err(from.nonsense("a throttle")),
     };

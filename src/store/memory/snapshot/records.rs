@@ -181,7 +181,7 @@ impl<R: Read> SnapshotReader<R> {
                 LIMIT => self.limit(visitor)?,
                 ENTRY => {
                     let (place, limit) = self.place()?;
-                    if !place.mark.network() && !limit.inline() {
+                    if !place.mark.network() && !limit.is_inline() {
                         return Err(self.from.nonsense("the kind of an entry"));
                     }
                     let state = self.from.u64()?;
@@ -225,7 +225,7 @@ impl<R: Read> SnapshotReader<R> {
         let limit = limit.clone();
         let count = self.from.u32()? as usize;
         // The longest log, with the words before its stamps.
-        if place.mark.network() || limit.inline() || count > 65_535 + 16 {
+        if place.mark.network() || limit.is_inline() || count > 65_535 + 16 {
             return Err(self.from.nonsense("the kind of an entry"));
         }
         self.words.clear();
@@ -238,7 +238,7 @@ impl<R: Read> SnapshotReader<R> {
             key: place.mark.key(),
             words: &mut self.words,
         };
-        if !cell.sound() {
+        if !cell.is_valid() {
             return Err(self.from.nonsense("a state"));
         }
         visitor.words(place, &mut self.words);

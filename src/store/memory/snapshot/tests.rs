@@ -50,7 +50,10 @@ impl Dice {
             throttle: self.one(&[
                 ThrottleMode::Hard,
                 ThrottleMode::Soft { percent: 50 },
-                ThrottleMode::Elastic { most: 3, of: 1 },
+                ThrottleMode::Elastic {
+                    at_most: 3,
+                    base: 1,
+                },
             ]),
             reserves: self.below(4) == 0,
             max_multiply: 4,
@@ -127,7 +130,7 @@ impl Subject {
         let admitted = self.memory.take(&items, now, &mut readings);
         for (item, reading) in items.iter().zip(&readings) {
             let taken = reading.standing.admits() && (admitted || item.shadow);
-            if taken && item.limit.reserves && !item.limit.lent(reading) {
+            if taken && item.limit.reserves && !item.limit.is_lent(reading) {
                 let used = dice.below(u64::from(item.cost) + 2) as u32;
                 self.memory.settle(item, reading.sketched, used, now);
             }

@@ -9,7 +9,10 @@ use crate::store::memory::fast::places::MOST;
 /// Kinds of limits, so that any two may meet in a request.
 fn kinds() -> Vec<Limit> {
     let soft = ThrottleMode::Soft { percent: 50 };
-    let elastic = ThrottleMode::Elastic { most: 3, of: 1 };
+    let elastic = ThrottleMode::Elastic {
+        at_most: 3,
+        base: 1,
+    };
     let rates = ["3/s", "5/m", "2/s,9/m", "40/m"];
     let mut all = Vec::new();
     for base in every() {

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use super::super::{Controller, GatewayLoad, STEP, Settings, StepContext, Trust};
+use super::super::{CONTROL_STEP, Controller, GatewayLoad, Settings, StepContext, Trust};
 use super::*;
 
 /// Whose it is does not matter here.
@@ -19,10 +19,10 @@ const AROUND: StepContext = StepContext {
     },
 };
 
-fn new(most: u32) -> (Arc<Pressure>, Controller) {
+fn new(max_open: u32) -> (Arc<Pressure>, Controller) {
     let settings = Settings {
-        most,
-        most_factor: 4.0,
+        max_open,
+        max_factor: 4.0,
         trust: Trust::Lower,
     };
     Controller::new(settings, 1, Nanos::ZERO)
@@ -57,7 +57,7 @@ fn classes_find_room_in_order() {
     let held = all(&pressure, RequestClass::Normal);
     assert_eq!(held.len(), 1_000);
     drop(held);
-    answer(&pressure, &mut controller, 10, STEP);
+    answer(&pressure, &mut controller, 10, CONTROL_STEP);
     answer(&pressure, &mut controller, 40, Nanos::from_secs(1));
     let classes = [
         RequestClass::Low,
@@ -74,15 +74,15 @@ fn classes_find_room_in_order() {
     held.iter()
         .take(3)
         .for_each(|slot| slot.record_admission(true));
-    let now = pressure.snapshot();
+    let now = pressure.figures();
     assert_eq!((now.open as usize, now.lent), (open[2], 3));
     assert_eq!(now.shed, [1, 2, 1]);
     let shed = pressure
         .admit(RequestClass::Critical, Nanos::ZERO, key)
         .unwrap_err();
-    assert_eq!(shed.retry_after, SOON);
+    assert_eq!(shed.retry_after, MIN_RETRY_AFTER);
     drop(held);
-    assert_eq!(pressure.snapshot().open, 0);
+    assert_eq!(pressure.figures().open, 0);
 }
 
 #[test]
@@ -102,22 +102,22 @@ fn never_more_are_open_than_may_be() {
                 for _ in 0..50_000 {
                     let slot = pressure.admit(RequestClass::Critical, Nanos::ZERO, key);
                     // Others may be about to undo a place each that they did not get.
-                    assert!(pressure.snapshot().open <= 20 + 3);
+                    assert!(pressure.figures().open <= 20 + 3);
                     drop(slot);
                 }
             });
         }
     });
-    assert_eq!(pressure.snapshot().open, 0);
+    assert_eq!(pressure.figures().open, 0);
     assert_eq!(all(&pressure, RequestClass::Critical).len(), 20);
 }
 
 #[test]
 fn a_step_publishes_what_it_found() {
     let (pressure, mut controller) = new(1_000);
-    let before = pressure.snapshot();
+    let before = pressure.figures();
     assert_eq!(
-        (before.factor, before.base, before.cpu),
+        (before.factor, before.baseline, before.cpu),
         (Factor::ONE, None, None)
     );
     let mut now = Nanos::ZERO;
@@ -129,17 +129,17 @@ fn a_step_publishes_what_it_found() {
             slot.record_latency(pressure.kind("all"), Nanos::from_millis(millis));
             slot.record_load(Utilisation::new(0.5).unwrap());
         }
-        now = now.after(STEP);
+        now = now.after(CONTROL_STEP);
         controller.step(now, &AROUND);
     }
-    let after = pressure.snapshot();
+    let after = pressure.figures();
     let near = |span: Option<Nanos>, millis: u64| {
         let span = span.map_or(0, |span| span.0 / 100_000);
         assert!(span.abs_diff(10 * millis) < millis / 2, "{span}");
     };
     near(after.p50, 50);
     near(after.p90, 90);
-    near(after.base, 50);
+    near(after.baseline, 50);
     assert!(after.factor > Factor::new(1.2), "{after:?}");
     assert_eq!((after.cpu, after.level), (Some(0.25), 4.0));
     assert!((after.load - 0.5).abs() < 1e-6 && after.reported == Some(after.load));
@@ -154,7 +154,7 @@ fn a_step_publishes_what_it_found() {
                 _ => slot.record_latency(pressure.kind("all"), Nanos::from_millis(50)),
             }
         }
-        now = now.after(STEP);
+        now = now.after(CONTROL_STEP);
         controller.step(now, &AROUND);
     }
     assert_eq!(pressure.factor(), Factor::ONE);
@@ -181,6 +181,6 @@ fn a_busy_gateway_lends_nothing() {
             controller.step(Nanos::from_millis(100 * step), &around);
         }
         assert_eq!(pressure.factor() > Factor::ONE, lends, "{cpu}");
-        assert_eq!(pressure.snapshot().cpu.is_some(), cpu >= 0.0);
+        assert_eq!(pressure.figures().cpu.is_some(), cpu >= 0.0);
     }
 }

@@ -1,73 +1,77 @@
-//! Decisions for most limits: those with one window, and nothing pending or lent. What does not depend on the state is
-//! computed once for a client, and what a first look at the state finds is used again. Results and the state that stays are those of
-//! [`KeyState::eval`](super::KeyState::eval), [`KeyState::apply`](super::KeyState::apply) and [`KeyState::finish`](super::KeyState::finish).
+//! The fast path of decisions, for most limits: those with one window, and nothing pending or lent. What does not
+//! depend on the state is computed once for a client, and what [`FastPath::assess`] reads from the state is used again.
+//!
+//! Readings and states are always equal to those of [`KeyState::eval`](super::KeyState::eval),
+//! [`KeyState::apply`](super::KeyState::apply) and [`KeyState::finish`](super::KeyState::finish).
 
 use super::interval::Interval;
 use super::sliding_window::{BUCKETS, ring};
 use super::{Algorithm, Limit, LimitReading, LimitStanding, gcra, sliding_log};
 use crate::base::clock::Nanos;
 
-/// What such a limit admits for one plan multiplier.
+/// What a limit with one window admits for one plan multiplier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct FastPath {
     quota: u32,
-    /// Units that are admitted within the rate.
+    /// The units that are admitted within the rate.
     base: u32,
-    /// Units that are admitted with what the throttle adds.
+    /// The units that are admitted with what the throttle adds.
     ceiling: u32,
-    memory: StateLayout,
+    layout: StateLayout,
 }
 
-/// How the state is laid out, and what reading it takes.
+/// How the words of the state are laid out, and the figure that is needed to read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StateLayout {
+    /// An arrival time, with the interval between two units.
     Arrival(Interval),
-    /// With the length of its buckets; their number is a constant, which divides faster.
+    /// A ring, with the length of its buckets. Their number is a constant, which divides faster.
     Ring(Interval),
-    /// With its window.
+    /// A log, with the length of its window.
     Log(Nanos),
 }
 
-/// What the state says about a request.
+/// What the state says about a request. It stays valid until the state changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Assessment {
-    /// Whether the request passes.
+    /// Whether the limit admits the request.
     pub standing: LimitStanding,
+    /// The units that count in the window before this request.
     used: u32,
 }
 
 impl Limit {
-    /// The terms for one plan multiplier, unless the limit needs all of [`KeyState`](super::KeyState).
-    pub fn terms(&self, multiply: u32) -> Option<Terms> {
+    /// The fast path for one plan multiplier. None if the limit needs all of [`KeyState`](super::KeyState).
+    pub fn fast_path(&self, multiply: u32) -> Option<FastPath> {
         let ([rate], 0) = (&self.windows[..], self.head_words()) else {
             return None;
         };
-        let memory = match self.algorithm {
+        let layout = match self.algorithm {
             Algorithm::Gcra { .. } => StateLayout::Arrival(rate.interval(multiply)),
             Algorithm::SlidingWindow => StateLayout::Ring(rate.bucket()),
             Algorithm::SlidingLog => StateLayout::Log(rate.window()),
             _ => return None,
         };
-        let (base, ceiling) = self.bounds(rate, multiply);
-        Some(Terms {
+        let (base, ceiling) = self.unit_bounds(rate, multiply);
+        Some(FastPath {
             quota: rate.times(multiply),
             base,
             ceiling,
-            memory,
+            layout,
         })
     }
 }
 
-impl Terms {
-    /// Decides whether `cost` units are admitted. Empty `words` stand for a fresh state.
+impl FastPath {
+    /// Decides whether `cost` units are admitted, and changes nothing. Empty `words` stand for a fresh state.
     #[inline(always)]
     pub fn assess(&self, words: &[u32], now: Nanos, cost: u32) -> Assessment {
         let used = if words.is_empty() {
             0
         } else {
-            match self.memory {
+            match self.layout {
                 StateLayout::Arrival(interval) => gcra::used(words, now, interval),
-                StateLayout::Ring(length) => ring(length).used(words, now, BUCKETS),
+                StateLayout::Ring(bucket_length) => ring(bucket_length).used(words, now, BUCKETS),
                 StateLayout::Log(window) => sliding_log::used(window, words, now, window),
             }
         };
@@ -86,35 +90,35 @@ impl Terms {
 
     /// Whether `words` have room for `cost` more units.
     #[inline(always)]
-    pub fn has_room(&self, words: &[u32], cost: u32, found: Assessment) -> bool {
-        match self.memory {
+    pub fn has_room(&self, words: &[u32], cost: u32, assessment: Assessment) -> bool {
+        match self.layout {
             StateLayout::Log(_) => {
                 // Stamps that have left the window make room.
-                let units = u64::from(found.used) + u64::from(cost);
+                let units = u64::from(assessment.used) + u64::from(cost);
                 units <= sliding_log::capacity(words) as u64
             }
             StateLayout::Arrival(_) | StateLayout::Ring(_) => true,
         }
     }
 
-    /// Counts units that are admitted; `words` must have room for them. Also returns when the state will be equal to a
-    /// fresh one, if that has changed and the state itself does not say it.
+    /// Counts `cost` units that [`FastPath::assess`] has admitted; `words` must have room for them. Also returns when
+    /// the state will be equal to a fresh one, if that has changed and the state itself does not say it.
     #[inline(always)]
-    pub fn take(
+    pub fn take_units(
         &self,
         words: &mut [u32],
         now: Nanos,
         cost: u32,
-        found: Assessment,
+        assessment: Assessment,
     ) -> (LimitReading, Option<Nanos>) {
-        let fresh_at = match self.memory {
+        let fresh_at = match self.layout {
             _ if cost == 0 => None,
             StateLayout::Arrival(interval) => {
                 gcra::apply(words, now, interval, cost);
                 None
             }
-            StateLayout::Ring(length) => {
-                let ring = ring(length);
+            StateLayout::Ring(bucket_length) => {
+                let ring = ring(bucket_length);
                 ring.apply(words, now, cost).then(|| ring.fresh_at(words))
             }
             StateLayout::Log(window) => {
@@ -122,35 +126,43 @@ impl Terms {
                 Some(sliding_log::fresh_at(window, words))
             }
         };
-        let used = found.used.saturating_add(cost);
-        let reading = self.reading(words, now, Assessment { used, ..found }, None);
+        let used = assessment.used.saturating_add(cost);
+        let reading = self.build_reading(words, now, Assessment { used, ..assessment }, None);
         (reading, fresh_at)
     }
 
-    /// The reading of a request for which nothing is taken. `words` are as in [`Terms::assess`].
+    /// The reading of a request that takes nothing: this limit refuses it, or another one does. `words` are as in
+    /// [`FastPath::assess`].
     #[inline(always)]
-    pub fn leave(&self, words: &[u32], now: Nanos, cost: u32, found: Assessment) -> LimitReading {
-        let refused = (found.standing == LimitStanding::Refused).then(|| {
-            let units = self.ceiling - cost;
-            (units, self.until(words, now, found.used, units))
-        });
-        self.reading(words, now, found, refused)
-    }
-
-    #[inline(always)]
-    fn reading(
+    pub fn untaken_reading(
         &self,
         words: &[u32],
         now: Nanos,
-        found: Assessment,
+        cost: u32,
+        assessment: Assessment,
+    ) -> LimitReading {
+        let refused = (assessment.standing == LimitStanding::Refused).then(|| {
+            let units = self.ceiling - cost;
+            (units, self.time_until(words, now, assessment.used, units))
+        });
+        self.build_reading(words, now, assessment, refused)
+    }
+
+    /// `refused` has the units that may still count when a refused request passes, and the time until then.
+    #[inline(always)]
+    fn build_reading(
+        &self,
+        words: &[u32],
+        now: Nanos,
+        assessment: Assessment,
         refused: Option<(u32, Nanos)>,
     ) -> LimitReading {
-        let Assessment { standing, used } = found;
+        let Assessment { standing, used } = assessment;
         let units = self.base.min(used).saturating_sub(1);
         let reset = match refused {
             _ if used == 0 => Nanos::ZERO,
-            Some((same, wait)) if same == units => wait,
-            _ => self.until(words, now, used, units),
+            Some((refused_units, wait)) if refused_units == units => wait,
+            _ => self.time_until(words, now, used, units),
         };
         LimitReading {
             standing,
@@ -164,17 +176,21 @@ impl Terms {
         }
     }
 
-    /// Time until no more than `units` of the `used` ones count.
+    /// The time until no more than `units` of the `used` ones count.
     #[inline(always)]
-    fn until(&self, words: &[u32], now: Nanos, used: u32, units: u32) -> Nanos {
-        match self.memory {
+    fn time_until(&self, words: &[u32], now: Nanos, used: u32, units: u32) -> Nanos {
+        match self.layout {
             StateLayout::Arrival(interval) => {
                 let early = gcra::arrival(words).since(now);
                 early.since(Nanos(interval.nanos().saturating_mul(u64::from(units))))
             }
-            StateLayout::Ring(length) => {
-                ring(length).until(words, now, BUCKETS, used, used.saturating_sub(units))
-            }
+            StateLayout::Ring(bucket_length) => ring(bucket_length).wait_with_used(
+                words,
+                now,
+                BUCKETS,
+                used,
+                used.saturating_sub(units),
+            ),
             StateLayout::Log(window) => {
                 sliding_log::wait(window, words, now, window, used, used.saturating_sub(units))
             }

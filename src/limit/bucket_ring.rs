@@ -1,0 +1,236 @@
+//! A ring of buckets that counts conservatively: the buckets of a window, and the one that is leaving it, count in
+//! full. So a window is never counted too low, and too high by at most one bucket.
+//!
+//! Words: `[number of the current bucket, low half, high half, sum of all counts, counts …]`, one count more than the
+//! window has buckets. The sum saturates at `u32::MAX`, as each count does.
+
+use super::interval::Interval;
+use crate::base::clock::Nanos;
+
+/// The words before the counts.
+const HEAD_WORDS: usize = 3;
+/// The word that holds the sum of all counts.
+const SUM_WORD: usize = 2;
+
+/// How a ring divides time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BucketRing {
+    /// The length of a bucket.
+    pub length: Interval,
+    /// The buckets of the longest window, without the one that is leaving it.
+    pub buckets: u32,
+}
+
+impl BucketRing {
+    /// The words that the ring needs.
+    #[inline]
+    pub fn words(self) -> usize {
+        HEAD_WORDS + self.slots()
+    }
+
+    /// The number of counts that the ring keeps.
+    #[inline(always)]
+    fn slots(self) -> usize {
+        self.buckets as usize + 1
+    }
+
+    /// The index of the word that counts for the bucket with this number.
+    #[inline(always)]
+    fn slot_of(self, number: u64) -> usize {
+        HEAD_WORDS + (number % self.slots() as u64) as usize
+    }
+
+    /// The number of the newest bucket that counts.
+    #[inline(always)]
+    fn current_bucket(words: &[u32]) -> u64 {
+        u64::from(words[1]) << 32 | u64::from(words[0])
+    }
+
+    /// The number of the bucket that contains `now`; never before the newest one that counts.
+    #[inline(always)]
+    fn bucket_number(self, words: &[u32], now: Nanos) -> u64 {
+        self.length
+            .div_floor(now)
+            .max(BucketRing::current_bucket(words))
+    }
+
+    /// The number of the oldest bucket that a window of `window` buckets covers, the leaving one included. Also the
+    /// distance from it to the newest bucket. None if all counts have left the window.
+    #[inline]
+    fn oldest_covered(self, words: &[u32], now: Nanos, window: u32) -> Option<(u64, usize)> {
+        let (number, newest) = (
+            self.bucket_number(words, now),
+            BucketRing::current_bucket(words),
+        );
+        let oldest_kept = newest.saturating_sub(u64::from(self.buckets));
+        let oldest = number.saturating_sub(u64::from(window));
+        let oldest = oldest.max(oldest_kept);
+        let distance = newest.checked_sub(oldest)?;
+        Some((oldest, distance as usize))
+    }
+
+    /// The units in the last `window` buckets.
+    #[inline(always)]
+    pub fn used(self, words: &[u32], now: Nanos, window: u32) -> u32 {
+        if window == self.buckets && self.length.div_floor(now) <= BucketRing::current_bucket(words)
+        {
+            // No count has left the window.
+            return words[SUM_WORD];
+        }
+        self.used_after_leaving(words, now, window)
+    }
+
+    /// [`BucketRing::used`] where some counts have left the window.
+    fn used_after_leaving(self, words: &[u32], now: Nanos, window: u32) -> u32 {
+        let Some((_, distance)) = self.oldest_covered(words, now, window) else {
+            return 0;
+        };
+        // The few counts that have left stand behind the newest one, and are subtracted from the sum of all.
+        let departed = self.slots() - 1 - distance;
+        let newest = self.slot_of(BucketRing::current_bucket(words));
+        let [before, after] = self.counts_from(words, newest + 1, departed);
+        let units = self.sum_of_counts(words) - sum(before) - sum(after);
+        u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// The sum of all counts.
+    #[inline]
+    fn sum_of_counts(self, words: &[u32]) -> u64 {
+        match words[SUM_WORD] {
+            u32::MAX => sum(&words[HEAD_WORDS..self.words()]),
+            exact => u64::from(exact),
+        }
+    }
+
+    /// `length` counts from the word `first` on, in two slices: they may wrap around the end of the ring.
+    #[inline]
+    fn counts_from(self, words: &[u32], first: usize, length: usize) -> [&[u32]; 2] {
+        let ring_end = self.words();
+        let before = &words[first..ring_end.min(first + length)];
+        let after = &words[HEAD_WORDS..(first + length).max(ring_end) - ring_end + HEAD_WORDS];
+        [before, after]
+    }
+
+    /// The time until `units` of those in the last `window` buckets no longer count.
+    #[inline(never)]
+    pub fn wait(self, words: &[u32], now: Nanos, window: u32, units: u32) -> Nanos {
+        let Some((oldest, distance)) = self.oldest_covered(words, now, window) else {
+            return Nanos::ZERO;
+        };
+        let (mut remaining, mut number) = (units, oldest);
+        for counts in self.counts_from(words, self.slot_of(oldest), distance + 1) {
+            // Where little is used, the oldest buckets are mostly empty.
+            let skipped = if remaining > 0 {
+                count_leading_zeros(counts)
+            } else {
+                0
+            };
+            number += skipped as u64;
+            for count in &counts[skipped..] {
+                if *count >= remaining {
+                    return self.time_until_bucket_leaves(number, now, window);
+                }
+                remaining -= count;
+                number += 1;
+            }
+        }
+        Nanos::ZERO
+    }
+
+    /// [`BucketRing::wait`] where it is known that `used` units count in the window. It is faster while all of them are
+    /// in the newest bucket.
+    #[inline(always)]
+    pub fn wait_with_used(
+        self,
+        words: &[u32],
+        now: Nanos,
+        window: u32,
+        used: u32,
+        units: u32,
+    ) -> Nanos {
+        let newest = BucketRing::current_bucket(words);
+        let all_in_newest = used > 0 && used < u32::MAX && words[self.slot_of(newest)] == used;
+        if all_in_newest && units <= used {
+            return self.time_until_bucket_leaves(newest, now, window);
+        }
+        self.wait(words, now, window, units)
+    }
+
+    /// The time until the bucket with this number no longer counts.
+    #[inline(always)]
+    fn time_until_bucket_leaves(self, number: u64, now: Nanos, window: u32) -> Nanos {
+        let leaves_before = number + u64::from(window) + 1;
+        Nanos(leaves_before.saturating_mul(self.length.nanos())).since(now)
+    }
+
+    /// Counts `cost` units at `now`. Returns whether [`BucketRing::fresh_at`] may have changed.
+    #[inline(always)]
+    pub fn apply(self, words: &mut [u32], now: Nanos, cost: u32) -> bool {
+        let (before, number) = (
+            BucketRing::current_bucket(words),
+            self.bucket_number(words, now),
+        );
+        let was_empty = words[SUM_WORD] == 0;
+        if number > before {
+            self.advance_to(words, before, number);
+        }
+        let slot = self.slot_of(number);
+        words[slot] = words[slot].saturating_add(cost);
+        words[SUM_WORD] = words[SUM_WORD].saturating_add(cost);
+        number > before || was_empty
+    }
+
+    /// Makes `number` the current bucket after `before`. Clears its count and those in between, which have left.
+    #[inline(never)]
+    fn advance_to(self, words: &mut [u32], before: u64, number: u64) {
+        let sum = if number - before >= self.slots() as u64 {
+            words[HEAD_WORDS..self.words()].fill(0);
+            0
+        } else {
+            let (mut sum, mut slot) = (self.sum_of_counts(words), self.slot_of(before));
+            for _ in before..number {
+                // This saves the division that `slot_of` would cost for each bucket.
+                slot = if slot + 1 == self.words() {
+                    HEAD_WORDS
+                } else {
+                    slot + 1
+                };
+                sum -= u64::from(std::mem::take(&mut words[slot]));
+            }
+            sum
+        };
+        words[0] = number as u32;
+        words[1] = (number >> 32) as u32;
+        words[SUM_WORD] = u32::try_from(sum).unwrap_or(u32::MAX);
+    }
+
+    /// Whether the words, from an untrusted source, are a valid state.
+    pub fn is_valid(self, words: &[u32]) -> bool {
+        let Some(counts) = words.get(HEAD_WORDS..self.words()) else {
+            return false;
+        };
+        let expected = u32::try_from(sum(counts)).unwrap_or(u32::MAX);
+        words[SUM_WORD] == expected && BucketRing::current_bucket(words) < u64::MAX / 2
+    }
+
+    /// The time from which on no bucket counts; zero if none does now.
+    #[inline(always)]
+    pub fn fresh_at(self, words: &[u32]) -> Nanos {
+        if words[SUM_WORD] == 0 {
+            return Nanos::ZERO;
+        }
+        let leaves_before = BucketRing::current_bucket(words) + self.slots() as u64;
+        Nanos(leaves_before.saturating_mul(self.length.nanos()))
+    }
+}
+
+fn sum(counts: &[u32]) -> u64 {
+    counts.iter().map(|count| u64::from(*count)).sum()
+}
+
+/// The number of zeros before the first other count. It reads eight at a time, so it may miss up to seven zeros.
+fn count_leading_zeros(counts: &[u32]) -> usize {
+    let (eights, _) = counts.as_chunks::<8>();
+    let is_zero = |eight: &&[u32; 8]| eight.iter().fold(0, |bits, count| bits | count) == 0;
+    eights.iter().take_while(is_zero).count() * 8
+}

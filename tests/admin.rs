@@ -12,7 +12,7 @@ mod keys;
 use std::collections::BTreeMap;
 
 use common::child::{self, Server};
-use common::{Client, Gate, Message, Upstream, ok, soon, write};
+use common::{Client, Gate, Message, Upstream, ok, wait_until, write};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -145,7 +145,7 @@ fn it_is_not_ready_while_it_drains() {
     setup.upstream.next();
     setup.server.signal(Signal::TERM);
     child::line_with(&setup.server.err, "draining");
-    soon("it is not ready", || setup.get("/readyz").status() != 200);
+    wait_until("it is not ready", || setup.get("/readyz").status() != 200);
     problem(&setup.get("/readyz"), 503, "draining");
     assert_eq!(setup.get("/healthz").status(), 200, "it lives");
     gate.open();

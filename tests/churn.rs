@@ -17,7 +17,7 @@ use std::thread;
 use common::certificate::{Certificate, roots};
 use common::child::{self, Server, line_with};
 use common::http2::{get, whole};
-use common::{Client, SOON, Served, Upstream, ok, read_body, read_head, soon, write};
+use common::{Client, MAX_WAIT, Served, Upstream, ok, read_body, read_head, wait_until, write};
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -73,7 +73,7 @@ impl Site {
         );
         std::fs::write(&file, text.replace("listen: 127.0.0.1:0\n", &listen)).unwrap();
         let manager = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-        manager.set_read_timeout(Some(SOON)).unwrap();
+        manager.set_read_timeout(Some(MAX_WAIT)).unwrap();
         let certificates = (0..=TIMES)
             .map(|_| Certificate::of(&[NAME, "test"]))
             .collect();
@@ -170,13 +170,13 @@ fn nobody_notices() {
     for number in 1..=TIMES {
         let before = load.all();
         site.show(number);
-        soon("the new certificate is shown", || {
+        wait_until("the new certificate is shown", || {
             shown(&site, secure) == site.certificates[number].der
         });
         let file = site.folder.path().join("policies/all.yaml");
         replace(&file, &policy(number));
         let name = format!("\"n{number}\"");
-        soon("the new policy holds", || {
+        wait_until("the new policy holds", || {
             let answer = Client::connect(server.address).get("/");
             answer.field("ratelimit").unwrap().contains(&name)
         });
@@ -195,7 +195,7 @@ fn nobody_notices() {
         let process = Pid::from_raw(process.unwrap()).unwrap();
         // The one before ends by itself.
         std::mem::forget(running.replace(Running(process)));
-        soon("clients of every kind go on", || {
+        wait_until("clients of every kind go on", || {
             let now = load.all();
             now.iter().zip(before).all(|(now, before)| *now > before)
         });
@@ -230,7 +230,7 @@ fn tls(
     address: SocketAddr,
 ) -> StreamOwned<ClientConnection, TcpStream> {
     let socket = TcpStream::connect(address).unwrap();
-    socket.set_read_timeout(Some(SOON)).unwrap();
+    socket.set_read_timeout(Some(MAX_WAIT)).unwrap();
     let name = ServerName::try_from(NAME).unwrap();
     StreamOwned::new(ClientConnection::new(config.clone(), name).unwrap(), socket)
 }
@@ -317,7 +317,7 @@ fn http2<S>(load: &Load, kind: usize, connect: impl Future<Output = S>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    common::http2::run_for(SOON * 10, async {
+    common::http2::run_for(MAX_WAIT * 10, async {
         let stream = connect.await;
         let (mut send, connection) = h2::client::handshake(stream).await.unwrap();
         let ends = tokio::spawn(connection);

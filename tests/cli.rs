@@ -9,7 +9,7 @@ use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use common::child::{self, Ended, Guard, Server, line_with};
-use common::{Client, Gate, Upstream, ok, says, soon, write};
+use common::{Client, Gate, Upstream, assert_contains, ok, wait_until, write};
 use rustix::io::ioctl_fionread;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -52,7 +52,7 @@ fn check_tells_what_limits_guarantee() {
         &[("api", API)],
     );
     let ended = run(&folder, &["check"], 0);
-    says(
+    assert_contains(
         &ended.out,
         &[
             "api: GET /api/** to up",
@@ -64,7 +64,7 @@ fn check_tells_what_limits_guarantee() {
         ],
     );
     let per_key = ended.out.lines().find(|line| line.contains("per-key:"));
-    says(
+    assert_contains(
         per_key.unwrap(),
         &[
             "never more than 5 in any 60 s and never more than 100 in any 86400 s",
@@ -90,7 +90,7 @@ fn check_tells_how_limits_are_shared() {
         &[("api", policy)],
     );
     let ended = run(&folder, &["check"], 0);
-    says(
+    assert_contains(
         &ended.out,
         &[
             "grants units for 1200 ms in advance, a steady client gets 98.0 % of the rate; without the store each gateway admits its part",
@@ -152,7 +152,7 @@ fn check_tells_every_mistake() {
         assert_eq!(told[2].trim_start_matches([' ', '|']), marks);
         assert_eq!(told[3], format!("   help: did you mean `{help}`?"));
     }
-    says(&ended.err, &["mistakes\n"]);
+    assert_contains(&ended.err, &["mistakes\n"]);
     assert_eq!(ended.out, "");
     let shown = json(&run(&folder, &["check", "--json"], 2).out);
     assert_eq!(shown["ok"], false);
@@ -174,7 +174,7 @@ fn explain_names_every_limit() {
     let question = ["explain", "GET", "/api/items?page=2", "--ip", "1.2.3.4"];
     let with_key = [&question[..], &["-H", "x-api-key: a"]].concat();
     let ended = run(&folder, &with_key, 0);
-    says(
+    assert_contains(
         &ended.out,
         &[
             "200 admitted\n",
@@ -188,7 +188,7 @@ fn explain_names_every_limit() {
         ],
     );
     let without = run(&folder, &question, 0);
-    says(
+    assert_contains(
         &without.out,
         &[
             "* per-ip (",
@@ -213,9 +213,9 @@ fn explain_tells_what_matches_nothing() {
         ended.out
     );
     let ended = run(&folder, &["explain", "POST", "/api/items"], 0);
-    says(&ended.out, &["405 not served: ", "other methods"]);
+    assert_contains(&ended.out, &["405 not served: ", "other methods"]);
     let ended = run(&folder, &["explain", "GET", "/api/x", "-H", "no colon"], 2);
-    says(&ended.err, &["`no colon` is not written `name: value`"]);
+    assert_contains(&ended.err, &["`no colon` is not written `name: value`"]);
 }
 
 #[test]
@@ -230,13 +230,13 @@ fn explain_asks_a_running_gateway() {
     }
     let admin = server.admin.unwrap().to_string();
     let ended = run(&folder, &["explain", "GET", "/api/x", "--admin", &admin], 0);
-    says(
+    assert_contains(
         &ended.out,
         &["* per-ip (policies/api.yaml:4): within for ip=127.0.0.1; 7 of 10 left"],
     );
     drop(server);
     let ended = run(&folder, &["explain", "GET", "/api/x", "--admin", &admin], 1);
-    says(&ended.err, &["no answer from", &admin]);
+    assert_contains(&ended.err, &["no answer from", &admin]);
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn run_without_a_file_or_a_free_address() {
     );
     for verb in ["run", "check"] {
         let ended = run(&folder, &[verb, "--config", "no-such.yaml"], 2);
-        says(&ended.err, &["no-such.yaml", "does not exist"]);
+        assert_contains(&ended.err, &["no-such.yaml", "does not exist"]);
     }
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -274,16 +274,16 @@ fn run_without_a_file_or_a_free_address() {
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text.replace("127.0.0.1:0", &address)).unwrap();
     let ended = run(&folder, &["run"], 1);
-    says(&ended.err, &[&format!("cannot listen on {address}: ")]);
+    assert_contains(&ended.err, &[&format!("cannot listen on {address}: ")]);
 }
 
 #[test]
 fn unknown_verbs_and_arguments() {
     let folder = tempfile::tempdir().unwrap();
     let ended = run(&folder, &["chekc"], 2);
-    says(&ended.err, &["chekc", "check", "Usage: tollgate"]);
+    assert_contains(&ended.err, &["chekc", "check", "Usage: tollgate"]);
     let ended = run(&folder, &[], 2);
-    says(
+    assert_contains(
         &ended.err,
         &[
             "Usage: tollgate",
@@ -295,7 +295,7 @@ fn unknown_verbs_and_arguments() {
         ],
     );
     let ended = run(&folder, &["run", "--confg", "a"], 2);
-    says(&ended.err, &["--confg", "--config"]);
+    assert_contains(&ended.err, &["--confg", "--config"]);
     let ended = run(&folder, &["--version"], 0);
     assert_eq!(
         ended.out,
@@ -333,7 +333,7 @@ fn sigterm_drains() {
     server.signal(Signal::TERM);
     line_with(&server.err, "draining");
     assert_eq!(idle.rest(), b"", "an idle connection ends at once");
-    soon("nothing new is served", || refuses(server.address));
+    wait_until("nothing new is served", || refuses(server.address));
     gate.open();
     let answer = client.answer();
     assert_eq!((answer.status(), answer.text().as_str()), (200, "whole"));
@@ -368,12 +368,12 @@ fn the_access_log_is_written_to_its_end() {
     }
     drop(client);
     let mut out = child.0.stdout.take().unwrap();
-    soon("the pipe is full", || {
+    wait_until("the pipe is full", || {
         ioctl_fionread(&out).unwrap() > 60 * 1024
     });
     child.signal(Signal::TERM);
     line_with(&err, "draining");
-    soon("nothing new is served", || refuses(address));
+    wait_until("nothing new is served", || refuses(address));
     let mut log = String::new();
     out.read_to_string(&mut log).unwrap();
     let targets: Vec<Value> = log
@@ -399,7 +399,7 @@ fn access_log_lines_name_the_limit() {
             "GET {path} HTTP/1.1\r\nhost: t\r\nx-api-key: sesame\r\n\r\n"
         ));
         let status = client.answer().status();
-        let text = server.out.recv_timeout(common::SOON).unwrap();
+        let text = server.out.recv_timeout(common::MAX_WAIT).unwrap();
         assert!(!text.contains("sesame"), "{text}");
         let line = json(&text);
         assert_eq!(
@@ -437,7 +437,7 @@ fn the_demo_shows_an_admission_and_a_refusal() {
     let folder = tempfile::tempdir().unwrap();
     let listen = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
     let ended = run(&folder, &[&["demo", "--for", "3"], &listen[..]].concat(), 0);
-    says(
+    assert_contains(
         &ended.out,
         &[
             "HTTP/1.1 200 OK",

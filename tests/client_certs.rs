@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::certificate::{Authority, Certificate};
 use common::tls::{ALL, Tls, put, showing};
-use common::{Gateway, Upstream, child, http2, says, soon, write};
+use common::{Gateway, Upstream, assert_contains, child, http2, wait_until, write};
 use rcgen::{CertificateParams, DnType, SanType, date_time_ymd};
 use rustls::pki_types::ServerName;
 use rustls::{SupportedProtocolVersion, version};
@@ -150,7 +150,7 @@ fn who_shows_none_is_nobody() {
     for path in ["/", "/members/x"] {
         let answer = client.get(path);
         assert_eq!(answer.status(), 401);
-        says(&answer.text(), &["The client certificate names no user."]);
+        assert_contains(&answer.text(), &["The client certificate names no user."]);
     }
 }
 
@@ -172,7 +172,7 @@ fn what_does_not_verify_is_not_served() {
             // What it is told may be lost, for it goes on to send a request.
             assert!(site.client(Some(shown), versions).try_get("/").is_err());
             failed += 1;
-            soon("the handshake counts as failed", || site.failed() == failed);
+            wait_until("the handshake counts as failed", || site.failed() == failed);
         }
     }
     assert!(site.upstream.drain().is_empty());
@@ -321,17 +321,17 @@ fn explain_takes_a_certificate() {
     std::fs::write(folder.path().join("alice.pem"), both).unwrap();
     let question = ["explain", "GET", "/members/x"];
     let ended = child::run(folder.path(), &question);
-    says(
+    assert_contains(
         &ended.out,
         &["401 not served: this route requires a valid user"],
     );
     let shown = ["--client-cert", "alice.pem"];
     let ended = child::run(folder.path(), &[&question[..], &shown].concat());
-    says(&ended.out, &["200 admitted", ", user CN=alice"]);
+    assert_contains(&ended.out, &["200 admitted", ", user CN=alice"]);
     let ended = child::run(
         folder.path(),
         &["explain", "GET", "/", "--client-cert", "0.key"],
     );
-    says(&ended.err, &["0.key: it holds no certificate in PEM"]);
+    assert_contains(&ended.err, &["0.key: it holds no certificate in PEM"]);
     assert_eq!(ended.code, Some(2));
 }

@@ -9,7 +9,7 @@ mod common;
 use std::io::{BufRead, Read};
 use std::thread;
 
-use common::{Client, Gateway, Upstream, child, ok, says, soon, write};
+use common::{Client, Gateway, Upstream, assert_contains, child, ok, wait_until, write};
 use tempfile::TempDir;
 use tollgate::base::clock::Clock;
 use tollgate::net::proxy;
@@ -123,7 +123,7 @@ fn a_trusted_peer_must_say_it() {
     assert!(upstream.drain().is_empty());
     let metrics = gateway.app.metrics();
     let counted = "tollgate_connections_refused_total{reason=\"proxy_header\"}";
-    says(&metrics, &[counted]);
+    assert_contains(&metrics, &[counted]);
     assert!(!metrics.contains(&format!("{counted} 0")), "{metrics}");
 }
 
@@ -201,7 +201,7 @@ fn an_address_may_have_so_many_connections() {
     assert_eq!(from(1).rest(), b"", "the fourth");
     assert_eq!(from(2).answer().status(), 200, "another address");
     drop(seated.pop());
-    soon("the place is free again", || {
+    wait_until("the place is free again", || {
         let mut answer = [0; 12];
         from(1).reader.read_exact(&mut answer).is_ok() && answer == *b"HTTP/1.1 200"
     });
@@ -225,7 +225,7 @@ fn connections_beyond_the_total_wait() {
         assert_eq!(first.get("/").status(), 200);
     }
     let open = gateway.app.metrics();
-    says(&open, &["tollgate_connections_open 2"]);
+    assert_contains(&open, &["tollgate_connections_open 2"]);
     drop(second);
     assert_eq!(third.answer().status(), 200);
 }

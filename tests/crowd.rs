@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::certificate::{Certificate, roots};
 use common::child::Server;
-use common::{Client, SOON, Upstream, descriptors, soon, write};
+use common::{Client, MAX_WAIT, Upstream, raise_descriptor_limit, wait_until, write};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use tempfile::TempDir;
@@ -40,7 +40,7 @@ fn resident(process: u32) -> usize {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
     stream
 }
 
@@ -59,7 +59,7 @@ fn ask(stream: &mut (impl Read + Write)) {
 #[test]
 fn ten_thousand_idle_connections() {
     const MANY: usize = 10_000;
-    descriptors(MANY as u64 + 500);
+    raise_descriptor_limit(MANY as u64 + 500);
     let upstream = Upstream::plain();
     // Else only as many as could each have a connection to a server too.
     let folder = folder(&upstream, "connections: { total: 11000 }\n");
@@ -83,7 +83,7 @@ fn ten_thousand_idle_connections() {
 #[test]
 fn idle_connections_under_tls() {
     const MANY: usize = 1_000;
-    descriptors(MANY as u64 + 500);
+    raise_descriptor_limit(MANY as u64 + 500);
     let upstream = Upstream::plain();
     let folder = folder(&upstream, "");
     let own = Certificate::of(&["localhost"]);
@@ -124,7 +124,7 @@ fn idle_connections_under_tls() {
 #[test]
 fn slow_heads_hold_up_nobody() {
     const TRIES: usize = 3;
-    descriptors(2 * SLOW as u64 + 500);
+    raise_descriptor_limit(2 * SLOW as u64 + 500);
     let upstream = Upstream::plain();
     let folder = folder(&upstream, "timeouts: { header: 300s }\n");
     let (measured, other) = (
@@ -160,7 +160,7 @@ fn slow_heads_hold_up_nobody() {
     let slow = attacker.join().unwrap();
     assert!(fits, "p99 more than doubled in each of {TRIES} tries");
     drop(slow);
-    soon("they are let go", || {
+    wait_until("they are let go", || {
         Client::connect(measured.address).get("/").status() == 200
     });
 }

@@ -18,7 +18,7 @@ use std::thread;
 
 use command_fds::{CommandFdExt, FdMapping};
 use common::child::{self, Server, line_with};
-use common::{Client, Gate, SOON, Upstream, ok, soon, write};
+use common::{Client, Gate, MAX_WAIT, Upstream, ok, wait_until, write};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -36,7 +36,7 @@ struct Manager(UnixDatagram);
 impl Manager {
     fn new(folder: &Path) -> Manager {
         let socket = UnixDatagram::bind(folder.join("notify")).unwrap();
-        socket.set_read_timeout(Some(SOON)).unwrap();
+        socket.set_read_timeout(Some(MAX_WAIT)).unwrap();
         Manager(socket)
     }
 
@@ -111,7 +111,7 @@ fn sockets_may_be_there_already() {
     assert_eq!(early.answer().status(), 200);
     let health = server.ask("GET", "/healthz", "");
     assert_eq!(health.status(), 200);
-    soon("one that no file names is closed", || {
+    wait_until("one that no file names is closed", || {
         std::net::TcpStream::connect(other).is_err()
     });
 }
@@ -152,7 +152,7 @@ fn a_new_process_takes_over() {
     .unwrap();
     server.signal(Signal::USR2);
     let successor = manager.hears_of_successor();
-    soon("operators ask the new one", || {
+    wait_until("operators ask the new one", || {
         let now = server.ask("GET", "/v1/policies", "").text();
         now != before && now.contains("few")
     });
@@ -166,7 +166,7 @@ fn a_new_process_takes_over() {
     assert_eq!(server.ended(), Some(0));
     assert_eq!(server.connect().get("/").status(), 200);
     drop(successor);
-    soon("nobody listens any more", || {
+    wait_until("nobody listens any more", || {
         std::net::TcpStream::connect(server.address).is_err()
     });
 }
@@ -202,7 +202,7 @@ fn the_record_goes_on() {
             .flat_map(|series| series["sum"].as_array().unwrap());
         sums.map(|sum| sum.as_u64().unwrap()).sum::<u64>()
     };
-    soon("both have recorded all", || recorded() == 47);
+    wait_until("both have recorded all", || recorded() == 47);
     assert_eq!(recorded(), 47);
     drop(successor);
     assert_eq!(server.ended(), Some(0));
@@ -226,7 +226,7 @@ fn a_unix_socket_passes_on() {
     assert_eq!(server.ended(), Some(0));
     kill_process(first.0, Signal::USR2).unwrap();
     let second = manager.hears_of_successor();
-    soon("the one before has ended", || {
+    wait_until("the one before has ended", || {
         !Path::new(&format!("/proc/{}", first.0.as_raw_nonzero())).exists()
     });
     let mut stream = UnixStream::connect(&path).unwrap();
@@ -237,7 +237,7 @@ fn a_unix_socket_passes_on() {
     stream.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 200"), "{text}");
     kill_process(second.0, Signal::TERM).unwrap();
-    soon("the file is removed", || !path.exists());
+    wait_until("the file is removed", || !path.exists());
 }
 
 /// A new process that cannot serve changes nothing.
@@ -283,7 +283,7 @@ fn hand_over_under_load() {
     let mut running = None;
     for _ in 0..TIMES {
         let before = served.load(Ordering::Relaxed);
-        soon("clients are served", || {
+        wait_until("clients are served", || {
             served.load(Ordering::Relaxed) > before + 50
         });
         match &running {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Gateway, Upstream, read_head, soon};
+use common::{Gateway, Upstream, read_head, wait_until};
 
 const POLICY: &str = "
 match: /**
@@ -50,7 +50,7 @@ fn a_trusted_report_ends_lending_and_stays_here() {
     let answer = client.answer();
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.field("endpoint-load-metrics"), None);
-    soon("the load is heard", || {
+    wait_until("the load is heard", || {
         gauge(&gateway, "tollgate_upstream_load") >= 0.89
     });
     // Nine more are guaranteed, and nothing is lent.
@@ -74,11 +74,11 @@ fn what_is_no_load_changes_nothing() {
             let answer = client.get("/");
             assert!(!answer.text().contains("load-metrics"), "{report}");
         }
-        soon("a step is taken", || {
+        wait_until("a step is taken", || {
             gauge(&gateway, "tollgate_elastic_factor") >= 2.0
         });
         // The gateway's own beginning is over.
-        soon(report, || gauge(&gateway, "tollgate_upstream_load") < 0.5);
+        wait_until(report, || gauge(&gateway, "tollgate_upstream_load") < 0.5);
     }
 }
 
@@ -88,7 +88,7 @@ fn without_trust_it_passes() {
     let (gateway, _upstream) = gateway("", BUSY);
     let answer = gateway.connect().get("/");
     assert!(answer.field("endpoint-load-metrics").is_some());
-    soon("it is not heard", || {
+    wait_until("it is not heard", || {
         gauge(&gateway, "tollgate_upstream_load") < 0.5
     });
 }

@@ -17,7 +17,7 @@ use std::process::Command;
 use std::sync::mpsc::Receiver;
 
 use common::child::{self, Ended, Guard, Server, line_with};
-use common::{Client, Upstream, says, soon, write};
+use common::{Client, Upstream, assert_contains, wait_until, write};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -117,7 +117,7 @@ fn a_second_gateway_on_the_same_address_does_not_start() {
         }
         let ended = run(second.path(), &["run"], 1);
         let named = format!("cannot listen on {address}: address in use");
-        says(&ended.err, &[&named, "another gateway", setting]);
+        assert_contains(&ended.err, &[&named, "another gateway", setting]);
         assert!(!ended.err.contains("listening on"), "{}", ended.err);
     }
     // The first one's connections, closed by it, are no obstacle.
@@ -153,7 +153,7 @@ fn a_policy_behind_a_broken_link_takes_no_limit_away() {
     symlink("gone.txt", &login).unwrap();
     let answer = server.ask("POST", "/v1/reload", "");
     assert_eq!(answer.status(), 422, "{}", answer.text());
-    says(
+    assert_contains(
         &answer.text(),
         &["policies/login.yaml", "a link that leads to no file"],
     );
@@ -209,7 +209,7 @@ fn policies_that_cannot_be_read_are_mistakes() {
     for (name, make, expected) in cases {
         let folder = folder(&upstream, "admin: off\n");
         make(&folder.path().join("policies").join(OsStr::from_bytes(name)));
-        says(&run(folder.path(), &["check"], 2).err, expected);
+        assert_contains(&run(folder.path(), &["check"], 2).err, expected);
     }
 }
 
@@ -227,7 +227,7 @@ fn what_is_no_policy_lies_beside_them() {
     fs::write(policies.join("..2026/b.yaml"), LIMITED).unwrap();
     symlink("..data/b.yaml", policies.join("b.yaml")).unwrap();
     let ended = run(folder.path(), &["check"], 0);
-    says(&ended.out, &["api: ", "b: GET /login"]);
+    assert_contains(&ended.out, &["api: ", "b: GET /login"]);
     assert_eq!(ended.err, "");
 }
 
@@ -247,7 +247,7 @@ fn readers_that_leave_and_full_disks_are_no_panic() {
         let full = shell(folder.path(), &format!("exec \"$0\" {verb} >/dev/full"));
         let (code, err) = said(full);
         assert_eq!((code, err.lines().count()), (Some(1), 1), "{verb}: {err}");
-        says(
+        assert_contains(
             &err,
             &["tollgate: cannot write to standard output: No space left"],
         );
@@ -277,24 +277,24 @@ fn a_log_that_cannot_be_written_is_told_once_in_a_while() {
     let mut server = Server::start(folder.path(), true);
     let lost = |server: &Server, count: u32| {
         let line = format!("tollgate_log_dropped_total {count}\n");
-        soon("the lines are counted", || {
+        wait_until("the lines are counted", || {
             server.ask("GET", "/metrics", "").text().contains(&line)
         });
     };
     assert_eq!(server.connect().get("/api/x").status(), 200);
     let told = line_with(&server.err, "access log lines are lost");
-    says(&told, &["/dev/full", "No space left on device", "lines=1"]);
+    assert_contains(&told, &["/dev/full", "No space left on device", "lines=1"]);
     for count in [2, 3] {
         assert_eq!(server.connect().get("/api/x").status(), 200);
         lost(&server, count);
     }
     let help = "lost because the output was too slow or could not be written";
-    says(&server.ask("GET", "/metrics", "").text(), &[help]);
+    assert_contains(&server.ask("GET", "/metrics", "").text(), &[help]);
     let more: Vec<String> = server.err.try_iter().collect();
     assert!(!more.concat().contains("lost"), "{more:#?}");
     server.signal(Signal::TERM);
     let told = line_with(&server.err, "access log lines are lost");
-    says(&told, &["lines=2"]);
+    assert_contains(&told, &["lines=2"]);
     assert_eq!(server.ended(), Some(0));
 }
 
@@ -309,7 +309,7 @@ fn a_log_that_nobody_reads_is_told() {
     let server = Started::new(command);
     assert_eq!(Client::connect(server.client).get("/api/x").status(), 200);
     let told = line_with(&server.err, "access log lines are lost");
-    says(&told, &["standard output", "Broken pipe"]);
+    assert_contains(&told, &["standard output", "Broken pipe"]);
 }
 
 #[test]
@@ -322,12 +322,12 @@ fn a_log_that_cannot_be_opened_is_named() {
         let folder = folder(&upstream, &format!("admin: off\naccess_log: {log}\n"));
         let ended = run(folder.path(), &["check"], 2);
         let message = format!("cannot write the access log `{log}`: {why}");
-        says(&ended.err, &["tollgate.yaml:7:13: ", &message, "1 mistake"]);
+        assert_contains(&ended.err, &["tollgate.yaml:7:13: ", &message, "1 mistake"]);
         let json = run(folder.path(), &["check", "--json"], 2).out;
-        says(&json, &[&message]);
+        assert_contains(&json, &[&message]);
         assert!(!folder.path().join("none").exists());
         let ended = run(folder.path(), &["run"], 1);
-        says(
+        assert_contains(
             &ended.err,
             &[&format!("cannot open the access log: {log}: ")],
         );
@@ -348,5 +348,5 @@ fn explain_says_that_nobody_answered_in_time() {
         1,
     );
     let timed_out = format!("no answer from {admin} within 10 s: check that");
-    says(&ended.err, &[&timed_out, "`admin`"]);
+    assert_contains(&ended.err, &[&timed_out, "`admin`"]);
 }

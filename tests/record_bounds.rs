@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use common::child::{Guard, Server, line_with, lines};
-use common::{Client, Gate, SOON, Upstream, soon, status, write};
+use common::{Client, Gate, MAX_WAIT, Upstream, status, wait_until, write};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -120,14 +120,14 @@ fn a_million_keys_paths_and_statuses() {
     }
     let [recording, _] = &floods;
     let known = || recorded(&recording.server, "all:tollgate_requests_total");
-    soon("the first are recorded", || known() == 2 * WARM);
+    wait_until("the first are recorded", || known() == 2 * WARM);
     let before = series(&recording.server);
     let grown = floods.each_ref().map(|flood| {
         let before = resident(flood.server.id());
         flood.send(REQUESTS);
         resident(flood.server.id()) - before
     });
-    soon("all are recorded", || known() == 2 * WARM + REQUESTS);
+    wait_until("all are recorded", || known() == 2 * WARM + REQUESTS);
     let new = series(&recording.server);
     let new: Vec<_> = new.iter().filter(|one| !before.contains(one)).collect();
     println!(
@@ -205,7 +205,7 @@ fn a_full_disk() {
     };
     let known = |server: &Server| recorded(server, "all:tollgate_requests_total");
     let mut asked = ask(10);
-    soon("the first are recorded", || known(&server) == asked);
+    wait_until("the first are recorded", || known(&server) == asked);
     disk.fill();
     // The last page of each file has room for some seconds yet.
     let told = |line: String| line.contains("the record cannot be written");
@@ -216,14 +216,14 @@ fn a_full_disk() {
     });
     assert!(full, "no word of it");
     asked += ask(100);
-    soon("it is known all the same", || known(&server) == asked);
+    wait_until("it is known all the same", || known(&server) == asked);
     disk.free();
     line_with(&server.err, "the record is written again");
     asked += ask(10);
-    soon("the last are recorded", || known(&server) == asked);
+    wait_until("the last are recorded", || known(&server) == asked);
     let begun = clock.now();
     let lost = Duration::from_secs(2);
-    soon("a crash loses none of them", || {
+    wait_until("a crash loses none of them", || {
         Duration::from(clock.now().since(begun)) >= lost
     });
     server.signal(Signal::KILL);
@@ -262,7 +262,7 @@ fn bodies_with_costs_in_them() {
     let clients: Vec<_> = (0..STREAMS)
         .map(|_| {
             let mut stream = TcpStream::connect(server.address).unwrap();
-            stream.set_read_timeout(Some(SOON)).unwrap();
+            stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
             stream
                 .write_all(b"GET / HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n")
                 .unwrap();

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use common::child::{Server, run};
-use common::{Client, Message, Upstream, read_body, says, soon, write};
+use common::{Client, Message, Upstream, assert_contains, read_body, wait_until, write};
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -53,7 +53,7 @@ fn recorded(server: &Server, outcome: &str, points: usize) -> u64 {
 }
 
 fn soon_recorded(server: &Server, admitted: u64, refused: u64) {
-    soon("everything is recorded", || {
+    wait_until("everything is recorded", || {
         let all = ["admitted", "refused"].map(|outcome| recorded(server, outcome, 10));
         all.iter().sum::<u64>() >= admitted + refused
     });
@@ -94,7 +94,7 @@ fn every_request_is_recorded_once() {
     // Beside the gateway.
     let ended = run(folder.path(), &["log", "verify"]);
     assert_eq!(ended.code, Some(0), "{}", ended.err);
-    says(&ended.out, &["no damage found"]);
+    assert_contains(&ended.out, &["no damage found"]);
 }
 
 /// Asks until the gateway is gone. When each request was answered, by the wall clock.
@@ -147,7 +147,7 @@ fn killed_again_and_again() {
         // Lives of all lengths up to four seconds.
         let life = Nanos::from_millis(time * 2_654_435_761 % 4_001);
         let begun = clock.now();
-        soon("its life is over", || clock.now().since(begun) >= life);
+        wait_until("its life is over", || clock.now().since(begun) >= life);
         let killed = clock.wall();
         server.signal(Signal::KILL);
         assert_eq!(server.ended(), None);
@@ -212,12 +212,12 @@ fn series_are_those_of_the_metrics() {
             .map(|series| series["name"].as_str().unwrap().to_owned());
         names.collect::<std::collections::BTreeSet<_>>()
     };
-    soon("the first second is over", || !names().is_empty());
+    wait_until("the first second is over", || !names().is_empty());
     let metrics = server.ask("GET", "/metrics", "").text();
     let lines = metrics.lines().filter(|line| !line.starts_with('#'));
     for line in lines {
         let name = line.split(['{', ' ']).next().unwrap();
-        soon(name, || names().contains(name));
+        wait_until(name, || names().contains(name));
     }
 }
 
@@ -229,7 +229,7 @@ fn questions_that_are_unclear() {
     let check = |question: &str, part: &str| {
         let answer = asked(&server, question);
         assert_eq!(answer.status(), 400, "{question}");
-        says(&answer.text(), &[part]);
+        assert_contains(&answer.text(), &[part]);
     };
     check("from=-1h", "missing field `series`");
     check("series=a&from=-1h&most=3", "unknown field `most`");
@@ -255,5 +255,5 @@ fn nothing_is_recorded() {
     let server = Server::start(folder.path(), true);
     let answer = asked(&server, "series=a&from=-1h");
     assert_eq!(answer.status(), 404);
-    says(&answer.text(), &["record: off"]);
+    assert_contains(&answer.text(), &["record: off"]);
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use common::child::{Server, line_with};
-use common::{Client, Gate, Gateway, Upstream, ok, soon, write};
+use common::{Client, Gate, Gateway, Upstream, ok, wait_until, write};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tollgate::app::{Error, Reloaded};
@@ -87,7 +87,7 @@ impl Load {
     /// Waits until so many more answers have come.
     fn goes_on(&self, answers: u64) {
         let until = read(&self.asked) + answers;
-        soon("answers come", || read(&self.asked) >= until);
+        wait_until("answers come", || read(&self.asked) >= until);
     }
 
     /// Answers by status. A client whose connection broke has panicked, and so does this.
@@ -203,8 +203,8 @@ fn a_hundred_reloads_under_load() {
     anew(&gateway.folder, "steady", Some(&steady(1000)));
     anew(&gateway.folder, "edited", Some(&edited(highest)));
     reload(&gateway).unwrap();
-    soon("all are used up", || read(&counts.steady) >= STEADY);
-    soon("all are used up", || read(&counts.edited) >= highest);
+    wait_until("all are used up", || read(&counts.steady) >= STEADY);
+    wait_until("all are used up", || read(&counts.edited) >= highest);
     load.goes_on(2000);
     let answers = load.end();
     assert!(
@@ -229,7 +229,7 @@ fn a_lowered_quota_admits_nothing_more_and_a_raised_one_the_rest() {
     };
     let mut most = 20;
     for turn in 0..RELOADS as u64 / 2 {
-        soon("all are used up", || read(&counts.edited) == most);
+        wait_until("all are used up", || read(&counts.edited) == most);
         // Half, one less, or just one.
         set([most / 2, most - 1, 1][turn as usize % 3]);
         load.goes_on(100);
@@ -237,7 +237,7 @@ fn a_lowered_quota_admits_nothing_more_and_a_raised_one_the_rest() {
         // Up to 970: as long as every one of them is remembered.
         most += 1 + turn % 37;
         set(most);
-        soon("the rest are admitted", || read(&counts.edited) >= most);
+        wait_until("the rest are admitted", || read(&counts.edited) >= most);
         load.goes_on(100);
         assert_eq!(read(&counts.edited), most, "raised {turn} times");
     }
@@ -338,7 +338,7 @@ fn child(counts: &Counts, upstream: SocketAddr, folder: &TempDir) -> (Server, Lo
     );
     let server = Server::start(folder.path(), false);
     let load = Load::start(server.address, &["/edited"]);
-    soon("all are used up", || read(&counts.edited) == 5);
+    wait_until("all are used up", || read(&counts.edited) == 5);
     (server, load)
 }
 
@@ -363,7 +363,7 @@ fn sighup_reloads() {
     server.signal(Signal::HUP);
     line_with(&server.err, "policies reloaded cause=\"SIGHUP\"");
     assert_eq!(client.get("/added").status(), 200);
-    soon("the rest are admitted", || read(&counts.edited) == 8);
+    wait_until("the rest are admitted", || read(&counts.edited) == 8);
 
     anew(
         &folder,
@@ -395,13 +395,13 @@ fn a_changed_file_is_noticed() {
 
     policy(&folder, "edited", Some(&edited(9)));
     line_with(&server.err, noticed);
-    soon("the rest are admitted", || read(&counts.edited) == 9);
+    wait_until("the rest are admitted", || read(&counts.edited) == 9);
     // As editors do it: a new file takes the place of the old one.
     let new = folder.path().join("policies/.edited.yaml.swp");
     std::fs::write(&new, edited(12)).unwrap();
     std::fs::rename(new, folder.path().join("policies/edited.yaml")).unwrap();
     line_with(&server.err, noticed);
-    soon("the rest are admitted", || read(&counts.edited) == 12);
+    wait_until("the rest are admitted", || read(&counts.edited) == 12);
 
     policy(&folder, "added", Some(&route("/added")));
     line_with(&server.err, noticed);

@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
 use common::child::{self, Server, line_with};
-use common::{Client, SOON, Upstream, ok, says, soon, write};
+use common::{Client, MAX_WAIT, Upstream, assert_contains, ok, wait_until, write};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tollgate::base::clock::{Clock, Nanos};
@@ -125,7 +125,7 @@ fn crash() -> Duration {
     let began = clock.now();
     let clients = [0, 1].map(|_| ask_on(server.address));
     // Several snapshots are whole by then.
-    soon("three seconds and a half pass", || {
+    wait_until("three seconds and a half pass", || {
         clock.now().since(began) > Nanos::from_millis(3_500)
     });
     let killed = clock.wall();
@@ -185,7 +185,7 @@ fn a_damaged_file_is_put_aside() {
     let mut process = child::Guard(command.spawn().unwrap());
     let err = child::lines(process.0.stderr.take().unwrap());
     let line = line_with(&err, "is put aside");
-    says(
+    assert_contains(
         &line,
         &[
             "ERROR",
@@ -208,7 +208,7 @@ fn another_process_goes_on_counting() {
     let upstream = Upstream::plain();
     let folder = folder(&upstream, "100/h", ", every: 10m");
     let manager = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-    manager.set_read_timeout(Some(SOON)).unwrap();
+    manager.set_read_timeout(Some(MAX_WAIT)).unwrap();
     let hears = || {
         let mut text = [0; 256];
         let length = manager.recv(&mut text).expect("the manager is told");
@@ -237,7 +237,7 @@ fn another_process_goes_on_counting() {
     // It writes in the place of the one before.
     kill_process(successor, Signal::TERM).unwrap();
     // Nobody but the two of them has what they write to.
-    while server.err.recv_timeout(SOON).is_ok() {}
+    while server.err.recv_timeout(MAX_WAIT).is_ok() {}
     let gone = server.err.try_recv();
     assert_eq!(gone, Err(TryRecvError::Disconnected), "it has ended");
     let server = Server::start(folder.path(), false);
@@ -252,7 +252,7 @@ fn a_folder_that_cannot_be_used_is_said() {
     fs::write(folder.path().join("data"), "a file").unwrap();
     let ended = child::run(folder.path(), &["run", "--config", "tollgate.yaml"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    says(
+    assert_contains(
         &ended.err,
         &[
             "data/counts` cannot be used for snapshots",
@@ -262,9 +262,9 @@ fn a_folder_that_cannot_be_used_is_said() {
     let check = || child::run(folder.path(), &["check", "--config", "tollgate.yaml"]);
     let ended = check();
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    says(&ended.err, &["data/counts"]);
+    assert_contains(&ended.err, &["data/counts"]);
     fs::remove_file(folder.path().join("data")).unwrap();
-    says(
+    assert_contains(
         &check().out,
         &["a crash forgives at most what was counted in the last 10s"],
     );

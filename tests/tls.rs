@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 
 use common::certificate::Certificate;
 use common::tls::{ALL, Tls, put, trusting};
-use common::{Gateway, SOON, Upstream, child, ok, says, soon, write};
+use common::{Gateway, MAX_WAIT, Upstream, assert_contains, child, ok, wait_until, write};
 use rustls::{HandshakeKind, version};
 use tempfile::TempDir;
 use tollgate::base::clock::Clock;
@@ -100,7 +100,7 @@ fn the_name_chooses_the_certificate() {
         let mut client = Tls::connect(&gateway, name, &config);
         let refused = client.0.get_mut().write_all(b"x").unwrap_err();
         let first = "only valid for DnsName(\"first.example\")";
-        says(&refused.to_string(), &["not valid for name", first]);
+        assert_contains(&refused.to_string(), &["not valid for name", first]);
     }
 }
 
@@ -157,7 +157,7 @@ fn hosts_of_other_certificates_are_misdirected() {
             .filter(|line| line.contains("\"status\":421"))
             .count()
     };
-    soon("all are logged", || {
+    wait_until("all are logged", || {
         misdirected() == 2 * (hosts.len() - passed)
     });
     // Who asks for no name is held to none, nor is a proxy that is trusted.
@@ -210,7 +210,7 @@ fn a_reload_changes_the_certificate_and_nothing_else() {
     // Files that do not belong together change nothing.
     std::fs::write(gateway.folder.path().join("0.key"), &new.key).unwrap();
     let refused = runtime.block_on(gateway.app.reload()).unwrap_err();
-    says(
+    assert_contains(
         &refused.to_string(),
         &["its private key is not that of the certificate"],
     );
@@ -258,14 +258,14 @@ fn who_does_not_shake_hands_is_let_go() {
     plain.send("GET / HTTP/1.1\r\nhost: a.example\r\n\r\n");
     let said = plain.rest();
     assert!(!said.starts_with(b"HTTP/"), "{said:?}");
-    soon("the handshake counts as failed", || failed() == 1);
+    wait_until("the handshake counts as failed", || failed() == 1);
 
     let mut silent = gateway.connect();
     assert_eq!(silent.rest(), b"");
     let mut half = gateway.connect();
     half.send([22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]);
     assert_eq!(half.rest(), b"");
-    soon("handshakes that are late count too", || failed() == 3);
+    wait_until("handshakes that are late count too", || failed() == 3);
     let mut client = Tls::connect(&gateway, "a.example", &trusting(&[&own], ALL));
     assert_eq!(client.get("/").status(), 200);
     assert!(upstream.drain().len() == 1);
@@ -282,7 +282,7 @@ fn a_drain_does_not_wait_for_handshakes() {
     );
     let open = || Control::count(&gateway.app, Metric::Connections, &[]);
     let mut silent = gateway.connect();
-    soon("it is there", || open() == 1);
+    wait_until("it is there", || open() == 1);
     gateway.app.shut_down();
     assert_eq!(silent.rest(), b"");
 }
@@ -310,7 +310,7 @@ fn who_does_not_read_is_let_go() {
         clients.push(client);
     }
     let mut seen = 0;
-    soon("all have been asked for", || {
+    wait_until("all have been asked for", || {
         seen += upstream.seen.try_iter().count();
         seen == clients.len()
     });
@@ -321,7 +321,7 @@ fn who_does_not_read_is_let_go() {
             done.send(()).unwrap();
         });
         ended
-            .recv_timeout(SOON)
+            .recv_timeout(MAX_WAIT)
             .expect("every connection ends within its deadline");
     });
     drop(clients);
@@ -401,7 +401,7 @@ fn broken_certificates_are_told_where_they_are_named() {
         std::fs::write(folder.path().join("0.key"), key).unwrap();
         let ended = child::run(folder.path(), &["check"]);
         assert_eq!(ended.code, Some(2), "{ended:?}");
-        says(&(ended.out + &ended.err), &[expected]);
+        assert_contains(&(ended.out + &ended.err), &[expected]);
     }
 }
 

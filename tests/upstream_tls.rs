@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::certificate::{Certificate, roots};
 use common::child::{self, Server};
-use common::{Gateway, Upstream, ok, read_body, read_head, says, soon, write};
+use common::{Gateway, Upstream, assert_contains, ok, read_body, read_head, wait_until, write};
 use rustls::crypto::aws_lc_rs;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -185,7 +185,7 @@ fn checks_verify_servers_too() {
         let tls = format!(", tls: {{ roots: {roots} }}, health: {{ path: /, every: 100ms }}");
         let gateway = start(&format!("https://{name}"), &tls, &files);
         let before = secure.connections.load(Ordering::SeqCst);
-        soon("it is checked", || {
+        wait_until("it is checked", || {
             secure.connections.load(Ordering::SeqCst) > before + 2
         });
         let line = format!("{up} {expected}\n");
@@ -257,7 +257,7 @@ fn who_is_not_named_is_believed_as_the_system_does() {
     let out = command.output().unwrap();
     let told = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(2), "{told}");
-    says(
+    assert_contains(
         &told,
         &[
             "7:29: the system has no certificates to verify servers by",
@@ -310,6 +310,6 @@ fn mistakes_are_told() {
         let folder = folder(server, tls, &files);
         let ended = child::run(folder.path(), &["check"]);
         assert_eq!(ended.code, Some(2), "{tls}: {ended:?}");
-        says(&(ended.out + &ended.err), &[expected]);
+        assert_contains(&(ended.out + &ended.err), &[expected]);
     }
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use common::backend::Backend;
 use common::certificate::Certificate;
-use common::{Client, Gateway, soon};
+use common::{Client, Gateway, wait_until};
 use tollgate::base::clock::Clock;
 
 const ALL: (&str, &str) = ("all", "match: /**\nupstream: up\n");
@@ -95,10 +95,10 @@ fn is_up(gateway: &Gateway, backend: &Backend) -> bool {
 
 #[track_caller]
 fn goes_down(gateway: &Gateway, backend: &Backend) {
-    soon("the server is left alone", || !is_up(gateway, backend));
+    wait_until("the server is left alone", || !is_up(gateway, backend));
 }
 
 #[track_caller]
 fn comes_up(gateway: &Gateway, backend: &Backend) {
-    soon("the server is asked again", || is_up(gateway, backend));
+    wait_until("the server is asked again", || is_up(gateway, backend));
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::common::certificate::{Authority, Certificate};
 use crate::common::child::{self, Guard};
-use crate::common::soon;
+use crate::common::wait_until;
 
 /// A port that is free now.
 pub fn port() -> u16 {
@@ -160,5 +160,5 @@ fn run(mut command: Command) -> Guard {
 }
 
 fn ready(address: SocketAddr) {
-    soon("it listens", || TcpStream::connect(address).is_ok());
+    wait_until("it listens", || TcpStream::connect(address).is_ok());
 }

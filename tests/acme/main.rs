@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use common::child::{Server, line_with};
 use common::tls::{ALL, Tls};
-use common::{Gateway, Message, Upstream, soon, write};
+use common::{Gateway, Message, Upstream, wait_until, write};
 use directory::{Directory, Plan};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
@@ -74,7 +74,7 @@ fn connect(gateway: &Gateway, roots: &RootCertStore) -> io::Result<(Tls, Message
 /// The certificate that new connections are shown, as soon as there is one.
 fn shown(gateway: &Gateway, directory: &Directory) -> CertificateDer<'static> {
     let mut shown = None;
-    soon("there is a certificate", || {
+    wait_until("there is a certificate", || {
         shown = connect(gateway, &directory.roots).ok();
         shown.is_some()
     });
@@ -179,7 +179,7 @@ fn a_renewal_closes_no_connection() {
     let first = shown(&gateway, &directory);
     let (mut open, _) = connect(&gateway, &directory.roots).unwrap();
     let mut renewed = 0;
-    soon("it is renewed", || {
+    wait_until("it is renewed", || {
         assert_eq!(open.get("/").status(), 200);
         // Never a moment without one that holds.
         let (client, _) = connect(&gateway, &directory.roots).unwrap();
@@ -212,7 +212,7 @@ fn a_reload_may_want_more_names() {
     let (mut open, _) = connect(&gateway, &directory.roots).unwrap();
     let config = config(&directory.roots, b"http/1.1");
     let address = gateway.app.addresses()[1].tcp().unwrap();
-    soon("the other name has one too", || {
+    wait_until("the other name has one too", || {
         assert!(connect(&gateway, &directory.roots).is_ok());
         Tls::to(address, "b.example", &config).try_get("/").is_ok()
     });
@@ -225,7 +225,7 @@ fn a_reload_may_want_more_names() {
 fn a_directory_that_is_down_is_asked_again() {
     let (upstream, plan) = (Upstream::plain(), Plan::new());
     let gateway = start(folder(&upstream, &plan, "http-01", &[NAME]));
-    soon("it has been asked", || orders(&gateway, "failed") > 0);
+    wait_until("it has been asked", || orders(&gateway, "failed") > 0);
     assert_eq!(gateway.connect().get("/").status(), 200);
     assert!(connect(&gateway, &RootCertStore::empty()).is_err());
     let directory = plan.start();
@@ -252,7 +252,7 @@ fn a_refusal_is_told_in_the_directorys_words() {
     let folder = folder(&upstream, &plan, "http-01", &[plan.refused]);
     let server = Server::start(folder.path(), false);
     let line = line_with(&server.err, "no new certificate");
-    common::says(&line, &["rejectedIdentifier", "refused.example"]);
+    common::assert_contains(&line, &["rejectedIdentifier", "refused.example"]);
     assert_eq!(server.connect().get("/").status(), 200);
 }
 
@@ -264,7 +264,7 @@ fn where_nothing_can_be_kept_nobody_is_asked() {
     let server = Server::start(folder.path(), false);
     // Not that the directory, which is not there, cannot be reached.
     let line = line_with(&server.err, "no new certificate");
-    common::says(&line, &["the folder for certificates cannot be used: "]);
+    common::assert_contains(&line, &["the folder for certificates cannot be used: "]);
     assert_eq!(server.connect().get("/").status(), 200);
 }
 
@@ -282,6 +282,6 @@ fn what_cannot_be_proven_is_told_in_the_directorys_words() {
         "api.example could not be proven by tls-alpn-01: ",
         "Failed to connect",
     ];
-    common::says(&line, &parts);
+    common::assert_contains(&line, &parts);
     assert_eq!(server.connect().get("/").status(), 200);
 }

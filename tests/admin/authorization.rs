@@ -7,7 +7,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 use tollgate::base::clock::Clock;
 
-use crate::common::{Client, Upstream, child, read_body, soon, write};
+use crate::common::{Client, Upstream, child, read_body, wait_until, write};
 use crate::{ADMIN, FREE, Setup, problem, start, start_with};
 
 #[test]
@@ -145,7 +145,7 @@ fn requests_without_an_end_keep_no_probe_waiting() {
     problem(&beyond.remove(13).answer(), 503, "try again");
     // Whoever gives up leaves room for others.
     drop((stalled, beyond));
-    soon("there is room", || setup.get("/v1/limits").status() == 200);
+    wait_until("there is room", || setup.get("/v1/limits").status() == 200);
 }
 
 /// A request whose body does not come.
@@ -180,7 +180,7 @@ fn responses_that_nobody_reads_keep_no_probe_waiting() {
     }
     problem(&setup.get("/v1/limits"), 503, "try again");
     drop(silent);
-    soon("there is room", || setup.get("/v1/limits").status() == 200);
+    wait_until("there is room", || setup.get("/v1/limits").status() == 200);
 }
 
 /// A gateway whose policies have so many MB.

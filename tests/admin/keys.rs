@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::common::child::Server;
-use crate::common::{Upstream, soon, write};
+use crate::common::{Upstream, wait_until, write};
 use crate::json;
 
 const GATEWAY: &str = "\
@@ -83,7 +83,7 @@ fn every_key_that_is_printed_is_found_and_forgotten() {
         let statuses = [(); 4].map(|()| status(&server, client));
         assert_eq!(statuses, [200, 200, 200, 429], "{client:?}");
     }
-    soon("all are listed", || {
+    wait_until("all are listed", || {
         listed(&server).len() == 2 * CLIENTS.len()
     });
     let all = listed(&server);
@@ -105,7 +105,7 @@ fn every_key_that_is_printed_is_found_and_forgotten() {
             "{limit} {key}: {found:#}"
         );
         // A refusal stands in the record once its second is over.
-        soon(key, || {
+        wait_until(key, || {
             let found = get(&server, &query);
             let refused = found["refused"].as_array().unwrap().iter();
             refused.filter_map(Value::as_u64).sum::<u64>() == 1
@@ -155,7 +155,7 @@ fn a_key_is_shown_by_its_plan() {
     };
     let shown = |key: &str| numbers(&format!("/v1/limits/one/keys/{key}"));
     assert_eq!([(); 4].map(|()| ask("gold")), [200; 4]);
-    soon("its plan is known", || {
+    wait_until("its plan is known", || {
         shown("user=alice") == (15.into(), 11.into())
     });
     let recorded = numbers("/v1/record/key?from=-1m&key=user=alice");
@@ -164,5 +164,5 @@ fn a_key_is_shown_by_its_plan() {
     assert_eq!(shown("user=bob"), (3.into(), 3.into()));
     // Right after one another: what the first one was counted by is not told yet.
     assert_eq!((ask("gold"), ask("free")), (200, 429));
-    soon("its plan is another", || shown("user=alice").0 == 3);
+    wait_until("its plan is another", || shown("user=alice").0 == 3);
 }

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use crate::common::{Gateway, SOON, write};
+use crate::common::{Gateway, MAX_WAIT, write};
 use crate::recorder::Recorder;
 use crate::strict::{self, Message, Stop};
 use tollgate::base::clock::Clock;
@@ -77,8 +77,8 @@ impl Asker {
     pub fn connect(address: SocketAddr) -> Asker {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        stream.set_write_timeout(Some(SOON)).unwrap();
+        stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
+        stream.set_write_timeout(Some(MAX_WAIT)).unwrap();
         Asker {
             stream,
             input: Vec::new(),

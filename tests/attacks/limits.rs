@@ -5,7 +5,7 @@ use std::thread;
 use crate::addresses::CLAIMS;
 use crate::case::{Asker, Random, Site};
 use crate::common::raw::{END_HEADERS, END_STREAM, HEADERS, Raw, frame, get};
-use crate::common::soon;
+use crate::common::wait_until;
 use crate::paths::SPELLINGS;
 
 pub const FEW: usize = 5;
@@ -35,7 +35,7 @@ pub fn over_connections(site: &Site, requests: impl IntoIterator<Item = String>)
 
 #[track_caller]
 pub fn admitted(site: &Site, exactly: usize) {
-    soon("all connections are over", || {
+    wait_until("all connections are over", || {
         site.gateway
             .app
             .metrics()
@@ -258,7 +258,7 @@ fn by_hanging_up() {
         // A reset for those that were answered, an end for the others.
         drop(askers);
     }
-    soon("all connections are over", || {
+    wait_until("all connections are over", || {
         site.gateway
             .app
             .metrics()
@@ -314,7 +314,7 @@ fn by_requests_inside_requests() {
             .take(60)
             .map(|rest| format!("POST /a HTTP/1.1\r\nhost: t\r\n{rest}")),
     );
-    soon("all connections are over", || {
+    wait_until("all connections are over", || {
         site.gateway
             .app
             .metrics()

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::case::{ALL, Asker, Site, each};
-use crate::common::soon;
+use crate::common::wait_until;
 
 const TIMEOUTS: &str =
     "timeouts: { header: 1s, idle: 1s, body_idle: 1s, send: 1s, first_byte: 10s }\n";
@@ -117,7 +117,7 @@ fn clients_that_do_not_read() {
     let gateway = crate::common::Gateway::start(upstream.address, TIMEOUTS, &[ALL]);
     let mut asker = Asker::connect(gateway.address);
     asker.send("GET /a HTTP/1.1\r\nhost: t\r\n\r\n".repeat(1000));
-    soon("it is let go", || {
+    wait_until("it is let go", || {
         gateway
             .app
             .metrics()
@@ -170,7 +170,7 @@ fn crowds() {
         assert_eq!(asker.answer(false).unwrap().status(), 200);
     }
     drop(slow);
-    soon("they are gone", || {
+    wait_until("they are gone", || {
         site.gateway
             .app
             .metrics()

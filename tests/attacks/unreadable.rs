@@ -6,7 +6,7 @@ use crate::common::raw::{
     CONTINUATION, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, RST_STREAM, Raw, block, code,
     frame, get,
 };
-use crate::common::{Client, Gateway, Upstream, soon};
+use crate::common::{Client, Gateway, Upstream, wait_until};
 
 const GATEWAY: &str = "admin: off\naccess_log: { file: access.log }\n";
 
@@ -30,7 +30,7 @@ impl Site {
     fn line(&mut self) -> Value {
         let file = self.gateway.folder.path().join("access.log");
         let read = || std::fs::read_to_string(&file).unwrap();
-        soon("the request is logged", || {
+        wait_until("the request is logged", || {
             read().lines().count() > self.lines
         });
         let text = read();

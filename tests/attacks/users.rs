@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tollgate::base::clock::Clock;
 
 use crate::case::Site;
-use crate::common::{child, says, soon};
+use crate::common::{assert_contains, child, wait_until};
 use crate::limits::{FEW, admitted};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
@@ -289,10 +289,10 @@ fn operators_see_why() {
         let question = ["explain", "GET", "/a", "-H", &*field];
         let ended = child::run(site.gateway.folder.path(), &question);
         let head = format!("401 not served: the request comes with {words}\n");
-        says(&ended.out, &[&head, &format!(", with {words}\n")]);
+        assert_contains(&ended.out, &[&head, &format!(", with {words}\n")]);
     }
     let log = site.gateway.folder.path().join("access.log");
-    soon("the access log says why", || {
+    wait_until("the access log says why", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         cases.iter().all(|(_, reason, _)| {
             let words = format!(

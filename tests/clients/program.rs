@@ -107,7 +107,7 @@ impl Server {
         let mut child = Guard(command.spawn().unwrap());
         let out = child::lines(child.0.stdout.take().unwrap());
         let err = child::lines(child.0.stderr.take().unwrap());
-        let port = out.recv_timeout(crate::common::SOON).ok();
+        let port = out.recv_timeout(crate::common::MAX_WAIT).ok();
         let port = port.and_then(|line| line.strip_prefix("listening ")?.parse().ok());
         let Some(port) = port else {
             // Its end ends its words.

@@ -10,7 +10,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Client, Message, SOON, soon};
+use super::{Client, MAX_WAIT, Message, wait_until};
 
 /// The binary with these arguments, in this folder. `TOLLGATE_LOG` is not set, so it logs plain text.
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
@@ -75,7 +75,7 @@ impl Guard {
     /// Waits for the child's end. Panics if it does not end in time.
     pub fn ended(&mut self) -> ExitStatus {
         let mut status = None;
-        soon("the child ends", || {
+        wait_until("the child ends", || {
             status = self.0.try_wait().unwrap();
             status.is_some()
         });
@@ -196,7 +196,7 @@ pub fn line_with(lines: &Receiver<String>, text: &str) -> String {
 #[track_caller]
 fn line_after(lines: &Receiver<String>, text: &str, skipped: &mut Vec<String>) -> String {
     loop {
-        match lines.recv_timeout(SOON) {
+        match lines.recv_timeout(MAX_WAIT) {
             Ok(line) if line.contains(text) => return line,
             Ok(line) => skipped.push(line),
             Err(_) => panic!("no line with `{text}` among {skipped:#?}"),

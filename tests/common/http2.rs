@@ -10,11 +10,11 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{SOON, Upstream};
+use super::{MAX_WAIT, Upstream};
 
 /// Runs a test on one thread. Panics if it takes longer than the longest wait.
 pub fn run<F: Future>(test: F) -> F::Output {
-    run_for(SOON, test)
+    run_for(MAX_WAIT, test)
 }
 
 /// Runs a test on one thread. Panics if it takes longer than `time`.

@@ -24,13 +24,13 @@ use tollgate::app::App;
 use tollgate::base::clock::Clock;
 
 /// The longest wait for anything that should happen at once.
-pub const SOON: Duration = Duration::from_secs(20);
+pub const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// Waits until a condition holds. Panics if it does not hold in time.
 #[track_caller]
-pub fn soon(what: &str, mut happens: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
     let step = Duration::from_millis(5);
-    for _ in 0..SOON.as_millis() / step.as_millis() {
+    for _ in 0..MAX_WAIT.as_millis() / step.as_millis() {
         if happens() {
             return;
         }
@@ -41,14 +41,14 @@ pub fn soon(what: &str, mut happens: impl FnMut() -> bool) {
 
 /// Checks that a text contains all these parts.
 #[track_caller]
-pub fn says(text: &str, parts: &[&str]) {
+pub fn assert_contains(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "`{part}` in:\n{text}");
     }
 }
 
 /// Raises this process's limit of descriptors as far as it may. Panics if that is less than `wanted`.
-pub fn descriptors(wanted: u64) {
+pub fn raise_descriptor_limit(wanted: u64) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let enough = maximum.is_none_or(|maximum| maximum >= wanted);
     assert!(enough, "this test needs {wanted} descriptors: ulimit -Hn");
@@ -73,7 +73,7 @@ impl Gate {
     /// Waits until the gate is open.
     pub fn pass(&self) {
         let shut = self.0.0.lock().unwrap();
-        let waited = self.0.1.wait_timeout_while(shut, SOON, |open| !*open);
+        let waited = self.0.1.wait_timeout_while(shut, MAX_WAIT, |open| !*open);
         assert!(!waited.unwrap().1.timed_out(), "nobody opened the gate");
     }
 }
@@ -237,8 +237,8 @@ impl Client {
 
     /// Makes a client of a connection that is open.
     pub fn over(stream: TcpStream) -> Client {
-        stream.set_read_timeout(Some(SOON)).unwrap();
-        stream.set_write_timeout(Some(SOON)).unwrap();
+        stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
+        stream.set_write_timeout(Some(MAX_WAIT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Client {
             reader: BufReader::new(stream.try_clone().unwrap()),
@@ -356,7 +356,7 @@ impl Upstream {
     /// Waits for the next request that a script reports.
     pub fn next(&self) -> Message {
         self.seen
-            .recv_timeout(SOON)
+            .recv_timeout(MAX_WAIT)
             .expect("a request at the upstream")
     }
 

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use super::SOON;
+use super::MAX_WAIT;
 
 pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
@@ -78,8 +78,8 @@ pub fn get(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
 pub fn socket(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
-    stream.set_write_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
+    stream.set_write_timeout(Some(MAX_WAIT)).unwrap();
     stream
 }
 

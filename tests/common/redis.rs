@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::child::Guard;
-use super::soon;
+use super::wait_until;
 
 /// A running server.
 pub struct Redis {
@@ -200,7 +200,7 @@ fn spawn(program: &Path, port: u16, folder: &Path, arguments: &[String]) -> Guar
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let child = Guard(command.spawn().unwrap());
-    soon("the store answers", || {
+    wait_until("the store answers", || {
         let tls = arguments.iter().any(|argument| argument == "--tls-port");
         tls || ask(port, "PING").is_ok_and(|answer| {
             ["PONG", "NOAUTH", "LOADING", "MASTERDOWN"]

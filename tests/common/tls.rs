@@ -9,7 +9,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned, SupportedProtocolVersi
 use tempfile::TempDir;
 
 use super::certificate::{Certificate, roots};
-use super::{Gateway, Message, SOON, read_body, read_head};
+use super::{Gateway, MAX_WAIT, Message, read_body, read_head};
 
 /// All versions of TLS that rustls speaks.
 pub const ALL: &[&SupportedProtocolVersion] = rustls::ALL_VERSIONS;
@@ -63,7 +63,7 @@ impl Tls {
 
     pub fn to(address: SocketAddr, name: &str, config: &Arc<ClientConfig>) -> Tls {
         let socket = TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(SOON)).unwrap();
+        socket.set_read_timeout(Some(MAX_WAIT)).unwrap();
         let server = ServerName::try_from(name.to_owned()).unwrap();
         let connection = ClientConnection::new(config.clone(), server).unwrap();
         let stream = BufReader::new(StreamOwned::new(connection, socket));

@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use super::redis::{Redis, ask, free_port, free_ports_of_two};
-use super::soon;
+use super::wait_until;
 
 /// A cluster. Its nodes are three masters, then their three replicas.
 pub struct Cluster {
@@ -39,13 +39,13 @@ impl Cluster {
         for node in &cluster.nodes[1..] {
             node.ask(&format!("CLUSTER MEET 127.0.0.1 {first}"));
         }
-        soon("all servers know each other", || {
+        wait_until("all servers know each other", || {
             let all = |node: &Redis| node.ask("CLUSTER INFO").contains("cluster_known_nodes:6");
             cluster.nodes.iter().all(all)
         });
         for (master, replica) in cluster.nodes[..3].iter().zip(&cluster.nodes[3..]) {
             let id = id(master.port);
-            soon("a replica follows", || {
+            wait_until("a replica follows", || {
                 replica
                     .ask(&format!("CLUSTER REPLICATE {id}"))
                     .contains("+OK")
@@ -66,7 +66,7 @@ impl Cluster {
 
     /// Waits until all servers report that all slots are served, and all replicas follow their masters.
     pub fn until_whole(&self) {
-        soon("the cluster is whole", || {
+        wait_until("the cluster is whole", || {
             self.nodes.iter().all(|node| {
                 let said = ask(node.port, "CLUSTER INFO").unwrap_or_default();
                 let role = ask(node.port, "INFO replication").unwrap_or_default();
@@ -87,7 +87,7 @@ impl Cluster {
         let at = format!("127.0.0.1:{}", self.nodes[0].port);
         let slots = slots.to_string();
         // The command fails while the nodes do not agree on the slots.
-        soon("slots are moved", || {
+        wait_until("slots are moved", || {
             let mut command = Command::new("redis-cli");
             command
                 .args(["--cluster", "reshard", &at, "--cluster-from", &from])
@@ -145,7 +145,7 @@ impl Watched {
             nodes,
             sentinels: (0..3).map(sentinel).collect(),
         };
-        soon("sentinels see all", || {
+        wait_until("sentinels see all", || {
             watched.sentinels.iter().all(|sentinel| {
                 let said = sentinel.ask("INFO sentinel");
                 said.contains("status=ok") && said.contains("slaves=2,sentinels=3")

@@ -9,7 +9,7 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use crate::common::SOON;
+use crate::common::MAX_WAIT;
 use crate::common::child::{self, Guard, finish, program};
 
 /// What tokens of users are signed with.
@@ -125,7 +125,7 @@ impl App {
 /// The port in what a program says; all that it said when there is none.
 fn port(said: &Receiver<String>) -> Result<u16, String> {
     let mut lines = String::new();
-    while let Ok(line) = said.recv_timeout(SOON) {
+    while let Ok(line) = said.recv_timeout(MAX_WAIT) {
         let behind = line
             .strip_prefix("listening ")
             .or_else(|| line.split("(http://127.0.0.1:").nth(1)?.split(')').next());

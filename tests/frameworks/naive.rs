@@ -11,7 +11,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode};
 use serde_json::Value;
 
 use crate::apps::{App, SECRET};
-use crate::common::{SOON, status};
+use crate::common::{MAX_WAIT, status};
 use crate::dimension::{Dimension, LIMIT};
 
 /// What is read of a request.
@@ -67,7 +67,7 @@ fn serve(
     admits: impl Fn(&Request) -> bool,
 ) -> std::io::Result<()> {
     client.set_nodelay(true)?;
-    client.set_read_timeout(Some(SOON))?;
+    client.set_read_timeout(Some(MAX_WAIT))?;
     let mut reader = BufReader::new(client.try_clone()?);
     let mut client = client;
     loop {
@@ -84,7 +84,7 @@ fn serve(
         let more = [b"x-forwarded-host: ", host, b"\r\nconnection: close\r\n"].concat();
         bytes.splice(begins..begins, more);
         let mut server = TcpStream::connect(upstream)?;
-        server.set_read_timeout(Some(SOON))?;
+        server.set_read_timeout(Some(MAX_WAIT))?;
         server.write_all(&bytes)?;
         let mut response = Vec::new();
         server.read_to_end(&mut response)?;

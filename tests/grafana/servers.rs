@@ -10,7 +10,7 @@ use tollgate::base::clock::Clock;
 
 use super::common::child::{Guard, Server, finish, program};
 use super::common::redis::free_port;
-use super::common::{Client, Upstream, soon, write};
+use super::common::{Client, Upstream, wait_until, write};
 use super::{alike, dashboard, world};
 
 /// A path of the interface, and what is asked there.
@@ -149,7 +149,7 @@ impl Both {
             false => question.ask(self.prometheus, "", false).1,
         };
         let of = |answer: &Value| answer["data"].as_object().unwrap().clone();
-        soon("Prometheus has read /metrics", || {
+        wait_until("Prometheus has read /metrics", || {
             of(&ask(false)).len() > 10
         });
         let (ours, theirs) = (of(&ask(true)), of(&ask(false)));
@@ -214,7 +214,7 @@ impl Both {
         assert_eq!(answer["warnings"][0], "results truncated due to limit");
         // Now is recorded too.
         let now = Question::new("query", &[("query", "tollgate_store_budget_bytes > 0")]);
-        soon("a second was recorded", || {
+        wait_until("a second was recorded", || {
             self.ours(&now, true).1["data"]["result"][0]["value"][1].is_string()
         });
     }
@@ -234,7 +234,7 @@ impl Both {
 /// All series of the record, once every metric that is shown is among them.
 fn all_series(gateway: &Server) -> Vec<Value> {
     let mut found = Vec::new();
-    soon("all series are recorded", || {
+    wait_until("all series are recorded", || {
         let answer = gateway.ask("GET", "/v1/record/series", "").text();
         let answer: Value = serde_json::from_str(&answer).unwrap();
         found = answer["series"].as_array().unwrap().clone();
@@ -287,7 +287,7 @@ fn prometheus(
             .spawn()
             .unwrap(),
     );
-    soon("Prometheus is ready", || {
+    wait_until("Prometheus is ready", || {
         let Ok(stream) = std::net::TcpStream::connect(address) else {
             return false;
         };

@@ -2,7 +2,7 @@
 //! make the gateway do; the connection ends, others do not notice.
 
 use crate::common::http2::{Client, run};
-use crate::common::{Gateway, Upstream, read_head, says, soon};
+use crate::common::{Gateway, Upstream, assert_contains, read_head, wait_until};
 use crate::raw::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, Frame, GOAWAY, HEADERS, PING, RST_STREAM,
     Raw, SETTINGS, WINDOW_UPDATE, code, frame, get,
@@ -65,7 +65,7 @@ fn rapid_reset_with_bodies() {
         raw.flood(&many.flat_map(taken_back).collect::<Vec<_>>(), 1)
     });
     ended(&gateway, raw, &[ENHANCE_YOUR_CALM]);
-    says(&gateway.app.metrics(), &["tollgate_http2_floods_total 1"]);
+    assert_contains(&gateway.app.metrics(), &["tollgate_http2_floods_total 1"]);
     let reached = upstream.drain().len();
     assert!(reached < 3_000, "{reached} requests reached the server");
 }
@@ -212,7 +212,7 @@ fn floods_of_empty_frames() {
         ended(&gateway, raw, &[ENHANCE_YOUR_CALM]);
     }
     let metrics = gateway.app.metrics();
-    says(&metrics, &["tollgate_http2_floods_total 5"]);
+    assert_contains(&metrics, &["tollgate_http2_floods_total 5"]);
 }
 
 /// Settings that change a window again and again within one frame cost no more than others, however many streams
@@ -302,7 +302,7 @@ fn deaf_clients() {
         let head = get("/", &[]);
         raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, &head));
     }
-    soon("the connection is closed", || {
+    wait_until("the connection is closed", || {
         gateway
             .app
             .metrics()
@@ -353,7 +353,7 @@ fn streams_are_bounded() {
     let refused = raw.next(RST_STREAM).unwrap();
     assert_eq!(code(&refused), 7);
     drop(raw);
-    soon("all are over", || {
+    wait_until("all are over", || {
         gateway
             .app
             .metrics()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 
 use crate::common::http2::{Client, get, request, run, whole};
-use crate::common::{Gate, Gateway, Upstream, ok, read_head, soon};
+use crate::common::{Gate, Gateway, Upstream, ok, read_head, wait_until};
 
 const OPEN: &str = "match: /**\nupstream: up\n";
 const PIECE: &[u8] = &[b'x'; 64 * 1024];
@@ -203,7 +203,7 @@ fn a_client_that_does_not_read_holds_back_the_server() {
         let (answer, _) = client.begin(get("/"), true);
         let answer = answer.await.unwrap();
         let (mut before, mut same) = (0, 0);
-        soon("the server is held back", || {
+        wait_until("the server is held back", || {
             let now = sent.load(Ordering::Relaxed);
             same = if now == before { same + 1 } else { 0 };
             before = now;

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::common::{Gateway, SOON, Upstream, soon};
+use crate::common::{Gateway, MAX_WAIT, Upstream, wait_until};
 use crate::raw::{
     DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, Raw, block, code, frame,
 };
@@ -114,7 +114,7 @@ fn held(path: &'static str, stream: impl Fn(u32) -> (Vec<u8>, Option<u32>)) -> (
     // The first makes everything that stays.
     for round in 0..3 {
         let mut raw = Raw::connect(gateway.address, &[]);
-        raw.stream.set_read_timeout(Some(SOON)).unwrap();
+        raw.stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
         let before = resident();
         let done = match round {
             2 => send(&mut raw, &stream),
@@ -122,7 +122,7 @@ fn held(path: &'static str, stream: impl Fn(u32) -> (Vec<u8>, Option<u32>)) -> (
         };
         open += done.open;
         let wanted = if path == "/wait" { 0 } else { open };
-        soon("the requests are under way", || {
+        wait_until("the requests are under way", || {
             open_requests(&gateway) == open && at_server.load(Ordering::Relaxed) == wanted
         });
         grown.push(resident().saturating_sub(before));

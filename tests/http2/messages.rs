@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use http::HeaderMap;
 
 use crate::common::http2::{Client, get, request, run, whole};
-use crate::common::{Gate, Gateway, Upstream, ok, says};
+use crate::common::{Gate, Gateway, Upstream, assert_contains, ok};
 
 const OPEN: &str = "match: /**\nupstream: up\n";
 
@@ -165,7 +165,7 @@ fn a_limit_holds_for_all_streams_together() {
             let answer = whole(answer.await.unwrap()).await.unwrap();
             match answer.status {
                 200 => admitted += 1,
-                429 => says(std::str::from_utf8(&answer.body).unwrap(), &["\"few\""]),
+                429 => assert_contains(std::str::from_utf8(&answer.body).unwrap(), &["\"few\""]),
                 status => panic!("{status}"),
             }
         }
@@ -313,7 +313,9 @@ fn half_a_preface_is_late() {
     let timeouts = "timeouts: { header: 300ms }\n";
     let gateway = Gateway::start(upstream.address, timeouts, &[("all", OPEN)]);
     let mut client = std::net::TcpStream::connect(gateway.address).unwrap();
-    client.set_read_timeout(Some(crate::common::SOON)).unwrap();
+    client
+        .set_read_timeout(Some(crate::common::MAX_WAIT))
+        .unwrap();
     client.write_all(b"PRI * HTTP/2.0\r\n\r\n").unwrap();
     client.read_to_end(&mut Vec::new()).unwrap();
 }

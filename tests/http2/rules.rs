@@ -269,7 +269,9 @@ fn the_first_frame() {
     let (gateway, _gate, _upstream) = gateway();
     for first in [frame(PING, 0, 0, &[0; 8]), frame(SETTINGS, ACK, 0, &[])] {
         let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
-        stream.set_read_timeout(Some(crate::common::SOON)).unwrap();
+        stream
+            .set_read_timeout(Some(crate::common::MAX_WAIT))
+            .unwrap();
         let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
         stream.write_all(&[preface, &first[..]].concat()).unwrap();
         let away = Raw { stream }.next(GOAWAY).unwrap();

@@ -7,7 +7,7 @@ use tollgate::base::clock::Clock;
 
 use crate::common::certificate::Certificate;
 use crate::common::tls::{ALL, Tls, put, trusting};
-use crate::common::{Gate, Gateway, Upstream, soon, write};
+use crate::common::{Gate, Gateway, Upstream, wait_until, write};
 use crate::raw::{Raw, socket};
 use crate::rules::{OPEN, server};
 
@@ -64,7 +64,7 @@ impl Site {
     pub fn lines(&mut self, number: usize) -> Vec<serde_json::Value> {
         let file = self.gateway.folder.path().join("access.log");
         let read = || std::fs::read_to_string(&file).unwrap_or_default();
-        soon("all is logged", || {
+        wait_until("all is logged", || {
             read().lines().count() >= self.lines + number
         });
         let text = read();

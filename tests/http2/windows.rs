@@ -8,7 +8,7 @@ use tollgate::base::clock::{Clock, Nanos};
 
 use crate::bodies::send;
 use crate::common::http2::{Client, request, run, whole};
-use crate::common::{Gate, Gateway, Upstream, ok, read_body, read_head, soon, write};
+use crate::common::{Gate, Gateway, Upstream, ok, read_body, read_head, wait_until, write};
 use crate::raw::{
     ACK, DATA, END_HEADERS, END_STREAM, HEADERS, PING, RST_STREAM, Raw, WINDOW_UPDATE, code, frame,
     get,
@@ -68,7 +68,7 @@ fn streams_take_turns() {
         let head = get("/", &[]);
         raw.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream, &head));
     }
-    soon("all are answered", || answered.load(Relaxed) == 4);
+    wait_until("all are answered", || answered.load(Relaxed) == 4);
     let (mut sent, mut waited) = ([0; 8], [0; 8]);
     while sent != [0, 0, 0, LONG, 0, LONG, 0, LONG] {
         // What the server sent is read before the gateway answers the second.
@@ -204,7 +204,7 @@ fn uploads_that_are_held_back_are_not_late() {
         }
         let (mut before, mut same) = (0, 0);
         blocking(move || {
-            soon("all windows are used up", || {
+            wait_until("all windows are used up", || {
                 let now = sent.load(Relaxed);
                 same = if now == before { same + 1 } else { 0 };
                 before = now;

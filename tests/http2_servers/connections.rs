@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use crate::common::certificate::Certificate;
 use crate::common::http2::{Client, get, request, run, whole};
 use crate::common::raw::{ACK, HEADERS, PING, Raw, SETTINGS, frame};
-use crate::common::{Gateway, Upstream, soon};
+use crate::common::{Gateway, Upstream, wait_until};
 use crate::server::Server;
 
 /// A gateway in front of a server that may be none of HTTP/2.
@@ -202,7 +202,7 @@ fn checks() {
     let policy = [("all", "match: /**\nupstream: up\n")];
     let gateway = Gateway::start(server.address, upstreams, &policy);
     let mut client = gateway.connect();
-    soon("it is not well", || client.get("/").status() == 503);
+    wait_until("it is not well", || client.get("/").status() == 503);
     WELL.store(200, Ordering::SeqCst);
-    soon("it is well", || client.get("/").status() == 200);
+    wait_until("it is well", || client.get("/").status() == 200);
 }

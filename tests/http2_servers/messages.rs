@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, Response, StatusCode};
 use tokio::sync::Notify;
 
 use crate::common::http2::{Client, request, run, whole};
-use crate::common::{says, soon};
+use crate::common::{assert_contains, wait_until};
 use crate::server::Server;
 
 /// RFC 9113 section 8.3.1: what a request of HTTP/1.1 becomes.
@@ -37,7 +37,7 @@ fn a_request_becomes_one_of_http2() {
     assert_eq!((answer.status(), answer.text().as_str()), (200, "fine"));
     assert_eq!(answer.start, "HTTP/1.1 200 OK");
     let seen = server.next();
-    says(
+    assert_contains(
         &seen,
         &[
             "GET http://example.com/a?b=c%20d ",
@@ -381,7 +381,7 @@ fn heads_of_answers_have_a_bound() {
         assert_eq!(gateway.connect().get(path).status(), status, "{path}");
     }
     let log = gateway.folder.path().join("access.log");
-    soon("they are logged", || {
+    wait_until("they are logged", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.matches("\"reason\":\"no answer\"").count() == 4
     });

@@ -3,7 +3,7 @@
 use tokio::sync::watch;
 use tollgate::base::clock::{Clock, Nanos};
 
-use crate::common::{Gateway, soon, write};
+use crate::common::{Gateway, wait_until, write};
 use crate::server::Server;
 
 struct Site {
@@ -72,7 +72,7 @@ fn clients_leave() {
     site.leave(request);
     site.all_out(request);
     site.done.send_replace(true);
-    soon(request, || site.out() == 0);
+    wait_until(request, || site.out() == 0);
 }
 
 /// The request is taken back, and nothing shows when the server has ended.
@@ -83,7 +83,7 @@ fn clients_leave_with_their_request_unsent() {
     site.leave(request);
     site.all_out(request);
     site.clock.advance(Nanos::from_millis(10_100));
-    soon(request, || site.out() == 0);
+    wait_until(request, || site.out() == 0);
 }
 
 #[test]
@@ -94,5 +94,5 @@ fn the_gateway_waits_no_longer() {
     }
     site.all_out("504");
     site.done.send_replace(true);
-    soon("504", || site.out() == 0);
+    wait_until("504", || site.out() == 0);
 }

@@ -12,7 +12,7 @@ use h2::server::{Builder, SendResponse};
 use http::{HeaderMap, Request, Response};
 use tokio::net::TcpListener;
 
-use crate::common::{Gateway, SOON};
+use crate::common::{Gateway, MAX_WAIT};
 
 /// A request on its stream.
 pub struct Asked {
@@ -120,7 +120,7 @@ impl Server {
     }
 
     pub fn next(&self) -> String {
-        self.reports.recv_timeout(SOON).expect("a report")
+        self.reports.recv_timeout(MAX_WAIT).expect("a report")
     }
 
     /// A gateway in front of it.

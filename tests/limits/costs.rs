@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 
 use super::common::http2::{self, reached};
-use super::common::{Client, Gate, Upstream, ok, soon};
+use super::common::{Client, Gate, Upstream, ok, wait_until};
 use super::*;
 
 /// What one answer takes of 100 an hour, as the next answer tells.
@@ -309,7 +309,7 @@ fn check_leaving(first: &str, last: &str, reads: usize) {
     });
     gate.open();
     assert_eq!(site.get("").status(), 200);
-    soon(first, || used(&site) == 31 * 9);
+    wait_until(first, || used(&site) == 31 * 9);
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn head_costs_what_get_costs() {
             (None, Some("identity"))
         );
         // The body is read after the client has its head.
-        soon("it is charged", || used(&site) == number * 9);
+        wait_until("it is charged", || used(&site) == number * 9);
         site.upstream.drain();
     }
 }
@@ -374,7 +374,7 @@ fn what_never_becomes_known_is_counted() {
     assert_eq!((unknown("units"), unknown("fields")), (Some(0), Some(3)));
     let log = site.gateway.folder.path().join("access.log");
     let line = ",\"cost\":9,\"cost_unknown\":true,";
-    soon("the log says so", || {
+    wait_until("the log says so", || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         text.matches(line).count() == 3
     });

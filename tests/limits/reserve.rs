@@ -29,7 +29,7 @@ fn passes(limit: &str, cost: u32, fields: &str, body: &str) -> (usize, Site) {
         client.send(&request);
     }
     // Those that are refused are told at once, the others are all at the server before the first one ends.
-    common::soon("all are decided", || {
+    common::wait_until("all are decided", || {
         site.decisions("units").iter().sum::<u32>() == 50
     });
     gate.open();

@@ -11,7 +11,7 @@ use std::thread;
 use rustix::process::Signal;
 
 use crate::common::child::Guard;
-use crate::common::soon;
+use crate::common::wait_until;
 
 /// A server of this test alone.
 pub struct Server {
@@ -45,7 +45,7 @@ impl Server {
                 .unwrap();
             let mut child = spawn(port.port(), more);
             let mut ended = false;
-            soon("memcached listens", || {
+            wait_until("memcached listens", || {
                 ended = child.0.try_wait().unwrap().is_some();
                 ended || TcpStream::connect(port).is_ok()
             });
@@ -71,7 +71,7 @@ impl Server {
             let state = stat.rsplit(')').next().unwrap_or_default();
             state.trim_start().starts_with('T')
         };
-        soon("memcached stands still", || {
+        wait_until("memcached stands still", || {
             fs::read_dir(&tasks).unwrap().all(still)
         });
     }
@@ -86,7 +86,7 @@ impl Server {
     pub fn again(&mut self) {
         self.child = spawn(self.address.port(), &["-m", "64"]);
         let address = self.address;
-        soon("memcached listens again", || {
+        wait_until("memcached listens again", || {
             TcpStream::connect(address).is_ok()
         });
     }

@@ -8,7 +8,7 @@ use tollgate::limit::{Algorithm, Fingerprint, Limit, Rate, Scale, ThrottleMode};
 use tollgate::store::memcached::{MemcachedClient, Settings};
 use tollgate::store::shared::call::{Call, CallPart, CounterName, StoreError, StoreReply};
 
-use crate::common::SOON;
+use crate::common::MAX_WAIT;
 use tollgate::store::Taking;
 
 /// Runs a test's asynchronous part.
@@ -88,15 +88,19 @@ impl Gateway {
                 tokio::task::yield_now().await;
             }
         };
-        let soon = tokio::time::timeout(SOON, used).await;
-        assert!(soon.is_ok(), "{} count, not {units}", self.used(part).await);
+        let in_time = tokio::time::timeout(MAX_WAIT, used).await;
+        assert!(
+            in_time.is_ok(),
+            "{} count, not {units}",
+            self.used(part).await
+        );
     }
 }
 
 /// Waits for what should happen at once.
 pub async fn until(mut happens: impl FnMut() -> bool) {
     let step = Duration::from_millis(2);
-    for _ in 0..SOON.as_millis() / step.as_millis() {
+    for _ in 0..MAX_WAIT.as_millis() / step.as_millis() {
         if happens() {
             return;
         }

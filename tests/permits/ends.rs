@@ -2,7 +2,7 @@
 
 use std::net::{Shutdown, TcpListener};
 
-use crate::common::{Client, Gateway, Message, soon};
+use crate::common::{Client, Gateway, Message, wait_until};
 use crate::site::Site;
 
 const LIMIT: &str = "parallel: { key: ip, concurrent: 3 }";
@@ -13,7 +13,7 @@ fn check(what: &str, ends: impl Fn(&Site)) {
     let site = Site::shared(&[LIMIT]);
     for _ in 0..4 {
         ends(&site);
-        soon(what, || site.out() == 0);
+        wait_until(what, || site.out() == 0);
     }
     site.all_back(3);
 }
@@ -57,7 +57,7 @@ fn the_request_s_body_breaks_off() {
         check(framing, |site| {
             let mut client = site.gateway.connect();
             client.send(post("/fine", framing));
-            soon("it holds a permit", || site.out() > 0);
+            wait_until("it holds a permit", || site.out() > 0);
             drop(client);
         });
     }

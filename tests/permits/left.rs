@@ -9,7 +9,7 @@ use tollgate::base::clock::Clock;
 use crate::common::certificate::Certificate;
 use crate::common::http2::{self, reached, request};
 use crate::common::tls::{ALL, Tls, put, trusting};
-use crate::common::{Gate, Gateway, Served, Upstream, ok, read_body, read_head, soon, write};
+use crate::common::{Gate, Gateway, Served, Upstream, ok, read_body, read_head, wait_until, write};
 
 const MOST: usize = 3;
 
@@ -103,7 +103,7 @@ impl Site {
         assert_eq!(self.out(), MOST, "{what}");
         assert!(self.upstream.drain().is_empty(), "{what}");
         self.gate.open();
-        soon(what, || self.out() == 0);
+        wait_until(what, || self.out() == 0);
         assert_eq!(self.gateway.connect().get("/").status(), 200, "{what}");
     }
 }
@@ -174,7 +174,7 @@ fn check_late(timeouts: &str, path: &str, head: bool) {
     }
     assert_eq!(site.out(), MOST, "{what}");
     site.gate.open();
-    soon(&what, || site.out() == 0);
+    wait_until(&what, || site.out() == 0);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn check_tls(what: &str, leave: fn(&mut Tls)) {
     }
     assert_eq!(site.out(), MOST, "{what}");
     site.gate.open();
-    soon(what, || site.out() == 0);
+    wait_until(what, || site.out() == 0);
     drop(clients);
 }
 
@@ -263,7 +263,7 @@ fn check_endless(cost: u32, charged: u32) {
     drop(client);
     let sent: u32 = upstream.next().start.parse().unwrap();
     assert!((64..128).contains(&sent), "{sent} MiB");
-    soon("it is charged", || {
+    wait_until("it is charged", || {
         let answer = gateway.connect().get("/free");
         let field = answer.field("ratelimit").unwrap_or_default().to_owned();
         // Less what this one holds until its end.

@@ -4,7 +4,9 @@ use std::io::Read;
 
 use serde_json::Value;
 
-use crate::common::{Client, Gateway, Message, Served, Upstream, ok, read_body, read_head, soon};
+use crate::common::{
+    Client, Gateway, Message, Served, Upstream, ok, read_body, read_head, wait_until,
+};
 
 /// The first half of an answer.
 const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf!";
@@ -133,12 +135,12 @@ impl Site {
     /// Every permit is back: the next `most` requests pass, and one more does not.
     #[track_caller]
     pub fn all_back(&self, most: usize) {
-        soon("all permits are back", || self.out() == 0);
+        wait_until("all permits are back", || self.out() == 0);
         let clients: Vec<Client> = (0..most).map(|_| self.open()).collect();
         assert_eq!(violated(&self.get("/half")), ["parallel"]);
         assert_eq!(self.out(), most as u64);
         drop(clients);
-        soon("all permits are back", || self.out() == 0);
+        wait_until("all permits are back", || self.out() == 0);
         let entries = self.gateway.app.running().admission.permits().entries();
         assert_eq!(entries, 0);
     }

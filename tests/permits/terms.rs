@@ -1,7 +1,7 @@
 //! What a limit on open requests may say, what clients and operators see of it, and reloads.
 
 use crate::common::child::Server;
-use crate::common::{Client, Message, Upstream, ok, says, soon, write};
+use crate::common::{Client, Message, Upstream, assert_contains, ok, wait_until, write};
 use crate::site::{Site, lines, violated};
 
 /// The limit that speaks and what it leaves.
@@ -25,7 +25,7 @@ fn clients_are_told_what_is_free() {
     assert_eq!(violated(&refused), ["parallel"]);
     assert_eq!(refused.field("retry-after"), Some("1"));
     assert_eq!(told(&refused), "\"parallel\";r=0");
-    says(&refused.text(), &["quota-exceeded", "try again in 1 s"]);
+    assert_contains(&refused.text(), &["quota-exceeded", "try again in 1 s"]);
     let (_, grpc) = site.open_with("/half", "content-type: application/grpc\r\n");
     assert_eq!((grpc.status(), grpc.field("grpc-status")), (200, Some("8")));
     assert_eq!(site.upstream.drain().len(), 3, "refused ones reach nobody");
@@ -35,7 +35,7 @@ fn clients_are_told_what_is_free() {
     );
     // A permit that comes back is free at once.
     clients.pop();
-    soon("one is back", || site.out() == 2);
+    wait_until("one is back", || site.out() == 2);
     clients.push(site.open());
     drop(clients);
     site.all_back(3);
@@ -77,18 +77,18 @@ fn a_rate_beside_it() {
             assert_eq!(violated(&refused), ["parallel"]);
             assert_eq!(told(&refused), "\"parallel\";r=0");
             let policy = refused.field("ratelimit-policy").unwrap();
-            says(
+            assert_contains(
                 policy,
                 &["\"per-ip\";q=5;w=3600", "qu=\"concurrent-requests\""],
             );
         }
         drop(clients);
-        soon("both are back", || site.out() == 0);
+        wait_until("both are back", || site.out() == 0);
         // Nothing of the rate was used by what was refused.
         for left in [1, 1, 0] {
             let answer = site.get("/fine");
             assert_eq!(answer.status(), 200);
-            says(told(&answer), &[&format!(";r={left}")]);
+            assert_contains(told(&answer), &[&format!(";r={left}")]);
         }
         let refused = site.get("/fine");
         assert_eq!(violated(&refused), ["per-ip"]);
@@ -109,7 +109,7 @@ fn shadows_only_count() {
     assert_eq!((outcomes, site.out()), ([1, 0, 2], 1));
     assert_eq!(told(&site.get("/fine")), "");
     drop(clients);
-    soon("it is back", || site.out() == 0);
+    wait_until("it is back", || site.out() == 0);
 }
 
 /// A shadow on a rate counts what a limit on open requests refuses, as it does beside a rate.
@@ -181,7 +181,7 @@ plans: { free: { multiply: 1 }, gold: { multiply: 3 } }
         let passed = opened.iter().filter(|(_, head)| head.status() == 200);
         assert_eq!(passed.count(), most, "{fields}");
     }
-    soon("all are back", || site.out() == 0);
+    wait_until("all are back", || site.out() == 0);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn a_reload_counts_on_by_the_new_number() {
     for open in [2, 1] {
         assert_eq!(violated(&site.get("/fine")), ["parallel"], "{open}");
         clients.pop();
-        soon("it is back", || site.out() == open);
+        wait_until("it is back", || site.out() == open);
     }
     assert_eq!(site.get("/fine").status(), 200);
     reload("parallel: { key: ip, concurrent: 5 }");
@@ -228,7 +228,7 @@ fn a_reload_counts_on_by_the_new_number() {
     let permits = site.gateway.app.running().admission.permits().clone();
     assert_eq!((permits.entries(), site.out()), (1, 0));
     drop(clients);
-    soon("all are back", || permits.entries() == 0);
+    wait_until("all are back", || permits.entries() == 0);
     reload("parallel: { key: ip, concurrent: 2 }");
     site.all_back(2);
 }
@@ -249,7 +249,7 @@ fn operators_see_permits_and_cannot_forge_them() {
     let server = Server::start(folder.path(), true);
     assert_eq!(server.connect().get("/").status(), 200);
     let limits = server.ask("GET", "/v1/limits", "").text();
-    says(
+    assert_contains(
         &limits,
         &[
             "\"concurrent\":2",
@@ -258,7 +258,7 @@ fn operators_see_permits_and_cannot_forge_them() {
         ],
     );
     let key = "/v1/limits/parallel/keys/ip=127.0.0.1";
-    says(
+    assert_contains(
         &server.ask("GET", key, "").text(),
         &[
             "\"remaining\":2",
@@ -269,14 +269,14 @@ fn operators_see_permits_and_cannot_forge_them() {
     );
     let refused = server.ask("DELETE", key, "");
     assert_eq!(refused.status(), 409);
-    says(&refused.text(), &["comes back when its request ends"]);
+    assert_contains(&refused.text(), &["comes back when its request ends"]);
     let question = r#"{ "method": "GET", "path": "/" }"#;
     let explained = server.ask("POST", "/v1/explain", question).text();
-    says(
+    assert_contains(
         &explained,
         &["\"concurrent\":2", "\"decides\":true", "\"status\":200"],
     );
-    says(
+    assert_contains(
         &server.ask("GET", "/metrics", "").text(),
         &["tollgate_permits_open{limit=\"parallel\"} 0"],
     );

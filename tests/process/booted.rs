@@ -9,7 +9,7 @@ use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use super::common::child::{Guard, program};
-use super::common::soon;
+use super::common::wait_until;
 use super::systemd::UNITS;
 use super::text;
 
@@ -86,7 +86,7 @@ impl System {
         let unshare = Guard(unshare);
         let parent = unshare.0.id();
         let mut first = None;
-        soon("the system starts", || {
+        wait_until("the system starts", || {
             let children = text(Path::new(&format!("/proc/{parent}/task/{parent}/children")));
             first = children.trim().parse().ok();
             first.is_some_and(|first: u32| {
@@ -160,7 +160,7 @@ impl System {
     }
 
     fn serves(&self, when: &str) {
-        soon(when, || {
+        wait_until(when, || {
             self.property("ActiveState") == "active" && self.status() == "200"
         });
     }
@@ -172,7 +172,7 @@ impl Drop for System {
         let _ = self.unshare.0.wait();
         // Groups can be removed once their processes have ended.
         if !thread::panicking() {
-            soon("the system has ended", || remove(&self.group));
+            wait_until("the system has ended", || remove(&self.group));
         }
     }
 }
@@ -207,7 +207,7 @@ fn the_units_run_under_systemd() {
         "--kill-whom=main",
         "tollgate.service",
     ]);
-    soon("another process takes over", || {
+    wait_until("another process takes over", || {
         system.property("MainPID") != before
     });
     system.serves("it serves after the hand-over");
@@ -230,7 +230,7 @@ fn the_units_run_under_systemd() {
     system.serves("it starts again");
     let before = system.property("MainPID");
     system.said(&["systemctl", "kill", "--signal=SIGKILL", "tollgate.service"]);
-    soon("it is restarted", || {
+    wait_until("it is restarted", || {
         !["0", &before].contains(&&*system.property("MainPID"))
     });
     system.serves("it serves after the restart");

@@ -12,7 +12,7 @@ use tollgate::base::clock::{Clock, Nanos};
 
 use super::common::certificate::Authority;
 use super::common::child::{self, Ended, Guard, Server, line_with, lines};
-use super::common::{Upstream, says, soon};
+use super::common::{Upstream, assert_contains, wait_until};
 
 const ROUTE: &str = "match: /**\nupstream: up\n";
 
@@ -105,8 +105,8 @@ fn what_cannot_be_written_is_a_mistake() {
         let before = entries(folder.path());
         let ended = check(folder.path(), &["--offline"]);
         assert_eq!(ended.code, Some(2), "{line}: {ended:?}");
-        says(&ended.err, &parts);
-        says(&ended.err, &["help: ", "1 mistake"]);
+        assert_contains(&ended.err, &parts);
+        assert_contains(&ended.err, &["help: ", "1 mistake"]);
         assert_eq!(entries(folder.path()), before, "{line}");
     }
     let folder = with("record: data/record\nstore: { snapshots: data/counts }");
@@ -216,7 +216,7 @@ fn what_may_be_otherwise_tomorrow_is_a_warning() {
         let folder = with(line);
         let ended = check(folder.path(), more);
         assert_eq!(ended.code, Some(0), "{line}: {ended:?}");
-        says(&ended.out, parts);
+        assert_contains(&ended.out, parts);
     }
     for quiet in [
         "upstreams: { up: http://nowhere.invalid:9001 }",
@@ -271,7 +271,7 @@ fn what_is_filled_in_is_not_shown() {
         let mut command = child::command(folder.path(), &["check", "--config", "tollgate.yaml"]);
         let ended = child::finish(command.env("FILLED", value));
         let said = format!("{}{}", ended.out, ended.err);
-        says(&said, &[shown]);
+        assert_contains(&said, &[shown]);
         let mut warnings = said
             .lines()
             .filter(|line| line.starts_with("tollgate.yaml:"));
@@ -301,7 +301,7 @@ fn certificates_have_dates() {
         assert_eq!(ended.code, Some(0), "{ended:?}");
         let told = ended.out.contains("warning: the certificate");
         assert_eq!(told, says_of_it.is_some(), "{}", ended.out);
-        says(&ended.out, says_of_it.as_slice());
+        assert_contains(&ended.out, says_of_it.as_slice());
     }
 }
 
@@ -340,7 +340,7 @@ fn what_is_tried_ends_after_ten_seconds() {
     let out = lines(child.0.stdout.take().unwrap());
     let threads =
         || fs::read_dir(format!("/proc/{}/task", child.0.id())).map_or(0, Iterator::count);
-    soon("it looks names up", || threads() > 10);
+    wait_until("it looks names up", || threads() > 10);
     assert!(threads() < 40, "{}", threads());
     line_with(&out, "warning: 4 names and servers are not tried");
     line_with(
@@ -361,7 +361,7 @@ fn the_default_address_of_admin_is_taken() {
         let folder = with(line);
         let ended = check(folder.path(), &["--offline"]);
         assert_eq!(ended.code, Some(2), "{line}: {ended:?}");
-        says(
+        assert_contains(
             &ended.err,
             &[
                 "`127.0.0.1:9900` is listened on twice",
@@ -387,7 +387,7 @@ fn few_descriptors_are_told_of() {
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped());
     let server = Server::of(&mut command, false);
-    says(
+    assert_contains(
         &server.early.join("\n"),
         &["enough for 64 connections", "LimitNOFILE"],
     );

@@ -10,7 +10,7 @@ use flate2::read::GzDecoder;
 use rustix::process::Signal;
 
 use super::common::child::{self, Server};
-use super::common::{Upstream, says, soon};
+use super::common::{Upstream, assert_contains, wait_until};
 use super::{Load, folder, text};
 
 /// How often each target stands in all the files of a log, compressed or not.
@@ -59,7 +59,7 @@ fn a_folder_that_takes_no_other_file_is_a_mistake_at_the_start() {
     let folder = folder(&upstream, &format!("admin: off\n{log}"));
     let ended = child::run(folder.path(), &["run", "--config", "tollgate.yaml"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    says(
+    assert_contains(
         &ended.err,
         &["cannot open the access log", "`/proc/self`", "rotate"],
     );
@@ -82,7 +82,7 @@ fn logrotate_under_load_loses_no_line() {
     let load = Load::start(&server);
     let log = folder.path().join("access.log");
     for turn in 1..=TURNS {
-        soon("lines are written", || text(&log).len() > 20_000);
+        wait_until("lines are written", || text(&log).len() > 20_000);
         let logrotate = Command::new("/usr/sbin/logrotate")
             .arg("--force")
             .arg("--state")
@@ -110,7 +110,7 @@ fn the_gateway_puts_its_log_aside_and_loses_no_line() {
     let mut server = Server::start(folder.path(), false);
     let load = Load::start(&server);
     let tenth = folder.path().join("access.log.10");
-    soon("ten files are full", || tenth.exists());
+    wait_until("ten files are full", || tenth.exists());
     let sent = load.end();
     server.signal(Signal::TERM);
     assert_eq!(server.ended(), Some(0));
@@ -185,7 +185,7 @@ fn secrets_are_nowhere_shown() {
     assert_eq!(check.code, Some(0), "{check:?}");
     let mut server = Server::of(&mut command("run"), true);
     assert_eq!(server.connect().get("/").status(), 200);
-    soon("the engine is away", || {
+    wait_until("the engine is away", || {
         server
             .ask("GET", "/v1/status", "")
             .text()

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tollgate::base::clock::{Clock, Nanos};
 
 use super::common::child::{self, Ended, Server, line_with};
-use super::common::{Client, Message, Upstream, says, soon};
+use super::common::{Client, Message, Upstream, assert_contains, wait_until};
 use super::folder;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -53,7 +53,7 @@ fn probes_need_no_token_and_give_nothing_else() {
     assert_eq!(probe(probes, "GET", "/healthz").text(), "ok\n");
     assert_eq!(probe(probes, "GET", "/readyz").text(), "ready\n");
     let metrics = probe(probes, "GET", "/metrics");
-    says(&metrics.text(), &["tollgate_requests_total"]);
+    assert_contains(&metrics.text(), &["tollgate_requests_total"]);
     assert_eq!(server.ask("GET", "/readyz", "").status(), 401);
     for path in [
         "/",
@@ -98,11 +98,11 @@ fn ready_asks_by_every_setting_of_admin() {
         let folder = folder_on(&upstream, free(), &format!("admin: {setting}\n"));
         let before = ready(folder.path());
         assert_eq!(before.code, Some(1), "{setting}: {before:?}");
-        says(&before.err, &["not ready: "]);
+        assert_contains(&before.err, &["not ready: "]);
         let mut server = Server::start(folder.path(), setting != "off");
         let running = ready(folder.path());
         assert_eq!(running.code, Some(0), "{setting}: {running:?}");
-        says(&running.out, &[said]);
+        assert_contains(&running.out, &[said]);
         // Somebody edits the file; what runs is what stood there before.
         let file = folder.path().join("tollgate.yaml");
         let text = fs::read_to_string(&file).unwrap();
@@ -115,7 +115,7 @@ fn ready_asks_by_every_setting_of_admin() {
     let folder = folder(&upstream, "admin: nowhere\n");
     let mistaken = ready(folder.path());
     assert_eq!(mistaken.code, Some(2), "{mistaken:?}");
-    says(&mistaken.err, &["tollgate.yaml", "`nowhere`"]);
+    assert_contains(&mistaken.err, &["tollgate.yaml", "`nowhere`"]);
 }
 
 /// It needs nothing of the file but where to ask.
@@ -149,7 +149,7 @@ fn ready_waits_two_seconds_in_all() {
     let begun = clock.now();
     let ended = ready(folder.path());
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    says(&ended.err, &["no answer within 2 s"]);
+    assert_contains(&ended.err, &["no answer within 2 s"]);
     assert!(clock.now().since(begun) < Nanos::from_secs(8));
 }
 
@@ -182,7 +182,7 @@ fn connections_are_accepted_while_nobody_should_send_them() {
     server.signal(Signal::TERM);
     let clock = Clock::system();
     let told = clock.now();
-    soon("it is not ready", || {
+    wait_until("it is not ready", || {
         probe(probes, "GET", "/readyz").status() == 503
     });
     assert_eq!(server.ask("GET", "/readyz", "").status(), 503);

@@ -7,7 +7,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::common::child::{self, Guard, Server, line_with, lines};
-use super::common::{Gate, Upstream, ok, soon};
+use super::common::{Gate, Upstream, ok, wait_until};
 use super::{folder, text};
 
 /// Policies that take far longer to read than the tests wait.
@@ -40,7 +40,7 @@ fn as_first(folder: &Path) -> (Guard, Pid) {
     );
     let parent = child.0.id();
     let mut first = None;
-    soon("the gateway is the first process", || {
+    wait_until("the gateway is the first process", || {
         let children = text(Path::new(&format!("/proc/{parent}/task/{parent}/children")));
         let process = children.trim().parse::<i32>().ok();
         first = process.filter(|process| {
@@ -98,7 +98,7 @@ fn the_first_process_of_a_container_ends_while_it_starts() {
     for (stage, reached) in stages.repeat(4) {
         let (mut child, process) = as_first(folder.path());
         let err = lines(child.0.stderr.take().unwrap());
-        soon(stage, || reached(process));
+        wait_until(stage, || reached(process));
         kill_process(process, Signal::TERM).unwrap();
         assert_eq!(child.ended().code(), Some(0), "it {stage}");
         let said: Vec<String> = err.iter().collect();
@@ -144,13 +144,13 @@ fn signals_reopen_the_log() {
     let mut before = 0;
     for (turn, signal) in [Signal::USR1, Signal::HUP, Signal::USR1].iter().enumerate() {
         assert_eq!(server.connect().get(&format!("/{turn}")).status(), 200);
-        soon("its line is written", || {
+        wait_until("its line is written", || {
             text(&log).contains(&format!("\"/{turn}\""))
         });
         let old = folder.path().join(format!("access.log.{turn}"));
         fs::rename(&log, &old).unwrap();
         server.signal(*signal);
-        soon("the file is there again", || log.exists());
+        wait_until("the file is there again", || log.exists());
         let told = line_with(&server.err, "the access log is opened anew");
         assert!(told.contains("access.log"), "{told}");
         before += text(&old).lines().count();
@@ -159,13 +159,13 @@ fn signals_reopen_the_log() {
     // One that cannot be opened is told, and lines go where they went.
     let old = folder.path().join("moved");
     assert_eq!(server.connect().get("/a").status(), 200);
-    soon("its line is written", || text(&log).contains("\"/a\""));
+    wait_until("its line is written", || text(&log).contains("\"/a\""));
     fs::rename(&log, &old).unwrap();
     fs::create_dir(&log).unwrap();
     server.signal(Signal::USR1);
     line_with(&server.err, "cannot be opened anew");
     assert_eq!(server.connect().get("/b").status(), 200);
-    soon("its line is written", || text(&old).contains("\"/b\""));
+    wait_until("its line is written", || text(&old).contains("\"/b\""));
     server.signal(Signal::TERM);
     assert_eq!(server.ended(), Some(0));
 }
@@ -180,7 +180,7 @@ fn signals_wait_for_the_start() {
     command.stderr(std::process::Stdio::piped());
     let mut child = Guard(command.spawn().unwrap());
     let err = lines(child.0.stderr.take().unwrap());
-    soon("it hears", || hears(Pid::from_child(&child.0)));
+    wait_until("it hears", || hears(Pid::from_child(&child.0)));
     for signal in [Signal::USR1, Signal::HUP] {
         child.signal(signal);
     }

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use super::common::child::{self, Server, line_with};
-use super::common::{Message, SOON, Upstream, ok, read_body, read_head, says};
+use super::common::{MAX_WAIT, Message, Upstream, assert_contains, ok, read_body, read_head};
 use super::folder;
 
 /// A gateway file that listens on `in.sock` of its folder too, where `listener` says more of it.
@@ -28,7 +28,7 @@ fn listening(upstream: &Upstream, listener: &str, more: &str) -> (TempDir, PathB
 /// One request over a connection of its own.
 fn ask(path: &Path, before: &str, fields: &str) -> Message {
     let mut stream = UnixStream::connect(path).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
     let text = format!("{before}GET / HTTP/1.1\r\nhost: test\r\n{fields}\r\n");
     stream.write_all(text.as_bytes()).unwrap();
     let mut reader = BufReader::new(stream);
@@ -173,7 +173,7 @@ fn the_file_is_there_as_long_as_the_gateway() {
     let ended = child::run(folder.path(), &["run", "--config", "tollgate.yaml"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
     let named = format!("cannot listen on unix:{}: address in use", path.display());
-    says(&ended.err, &[&named]);
+    assert_contains(&ended.err, &[&named]);
     assert_eq!(ask(&path, "", "").status(), 200);
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("admin: off\n", PER_IP)).unwrap();
@@ -200,7 +200,7 @@ fn ready_asks_a_unix_socket() {
     drop(server);
     let ended = ready();
     assert_eq!(ended.code, Some(1));
-    says(&ended.err, &["nothing listens on unix:"]);
+    assert_contains(&ended.err, &["nothing listens on unix:"]);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_folder_that_is_not_there_is_named() {
     fs::write(&file, text.replace(&path, elsewhere)).unwrap();
     let ended = child::run(folder.path(), &["run", "--config", "tollgate.yaml"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    says(
+    assert_contains(
         &ended.err,
         &["cannot listen on unix:/nowhere/in.sock: its folder does not exist"],
     );
@@ -226,7 +226,7 @@ fn a_file_that_is_no_socket_is_not_touched() {
     fs::write(&path, "text").unwrap();
     let ended = child::run(folder.path(), &["run", "--config", "tollgate.yaml"]);
     assert_eq!(ended.code, Some(1), "{ended:?}");
-    says(&ended.err, &["cannot listen on unix:", "is no socket"]);
+    assert_contains(&ended.err, &["cannot listen on unix:", "is no socket"]);
     assert_eq!(fs::read(&path).unwrap(), b"text");
 }
 

@@ -8,7 +8,7 @@ use tollgate::base::clock::Clock;
 
 use crate::common::certificate::Certificate;
 use crate::common::tls::{Tls, put, trusting};
-use crate::common::{Gate, Gateway, Message, Upstream, ok, soon, write};
+use crate::common::{Gate, Gateway, Message, Upstream, ok, wait_until, write};
 
 const ALL_PATHS: (&str, &str) = ("all", "match: /**\nupstream: up\n");
 
@@ -103,7 +103,7 @@ fn clients_may_be_taken_to_have_gone() {
     client.stream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(client.rest(), b"");
     let log = gateway.folder.path().join("access.log");
-    soon("it is logged", || {
+    wait_until("it is logged", || {
         std::fs::read_to_string(&log)
             .unwrap()
             .contains("\"client left\"")
@@ -136,7 +136,7 @@ fn a_reset_after_a_half_close() {
     drop(client);
     assert_eq!(upstream.next().start, "");
     let log = gateway.folder.path().join("access.log");
-    soon("it is logged", || {
+    wait_until("it is logged", || {
         std::fs::read_to_string(&log)
             .unwrap()
             .contains("\"client left\"")

@@ -14,7 +14,7 @@ use tollgate::record::push::cursor::Cursor;
 
 use crate::common::certificate::Certificate;
 use crate::common::tls::put;
-use crate::common::{Gateway, Message, Upstream, soon, status, write};
+use crate::common::{Gateway, Message, Upstream, status, wait_until, write};
 use crate::wire::{Labels, Written, write_request};
 
 /// What the receiver does with the next request.
@@ -189,7 +189,7 @@ fn a_receiver_that_fails_in_every_way() {
     let clock = Clock::system();
     let gateway = Gateway::start_in(folder(&upstream, &at, ""), clock.clone());
     let mut asked = ask_for(&gateway, &clock, Nanos::from_secs(3));
-    soon("all moods have passed", || {
+    wait_until("all moods have passed", || {
         asked += ask_for(&gateway, &clock, Nanos::from_millis(200));
         receiver.0.lock().unwrap().moods.is_empty()
     });
@@ -206,7 +206,7 @@ fn a_receiver_that_fails_in_every_way() {
         "{before:?}"
     );
     assert_eq!(before.refused, of("refused"), "{before:?}");
-    soon("nothing is behind", || {
+    wait_until("nothing is behind", || {
         gateway.app.pushed()[0].behind_seconds <= 5
     });
     assert_eq!(gateway.app.pushed()[0].trouble, "");
@@ -230,10 +230,10 @@ fn a_cursor_that_is_behind() {
     let clock = Clock::system();
     let gateway = Gateway::start_in(folder(&upstream, &at, "dir: data/record,"), clock.clone());
     let cursor = gateway.folder.path().join("data/record/push/model");
-    soon("there is a cursor", || cursor.exists());
+    wait_until("there is a cursor", || cursor.exists());
     let old = fs::read(&cursor).unwrap();
     let mut asked = ask_for(&gateway, &clock, Nanos::from_secs(6));
-    soon("something was sent", || {
+    wait_until("something was sent", || {
         receiver.0.lock().unwrap().requests > 0
     });
     receiver.0.lock().unwrap().moods = vec![Mood::Answers(LATER); 100];
@@ -246,7 +246,7 @@ fn a_cursor_that_is_behind() {
     receiver.0.lock().unwrap().moods.clear();
     let gateway = Gateway::start_in(folder, clock.clone());
     asked += ask_for(&gateway, &clock, Nanos::from_secs(1));
-    soon("all is there", || {
+    wait_until("all is there", || {
         let model = receiver.0.lock().unwrap();
         let samples = model.of("tollgate_requests_total", "admitted");
         samples.last().is_some_and(|last| last.1 == asked as f64)
@@ -275,7 +275,7 @@ fn a_batch_that_was_on_its_way() {
     moods.push(Mood::Dies);
     receiver.0.lock().unwrap().moods = moods;
     let mut asked = ask_for(&gateway, &clock, Nanos::from_secs(3));
-    soon("something was sent", || {
+    wait_until("something was sent", || {
         receiver.0.lock().unwrap().requests > 1
     });
     asked += ask_for(&gateway, &clock, Nanos::from_secs(1));
@@ -287,7 +287,7 @@ fn a_batch_that_was_on_its_way() {
     assert!(cursor.trying > cursor.at);
     receiver.0.lock().unwrap().moods.clear();
     let gateway = Gateway::start_in(folder, clock.clone());
-    soon("all is there", || {
+    wait_until("all is there", || {
         receiver.0.lock().unwrap().admitted() == asked as f64
     });
     assert_eq!(gateway.app.pushed()[0].refused, 0);
@@ -344,7 +344,7 @@ fn a_receiver_under_tls() {
         .replace("name: model", "name: model, ca: ca.pem");
     fs::write(&file, text).unwrap();
     let gateway = Gateway::start_in(folder, clock.clone());
-    soon("it is not believed", || {
+    wait_until("it is not believed", || {
         gateway.app.pushed()[0].trouble.contains("certificate")
     });
     assert_eq!(receiver.0.lock().unwrap().requests, 0);
@@ -353,7 +353,7 @@ fn a_receiver_under_tls() {
     let runtime = Builder::new_current_thread().build().unwrap();
     let reloaded = runtime.block_on(gateway.app.reload()).unwrap();
     assert!(reloaded.restart.is_empty());
-    soon("it is", || receiver.0.lock().unwrap().requests > 0);
-    soon("all is well", || gateway.app.pushed()[0].trouble.is_empty());
+    wait_until("it is", || receiver.0.lock().unwrap().requests > 0);
+    wait_until("all is well", || gateway.app.pushed()[0].trouble.is_empty());
     at.drain().iter().for_each(is_right);
 }

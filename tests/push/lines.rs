@@ -11,7 +11,7 @@ use tollgate::base::clock::{Clock, Nanos};
 use tollgate::base::telemetry::{Label, Metric};
 use tollgate::serve::admin::Control;
 
-use crate::common::{Gateway, Upstream, soon, write};
+use crate::common::{Gateway, Upstream, wait_until, write};
 use crate::flaky::ask_for;
 
 /// The first connections it ends at once, with most of what is sent still on its way, the next one after some bytes. Of the
@@ -64,7 +64,7 @@ fn what_is_not_read_is_sent_again() {
     let clock = Clock::system();
     let gateway = Gateway::start_in(folder, clock.clone());
     let asked = ask_for(&gateway, &clock, Nanos::from_secs(1));
-    soon("it is read", || !lines.lock().unwrap().is_empty());
+    wait_until("it is read", || !lines.lock().unwrap().is_empty());
     gateway.app.shut_down();
     let lines = lines.lock().unwrap();
     let of = |name: &str, labels: &[&str]| -> Vec<(f64, u64)> {

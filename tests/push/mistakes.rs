@@ -5,7 +5,7 @@ use std::fs;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::record::push::cursor::Cursor;
 
-use crate::common::{Gateway, Upstream, soon};
+use crate::common::{Gateway, Upstream, wait_until};
 use crate::flaky::{Mood, Receiver, ask_for, folder};
 
 const WHO: &str = "HTTP/1.1 401 Who\r\ncontent-length: 0\r\n\r\n";
@@ -20,13 +20,13 @@ fn a_token_that_is_wrong_and_a_path() {
     let mut asked = ask_for(&gateway, &clock, Nanos::from_secs(2));
     for (status, answer) in [("401", WHO), ("302", ELSEWHERE)] {
         receiver.0.lock().unwrap().moods = (0..100).map(|_| Mood::Answers(answer)).collect();
-        soon("it is told", || {
+        wait_until("it is told", || {
             gateway.app.pushed()[0].trouble.contains(status)
         });
     }
     receiver.0.lock().unwrap().moods.clear();
     asked += ask_for(&gateway, &clock, Nanos::from_secs(1));
-    soon("all is there", || {
+    wait_until("all is there", || {
         receiver.0.lock().unwrap().admitted() == asked as f64
     });
     let times = receiver.0.lock().unwrap().times();
@@ -44,7 +44,7 @@ fn requests_that_are_too_large() {
     let clock = Clock::system();
     let gateway = Gateway::start_in(folder(&upstream, &at, ""), clock.clone());
     let asked = ask_for(&gateway, &clock, Nanos::from_secs(2));
-    soon("all is there", || {
+    wait_until("all is there", || {
         receiver.0.lock().unwrap().admitted() == asked as f64
     });
     assert_eq!(gateway.app.pushed()[0].refused, 0);
@@ -60,9 +60,9 @@ fn begin(place: impl Fn(&std::path::Path), trouble: &str) -> (Gateway, Receiver,
     place(&push);
     let gateway = Gateway::start_in(folder, Clock::system());
     if trouble.is_empty() {
-        soon("it is sent to", || receiver.0.lock().unwrap().requests > 0);
+        wait_until("it is sent to", || receiver.0.lock().unwrap().requests > 0);
     } else {
-        soon("it is told", || {
+        wait_until("it is told", || {
             gateway.app.pushed()[0].trouble.contains(trouble)
         });
         assert_eq!(receiver.0.lock().unwrap().requests, 0);
@@ -85,7 +85,7 @@ fn a_cursor_that_cannot_be_read_is_waited_for() {
     let (gateway, receiver, _at) = begin(block, "its cursor cannot be read");
     let push = gateway.folder.path().join("data/record/push");
     fs::remove_dir(push.join("model")).unwrap();
-    soon("it is sent to", || receiver.0.lock().unwrap().requests > 0);
+    wait_until("it is sent to", || receiver.0.lock().unwrap().requests > 0);
 }
 
 #[test]

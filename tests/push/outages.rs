@@ -16,7 +16,7 @@ use tollgate::base::clock::{Clock, Nanos};
 
 use crate::common::child::{Server, command};
 use crate::common::redis::free_port;
-use crate::common::{Client, SOON, Upstream, read_body, write};
+use crate::common::{Client, MAX_WAIT, Upstream, read_body, write};
 use crate::peers::{Kind, Peer, Series, shown};
 
 /// How long something is down.
@@ -69,7 +69,7 @@ impl Site {
         write(&folder, upstream.address, &gateway, &[("all", policy)]);
         let clock = Clock::system();
         let manager = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-        manager.set_read_timeout(Some(SOON)).unwrap();
+        manager.set_read_timeout(Some(MAX_WAIT)).unwrap();
         let mut command = command(folder.path(), &["run", "--config", "tollgate.yaml"]);
         command.env("NOTIFY_SOCKET", folder.path().join("notify"));
         let server = Server::of(command.process_group(0), true);

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::common::child::{Guard, finish, program};
 use crate::common::redis::free_port;
-use crate::common::{Client, soon};
+use crate::common::{Client, wait_until};
 
 /// All samples that a peer has of each series: labels as `name{label=value}` in order, without those of the peer itself.
 pub type Series = BTreeMap<String, Vec<(u64, f64)>>;
@@ -121,11 +121,11 @@ impl Peer {
             .stdout(Stdio::null())
             .stderr(Stdio::from(log.unwrap()));
         self.child = Some(Guard(command.spawn().unwrap()));
-        soon("the peer listens", || {
+        wait_until("the peer listens", || {
             TcpStream::connect(("127.0.0.1", self.port)).is_ok()
         });
         if self.kind == Kind::Prometheus {
-            soon("it is ready", || self.get("/-/ready").0 == 200);
+            wait_until("it is ready", || self.get("/-/ready").0 == 200);
         }
     }
 

@@ -13,7 +13,7 @@ use tollgate::record::push::cursor::Cursor;
 use tollgate::record::push::{Engine, LiveSeries, PushContext, Pusher, Settings};
 use tollgate::record::{self, Kind, Record, Second, Series};
 
-use crate::common::{SOON, Upstream, soon, status};
+use crate::common::{MAX_WAIT, Upstream, status, wait_until};
 
 /// Seconds that are recorded and not sent.
 const BEHIND: u64 = 3_000;
@@ -95,10 +95,10 @@ fn a_destination_whose_task_panics_is_begun_again() {
         living()
     };
     let push = push(&receiver, &folder, Arc::new(once));
-    soon("it is told", || {
+    wait_until("it is told", || {
         push.status()[0].trouble.contains("panicked") || push.status()[0].sent > 0
     });
-    soon("all is sent", || push.status()[0].sent + 10 > BEHIND);
+    wait_until("all is sent", || push.status()[0].sent + 10 > BEHIND);
     assert_eq!(push.status()[0].trouble, "");
     push.finish();
 }
@@ -127,7 +127,7 @@ fn how_far_behind_it_is_is_told_while_it_catches_up() {
     let push = push(&receiver, &folder, Arc::new(living));
     let mut told = Vec::new();
     for _ in 0..3 {
-        seen.recv_timeout(SOON).unwrap();
+        seen.recv_timeout(MAX_WAIT).unwrap();
         told.push(push.status()[0].behind_seconds);
         go.send(()).unwrap();
     }

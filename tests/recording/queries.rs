@@ -11,7 +11,7 @@ use tollgate::base::clock::{Clock, Nanos};
 use tollgate::record::{Kind, Record, Second, Series, Settings};
 
 use super::common::child::Server;
-use super::common::{Client, Message, Upstream, says, soon, write};
+use super::common::{Client, Message, Upstream, assert_contains, wait_until, write};
 
 /// Histograms of the record, and buckets of each.
 const HISTOGRAMS: [u64; 2] = [64, 20];
@@ -54,7 +54,7 @@ fn gateway(upstream: &Upstream) -> (Server, TempDir) {
     record(&folder.path().join("data/record"));
     let server = Server::start(folder.path(), true);
     let known = |server: &Server| server.ask("GET", "/v1/record/series", "").text();
-    soon("the record is there", || {
+    wait_until("the record is there", || {
         known(&server).contains("t_bucket")
     });
     (server, folder)
@@ -182,13 +182,13 @@ fn a_query_ends_with_who_asked_for_it() {
         client.send(&long);
         asking.push(client);
     }
-    soon("others wait", || {
+    wait_until("others wait", || {
         let answer = ask(admin, "1", 500, "100ms");
         if answer.status() == 200 {
             return false;
         }
         assert_eq!(answer.status(), 503);
-        says(
+        assert_contains(
             &answer.text(),
             &["query timed out in query queue", "\"timeout\""],
         );

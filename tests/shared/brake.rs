@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
-use crate::common::{Client, soon};
+use crate::common::{Client, wait_until};
 use crate::fleet::Fleet;
 use crate::upstream::Upstream;
 
@@ -57,13 +57,13 @@ fn braked(away: bool) {
         fleet,
         admitted: 0,
     };
-    soon("nearly all is used", || {
+    wait_until("nearly all is used", || {
         stage.ask(1);
         stage.admitted >= USED
     });
     if away {
         store.signal(Signal::STOP);
-        soon("no gateway asks the store", || {
+        wait_until("no gateway asks the store", || {
             let ready = stage.fleet.ready();
             ready.iter().all(|said| said.contains("store away"))
         });
@@ -86,7 +86,7 @@ fn braked(away: bool) {
         assert_eq!(stage.admitted, before, "the brake holds");
     }
     stage.set("100/h");
-    soon("the rest is admitted", || {
+    wait_until("the rest is admitted", || {
         stage.ask(1);
         stage.admitted >= QUOTA
     });

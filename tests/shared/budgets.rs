@@ -11,7 +11,7 @@ use tollgate::base::clock::Clock;
 use tollgate::store::shared::Settings;
 
 use crate::common::redis::Redis;
-use crate::common::soon;
+use crate::common::wait_until;
 use crate::fleet::{Counts, Fleet};
 use crate::greedy::{Answer, Crowd};
 use crate::machine::{NOISE, Watch, attempts};
@@ -50,9 +50,9 @@ fn a_store_that_stops_holds_up_a_handful() {
         let (before, first) = (fleet.counts(), &fleet.gateways[0]);
         let begun = clock.now();
         store.signal(Signal::STOP);
-        soon("a call is late", || Counts::of(first).late > before[0].late);
+        wait_until("a call is late", || Counts::of(first).late > before[0].late);
         let missed = clock.now();
-        soon("the gateway says so", || {
+        wait_until("the gateway says so", || {
             first
                 .ask("GET", "/readyz", "")
                 .text()

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::common::soon;
 use crate::common::topology::Cluster;
+use crate::common::wait_until;
 use crate::machine::attempts;
 use crate::scene::{HANDFUL, Limits, Scene, pass};
 
@@ -92,7 +92,7 @@ fn reserved_and_given_back() {
 fn a_master_is_killed() {
     check("cluster, killed", |cluster| {
         cluster.nodes[1].kill();
-        soon("its replica leads", || cluster.leads(4));
+        wait_until("its replica leads", || cluster.leads(4));
     });
 }
 
@@ -100,7 +100,7 @@ fn a_master_is_killed() {
 fn a_master_stops() {
     check("cluster, stopped", |cluster| {
         cluster.nodes[1].signal(Signal::STOP);
-        soon("its replica leads", || cluster.leads(4));
+        wait_until("its replica leads", || cluster.leads(4));
         pass(1_000);
         // It takes itself for the master until it is told otherwise.
         cluster.nodes[1].signal(Signal::CONT);
@@ -112,7 +112,7 @@ fn replicas_take_over_by_command() {
     check("cluster, failover", |cluster| {
         for replica in [3, 4] {
             cluster.nodes[replica].ask("CLUSTER FAILOVER");
-            soon("it leads", || cluster.leads(replica));
+            wait_until("it leads", || cluster.leads(replica));
             pass(1_000);
         }
     });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
-use crate::common::{self, Client, Gate, soon};
+use crate::common::{self, Client, Gate, wait_until};
 use crate::fleet::Fleet;
 use crate::greedy::Crowd;
 use crate::machine::attempts;
@@ -107,7 +107,7 @@ fn check_at_once(store: &str, algorithm: &str) {
                 refused.fetch_add(usize::from(status == 429), SeqCst);
             });
         }
-        soon("all are decided", || {
+        wait_until("all are decided", || {
             reached.load(SeqCst) + refused.load(SeqCst) == 50
         });
         gate.open();

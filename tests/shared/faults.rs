@@ -10,7 +10,7 @@ use std::time::Duration;
 use tollgate::base::clock::Clock;
 
 use crate::common::redis::{Redis, ask};
-use crate::common::soon;
+use crate::common::wait_until;
 use crate::fleet::Fleet;
 use crate::machine::attempts;
 use crate::proxy::Proxy;
@@ -98,7 +98,7 @@ fn a_replica_that_was_behind_is_told() {
         store.ask(&format!("RENAME behind {key}"));
         store.ask("CLIENT KILL TYPE normal SKIPME yes");
         let left = format!("\"remaining\":{}", 95 - 5 * round);
-        soon(&format!("{left} after {round}"), || {
+        wait_until(&format!("{left} after {round}"), || {
             let path = "/v1/limits/l/keys/user=u";
             gateway.ask("GET", path, "").text().contains(&left)
         });
@@ -144,7 +144,7 @@ fn a_server_that_refuses() {
                 // Takes a second, and is answered after it.
                 let answer = ask(store.port, "DEBUG RELOAD");
                 println!("{answer:?}");
-                soon("it is loaded", || store.ask("PING").contains("PONG"));
+                wait_until("it is loaded", || store.ask("PING").contains("PONG"));
             },
         ],
     );
@@ -234,7 +234,7 @@ fn a_server_that_talks_nonsense() {
     );
     let mut client = fleet.gateways[0].connect();
     let mut admitted = 0;
-    soon("all nonsense is said", || {
+    wait_until("all nonsense is said", || {
         client.send("GET / HTTP/1.1\r\nhost: a\r\nx-user: u\r\n\r\n");
         admitted += usize::from(client.answer().status() == 200);
         said.load(Relaxed) > 2 * GARBAGE.len()

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use tempfile::TempDir;
 
 use crate::common::child::Server;
-use crate::common::soon;
+use crate::common::wait_until;
 
 pub struct Fleet {
     pub gateways: Vec<Server>,
@@ -61,7 +61,7 @@ impl Fleet {
     /// One more, which takes part when it shares the store.
     pub fn another(&self) -> Server {
         let gateway = Server::start(self.folder.path(), true);
-        soon("it shares the store", || {
+        wait_until("it shares the store", || {
             let said = gateway.ask("GET", "/readyz", "").text();
             said.contains("store shared")
         });
@@ -89,10 +89,10 @@ impl Fleet {
 
     /// Waits until they do.
     pub fn until_shared(&self) {
-        soon("all gateways share the store", || self.shares());
+        wait_until("all gateways share the store", || self.shares());
         for gateway in &self.gateways {
             let metrics = gateway.ask("GET", "/metrics", "").text();
-            crate::common::says(&metrics, &["tollgate_shared_store_up 1\n"]);
+            crate::common::assert_contains(&metrics, &["tollgate_shared_store_up 1\n"]);
         }
     }
 

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
-use crate::common::{descriptors, soon};
+use crate::common::{raise_descriptor_limit, wait_until};
 use crate::fleet::{Counts, Fleet};
 use crate::machine::attempts;
 use crate::upstream::Upstream;
@@ -42,7 +42,7 @@ struct Stage {
 
 impl Stage {
     fn new(count: usize, limits: &str) -> Stage {
-        descriptors(8 * count as u64);
+        raise_descriptor_limit(8 * count as u64);
         let (store, upstream) = (Redis::start(), Upstream::start(&Clock::system()));
         // Hundreds of processes share few cores here, and what is decided without the store is another test's.
         let terms = format!(
@@ -115,7 +115,7 @@ fn most_at_once_and_the_rest_soon(count: usize) -> Result<(), String> {
     println!("{count} gateways, leased: {admitted} of {QUOTA} at once");
     assert!(admitted * 4 >= QUOTA * 3, "{admitted} of {QUOTA} at once");
     std::thread::park_timeout(LEASE);
-    soon("the rest is admitted", || {
+    wait_until("the rest is admitted", || {
         admitted += stage.ask(count);
         admitted >= QUOTA
     });

@@ -7,7 +7,7 @@ use std::thread;
 
 use tollgate::base::clock::Clock;
 
-use crate::common::soon;
+use crate::common::wait_until;
 use crate::fleet::Fleet;
 use crate::upstream::Upstream;
 
@@ -74,7 +74,7 @@ fn check((begin, more): (&'static [u8], &'static [u8]), words: &str) {
         let process = fleet.gateways[0].id();
         let before = resident(process);
         let (mut said, mut most) = (Vec::new(), 0);
-        soon("the gateway says what is wrong", || {
+        wait_until("the gateway says what is wrong", || {
             said = fleet.ready();
             most = most.max(resident(process));
             said[0].contains(words)

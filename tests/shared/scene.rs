@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tollgate::base::clock::Clock;
 
-use crate::common::soon;
+use crate::common::wait_until;
 use crate::fleet::{Counts, Fleet};
 use crate::greedy::{Answer, Crowd, most, percentile, says};
 use crate::machine::{NOISE, Pings, Watch};
@@ -134,7 +134,7 @@ impl Scene {
     pub fn until_shared(&self) -> Duration {
         let since = self.clock.now();
         let mut before = Vec::new();
-        soon("all gateways share the store", || {
+        wait_until("all gateways share the store", || {
             before = self.fleet.counts();
             self.fleet.shares()
         });

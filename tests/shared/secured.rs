@@ -9,7 +9,7 @@ use tollgate::base::clock::Clock;
 use crate::common::certificate::Authority;
 use crate::common::child::line_with;
 use crate::common::redis::{Redis, free_port};
-use crate::common::{Client, soon};
+use crate::common::{Client, wait_until};
 use crate::fleet::Fleet;
 use crate::upstream::Upstream;
 
@@ -52,7 +52,7 @@ fn trouble(store: &str, words: &str) {
     let upstream = Upstream::start(&Clock::system());
     let fleet = Fleet::alone(1, upstream.address, &format!("store: {store}"), LIMITS);
     let mut said = Vec::new();
-    soon("the gateway says what is wrong", || {
+    wait_until("the gateway says what is wrong", || {
         said = fleet.ready();
         said[0].contains(words)
     });

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::common::soon;
 use crate::common::topology::Watched;
+use crate::common::wait_until;
 use crate::machine::attempts;
 use crate::scene::{HANDFUL, Limits, Scene, pass};
 
@@ -29,7 +29,7 @@ fn check(name: &str, happens: fn(&mut Watched)) {
             pass(FAULT);
             scene.fault();
             happens(&mut watched);
-            soon("another leads", || watched.leader() != 0);
+            wait_until("another leads", || watched.leader() != 0);
             scene.until_shared();
             pass(4_000);
         });
@@ -48,7 +48,7 @@ fn the_master_and_a_sentinel_stop() {
         // What is asked first is as dead as the master.
         watched.sentinels[0].signal(Signal::STOP);
         watched.nodes[0].signal(Signal::STOP);
-        soon("another leads", || watched.leader() != 0);
+        wait_until("another leads", || watched.leader() != 0);
         pass(1_000);
         // It takes itself for the master until it is told otherwise.
         watched.nodes[0].signal(Signal::CONT);

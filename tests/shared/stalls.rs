@@ -14,7 +14,7 @@ use tollgate::base::clock::Clock;
 
 use crate::common::redis::Redis;
 use crate::common::topology::{Cluster, Watched};
-use crate::common::{Client, soon};
+use crate::common::{Client, wait_until};
 use crate::fleet::Fleet;
 use crate::machine::attempts;
 use crate::memcached;
@@ -112,7 +112,7 @@ impl<'a> Stage<'a> {
         (self.hang)(Signal::CONT);
         let answers = clients.iter_mut().map(|client| client.answer().status());
         let mut admitted = early + answers.filter(|status| *status == 200).count();
-        soon("all share the store", || self.fleet.shares());
+        wait_until("all share the store", || self.fleet.shares());
         self.counts(&user, admitted);
         let before = admitted;
         // One that was idle for long is closed.

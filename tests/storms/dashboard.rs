@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tollgate::base::clock::Clock;
 
 use crate::browser::Browser;
-use crate::common::soon;
+use crate::common::wait_until;
 use crate::storm::{HOSTILE, Kind, Site, next_minute};
 
 const AXE: &str = include_str!("axe/axe.min.js");
@@ -40,7 +40,7 @@ fn a_storm_is_seen_and_explained_by_one_click() {
     next_minute();
     for (kind, site) in sites {
         browser.go(&site.page());
-        soon("it is live", || {
+        wait_until("it is live", || {
             browser
                 .text("#kpi-requests b")
                 .chars()
@@ -59,12 +59,12 @@ fn a_storm_is_seen_and_explained_by_one_click() {
                 site.rain(kind);
                 site
             });
-            soon("the burst is there", || browser.text(number) != before);
+            wait_until("the burst is there", || browser.text(number) != before);
             let waited: Duration = clock.now().since(began).into();
             (waited, raining.join().unwrap())
         });
         let (waited, _site) = waited;
-        soon("it is told", || {
+        wait_until("it is told", || {
             browser.script("return document.querySelector('#banner').className") == json!("alarm")
         });
         if kind == Kind::FewKeys {
@@ -74,7 +74,7 @@ fn a_storm_is_seen_and_explained_by_one_click() {
             browser.click("#banner a.explain");
         }
         let cause = "return document.querySelector('#explain-text')?.dataset.cause ?? ''";
-        soon("it is explained", || {
+        wait_until("it is explained", || {
             browser.script(cause) == json!(kind.cause())
         });
         println!(
@@ -97,12 +97,12 @@ fn screens_are_safe_and_to_be_read_by_all() {
     let from = Clock::system().wall().as_secs();
     site.rain(Kind::OneKey);
     site.rain(Kind::FewKeys);
-    soon("the storm is recorded", || {
+    wait_until("the storm is recorded", || {
         site.json("/v1/status")["record"]["end"].as_u64() > Some(from + 3)
     });
     let browser = Browser::open(1_440, 1_500);
     browser.go(&site.page());
-    soon("it is live", || !browser.text("#kpi-requests b").is_empty());
+    wait_until("it is live", || !browser.text("#kpi-requests b").is_empty());
     transferred(&browser, &site.page());
     let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
     fs::create_dir_all(&pictures).unwrap();
@@ -116,7 +116,7 @@ fn screens_are_safe_and_to_be_read_by_all() {
             if screen == "explain" {
                 browser.go(&format!("{}#now", site.page()));
                 browser.click("#banner a.explain");
-                soon("it is explained", || {
+                wait_until("it is explained", || {
                     !browser.text("#explain-text").is_empty()
                 });
             }
@@ -131,7 +131,7 @@ fn look(browser: &Browser, screen: &str) {
     // Until all that was asked for is drawn.
     let settled = "return document.querySelector('#screen').innerText.length";
     let mut length = Value::Null;
-    soon("the screen is drawn", || {
+    wait_until("the screen is drawn", || {
         thread::park_timeout(Duration::from_millis(400));
         let before = std::mem::replace(&mut length, browser.script(settled));
         length.as_u64() > Some(60) && before == length

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use crate::client::{Clients, PATIENCE};
-use crate::common::{Gateway, descriptors};
+use crate::common::{Gateway, raise_descriptor_limit};
 use crate::record::{Moment, Record, Span};
 use crate::server::{Capacity, Server};
 use crate::traffic::{Source, requests};
@@ -33,7 +33,7 @@ impl Site {
         gateway: &str,
         policies: &[(&str, String)],
     ) -> Site {
-        descriptors(4 * MOST * PATIENCE.as_secs());
+        raise_descriptor_limit(4 * MOST * PATIENCE.as_secs());
         let server = Server::start(capacity, seed);
         let gateway = format!("workers: 1\nadmin: off\n{gateway}");
         let policies = policies.iter().map(|(name, text)| (*name, text.as_str()));

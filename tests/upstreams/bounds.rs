@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::common::backend::{Backend, Mode};
-use crate::common::{Gateway, Upstream, says, soon};
+use crate::common::{Gateway, Upstream, assert_contains, wait_until};
 use crate::{ALL, answers, gateway, never_shaking_hands, timed};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: t\r\n\r\n";
@@ -22,7 +22,7 @@ fn a_server_that_fails_does_not_get_twice_the_work() {
         asked > 400 && asked <= 400 + 10 + 20 + 80,
         "{asked} for 400"
     );
-    says(
+    assert_contains(
         &gateway.app.metrics(),
         &[&format!(
             "tollgate_upstream_retries_total{{upstream=\"up\"}} {}",
@@ -41,17 +41,17 @@ fn no_more_requests_are_open_than_may_be() {
         client.send(GET);
     }
     let asked = || backends.iter().map(Backend::asked).sum::<usize>();
-    soon("both are at a server", || asked() == 2);
+    wait_until("both are at a server", || asked() == 2);
     let mut client = gateway.connect();
     let (answer, time) = timed(|| client.get("/"));
     assert!(time < Duration::from_millis(100), "after {time:?}");
     assert_eq!(answer.status(), 503);
-    says(&answer.text(), &["The upstream has too many requests."]);
+    assert_contains(&answer.text(), &["The upstream has too many requests."]);
     backends.iter().for_each(|backend| backend.set(Mode::Well));
     for client in &mut waiting {
         assert_eq!(client.answer().status(), 200);
     }
-    soon("there is room again", || client.get("/").status() == 200);
+    wait_until("there is room again", || client.get("/").status() == 200);
     assert_eq!(answers(&mut client, 20).values().sum::<usize>(), 20);
 }
 
@@ -64,7 +64,7 @@ fn no_more_requests_wait_for_a_connection_than_may() {
     let _held = silent.accept().unwrap();
     let answer = gateway.connect().get("/");
     assert_eq!(answer.status(), 503);
-    says(&answer.text(), &["The upstream has too many requests."]);
+    assert_contains(&answer.text(), &["The upstream has too many requests."]);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_whole_request_may_take_so_long() {
     let mut client = gateway.connect();
     let answer = client.get("/silent");
     assert_eq!(answer.status(), 504);
-    says(&gateway.app.metrics(), &["reason=\"total timeout\"} 1"]);
+    assert_contains(&gateway.app.metrics(), &["reason=\"total timeout\"} 1"]);
     let mut client = gateway.connect();
     client.send("GET /drip HTTP/1.1\r\nhost: t\r\n\r\n");
     assert_eq!(client.head().unwrap().status(), 200);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::backend::{Backend, Mode};
-use crate::common::{Client, says, soon, write};
+use crate::common::{Client, assert_contains, wait_until, write};
 use crate::{ALL, answers, comes_up, figure, gateway, goes_down, is_up, timed, url};
 
 const HTTP: &str = "health: { path: /healthz, every: 100ms }, eject: off";
@@ -29,7 +29,7 @@ fn a_server_whose_checks_fail_is_left_alone_until_they_succeed() {
 fn a_server_that_hangs_is_found_by_its_checks() {
     let backends = Backend::several(2);
     let gateway = gateway(&backends, HTTP, "");
-    soon("it was checked", || backends[0].checked() > 2);
+    wait_until("it was checked", || backends[0].checked() > 2);
     backends[0].set(Mode::Hang);
     let ((), time) = timed(|| goes_down(&gateway, &backends[0]));
     assert!(time < Duration::from_secs(2), "after {time:?}");
@@ -63,7 +63,7 @@ fn checks_may_take_all_out() {
     let (answer, time) = timed(|| gateway.connect().get("/"));
     assert!(time < Duration::from_millis(100), "after {time:?}");
     assert_eq!(answer.status(), 503);
-    says(&answer.text(), &["No server of the upstream is available."]);
+    assert_contains(&answer.text(), &["No server of the upstream is available."]);
     backends[2].set(Mode::Well);
     comes_up(&gateway, &backends[2]);
     assert_eq!(answers(&mut gateway.connect(), 10)["c"], 10);
@@ -127,7 +127,7 @@ fn operators_see_how_servers_stand() {
     write(&folder, backends[0].address(), &text, &[ALL]);
     let server = crate::common::child::Server::start(folder.path(), true);
     let mut body = serde_json::Value::Null;
-    soon("it is left alone", || {
+    wait_until("it is left alone", || {
         body = serde_json::from_slice(&server.ask("GET", "/v1/upstreams", "").body).unwrap();
         body["upstreams"][0]["servers"][0]["state"] == "failing"
     });
@@ -137,7 +137,7 @@ fn operators_see_how_servers_stand() {
     let address = backends[1].address().to_string();
     assert_eq!(upstream["servers"][1]["server"], address);
     let page = server.ask("GET", "/", "").text();
-    says(&page, &["<h2>Upstreams</h2>", &address, "failing"]);
+    assert_contains(&page, &["<h2>Upstreams</h2>", &address, "failing"]);
     let mut client = Client::connect(server.address);
     assert_eq!(client.get("/").text(), "b");
 }

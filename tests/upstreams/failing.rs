@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::common::backend::{Backend, Mode};
-use crate::common::{Client, Gateway, says, soon};
+use crate::common::{Client, Gateway, assert_contains, wait_until};
 use crate::{comes_up, figure, gateway, goes_down, is_up, never_shaking_hands, timed};
 
 const CLIENTS: usize = 6;
@@ -54,7 +54,7 @@ impl Load {
 
     fn goes_on(&self) {
         let until = self.well.load(SeqCst) + 100;
-        soon("answers come", || self.well.load(SeqCst) >= until);
+        wait_until("answers come", || self.well.load(SeqCst) >= until);
     }
 
     fn lost(&self) -> usize {
@@ -89,7 +89,7 @@ fn check(
     assert!(lost <= may, "{lost} lost, {may} were in flight");
     mend(&mut backends[0]);
     let before = backends[0].asked();
-    soon("it is asked again", || backends[0].asked() > before + 20);
+    wait_until("it is asked again", || backends[0].asked() > before + 20);
     comes_up(&gateway, &backends[0]);
     // A trial may have gone to it just before it was well.
     let lost = load.lost();
@@ -105,7 +105,7 @@ fn a_killed_server_loses_what_was_in_flight_on_it() {
         |backend| {
             let before = backend.asked();
             backend.set(Mode::Hang);
-            soon("requests are in flight on it", || {
+            wait_until("requests are in flight on it", || {
                 backend.asked() > before + 1
             });
             backend.kill();
@@ -153,7 +153,7 @@ fn a_server_that_refuses_from_the_start_loses_nothing() {
     let ((), time) = timed(|| goes_down(&gateway, &backends[0]));
     assert!(time < Duration::from_secs(2), "ejected after {time:?}");
     backends[0].revive();
-    soon("it is asked", || backends[0].asked() > 20);
+    wait_until("it is asked", || backends[0].asked() > 20);
     assert_eq!(load.lost(), 0);
     load.end();
 }
@@ -215,10 +215,10 @@ fn with_all_down_the_client_gets_503_at_once() {
             answer.field("content-type"),
             Some("application/problem+json")
         );
-        says(&answer.text(), &["\"status\":503", "upstream"]);
+        assert_contains(&answer.text(), &["\"status\":503", "upstream"]);
     }
     backends.iter_mut().for_each(Backend::revive);
-    soon("they are back", || client.get("/").status() == 200);
+    wait_until("they are back", || client.get("/").status() == 200);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tollgate::base::clock::Clock;
 
 use crate::common::child::{Server, program};
-use crate::common::{Client, Gate, Message, SOON, Served, ok, soon, write};
+use crate::common::{Client, Gate, MAX_WAIT, Message, Served, ok, wait_until, write};
 
 const NAME: &str = "svc.test";
 const POLICY: (&str, &str) = ("all", "match: /**\nupstream: up\n");
@@ -289,7 +289,7 @@ fn each_address_is_checked_by_itself() {
         let states = [("3", "up"), ("4", "up"), ("5", last)];
         states.map(|(address, state)| (format!("127.0.0.{address}"), state.to_owned()))
     };
-    soon("its checks fail", || site.states() == expected("failing"));
+    wait_until("its checks fail", || site.states() == expected("failing"));
     for _ in 0..20 {
         assert_eq!(site.server.connect().get("/").status(), 200);
     }
@@ -307,26 +307,28 @@ fn a_name_that_leads_elsewhere_is_followed_and_what_is_under_way_ends_well() {
     let site = Site::start(&[4], &[3, 4], kind, "");
     let mut slow = site.server.connect();
     slow.send("GET /slow HTTP/1.1\r\nhost: t\r\n\r\n");
-    soon("it is under way", || connections(&site, 4) == 1);
+    wait_until("it is under way", || connections(&site, 4) == 1);
     let mut kept = site.server.connect();
     assert_eq!(kept.get("/").text(), "127.0.0.4");
     assert_eq!(connections(&site, 4), 2);
     site.leads_to(&[3]);
-    soon("the other is asked", || kept.get("/").text() == "127.0.0.3");
+    wait_until("the other is asked", || kept.get("/").text() == "127.0.0.3");
     for _ in 0..20 {
         assert_eq!(kept.get("/").text(), "127.0.0.3");
     }
     // What was unused is closed.
-    soon("one is left", || connections(&site, 4) == 1);
+    wait_until("one is left", || connections(&site, 4) == 1);
     site.gate.open();
     assert_eq!(slow.answer().text(), "127.0.0.4");
-    soon("none is left", || connections(&site, 4) == 0);
+    wait_until("none is left", || connections(&site, 4) == 0);
     // What is known stays while the name leads nowhere.
     site.leads_to(&[]);
     let (_watcher, opened) = opened(&site.hosts);
     // The second time whoever looked it up has found it so before.
     for _ in 0..2 {
-        opened.recv_timeout(SOON).expect("the name is looked up");
+        opened
+            .recv_timeout(MAX_WAIT)
+            .expect("the name is looked up");
     }
     assert_eq!(kept.get("/").text(), "127.0.0.3");
 }

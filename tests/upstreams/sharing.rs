@@ -1,7 +1,7 @@
 //! How requests are shared out: in turn, by weight, by open requests, by a key.
 
 use crate::common::backend::{Backend, Mode};
-use crate::common::{Client, Gateway, soon};
+use crate::common::{Client, Gateway, wait_until};
 use crate::{ALL, answers, figure, gateway, goes_down, url};
 
 #[test]
@@ -44,8 +44,8 @@ fn the_busy_server_gets_less_by_least_requests() {
         client.send("GET / HTTP/1.1\r\nhost: t\r\n\r\n");
         waiting.push(client);
         let asked = || backends.iter().map(Backend::asked).sum::<usize>();
-        soon("it is at a server", || asked() == waiting.len());
-        soon("the other has answered", || open(&backends[1]) == 0);
+        wait_until("it is at a server", || asked() == waiting.len());
+        wait_until("the other has answered", || open(&backends[1]) == 0);
     }
     let counts = answers(&mut gateway.connect(), 100);
     assert_eq!(counts["b"], 100, "two drawn of two: the one with less");
@@ -95,7 +95,7 @@ fn a_key_stays_at_its_server_and_only_those_of_a_lost_one_move() {
     }
     goes_down(&gateway, &backends[0]);
     backends[0].revive();
-    soon("its keys come back", || all("k") == before);
+    wait_until("its keys come back", || all("k") == before);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 
-use crate::common::{Gateway, Served, Upstream, ok, says, soon};
+use crate::common::{Gateway, Served, Upstream, assert_contains, ok, wait_until};
 
 const BEGUN: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n";
 const OPEN: &str = "connection: Upgrade\r\nupgrade: websocket\r\n\
@@ -76,7 +76,7 @@ fn the_log_names_what_ended_an_answer_and_no_server_is_blamed_for_silence() {
         ("client left", "admitted", 1),
     ];
     for (reason, outcome, times) in expected {
-        soon(reason, || {
+        wait_until(reason, || {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let named = format!("\"reason\":\"{reason}\"");
             let outcome = format!("\"outcome\":\"{outcome}\"");
@@ -101,7 +101,7 @@ fn the_log_names_what_ended_an_answer_and_no_server_is_blamed_for_silence() {
         server("up", 1),
         server("ejections_total", 0),
     ];
-    says(&metrics, &parts.each_ref().map(String::as_str));
+    assert_contains(&metrics, &parts.each_ref().map(String::as_str));
     // Neither is the upstream's.
     assert!(!metrics.contains("reason=\"tunnel timeout\""));
     assert!(!metrics.contains("reason=\"client left\""));

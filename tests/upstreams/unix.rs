@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tollgate::base::clock::Clock;
 
 use crate::ALL;
-use crate::common::{Gateway, ok, read_head, soon, write};
+use crate::common::{Gateway, ok, read_head, wait_until, write};
 
 /// A server on `app.sock` of its folder, which answers with the host that it was asked for.
 struct Local {
@@ -63,7 +63,7 @@ impl Local {
     /// Ends it, and leaves its file as a process does that is killed.
     fn stop(&self) {
         self.state.lock().unwrap().stopped = true;
-        soon("it has stopped", || {
+        wait_until("it has stopped", || {
             UnixStream::connect(self.path()).is_err()
         });
         for connection in &self.state.lock().unwrap().connections {
@@ -128,14 +128,14 @@ fn checks_find_a_socket_on_which_nobody_listens() {
     let up = || figure(&gateway, "tollgate_upstream_server_up", &local.path());
     assert_eq!(gateway.connect().get("/").status(), 200);
     local.stop();
-    soon("its checks fail", || up() == 0);
+    wait_until("its checks fail", || up() == 0);
     let failures = "tollgate_upstream_server_check_failures_total";
     assert!(figure(&gateway, failures, &local.path()) > 0);
     assert_eq!(gateway.connect().get("/").status(), 503);
     // It comes back in the place of its file.
     fs::remove_file(local.path()).unwrap();
     local.listen();
-    soon("its checks succeed", || up() == 1);
+    wait_until("its checks succeed", || up() == 1);
     assert_eq!(gateway.connect().get("/").status(), 200);
 }
 

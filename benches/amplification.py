@@ -22,8 +22,8 @@ import time
 TIMES = 10
 CONNECTIONS, STREAMS = 10, 100
 ROUNDS = 8
-# What any head may hold and the heads of any connection (`FREE` and `FIXED` in src/serve/http2/heads.rs), and what two
-# processes that do the same differ by.
+# What any head may hold and the heads of any connection (`FREE_HEAD_BYTES` and `BASE_BUDGET` in
+# src/serve/http2/head_memory.rs), and what two processes that do the same differ by.
 FIXED = CONNECTIONS * (STREAMS * 1024 + 64 * 1024)
 HEADERS, RST, SETTINGS, PING, CONTINUATION, END, ENDED = 1, 3, 4, 6, 9, 4, 1
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"

@@ -26,7 +26,8 @@ fuzz_target!(|data: &[u8]| {
     let settings = Settings {
         user: Some(user::Settings::Jwt(jwt::Settings {
             claim: "sub".into(),
-            keys: jwt::VerificationKeys::from_secret(b"a secret that no fuzzer guesses!").expect("a secret"),
+            keys: jwt::VerificationKeys::from_secret(b"a secret that no fuzzer guesses!")
+                .expect("a secret"),
             issuer: None,
             audience: None,
             leeway: jwt::LEEWAY,

@@ -13,7 +13,12 @@ use tollgate::limit::cost::{Measured, Meter, Path, units};
 
 const CODINGS: [&str; 5] = ["identity", "gzip", "deflate", "br", "zstd"];
 
-fn read<'a>(path: &Path, coding: &str, stream: bool, pieces: impl Iterator<Item = &'a [u8]>) -> Option<Measured> {
+fn read<'a>(
+    path: &Path,
+    coding: &str,
+    stream: bool,
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> Option<Measured> {
     let codings = std::iter::once(coding.as_bytes());
     let content_type = stream.then_some(&b"text/event-stream"[..]);
     let mut meter = Meter::new(std::iter::once(path), codings, content_type, 0);
@@ -35,13 +40,20 @@ fuzz_target!(|data: &[u8]| {
     read(&path, coding, stream, body.chunks(step));
 
     let level = Compression::fast();
-    let (mut gzip, mut zlib) = (GzEncoder::new(Vec::new(), level), ZlibEncoder::new(Vec::new(), level));
+    let (mut gzip, mut zlib) = (
+        GzEncoder::new(Vec::new(), level),
+        ZlibEncoder::new(Vec::new(), level),
+    );
     let (Ok(()), Ok(())) = (gzip.write_all(body), zlib.write_all(body)) else {
         return;
     };
     for (coding, packed) in [("gzip", gzip.finish()), ("deflate", zlib.finish())] {
         let Ok(packed) = packed else { return };
-        assert_eq!(read(&path, coding, stream, packed.chunks(step)), whole, "{coding}");
+        assert_eq!(
+            read(&path, coding, stream, packed.chunks(step)),
+            whole,
+            "{coding}"
+        );
     }
 
     let text = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
@@ -49,7 +61,10 @@ fuzz_target!(|data: &[u8]| {
     let Ok(document) = serde_json::from_slice::<Value>(text) else {
         return;
     };
-    if stream || !document.is_object() || serde_json::to_vec(&document).is_ok_and(|same| same != text) {
+    if stream
+        || !document.is_object()
+        || serde_json::to_vec(&document).is_ok_and(|same| same != text)
+    {
         return;
     }
     let expected = match document.pointer("/usage/total") {

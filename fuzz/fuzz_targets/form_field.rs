@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::identity::body::FieldName;
 use tollgate::identity::FieldValue;
+use tollgate::identity::body::FieldName;
 use tollgate::identity::form::field;
 use tollgate::identity::mailbox::{Fold, MAX_EMAIL, Mailbox, read};
 

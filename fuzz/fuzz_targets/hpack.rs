@@ -20,9 +20,9 @@ fuzz_target!(|data: &[u8]| {
             return;
         }
         let mut again = Vec::new();
-        encoder.begin(&mut again);
+        encoder.begin_block(&mut again);
         for (name, value) in &said {
-            encoder.field(&mut again, name, value);
+            encoder.write_field(&mut again, name, value);
         }
         let mut heard = Vec::new();
         let read = other.decode(&again, |field| {

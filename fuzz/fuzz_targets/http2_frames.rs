@@ -12,7 +12,7 @@ fn read(bytes: &[u8], piece: usize) -> Vec<String> {
     for piece in bytes.chunks(piece) {
         input.extend_from_slice(piece);
         loop {
-            let length = match reader.next(&input) {
+            let length = match reader.next_frame(&input) {
                 Ok(Some((length, frame))) => {
                     frames.push(format!("{frame:?}"));
                     length

@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tollgate::identity::body::{BodyField, find};
 use tollgate::identity::FieldValue;
+use tollgate::identity::body::{BodyField, find};
 
 fuzz_target!(|body: &[u8]| {
     let types = std::iter::once(&b"application/json"[..]);
@@ -14,7 +14,9 @@ fuzz_target!(|body: &[u8]| {
     let Ok(whole) = serde_json::from_slice::<Value>(body) else {
         return;
     };
-    let plain = ["user", "email"].iter().try_fold(&whole, |value, name| value.get(name));
+    let plain = ["user", "email"]
+        .iter()
+        .try_fold(&whole, |value, name| value.get(name));
     match (plain, found) {
         (Some(Value::String(text)), FieldValue::One(value)) => assert_eq!(text.as_bytes(), &*value),
         (Some(Value::String(text)), FieldValue::Absent) => panic!("{text} was not found"),

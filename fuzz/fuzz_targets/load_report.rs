@@ -9,7 +9,11 @@ use tollgate::limit::pressure::OrcaReport;
 fuzz_target!(|data: &[u8]| {
     let unnamed = OrcaReport::parse(data, None);
     let named = OrcaReport::parse(data, Some("queue"));
-    for load in [&unnamed, &named].into_iter().flatten().filter_map(OrcaReport::load) {
+    for load in [&unnamed, &named]
+        .into_iter()
+        .flatten()
+        .filter_map(OrcaReport::load)
+    {
         assert!((0.0..=10.0).contains(&load.get()));
     }
     if !data.windows(5).any(|word| word == b"queue") && !data.contains(&b'\\') {

@@ -5,7 +5,7 @@
 use http::Method;
 use libfuzzer_sys::fuzz_target;
 use tollgate::route::pattern::Segment;
-use tollgate::route::{RouteMatch, HostPattern, Pattern, RouteTable, normalise};
+use tollgate::route::{HostPattern, Pattern, RouteMatch, RouteTable, normalise};
 
 fuzz_target!(|text: &str| {
     match Pattern::parse(text) {

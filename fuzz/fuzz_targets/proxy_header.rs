@@ -14,7 +14,10 @@ fuzz_target!(|data: &[u8]| {
     let alone = parse(&data[..length]).expect("it is one by itself");
     assert_eq!(alone, Some((ends, length)));
     for end in 0..length {
-        assert!(!matches!(parse(&data[..end]), Ok(Some(_))), "it is whole before its end");
+        assert!(
+            !matches!(parse(&data[..end]), Ok(Some(_))),
+            "it is whole before its end"
+        );
     }
     let Some(ends) = ends else { return };
     for version in [Version::One, Version::Two] {

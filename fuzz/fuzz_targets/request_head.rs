@@ -7,7 +7,7 @@ use http::Version;
 use libfuzzer_sys::fuzz_target;
 use tollgate::http::http1::Framing;
 use tollgate::serve::http1::repeat::RepeatCache;
-use tollgate::serve::http1::request::{HeadError, Request, next};
+use tollgate::serve::http1::request::{HeadError, Request, parse_request};
 
 /// What was read, in a form that compares, and how many bytes are left.
 type Read = (Result<Option<String>, HeadError>, usize);
@@ -18,11 +18,11 @@ fn told(request: &Request) -> String {
         head,
         framing,
         expectations,
-        waits,
+        awaits_continue,
         repeated: _,
     } = request;
     format!(
-        "{} {} {fields:?} {framing:?} {expectations:?} {waits}",
+        "{} {} {fields:?} {framing:?} {expectations:?} {awaits_continue}",
         head.method, head.uri
     )
 }
@@ -33,8 +33,8 @@ fn read(pieces: [&[u8]; 2]) -> Read {
     for piece in pieces {
         input.extend_from_slice(piece);
         if matches!(result, Ok(None)) {
-            result =
-                next(&mut input, &mut last).map(|request| request.map(|request| told(&request)));
+            result = parse_request(&mut input, &mut last)
+                .map(|request| request.map(|request| told(&request)));
         }
     }
     (result, input.len())
@@ -51,14 +51,14 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut input = BytesMut::from(data);
-    let Ok(Some(request)) = next(&mut input, &mut RepeatCache::default()) else {
+    let Ok(Some(request)) = parse_request(&mut input, &mut RepeatCache::default()) else {
         return;
     };
     // What is remembered of it changes nothing.
     let (left, mut last) = (input.len(), RepeatCache::default());
     for _ in 0..3 {
         let mut input = BytesMut::from(data);
-        let again = next(&mut input, &mut last)
+        let again = parse_request(&mut input, &mut last)
             .expect("it was read")
             .expect("it was whole");
         assert_eq!((told(&again), input.len()), (told(&request), left));
@@ -69,8 +69,9 @@ fuzz_target!(|data: &[u8]| {
         other.extend_from_slice(&data[line + 1..]);
     }
     let mut fresh = other.clone();
-    let expected = next(&mut fresh, &mut RepeatCache::default()).map(|read| read.as_ref().map(told));
-    let known = next(&mut other, &mut last).map(|read| read.as_ref().map(told));
+    let expected =
+        parse_request(&mut fresh, &mut RepeatCache::default()).map(|read| read.as_ref().map(told));
+    let known = parse_request(&mut other, &mut last).map(|read| read.as_ref().map(told));
     assert_eq!((known, other.len()), (expected, fresh.len()));
     let fields = &request.head.fields;
     let lengths: Vec<_> = fields.all("content-length").collect();

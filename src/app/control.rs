@@ -16,10 +16,10 @@ use crate::policy::Diagnostic;
 use crate::record::Record;
 use crate::record::push;
 use crate::serve::admin::{Control, ReloadOutcome};
-use crate::serve::worker::generation::Running;
+use crate::serve::worker::generation::RunningConfig;
 
 impl Control for App {
-    fn running(&self) -> Running {
+    fn running(&self) -> RunningConfig {
         self.running.read().clone()
     }
 

@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::{Mutex, RwLock};
 use rustix::param::page_size;
 
-use super::entrances;
+use super::listeners;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::RequestClass;
 use crate::serve::stack::outcome::RequestOutcome;
-use crate::serve::worker::generation::Running;
+use crate::serve::worker::generation::RunningConfig;
 use crate::store::shared::breaker::StoreStatus;
 use crate::store::{Memory, Shared};
 use crate::upstream::health::ServerHealth;
@@ -23,7 +23,7 @@ pub struct Figures {
     /// All metrics.
     pub registry: Registry,
     /// The running configuration.
-    pub running: Arc<RwLock<Running>>,
+    pub running: Arc<RwLock<RunningConfig>>,
     /// The memory store.
     pub store: Arc<Memory>,
     /// The shared store, if there is one.
@@ -63,7 +63,7 @@ impl Figures {
         self.registry
             .gauges(Metric::PermitsOpen, Label::Limit, &open);
         let usage = self.store.usage();
-        let expiry = entrances::expiry(&running.entrances);
+        let expiry = listeners::expiry(&running.listeners);
         let expiry = expiry.iter().map(|(name, until)| (name.as_str(), *until));
         self.registry.gauges(
             Metric::CertificateExpiry,
@@ -91,7 +91,7 @@ impl Figures {
         self.count_process();
     }
 
-    fn count_open(&self, running: &Running) {
+    fn count_open(&self, running: &RunningConfig) {
         // A reload may have removed a route.
         self.registry.forget(Metric::RequestsOpen);
         for route in &running.ruleset.routes {
@@ -152,7 +152,7 @@ impl Figures {
         }
     }
 
-    fn count_pressure(&self, running: &Running) {
+    fn count_pressure(&self, running: &RunningConfig) {
         let gauges = [
             Metric::UpstreamLoad,
             Metric::UpstreamConcurrency,
@@ -182,7 +182,7 @@ impl Figures {
         }
     }
 
-    fn count_servers(&self, running: &Running) {
+    fn count_servers(&self, running: &RunningConfig) {
         let gauges = [Metric::ServerUp, Metric::ServerOpen];
         for gauge in gauges {
             self.registry.forget(gauge);

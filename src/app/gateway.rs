@@ -25,8 +25,8 @@ use crate::record::insight::Change;
 use crate::record::push;
 use crate::record::push::Pusher;
 use crate::serve::access::{LogWriter, LogWriterEnd};
-use crate::serve::worker::generation::Running;
-use crate::serve::worker::run::Handle;
+use crate::serve::worker::generation::RunningConfig;
+use crate::serve::worker::run::WorkerHandle;
 use crate::store;
 use crate::store::shared::StoreKeeper;
 use crate::store::{Memory, Shared};
@@ -48,7 +48,7 @@ pub struct App {
     /// Seconds since 1970.
     pub(super) started: u64,
     pub(super) registry: Registry,
-    pub(super) running: Arc<RwLock<Running>>,
+    pub(super) running: Arc<RwLock<RunningConfig>>,
     pub(super) figures: Arc<Figures>,
     /// Records the metrics every second.
     pub(super) recorder: Mutex<Option<MetricsRecorder>>,
@@ -56,7 +56,7 @@ pub struct App {
     pub(super) push: Mutex<Option<Pusher>>,
     /// One reload at a time.
     pub(super) reloading: Mutex<()>,
-    pub(super) workers: Mutex<Vec<Handle>>,
+    pub(super) workers: Mutex<Vec<WorkerHandle>>,
     /// The writer of the access log, and the handle to wait for its end.
     pub(super) log: Mutex<Option<(LogWriter, LogWriterEnd)>>,
     pub(super) addresses: Vec<Address>,
@@ -131,7 +131,7 @@ impl App {
     }
 
     /// The running configuration.
-    pub fn running(&self) -> Running {
+    pub fn running(&self) -> RunningConfig {
         self.running.read().clone()
     }
 

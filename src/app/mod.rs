@@ -5,11 +5,11 @@
 
 mod changes;
 mod control;
-mod entrances;
 mod error;
 mod events;
 mod figures;
 mod gateway;
+mod listeners;
 mod notes;
 mod pushing;
 mod recording;

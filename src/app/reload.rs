@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use tokio::sync::oneshot;
 
 use super::changes::Changes;
-use super::entrances::{self, entrances};
 use super::error::Error;
 use super::gateway::App;
+use super::listeners::{self, listeners};
 use super::servers::servers;
 use super::{events, reset_limits};
 use crate::base::telemetry::{Label, Metric};
 use crate::policy::{self, Diagnostic};
-use crate::serve::worker::generation::Running;
+use crate::serve::worker::generation::RunningConfig;
 use crate::serve::worker::run::WorkerOrder;
 
 /// The result of a reload.
@@ -65,22 +65,22 @@ impl App {
             let ruleset = Arc::new(loaded.ruleset);
             let before = self.running();
             let admission = before.admission.with_rules(&ruleset.rules)?;
-            let running = Running {
-                entrances: entrances(
+            let running = RunningConfig {
+                listeners: listeners(
                     &self.process,
                     &ruleset,
                     &self.tickets,
                     &self.acme,
-                    &before.entrances,
+                    &before.listeners,
                 )?,
                 tokens: self.acme.tokens(),
                 insight: before.insight.clone(),
                 upstreams: servers(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,
-                own: self.keyer.clone(),
+                own_keyer: self.keyer.clone(),
             };
-            entrances::follow(&self.acme, &running.entrances).map_err(Error::Thread)?;
+            listeners::follow(&self.acme, &running.listeners).map_err(Error::Thread)?;
             self.set_unacked_timeout(running.ruleset.timeouts.send);
             *self.running.write() = running.clone();
             let mut acknowledged = Vec::new();

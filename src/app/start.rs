@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::entrances::{self, entrances};
 use super::error::Error;
 use super::figures::Figures;
 use super::gateway::App;
+use super::listeners::{self, listeners};
 use super::pushing;
 use super::recording::MetricsRecorder;
 use super::servers::servers;
@@ -22,9 +22,9 @@ use crate::net::tls::acme::CertificateManager;
 use crate::net::tls::config;
 use crate::policy::{self, Diagnostic, LoadedConfig};
 use crate::serve::access::LogWriter;
-use crate::serve::worker::generation::Running;
+use crate::serve::worker::generation::RunningConfig;
 use crate::serve::worker::listen;
-use crate::serve::worker::listen::{Inherited, Placement};
+use crate::serve::worker::listen::{InheritedSockets, Placement};
 use crate::serve::worker::occupancy::Occupancy;
 use crate::serve::worker::run;
 use crate::store::Shared;
@@ -35,7 +35,7 @@ impl App {
     /// Loads the configuration and starts the workers.
     pub fn start(config: &Path, clock: Clock) -> Result<(App, Vec<Diagnostic>), Error> {
         let loaded = policy::load(config).map_err(Error::Policy)?;
-        App::start_on(config, loaded, clock, &mut Inherited::default())
+        App::start_on(config, loaded, clock, &mut InheritedSockets::default())
     }
 
     /// As [`App::start`], with a configuration that is already loaded from `config`, on inherited sockets where they fit.
@@ -43,7 +43,7 @@ impl App {
         config: &Path,
         loaded: LoadedConfig,
         clock: Clock,
-        inherited: &mut Inherited,
+        inherited: &mut InheritedSockets,
     ) -> Result<(App, Vec<Diagnostic>), Error> {
         let fingerprint = loaded.fingerprint;
         let process = loaded.process;
@@ -73,14 +73,14 @@ impl App {
         restored.restore_counts(&store);
         let tickets = config::tickets()?;
         let acme = CertificateManager::new(clock.clone(), registry.clone(), keyer.seed());
-        let running = Running {
-            entrances: entrances(&process, &ruleset, &tickets, &acme, &[])?,
+        let running = RunningConfig {
+            listeners: listeners(&process, &ruleset, &tickets, &acme, &[])?,
             tokens: acme.tokens(),
             insight: process.record.is_some().then(Arc::default),
             upstreams: servers(&ruleset, &[], &clock),
             ruleset,
             admission,
-            own: keyer.clone(),
+            own_keyer: keyer.clone(),
         };
         let running = Arc::new(RwLock::new(running));
         let figures = Arc::new(Figures {
@@ -126,14 +126,14 @@ impl App {
         app.record_event("started", version, Vec::new());
         app.start_snapshots()?;
         app.spawn_workers(inherited)?;
-        entrances::follow(&app.acme, &app.running().entrances).map_err(Error::Thread)?;
+        listeners::follow(&app.acme, &app.running().listeners).map_err(Error::Thread)?;
         Ok((app, loaded.notes))
     }
 
-    fn spawn_workers(&mut self, inherited: &mut Inherited) -> Result<(), Error> {
+    fn spawn_workers(&mut self, inherited: &mut InheritedSockets) -> Result<(), Error> {
         let count = self.process.workers;
         let mut sockets: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
-        for (entrance, listen) in self.process.listen.iter().enumerate() {
+        for (listener, listen) in self.process.listen.iter().enumerate() {
             let failed = |cause| Error::Listen {
                 address: listen.address.clone(),
                 cause,
@@ -146,7 +146,7 @@ impl App {
             for (place, socket) in bound.sockets.into_iter().enumerate() {
                 let own = socket.try_clone().map_err(failed)?;
                 self.sockets.lock().push(own);
-                sockets[place % count].push((socket, entrance));
+                sockets[place % count].push((socket, listener));
             }
         }
         self.set_unacked_timeout(self.running.read().ruleset.timeouts.send);
@@ -158,24 +158,24 @@ impl App {
             (0..count).map(|_| unbounded_channel()).unzip();
         let senders: Arc<[_]> = senders.into();
         let occupancy = Arc::new(Occupancy::default());
-        let room = listen::room();
+        let default_max_connections = listen::raise_connection_limit();
         let each = sockets.into_iter().zip(receivers).enumerate();
-        for (number, (listeners, handed)) in each {
+        for (number, (sockets, handed)) in each {
             let start = run::WorkerStart {
                 number,
-                listeners,
+                sockets,
                 running: self.running.read().clone(),
                 handed,
                 placement: Placement::new(loads.clone(), senders.clone(), number),
                 occupancy: occupancy.clone(),
-                room,
+                default_max_connections,
                 writer: writer.clone(),
                 registry: self.registry.clone(),
                 clock: self.clock.clone(),
             };
             self.workers
                 .lock()
-                .push(run::spawn(start).map_err(Error::Thread)?);
+                .push(run::spawn_worker(start).map_err(Error::Thread)?);
         }
         Ok(())
     }

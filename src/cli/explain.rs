@@ -16,7 +16,7 @@ use crate::net::tls::acme::ChallengeTokens;
 use crate::policy;
 use crate::serve::stack::explain;
 use crate::serve::stack::explain::RequestToExplain;
-use crate::serve::worker::generation::Running;
+use crate::serve::worker::generation::RunningConfig;
 use crate::store::{Memory, Settings};
 use crate::throttle::admission::Admission;
 use futures_util::FutureExt;
@@ -132,12 +132,12 @@ fn explain_offline(config: &Path, question: &RequestToExplain) -> Result<Value, 
     let ruleset = Arc::new(loaded.ruleset);
     let admission = Admission::new(&ruleset.rules, Arc::new(store), clock.clone());
     let admission = admission.map_err(|error| (1, error.to_string()))?;
-    let running = Running {
+    let running = RunningConfig {
         ruleset,
         admission,
         upstreams: Vec::new(),
-        own: Keyer::random(),
-        entrances: [].into(),
+        own_keyer: Keyer::random(),
+        listeners: [].into(),
         tokens: ChallengeTokens::default(),
         insight: None,
     };

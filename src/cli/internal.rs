@@ -13,7 +13,7 @@ use super::output;
 use crate::app::{App, Error};
 use crate::policy::Process;
 use crate::serve::admin;
-use crate::serve::worker::listen::Inherited;
+use crate::serve::worker::listen::InheritedSockets;
 
 /// Both listeners, bound but not served yet.
 pub struct InternalListeners {
@@ -23,12 +23,15 @@ pub struct InternalListeners {
 
 impl InternalListeners {
     /// Takes inherited sockets, and binds the listeners that have none.
-    pub fn bind(process: &Process, inherited: &mut Inherited) -> Result<InternalListeners, Error> {
+    pub fn bind(
+        process: &Process,
+        inherited: &mut InheritedSockets,
+    ) -> Result<InternalListeners, Error> {
         let mut bind = |address: Option<SocketAddr>, setting| {
             let Some(address) = address else {
                 return Ok::<_, Error>(None);
             };
-            let listener = match inherited.take(&address.into()).pop() {
+            let listener = match inherited.take_sockets(&address.into()).pop() {
                 Some(passed) => Ok(passed.into()),
                 None => TcpListener::bind(address),
             };

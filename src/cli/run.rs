@@ -22,7 +22,7 @@ use crate::base::telemetry;
 use crate::net::Address;
 use crate::policy::{self, Diagnostic, Listen};
 use crate::serve::worker::listen;
-use crate::serve::worker::listen::Inherited;
+use crate::serve::worker::listen::InheritedSockets;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -53,7 +53,7 @@ async fn run_process(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCo
         Err(error) => return output::exit_code(Err(error), ExitCode::FAILURE),
     };
     telemetry::log_to_stderr();
-    let mut inherited = Inherited::from_environment();
+    let mut inherited = InheritedSockets::from_environment();
     let starting = tokio::task::spawn_blocking(move || {
         let started = start(&config, &mut inherited);
         (started, inherited)
@@ -75,13 +75,13 @@ async fn run_process(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCo
         Err(error) => return report_failed_start(&error),
     };
     print_notes(&notes);
-    for address in inherited.left() {
+    for address in inherited.unused() {
         tracing::warn!(
             address,
             "closed a passed socket that no `listen` or `admin` names"
         );
     }
-    inherited.remove_left();
+    inherited.remove_unused_files();
     drop(inherited);
     let served = operate(Arc::new(app), internal, signals).await;
     output::exit_code(served, ExitCode::SUCCESS)
@@ -90,16 +90,18 @@ async fn run_process(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCo
 /// Starts the gateway once all addresses are known to be free, so that clients connect only if the start succeeds.
 fn start(
     config: &Path,
-    inherited: &mut Inherited,
+    inherited: &mut InheritedSockets,
 ) -> Result<(App, Vec<Diagnostic>, InternalListeners), Error> {
     let loaded = policy::load(config).map_err(Error::Policy)?;
     let process = &loaded.process;
     for Listen { address, .. } in &process.listen {
-        if !inherited.has(address) {
-            let beside = |tcp| Some((tcp, inherited.beside(tcp)?));
-            listen::probe(address).map_err(|cause| match address.tcp().and_then(beside) {
-                Some((tcp, passed)) => listen_error::passed_socket_differs(tcp, passed),
-                None => listen_error::cannot_listen(address, "listen", cause),
+        if !inherited.has_socket_for(address) {
+            let beside = |tcp| Some((tcp, inherited.same_port_address(tcp)?));
+            listen::check_unused(address).map_err(|cause| {
+                match address.tcp().and_then(beside) {
+                    Some((tcp, passed)) => listen_error::passed_socket_differs(tcp, passed),
+                    None => listen_error::cannot_listen(address, "listen", cause),
+                }
             })?;
         }
     }

@@ -1,11 +1,11 @@
-//! The heads of requests and responses, whatever version of HTTP they came in.
+//! The heads of requests and responses, for all versions of HTTP.
 //!
-//! Fields stay where they stand in the bytes they came in and are found by looking through them: a
-//! request has a dozen, and a hash map of them costs more to build than all its lookups save.
+//! Fields stay in the bytes that were received, and a lookup searches all of them. A request has about a dozen, so a hash
+//! map would cost more to build than its lookups save.
 
 pub mod hop;
 mod layout;
-mod own;
+mod own_fields;
 mod share;
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode, Uri, Version};
 use layout::{FieldSpan, Tag, Text};
-use own::Own;
+use own_fields::OwnFields;
 
 /// A request without its body.
 #[derive(Clone, Debug, Default)]
@@ -26,15 +26,15 @@ pub struct Head {
     pub uri: Uri,
     /// The version of HTTP.
     pub version: Version,
-    /// The protocol that the client wants to change to.
+    /// The protocol that the client asks to change to.
     pub upgrade: Option<Bytes>,
     /// The fields.
     pub fields: Fields,
 }
 
 impl Head {
-    /// The same without fields.
-    pub fn line(&self) -> Head {
+    /// A copy without fields.
+    pub fn without_fields(&self) -> Head {
         Head {
             method: self.method.clone(),
             uri: self.uri.clone(),
@@ -62,13 +62,13 @@ impl From<&Parts> for Head {
 pub struct ResponseHead {
     /// The status.
     pub status: StatusCode,
-    /// The reason phrase, if it is not the usual one.
+    /// The reason phrase, if it differs from the default one.
     pub reason: Option<Bytes>,
     /// The fields.
     pub fields: Fields,
 }
 
-/// A response: what [`http::Response`] is, with [`Fields`] in place of a map.
+/// A response like [`http::Response`], with [`Fields`] in place of a map.
 #[derive(Clone, Debug)]
 pub struct Response<B> {
     /// Status and fields.
@@ -78,11 +78,11 @@ pub struct Response<B> {
 }
 
 impl<B> Response<B> {
-    /// The same head with another body.
-    pub fn map<C>(self, change: impl FnOnce(B) -> C) -> Response<C> {
+    /// Converts the body.
+    pub fn map<C>(self, convert: impl FnOnce(B) -> C) -> Response<C> {
         Response {
             head: self.head,
-            body: change(self.body),
+            body: convert(self.body),
         }
     }
 }
@@ -96,13 +96,13 @@ impl<B> From<Response<B>> for http::Response<B> {
     }
 }
 
-/// Fields that can be looked up, however they are kept.
+/// Fields that can be looked up: [`Fields`], or the map of a library's user.
 pub trait Lookup {
     /// The value of the first field of this name.
     fn lookup(&self, name: &str) -> Option<&[u8]>;
 
-    /// Shows the value of each field of this name.
-    fn visit(&self, name: &str, see: &mut dyn FnMut(&[u8]));
+    /// Calls `visitor` with the value of each field of this name.
+    fn visit(&self, name: &str, visitor: &mut dyn FnMut(&[u8]));
 }
 
 impl Lookup for Fields {
@@ -110,8 +110,8 @@ impl Lookup for Fields {
         self.first(name)
     }
 
-    fn visit(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
-        self.all(name).for_each(see);
+    fn visit(&self, name: &str, visitor: &mut dyn FnMut(&[u8])) {
+        self.all(name).for_each(visitor);
     }
 }
 
@@ -120,42 +120,42 @@ impl Lookup for HeaderMap {
         self.get(name).map(HeaderValue::as_bytes)
     }
 
-    fn visit(&self, name: &str, see: &mut dyn FnMut(&[u8])) {
+    fn visit(&self, name: &str, visitor: &mut dyn FnMut(&[u8])) {
         self.get_all(name)
             .iter()
-            .for_each(|value| see(value.as_bytes()));
+            .for_each(|value| visitor(value.as_bytes()));
     }
 }
 
-/// Header fields in the order they came. Names compare as HTTP's do: without regard to case.
+/// Header fields in their order. Names are compared without regard to case.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
-    /// The first of them, where they are shared. Then the others have no `head`.
-    known: Option<Arc<Lines>>,
-    /// Apart, for heads are handed about a lot.
-    own: Option<Box<Own>>,
+    /// Fields that other heads share; they come first. With them `own` has only added fields.
+    shared: Option<Arc<SharedFields>>,
+    /// Fields of this head alone. They are boxed, because heads are moved often.
+    own: Option<Box<OwnFields>>,
 }
 
 impl Drop for Fields {
     #[inline]
     fn drop(&mut self) {
         if let Some(own) = self.own.take() {
-            own.leave();
+            own.recycle();
         }
     }
 }
 
-/// Fields as they are written, one after the other.
+/// Fields that several heads share, as lines of HTTP/1.1.
 #[derive(Debug)]
-struct Lines {
-    bytes: Bytes,
-    places: Box<[FieldSpan]>,
+struct SharedFields {
+    lines: Bytes,
+    spans: Box<[FieldSpan]>,
     present: Present,
-    /// Of all names.
-    marks: u64,
+    /// The filter bits of all names.
+    filter: u64,
 }
 
-/// Which of the fields are there that whoever sends a head adds to others.
+/// Which fields a head has of those that its sender may have to add.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Present {
     /// `Content-Length`.
@@ -167,119 +167,118 @@ pub struct Present {
 }
 
 impl Fields {
-    /// None yet, with room for so many.
+    /// No fields, with capacity for this many.
     pub fn with_capacity(fields: usize) -> Fields {
-        let mut own = Own::spare();
-        own.places.reserve(fields);
+        let mut own = OwnFields::take_spare();
+        own.spans.reserve(fields);
         Fields {
-            known: None,
+            shared: None,
             own: Some(own),
         }
     }
 
-    /// Those that are not shared, to add to them.
     #[inline]
-    fn own(&mut self) -> &mut Own {
-        self.own.get_or_insert_with(Own::spare)
+    fn own(&mut self) -> &mut OwnFields {
+        self.own.get_or_insert_with(OwnFields::take_spare)
     }
 
-    /// Adds a field that stands at these offsets in the head that [`Fields::settle`] will be given.
-    pub fn place(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
-        self.own().place(name, name_at, value_at, value_length);
+    /// Adds a field whose name and value begin at these offsets in the bytes that [`Fields::attach_text`] will be given.
+    pub fn add_span(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
+        self.own().add_span(name, name_at, value_at, value_length);
     }
 
-    /// The head that all places so far are in.
-    pub fn settle(&mut self, head: Bytes) {
+    /// Sets the bytes that all fields added by [`Fields::add_span`] stand in.
+    pub fn attach_text(&mut self, head: Bytes) {
         self.own().head = head;
     }
 
     /// Adds a field after the others.
     pub fn add(&mut self, name: &str, value: &[u8]) {
-        self.compose(name, |text| text.extend_from_slice(value));
+        self.add_with(name, |text| text.extend_from_slice(value));
     }
 
     /// Adds a field whose value is what `write` appends.
     #[inline]
-    pub fn compose(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn add_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         let own = self.own();
-        own.make_room();
+        own.reserve_added();
         let start = own.head.len() + own.added.len();
-        // As a line of HTTP/1.1, which `write_lines` can copy.
+        // In the form of HTTP/1.1, so that `write_lines` can copy it.
         own.added.extend_from_slice(name.as_bytes());
         own.added.extend_from_slice(b": ");
         let value = own.added.len();
         write(&mut own.added);
         let length = own.added.len() - value;
         own.added.extend_from_slice(b"\r\n");
-        own.place(name.as_bytes(), start, start + name.len() + 2, length);
+        own.add_span(name.as_bytes(), start, start + name.len() + 2, length);
     }
 
-    /// Adds a field that says the same as the first one called `other`, if there is one.
-    pub fn repeat(&mut self, name: &str, other: &str) {
+    /// Adds a field with the value of the first one called `other`, if there is one.
+    pub fn add_copy(&mut self, name: &str, other: &str) {
         if let Some(value) = self.first(other).map(<[u8]>::to_vec) {
             self.add(name, &value);
         }
     }
 
-    /// The one field of this name, whatever there was.
+    /// Replaces all fields of this name by one.
     pub fn set(&mut self, name: &str, value: &[u8]) {
-        self.replace(name, |text| text.extend_from_slice(value));
+        self.set_with(name, |text| text.extend_from_slice(value));
     }
 
-    /// The same, its value what `write` appends.
+    /// Replaces all fields of this name by one whose value is what `write` appends.
     #[inline]
-    pub fn replace(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
+    pub fn set_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
         self.remove(name);
-        self.compose(name, write);
+        self.add_with(name, write);
     }
 
-    /// The same fields, to be shared.
-    pub fn gathered(&self) -> Fields {
-        let mut bytes = Vec::new();
-        self.write_lines(&mut bytes);
-        let lines = Lines {
-            bytes: bytes.into(),
-            places: self.as_lines().collect(),
+    /// A copy of the fields that is cheap to clone.
+    pub fn to_shared(&self) -> Fields {
+        let mut lines = Vec::new();
+        self.write_lines(&mut lines);
+        let shared = SharedFields {
+            lines: lines.into(),
+            spans: self.spans_in_lines().collect(),
             present: self.present(),
-            marks: self
-                .parts()
-                .fold(0, |all, (place, _)| all | place.tag.mark()),
+            filter: self
+                .spans()
+                .fold(0, |filter, (span, _)| filter | span.tag.filter_bit()),
         };
         Fields {
-            known: Some(Arc::new(lines)),
+            shared: Some(Arc::new(shared)),
             own: None,
         }
     }
 
-    /// Makes what is shared its own.
-    fn owned(&mut self) -> &mut Own {
-        let known = self.known.take();
+    /// Turns shared fields into own ones, so that they can be removed.
+    fn make_own(&mut self) -> &mut OwnFields {
+        let shared = self.shared.take();
         let own = self.own();
-        if let Some(lines) = known {
-            own.head = lines.bytes.clone();
-            own.marks |= lines.marks;
+        if let Some(shared) = shared {
+            own.head = shared.lines.clone();
+            own.filter |= shared.filter;
             let shift = own.head.len() as u32;
-            let added = own.places.iter().map(|place| FieldSpan {
-                name: place.name + shift,
-                value: place.value + shift,
-                ..*place
+            let added = own.spans.iter().map(|span| FieldSpan {
+                name: span.name + shift,
+                value: span.value + shift,
+                ..*span
             });
-            own.places = lines.places.iter().copied().chain(added).collect();
+            own.spans = shared.spans.iter().copied().chain(added).collect();
         }
         own
     }
 
-    /// The places of all fields where their lines are written one after the other.
-    fn as_lines(&self) -> impl Iterator<Item = FieldSpan> {
-        let mut line = 0;
-        self.parts().map(move |(place, _)| {
-            let name = line;
-            let value = name + place.tag.length() + 2;
-            line = value + place.value_length + 2;
+    /// The positions of all fields in what [`Fields::write_lines`] writes.
+    fn spans_in_lines(&self) -> impl Iterator<Item = FieldSpan> {
+        let mut line_start = 0;
+        self.spans().map(move |(span, _)| {
+            let name = line_start;
+            let value = name + span.tag.length() + 2;
+            line_start = value + span.value_length + 2;
             FieldSpan {
                 name,
                 value,
-                ..*place
+                ..*span
             }
         })
     }
@@ -292,14 +291,14 @@ impl Fields {
         }
     }
 
-    /// Removes the fields whose names `keep` says no to.
-    pub fn retain(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
-        let own = self.owned();
-        let mut places = std::mem::take(&mut own.places);
+    /// Removes the fields for whose names `is_kept` is false.
+    pub fn retain(&mut self, mut is_kept: impl FnMut(&[u8]) -> bool) {
+        let own = self.make_own();
+        let mut spans = std::mem::take(&mut own.spans);
         let text = own.text();
-        places.retain(|place| keep(text.name(place)));
-        own.places = places;
-        own.less = true;
+        spans.retain(|span| is_kept(text.name(span)));
+        own.spans = spans;
+        own.has_removals = true;
     }
 
     /// The values of all fields of this name.
@@ -309,50 +308,50 @@ impl Fields {
         name: &'n str,
     ) -> impl DoubleEndedIterator<Item = &'f [u8]> + Clone + use<'f, 'n> {
         let tag = Tag::of(name.as_bytes());
-        self.parts()
-            .filter(move |(place, bytes)| {
-                place.tag == tag && bytes.name(place).eq_ignore_ascii_case(name.as_bytes())
+        self.spans()
+            .filter(move |(span, text)| {
+                span.tag == tag && text.name(span).eq_ignore_ascii_case(name.as_bytes())
             })
-            .map(|(place, bytes)| bytes.value(place))
+            .map(|(span, text)| text.value(span))
     }
 
-    /// Where each field is, and in what.
+    /// The position of each field, with the text that it refers to.
     #[inline]
-    fn parts(&self) -> impl DoubleEndedIterator<Item = (&FieldSpan, Text<'_>)> + Clone {
-        let (lines, places) = match &self.known {
-            Some(known) => (&known.bytes[..], &known.places[..]),
+    fn spans(&self) -> impl DoubleEndedIterator<Item = (&FieldSpan, Text<'_>)> + Clone {
+        let (lines, spans) = match &self.shared {
+            Some(shared) => (&shared.lines[..], &shared.spans[..]),
             None => (&[][..], &[][..]),
         };
-        let known = Text(lines, &[]);
-        let known = places.iter().map(move |place| (place, known));
+        let text = Text(lines, &[]);
+        let shared = spans.iter().map(move |span| (span, text));
         let own = self.own.iter();
-        known.chain(own.flat_map(|own| own.places.iter().map(|place| (place, own.text()))))
+        shared.chain(own.flat_map(|own| own.spans.iter().map(|span| (span, own.text()))))
     }
 
     /// The value of the first field of this name.
     #[inline(always)]
     pub fn first(&self, name: &str) -> Option<&[u8]> {
-        let (known, own) = (self.known.as_ref(), self.own.as_ref());
-        let marks = known.map_or(0, |known| known.marks) | own.map_or(0, |own| own.marks);
-        // A constant, mostly, and the end of most look-ups.
-        let mark = Tag::of(name.as_bytes()).mark();
-        if marks & mark == 0 {
+        let (shared, own) = (self.shared.as_ref(), self.own.as_ref());
+        let filter = shared.map_or(0, |shared| shared.filter) | own.map_or(0, |own| own.filter);
+        // The bit is mostly a constant, and most lookups end here.
+        let bit = Tag::of(name.as_bytes()).filter_bit();
+        if filter & bit == 0 {
             return None;
         }
-        self.find(name)
+        self.search(name)
     }
 
     #[inline(never)]
-    fn find(&self, name: &str) -> Option<&[u8]> {
-        let known = self.known.as_ref();
-        let known = known.and_then(|known| Text(&known.bytes, &[]).first(&known.places, name));
-        known.or_else(|| {
+    fn search(&self, name: &str) -> Option<&[u8]> {
+        let shared = self.shared.as_ref();
+        let value = shared.and_then(|shared| Text(&shared.lines, &[]).first(&shared.spans, name));
+        value.or_else(|| {
             let own = self.own.as_ref()?;
-            own.text().first(&own.places, name)
+            own.text().first(&own.spans, name)
         })
     }
 
-    /// The same as text, where it is.
+    /// The value of the first field of this name, if it is UTF-8.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.first(name)
             .and_then(|value| std::str::from_utf8(value).ok())
@@ -364,59 +363,59 @@ impl Fields {
         self.first(name).is_some()
     }
 
-    /// See [`Present`].
+    /// Which of the fields in [`Present`] there are.
     #[inline]
     pub fn present(&self) -> Present {
-        let known = self.known.as_ref();
-        let mut found = known.map_or_else(Present::default, |known| known.present);
+        let shared = self.shared.as_ref();
+        let mut present = shared.map_or_else(Present::default, |shared| shared.present);
         let own = self.own.as_ref();
-        let is = |name: &str| {
-            let mark = Tag::of(name.as_bytes()).mark();
-            let own = own.filter(|own| own.marks & mark != 0);
-            own.is_some_and(|own| own.text().first(&own.places, name).is_some())
+        let has_own = |name: &str| {
+            let bit = Tag::of(name.as_bytes()).filter_bit();
+            let own = own.filter(|own| own.filter & bit != 0);
+            own.is_some_and(|own| own.text().first(&own.spans, name).is_some())
         };
-        found.length |= is("content-length");
-        found.connection |= is("connection");
-        found.date |= is("date");
-        found
+        present.length |= has_own("content-length");
+        present.connection |= has_own("connection");
+        present.date |= has_own("date");
+        present
     }
 
-    /// Every field's name and value.
+    /// The name and value of each field.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        let parts = self.parts();
-        parts.map(|(place, text)| (text.name(place), text.value(place)))
+        let spans = self.spans();
+        spans.map(|(span, text)| (text.name(span), text.value(span)))
     }
 
-    /// Every field's name.
+    /// The name of each field.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.parts().map(|(place, text)| text.name(place))
+        self.spans().map(|(span, text)| text.name(span))
     }
 
-    /// Appends all fields as lines of HTTP/1.1. Lines that stand as such one after the other are copied
-    /// as one.
+    /// Appends all fields as lines of HTTP/1.1. Consecutive lines that have that form already are copied in one piece.
     pub fn write_lines(&self, out: &mut Vec<u8>) {
-        if let Some(known) = &self.known {
-            out.extend_from_slice(&known.bytes);
+        if let Some(shared) = &self.shared {
+            out.extend_from_slice(&shared.lines);
         }
         let Some(own) = &self.own else {
             return;
         };
-        if own.head.is_empty() && !own.less {
+        if own.head.is_empty() && !own.has_removals {
             out.extend_from_slice(&own.added);
             return;
         }
         let text = own.text();
+        // The range of consecutive lines that have not been copied yet.
         let mut run = 0..0;
-        for place in &own.places {
-            let Some(end) = text.line_end(place) else {
+        for span in &own.spans {
+            let Some(end) = text.line_end(span) else {
                 out.extend_from_slice(text.bytes(&run));
                 run = 0..0;
-                for part in [text.name(place), b": ", text.value(place), b"\r\n"] {
+                for part in [text.name(span), b": ", text.value(span), b"\r\n"] {
                     out.extend_from_slice(part);
                 }
                 continue;
             };
-            let start = place.name as usize;
+            let start = span.name as usize;
             if start == run.end && start != own.head.len() {
                 run.end = end;
             } else {
@@ -438,18 +437,15 @@ impl From<&HeaderMap> for Fields {
     }
 }
 
-/// Leaves out what `http` does not take for a field.
+/// Leaves out fields that the `http` crate considers invalid.
 impl From<Fields> for HeaderMap {
     fn from(mut fields: Fields) -> HeaderMap {
-        let Own {
-            head,
-            added,
-            places,
-            ..
-        } = std::mem::take(fields.owned());
+        let OwnFields {
+            head, added, spans, ..
+        } = std::mem::take(fields.make_own());
         let added = Bytes::from(added);
-        let mut map = HeaderMap::with_capacity(places.len() + 2);
-        for place in places {
+        let mut map = HeaderMap::with_capacity(spans.len() + 2);
+        for span in spans {
             let part = |start: u32, length: u32| {
                 let (start, length) = (start as usize, length as usize);
                 match start.checked_sub(head.len()) {
@@ -457,9 +453,9 @@ impl From<Fields> for HeaderMap {
                     Some(start) => (&added, start..start + length),
                 }
             };
-            let (bytes, at) = part(place.name, place.tag.length());
-            let name = name(&bytes[at]);
-            let (bytes, at) = part(place.value, place.value_length);
+            let (bytes, at) = part(span.name, span.tag.length());
+            let name = header_name(&bytes[at]);
+            let (bytes, at) = part(span.value, span.value_length);
             let value = HeaderValue::from_maybe_shared(bytes.slice(at));
             if let (Some(name), Ok(value)) = (name, value) {
                 map.append(name, value);
@@ -469,8 +465,8 @@ impl From<Fields> for HeaderMap {
     }
 }
 
-/// Those that the gateway itself adds to every answer need no room of their own.
-fn name(bytes: &[u8]) -> Option<HeaderName> {
+/// The name as a [`HeaderName`]. Names that the gateway adds to every response are constants, which need no allocation.
+fn header_name(bytes: &[u8]) -> Option<HeaderName> {
     const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
     const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
     match bytes {

@@ -1,8 +1,10 @@
-//! HTTP as values and as bytes. Nothing here waits.
+//! HTTP messages as values and as bytes: heads, framing, and the encodings of HTTP/1.1 and HTTP/2.
+//!
+//! It parses and writes, and never decides what happens to a message. It knows no time and no tasks.
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `head` | heads of requests and responses, whatever version they came in |
+//! | `head` | heads of requests and responses, for all versions of HTTP |
 //! | `http1` | fields, framing and chunks of HTTP/1.1, for both sides |
 //! | `http2` | frames and field compression of HTTP/2 |
 

@@ -80,7 +80,7 @@ impl RateLimitHeaders {
             return;
         };
         if matches!(self.style, HeaderStyle::Ietf | HeaderStyle::Both) {
-            fields.replace("ratelimit-policy", |value| match &self.policies {
+            fields.set_with("ratelimit-policy", |value| match &self.policies {
                 None => push_text(
                     value,
                     rules
@@ -89,7 +89,7 @@ impl RateLimitHeaders {
                 ),
                 Some(policies) => write_policies(value, policies, rules),
             });
-            fields.replace("ratelimit", |value| {
+            fields.set_with("ratelimit", |value| {
                 let texts = header_texts(&rules[usize::from(remaining.rule)]);
                 push_text(value, &texts.remaining_prefix);
                 push_number(value, remaining.units.into());
@@ -117,7 +117,7 @@ impl RemainingQuota {
             ("x-ratelimit-reset", self.reset),
         ] {
             if let Some(figure) = figure {
-                fields.replace(name, |value| push_number(value, figure));
+                fields.set_with(name, |value| push_number(value, figure));
             }
         }
     }

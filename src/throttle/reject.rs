@@ -71,10 +71,10 @@ const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Adds `Retry-After` with these `seconds`, and for gRPC clients the same time in milliseconds.
 pub fn add_retry_after(fields: &mut Fields, seconds: u64, grpc: bool) {
-    fields.compose("retry-after", |value| push_number(value, seconds));
+    fields.add_with("retry-after", |value| push_number(value, seconds));
     if grpc {
         let millis = seconds.saturating_mul(1000).min(i32::MAX as u64);
-        fields.compose(GRPC_PUSHBACK, |value| push_number(value, millis));
+        fields.add_with(GRPC_PUSHBACK, |value| push_number(value, millis));
     }
 }
 

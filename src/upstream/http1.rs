@@ -143,17 +143,17 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             let mut held = self.link.borrow_mut();
             let link = &mut *held;
             let Http1Connection { inbox, last, .. } = link;
-            if inbox.seems_whole() {
+            if inbox.may_hold_whole_head() {
                 match self.reader.next(&mut inbox.bytes, last)? {
                     Some(ParsedHead::Interim(head)) if head.status == StatusCode::CONTINUE => {
-                        inbox.begin();
+                        inbox.begin_message();
                         drop(held);
                         self.hold(false);
                         self.send(cx)?;
                         continue;
                     }
                     Some(ParsedHead::Interim(head)) => {
-                        inbox.begin();
+                        inbox.begin_message();
                         return Poll::Ready(Ok(ReceivedHead::Interim(head)));
                     }
                     Some(ParsedHead::Final(head)) => {
@@ -239,7 +239,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         self.send(cx)?;
         let link = &mut *self.link.borrow_mut();
         loop {
-            let piece = self.framing.next(&mut link.inbox.bytes)?;
+            let piece = self.framing.next_piece(&mut link.inbox.bytes)?;
             if piece != Piece::More {
                 return Poll::Ready(Ok(piece));
             }

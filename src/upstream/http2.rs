@@ -195,7 +195,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 check_count(&parts.headers)?;
                 let mut fields = Fields::from(&parts.headers);
                 fields.remove(LENGTH);
-                hop::strip(&mut fields);
+                hop::strip_connection_fields(&mut fields);
                 return Poll::Ready(Ok(ReceivedHead::Interim(ResponseHead {
                     status: parts.status,
                     reason: None,
@@ -213,7 +213,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     fn head(&mut self, answer: Response<RecvStream>) -> ResponseHead {
         let (parts, body) = answer.into_parts();
         let mut fields = Fields::from(&parts.headers);
-        hop::strip(&mut fields);
+        hop::strip_connection_fields(&mut fields);
         let mut status = parts.status;
         if let Some(length) = parts.headers.get(LENGTH) {
             // Once, however often: `h2` takes none that differ.

@@ -324,7 +324,7 @@ impl EndpointSet {
         }
         {
             let link = &mut *link.borrow_mut();
-            link.inbox.begin();
+            link.inbox.begin_message();
             link.reused = true;
         }
         let mut idle = pool.idle.borrow_mut();
@@ -459,7 +459,7 @@ impl Drop for Lease {
 impl Leave for RefCell<Http1Connection> {
     fn leave(&self, cx: &mut Context<'_>) {
         let link = &mut *self.borrow_mut();
-        let sent = link.outbox.poll_empty(cx, &mut link.socket);
+        let sent = link.outbox.poll_flush(cx, &mut link.socket);
         let waker = link.waker.take();
         if !matches!(sent, Poll::Ready(Ok(()))) {
             link.late = true;
@@ -469,7 +469,7 @@ impl Leave for RefCell<Http1Connection> {
 
     fn broke(&self) {
         let link = &mut *self.borrow_mut();
-        link.outbox.break_off();
+        link.outbox.mark_broken();
         link.late = true;
         link.waker.take().into_iter().for_each(Waker::wake);
     }

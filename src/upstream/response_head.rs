@@ -56,7 +56,7 @@ impl LastHead {
             // Copies, for a part of the input would keep all of it.
             let ResponseHead { reason, fields, .. } = &mut head.answer;
             *reason = reason.take().map(|reason| Bytes::copy_from_slice(&reason));
-            *fields = fields.gathered();
+            *fields = fields.to_shared();
             self.head = Some(head.clone());
             self.bodiless = bodiless;
             return;
@@ -106,12 +106,12 @@ impl HeadReader {
                 }
                 let (mut head, _) = raw.head(input, true)?;
                 head.answer.fields.remove("content-length");
-                hop::strip(&mut head.answer.fields);
+                hop::strip_connection_fields(&mut head.answer.fields);
                 Ok(Some(ParsedHead::Interim(head.answer)))
             }
             _ => {
                 let (mut head, bytes) = raw.head(input, self.bodiless)?;
-                hop::strip(&mut head.answer.fields);
+                hop::strip_connection_fields(&mut head.answer.fields);
                 last.learn(&bytes, &mut head, self.bodiless);
                 Ok(Some(ParsedHead::Final(head)))
             }
@@ -152,8 +152,8 @@ fn parse(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
         Ok(_) => return Err(Malformed("its head is too long")),
     };
     let reason = head.reason.unwrap_or_default().as_bytes();
-    let start = fields::offset(input, reason);
-    let (fields, said) = fields::read(input, head.headers)?;
+    let start = fields::offset_in(input, reason);
+    let (fields, said) = fields::read_fields(input, head.headers)?;
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     Ok(Some(RawHead {
         end,
@@ -186,8 +186,8 @@ impl RawHead {
         let bytes = input.split_to(self.end).freeze();
         let usual = self.status.canonical_reason().unwrap_or_default();
         let reason = Some(bytes.slice(self.reason)).filter(|reason| reason != usual.as_bytes());
-        self.fields.settle(bytes.clone());
-        let mut keep = self.said.keeps(self.version);
+        self.fields.attach_text(bytes.clone());
+        let mut keep = self.said.is_persistent(self.version);
         if self.status == StatusCode::NO_CONTENT {
             // It may not say so: RFC 9110 section 8.6. What follows may be a body or an answer.
             self.fields.remove("content-length");
@@ -197,7 +197,7 @@ impl RawHead {
         let framing = if bodiless {
             Framing::Length(0)
         } else {
-            self.said.framing(self.version, Framing::Close)?
+            self.said.body_framing(self.version, Framing::Close)?
         };
         let head = FinalHead {
             answer: ResponseHead {

@@ -82,7 +82,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// Queues the head.
     pub fn begin(&self, head: &Head, link: &mut Http1Connection) {
         link.outbox
-            .text(|out| encode(out, head, self.chunked, self.exact));
+            .push_with(|out| encode(out, head, self.chunked, self.exact));
     }
 
     /// Whether it may go to another connection after this one failed without an answer.
@@ -191,16 +191,16 @@ fn encode(out: &mut Vec<u8>, head: &Head, chunked: bool, exact: Option<u64>) {
     out.extend_from_slice(b" HTTP/1.1\r\n");
     head.fields.write_lines(out);
     if let Some(upgrade) = &head.upgrade {
-        fields::write(out, b"connection", b"upgrade");
-        fields::write(out, b"upgrade", upgrade);
+        fields::write_field(out, b"connection", b"upgrade");
+        fields::write_field(out, b"upgrade", upgrade);
         if websocket::is_asked_for(upgrade) && !head.fields.contains(websocket::KEY) {
-            fields::write(out, websocket::KEY.as_bytes(), &websocket::key());
+            fields::write_field(out, websocket::KEY.as_bytes(), &websocket::key());
         }
     }
     if chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     } else if let Some(length) = exact.filter(|_| !head.fields.contains("content-length")) {
-        fields::write_number(out, b"content-length", length);
+        fields::write_number_field(out, b"content-length", length);
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -9,7 +9,7 @@ use crate::serve::worker::listen;
 const FEW_CONNECTIONS: usize = 200;
 
 pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
-    let room = listen::room();
+    let room = listen::raise_connection_limit();
     if let Some(total) = loaded.ruleset.connections.total
         && total > room
     {

@@ -13,7 +13,7 @@ const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may 
 pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let process = &loaded.process;
     if let LogTo::File { path, rotate } = &process.access_log.to {
-        let usable = access_log::usable(path).map_err(|cause| (None, cause));
+        let usable = access_log::check_log_path(path).map_err(|cause| (None, cause));
         let usable = match rotate {
             Some(_) => usable.and_then(|()| writable(path.parent().unwrap_or(Path::new("")))),
             None => usable,
@@ -96,5 +96,5 @@ fn check_creatable(folder: &Path) -> Result<(), WriteError<'_>> {
 }
 
 pub fn writable(folder: &Path) -> Result<(), WriteError<'_>> {
-    access_log::writable(folder).map_err(|error| (Some(folder), error.to_string()))
+    access_log::check_folder_writable(folder).map_err(|error| (Some(folder), error.to_string()))
 }

@@ -46,7 +46,7 @@ pub fn addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let internal = [process.admin, process.probes].into_iter().flatten();
     let internal = internal.map(|address| ("admin", address.into()));
     for (field, address) in listeners.chain(internal) {
-        let probed = listen::probe(&address);
+        let probed = listen::check_unused(&address);
         let folder = match &address {
             Address::Unix(path) if probed.is_ok() => path.parent(),
             _ => None,

@@ -1,4 +1,5 @@
-//! What belongs to one connection and not to the message: RFC 9110 section 7.6.
+//! Removes fields that belong to one connection and not to the message, and fields that must not be trailers: RFC 9110
+//! sections 7.6.1 and 6.5.1.
 
 use http::HeaderMap;
 use http::header::{
@@ -10,9 +11,9 @@ use smallvec::SmallVec;
 
 use super::Fields;
 
-/// What `Connection` may say without naming a field away: its own words, and fields without which the
-/// message means something else.
-const KEPT: [&[u8]; 8] = [
+/// Options of `Connection` that never remove the field of that name. Some are no field names; the other fields are needed,
+/// because without them the message would mean something else.
+const NEVER_REMOVED: [&[u8]; 8] = [
     b"keep-alive",
     b"close",
     b"host",
@@ -23,29 +24,38 @@ const KEPT: [&[u8]; 8] = [
     b"content-type",
 ];
 
-/// Removes the fields of one connection from a message, in either direction. `TE: trailers` stays.
-pub fn strip(fields: &mut Fields) {
+/// Removes the fields of one connection from a message, and the fields that its `Connection` field lists. `TE: trailers`
+/// stays.
+pub fn strip_connection_fields(fields: &mut Fields) {
     // Most messages have none of them.
-    if !fields.names().any(of_connection) {
+    if !fields.names().any(is_connection_field) {
         return;
     }
-    let trailers = fields.all("te").any(accepts_trailers);
-    let kept = |token: &&[u8]| KEPT.iter().any(|kept| kept.eq_ignore_ascii_case(token));
+    let has_te_trailers = fields.all("te").any(accepts_trailers);
+    let is_removable = |option: &&[u8]| {
+        !NEVER_REMOVED
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(option))
+    };
     let listed: SmallVec<[Vec<u8>; 2]> = fields
         .all("connection")
         .flat_map(|list| list.split(|byte| *byte == b','))
         .map(<[u8]>::trim_ascii)
-        .filter(|token| !kept(token))
+        .filter(is_removable)
         .map(<[u8]>::to_vec)
         .collect();
-    let named = |name: &[u8]| listed.iter().any(|token| token.eq_ignore_ascii_case(name));
-    fields.retain(|name| !of_connection(name) && !named(name));
-    if trailers {
+    let is_listed = |name: &[u8]| {
+        listed
+            .iter()
+            .any(|option| option.eq_ignore_ascii_case(name))
+    };
+    fields.retain(|name| !is_connection_field(name) && !is_listed(name));
+    if has_te_trailers {
         fields.add("te", b"trailers");
     }
 }
 
-fn of_connection(name: &[u8]) -> bool {
+fn is_connection_field(name: &[u8]) -> bool {
     let is = |other: &str| name.eq_ignore_ascii_case(other.as_bytes());
     match name.len() {
         2 => is("te"),
@@ -57,18 +67,18 @@ fn of_connection(name: &[u8]) -> bool {
     }
 }
 
-/// Whether a `TE` field says that trailers are understood.
+/// Whether the value of a `TE` field lists `trailers`.
 pub fn accepts_trailers(value: &[u8]) -> bool {
     let mut parts = value.split(|byte| *byte == b',');
     parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Removes from trailers what a recipient could take for framing, routing or credentials, and what
-/// `guarded` says is not the sender's to say.
-pub fn clean_trailers(trailers: &mut HeaderMap, guarded: impl Fn(&[u8]) -> bool) {
+/// Removes from trailers the fields that a recipient could use for framing, routing or credentials, and those whose names
+/// `is_guarded`.
+pub fn clean_trailers(trailers: &mut HeaderMap, is_guarded: impl Fn(&[u8]) -> bool) {
     let forbidden: SmallVec<[HeaderName; 2]> = trailers
         .keys()
-        .filter(|name| FORBIDDEN.contains(name) || guarded(name.as_str().as_bytes()))
+        .filter(|name| FORBIDDEN_TRAILERS.contains(name) || is_guarded(name.as_str().as_bytes()))
         .cloned()
         .collect();
     for name in forbidden {
@@ -76,8 +86,8 @@ pub fn clean_trailers(trailers: &mut HeaderMap, guarded: impl Fn(&[u8]) -> bool)
     }
 }
 
-/// What never stands in trailers.
-const FORBIDDEN: [HeaderName; 16] = [
+/// Fields that must not be trailers: RFC 9110 section 6.5.1.
+const FORBIDDEN_TRAILERS: [HeaderName; 16] = [
     AUTHORIZATION,
     CONNECTION,
     CONTENT_ENCODING,
@@ -106,14 +116,14 @@ mod tests {
         for (name, value) in before {
             fields.add(name, value.as_bytes());
         }
-        strip(&mut fields);
+        strip_connection_fields(&mut fields);
         let text = |bytes| std::str::from_utf8(bytes).unwrap();
         let left: Vec<_> = fields.iter().map(|(n, v)| (text(n), text(v))).collect();
         assert_eq!(left, after);
     }
 
     #[test]
-    fn fields_of_one_connection_go() {
+    fn fields_of_one_connection_are_removed() {
         check(
             &[
                 ("host", "a"),
@@ -150,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_itself_cannot_be_named_away() {
+    fn connection_options_cannot_remove_fields_of_the_message() {
         let kept = [
             ("host", "a"),
             ("content-length", "3"),

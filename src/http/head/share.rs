@@ -1,58 +1,62 @@
-//! Large heads of one connection that say the same, held once: compressed fields take a client a byte each, whatever
-//! their length.
+//! Lets large heads of one connection share the bytes of equal fields.
+//!
+//! With compressed fields a client can repeat a long field for a byte or two. Without sharing the gateway would hold it
+//! once for each open request.
 
 use super::Fields;
 use super::layout::{FieldSpan, Text};
 
 impl Fields {
-    /// Fields whose places are in `head`, before they are settled in it: lines that stand in the head of `other` too are
-    /// found there, and only the rest are copied. Nothing when that is more than `most` bytes, or when the longest of them
-    /// is not there.
-    pub fn sharing(&self, head: &[u8], other: &Fields, most: usize) -> Option<Fields> {
+    /// The same fields, over the bytes of `other` as far as both have equal fields. Only the remaining fields are copied.
+    ///
+    /// The spans of `self` must refer to `head`, which is not attached yet. Returns `None` if more than `max_copied` bytes
+    /// would be copied, or if `other` does not have the longest field.
+    pub fn share_with(&self, head: &[u8], other: &Fields, max_copied: usize) -> Option<Fields> {
         let (own, theirs) = (self.own.as_ref()?, other.own.as_ref()?);
-        let longest = own.places.iter().max_by_key(|place| place.value_length)?;
-        let value = Text(head, &[]).value(longest);
-        let mut alike = theirs
-            .places
+        let (own_text, their_text) = (Text(head, &[]), Text(&theirs.head, &[]));
+        let longest = own.spans.iter().max_by_key(|span| span.value_length)?;
+        let value = own_text.value(longest);
+        let mut candidates = theirs
+            .spans
             .iter()
-            .filter(|place| place.tag == longest.tag && place.value_length == longest.value_length);
-        if !alike.any(|place| Text(&theirs.head, &[]).value(place) == value) {
+            .filter(|span| span.tag == longest.tag && span.value_length == longest.value_length);
+        if !candidates.any(|span| their_text.value(span) == value) {
             return None;
         }
-        let mut shared = Fields::with_capacity(own.places.len());
+        let mut shared = Fields::with_capacity(own.spans.len());
         let into = shared.own();
         into.head = theirs.head.clone();
-        let (text, there) = (Text(head, &[]), Text(&theirs.head, &[]));
-        let others = &theirs.places;
-        // Most heads say the same in the same order, so the next line is most likely the one after the last. One
-        // line is compared for each.
+        let others = &theirs.spans;
+        // Most heads have the same fields in the same order, so the search begins after the last match. Only the first
+        // candidate is compared, to bound the work.
         let mut next = 0;
-        for place in &own.places {
-            let alike = |at: &usize| {
-                let other = &others[*at];
-                other.tag == place.tag && other.value_length == place.value_length
+        for span in &own.spans {
+            let is_candidate = |index: &usize| {
+                let other = &others[*index];
+                other.tag == span.tag && other.value_length == span.value_length
             };
-            let same = |at: &usize| {
-                let other = &others[*at];
-                text.value(place) == there.value(other) && text.name(place) == there.name(other)
+            let is_equal = |index: &usize| {
+                let other = &others[*index];
+                own_text.value(span) == their_text.value(other)
+                    && own_text.name(span) == their_text.name(other)
             };
-            let found = (next..others.len()).chain(0..next).find(alike);
-            match found.filter(same) {
-                Some(at) => {
-                    next = at + 1;
-                    into.marks |= place.tag.mark();
-                    into.places.push(others[at]);
+            let candidate = (next..others.len()).chain(0..next).find(is_candidate);
+            match candidate.filter(is_equal) {
+                Some(index) => {
+                    next = index + 1;
+                    into.filter |= span.tag.filter_bit();
+                    into.spans.push(others[index]);
                 }
                 None => {
-                    let (name, value) = (text.name(place), text.value(place));
+                    let (name, value) = (own_text.name(span), own_text.value(span));
                     let start = into.head.len() + into.added.len();
                     for part in [name, b": ", value, b"\r\n"] {
                         into.added.extend_from_slice(part);
                     }
-                    if into.added.len() > most {
+                    if into.added.len() > max_copied {
                         return None;
                     }
-                    into.place(name, start, start + name.len() + 2, value.len());
+                    into.add_span(name, start, start + name.len() + 2, value.len());
                 }
             }
         }
@@ -60,10 +64,10 @@ impl Fields {
         Some(shared)
     }
 
-    /// Bytes of memory that these fields hold beside the head they stand in.
-    pub fn weight(&self) -> usize {
+    /// Bytes of memory that these fields hold besides the received bytes.
+    pub fn memory_bytes(&self) -> usize {
         self.own.as_ref().map_or(0, |own| {
-            own.added.capacity() + own.places.len() * size_of::<FieldSpan>()
+            own.added.capacity() + own.spans.len() * size_of::<FieldSpan>()
         })
     }
 }
@@ -74,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// What is not settled yet, and in what it is to be.
+    /// Fields without their text, and the text.
     fn head(fields: &[(&str, &str)]) -> (Fields, Bytes) {
         let (mut text, mut head) = (Vec::new(), Fields::with_capacity(4));
         text.extend_from_slice(b"/path");
@@ -82,7 +86,7 @@ mod tests {
             let start = text.len();
             text.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
             let value_at = start + name.len() + 2;
-            head.place(name.as_bytes(), start, value_at, value.len());
+            head.add_span(name.as_bytes(), start, value_at, value.len());
         }
         (head, Bytes::from(text))
     }
@@ -94,10 +98,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_says_the_same_and_holds_only_what_differs() {
+    fn shared_fields_are_the_same_and_hold_only_what_differs() {
         let (long, other) = ("v".repeat(4000), "w".repeat(4000));
         let (mut first, text) = head(&[("host", "a"), ("x", &long), ("cookie", "c=1"), ("y", "1")]);
-        first.settle(text);
+        first.attach_text(text);
         let cases: [(&[(&str, &str)], usize); 5] = [
             (
                 &[("host", "a"), ("x", &long), ("cookie", "c=1"), ("y", "1")],
@@ -110,13 +114,13 @@ mod tests {
         ];
         for (fields, apart) in cases {
             let (mut plain, text) = head(fields);
-            let shared = plain.sharing(&text, &first, 5000).unwrap();
-            plain.settle(text);
+            let shared = plain.share_with(&text, &first, 5000).unwrap();
+            plain.attach_text(text);
             assert_eq!(lines(&shared), lines(&plain));
             assert_eq!(shared.first("x"), plain.first("x"));
             assert_eq!(shared.contains("host"), plain.contains("host"));
-            let places = fields.len() * size_of::<FieldSpan>();
-            assert_eq!(shared.weight(), apart + places);
+            let spans = fields.len() * size_of::<FieldSpan>();
+            assert_eq!(shared.memory_bytes(), apart + spans);
             // What the gateway adds comes behind it.
             let (mut shared, mut plain) = (shared, plain);
             for fields in [&mut shared, &mut plain] {
@@ -126,9 +130,9 @@ mod tests {
             assert_eq!(lines(&shared), lines(&plain));
         }
         let (apart, text) = head(&[("host", "a"), ("x", &other)]);
-        assert!(apart.sharing(&text, &first, 5000).is_none());
+        assert!(apart.share_with(&text, &first, 5000).is_none());
         let (more, text) = head(&[("x", &other), ("x", &long)]);
-        assert!(more.sharing(&text, &first, 4000).is_none());
-        assert!(more.sharing(&text, &Fields::default(), 5000).is_none());
+        assert!(more.share_with(&text, &first, 4000).is_none());
+        assert!(more.share_with(&text, &Fields::default(), 5000).is_none());
     }
 }

@@ -6,9 +6,9 @@ use super::*;
 fn fields() -> Fields {
     let head = Bytes::from_static(b"a: 1\r\nB: 2\r\n");
     let mut fields = Fields::default();
-    fields.place(b"a", 0, 3, 1);
-    fields.place(b"B", 6, 9, 1);
-    fields.settle(head);
+    fields.add_span(b"a", 0, 3, 1);
+    fields.add_span(b"B", 6, 9, 1);
+    fields.attach_text(head);
     fields.add("a", b"3");
     fields
 }
@@ -37,8 +37,8 @@ fn changes() {
     assert_eq!(listed(&fields), "B=2 A=");
     fields.add("c", b"x, y");
     fields.remove("b");
-    fields.repeat("e", "b");
-    fields.repeat("f", "C");
+    fields.add_copy("e", "b");
+    fields.add_copy("f", "C");
     assert_eq!(listed(&fields), "A= c=x, y f=x, y");
     fields.remove("F");
     assert_eq!(listed(&fields), "A= c=x, y");
@@ -46,19 +46,19 @@ fn changes() {
     assert_eq!(listed(&fields), "");
     fields.add("d", b"4");
     assert_eq!(listed(&fields), "d=4");
-    fields.replace("x", |_| {});
-    fields.replace("D", |value| value.push(b'5'));
+    fields.set_with("x", |_| {});
+    fields.set_with("D", |value| value.push(b'5'));
     assert_eq!(listed(&fields), "x= D=5");
 }
 
 #[test]
-fn what_is_set_joins_shared_fields_or_takes_their_place() {
+fn a_set_field_joins_shared_fields_or_replaces_them() {
     let written = |fields: &Fields| {
         let mut out = Vec::new();
         fields.write_lines(&mut out);
         String::from_utf8(out).unwrap()
     };
-    let shared = fields().gathered();
+    let shared = fields().to_shared();
     for (set, all, left) in [
         ([("d", "4"), ("e", "")], "a=1 B=2 a=3 d=4 e=", "B=2 d=4 e="),
         ([("e", ""), ("b", "5")], "a=1 a=3 e= b=5", "e= b=5"),
@@ -98,9 +98,9 @@ fn lines() {
         (b"d", 16, 19, 1),
         (b"e", 22, 26, 1),
     ] {
-        fields.place(name, at, value, length);
+        fields.add_span(name, at, value, length);
     }
-    fields.settle(head);
+    fields.attach_text(head);
     let written = |fields: &Fields| {
         let mut out = Vec::new();
         fields.write_lines(&mut out);
@@ -109,7 +109,7 @@ fn lines() {
     assert_eq!(written(&fields), "a: 1\r\nB: 2\r\nc: \r\nd: 4\r\ne: 5\r\n");
     fields.remove("d");
     fields.add("f", b"6");
-    fields.repeat("g", "a");
+    fields.add_copy("g", "a");
     fields.add("h", b"");
     assert_eq!(
         written(&fields),
@@ -135,13 +135,13 @@ fn what_is_present_is_known_of_shared_fields_too() {
     let mut fields = Fields::default();
     fields.add("content-lengths", b"1");
     fields.add("Date", b"now");
-    let both = |fields: &Fields| [fields.present(), fields.gathered().present()];
+    let both = |fields: &Fields| [fields.present(), fields.to_shared().present()];
     let date = Present {
         date: true,
         ..Present::default()
     };
     assert_eq!(both(&fields), [date; 2]);
-    let mut shared = fields.gathered();
+    let mut shared = fields.to_shared();
     shared.add("CONTENT-LENGTH", b"1");
     let length = true;
     assert_eq!(both(&shared), [Present { length, ..date }; 2]);

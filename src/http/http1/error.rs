@@ -1,22 +1,22 @@
-//! Why bytes cannot be read as a message.
+//! Why bytes cannot be read as a message of HTTP.
 
 use std::io;
 
-/// Why bytes are not a message.
+/// The rule of HTTP that a message breaks, as the end of a sentence about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
 
-/// Why a message broke off.
+/// Why a message is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum Cause {
-    /// The connection broke.
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It ended too early.
+    /// The connection ended before the message.
     #[error("the connection was closed")]
     Closed,
-    /// What came in is not HTTP.
+    /// The received bytes are not HTTP.
     #[error("the peer sent something that is not HTTP: {0}")]
     Malformed(#[from] Malformed),
 }

@@ -1,4 +1,4 @@
-//! Header fields of HTTP/1.1 from bytes and to bytes.
+//! Reads header fields of HTTP/1.1 from bytes, and writes them to bytes.
 
 use bytes::BytesMut;
 use http::HeaderMap;
@@ -7,49 +7,56 @@ use super::error::Malformed;
 use super::framing::FramingFields;
 use crate::http::head::Fields;
 
-/// The fields of a head that was parsed from `input`, before it is cut off the input, and what they say
-/// of its framing. [`Fields::settle`] is to be called with the head.
-pub fn read(
+/// The fields of a head that was parsed from the front of `input`, and those of them that frame its body.
+///
+/// The fields refer to positions in the head. Once the head is split off `input`, the caller must pass it to
+/// [`Fields::attach_text`].
+///
+/// # Errors
+///
+/// The framing of the message is ambiguous or malformed.
+pub fn read_fields(
     input: &BytesMut,
     parsed: &[httparse::Header<'_>],
 ) -> Result<(Fields, FramingFields), Malformed> {
-    // Some fields will be added on the way.
+    // The gateway adds some fields before it forwards a message.
     let mut fields = Fields::with_capacity(parsed.len() + 6);
-    let mut said = FramingFields::default();
+    let mut framing_fields = FramingFields::default();
     for field in parsed {
         let name = field.name.as_bytes();
-        let value = said.note(name, field.value)?;
-        fields.place(name, offset(input, name), offset(input, value), value.len());
+        let value = framing_fields.record_field(name, field.value)?;
+        let (name_start, value_start) = (offset_in(input, name), offset_in(input, value));
+        fields.add_span(name, name_start, value_start, value.len());
     }
-    Ok((fields, said))
+    Ok((fields, framing_fields))
 }
 
-/// Where in `input` a part of it begins. An empty one may be no part of it.
-pub fn offset(input: &BytesMut, part: &[u8]) -> usize {
+/// The position of `part` in `input`. An empty part may come from elsewhere; its position is 0.
+pub fn offset_in(input: &BytesMut, part: &[u8]) -> usize {
     if part.is_empty() {
         return 0;
     }
     part.as_ptr() as usize - input.as_ptr() as usize
 }
 
-/// Appends a field as it stands in a head or in trailers.
+/// Appends a field line, for a head or for trailers.
 #[inline]
-pub fn write(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+pub fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
-/// The same for a number.
+/// Appends a field line whose value is a number.
 #[inline]
-pub fn write_number(out: &mut Vec<u8>, name: &[u8], value: u64) {
-    write(out, name, itoa::Buffer::new().format(value).as_bytes());
+pub fn write_number_field(out: &mut Vec<u8>, name: &[u8], value: u64) {
+    write_field(out, name, itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// The same for all of `fields`.
-pub fn write_map(out: &mut Vec<u8>, fields: &HeaderMap) {
+/// Appends a line for each of `fields`.
+pub fn write_fields(out: &mut Vec<u8>, fields: &HeaderMap) {
     for (name, value) in fields {
-        write(out, name.as_str().as_bytes(), value.as_bytes());
+        write_field(out, name.as_str().as_bytes(), value.as_bytes());
     }
 }

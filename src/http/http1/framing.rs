@@ -1,4 +1,6 @@
-//! How far a body reaches: RFC 9112 section 6.
+//! Decides where the body of an HTTP/1.1 message ends, by RFC 9112 section 6, and splits it off the received bytes.
+//!
+//! A message that states its length in two ways is an error, even if both agree: the next reader may choose the other one.
 
 use bytes::BytesMut;
 use http::Version;
@@ -6,74 +8,88 @@ use http::Version;
 use super::chunked::{Chunked, Piece};
 use super::error::Malformed;
 
-/// What of a body is left.
+/// What is left of a body, and so where it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// So many bytes.
+    /// This many bytes are left.
     Length(u64),
-    /// To the last chunk.
+    /// The body ends with its last chunk.
     Chunked(Chunked),
-    /// To the end of the connection.
+    /// The body ends with the connection.
     Close,
 }
 
 impl Framing {
-    /// Nothing is left.
+    /// Whether nothing is left of the body.
     pub fn is_over(&self) -> bool {
         matches!(self, Framing::Length(0) | Framing::Chunked(Chunked::Done))
     }
 
-    /// Takes the next piece off the front of `input`.
-    pub fn next(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
+    /// Takes the next piece of the body off the front of `input`.
+    ///
+    /// # Errors
+    ///
+    /// The chunked coding is malformed.
+    pub fn next_piece(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
         Ok(match self {
             Framing::Chunked(chunked) => return chunked.next(input),
             Framing::Length(0) => Piece::End,
             _ if input.is_empty() => Piece::More,
-            Framing::Length(left) => {
-                let here = usize::try_from(*left).map_or(input.len(), |l| l.min(input.len()));
-                *left -= here as u64;
-                Piece::Data(input.split_to(here).freeze())
+            Framing::Length(remaining) => {
+                let available =
+                    usize::try_from(*remaining).map_or(input.len(), |bytes| bytes.min(input.len()));
+                *remaining -= available as u64;
+                Piece::Data(input.split_to(available).freeze())
             }
             Framing::Close => Piece::Data(input.split().freeze()),
         })
     }
 }
 
-/// Most options that the `Connection` fields of a message list together: each is compared with the name of each field.
-const MAX_OPTIONS: u8 = 32;
+/// Most options that the `Connection` fields of a message may list together. Each option is later compared with the name
+/// of each field.
+const MAX_CONNECTION_OPTIONS: u8 = 32;
 
-/// What the fields of a head say of its body and its connection.
+/// What the fields of a head say about the framing of the body and about the connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FramingFields {
-    /// The body's length.
+    /// `Content-Length`, in bytes.
     pub length: Option<u64>,
-    /// The body is chunked.
+    /// `Transfer-Encoding: chunked`.
     pub chunked: bool,
-    /// The connection ends with this message.
+    /// `Connection: close`.
     pub close: bool,
-    /// The connection goes on.
+    /// `Connection: keep-alive`.
     pub keep_alive: bool,
-    /// It may change to another protocol.
+    /// `Connection: upgrade`.
     pub upgrade: bool,
-    /// Options of `Connection`, empty ones included.
-    options: u8,
+    /// The number of options in `Connection`, empty ones included.
+    connection_options: u8,
 }
 
 impl FramingFields {
-    /// Takes note of one field; gives the value that goes on.
+    /// Records a field if it is about framing. Returns the value to forward, which is canonical for a length.
     #[inline]
-    pub(crate) fn note<'v>(&mut self, name: &[u8], value: &'v [u8]) -> Result<&'v [u8], Malformed> {
+    pub(crate) fn record_field<'v>(
+        &mut self,
+        name: &[u8],
+        value: &'v [u8],
+    ) -> Result<&'v [u8], Malformed> {
+        // The lengths of `Connection`, `Content-Length` and `Transfer-Encoding`.
         match name.len() {
-            10 | 14 | 17 => self.weigh(name, value),
+            10 | 14 | 17 => self.record_framing_field(name, value),
             _ => Ok(value),
         }
     }
 
-    /// The same for one whose name is as long as one of those that matter.
-    fn weigh<'v>(&mut self, name: &[u8], value: &'v [u8]) -> Result<&'v [u8], Malformed> {
+    fn record_framing_field<'v>(
+        &mut self,
+        name: &[u8],
+        value: &'v [u8],
+    ) -> Result<&'v [u8], Malformed> {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         if is(b"content-length") {
-            let length = length(value).ok_or(Malformed("its length is not a number"))?;
+            let length = parse_length(value).ok_or(Malformed("its length is not a number"))?;
             if self.length.is_some() {
                 return Err(Malformed("it says its length twice"));
             }
@@ -85,46 +101,50 @@ impl FramingFields {
             }
             self.chunked = true;
         } else if is(b"connection") {
-            for word in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                self.options += 1;
-                if self.options > MAX_OPTIONS {
+            for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                self.connection_options += 1;
+                if self.connection_options > MAX_CONNECTION_OPTIONS {
                     return Err(Malformed(
                         "its `Connection` fields list more than 32 options",
                     ));
                 }
-                self.close |= word.eq_ignore_ascii_case(b"close");
-                self.keep_alive |= word.eq_ignore_ascii_case(b"keep-alive");
-                self.upgrade |= word.eq_ignore_ascii_case(b"upgrade");
+                self.close |= option.eq_ignore_ascii_case(b"close");
+                self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
             }
         }
         Ok(value)
     }
 
-    /// Whether the connection may carry another message after one of this version. HTTP/1.0 has to ask for it.
-    pub fn keeps(&self, version: Version) -> bool {
+    /// Whether the connection can carry another message after this one. HTTP/1.0 has to ask for that.
+    pub fn is_persistent(&self, version: Version) -> bool {
         !self.close && (version >= Version::HTTP_11 || self.keep_alive)
     }
 
-    /// How far the body reaches; `otherwise` where no field says.
-    pub fn framing(&self, version: Version, otherwise: Framing) -> Result<Framing, Malformed> {
+    /// The framing of the body; `default` if no field states one.
+    ///
+    /// # Errors
+    ///
+    /// The message has a length and a transfer coding, or a transfer coding in HTTP/1.0.
+    pub fn body_framing(&self, version: Version, default: Framing) -> Result<Framing, Malformed> {
         match (self.chunked, self.length) {
             (true, None) if version >= Version::HTTP_11 => Ok(Framing::Chunked(Chunked::default())),
             (true, _) => Err(Malformed("it says its length in two ways")),
             (false, Some(length)) => Ok(Framing::Length(length)),
-            (false, None) => Ok(otherwise),
+            (false, None) => Ok(default),
         }
     }
 }
 
-/// A length without zeros in front. There are readers that take `010` for eight.
+/// A length without leading zeros. Some readers take `010` for eight.
 pub fn without_zeros(digits: &[u8]) -> &[u8] {
     let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
     &digits[zeros.min(digits.len().saturating_sub(1))..]
 }
 
-fn length(digits: &[u8]) -> Option<u64> {
-    // `parse` would take a sign.
-    let plain = digits.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(digits).ok().filter(|_| plain)?;
+fn parse_length(digits: &[u8]) -> Option<u64> {
+    // `parse` alone would accept a sign.
+    let is_plain = digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_plain)?;
     text.parse().ok()
 }

@@ -1,5 +1,8 @@
-//! What both sides of the gateway share of HTTP/1.1, RFC 9112: fields, framing, and buffers of bytes that come in and go
-//! out. Read strictly: bytes that two readers could take for different messages are no message.
+//! HTTP/1.1 (RFC 9112) as far as both sides of the gateway share it: fields, framing, and buffers for received and unsent
+//! bytes.
+//!
+//! It parses strictly: bytes that two readers could understand differently are an error. It knows neither clients nor
+//! upstreams.
 
 pub mod chunked;
 mod error;

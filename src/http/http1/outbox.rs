@@ -1,6 +1,8 @@
-//! What is on its way out: small pieces gathered in one buffer that the connection keeps, large ones as
-//! they came. A plain write of one buffer is cheaper for the kernel than a gathering one of several, by
-//! about a tenth of a short exchange.
+//! The buffer of bytes that wait to be sent on an HTTP/1.1 or HTTP/2 connection.
+//!
+//! Small pieces are copied into one buffer that the connection keeps, large ones are queued as they are. A write of one
+//! buffer is cheaper for the kernel than a vectored write of several, by about a tenth of a short exchange. It never
+//! blocks whoever adds to it: they must check [`Outbox::is_full`].
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,36 +15,36 @@ use tokio::io::AsyncWrite;
 
 use super::fields;
 
-/// Most pieces that are written at once.
-const GATHERED: usize = 8;
+/// Most pieces in one vectored write.
+const MAX_SLICES: usize = 8;
 
-/// Most bytes of a piece that is copied.
-const SMALL: usize = 2048;
+/// Largest piece that is copied into the buffer, in bytes. Larger ones are queued.
+const MAX_COPIED_BYTES: usize = 2048;
 
-/// From here on an outbox is full.
-const FULL: usize = 16 * 1024;
+/// An outbox with this many bytes is full.
+const FULL_BYTES: usize = 16 * 1024;
 
-/// Most room that is kept when nothing waits.
-const KEPT: usize = 4096;
+/// Largest buffer that is kept while it is empty, in bytes.
+const MAX_KEPT_BUFFER: usize = 4096;
 
-/// Bytes to be written. Who adds to it waits until it is short.
+/// Bytes that wait to be sent.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Comes before the queue.
+    /// Sent before the queue.
     buffer: Vec<u8>,
-    /// So much of the buffer has been written.
+    /// How many bytes of the buffer have been written.
     written: usize,
     queue: VecDeque<Bytes>,
     broken: bool,
 }
 
 impl Outbox {
-    /// Nothing waits.
+    /// Whether no bytes wait.
     pub fn is_empty(&self) -> bool {
         self.buffer.is_empty() && self.queue.is_empty()
     }
 
-    /// So many bytes wait.
+    /// The number of bytes that wait.
     pub fn len(&self) -> usize {
         let buffered = self.buffer.len() - self.written;
         if self.queue.is_empty() {
@@ -51,15 +53,15 @@ impl Outbox {
         buffered + self.queue.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// So much waits that more should wait until it has been written.
+    /// Whether so many bytes wait that nothing should be added until some have been written.
     pub fn is_full(&self) -> bool {
-        self.len() >= FULL
+        self.len() >= FULL_BYTES
     }
 
-    /// Adds what `write` appends.
-    pub fn text(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Adds the bytes that `write` appends.
+    pub fn push_with(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.queue.is_empty() {
-            self.make_room();
+            self.discard_written();
             write(&mut self.buffer);
         } else {
             let mut text = Vec::new();
@@ -70,34 +72,34 @@ impl Outbox {
 
     /// Adds bytes as they are.
     pub fn push(&mut self, bytes: Bytes) {
-        if self.queue.is_empty() && bytes.len() <= SMALL {
-            self.make_room();
+        if self.queue.is_empty() && bytes.len() <= MAX_COPIED_BYTES {
+            self.discard_written();
             self.buffer.extend_from_slice(&bytes);
         } else if !bytes.is_empty() {
             self.queue.push_back(bytes);
         }
     }
 
-    /// Forgets what has been written, for a slow reader may never have taken all at once.
-    fn make_room(&mut self) {
+    /// Discards written bytes once they are most of the buffer. With a slow reader the buffer may never become empty.
+    fn discard_written(&mut self) {
         if self.written > self.buffer.len() / 2 {
             self.buffer.drain(..self.written);
             self.written = 0;
         }
     }
 
-    /// Adds content, as a chunk or as it is.
+    /// Adds content, as one chunk if the body is `chunked`.
     pub fn push_data(&mut self, data: Bytes, chunked: bool) {
         if chunked && !data.is_empty() {
-            let small = self.queue.is_empty() && data.len() <= SMALL;
-            self.text(|out| {
-                write_size(out, data.len());
-                if small {
+            let is_copied = self.queue.is_empty() && data.len() <= MAX_COPIED_BYTES;
+            self.push_with(|out| {
+                write_chunk_size(out, data.len());
+                if is_copied {
                     out.extend_from_slice(&data);
                     out.extend_from_slice(b"\r\n");
                 }
             });
-            if !small {
+            if !is_copied {
                 self.push(data);
                 self.push(Bytes::from_static(b"\r\n"));
             }
@@ -111,31 +113,35 @@ impl Outbox {
         let Some(trailers) = trailers else {
             return self.push(Bytes::from_static(b"0\r\n\r\n"));
         };
-        self.text(|out| {
+        self.push_with(|out| {
             out.extend_from_slice(b"0\r\n");
-            fields::write_map(out, trailers);
+            fields::write_fields(out, trailers);
             out.extend_from_slice(b"\r\n");
         });
     }
 
-    /// Nobody knows how much was sent: nothing more may be.
-    pub fn break_off(&mut self) {
+    /// Makes every further write fail. It is unknown how much was sent, so nothing may follow.
+    pub fn mark_broken(&mut self) {
         self.broken = true;
     }
 
-    /// See [`Outbox::break_off`].
+    /// Whether [`Outbox::mark_broken`] was called.
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Gives up an empty buffer.
-    pub fn give_up_room(&mut self) {
+    /// Frees the buffer if it is empty.
+    pub fn free_buffer(&mut self) {
         if self.is_empty() && !self.broken {
             *self = Outbox::default();
         }
     }
 
-    /// Writes some of what waits; ready when something was taken or nothing waits.
+    /// Writes some of the waiting bytes; ready once some were written, or if none wait.
+    ///
+    /// # Errors
+    ///
+    /// The connection failed, or the outbox is broken.
     pub fn poll_write<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,
@@ -150,7 +156,7 @@ impl Outbox {
         let written = if self.queue.is_empty() {
             ready!(Pin::new(to).poll_write(cx, text))?
         } else {
-            let mut slices = [IoSlice::new(&[]); GATHERED];
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let mut filled = 0;
             let pieces = self.queue.iter().map(|piece| &piece[..]);
             let all = std::iter::once(text).filter(|text| !text.is_empty());
@@ -167,6 +173,7 @@ impl Outbox {
         Poll::Ready(Ok(()))
     }
 
+    /// Removes this many bytes from the front.
     fn advance(&mut self, mut written: usize) {
         let text = self.buffer.len() - self.written;
         if written < text {
@@ -175,7 +182,7 @@ impl Outbox {
         }
         written -= text;
         self.written = 0;
-        if self.buffer.capacity() > KEPT {
+        if self.buffer.capacity() > MAX_KEPT_BUFFER {
             self.buffer = Vec::new();
         }
         self.buffer.clear();
@@ -189,8 +196,12 @@ impl Outbox {
         }
     }
 
-    /// Writes all of what waits and sees that it leaves.
-    pub fn poll_empty<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
+    /// Writes all waiting bytes, then flushes the connection.
+    ///
+    /// # Errors
+    ///
+    /// The connection failed, or the outbox is broken.
+    pub fn poll_flush<W>(&mut self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,
     {
@@ -201,8 +212,8 @@ impl Outbox {
     }
 }
 
-/// The line that begins a chunk. Who sends bytes one by one has many of them.
-fn write_size(out: &mut Vec<u8>, size: usize) {
+/// Appends the line that begins a chunk. Formatting it by hand pays for peers that send many tiny chunks.
+fn write_chunk_size(out: &mut Vec<u8>, size: usize) {
     let digits = (usize::BITS - size.leading_zeros()).div_ceil(4);
     let digit = |place| b"0123456789abcdef"[size >> (4 * place) & 15];
     out.extend((0..digits).rev().map(digit));
@@ -237,34 +248,34 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_what_was_broken_off() {
+    fn nothing_follows_after_a_broken_write() {
         let (mut outbox, mut to) = (Outbox::default(), Slow(1, Vec::new()));
         outbox.push(Bytes::from_static(b"answer"));
-        outbox.break_off();
+        outbox.mark_broken();
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        let sent = outbox.poll_empty(&mut cx, &mut to);
+        let sent = outbox.poll_flush(&mut cx, &mut to);
         assert!(matches!(sent, Poll::Ready(Err(_))) && to.1.is_empty());
         let mut empty = Outbox::default();
-        empty.break_off();
-        empty.give_up_room();
-        let sent = empty.poll_empty(&mut cx, &mut to);
+        empty.mark_broken();
+        empty.free_buffer();
+        let sent = empty.poll_flush(&mut cx, &mut to);
         assert!(matches!(sent, Poll::Ready(Err(_))));
     }
 
     #[test]
     fn order_is_kept_however_much_is_taken_at_once() {
-        let large = Bytes::from(vec![b'x'; SMALL + 1]);
+        let large = Bytes::from(vec![b'x'; MAX_COPIED_BYTES + 1]);
         for step in [1, 3, 2000, 1 << 20] {
             let mut outbox = Outbox::default();
             let mut to = Slow(step, Vec::new());
             let mut cx = Context::from_waker(std::task::Waker::noop());
             for round in 0..2 {
-                outbox.text(|out| out.extend_from_slice(b"head"));
+                outbox.push_with(|out| out.extend_from_slice(b"head"));
                 outbox.push_data(Bytes::from_static(b"small"), true);
                 outbox.push_data(large.clone(), true);
                 outbox.push_data(Bytes::from_static(b"tail"), true);
                 outbox.push_end(None);
-                let done = outbox.poll_empty(&mut cx, &mut to);
+                let done = outbox.poll_flush(&mut cx, &mut to);
                 assert!(matches!(done, Poll::Ready(Ok(()))) && outbox.is_empty());
                 let mut whole = b"head5\r\nsmall\r\n801\r\n".to_vec();
                 whole.extend_from_slice(&large);
@@ -276,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_forgotten_though_something_always_waits() {
+    fn written_bytes_are_discarded_though_some_always_wait() {
         let mut outbox = Outbox::default();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut to = Slow(1000, Vec::new());

@@ -1,17 +1,17 @@
-//! Bounds of a head, and the rules of its lines.
+//! The bounds of a head in HTTP/1.1, and the syntax of its lines.
 
 use http::Version;
 
-/// Most bytes of a message's head.
+/// Maximum bytes of a message's head.
 pub const MAX_HEAD: usize = 64 * 1024;
 
-/// Most bytes of a request's target, of which RFC 9112 section 3 wants 8,000 at least.
+/// Maximum bytes of a request target. RFC 9112 section 3 recommends at least 8,000.
 pub const MAX_TARGET: usize = 16 * 1024;
 
-/// Most fields of a message's head.
+/// Maximum number of fields in a message's head.
 pub const MAX_FIELDS: usize = 100;
 
-/// The version of a head by its minor number.
+/// The version of HTTP with this minor number.
 #[inline]
 pub fn version_of(minor: Option<u8>) -> Version {
     match minor {
@@ -20,7 +20,7 @@ pub fn version_of(minor: Option<u8>) -> Version {
     }
 }
 
-/// Whether every line does; a lone LF is the end of a line for some readers only.
+/// Whether every line ends in CRLF. A lone LF ends a line for some readers only.
 pub fn ends_in_crlf(lines: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', lines).all(|at| at > 0 && lines[at - 1] == b'\r')
 }

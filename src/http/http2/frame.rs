@@ -1,11 +1,14 @@
-//! Frames to be sent: RFC 9113 sections 4.1 and 6.
+//! Writes frames of HTTP/2, by RFC 9113 sections 4.1 and 6.
+//!
+//! It holds the numbers of frame types, flags and settings too. It keeps no state of its own: the caller sees to it that
+//! a frame is allowed.
 
 use super::Reason;
 
-/// Bytes before a frame's payload.
-pub const HEAD: usize = 9;
+/// Bytes of a frame before its payload.
+pub const FRAME_HEAD_BYTES: usize = 9;
 
-/// What kind of frame it is.
+/// Frame types: RFC 9113 section 6.
 pub mod kind {
     #![allow(missing_docs)]
     pub const DATA: u8 = 0x0;
@@ -20,7 +23,7 @@ pub mod kind {
     pub const CONTINUATION: u8 = 0x9;
 }
 
-/// What a frame's flags say.
+/// Flags of frames. Their meaning depends on the frame type.
 pub mod flag {
     #![allow(missing_docs)]
     pub const END_STREAM: u8 = 0x1;
@@ -30,7 +33,7 @@ pub mod flag {
     pub const PRIORITY: u8 = 0x20;
 }
 
-/// What settings are about: RFC 9113 section 6.5.2, RFC 8441 section 3.
+/// Identifiers of settings: RFC 9113 section 6.5.2 and RFC 8441 section 3.
 pub mod setting {
     #![allow(missing_docs)]
     pub const HEADER_TABLE_SIZE: u16 = 0x1;
@@ -42,92 +45,96 @@ pub mod setting {
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
 }
 
-/// The head of a frame whose payload has so many bytes, fewer than 2^24.
-pub fn head(length: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEAD] {
+/// The head of a frame whose payload has `length` bytes, fewer than 2^24.
+pub fn frame_head(length: usize, kind: u8, flags: u8, stream: u32) -> [u8; FRAME_HEAD_BYTES] {
     let [.., a, b, c] = length.to_be_bytes();
     let [s, t, u, v] = stream.to_be_bytes();
     [a, b, c, kind, flags, s, t, u, v]
 }
 
-/// A frame as a whole.
-fn write(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    out.extend_from_slice(&head(payload.len(), kind, flags, stream));
+fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+    out.extend_from_slice(&frame_head(payload.len(), kind, flags, stream));
     out.extend_from_slice(payload);
 }
 
-/// A block of compressed fields, as `compress` appends it, in one frame or as many as it needs.
-pub fn headers(out: &mut Vec<u8>, stream: u32, end: bool, compress: impl FnOnce(&mut Vec<u8>)) {
+/// Appends a HEADERS frame with the block of fields that `compress` appends, and CONTINUATION frames if it is too long.
+pub fn write_headers(
+    out: &mut Vec<u8>,
+    stream: u32,
+    ends_stream: bool,
+    compress: impl FnOnce(&mut Vec<u8>),
+) {
     let start = out.len();
-    out.extend_from_slice(&[0; HEAD]);
+    out.extend_from_slice(&[0; FRAME_HEAD_BYTES]);
     compress(out);
-    let end_stream = if end { flag::END_STREAM } else { 0 };
-    let length = out.len() - start - HEAD;
-    if length <= super::MAX_FRAME {
-        let head = head(
+    let end_stream = if ends_stream { flag::END_STREAM } else { 0 };
+    let length = out.len() - start - FRAME_HEAD_BYTES;
+    if length <= super::MAX_FRAME_PAYLOAD {
+        let head = frame_head(
             length,
             kind::HEADERS,
             end_stream | flag::END_HEADERS,
             stream,
         );
-        out[start..start + HEAD].copy_from_slice(&head);
+        out[start..start + FRAME_HEAD_BYTES].copy_from_slice(&head);
         return;
     }
-    let block = out.split_off(start + HEAD);
+    let block = out.split_off(start + FRAME_HEAD_BYTES);
     out.truncate(start);
-    let mut pieces = block.chunks(super::MAX_FRAME).peekable();
+    let mut pieces = block.chunks(super::MAX_FRAME_PAYLOAD).peekable();
     let (mut kind, mut flags) = (kind::HEADERS, end_stream);
     while let Some(piece) = pieces.next() {
         if pieces.peek().is_none() {
             flags |= flag::END_HEADERS;
         }
-        write(out, kind, flags, stream, piece);
+        write_frame(out, kind, flags, stream, piece);
         (kind, flags) = (kind::CONTINUATION, 0);
     }
 }
 
-/// The end of a body without more content.
-pub fn end(out: &mut Vec<u8>, stream: u32) {
-    write(out, kind::DATA, flag::END_STREAM, stream, &[]);
+/// Appends an empty DATA frame that ends the stream.
+pub fn write_end(out: &mut Vec<u8>, stream: u32) {
+    write_frame(out, kind::DATA, flag::END_STREAM, stream, &[]);
 }
 
-/// What this side wants of the other.
-pub fn settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
-    let said = settings.iter().flat_map(|(about, value)| {
-        let [a, b] = about.to_be_bytes();
+/// Appends a SETTINGS frame with pairs of an identifier and a value.
+pub fn write_settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
+    let bytes = settings.iter().flat_map(|(identifier, value)| {
+        let [a, b] = identifier.to_be_bytes();
         let [c, d, e, f] = value.to_be_bytes();
         [a, b, c, d, e, f]
     });
-    let payload: Vec<u8> = said.collect();
-    write(out, kind::SETTINGS, 0, 0, &payload);
+    let payload: Vec<u8> = bytes.collect();
+    write_frame(out, kind::SETTINGS, 0, 0, &payload);
 }
 
-/// The other side's settings hold from here on.
-pub fn settings_taken(out: &mut Vec<u8>) {
-    write(out, kind::SETTINGS, flag::ACK, 0, &[]);
+/// Appends the acknowledgement of the peer's settings.
+pub fn write_settings_ack(out: &mut Vec<u8>) {
+    write_frame(out, kind::SETTINGS, flag::ACK, 0, &[]);
 }
 
-/// A question that asks for nothing but an answer.
-pub fn ping(out: &mut Vec<u8>, payload: [u8; 8]) {
-    write(out, kind::PING, 0, 0, &payload);
+/// Appends a PING frame, which the peer must acknowledge.
+pub fn write_ping(out: &mut Vec<u8>, payload: [u8; 8]) {
+    write_frame(out, kind::PING, 0, 0, &payload);
 }
 
-/// The answer to a ping.
-pub fn pong(out: &mut Vec<u8>, payload: [u8; 8]) {
-    write(out, kind::PING, flag::ACK, 0, &payload);
+/// Appends the acknowledgement of a PING frame with this payload.
+pub fn write_ping_ack(out: &mut Vec<u8>, payload: [u8; 8]) {
+    write_frame(out, kind::PING, flag::ACK, 0, &payload);
 }
 
-/// A stream ends here.
-pub fn reset(out: &mut Vec<u8>, stream: u32, reason: Reason) {
-    write(out, kind::RST_STREAM, 0, stream, &reason.0.to_be_bytes());
+/// Appends a RST_STREAM frame.
+pub fn write_reset(out: &mut Vec<u8>, stream: u32, reason: Reason) {
+    write_frame(out, kind::RST_STREAM, 0, stream, &reason.0.to_be_bytes());
 }
 
-/// The connection ends after the streams up to `last`.
-pub fn go_away(out: &mut Vec<u8>, last: u32, reason: Reason) {
-    let payload = [last.to_be_bytes(), reason.0.to_be_bytes()];
-    write(out, kind::GOAWAY, 0, 0, payload.as_flattened());
+/// Appends a GOAWAY frame: no stream above `last_stream` will be processed.
+pub fn write_go_away(out: &mut Vec<u8>, last_stream: u32, reason: Reason) {
+    let payload = [last_stream.to_be_bytes(), reason.0.to_be_bytes()];
+    write_frame(out, kind::GOAWAY, 0, 0, payload.as_flattened());
 }
 
-/// The other side may send so many bytes more, on a stream or, where that is 0, on the connection.
-pub fn window_update(out: &mut Vec<u8>, stream: u32, bytes: u32) {
-    write(out, kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+/// Appends a WINDOW_UPDATE frame, which allows the peer `bytes` more. Stream 0 is the connection.
+pub fn write_window_update(out: &mut Vec<u8>, stream: u32, bytes: u32) {
+    write_frame(out, kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
 }

@@ -1,46 +1,47 @@
-//! HTTP/2 in bytes: frames, RFC 9113 sections 4 and 6, and compressed fields, RFC 7541. Nothing here waits or
-//! keeps streams; `serve/http2` does, for clients. Servers are spoken to through the `h2` crate.
+//! The bytes of HTTP/2: frames (RFC 9113 sections 4 and 6) and compressed fields (RFC 7541).
+//!
+//! It keeps no streams and waits for nothing: `serve/http2` does, for clients. Connections to servers use the `h2` crate.
 
 pub mod frame;
 pub mod hpack;
 pub mod reader;
 
-/// Why a stream or a connection ends: RFC 9113 section 7.
+/// An error code of RFC 9113 section 7: why a stream or a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason(pub u32);
 
 impl Reason {
-    /// All is well.
+    /// The stream or connection ends without an error.
     pub const NO_ERROR: Reason = Reason(0x0);
-    /// The other side broke a rule.
+    /// The peer broke a rule of the protocol.
     pub const PROTOCOL_ERROR: Reason = Reason(0x1);
-    /// This side could not go on.
+    /// This side failed.
     pub const INTERNAL_ERROR: Reason = Reason(0x2);
-    /// The other side sent more than a window had room for.
+    /// The peer sent more than a flow-control window allows.
     pub const FLOW_CONTROL_ERROR: Reason = Reason(0x3);
-    /// A frame came on a stream that is over.
+    /// The peer sent a frame on a stream that it had closed.
     pub const STREAM_CLOSED: Reason = Reason(0x5);
-    /// A frame has a length that its kind does not have.
+    /// The length of a frame is invalid for its type.
     pub const FRAME_SIZE_ERROR: Reason = Reason(0x6);
-    /// The request was not looked at.
+    /// The request was not processed, so it can be sent again.
     pub const REFUSED_STREAM: Reason = Reason(0x7);
-    /// Nobody wants the answer any more.
+    /// The response is no longer needed.
     pub const CANCEL: Reason = Reason(0x8);
-    /// Fields cannot be decompressed.
+    /// A block of fields cannot be decompressed.
     pub const COMPRESSION_ERROR: Reason = Reason(0x9);
-    /// The other side asks too much.
+    /// The peer causes excessive load.
     pub const ENHANCE_YOUR_CALM: Reason = Reason(0xb);
 }
 
-/// A rule that was broken so that the connection cannot go on.
+/// An error that ends the whole connection, by RFC 9113 section 5.4.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fatal(pub Reason);
+pub struct ConnectionError(pub Reason);
 
-/// Bytes of a frame's payload that both sides take without being asked: RFC 9113 section 4.2.
-pub const MAX_FRAME: usize = 16 * 1024;
+/// Maximum bytes of a frame's payload, unless settings allow more: RFC 9113 section 4.2.
+pub const MAX_FRAME_PAYLOAD: usize = 16 * 1024;
 
-/// Bytes that each side may send on a stream, and on a connection, before windows are spoken of.
-pub const FIRST_WINDOW: u32 = 65_535;
+/// Flow-control window of each stream and of the connection, in bytes, until it is changed: RFC 9113 section 6.9.2.
+pub const DEFAULT_WINDOW: u32 = 65_535;
 
-/// Largest window.
+/// Largest flow-control window, in bytes: RFC 9113 section 6.9.1.
 pub const MAX_WINDOW: u32 = (1 << 31) - 1;

@@ -1,78 +1,81 @@
-//! Frames that come in, held to the rules that need no stream to be known: RFC 9113 sections 3.4, 4 and 6.
+//! Parses the frames that a client sends, and enforces the rules that need no knowledge of streams: RFC 9113 sections 3.4,
+//! 4 and 6.
+//!
+//! It joins the frames of a block of fields, and leaves decompression and flow control to others.
 
-use super::frame::{HEAD, flag, kind};
-use super::{Fatal, MAX_FRAME, Reason};
+use super::frame::{FRAME_HEAD_BYTES, flag, kind};
+use super::{ConnectionError, MAX_FRAME_PAYLOAD, Reason};
 use crate::http::http1::MAX_HEAD;
 
-/// What a client begins with: RFC 9113 section 3.4.
+/// The bytes that a client's connection begins with: RFC 9113 section 3.4.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes of a block of compressed fields. One that is too large for a head is read nevertheless, for what it teaches holds
-/// for all streams: only its own ends then.
+/// Maximum bytes of a compressed block of fields. It is more than any head may have, because a block changes the table of
+/// the whole connection: it must be decoded even if its head is too large and only its stream ends.
 const MAX_BLOCK: usize = 4 * MAX_HEAD;
 
-/// A frame, or what became whole with it.
+/// A parsed frame. The frames of a block of fields are parsed as one.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// A piece of a body.
     Data {
-        /// Its stream.
+        /// The identifier of the stream.
         stream: u32,
-        /// The content.
+        /// The content, without padding.
         data: &'a [u8],
-        /// What it takes of the windows, padding included.
-        weight: u32,
-        /// It is the last piece.
-        end: bool,
+        /// Bytes that count for flow control: the content and its padding.
+        flow_bytes: u32,
+        /// Whether the request ends with this piece.
+        ends_stream: bool,
     },
-    /// A whole block of compressed fields.
+    /// A whole block of fields.
     Headers {
-        /// Its stream.
+        /// The identifier of the stream.
         stream: u32,
-        /// The fields.
+        /// The compressed fields.
         block: &'a [u8],
-        /// Nothing comes after them.
-        end: bool,
-        /// The stream is said to depend on itself: RFC 7540 section 5.3.1.
-        circular: bool,
+        /// Whether the request ends with these fields.
+        ends_stream: bool,
+        /// Whether the stream declares to depend on itself: RFC 7540 section 5.3.1.
+        depends_on_itself: bool,
     },
-    /// A block that goes on with the next frame.
-    Begun,
-    /// A stream that the other side takes back.
+    /// A part of a block of fields, which is kept until the block is whole.
+    PartialBlock,
+    /// RST_STREAM: the client gives a request up.
     Reset {
         /// The identifier of the stream.
         stream: u32,
     },
-    /// A stream is said to depend on itself.
-    Circular {
+    /// PRIORITY: a stream declares to depend on itself.
+    SelfDependency {
         /// The identifier of the stream.
         stream: u32,
     },
-    /// What the other side wants.
+    /// SETTINGS of the client, which must be acknowledged.
     Settings(Settings<'a>),
-    /// The other side keeps to what it was told.
-    SettingsTaken,
-    /// To be answered with the same bytes.
+    /// The acknowledgement of the gateway's settings.
+    SettingsAck,
+    /// PING, which must be acknowledged with the same bytes.
     Ping([u8; 8]),
-    /// The answer to one.
-    Pong,
-    /// So many bytes more may be sent.
-    Window {
-        /// On which stream; 0 is the connection.
+    /// The acknowledgement of a ping.
+    PingAck,
+    /// WINDOW_UPDATE: the gateway may send more.
+    WindowUpdate {
+        /// The identifier of the stream; 0 for the connection.
         stream: u32,
-        /// How many.
+        /// How many bytes more.
         bytes: u32,
     },
-    /// Nothing that changes anything here.
+    /// The preface, or a frame without any effect.
     Other,
 }
 
-/// Pairs of what a setting is about and its value.
+/// The payload of a SETTINGS frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings<'a>(&'a [u8]);
 
 impl Settings<'_> {
-    /// Each, in order.
+    /// Pairs of an identifier and a value, in the order in which they must be applied.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32)> {
         self.0.as_chunks().0.iter().map(|[a, b, c, d, e, f]| {
             (
@@ -83,69 +86,80 @@ impl Settings<'_> {
     }
 }
 
-/// Where a reader is.
+/// Parses the frames of one connection.
 #[derive(Debug, Default)]
 pub struct Reader {
     stage: Stage,
-    /// The block that is under way.
+    /// The parts of a block of fields that is incomplete.
     block: Vec<u8>,
 }
 
+/// What the next frame may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
+    /// The preface must come first.
     #[default]
     Preface,
-    /// The first frame is one of settings.
-    First,
+    /// The first frame must be SETTINGS.
+    FirstSettings,
+    /// Any frame may come.
     Frames,
-    /// In a block of fields.
+    /// A block of fields is incomplete, so a CONTINUATION must come.
     Block {
         stream: u32,
-        end: bool,
-        circular: bool,
+        ends_stream: bool,
+        depends_on_itself: bool,
     },
 }
 
 impl Reader {
-    /// The beginning of a request is there and its end is not; `left` is what was not read of the input.
-    pub fn is_in_head(&self, left: &[u8]) -> bool {
-        let begun = matches!(left.get(3), Some(&(kind::HEADERS | kind::CONTINUATION)));
-        begun || matches!(self.stage, Stage::Preface | Stage::Block { .. })
+    /// Whether a request's head, or the preface, has begun and is incomplete. `unread` are the bytes that were received and
+    /// not parsed.
+    pub fn is_in_head(&self, unread: &[u8]) -> bool {
+        let has_begun = matches!(unread.get(3), Some(&(kind::HEADERS | kind::CONTINUATION)));
+        has_begun || matches!(self.stage, Stage::Preface | Stage::Block { .. })
     }
 
-    /// The next frame of `input` and how many bytes to go on after; nothing when more must come.
-    pub fn next<'a>(&'a mut self, input: &'a [u8]) -> Result<Option<(usize, Frame<'a>)>, Fatal> {
+    /// Parses the first frame of `input`. Returns its length and the frame, or `None` if it is incomplete.
+    ///
+    /// # Errors
+    ///
+    /// The frame is malformed, too long or out of order.
+    pub fn next_frame<'a>(
+        &'a mut self,
+        input: &'a [u8],
+    ) -> Result<Option<(usize, Frame<'a>)>, ConnectionError> {
         if self.stage == Stage::Preface {
-            let known = input.len().min(PREFACE.len());
-            if input[..known] != PREFACE[..known] {
-                return Err(Fatal(Reason::PROTOCOL_ERROR));
+            let length = input.len().min(PREFACE.len());
+            if input[..length] != PREFACE[..length] {
+                return Err(ConnectionError(Reason::PROTOCOL_ERROR));
             }
-            if known < PREFACE.len() {
+            if length < PREFACE.len() {
                 return Ok(None);
             }
-            self.stage = Stage::First;
+            self.stage = Stage::FirstSettings;
             return Ok(Some((PREFACE.len(), Frame::Other)));
         }
-        let Some((head, rest)) = input.split_first_chunk::<HEAD>() else {
+        let Some((head, rest)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else {
             return Ok(None);
         };
         let [a, b, c, kind, flags, s, t, u, v] = *head;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
         let stream = u32::from_be_bytes([s & 0x7f, t, u, v]);
-        self.expects(kind, flags, stream)?;
-        if length > MAX_FRAME || !fits(kind, flags, length) {
-            return Err(Fatal(Reason::FRAME_SIZE_ERROR));
+        self.check_order(kind, flags, stream)?;
+        if length > MAX_FRAME_PAYLOAD || !is_valid_length(kind, flags, length) {
+            return Err(ConnectionError(Reason::FRAME_SIZE_ERROR));
         }
         let Some(payload) = rest.get(..length) else {
             return Ok(None);
         };
-        let frame = self.frame(kind, flags, stream, payload)?;
-        Ok(Some((HEAD + length, frame)))
+        let frame = self.parse_payload(kind, flags, stream, payload)?;
+        Ok(Some((FRAME_HEAD_BYTES + length, frame)))
     }
 
-    /// Whether such a frame may come now.
-    fn expects(&mut self, kind: u8, flags: u8, stream: u32) -> Result<(), Fatal> {
-        let of_connection = match kind {
+    /// Checks that such a frame may come now, on a stream or on the connection as its type needs.
+    fn check_order(&self, kind: u8, flags: u8, stream: u32) -> Result<(), ConnectionError> {
+        let is_for_connection = match kind {
             kind::SETTINGS | kind::PING | kind::GOAWAY => Some(true),
             kind::DATA
             | kind::HEADERS
@@ -155,118 +169,135 @@ impl Reader {
             | kind::CONTINUATION => Some(false),
             _ => None,
         };
-        let expected = match self.stage {
-            Stage::Preface | Stage::First => kind == kind::SETTINGS && flags & flag::ACK == 0,
+        let is_expected = match self.stage {
+            Stage::Preface | Stage::FirstSettings => {
+                kind == kind::SETTINGS && flags & flag::ACK == 0
+            }
             Stage::Frames => !matches!(kind, kind::CONTINUATION | kind::PUSH_PROMISE),
-            Stage::Block { stream: of, .. } => kind == kind::CONTINUATION && stream == of,
+            Stage::Block {
+                stream: block_stream,
+                ..
+            } => kind == kind::CONTINUATION && stream == block_stream,
         };
-        if !expected || of_connection.is_some_and(|of| of != (stream == 0)) {
-            return Err(Fatal(Reason::PROTOCOL_ERROR));
+        let is_misplaced =
+            is_for_connection.is_some_and(|for_connection| for_connection != (stream == 0));
+        if !is_expected || is_misplaced {
+            return Err(ConnectionError(Reason::PROTOCOL_ERROR));
         }
         Ok(())
     }
 
-    fn frame<'a>(
+    fn parse_payload<'a>(
         &'a mut self,
         kind: u8,
         flags: u8,
         stream: u32,
         payload: &'a [u8],
-    ) -> Result<Frame<'a>, Fatal> {
-        let (end, acknowledged) = (flags & flag::END_STREAM != 0, flags & flag::ACK != 0);
+    ) -> Result<Frame<'a>, ConnectionError> {
+        let (ends_stream, is_ack) = (flags & flag::END_STREAM != 0, flags & flag::ACK != 0);
         Ok(match kind {
             kind::DATA => Frame::Data {
                 stream,
                 data: without_padding(payload, flags)?,
-                weight: payload.len() as u32,
-                end,
+                flow_bytes: payload.len() as u32,
+                ends_stream,
             },
-            kind::HEADERS => {
-                let mut block = without_padding(payload, flags)?;
-                let mut circular = false;
-                if flags & flag::PRIORITY != 0 {
-                    // Nothing else that it says of priorities matters: section 5.3.2.
-                    let split = block.split_first_chunk::<5>();
-                    let (priority, rest) = split.ok_or(Fatal(Reason::FRAME_SIZE_ERROR))?;
-                    circular = depends_on(priority) == stream;
-                    block = rest;
-                }
-                if flags & flag::END_HEADERS != 0 {
-                    return Ok(Frame::Headers {
-                        stream,
-                        block,
-                        end,
-                        circular,
-                    });
-                }
-                self.block.clear();
-                self.stage = Stage::Block {
-                    stream,
-                    end,
-                    circular,
-                };
-                return self.gather(block, false);
-            }
-            kind::CONTINUATION => return self.gather(payload, flags & flag::END_HEADERS != 0),
+            kind::HEADERS => return self.parse_headers(flags, stream, payload),
+            kind::CONTINUATION => return self.append_block(payload, flags),
             kind::PRIORITY => match payload.first_chunk() {
-                Some(priority) if depends_on(priority) == stream => Frame::Circular { stream },
+                Some(priority) if dependency(priority) == stream => {
+                    Frame::SelfDependency { stream }
+                }
                 _ => Frame::Other,
             },
             kind::RST_STREAM => Frame::Reset { stream },
-            kind::SETTINGS if acknowledged => Frame::SettingsTaken,
+            kind::SETTINGS if is_ack => Frame::SettingsAck,
             kind::SETTINGS => {
-                if self.stage == Stage::First {
+                if self.stage == Stage::FirstSettings {
                     self.stage = Stage::Frames;
                 }
                 Frame::Settings(Settings(payload))
             }
-            kind::PING if acknowledged => Frame::Pong,
+            kind::PING if is_ack => Frame::PingAck,
             kind::PING => Frame::Ping(payload.try_into().unwrap_or_default()),
             kind::WINDOW_UPDATE => {
                 let bytes = payload.try_into().map(u32::from_be_bytes);
                 let bytes = bytes.unwrap_or_default() & super::MAX_WINDOW;
-                Frame::Window { stream, bytes }
+                Frame::WindowUpdate { stream, bytes }
             }
             _ => Frame::Other,
         })
     }
 
-    /// Adds to the block under way.
-    fn gather(&mut self, piece: &[u8], whole: bool) -> Result<Frame<'_>, Fatal> {
-        if self.block.len() + piece.len() > MAX_BLOCK {
-            return Err(Fatal(Reason::ENHANCE_YOUR_CALM));
+    fn parse_headers<'a>(
+        &'a mut self,
+        flags: u8,
+        stream: u32,
+        payload: &'a [u8],
+    ) -> Result<Frame<'a>, ConnectionError> {
+        let ends_stream = flags & flag::END_STREAM != 0;
+        let mut block = without_padding(payload, flags)?;
+        let mut depends_on_itself = false;
+        if flags & flag::PRIORITY != 0 {
+            // Everything else about priorities is ignored: section 5.3.2.
+            let split = block.split_first_chunk::<5>();
+            let (priority, rest) = split.ok_or(ConnectionError(Reason::FRAME_SIZE_ERROR))?;
+            depends_on_itself = dependency(priority) == stream;
+            block = rest;
         }
-        self.block.extend_from_slice(piece);
+        if flags & flag::END_HEADERS != 0 {
+            return Ok(Frame::Headers {
+                stream,
+                block,
+                ends_stream,
+                depends_on_itself,
+            });
+        }
+        self.block.clear();
+        self.stage = Stage::Block {
+            stream,
+            ends_stream,
+            depends_on_itself,
+        };
+        self.append_block(block, flags)
+    }
+
+    /// Adds a part to the incomplete block of fields. The block is whole if `flags` say so.
+    fn append_block(&mut self, part: &[u8], flags: u8) -> Result<Frame<'_>, ConnectionError> {
+        if self.block.len() + part.len() > MAX_BLOCK {
+            return Err(ConnectionError(Reason::ENHANCE_YOUR_CALM));
+        }
+        self.block.extend_from_slice(part);
         let Stage::Block {
             stream,
-            end,
-            circular,
+            ends_stream,
+            depends_on_itself,
         } = self.stage
         else {
-            return Err(Fatal(Reason::PROTOCOL_ERROR));
+            return Err(ConnectionError(Reason::PROTOCOL_ERROR));
         };
-        if !whole {
-            return Ok(Frame::Begun);
+        if flags & flag::END_HEADERS == 0 {
+            return Ok(Frame::PartialBlock);
         }
         self.stage = Stage::Frames;
         Ok(Frame::Headers {
             stream,
             block: &self.block,
-            end,
-            circular,
+            ends_stream,
+            depends_on_itself,
         })
     }
 
-    /// Gives up the room of a block that is over.
-    pub fn rest(&mut self) {
+    /// Frees the buffer of the last block of fields, unless a block is incomplete.
+    pub fn free_buffer(&mut self) {
         if !matches!(self.stage, Stage::Block { .. }) {
             self.block = Vec::new();
         }
     }
 }
 
-/// Whether a kind of frame may have this length.
-fn fits(kind: u8, flags: u8, length: usize) -> bool {
+/// Whether a frame of this type may have a payload of `length` bytes.
+fn is_valid_length(kind: u8, flags: u8, length: usize) -> bool {
     match kind {
         kind::PRIORITY => length == 5,
         kind::RST_STREAM | kind::WINDOW_UPDATE => length == 4,
@@ -278,20 +309,21 @@ fn fits(kind: u8, flags: u8, length: usize) -> bool {
     }
 }
 
-/// The stream that another is said to depend on.
-fn depends_on(priority: &[u8; 5]) -> u32 {
+/// The identifier of the stream that a priority depends on.
+fn dependency(priority: &[u8; 5]) -> u32 {
     let [s, t, u, v, _] = *priority;
     u32::from_be_bytes([s & 0x7f, t, u, v])
 }
 
-fn without_padding(payload: &[u8], flags: u8) -> Result<&[u8], Fatal> {
+/// The payload of a DATA or HEADERS frame without its padding.
+fn without_padding(payload: &[u8], flags: u8) -> Result<&[u8], ConnectionError> {
     if flags & flag::PADDED == 0 {
         return Ok(payload);
     }
     let (padding, rest) = payload
         .split_first()
-        .ok_or(Fatal(Reason::FRAME_SIZE_ERROR))?;
+        .ok_or(ConnectionError(Reason::FRAME_SIZE_ERROR))?;
     let length = rest.len().checked_sub(usize::from(*padding));
-    let length = length.ok_or(Fatal(Reason::PROTOCOL_ERROR))?;
+    let length = length.ok_or(ConnectionError(Reason::PROTOCOL_ERROR))?;
     Ok(&rest[..length])
 }

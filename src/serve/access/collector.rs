@@ -1,29 +1,38 @@
-//! One worker's end of the access log: collects lines, and hands them over ten times a second.
+//! One worker's end of the access log: collects lines in a batch, and hands the batch to the writer ten times a second.
+//!
+//! It never waits for the writer.
 
 use std::cell::{Cell, RefCell};
 
-use super::members::{fraction, number};
+use super::members::{push_fraction, push_number};
 use super::writer::LogWriter;
 use crate::base::clock::{Clock, Nanos};
 use crate::policy::settings::Logged;
 
-/// Bytes that a worker collects before it hands them over.
-pub const PIECE: usize = 64 * 1024;
+/// Bytes of lines that a worker collects before it hands them over.
+pub const BATCH_BYTES: usize = 64 * 1024;
 
-/// What a line seldom exceeds.
-const ROOM: usize = 1024;
+/// Space for the line that fills the batch, in bytes. Few lines are longer, so a batch seldom grows.
+const LINE_HEADROOM: usize = 1024;
 
 /// One worker's end of the log.
 pub struct WorkerLog {
     writer: LogWriter,
-    piece: RefCell<Vec<u8>>,
-    /// Wall-clock time at the beginning of the clock, as of the last tick. When that clock is set, lines are wrong until the next tick.
-    origin: Cell<Nanos>,
-    /// The second of the last line, and how a line begins in it.
-    second: RefCell<(u64, Vec<u8>)>,
+    batch: RefCell<Vec<u8>>,
+    /// Wall-clock time at the clock's zero, as of the last tick. After the wall clock was set, lines are wrong until the
+    /// next tick.
+    wall_origin: Cell<Nanos>,
+    line_start: RefCell<LineStart>,
 }
 
-/// Requests that the end of a worker cut off are logged too.
+/// The beginning of every line of one second, without the fraction.
+#[derive(Default)]
+struct LineStart {
+    second: u64,
+    text: Vec<u8>,
+}
+
+/// Hands over the last batch, also when the end of a worker has cut off requests.
 impl Drop for WorkerLog {
     fn drop(&mut self) {
         self.flush();
@@ -31,70 +40,71 @@ impl Drop for WorkerLog {
 }
 
 impl WorkerLog {
-    /// Collects for `writer`.
+    /// Collects lines for `writer`.
     pub fn new(writer: LogWriter, clock: &Clock) -> WorkerLog {
         WorkerLog {
             writer,
-            piece: RefCell::new(Vec::new()),
-            origin: Cell::new(origin(clock)),
-            second: RefCell::default(),
+            batch: RefCell::new(Vec::new()),
+            wall_origin: Cell::new(wall_origin(clock)),
+            line_start: RefCell::default(),
         }
     }
 
-    /// Hands over what was collected, and looks at the wall clock. A worker does so ten times a second.
+    /// Hands over the batch and reads the wall clock. A worker does so ten times a second.
     pub fn tick(&self, clock: &Clock) {
         self.flush();
-        self.origin.set(origin(clock));
+        self.wall_origin.set(wall_origin(clock));
     }
 
     /// Whether any request may be logged, so that its target must be kept.
     pub fn wants_targets(&self) -> bool {
-        self.writer.requests != Logged::Off
+        self.writer.logged != Logged::Off
     }
 
-    /// Hands over what was collected.
+    /// Hands the batch over to the writer.
     pub fn flush(&self) {
-        let piece = std::mem::take(&mut *self.piece.borrow_mut());
-        if !piece.is_empty() {
-            self.writer.hand_over(piece);
+        let batch = std::mem::take(&mut *self.batch.borrow_mut());
+        if !batch.is_empty() {
+            self.writer.hand_over(batch);
         }
     }
 
-    /// Adds the line that `write` writes, where the log has requests like this: `notable` where one was not admitted, or was
-    /// above a limit.
+    /// Adds the line that `write` writes, unless the log leaves out such requests. A request is notable if it was not
+    /// admitted, or was above a limit.
     #[inline]
-    pub(super) fn add(&self, notable: bool, write: impl FnOnce(&mut Vec<u8>)) {
-        match self.writer.requests {
+    pub(super) fn add_line(&self, is_notable: bool, write: impl FnOnce(&mut Vec<u8>)) {
+        match self.writer.logged {
             Logged::Off => return,
-            Logged::Refused if !notable => return,
+            Logged::Refused if !is_notable => return,
             Logged::Refused | Logged::All => {}
         }
-        let mut piece = self.piece.borrow_mut();
-        if piece.is_empty() {
-            piece.reserve(PIECE + ROOM);
+        let mut batch = self.batch.borrow_mut();
+        if batch.is_empty() {
+            batch.reserve(BATCH_BYTES + LINE_HEADROOM);
         }
-        write(&mut piece);
-        if piece.len() >= PIECE {
-            let piece = std::mem::take(&mut *piece);
-            self.writer.hand_over(piece);
+        write(&mut batch);
+        if batch.len() >= BATCH_BYTES {
+            let batch = std::mem::take(&mut *batch);
+            self.writer.hand_over(batch);
         }
     }
 
-    /// Writes how the line of a request begins that arrived at `at`: with the wall-clock time.
+    /// Writes the beginning of the line of a request that arrived at `at`: its wall-clock time.
     #[inline]
     pub(super) fn begin_line(&self, out: &mut Vec<u8>, at: Nanos) {
-        let began = self.origin.get().after(at).0;
-        let (second, beginning) = &mut *self.second.borrow_mut();
-        if *second != began / 1_000_000_000 || beginning.is_empty() {
-            *second = began / 1_000_000_000;
-            beginning.clear();
-            number(beginning, "{\"time\":", *second);
+        let wall = self.wall_origin.get().after(at).0;
+        let LineStart { second, text } = &mut *self.line_start.borrow_mut();
+        if *second != wall / 1_000_000_000 || text.is_empty() {
+            *second = wall / 1_000_000_000;
+            text.clear();
+            push_number(text, "{\"time\":", *second);
         }
-        out.extend_from_slice(beginning);
-        fraction::<3>(out, (began % 1_000_000_000 / 1_000_000) as u32);
+        out.extend_from_slice(text);
+        push_fraction::<3>(out, (wall % 1_000_000_000 / 1_000_000) as u32);
     }
 }
 
-fn origin(clock: &Clock) -> Nanos {
+/// Wall-clock time at the zero of `clock`.
+fn wall_origin(clock: &Clock) -> Nanos {
     Nanos::from(clock.wall()).since(clock.now())
 }

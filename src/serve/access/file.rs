@@ -1,5 +1,7 @@
-//! The file of the access log. Others may move it away, and the gateway itself may put it aside: it is looked for at its
-//! path before each piece.
+//! The file of the access log, and its rotation.
+//!
+//! Other programs may move the file away, and the gateway itself rotates it. So before each write it is checked that the
+//! path still leads to the open file. A line is never split between two files.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -8,61 +10,67 @@ use std::path::{Path, PathBuf};
 
 use crate::policy::settings::Rotate;
 
-/// A file that is written at its end.
+/// The open file of the log. It is written only at its end.
 pub struct LogFile {
     path: PathBuf,
     rotate: Option<Rotate>,
     file: File,
-    /// Which file it is, by device and inode; absent for what is no plain file and is never looked for.
-    open: Option<(u64, u64)>,
-    /// That something went wrong with it was told.
-    told: bool,
+    /// The identity of the open file; absent for pipes and devices, which are never reopened.
+    open_id: Option<FileId>,
+    /// A failure to reopen the file has been logged, and none has succeeded since.
+    has_logged_failure: bool,
 }
 
+/// The device and inode of a plain file.
+type FileId = (u64, u64);
+
 impl LogFile {
-    /// Opens the file, makes it where it is missing.
+    /// Opens the file, and creates it if it is missing.
     ///
     /// # Errors
     ///
-    /// It cannot be written, or nothing can be put beside it though it is to be put aside.
+    /// The file cannot be written, or it is to be rotated and its folder cannot be written.
     pub fn open(path: &Path, rotate: Option<Rotate>) -> io::Result<LogFile> {
         if rotate.is_some() {
             let folder = path.parent().unwrap_or(Path::new(""));
-            writable(folder).map_err(|error| {
+            check_folder_writable(folder).map_err(|error| {
                 let message = format!("its folder `{}`, for `rotate`: {error}", folder.display());
                 io::Error::new(error.kind(), message)
             })?;
         }
-        let file = open(path)?;
+        let file = open_for_append(path)?;
         Ok(LogFile {
             path: path.to_owned(),
             rotate,
-            open: identity(&file.metadata()?),
+            open_id: file_id(&file.metadata()?),
             file,
-            told: false,
+            has_logged_failure: false,
         })
     }
 
-    /// Opens the file anew where its path leads elsewhere by now. So nothing is written into a file that was renamed
-    /// and is being compressed. Puts the file aside where it is too long for so many bytes more. A failure is logged
-    /// once, and the file before is written on.
-    pub fn follow(&mut self, more: u64) {
-        if self.open.is_none() {
+    /// Prepares the file for `more_bytes`. Reopens it if its path leads elsewhere by now, so that nothing is written into
+    /// a file that was renamed and is being compressed. Rotates it if it would become too long.
+    ///
+    /// A failure is logged once, and the old file is used further.
+    pub fn reopen_or_rotate(&mut self, more_bytes: u64) {
+        if self.open_id.is_none() {
             return;
         }
-        let there = self.path.metadata().ok();
-        let same = there.filter(|there| identity(there) == self.open);
-        let done = match (same, self.rotate) {
+        let at_path = self.path.metadata().ok();
+        let open_file = at_path.filter(|metadata| file_id(metadata) == self.open_id);
+        let result = match (open_file, self.rotate) {
             (None, _) => self.reopen(),
-            (Some(file), Some(rotate)) if file.len() > 0 && file.len() + more > rotate.size => {
-                self.put_aside(rotate)
+            (Some(file), Some(rotate))
+                if file.len() > 0 && file.len() + more_bytes > rotate.size =>
+            {
+                self.rotate(rotate)
             }
             (Some(_), _) => return,
         };
-        match done {
-            Ok(()) => self.told = false,
-            Err(error) if !self.told => {
-                self.told = true;
+        match result {
+            Ok(()) => self.has_logged_failure = false,
+            Err(error) if !self.has_logged_failure => {
+                self.has_logged_failure = true;
                 tracing::error!(%error, "the access log cannot be opened anew; the file before is written on");
             }
             Err(_) => {}
@@ -70,49 +78,50 @@ impl LogFile {
     }
 
     fn reopen(&mut self) -> io::Result<()> {
-        let file = open(&self.path)?;
-        self.open = identity(&file.metadata()?);
+        let file = open_for_append(&self.path)?;
+        self.open_id = file_id(&file.metadata()?);
         self.file = file;
         tracing::info!(file = %self.path.display(), "the access log is opened anew");
         Ok(())
     }
 
-    /// Another process that takes over or gives way may write to the file as well. Who holds its lock renames; the
-    /// other finds it gone.
-    fn put_aside(&mut self, rotate: Rotate) -> io::Result<()> {
+    /// Renames the file and opens a new one. During a hand-over a second process may write to the same file. The one that
+    /// gets the file's lock first renames, and the other only reopens.
+    fn rotate(&mut self, rotate: Rotate) -> io::Result<()> {
         self.file.lock()?;
-        let done = self.renamed(rotate).and_then(|()| self.reopen());
-        if done.is_err() {
+        let result = self.rename_rotated(rotate).and_then(|()| self.reopen());
+        if result.is_err() {
             self.file.unlock()?;
         }
-        // Else the lock went with the file before.
-        done
+        // Otherwise the lock has gone with the old file.
+        result
     }
 
-    fn renamed(&self, rotate: Rotate) -> io::Result<()> {
-        if identity(&self.path.metadata()?) != self.open {
+    /// Renames the file to `.1`, `.1` to `.2` and so on, up to the first number that is free.
+    fn rename_rotated(&self, rotate: Rotate) -> io::Result<()> {
+        if file_id(&self.path.metadata()?) != self.open_id {
             return Ok(());
         }
-        let free = (1..rotate.keep).find(|number| !self.aside(*number).exists());
+        let free = (1..rotate.keep).find(|number| !self.rotated_path(*number).exists());
         for number in (1..free.unwrap_or(rotate.keep)).rev() {
-            rename(&self.aside(number), &self.aside(number + 1))?;
+            rename_if_exists(&self.rotated_path(number), &self.rotated_path(number + 1))?;
         }
-        rename(&self.path, &self.aside(1))
+        rename_if_exists(&self.path, &self.rotated_path(1))
     }
 
-    fn aside(&self, number: u32) -> PathBuf {
+    fn rotated_path(&self, number: u32) -> PathBuf {
         let mut path = self.path.clone().into_os_string();
         path.push(format!(".{number}"));
         path.into()
     }
 }
 
-/// Whether something can be made in a folder. Leaves nothing behind.
+/// Checks that files can be created in a folder: creates one there and removes it.
 ///
 /// # Errors
 ///
-/// The folder is none, or the system refuses to make anything in it.
-pub fn writable(folder: &Path) -> io::Result<()> {
+/// The path is not a folder, or the system refuses to create anything in it.
+pub fn check_folder_writable(folder: &Path) -> io::Result<()> {
     let folder = match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,
@@ -120,9 +129,9 @@ pub fn writable(folder: &Path) -> io::Result<()> {
     if !folder.metadata()?.is_dir() {
         return Err(io::Error::new(ErrorKind::NotADirectory, "it is no folder"));
     }
-    // Rights alone do not say it: some file systems take nothing from anybody.
+    // Permissions are not enough to know: some file systems are read-only for everybody.
     let trial = folder.join(format!(".tollgate-check-{}", std::process::id()));
-    // Processes of several containers may have the same number, and a killed one leaves its trial behind.
+    // Processes in different containers may have the same number, and a killed one leaves its trial folder behind.
     match fs::create_dir(&trial) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -134,8 +143,8 @@ pub fn writable(folder: &Path) -> io::Result<()> {
 }
 
 impl Write for LogFile {
-    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
-        self.file.write(piece)
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -143,24 +152,24 @@ impl Write for LogFile {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
+fn open_for_append(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().create(true).append(true).open(path);
-    file.map_err(|error| named(path, &error))
+    file.map_err(|error| with_path(path, &error))
 }
 
-/// Renames what is there.
-fn rename(from: &Path, to: &Path) -> io::Result<()> {
+fn rename_if_exists(from: &Path, to: &Path) -> io::Result<()> {
     match fs::rename(from, to) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(named(from, &error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(with_path(from, &error)),
         _ => Ok(()),
     }
 }
 
-fn named(path: &Path, error: &io::Error) -> io::Error {
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-fn identity(file: &Metadata) -> Option<(u64, u64)> {
+/// The identity of a plain file; `None` for pipes and devices.
+fn file_id(file: &Metadata) -> Option<FileId> {
     file.is_file().then(|| (file.dev(), file.ino()))
 }
 
@@ -175,7 +184,7 @@ mod tests {
 
     /// Two processes while one gives way to the other, each with its own descriptor and its own lock.
     #[test]
-    fn two_may_write_and_put_aside() {
+    fn two_processes_may_write_and_rotate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let rotate = Rotate {
@@ -189,7 +198,7 @@ mod tests {
                     let mut log = LogFile::open(path, Some(rotate)).unwrap();
                     for number in 0..LINES {
                         let line = format!("{writer}{number:08}\n");
-                        log.follow(line.len() as u64);
+                        log.reopen_or_rotate(line.len() as u64);
                         log.write_all(line.as_bytes()).unwrap();
                     }
                 });
@@ -215,12 +224,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let trial = format!(".tollgate-check-{}", std::process::id());
         fs::create_dir(folder.path().join(trial)).unwrap();
-        writable(folder.path()).unwrap();
+        check_folder_writable(folder.path()).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]
-    fn as_many_are_kept_as_was_said() {
+    fn as_many_rotated_files_are_kept_as_configured() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
         let rotate = Rotate { size: 10, keep: 2 };
@@ -231,7 +240,7 @@ mod tests {
             "longer than a file may be\n",
             "last\n",
         ] {
-            log.follow(line.len() as u64);
+            log.reopen_or_rotate(line.len() as u64);
             log.write_all(line.as_bytes()).unwrap();
         }
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();

@@ -1,4 +1,6 @@
-//! The line of a request in the access log.
+//! Writes the line of a request in the access log, as JSON.
+//!
+//! The line begins and ends with times. The text between them is copied for a client that is refused again and again.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -6,29 +8,29 @@ use std::rc::Rc;
 use http::Uri;
 
 use super::collector::WorkerLog;
-use super::members::{fraction, number, text, word};
+use super::members::{push_fraction, push_number, push_plain, push_text};
 use crate::base::clock::Nanos;
 use crate::identity::token;
 use crate::limit::LimitStanding;
-use crate::serve::http1::repeat::{LoggedRefusal, MOST};
+use crate::serve::http1::repeat::{LoggedRefusal, MAX_CACHED_BYTES};
 use crate::serve::stack::note::RequestNote;
 use crate::serve::stack::outcome::RequestOutcome;
 
-/// Logs a request that is over at `now`.
-pub(crate) fn log(log: &WorkerLog, note: &RequestNote, now: Nanos) {
-    let notable = note.outcome() != RequestOutcome::Admitted
+/// Logs a request that ended at `now`.
+pub(crate) fn log_request(log: &WorkerLog, note: &RequestNote, now: Nanos) {
+    let is_notable = note.outcome() != RequestOutcome::Admitted
         || matches!(note.limit.get(), Some((_, LimitStanding::Over)));
-    log.add(notable, |out| {
-        let took = now.since(note.at);
+    log.add_line(is_notable, |out| {
+        let duration = now.since(note.at);
         log.begin_line(out, note.at);
         write_middle_or_repeat(out, note);
-        number(out, ",\"seconds\":", took.0 / 1_000_000_000);
-        fraction::<6>(out, (took.0 % 1_000_000_000 / 1_000) as u32);
+        push_number(out, ",\"seconds\":", duration.0 / 1_000_000_000);
+        push_fraction::<6>(out, (duration.0 % 1_000_000_000 / 1_000) as u32);
         out.extend_from_slice(b"}\n");
     });
 }
 
-/// Writes the part of a line between the times. For a client that is refused again and again it is copied from the last.
+/// Writes the part of a line between the times, or copies it from the client's last refusal if nothing differs.
 fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestNote) {
     let refused = note
         .repeated
@@ -54,7 +56,7 @@ fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestNote) {
     let start = out.len();
     write_middle(out, note);
     let text = &out[start..];
-    *last = (text.len() <= MOST).then(|| LoggedRefusal {
+    *last = (text.len() <= MAX_CACHED_BYTES).then(|| LoggedRefusal {
         head: head.clone(),
         who: who.clone(),
         facts,
@@ -66,42 +68,43 @@ fn write_middle(out: &mut Vec<u8>, note: &RequestNote) {
     let generation = &*note.generation;
     let ruleset = &generation.ruleset;
     match note.address() {
-        Some(known) => word(out, ",\"ip\":", known),
-        None => word(out, ",\"ip\":", &note.ip().to_string()),
+        Some(address) => push_plain(out, ",\"ip\":", address),
+        None => push_plain(out, ",\"ip\":", &note.ip().to_string()),
     }
     if let Some(user) = note.user() {
-        text(out, ",\"user\":", user);
+        push_text(out, ",\"user\":", user);
     }
     if let Some(reason) = note.who.get().and_then(|who| who.credential_fault()) {
-        word(out, ",\"credential\":", reason.as_str());
+        push_plain(out, ",\"credential\":", reason.as_str());
     }
     if let Some(method) = &note.method {
-        word(out, ",\"method\":", method.as_str());
+        push_plain(out, ",\"method\":", method.as_str());
     }
     if let Some(head) = &note.head {
         let source = ruleset.identity.token.as_ref();
-        text(out, ",\"target\":", &token::mask(source, target(&head.uri)));
+        let target = token::mask(source, received_target(&head.uri));
+        push_text(out, ",\"target\":", &target);
     }
     if let Some(path) = &note.path {
-        text(out, ",\"target\":", path);
+        push_text(out, ",\"target\":", path);
     }
     if let Some(route) = note.route.get() {
-        out.extend_from_slice(&generation.routes[route].logged);
+        out.extend_from_slice(&generation.routes[route].log_members);
     }
-    number(out, ",\"status\":", note.status().into());
-    word(out, ",\"outcome\":", note.outcome().as_str());
+    push_number(out, ",\"status\":", note.status().into());
+    push_plain(out, ",\"outcome\":", note.outcome().as_str());
     if let Some((rule, standing)) = note.limit.get() {
-        out.extend_from_slice(&generation.rules[rule].logged);
-        word(out, ",\"standing\":", standing.as_str());
+        out.extend_from_slice(&generation.rules[rule].log_members);
+        push_plain(out, ",\"standing\":", standing.as_str());
     }
     if note.alone.get() {
-        word(out, ",\"store\":", "away");
+        push_plain(out, ",\"store\":", "away");
     }
     if let Some(reason) = note.reason.get() {
-        text(out, ",\"reason\":", reason);
+        push_text(out, ",\"reason\":", reason);
     }
     if let Some(server) = &*note.server.borrow() {
-        text(out, ",\"server\":", server);
+        push_text(out, ",\"server\":", server);
     }
     let costs = note
         .holdings
@@ -109,16 +112,16 @@ fn write_middle(out: &mut Vec<u8>, note: &RequestNote) {
         .as_ref()
         .and_then(|holdings| holdings.costs.clone());
     if let Some((units, unknown)) = costs.and_then(|costs| costs.charged()) {
-        number(out, ",\"cost\":", units.into());
+        push_number(out, ",\"cost\":", units.into());
         if unknown {
             out.extend_from_slice(b",\"cost_unknown\":true");
         }
     }
-    number(out, ",\"bytes\":", note.sent());
+    push_number(out, ",\"bytes\":", note.sent());
 }
 
-/// A target as it came.
-fn target(uri: &Uri) -> Cow<'_, str> {
+/// The request target as the client sent it.
+fn received_target(uri: &Uri) -> Cow<'_, str> {
     match uri.path_and_query() {
         Some(target) if uri.authority().is_none() => Cow::Borrowed(target.as_str()),
         _ => Cow::Owned(uri.to_string()),

@@ -1,51 +1,59 @@
-//! Members of a line of the access log: JSON by hand, for a line is written for every request that is refused.
+//! Writes members of the JSON objects in the access log.
+//!
+//! They are written by hand, because a flood of refused requests costs a line each. Each `name` comes with its quotes,
+//! colon and the comma before it, and nothing here checks that.
 
 use crate::limit::Rule;
 
-/// What lines say of a route.
-pub(crate) fn of_route(name: &str) -> Box<[u8]> {
+/// The members of each line about requests of this route.
+pub(crate) fn route_members(name: &str) -> Box<[u8]> {
     let mut out = Vec::new();
-    text(&mut out, ",\"route\":", name);
+    push_text(&mut out, ",\"route\":", name);
     out.into()
 }
 
-/// What lines say of a limit.
-pub(crate) fn of_rule(rule: &Rule) -> Box<[u8]> {
+/// The members of each line about requests that this limit decided.
+pub(crate) fn limit_members(rule: &Rule) -> Box<[u8]> {
     let mut out = Vec::new();
-    word(&mut out, ",\"limit\":", rule.name.as_str());
-    text(&mut out, ",\"limit_at\":", &rule.origin);
+    push_plain(&mut out, ",\"limit\":", rule.name.as_str());
+    push_text(&mut out, ",\"limit_at\":", &rule.origin);
     out.into()
 }
 
-/// A name and what needs no escapes.
+/// Writes a string that needs no escapes.
 #[inline(always)]
-pub(super) fn word(out: &mut Vec<u8>, name: &str, value: &str) {
+pub(super) fn push_plain(out: &mut Vec<u8>, name: &str, value: &str) {
     out.extend_from_slice(name.as_bytes());
     out.push(b'"');
     out.extend_from_slice(value.as_bytes());
     out.push(b'"');
 }
 
-pub(super) fn text(out: &mut Vec<u8>, name: &str, value: &str) {
-    let escaped = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
-    // Looked at to the end, which is done for many bytes at once.
-    if !value.bytes().fold(false, |any, byte| any | escaped(byte)) {
-        return word(out, name, value);
+/// Writes any string.
+pub(super) fn push_text(out: &mut Vec<u8>, name: &str, value: &str) {
+    let needs_escape = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // A fold that never stops early checks many bytes at once.
+    if !value
+        .bytes()
+        .fold(false, |any, byte| any | needs_escape(byte))
+    {
+        return push_plain(out, name, value);
     }
     out.extend_from_slice(name.as_bytes());
     // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, value);
 }
 
+/// Writes a whole number.
 #[inline(always)]
-pub(super) fn number(out: &mut Vec<u8>, name: &str, value: u64) {
+pub(super) fn push_number(out: &mut Vec<u8>, name: &str, value: u64) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// A point and the digits of a number below 10^`N`.
+/// Writes the fraction of the number before: a point and the `N` digits of `value`, which is below 10^`N`.
 #[inline(always)]
-pub(super) fn fraction<const N: usize>(out: &mut Vec<u8>, mut value: u32) {
+pub(super) fn push_fraction<const N: usize>(out: &mut Vec<u8>, mut value: u32) {
     let mut digits = [b'0'; N];
     for digit in digits.iter_mut().rev() {
         *digit += (value % 10) as u8;
@@ -62,14 +70,14 @@ mod tests {
     #[test]
     fn members() {
         let mut out = Vec::new();
-        number(&mut out, "{\"a\":", 1_700_000_000);
-        fraction::<3>(&mut out, 42);
-        text(&mut out, ",\"b\":", "c\"\\\n\u{7f}é");
-        text(&mut out, ",\"c\":", "\u{7f}é");
-        number(&mut out, ",\"d\":", 0);
-        fraction::<6>(&mut out, 7);
-        number(&mut out, ",\"e\":", u64::MAX);
-        word(&mut out, ",\"f\":", "");
+        push_number(&mut out, "{\"a\":", 1_700_000_000);
+        push_fraction::<3>(&mut out, 42);
+        push_text(&mut out, ",\"b\":", "c\"\\\n\u{7f}é");
+        push_text(&mut out, ",\"c\":", "\u{7f}é");
+        push_number(&mut out, ",\"d\":", 0);
+        push_fraction::<6>(&mut out, 7);
+        push_number(&mut out, ",\"e\":", u64::MAX);
+        push_plain(&mut out, ",\"f\":", "");
         out.push(b'}');
         let read: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let expected = serde_json::json!({

@@ -1,8 +1,9 @@
-//! The access log: one JSON line for each request, naming the limit that decided. A worker collects
-//! lines and hands them to a thread that writes. A slow or full disk loses lines, which are counted and logged, and never
-//! delays a request.
+//! The access log: one JSON line for each request, which names the limit that decided.
 //!
-//! Bounds: [`PIECE`] bytes collected by each worker; those of the [`writer`].
+//! Each worker collects lines in a batch and hands it to one thread that writes. A slow or full disk loses lines, which
+//! are counted and logged; it never delays a request.
+//!
+//! Bounds: [`BATCH_BYTES`] for each worker, and those of the [`writer`].
 
 mod collector;
 mod file;
@@ -10,7 +11,7 @@ mod line;
 pub(crate) mod members;
 mod writer;
 
-pub use collector::{PIECE, WorkerLog};
-pub use file::writable;
-pub(crate) use line::log;
-pub use writer::{LogWriter, LogWriterEnd, usable};
+pub use collector::{BATCH_BYTES, WorkerLog};
+pub use file::check_folder_writable;
+pub(crate) use line::log_request;
+pub use writer::{LogWriter, LogWriterEnd, check_log_path};

@@ -1,7 +1,8 @@
-//! The thread that writes the access log.
+//! The thread that writes the access log: takes batches of lines from the workers and writes them to a file or a standard
+//! stream.
 //!
-//! Bounds: [`QUEUE`] pieces waiting for it, which it looks for again after [`PACE`], and [`LAST`] for all of them when
-//! the gateway ends.
+//! Lines that cannot be written are counted and reported, and never written later. Bounds: [`MAX_QUEUED_BATCHES`] wait
+//! for the thread, and [`SHUTDOWN_TIMEOUT`] is its time to write them when the gateway ends.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -20,132 +21,154 @@ use crate::policy::{
     settings::{LogTo, Logged},
 };
 
-/// Pieces that may wait for the writer.
-pub const QUEUE: usize = 128;
+/// Batches that may wait for the thread. Further ones are dropped.
+pub const MAX_QUEUED_BATCHES: usize = 128;
 
-/// How long the writer leaves pieces waiting once it has written all there were: to be woken for each costs as much as
-/// to write it.
-pub const PACE: Duration = Duration::from_millis(10);
+/// How long the thread sleeps once no batch waits. To be woken for each batch would cost as much as to write it.
+pub const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Longest wait for what is still to be written at the end.
-pub const LAST: Duration = Duration::from_secs(2);
+/// Longest wait for the last batches to be written when the gateway ends.
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Between two reports of lines that could not be written.
-pub const PAUSE: Nanos = Nanos::from_secs(60);
+/// Time between two reports of lost lines.
+pub const LOSS_REPORT_INTERVAL: Nanos = Nanos::from_secs(60);
 
-/// The thread that writes; shared by all workers.
+/// Hands lines to the thread that writes; shared by all workers.
 #[derive(Clone)]
 pub struct LogWriter {
     /// Which requests are logged.
-    pub requests: Logged,
-    pieces: SyncSender<Vec<u8>>,
+    pub logged: Logged,
+    batches: SyncSender<Vec<u8>>,
+    /// Lines that were lost.
     dropped: Counter,
 }
 
-/// Tells when the thread that writes has ended.
+/// Waits for the end of the thread that writes.
 #[derive(Debug)]
 pub struct LogWriterEnd(Receiver<()>);
 
 impl LogWriterEnd {
-    /// Waits until everything is written, at most [`LAST`]; false when that was not enough. Comes to
-    /// an end only once every [`LogWriter`] is gone.
+    /// Waits until everything is written, at most [`SHUTDOWN_TIMEOUT`]; false if that was not enough. The thread ends only
+    /// once every [`LogWriter`] is dropped.
     pub fn wait(self) -> bool {
-        self.0.recv_timeout(LAST) == Err(RecvTimeoutError::Disconnected)
+        self.0.recv_timeout(SHUTDOWN_TIMEOUT) == Err(RecvTimeoutError::Disconnected)
     }
 }
 
 impl LogWriter {
     /// Opens the file and starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened, its folder cannot be written though the file is to be rotated, or no thread can be
+    /// started.
     pub fn start(
         settings: &AccessLog,
         registry: &Registry,
     ) -> io::Result<(LogWriter, LogWriterEnd)> {
-        let (mut out, mut losses) = match &settings.to {
+        let (out, losses) = match &settings.to {
             LogTo::File { path, rotate } => (
-                Out::File(LogFile::open(path, *rotate)?),
-                Losses::new(&path.display().to_string()),
+                LogOutput::File(LogFile::open(path, *rotate)?),
+                LossReport::new(&path.display().to_string()),
             ),
-            LogTo::Stdout => (Out::Stdout(io::stdout()), Losses::new("standard output")),
-            LogTo::Stderr => (Out::Stderr(io::stderr()), Losses::new("standard error")),
+            LogTo::Stdout => (
+                LogOutput::Stdout(io::stdout()),
+                LossReport::new("standard output"),
+            ),
+            LogTo::Stderr => (
+                LogOutput::Stderr(io::stderr()),
+                LossReport::new("standard error"),
+            ),
         };
-        let (pieces, waiting): (_, Receiver<Vec<u8>>) = sync_channel(QUEUE);
+        let (batches, queue) = sync_channel(MAX_QUEUED_BATCHES);
         let dropped = registry.counter(Metric::LogDropped, &[]);
         let lost = dropped.clone();
-        let (end, written) = sync_channel(0);
+        let (end, ended) = sync_channel(0);
         thread::Builder::new()
             .name("access-log".into())
             .spawn(move || {
+                // Dropped when the thread ends, which `LogWriterEnd` waits for.
                 let _end: SyncSender<()> = end;
-                while let Ok(first) = waiting.recv() {
-                    for piece in std::iter::once(first).chain(waiting.try_iter()) {
-                        if let Err(error) = out.write(&piece) {
-                            lost.increment(lines(&piece));
-                            losses.add(lines(&piece), &error);
-                        }
-                        losses.report_if_due();
-                    }
-                    thread::sleep(PACE);
-                }
-                losses.report();
+                write_batches(&queue, out, losses, &lost);
             })?;
         let writer = LogWriter {
-            requests: settings.requests,
-            pieces,
+            logged: settings.requests,
+            batches,
             dropped,
         };
-        Ok((writer, LogWriterEnd(written)))
+        Ok((writer, LogWriterEnd(ended)))
     }
 
     /// Reopens the file if its path leads elsewhere by now.
     pub fn reopen(&self) {
-        // Looked at before each piece, so also where there is no room for this one.
+        // The path is checked before each batch, so an empty batch is enough. With a full queue it is checked anyway.
         self.hand_over(Vec::new());
     }
 
-    /// Hands lines over. Counts those for which there is no room.
-    pub fn hand_over(&self, piece: Vec<u8>) {
-        if let Err(refused) = self.pieces.try_send(piece) {
-            let (TrySendError::Full(piece) | TrySendError::Disconnected(piece)) = refused;
-            self.dropped.increment(lines(&piece));
+    /// Hands a batch of lines over. If the queue is full, its lines are counted as lost.
+    pub fn hand_over(&self, batch: Vec<u8>) {
+        if let Err(error) = self.batches.try_send(batch) {
+            let (TrySendError::Full(batch) | TrySendError::Disconnected(batch)) = error;
+            self.dropped.increment(count_lines(&batch));
         }
     }
 }
 
-/// Where lines go.
-enum Out {
+/// Writes batches until every [`LogWriter`] is dropped.
+fn write_batches(
+    queue: &Receiver<Vec<u8>>,
+    mut out: LogOutput,
+    mut losses: LossReport,
+    lost: &Counter,
+) {
+    while let Ok(first) = queue.recv() {
+        for batch in std::iter::once(first).chain(queue.try_iter()) {
+            if let Err(error) = out.write(&batch) {
+                lost.increment(count_lines(&batch));
+                losses.add(count_lines(&batch), &error);
+            }
+            losses.report_if_due();
+        }
+        thread::sleep(WRITE_INTERVAL);
+    }
+    losses.report();
+}
+
+/// Where lines are written.
+enum LogOutput {
     File(LogFile),
     Stdout(io::Stdout),
     Stderr(io::Stderr),
 }
 
-impl Out {
-    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+impl LogOutput {
+    fn write(&mut self, batch: &[u8]) -> io::Result<()> {
         match self {
-            Out::File(file) => {
-                file.follow(piece.len() as u64);
-                file.write_all(piece)
+            LogOutput::File(file) => {
+                file.reopen_or_rotate(batch.len() as u64);
+                file.write_all(batch)
             }
-            Out::Stdout(out) => out.write_all(piece).and_then(|()| out.flush()),
-            Out::Stderr(out) => out.write_all(piece),
+            LogOutput::Stdout(out) => out.write_all(batch).and_then(|()| out.flush()),
+            LogOutput::Stderr(out) => out.write_all(batch),
         }
     }
 }
 
 /// Lines that could not be written and are not reported yet.
-struct Losses {
+struct LossReport {
     file: String,
     clock: Clock,
-    reported: Option<Nanos>,
+    last_report: Option<Nanos>,
     lines: u64,
     cause: String,
 }
 
-impl Losses {
-    fn new(file: &str) -> Losses {
-        Losses {
+impl LossReport {
+    fn new(file: &str) -> LossReport {
+        LossReport {
             file: file.to_owned(),
             clock: Clock::system(),
-            reported: None,
+            last_report: None,
             lines: 0,
             cause: String::new(),
         }
@@ -156,15 +179,14 @@ impl Losses {
         self.cause = error.to_string();
     }
 
-    /// The first time at once, then once in [`PAUSE`].
+    /// Reports the first loss at once, and further ones once in each [`LOSS_REPORT_INTERVAL`].
     fn report_if_due(&mut self) {
         let now = self.clock.now();
-        if self.lines > 0
-            && self
-                .reported
-                .is_none_or(|reported| now.since(reported) >= PAUSE)
-        {
-            self.reported = Some(now);
+        let is_due = self
+            .last_report
+            .is_none_or(|last| now.since(last) >= LOSS_REPORT_INTERVAL);
+        if self.lines > 0 && is_due {
+            self.last_report = Some(now);
             self.report();
         }
     }
@@ -178,12 +200,12 @@ impl Losses {
     }
 }
 
-/// Whether a log can be written to this path, as far as can be seen without making it.
+/// Checks that a log can be written to this path, as far as that is possible without creating the file.
 ///
 /// # Errors
 ///
-/// It is a folder, its own folder is missing, or the system refuses to open it.
-pub fn usable(path: &Path) -> Result<(), String> {
+/// The path is a folder, its parent folder is missing, or the system refuses to open the file.
+pub fn check_log_path(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
         Ok(kind) if kind.is_dir() => Err("it is a folder".into()),
         Ok(kind) if kind.is_file() => match OpenOptions::new().append(true).open(path) {
@@ -204,8 +226,8 @@ pub fn usable(path: &Path) -> Result<(), String> {
     }
 }
 
-fn lines(piece: &[u8]) -> u64 {
-    piece.iter().filter(|byte| **byte == b'\n').count() as u64
+fn count_lines(batch: &[u8]) -> u64 {
+    batch.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 #[cfg(test)]
@@ -213,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_pieces_are_written_in_order_and_before_the_end() {
+    fn all_batches_are_written_in_order_and_before_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("access.log");
         let settings = AccessLog {
@@ -223,16 +245,16 @@ mod tests {
                 rotate: None,
             },
         };
-        let (writer, written) = LogWriter::start(&settings, &Registry::default()).unwrap();
-        let pieces = (0..3 * QUEUE).map(|number| format!("{number}\n"));
-        for piece in pieces.clone() {
-            writer.pieces.send(piece.into()).unwrap();
+        let (writer, end) = LogWriter::start(&settings, &Registry::default()).unwrap();
+        let batches = (0..3 * MAX_QUEUED_BATCHES).map(|number| format!("{number}\n"));
+        for batch in batches.clone() {
+            writer.batches.send(batch.into()).unwrap();
         }
         drop(writer);
-        assert!(written.wait());
+        assert!(end.wait());
         assert_eq!(
             fs::read_to_string(file).unwrap(),
-            pieces.collect::<String>()
+            batches.collect::<String>()
         );
     }
 }

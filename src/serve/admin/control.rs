@@ -1,4 +1,4 @@
-//! The interface between the admin listener and the gateway that it belongs to.
+//! The interface through which the admin listener reads and controls the gateway that it belongs to.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use crate::base::telemetry::{Label, Metric};
 use crate::policy::DiagnosticReport;
 use crate::record::Record;
 use crate::record::push;
-use crate::serve::worker::generation::Running;
+use crate::serve::worker::generation::RunningConfig;
 
 /// Maximum size of a request body, in bytes.
 pub(super) const MAX_BODY: usize = 1024 * 1024;
@@ -20,12 +20,12 @@ pub(super) const MAX_BODY: usize = 1024 * 1024;
 /// What operators may read and do.
 pub trait Control: Send + Sync + 'static {
     /// The running configuration.
-    fn running(&self) -> Running;
+    fn running(&self) -> RunningConfig;
     /// Reads the configuration again and runs it if it has no mistakes.
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>>;
     /// All metrics in the text format of Prometheus.
     fn metrics(&self) -> String;
-    /// The record; `None` if the configuration switches it off, unset while another process still writes it.
+    /// The record; `None` if the configuration switches it off. The cell is empty while another process still writes it.
     fn record(&self) -> Option<Arc<OnceLock<Record>>>;
     /// The sum of a counter over all workers.
     fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;

@@ -1,6 +1,6 @@
-//! The dashboard at `/`: assets embedded in the program, and plain HTML tables for browsers without scripts.
+//! Serves the dashboard at `/`: assets embedded in the program, and plain HTML tables for browsers without scripts.
 //!
-//! Assets contain nothing of the gateway and need no token. The requests for data that they make do.
+//! Assets contain no data of the gateway and need no token. The requests by which they fetch data do.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -59,24 +59,24 @@ static ASSETS: [Asset; 15] = assets![
 
 static PAGE: &str = include_str!("dashboard/index.html");
 
-/// The place in the page where [`tables`] go.
+/// The text in the page that [`render_tables`] replaces.
 const TABLES_MARK: &str = "<!-- numbers -->";
 
 /// Whether a path is served without a token.
 pub(super) fn is_asset(path: &str) -> bool {
-    path == "/" || ASSETS.iter().any(|file| file.path == path)
+    path == "/" || ASSETS.iter().any(|asset| asset.path == path)
 }
 
 /// The paths of all assets but the page.
-pub(super) fn paths() -> impl Iterator<Item = &'static str> {
-    ASSETS.iter().map(|file| file.path)
+pub(super) fn asset_paths() -> impl Iterator<Item = &'static str> {
+    ASSETS.iter().map(|asset| asset.path)
 }
 
 /// `GET /`.
 pub async fn page(State(gateway): ControlState, headers: HeaderMap) -> Response {
-    let authorized = token::is_authorized(&*gateway, &headers);
-    let tables = if authorized {
-        tables(&*gateway)
+    let is_authorized = token::is_authorized(&*gateway, &headers);
+    let tables = if is_authorized {
+        render_tables(&*gateway)
     } else {
         String::new()
     };
@@ -86,22 +86,20 @@ pub async fn page(State(gateway): ControlState, headers: HeaderMap) -> Response 
 }
 
 /// `GET` of an asset.
-pub async fn file(uri: Uri, headers: HeaderMap) -> Response {
-    let Some(file) = ASSETS.iter().find(|file| file.path == uri.path()) else {
+pub async fn asset(uri: Uri, headers: HeaderMap) -> Response {
+    let Some(asset) = ASSETS.iter().find(|asset| asset.path == uri.path()) else {
         return problem(StatusCode::NOT_FOUND, "no such path");
     };
-    let kind = match file.path.rsplit_once('.') {
+    let kind = match asset.path.rsplit_once('.') {
         Some((_, "js")) => "text/javascript; charset=utf-8",
         Some((_, "css")) => "text/css; charset=utf-8",
         _ => "text/plain; charset=utf-8",
     };
-    let compressed = accepts_gzip(&headers);
-    let compressed = compressed.then(|| {
-        file.compressed
-            .get_or_init(|| compress(file.content))
-            .clone()
+    let compressed = accepts_gzip(&headers).then(|| {
+        let compressed = asset.compressed.get_or_init(|| compress(asset.content));
+        compressed.clone()
     });
-    respond(kind, file.content.into(), compressed)
+    respond(kind, asset.content.into(), compressed)
 }
 
 fn respond(kind: &'static str, plain: Vec<u8>, compressed: Option<Vec<u8>>) -> Response {
@@ -136,20 +134,29 @@ fn compress(text: &str) -> Vec<u8> {
 }
 
 /// Limits, routes and servers as HTML tables.
-fn tables(gateway: &dyn Control) -> String {
-    let mut html = String::from(
-        "<h1>tollgate</h1><h2>Limits</h2><table><thead><tr><th>Limit\
+fn render_tables(gateway: &dyn Control) -> String {
+    let mut html = String::from("<h1>tollgate</h1>");
+    render_limits(&mut html, gateway);
+    render_routes(&mut html, gateway);
+    render_servers(&mut html, gateway);
+    html + "<p><a href=metrics>metrics</a> · <a href=v1/limits>limits</a> · \
+            <a href=v1/upstreams>upstreams</a> · <a href=v1/policies>policies</a></p>"
+}
+
+fn render_limits(html: &mut String, gateway: &dyn Control) {
+    html.push_str(
+        "<h2>Limits</h2><table><thead><tr><th>Limit\
          <th>Counts by<th>Promise<th>Written at<th>Within<th>Over<th>Refused<th>Shadow</thead><tbody>",
     );
     for limit in all_limits(gateway) {
         let text = |name: &str| escape(limit[name].as_str().unwrap_or_default());
-        let by = limit["counts_by"].as_array().into_iter().flatten();
-        let by: Vec<&str> = by.filter_map(|part| part.as_str()).collect();
+        let identities = limit["counts_by"].as_array().into_iter().flatten();
+        let identities: Vec<&str> = identities.filter_map(|part| part.as_str()).collect();
         let _ = write!(
             html,
             "<tr><th scope=row>{}<td>{}<td>{}<td>{}",
             text("limit"),
-            escape(&by.join(", ")),
+            escape(&identities.join(", ")),
             text("guarantee"),
             text("at")
         );
@@ -157,7 +164,11 @@ fn tables(gateway: &dyn Control) -> String {
             let _ = write!(html, "<td class=n>{}", limit["decisions"][outcome]);
         }
     }
-    html.push_str("</tbody></table><h2>Routes</h2><table><thead><tr><th>Route<th>Match<th>Limits</thead><tbody>");
+    html.push_str("</tbody></table>");
+}
+
+fn render_routes(html: &mut String, gateway: &dyn Control) {
+    html.push_str("<h2>Routes</h2><table><thead><tr><th>Route<th>Match<th>Limits</thead><tbody>");
     for route in &gateway.running().ruleset.routes {
         let limits: Vec<&str> = route.rules.iter().map(|rule| rule.name.as_str()).collect();
         let _ = write!(
@@ -168,8 +179,12 @@ fn tables(gateway: &dyn Control) -> String {
             escape(&limits.join(", "))
         );
     }
+    html.push_str("</tbody></table>");
+}
+
+fn render_servers(html: &mut String, gateway: &dyn Control) {
     html.push_str(
-        "</tbody></table><h2>Upstreams</h2><table><thead><tr><th>Upstream<th>Server<th>State\
+        "<h2>Upstreams</h2><table><thead><tr><th>Upstream<th>Server<th>State\
          <th>Open<th>Ejections<th>Failed checks</thead><tbody>",
     );
     for upstream in all_upstreams(gateway) {
@@ -188,8 +203,7 @@ fn tables(gateway: &dyn Control) -> String {
             }
         }
     }
-    html + "</tbody></table><p><a href=metrics>metrics</a> · <a href=v1/limits>limits</a> · \
-            <a href=v1/upstreams>upstreams</a> · <a href=v1/policies>policies</a></p>"
+    html.push_str("</tbody></table>");
 }
 
 fn escape(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! One key of one limit: reads its state, and resets it.
+//! Reads and resets the count of one key of one limit.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use crate::limit::Rule;
 use crate::record::insight::LimitKey;
 use crate::serve::stack::{counted_key, explain};
 use crate::serve::worker::generation;
-use crate::serve::worker::generation::Running;
+use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::AdmissionRequest;
 
 /// The rules with the given name, and the parsed key.
 struct KeyLookup {
-    running: Running,
+    running: RunningConfig,
     identifier: Arc<Identifier>,
     rules: Vec<Arc<Rule>>,
     who: ClientIdentity,
 }
 
 /// `GET /v1/limits/{limit}/keys/{key}`.
-pub async fn read(
+pub async fn read_key(
     State(gateway): ControlState,
     Path((limit, key)): Path<(String, String)>,
 ) -> Response {
     let lookup = match KeyLookup::new(&*gateway, &limit, &key) {
         Ok(lookup) => lookup,
-        Err(answer) => return *answer,
+        Err(response) => return *response,
     };
     let limits = lookup.describe(&*gateway).await;
     Json(json!({ "key": key, "limits": limits })).into_response()
@@ -46,7 +46,7 @@ pub async fn describe_key(gateway: &dyn Control, key: &str) -> (Vec<LimitKey>, V
     let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
     let identifier = Arc::new(identifier);
     for rule in &running.ruleset.rules {
-        // Only a hash is known of this key, so this limit cannot look up its count.
+        // The limit counts by other identities, or only a hash of the key is known.
         let Ok(who) = identifier.read_key(key, &rule.key) else {
             continue;
         };
@@ -70,13 +70,13 @@ pub async fn describe_key(gateway: &dyn Control, key: &str) -> (Vec<LimitKey>, V
 ///
 /// The counts of the overflow sketch and of the networks around an address stay, because other keys share them.
 /// Permits stay too: they come back when their requests end.
-pub async fn forget(
+pub async fn reset_key(
     State(gateway): ControlState,
     Path((limit, key)): Path<(String, String)>,
 ) -> Response {
     let lookup = match KeyLookup::new(&*gateway, &limit, &key) {
         Ok(lookup) => lookup,
-        Err(answer) => return *answer,
+        Err(response) => return *response,
     };
     let admission = &lookup.running.admission;
     if lookup.rules.iter().all(|rule| rule.limit.open().is_some()) {
@@ -85,42 +85,43 @@ pub async fn forget(
         );
         return problem(StatusCode::CONFLICT, &detail);
     }
-    let mut forgotten = 0;
+    let mut reset_limits = 0;
     for rule in &lookup.rules {
         let key = lookup.identifier.key(&lookup.who, &rule.key);
         let Some((key, slot)) = key.zip(admission.slot(rule)) else {
             continue;
         };
-        let mut found = admission.store().reset(slot, key);
+        let mut had_count = admission.store().reset(slot, key);
         if let Some((shared, plan)) = admission.shared_store().zip(admission.plan(rule)) {
             match shared.forget(plan, key).await {
-                Ok(there) => found |= there,
+                Ok(had_shared_count) => had_count |= had_shared_count,
                 Err(failure) => {
                     let detail = format!("reset in the shared store failed: {failure}");
                     return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
                 }
             }
         }
-        forgotten += usize::from(found);
+        reset_limits += usize::from(had_count);
     }
-    Json(json!({ "key": key, "forgotten": forgotten })).into_response()
+    Json(json!({ "key": key, "forgotten": reset_limits })).into_response()
 }
 
 impl KeyLookup {
+    /// The state of the key in each of the rules, as JSON.
     async fn describe(&self, gateway: &dyn Control) -> Vec<Value> {
         let mut limits = Vec::new();
         for rule in &self.rules {
-            let ask = AdmissionRequest {
+            let request = AdmissionRequest {
                 rules: std::slice::from_ref(rule),
                 client: &self.who,
                 identifier: &self.identifier,
                 now: gateway.clock().now(),
-                // The key alone does not say which upstream it is for.
+                // Pressure belongs to an upstream, and the key alone does not tell which one.
                 pressure: None,
                 // One unit, to see whether anything is left.
                 reserved: &[(0, 1)],
             };
-            let verdict = self.running.admission.peek_shared(&ask).await;
+            let verdict = self.running.admission.peek_shared(&request).await;
             let mut value = explain::describe_rule(rule);
             if let Some(finding) = verdict.findings.first() {
                 value.extend(explain::reading(finding, rule));
@@ -130,14 +131,14 @@ impl KeyLookup {
         limits
     }
 
+    /// Parses a key of the limit with this name. The error is the response.
     fn new(gateway: &dyn Control, limit: &str, key: &str) -> Result<KeyLookup, Box<Response>> {
         let running = gateway.running();
-        let named = running
-            .ruleset
-            .rules
-            .iter()
-            .filter(|rule| rule.name.as_str() == limit);
-        let rules: Vec<Arc<Rule>> = named.cloned().collect();
+        let rules = running.ruleset.rules.iter();
+        let rules: Vec<Arc<Rule>> = rules
+            .filter(|rule| rule.name.as_str() == limit)
+            .cloned()
+            .collect();
         let Some(first) = rules.first() else {
             let detail = format!("no limit is named `{limit}`; /v1/limits lists them");
             return Err(Box::new(problem(StatusCode::NOT_FOUND, &detail)));
@@ -164,7 +165,7 @@ fn with_plan(
     who: ClientIdentity,
     rule: &Rule,
     identifier: &Identifier,
-    running: &Running,
+    running: &RunningConfig,
 ) -> ClientIdentity {
     if who.plan.is_some() {
         return who;
@@ -182,7 +183,7 @@ fn with_plan(
         .and_then(|(insight, key)| {
             insight
                 .plans
-                .get(counted_key::hash(key, generation::mark(rule)))
+                .get(counted_key::hash(key, generation::limit_hash(rule)))
         });
     match plan {
         Some(name) => ClientIdentity {

@@ -12,10 +12,10 @@ use super::{actions, authorization, dashboard, keys, probes, prometheus, record,
 
 /// All paths of the admin listener, behind [`authorization::authorize`].
 pub fn router(control: Arc<dyn Control>) -> Router {
-    let files = dashboard::paths().fold(Router::new(), |router, path| {
-        router.route(path, get(dashboard::file))
+    let assets = dashboard::asset_paths().fold(Router::new(), |router, path| {
+        router.route(path, get(dashboard::asset))
     });
-    files
+    assets
         .route("/", get(dashboard::page))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(probes::ready_with_store))
@@ -23,7 +23,7 @@ pub fn router(control: Arc<dyn Control>) -> Router {
         .route("/v1/limits", get(status::limits))
         .route(
             "/v1/limits/{limit}/keys/{key}",
-            get(keys::read).delete(keys::forget),
+            get(keys::read_key).delete(keys::reset_key),
         )
         .route("/v1/upstreams", get(status::upstreams))
         .route("/v1/explain", post(actions::explain))

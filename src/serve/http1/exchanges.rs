@@ -1,15 +1,18 @@
-//! The exchanges of an HTTP/1.1 connection: one request after the other through the stack, and each response back.
+//! The exchanges of an HTTP/1.1 connection: passes one request after the other through the stack and sends each response.
+//!
+//! It never decides about a request: an unreadable one goes through the stack too, which refuses and logs it. Only ACME
+//! challenges are served outside of the stack.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 
 use http::Version;
 use tower::Service;
 
-use super::reply;
-use super::request::{ClientExpectations, HeadError};
+use super::reply::{self, Reuse};
+use super::request::{ClientExpectations, HeadError, Request};
 use super::wire::Wire;
 use crate::http::head::{Fields, Head, Response, ResponseHead};
 use crate::net::flush::OthersFirst;
@@ -20,43 +23,42 @@ use crate::serve::stack::gateway::Stack;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
 use crate::serve::stack::stages::FreshRequest;
-use crate::serve::worker::client_socket::{DRAIN_FOR, FAREWELL};
+use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, IDLE_DRAIN_TIME};
 
-/// Serves one request after the other until a side closes. True if the client began to speak HTTP/2 instead.
-pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
+/// How the HTTP/1.1 exchanges of a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// The gateway has closed the connection, or found it closed.
+    Closed,
+    /// The first bytes were the preface of HTTP/2; they have not been taken off the connection.
+    Http2,
+}
+
+/// Serves one request after the other until a side closes the connection.
+pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> ConnectionEnd {
     let worker = &peer.worker;
-    let mut first = true;
+    // A client without TLS may begin with the preface of HTTP/2.
+    let mut may_be_http2 = !peer.secure;
     loop {
         wire.begin_request();
-        let next = poll_fn(|cx| {
-            if wire.is_late() {
-                if ready!(wire.poll_late(cx)).is_err() {
-                    return Poll::Ready(Ok(None));
-                }
-                peer.response_ended();
-            }
-            let head = wire.poll_head(cx);
-            if head.is_pending() && worker.draining() && wire.is_idle() {
-                peer.guard.hurry(FAREWELL);
-            }
-            if head.is_pending() && peer.guard.rests() {
-                wire.give_up_room();
-            }
-            head
-        });
+        let next = poll_fn(|cx| poll_request(wire, peer, cx));
         let (head, repeated, expectations) = match next.await {
             Ok(None) => break,
             Ok(Some(request)) => (Ok(request.head), request.repeated, request.expectations),
-            Err(HeadError::Http2) if first && !peer.secure => return true,
-            Err(bad) => {
-                let unreadable = wire.unreadable(bad, first && !peer.secure);
+            Err(HeadError::Http2) if may_be_http2 => return ConnectionEnd::Http2,
+            Err(error) => {
+                let unreadable = wire.describe_unreadable(error, may_be_http2);
                 (Err(Box::new(unreadable)), None, LAST_RESPONSE)
             }
         };
-        first = false;
-        let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
-        let response = match head.as_ref().ok().and_then(|head| proof(head, peer)) {
-            Some(proof) => proof,
+        may_be_http2 = false;
+        let is_unanswered = head.as_ref().is_err_and(|head| head.unanswered);
+        let acme_response = head
+            .as_ref()
+            .ok()
+            .and_then(|head| respond_to_acme_challenge(head, peer));
+        let response = match acme_response {
+            Some(response) => response,
             None => {
                 let mut future = pin!(stack.call(FreshRequest {
                     head,
@@ -70,50 +72,75 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> bool {
                     None => {
                         if let Some(holdings) = future.as_mut().leave(CLIENT_LEFT) {
                             wire.hang_up();
-                            let place = (&**wire.guard(), &worker.detached);
+                            let owner = (&**wire.guard(), &worker.detached);
                             detached::finish(
                                 future,
                                 ObservedBody::into_relayed,
                                 holdings.permits,
-                                place,
+                                owner,
                             )
                             .await;
                         }
-                        return false;
+                        return ConnectionEnd::Closed;
                     }
                 }
             }
         };
-        if unanswered {
+        if is_unanswered {
             break;
         }
-        match reply::send(wire, expectations, response, worker).await {
-            Ok(true) if wire.body_is_over() || drained(wire).await => {
+        match reply::send_response(wire, expectations, response, worker).await {
+            Ok(Reuse::Possible) if wire.is_body_over() || drain_body(wire).await => {
                 peer.response_ended();
                 if !wire.is_idle() {
-                    // The next request is here already.
+                    // The next request has arrived already, so other connections are served first.
                     OthersFirst::default().await;
                 }
             }
             Ok(_) => break,
-            // The client must not take what it got for a whole response.
-            Err(_) => return false,
+            // The response broke off. A regular close could make it look whole, so the connection is just dropped.
+            Err(_) => return ConnectionEnd::Closed,
         }
     }
     let _ = poll_fn(|cx| wire.poll_shutdown(cx)).await;
-    false
+    ConnectionEnd::Closed
 }
 
-/// How a client is answered whose request cannot be read.
+/// Sends what is left of the last response, then reads the head of the next request. Meanwhile an idle connection frees
+/// its buffers, or closes soon if the worker drains. Ready with `None` when the connection is over.
+#[inline]
+fn poll_request(
+    wire: &Wire,
+    peer: &Peer,
+    cx: &mut Context<'_>,
+) -> Poll<Result<Option<Request>, HeadError>> {
+    if wire.has_unsent_response() {
+        if ready!(wire.poll_unsent_response(cx)).is_err() {
+            return Poll::Ready(Ok(None));
+        }
+        peer.response_ended();
+    }
+    let head = wire.poll_head(cx);
+    if head.is_pending() && peer.worker.is_draining() && wire.is_idle() {
+        peer.guard.shorten_phase(IDLE_DRAIN_TIME);
+    }
+    if head.is_pending() && peer.guard.must_free_buffers() {
+        wire.free_buffers();
+    }
+    head
+}
+
+/// What the response to an unreadable request assumes of the client.
 const LAST_RESPONSE: ClientExpectations = ClientExpectations {
     head_only: false,
     version: Version::HTTP_11,
-    keep: false,
+    persistent: false,
     trailers: false,
 };
 
-/// The response to an ACME directory that looks for a proof, counted as the gateway's own.
-fn proof(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
+/// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS. It is counted apart from
+/// the requests of clients.
+fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
     if peer.secure {
         return None;
     }
@@ -122,8 +149,8 @@ fn proof(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
         .generation()
         .tokens
         .authorization(head.uri.path())?;
-    peer.worker.count_proof();
-    peer.guard.request();
+    peer.worker.count_acme_proof();
+    peer.guard.request_began();
     let mut fields = Fields::default();
     fields.add("content-type", b"application/octet-stream");
     let body = ObservedBody::unobserved(ReplyBody::own(text.into()));
@@ -134,14 +161,14 @@ fn proof(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
     Some(Response { head, body })
 }
 
-/// The output of `future`; none if the client leaves first.
+/// The output of `future`; `None` if the client leaves first.
 async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
         }
-        // The client of the response before may read only now. Nothing may follow one that never came whole.
-        if wire.is_late() && matches!(wire.poll_flush(cx), Poll::Ready(Err(_))) {
+        // A part of the last response may still have to be sent. If that fails, nothing may follow it.
+        if wire.has_unsent_response() && matches!(wire.poll_flush(cx), Poll::Ready(Err(_))) {
             return Poll::Ready(None);
         }
         wire.poll_gone(cx).map(|()| None)
@@ -149,12 +176,12 @@ async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<
     .await
 }
 
-/// Reads the rest of an unwanted body for a while, so that a client that is still sending gets to read the response. True if
-/// the connection may go on.
-async fn drained(wire: &Wire) -> bool {
+/// Reads the rest of an unwanted request body for a while, because many clients read the response only after they have sent
+/// all. True if the connection can be reused.
+async fn drain_body(wire: &Wire) -> bool {
     let mut bytes = 0;
     let draining = poll_fn(|cx| wire.poll_drain(cx, &mut bytes));
-    tokio::time::timeout(DRAIN_FOR, draining)
+    tokio::time::timeout(BODY_DRAIN_TIMEOUT, draining)
         .await
         .unwrap_or(false)
 }

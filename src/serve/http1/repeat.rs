@@ -1,29 +1,31 @@
-//! The cache of repeated requests. Most clients send the same header fields each time, so a connection remembers what its
-//! last request said and what came of it. A processor then reads again only the first line, where that is another one.
+//! The cache of repeated requests of one HTTP/1.1 connection.
 //!
-//! | what is kept | its key | what voids it | test |
+//! Most clients send the same header fields each time. So a connection remembers what its last request meant. If the next
+//! one has the same fields, only its first line is parsed. A repeated request always means what it would mean alone.
+//!
+//! | what is cached | its key | what voids it | test |
 //! |---|---|---|---|
-//! | the fields as they were read ([`RepeatedFields`]), once they have come twice | the bytes below the first line | other bytes, or an idle connection | 1 |
+//! | the parsed fields ([`RepeatedFields`]), once they have come twice | the bytes below the first line | other bytes, or an idle connection | 1 |
 //! | the head ([`RepeatedHead`]) | the bytes of the first line | another first line | 1 |
 //! | that its `Host` is canonical | the fields | other fields | 1 |
 //! | its route | the head, the generation | another head, a reload | 2, 4 |
-//! | the client's identities ([`RouteRepeat`]), unless a body or an unchecked credential decides about them | the fields, the route, the generation | another route, a reload | 3, 4 |
+//! | the client's identities ([`RouteRepeat`]), unless they depend on a body or an unchecked credential | the fields, the route, the generation | another route, a reload | 3, 4 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
-//! | a refusal that still stands (the same) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
+//! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
 //! | the head as it is forwarded, unless a limit is exceeded or a proxy names the path | as the identities, and the head | another head | 1, 2 |
 //! | the text of the log line of a refusal | the head, the identities, status, bytes, limit | a difference in one of them | none of its own |
 //!
-//! A worker keeps refusals of all its clients too, in [`refusal_cache`](crate::serve::stack::refusal_cache): its key is all
-//! that a response depends on (test 8).
+//! A worker also caches refusals of all its clients, in [`refusal_cache`](crate::serve::stack::refusal_cache): its key is
+//! everything that a response depends on (test 8).
 //!
 //! Tests: in `tests/attacks/repeats.rs` 1 `a_request_means_what_it_means_alone`, 2 `routes_in_turn`, 3
 //! `each_is_counted_as_who_it_is`, 4 `a_reload_forgets`, 5 `a_refusal_is_told_as_if_for_the_first_time`; in
 //! `tests/exactness.rs` 6 `a_client_that_is_refused_again_and_again_gets_what_there_is`; in `tests/proxy/refusals.rs` 7
 //! `a_refusal_told_again_says_its_length_once`, 8 `refusals_of_many_clients_in_turn`.
 //!
-//! Bound: four times [`MOST`] for each connection that was used within the last second; the first lines of its last
-//! forwarded and last refused request; one refusal with its response.
+//! Bound: four times [`MAX_CACHED_BYTES`] for each connection that was used within the last second; the first lines of its
+//! last forwarded and last refused request; one refusal with its response.
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -39,26 +41,26 @@ use crate::limit::LimitStanding;
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{PreparedDecision, Verdict};
 
-/// Most bytes of fields that are remembered.
-pub const MOST: usize = 4 * 1024;
+/// Maximum bytes of each cached text: the lines of the fields, the first line, and the log line of a refusal.
+pub const MAX_CACHED_BYTES: usize = 4 * 1024;
 
 /// The cache of one connection.
 #[derive(Default)]
 pub struct RepeatCache {
     /// The lines of the last request below its first one, with the empty line.
     lines: Vec<u8>,
-    /// Made when the lines have come a second time.
+    /// What the lines mean; present once they have come a second time.
     fields: Option<Rc<RepeatedFields>>,
 }
 
-/// Header fields that have come more than once, and what is known of requests that have them.
+/// Header fields that have come more than once, and what the connection knows of requests with these fields.
 pub struct RepeatedFields {
     pub(crate) fields: Fields,
-    pub(crate) said: FramingFields,
+    pub(crate) framing_fields: FramingFields,
     pub(crate) features: RequestedFeatures,
-    /// The version of HTTP of the request by which they were kept.
+    /// The version of HTTP of the request that the fields were parsed from.
     pub(crate) version: Version,
-    /// There is one `Host` among them, in its canonical form.
+    /// Exactly one of the fields is `Host`, in its canonical form.
     pub(crate) has_canonical_host: Cell<bool>,
     /// The route of the last request, by index.
     last_route: Cell<Option<usize>>,
@@ -68,12 +70,11 @@ pub struct RepeatedFields {
     pub(crate) logged: RefCell<Option<LoggedRefusal>>,
 }
 
-/// The head of the last request with these fields.
+/// The head of the last request with the same fields.
 struct RepeatedHead {
-    /// Its first line.
-    line: Bytes,
+    first_line: Bytes,
     head: Rc<Head>,
-    /// Its route by index, and the generation that has found it.
+    /// The index of its route, and the generation that has matched it.
     route: Option<(Weak<Generation>, usize)>,
 }
 
@@ -90,12 +91,12 @@ pub struct RequestedFeatures {
     pub(crate) grpc: bool,
 }
 
-/// What one route has made of a request with these fields.
+/// What one route has decided about the last request with the same fields.
 pub struct RouteRepeat {
     generation: Weak<Generation>,
     route: usize,
     pub(crate) who: Rc<ClientIdentity>,
-    /// What the route's limits will look at.
+    /// The keys that the route's limits count by.
     pub(crate) prepared: PreparedDecision,
     refusal: RefCell<Option<CachedRefusal>>,
     forwarded: RefCell<Option<ForwardedHead>>,
@@ -104,12 +105,12 @@ pub struct RouteRepeat {
 /// The response to a refusal that stands.
 struct CachedRefusal {
     response: Rc<Response<Bytes>>,
-    /// From then on it names another number of seconds to wait.
-    until: Nanos,
+    /// When the response must name another number of seconds to wait.
+    valid_until: Nanos,
 }
 
-/// The text of the log line of a refusal, without its times. Identities are found once for each route and generation, so
-/// their address in memory stands for both.
+/// The text of the log line of a refusal, without its times. Each route and generation has its own identities, so the
+/// address of `who` in memory identifies all three.
 pub(crate) struct LoggedRefusal {
     pub(crate) head: Rc<Head>,
     pub(crate) who: Rc<ClientIdentity>,
@@ -125,7 +126,7 @@ struct ForwardedHead {
 }
 
 impl RepeatCache {
-    /// Where the remembered lines begin in `input`, if they do, and the fields that were read from them.
+    /// Where in `input` the remembered lines stand below its first line, and their fields; `None` if other lines do.
     pub(crate) fn find(&self, input: &[u8]) -> Option<(usize, &Rc<RepeatedFields>)> {
         let fields = self.fields.as_ref()?;
         let start = memchr::memchr(b'\n', input)? + 1;
@@ -133,7 +134,7 @@ impl RepeatCache {
         (same && input[..start].ends_with(b"\r\n")).then_some((start, fields))
     }
 
-    /// Starts to load what limits will look at if the next request says the same.
+    /// Starts to load the counts of the limits into the processor's cache, in case the next request is the same.
     pub(crate) fn prefetch(&self) {
         let Some(fields) = &self.fields else { return };
         if let Some(repeat) = &*fields.route_repeat.borrow() {
@@ -141,35 +142,35 @@ impl RepeatCache {
         }
     }
 
-    /// How many bytes the remembered lines have.
+    /// The length of the remembered lines, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// Remembers lines; true if they are the ones that it remembers already.
+    /// Remembers the lines below the first one; true if they were remembered already.
     pub(crate) fn remember_lines(&mut self, lines: &[u8]) -> bool {
         if self.lines == lines {
             return true;
         }
         self.fields = None;
         self.lines.clear();
-        if lines.len() <= MOST {
+        if lines.len() <= MAX_CACHED_BYTES {
             self.lines.extend_from_slice(lines);
         }
         false
     }
 
-    /// Remembers the fields that were read from the remembered lines.
+    /// Remembers the fields that were parsed from the remembered lines.
     pub(crate) fn remember_fields(
         &mut self,
         fields: &Fields,
-        said: FramingFields,
+        framing_fields: FramingFields,
         features: &RequestedFeatures,
         version: Version,
     ) {
         self.fields = Some(Rc::new(RepeatedFields {
-            fields: fields.gathered(),
-            said,
+            fields: fields.to_shared(),
+            framing_fields,
             features: features.clone(),
             version,
             has_canonical_host: Cell::new(false),
@@ -183,27 +184,30 @@ impl RepeatCache {
 
 impl RepeatedFields {
     /// The last head, if it begins with this line.
-    pub(crate) fn head(&self, line: &[u8]) -> Option<Rc<Head>> {
+    pub(crate) fn head(&self, first_line: &[u8]) -> Option<Rc<Head>> {
         let last = self.last_head.borrow();
-        let same = last.as_ref().filter(|last| last.line == line);
+        let same = last.as_ref().filter(|last| last.first_line == first_line);
         same.map(|last| last.head.clone())
     }
 
     /// Remembers a head and the line that it begins with.
-    pub(crate) fn remember_head(&self, line: Bytes, head: Rc<Head>) {
-        let route = None;
-        *self.last_head.borrow_mut() = Some(RepeatedHead { line, head, route });
+    pub(crate) fn remember_head(&self, first_line: Bytes, head: Rc<Head>) {
+        *self.last_head.borrow_mut() = Some(RepeatedHead {
+            first_line,
+            head,
+            route: None,
+        });
     }
 
-    /// The route that `generation` has found for this head, if it is the last one.
+    /// The index of the route that `generation` has matched with this head, if the head is the last one.
     pub(crate) fn route(&self, head: &Rc<Head>, generation: &Rc<Generation>) -> Option<usize> {
         let last = self.last_head.borrow();
         let last = last.as_ref().filter(|last| Rc::ptr_eq(&last.head, head));
-        let (found_by, route) = last?.route.as_ref()?;
-        std::ptr::eq(found_by.as_ptr(), Rc::as_ptr(generation)).then_some(*route)
+        let (matched_by, route) = last?.route.as_ref()?;
+        std::ptr::eq(matched_by.as_ptr(), Rc::as_ptr(generation)).then_some(*route)
     }
 
-    /// Remembers the route of a head, if it is the last one.
+    /// Remembers the route of a head, if the head is the last one.
     pub(crate) fn remember_route(
         &self,
         head: &Rc<Head>,
@@ -216,7 +220,7 @@ impl RepeatedFields {
         }
     }
 
-    /// What this route of `generation` has made of a request with these fields.
+    /// What this route of `generation` has decided about the last request with these fields.
     pub(crate) fn route_repeat(
         &self,
         generation: &Rc<Generation>,
@@ -230,13 +234,13 @@ impl RepeatedFields {
         repeat.as_ref().filter(same).cloned()
     }
 
-    /// Whether the last request took this route too. What a route makes of a request costs more than it saves once, so it is
-    /// only remembered then.
+    /// Whether the last request took this route too. Only then is its decision remembered, because to remember it costs more
+    /// than a single repeat saves.
     pub(crate) fn repeats_route(&self, route: usize) -> bool {
         self.last_route.replace(Some(route)) == Some(route)
     }
 
-    /// Remembers what a route has made of a request with these fields.
+    /// Remembers what a route has decided about a request with these fields.
     pub(crate) fn remember_route_repeat(&self, repeat: RouteRepeat) -> Rc<RouteRepeat> {
         let repeat = Rc::new(repeat);
         *self.route_repeat.borrow_mut() = Some(repeat.clone());
@@ -245,7 +249,7 @@ impl RepeatedFields {
 }
 
 impl RouteRepeat {
-    /// Of a request that has not been forwarded or refused yet.
+    /// What is known of a request before it is forwarded or refused.
     pub(crate) fn new(
         generation: &Rc<Generation>,
         route: usize,
@@ -269,7 +273,7 @@ impl RouteRepeat {
         if !Rc::ptr_eq(&last.received, received) {
             let forwarded = Rc::new(Head {
                 fields: last.forwarded.fields.clone(),
-                ..received.line()
+                ..received.without_fields()
             });
             *last = ForwardedHead {
                 received: received.clone(),
@@ -293,12 +297,15 @@ impl RouteRepeat {
         if !verdict.repeated {
             *last = None;
         }
-        let last = last.as_ref().filter(|last| now < last.until);
+        let last = last.as_ref().filter(|last| now < last.valid_until);
         last.map(|last| last.response.clone())
     }
 
-    /// Remembers the response to a refusal, which reads the same `until` then.
-    pub(crate) fn remember_refusal(&self, response: Rc<Response<Bytes>>, until: Nanos) {
-        *self.refusal.borrow_mut() = Some(CachedRefusal { response, until });
+    /// Remembers the response to a refusal, which stays the same until `valid_until`.
+    pub(crate) fn remember_refusal(&self, response: Rc<Response<Bytes>>, valid_until: Nanos) {
+        *self.refusal.borrow_mut() = Some(CachedRefusal {
+            response,
+            valid_until,
+        });
     }
 }

@@ -1,4 +1,7 @@
-//! The head of a request: RFC 9112 section 3, read strictly.
+//! Parses the head of an HTTP/1.1 request strictly, by RFC 9112 section 3.
+//!
+//! A head that two readers could understand differently is an error. The body is not read here, only its framing is
+//! decided.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -7,7 +10,7 @@ use std::rc::Rc;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, Uri, Version};
 
-use super::repeat::{MOST, RepeatCache, RepeatedFields, RequestedFeatures};
+use super::repeat::{MAX_CACHED_BYTES, RepeatCache, RepeatedFields, RequestedFeatures};
 use crate::http::head::{Fields, Head, hop};
 use crate::http::http1::{
     Framing, FramingFields, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, ends_in_crlf, fields,
@@ -17,16 +20,19 @@ use crate::http::http2::reader::PREFACE;
 use crate::serve::stack::refusal::RefusalCause;
 use crate::throttle::reject::is_grpc;
 
-/// A request that begins.
+/// How many bytes of the preface of HTTP/2 show that it is one: no request of HTTP/1 begins with them.
+const PREFACE_PREFIX: usize = b"PRI * HTTP/2".len();
+
+/// A request whose head has been parsed and whose body has not been read.
 pub struct Request {
     /// Method, target and fields.
     pub head: Rc<Head>,
-    /// How far the body reaches.
+    /// Where the body ends.
     pub framing: Framing,
     /// What the client expects of the response.
     pub expectations: ClientExpectations,
     /// The client waits for `100 Continue` before it sends the body.
-    pub waits: bool,
+    pub awaits_continue: bool,
     /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
 }
@@ -38,26 +44,26 @@ pub struct ClientExpectations {
     pub head_only: bool,
     /// HTTP/1.0 or HTTP/1.1.
     pub version: Version,
-    /// The connection stays open.
-    pub keep: bool,
+    /// The connection can carry another request.
+    pub persistent: bool,
     /// The client accepts trailers.
     pub trailers: bool,
 }
 
-/// Why a head cannot be read.
+/// Why the head of a request cannot be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadError {
-    /// It breaks a rule of RFC 9112.
+    /// The head breaks a rule of RFC 9112.
     Malformed(&'static str),
-    /// It has too many fields or bytes.
+    /// The head has more than [`MAX_FIELDS`] fields or [`MAX_HEAD`] bytes.
     TooLarge,
-    /// Its target has too many bytes.
+    /// The target has more than [`MAX_TARGET`] bytes.
     LongTarget,
-    /// It is of another version of HTTP.
+    /// The version of HTTP is neither 1.0 nor 1.1.
     Version,
-    /// It is the preface of HTTP/2.
+    /// The bytes are the preface of HTTP/2.
     Http2,
-    /// It is neither HTTP/1 nor the preface of HTTP/2.
+    /// The bytes are neither a request of HTTP/1 nor the preface of HTTP/2.
     Preface,
 }
 
@@ -68,8 +74,8 @@ impl From<Malformed> for HeadError {
 }
 
 impl From<HeadError> for RefusalCause {
-    fn from(bad: HeadError) -> RefusalCause {
-        match bad {
+    fn from(error: HeadError) -> RefusalCause {
+        match error {
             HeadError::Malformed(why) => RefusalCause::Bad(why),
             HeadError::Preface => {
                 RefusalCause::Bad("it is neither HTTP/1 nor the preface of HTTP/2")
@@ -81,21 +87,30 @@ impl From<HeadError> for RefusalCause {
     }
 }
 
-/// Takes a head off the front of `input` once all of it is there. A head that cannot be read stays. `cache` remembers the
-/// request before.
-// In one piece with what every request takes; the other caller is rare.
+/// Parses a head and takes it off the front of `input`; `None` while it is incomplete. `cache` holds the last request of
+/// the connection.
+///
+/// # Errors
+///
+/// The head cannot be parsed. Its bytes stay in `input`, for the record.
+// Inlined for the one caller that every request takes; the others are rare.
 #[inline(always)]
-pub fn next(input: &mut BytesMut, cache: &mut RepeatCache) -> Result<Option<Request>, HeadError> {
+pub fn parse_request(
+    input: &mut BytesMut,
+    cache: &mut RepeatCache,
+) -> Result<Option<Request>, HeadError> {
     if input.starts_with(&PREFACE[..3]) {
-        let known = input.len().min(PREFACE.len());
-        match input[..known] == PREFACE[..known] {
-            true if known < PREFACE.len() => return Ok(None),
+        let length = input.len().min(PREFACE.len());
+        match input[..length] == PREFACE[..length] {
+            true if length < PREFACE.len() => return Ok(None),
             true => return Err(HeadError::Http2),
-            false if input.starts_with(&PREFACE[..BEGINNING]) => return Err(HeadError::Preface),
+            false if input.starts_with(&PREFACE[..PREFACE_PREFIX]) => {
+                return Err(HeadError::Preface);
+            }
             false => {}
         }
     }
-    if let Some(request) = next_repeated(input, cache)? {
+    if let Some(request) = parse_repeated(input, cache)? {
         return Ok(Some(request));
     }
     let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
@@ -104,7 +119,7 @@ pub fn next(input: &mut BytesMut, cache: &mut RepeatCache) -> Result<Option<Requ
         Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
-        Err(httparse::Error::Version) => return Err(other_version(input)),
+        Err(httparse::Error::Version) => return Err(classify_bad_version(input)),
         Err(_) => return Err(HeadError::Malformed("its head is malformed")),
     };
     if !ends_in_crlf(&input[..end]) {
@@ -112,98 +127,112 @@ pub fn next(input: &mut BytesMut, cache: &mut RepeatCache) -> Result<Option<Requ
             "a line of its head does not end in CRLF",
         ));
     }
-    let line = RequestLine::of(input, &head)?;
-    let first = head.headers.first();
-    let lines = first.map_or(end - 2, |field| {
-        fields::offset(input, field.name.as_bytes())
+    let line = RequestLine::from_parsed(input, &head)?;
+    let first_field = head.headers.first();
+    let fields_start = first_field.map_or(end - 2, |field| {
+        fields::offset_in(input, field.name.as_bytes())
     });
-    let (mut fields, said) = fields::read(input, head.headers)?;
-    let is_repeated = cache.remember_lines(&input[lines..end]);
+    let (mut fields, framing_fields) = fields::read_fields(input, head.headers)?;
+    let is_repeated = cache.remember_lines(&input[fields_start..end]);
     let bytes = input.split_to(end).freeze();
-    fields.settle(bytes.clone());
-    let features = RequestedFeatures::of(&fields, said);
+    fields.attach_text(bytes.clone());
+    let features = RequestedFeatures::of(&fields, framing_fields);
     if is_repeated {
-        cache.remember_fields(&fields, said, &features, line.version);
+        cache.remember_fields(&fields, framing_fields, &features, line.version);
     }
-    match line.head(&bytes, fields, said, &features) {
-        Ok((head, framing)) => Ok(Some(Request::new(head, framing, said, &features, None))),
-        Err(bad) => {
-            // For the record.
-            let rest = std::mem::take(input);
+    match line.into_head(&bytes, fields, framing_fields, &features) {
+        Ok((head, framing)) => {
+            let request = Request::new(head, framing, framing_fields, &features, None);
+            Ok(Some(request))
+        }
+        Err(error) => {
+            // The bytes are put back, for the record.
+            let after_head = std::mem::take(input);
             input.extend_from_slice(&bytes);
-            input.extend_from_slice(&rest);
-            Err(bad)
+            input.extend_from_slice(&after_head);
+            Err(error)
         }
     }
 }
 
-/// The same for a request that differs from the last one at most in its first line.
+/// Parses a request that differs from the last one at most in its first line; `None` if it differs in more.
 #[inline(always)]
-fn next_repeated(input: &mut BytesMut, cache: &RepeatCache) -> Result<Option<Request>, HeadError> {
-    let Some((start, repeated)) = cache.find(input) else {
+fn parse_repeated(input: &mut BytesMut, cache: &RepeatCache) -> Result<Option<Request>, HeadError> {
+    let Some((fields_start, repeated)) = cache.find(input) else {
         return Ok(None);
     };
-    let (head, framing) = match repeated.head(&input[..start]) {
+    let (head, framing) = match repeated.head(&input[..fields_start]) {
         Some(head) => {
             let framing = repeated
-                .said
-                .framing(repeated.version, Framing::Length(0))?;
+                .framing_fields
+                .body_framing(repeated.version, Framing::Length(0))?;
             (head, framing)
         }
         None => {
             let mut head = httparse::Request::new(&mut []);
             let line = match head.parse(input) {
-                // There is no room for the fields, which are known.
+                // The parser gets no space for fields, because they are known already.
                 Ok(httparse::Status::Complete(_)) | Err(httparse::Error::TooManyHeaders) => {
-                    RequestLine::of(input, &head)?
+                    RequestLine::from_parsed(input, &head)?
                 }
                 _ => return Ok(None),
             };
-            // Empty lines may have come before the first one.
-            let first = line.target.end < start;
-            if !first || line.version != repeated.version || start + cache.len() > MAX_HEAD {
+            // After empty lines, which may precede a request, its first line is not the first line of the input.
+            let is_first_line = line.target.end < fields_start;
+            let is_too_large = fields_start + cache.len() > MAX_HEAD;
+            if !is_first_line || line.version != repeated.version || is_too_large {
                 return Ok(None);
             }
-            // A copy, for a part of the input would keep all of it.
-            let bytes = Bytes::copy_from_slice(&input[..start]);
-            let (head, framing) = line.head(
+            // Copied, because a slice would keep the whole input in memory.
+            let bytes = Bytes::copy_from_slice(&input[..fields_start]);
+            let (head, framing) = line.into_head(
                 &bytes,
                 repeated.fields.clone(),
-                repeated.said,
+                repeated.framing_fields,
                 &repeated.features,
             )?;
-            if start <= MOST {
+            if fields_start <= MAX_CACHED_BYTES {
                 repeated.remember_head(bytes, head.clone());
             }
             (head, framing)
         }
     };
-    input.advance(start + cache.len());
-    let fields = Some(repeated.clone());
-    let request = Request::new(head, framing, repeated.said, &repeated.features, fields);
+    input.advance(fields_start + cache.len());
+    let request = Request::new(
+        head,
+        framing,
+        repeated.framing_fields,
+        &repeated.features,
+        Some(repeated.clone()),
+    );
     Ok(Some(request))
 }
 
 /// The first line of a request.
 struct RequestLine {
     method: Method,
+    /// The range of the target in the input.
     target: Range<usize>,
     version: Version,
 }
 
 impl RequestLine {
-    fn of(input: &BytesMut, head: &httparse::Request<'_, '_>) -> Result<RequestLine, HeadError> {
+    /// Checks the first line of a head that was parsed from `input`.
+    fn from_parsed(
+        input: &BytesMut,
+        head: &httparse::Request<'_, '_>,
+    ) -> Result<RequestLine, HeadError> {
         let method = head.method.unwrap_or_default();
         let method = Method::from_bytes(method.as_bytes());
         let target = head.path.unwrap_or_default();
         if target.len() > MAX_TARGET {
             return Err(HeadError::LongTarget);
         }
-        // It would be cut off, and no two servers agree on what is left: CVE-2023-45539.
+        // Servers cut a fragment off, and disagree on what is left: CVE-2023-45539.
         if target.contains('#') {
             return Err(HeadError::Malformed("its target has a fragment"));
         }
-        let start = fields::offset(input, target.as_bytes());
+        let start = fields::offset_in(input, target.as_bytes());
         Ok(RequestLine {
             method: method.map_err(|_| HeadError::Malformed("its method is malformed"))?,
             target: start..start + target.len(),
@@ -211,19 +240,19 @@ impl RequestLine {
         })
     }
 
-    /// The head that begins with it, and how far the body reaches. `bytes` are those that it stands in.
-    fn head(
+    /// The head that begins with this line, and where the body ends. The ranges of the line are in `bytes`.
+    fn into_head(
         self,
         bytes: &Bytes,
         fields: Fields,
-        said: FramingFields,
+        framing_fields: FramingFields,
         features: &RequestedFeatures,
     ) -> Result<(Rc<Head>, Framing), HeadError> {
         let RequestLine {
             method, version, ..
         } = self;
         let uri = Uri::from_maybe_shared(bytes.slice(self.target));
-        let framing = said.framing(version, Framing::Length(0))?;
+        let framing = framing_fields.body_framing(version, Framing::Length(0))?;
         let upgrade = features.upgrade.as_ref();
         let head = Rc::new(Head {
             method,
@@ -242,7 +271,7 @@ impl Request {
     fn new(
         head: Rc<Head>,
         framing: Framing,
-        said: FramingFields,
+        framing_fields: FramingFields,
         features: &RequestedFeatures,
         repeated: Option<Rc<RepeatedFields>>,
     ) -> Request {
@@ -252,10 +281,12 @@ impl Request {
             expectations: ClientExpectations {
                 head_only: head.method == Method::HEAD,
                 version,
-                keep: said.keeps(version),
+                persistent: framing_fields.is_persistent(version),
                 trailers: features.trailers,
             },
-            waits: features.expects_continue && version >= Version::HTTP_11 && !framing.is_over(),
+            awaits_continue: features.expects_continue
+                && version >= Version::HTTP_11
+                && !framing.is_over(),
             head,
             repeated,
         }
@@ -263,28 +294,31 @@ impl Request {
 }
 
 impl RequestedFeatures {
-    fn of(fields: &Fields, said: FramingFields) -> RequestedFeatures {
+    fn of(fields: &Fields, framing_fields: FramingFields) -> RequestedFeatures {
         let expects = fields.first("expect");
         RequestedFeatures {
             expects_continue: expects
                 .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
             trailers: fields.all("te").any(hop::accepts_trailers),
-            upgrade: said.upgrade.then(|| upgrade(fields)).flatten(),
+            upgrade: framing_fields
+                .upgrade
+                .then(|| requested_upgrade(fields))
+                .flatten(),
             grpc: is_grpc(fields),
         }
     }
 }
 
-/// The one protocol that a request names, if the gateway passes it on.
-fn upgrade(fields: &Fields) -> Option<Bytes> {
+/// The protocol that a request asks to change to, if it names exactly one that the gateway passes on.
+fn requested_upgrade(fields: &Fields) -> Option<Bytes> {
     let mut all = fields.all("upgrade");
     let only = all.next().filter(|_| all.next().is_none())?;
-    passes(only).then(|| Bytes::copy_from_slice(only))
+    is_upgrade_allowed(only).then(|| Bytes::copy_from_slice(only))
 }
 
-/// Whether the gateway passes on a change to this protocol. A server that took up HTTP/2 or TLS would be spoken
-/// to behind the gateway's back.
-pub fn passes(protocol: &[u8]) -> bool {
+/// Whether the gateway passes on a change to this protocol. With HTTP/2 or TLS a client could send requests to the server
+/// that the gateway does not see.
+pub fn is_upgrade_allowed(protocol: &[u8]) -> bool {
     let name = protocol.split(|byte| *byte == b'/').next();
     let name = name.unwrap_or_default();
     let refused: [&[u8]; 4] = [b"h2", b"h2c", b"http", b"tls"];
@@ -296,12 +330,9 @@ fn is_token_or_slash(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(&byte)
 }
 
-/// Bytes of the preface that no request of HTTP/1 begins with.
-const BEGINNING: usize = b"PRI * HTTP/2".len();
-
-/// What a head is whose first line does not end in a version of HTTP/1.
+/// Tells apart why the first line of a head does not end in a version of HTTP/1.
 #[cold]
-fn other_version(input: &[u8]) -> HeadError {
+fn classify_bad_version(input: &[u8]) -> HeadError {
     let lines = input.split(|byte| *byte == b'\n');
     let line = lines.map(<[u8]>::trim_ascii).find(|line| !line.is_empty());
     let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');

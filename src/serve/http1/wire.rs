@@ -1,5 +1,7 @@
-//! A client's HTTP/1 connection as bytes. The loop that serves it and the body of the open request share it. Both belong to
-//! one task, so that nothing is passed between tasks.
+//! The bytes of a client's HTTP/1 connection, in and out.
+//!
+//! The loop that serves the connection and the body of the open request share it. Both belong to one task, so a cell is
+//! enough and nothing passes between tasks.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -15,9 +17,9 @@ use http_body::SizeHint;
 use tokio::io::AsyncWrite;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::lead::lead;
 use super::repeat::RepeatCache;
 use super::request::{self, HeadError, Request};
+use super::response_head::write_response_head;
 use crate::http::head::ResponseHead;
 use crate::http::http1::chunked::Piece;
 use crate::http::http1::inbox::Inbox;
@@ -25,14 +27,14 @@ use crate::http::http1::{Cause, Framing, MAX_HEAD, Outbox};
 use crate::net::Leave;
 use crate::net::flush::OthersFirst;
 use crate::serve::stack::unreadable::{FirstLine, Unreadable};
-use crate::serve::worker::client_socket::{ClientSocket, MAX_DRAIN};
+use crate::serve::worker::client_socket::{ClientSocket, MAX_DRAINED_BYTES};
 use crate::serve::worker::guard::Guard;
 
-/// How often a socket is checked whose client has closed its sending side. After that the runtime reports nothing more that
-/// happens on the socket to its reader.
-const HALF_CLOSED: Duration = Duration::from_secs(1);
+/// How often a half-closed connection is checked for a reset. Once the client has closed its sending side, the runtime
+/// reports nothing more to a reader of the socket.
+const HALF_CLOSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// A client's HTTP/1 connection.
 pub struct Wire {
     guard: Rc<Guard>,
     inner: RefCell<Inner>,
@@ -43,23 +45,23 @@ struct Inner {
     inbox: Inbox,
     outbox: Outbox,
     cache: RepeatCache,
-    /// The turn of other connections, which are read before this one is served: the code that reads and the code that serves
-    /// do not fit a processor's first cache together.
-    others: OthersFirst,
-    /// How much of the request's body is left.
-    body: Framing,
+    /// The turn of the worker's other connections, which are all read before any is served. The code that reads and the
+    /// code that serves do not fit a processor's first-level cache together.
+    others_first: OthersFirst,
+    /// What is left of the request's body.
+    remaining_body: Framing,
     /// The version of HTTP of the last request.
     version: Version,
-    /// The client waits for `100 Continue`.
-    waits: bool,
+    /// The client waits for `100 Continue` before it sends the body.
+    awaits_continue: bool,
     /// A part of the last response could not be sent at once.
-    late: bool,
+    has_unsent_response: bool,
     /// The client has closed its sending side and waits for its response. The timer says when to check the socket.
-    half_closed: Option<Box<Interval>>,
+    half_close_check: Option<Box<Interval>>,
 }
 
 impl Wire {
-    /// Nothing has been read.
+    /// A connection from which nothing has been read.
     pub fn new(client: ClientSocket) -> Rc<Wire> {
         Rc::new(Wire {
             guard: client.guard.clone(),
@@ -68,17 +70,17 @@ impl Wire {
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
                 cache: RepeatCache::default(),
-                others: OthersFirst::default(),
-                body: Framing::Length(0),
+                others_first: OthersFirst::default(),
+                remaining_body: Framing::Length(0),
                 version: Version::HTTP_10,
-                waits: false,
-                late: false,
-                half_closed: None,
+                awaits_continue: false,
+                has_unsent_response: false,
+                half_close_check: None,
             }),
         })
     }
 
-    /// The socket and what has been read from it.
+    /// The socket, and the bytes that were read from it and not used.
     pub fn into_parts(self) -> (ClientSocket, BytesMut) {
         let inner = self.inner.into_inner();
         (inner.client, inner.inbox.bytes)
@@ -89,33 +91,35 @@ impl Wire {
         &self.guard
     }
 
-    /// Before the next request.
+    /// Prepares the connection for the next request.
     pub fn begin_request(&self) {
         let inner = &mut *self.inner.borrow_mut();
-        inner.inbox.begin();
-        inner.others = OthersFirst::default();
+        inner.inbox.begin_message();
+        inner.others_first = OthersFirst::default();
     }
 
-    /// The next request's head; nothing at the end of the connection.
+    /// Reads the head of the next request; `None` at the end of the connection.
     pub fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Request>, HeadError>> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
             if !inner.inbox.bytes.is_empty() {
-                self.guard.received();
-                if inner.inbox.seems_whole()
-                    && let Some(request) = request::next(&mut inner.inbox.bytes, &mut inner.cache)?
+                self.guard.bytes_received();
+                let inbox = &mut inner.inbox;
+                if inbox.may_hold_whole_head()
+                    && let Some(request) =
+                        request::parse_request(&mut inbox.bytes, &mut inner.cache)?
                 {
-                    inner.body = request.framing;
+                    inner.remaining_body = request.framing;
                     inner.version = request.expectations.version;
-                    inner.waits = request.waits && inner.inbox.bytes.is_empty();
+                    inner.awaits_continue = request.awaits_continue && inner.inbox.bytes.is_empty();
                     return Poll::Ready(Ok(Some(request)));
                 }
             }
             match ready!(inner.poll_read(cx)) {
                 Ok(1..) => {
-                    self.guard.received();
+                    self.guard.bytes_received();
                     inner.cache.prefetch();
-                    ready!(Pin::new(&mut inner.others).poll(cx));
+                    ready!(Pin::new(&mut inner.others_first).poll(cx));
                 }
                 // The client has left.
                 Ok(0) | Err(_) => return Poll::Ready(Ok(None)),
@@ -123,46 +127,46 @@ impl Wire {
         }
     }
 
-    /// What is to be recorded of a request that [`Wire::poll_head`] could not read; `opening` where a client that speaks
-    /// HTTP/2 without TLS would send its preface.
-    pub fn unreadable(&self, bad: HeadError, opening: bool) -> Unreadable {
+    /// What is recorded of a request that [`Wire::poll_head`] could not read. A bad preface gets no response if the client
+    /// `may_be_http2`: it could not read one of HTTP/1.
+    pub fn describe_unreadable(&self, error: HeadError, may_be_http2: bool) -> Unreadable {
         Unreadable {
-            why: bad.into(),
+            why: error.into(),
             line: FirstLine::parse(&self.inner.borrow().inbox.bytes),
-            unanswered: opening && bad == HeadError::Preface,
+            unanswered: may_be_http2 && error == HeadError::Preface,
         }
     }
 
-    /// Keeps no more room than what waits needs.
-    pub fn give_up_room(&self) {
+    /// Frees the buffers that hold nothing, and the cache of repeated requests.
+    pub fn free_buffers(&self) {
         let inner = &mut *self.inner.borrow_mut();
-        inner.inbox.give_up_room();
-        inner.outbox.give_up_room();
+        inner.inbox.free_buffer();
+        inner.outbox.free_buffer();
         inner.cache = RepeatCache::default();
     }
 
-    /// No part of another request has come in.
+    /// Whether no part of another request has arrived.
     pub fn is_idle(&self) -> bool {
         self.inner.borrow().inbox.bytes.is_empty()
     }
 
-    /// The next piece of the request's body. A client that waits for `100 Continue` gets it first.
+    /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
-            let piece = inner.body.next(&mut inner.inbox.bytes)?;
+            let piece = inner.remaining_body.next_piece(&mut inner.inbox.bytes)?;
             if piece != Piece::More {
                 return Poll::Ready(Ok(piece));
             }
-            if std::mem::take(&mut inner.waits) {
-                let go_on = Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n");
-                inner.outbox.push(go_on);
+            if std::mem::take(&mut inner.awaits_continue) {
+                let interim = Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n");
+                inner.outbox.push(interim);
             }
-            if let Poll::Ready(result) = inner.outbox.poll_empty(cx, &mut inner.client) {
+            if let Poll::Ready(result) = inner.outbox.poll_flush(cx, &mut inner.client) {
                 result?;
             }
             if ready!(inner.poll_read(cx))? == 0 {
-                return Poll::Ready(match inner.body {
+                return Poll::Ready(match inner.remaining_body {
                     Framing::Close => Ok(Piece::End),
                     Framing::Length(_) | Framing::Chunked(_) => Err(Cause::Closed),
                 });
@@ -170,100 +174,103 @@ impl Wire {
         }
     }
 
-    /// What comes next is another protocol, to the end of the connection.
+    /// Treats all further bytes as another protocol, to the end of the connection.
     pub fn open_tunnel(&self) {
-        self.inner.borrow_mut().body = Framing::Close;
+        self.inner.borrow_mut().remaining_body = Framing::Close;
     }
 
     /// How much of the request's body is left.
-    pub fn body_left(&self) -> SizeHint {
-        match self.inner.borrow().body {
-            Framing::Length(left) => SizeHint::with_exact(left),
+    pub fn remaining_body(&self) -> SizeHint {
+        match self.inner.borrow().remaining_body {
+            Framing::Length(length) => SizeHint::with_exact(length),
             Framing::Chunked(_) | Framing::Close => SizeHint::default(),
         }
     }
 
-    /// All of the request's body has been read.
-    pub fn body_is_over(&self) -> bool {
-        self.inner.borrow().body.is_over()
+    /// Whether all of the request's body has been read.
+    pub fn is_body_over(&self) -> bool {
+        self.inner.borrow().remaining_body.is_over()
     }
 
-    /// Ready when the client is seen to have left. Nothing is read while the request's body is unread, so it is not seen then.
-    /// After the client has closed its sending side a reset is seen within [`HALF_CLOSED`].
+    /// Ready when the client has left, as far as that can be seen. While the request's body is unread nothing is read, so
+    /// it cannot. A reset of a half-closed connection is seen within [`HALF_CLOSE_CHECK_INTERVAL`].
     pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
-        while inner.body.is_over()
+        while inner.remaining_body.is_over()
             && inner.inbox.bytes.len() < MAX_HEAD
-            && inner.half_closed.is_none()
+            && inner.half_close_check.is_none()
         {
             match ready!(inner.poll_read(cx)) {
                 Ok(1..) => {}
-                Ok(0) if inner.client.may_wait() => inner.half_closed = Some(half_closed()),
+                Ok(0) if inner.client.may_await_response() => {
+                    inner.half_close_check = Some(new_half_close_check());
+                }
                 Ok(0) | Err(_) => return Poll::Ready(()),
             }
         }
-        let Some(looks) = &mut inner.half_closed else {
+        let Some(check) = &mut inner.half_close_check else {
             return Poll::Pending;
         };
         loop {
-            ready!(looks.poll_tick(cx));
+            ready!(check.poll_tick(cx));
             if inner.client.is_broken() {
                 return Poll::Ready(());
             }
         }
     }
 
-    /// Passes on a response that comes before the final one, which clients of HTTP/1.0 do not know.
-    pub fn inform(&self, head: &ResponseHead) {
+    /// Queues an interim response (1xx), unless the client speaks HTTP/1.0, which has none.
+    pub fn send_interim(&self, head: &ResponseHead) {
         let inner = &mut *self.inner.borrow_mut();
         if inner.version >= Version::HTTP_11 {
-            inner.outbox.text(|out| {
-                lead(out, head);
+            inner.outbox.push_with(|out| {
+                write_response_head(out, head);
                 out.extend_from_slice(b"\r\n");
             });
         }
     }
 
-    /// Adds to what is to be sent.
-    pub fn push(&self, fill: impl FnOnce(&mut Outbox)) {
+    /// Queues bytes to be sent.
+    pub fn queue(&self, fill: impl FnOnce(&mut Outbox)) {
         fill(&mut self.inner.borrow_mut().outbox);
     }
 
-    /// So much is to be sent that more should wait.
-    pub fn is_full(&self) -> bool {
+    /// Whether so much is queued that nothing should be added.
+    pub fn is_queue_full(&self) -> bool {
         self.inner.borrow().outbox.is_full()
     }
 
-    /// Sends all of it.
+    /// Sends everything that is queued.
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
-        inner.outbox.poll_empty(cx, &mut inner.client)
+        inner.outbox.poll_flush(cx, &mut inner.client)
     }
 
-    /// Something of the last response is left to be sent.
-    pub fn is_late(&self) -> bool {
-        self.inner.borrow().late
+    /// Whether a part of the last response still has to be sent.
+    pub fn has_unsent_response(&self) -> bool {
+        self.inner.borrow().has_unsent_response
     }
 
-    /// Sends it.
-    pub fn poll_late(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Sends the rest of the last response.
+    pub fn poll_unsent_response(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
         // The request is not over yet.
-        self.guard.request();
-        ready!(inner.outbox.poll_empty(cx, &mut inner.client))?;
-        inner.late = false;
+        self.guard.request_began();
+        ready!(inner.outbox.poll_flush(cx, &mut inner.client))?;
+        inner.has_unsent_response = false;
         Poll::Ready(Ok(()))
     }
 
-    /// Reads what is left of an unwanted body; says whether another request may follow.
+    /// Reads the rest of an unwanted request body, within [`MAX_DRAINED_BYTES`], and counts its bytes in `drained`. Ready
+    /// with true if the connection can be reused.
     pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<bool> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
             // A client that never got `100 Continue` may send its body or not.
-            if inner.waits || *drained > MAX_DRAIN {
+            if inner.awaits_continue || *drained > MAX_DRAINED_BYTES {
                 return Poll::Ready(false);
             }
-            match inner.body.next(&mut inner.inbox.bytes) {
+            match inner.remaining_body.next_piece(&mut inner.inbox.bytes) {
                 Ok(Piece::Data(data)) => *drained += data.len(),
                 Ok(Piece::Trailers(_) | Piece::End) => return Poll::Ready(true),
                 Ok(Piece::More) => match ready!(inner.poll_read(cx)) {
@@ -275,62 +282,65 @@ impl Wire {
         }
     }
 
-    /// Whether an end is to be a reset: to a client that is told the end of a response by that of the
-    /// connection.
+    /// Sets whether a close resets the connection. It must while a response ends with the connection, so that the client
+    /// does not take a part of it for the whole.
     pub fn reset_on_close(&self, reset: bool) {
         self.inner.borrow().client.reset_on_close(reset);
     }
 
-    /// Ends the connection, which stays open as far as its bounds are concerned.
+    /// Ends the connection for both sides at once. It still counts as open until it is dropped.
     pub fn hang_up(&self) {
         self.inner.borrow().client.hang_up();
     }
 
     /// Whether the client waits for `100 Continue`.
     pub fn expects_continue(&self) -> bool {
-        self.inner.borrow().waits
+        self.inner.borrow().awaits_continue
     }
 
-    /// Whether another request may follow a response that is given now, the body unread.
-    pub fn may_go_on(&self) -> bool {
+    /// Whether the connection can be reused after a response that is given while the request's body is unread.
+    pub fn can_drain_body(&self) -> bool {
         let inner = self.inner.borrow();
-        let small = !matches!(inner.body, Framing::Length(left) if left > MAX_DRAIN as u64);
-        small && !inner.waits
+        let is_small = !matches!(
+            inner.remaining_body,
+            Framing::Length(length) if length > MAX_DRAINED_BYTES as u64
+        );
+        is_small && !inner.awaits_continue
     }
 
-    /// Sends what is left and closes so that the client can read it; see [`ClientSocket`].
+    /// Sends everything that is queued and closes so that the client can read it; see [`ClientSocket`].
     pub fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
         if !inner.outbox.is_empty() {
             inner.client.hold_back();
-            ready!(inner.outbox.poll_empty(cx, &mut inner.client))?;
+            ready!(inner.outbox.poll_flush(cx, &mut inner.client))?;
         }
         Pin::new(&mut inner.client).poll_shutdown(cx)
     }
 }
 
-/// When to check a socket whose client has closed its sending side.
 #[cold]
-fn half_closed() -> Box<Interval> {
-    let mut looks = tokio::time::interval(HALF_CLOSED);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    Box::new(looks)
+fn new_half_close_check() -> Box<Interval> {
+    let mut interval = tokio::time::interval(HALF_CLOSE_CHECK_INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    Box::new(interval)
 }
 
+/// Sends the end of a response together with those of other connections.
 impl Leave for Wire {
     fn leave(&self, cx: &mut Context<'_>) {
         let inner = &mut *self.inner.borrow_mut();
-        let sent = inner.outbox.poll_empty(cx, &mut inner.client);
-        inner.late = !matches!(sent, Poll::Ready(Ok(())));
-        if inner.late {
+        let sent = inner.outbox.poll_flush(cx, &mut inner.client);
+        inner.has_unsent_response = !matches!(sent, Poll::Ready(Ok(())));
+        if inner.has_unsent_response {
             self.guard.wake();
         }
     }
 
     fn broke(&self) {
         let inner = &mut *self.inner.borrow_mut();
-        inner.outbox.break_off();
-        inner.late = true;
+        inner.outbox.mark_broken();
+        inner.has_unsent_response = true;
         self.guard.wake();
     }
 }

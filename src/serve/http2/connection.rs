@@ -1,4 +1,6 @@
-//! The task of an HTTP/2 connection: reads frames, begins the requests that they ask for, and sends what is ready.
+//! The task of an HTTP/2 connection: reads frames, begins the requests that they carry, and sends the output.
+//!
+//! It never waits for a request: one that is not served at once continues in a task of its own.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -12,16 +14,16 @@ use tower::Service;
 
 use super::connection_handle::ConnectionHandle;
 use super::connection_state::ConnectionState;
-use super::head::{Draft, Trailers};
-use super::heads::{HeadCharge, Heads};
-use super::offer::MAX_STREAMS;
+use super::head::{HeadDraft, Trailers};
+use super::head_memory::{HeadCharge, HeadMemory};
+use super::initial_settings::MAX_CONCURRENT_STREAMS;
 use super::reply;
 use super::stream::Http2Stream;
 use crate::http::head::Head;
 use crate::http::http1::inbox::Inbox;
 use crate::http::http2::hpack::Decoder;
 use crate::http::http2::reader::{Frame, Reader};
-use crate::http::http2::{Fatal, MAX_WINDOW, Reason, frame};
+use crate::http::http2::{ConnectionError, Reason, frame};
 use crate::serve::stack::detached;
 use crate::serve::stack::downstream::Downstream;
 use crate::serve::stack::gateway::Stack;
@@ -29,27 +31,27 @@ use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
 use crate::serve::stack::stages::FreshRequest;
 use crate::serve::stack::unreadable::Unreadable;
-use crate::serve::worker::client_socket::{ClientSocket, DRAIN_FOR, LINGER};
+use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, ClientSocket, LINGER_TIMEOUT};
 use crate::serve::worker::guard::Phase;
 
-/// Serves a connection to its end; `begun` has been read from it.
-pub async fn serve(client: ClientSocket, begun: BytesMut, peer: Rc<Peer>, stack: Stack) {
+/// Serves a connection to its end. `received` are bytes that have been read from it already.
+pub async fn serve(client: ClientSocket, received: BytesMut, peer: Rc<Peer>, stack: Stack) {
     // The preface may take as long as a request's head.
-    peer.guard.received();
+    peer.guard.bytes_received();
     let mut connection = Http2Connection {
         client,
         inbox: Inbox::default(),
         reader: Reader::default(),
         decoder: Decoder::default(),
-        heads: Heads::default(),
-        end: CloseStage::Open,
-        last: MAX_WINDOW,
+        memory: HeadMemory::default(),
+        close_stage: CloseStage::Open,
+        last_stream: MAX_STREAM,
         others_first: true,
         peer,
         stack,
         handle: ConnectionHandle::new(),
     };
-    connection.inbox.bytes = begun;
+    connection.inbox.bytes = received;
     poll_fn(|cx| connection.poll(cx)).await;
 }
 
@@ -58,84 +60,96 @@ struct Http2Connection {
     inbox: Inbox,
     reader: Reader,
     decoder: Decoder,
-    heads: Heads,
-    end: CloseStage,
-    /// The last stream that GOAWAY has named.
-    last: u32,
-    /// The worker's other connections have their turn before anything is sent.
+    memory: HeadMemory,
+    close_stage: CloseStage,
+    /// The last stream that will be processed, as GOAWAY has announced.
+    last_stream: u32,
+    /// The worker's other connections have a turn before the next output is sent.
     others_first: bool,
     peer: Rc<Peer>,
     stack: Stack,
     handle: Rc<ConnectionHandle<Http2Stream>>,
 }
 
-/// How far the connection is on its way to the end.
+/// The highest identifier that a stream can have: RFC 9113 section 5.1.1. A GOAWAY with it only announces the end.
+const MAX_STREAM: u32 = (1 << 31) - 1;
+
+/// How far the connection has been closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseStage {
-    /// It serves requests.
+    /// The connection serves requests.
     Open,
-    /// GOAWAY was sent, and the client may not have received it yet.
+    /// The end has been announced, and requests may still be under way.
     Announced,
-    /// No request is taken any more.
-    Last,
+    /// New requests are refused, and open ones are finished.
+    Refusing,
     /// Nothing is read any more.
     Closing,
 }
 
+/// Why nothing more is read.
+enum ReadEnd {
+    /// The client has closed the connection.
+    Disconnected,
+    /// The client has broken a rule.
+    Error(ConnectionError),
+}
+
 impl Drop for Http2Connection {
     fn drop(&mut self) {
-        self.handle.with(ConnectionState::hang_up);
+        self.handle.with(ConnectionState::close_all_streams);
     }
 }
 
 impl Http2Connection {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.handle.attend(Some(cx));
-        let polled = self.turn(cx);
-        self.handle.attend(None);
+        self.handle.begin_task_turn(cx);
+        let polled = self.poll_turn(cx);
+        self.handle.end_task_turn();
         polled
     }
 
-    /// Reads what there is, then sends what came of it.
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Reads what has arrived, then sends the output.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            if self.end != CloseStage::Closing {
-                match self.read(cx) {
-                    Poll::Ready(Err(ReadEnd::Broken(Fatal(reason)))) => self.close(reason),
-                    Poll::Ready(Err(ReadEnd::Away)) => return Poll::Ready(()),
-                    Poll::Ready(Ok(())) | Poll::Pending => self.look_around(),
+            if self.close_stage != CloseStage::Closing {
+                match self.poll_read(cx) {
+                    Poll::Ready(Err(ReadEnd::Error(ConnectionError(reason)))) => self.close(reason),
+                    Poll::Ready(Err(ReadEnd::Disconnected)) => return Poll::Ready(()),
+                    Poll::Ready(Ok(())) | Poll::Pending => self.check_time(),
                 }
             }
-            let waits = self.handle.with(|shared| shared.has_output());
-            if waits && std::mem::take(&mut self.others_first) {
-                // See `net::flush::OthersFirst`.
+            let has_output = self.handle.with(|shared| shared.has_output());
+            if has_output && std::mem::take(&mut self.others_first) {
+                // The connections of a worker are all read before any is served, as in `serve/http1/wire.rs`.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let held_back = self.handle.with(|shared| shared.is_overfull());
+            let was_overfull = self.handle.with(|shared| shared.is_overfull());
             match self.handle.poll_flush(cx, &mut self.client) {
                 Poll::Ready(Ok(())) => self.others_first = true,
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
             }
-            let over = self.end == CloseStage::Last && self.handle.open_requests() == 0;
-            if over || self.end == CloseStage::Closing {
-                self.end = CloseStage::Closing;
+            let is_finished =
+                self.close_stage == CloseStage::Refusing && self.handle.open_requests() == 0;
+            if is_finished || self.close_stage == CloseStage::Closing {
+                self.close_stage = CloseStage::Closing;
                 return Pin::new(&mut self.client).poll_shutdown(cx).map(drop);
             }
-            if !held_back {
+            if !was_overfull {
                 return Poll::Pending;
             }
         }
     }
 
-    /// Reads and answers until nothing more is there, or too much waits to be sent.
-    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadEnd>> {
+    /// Reads and handles frames until nothing more has arrived, or there is too much output.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ReadEnd>> {
         let mut bytes = std::mem::take(&mut self.inbox.bytes);
         let result = loop {
-            match self.frames(cx, &bytes) {
-                Ok(done) => bytes.advance(done),
-                Err(fatal) => break Poll::Ready(Err(ReadEnd::Broken(fatal))),
+            match self.handle_frames(cx, &bytes) {
+                Ok(length) => bytes.advance(length),
+                Err(error) => break Poll::Ready(Err(ReadEnd::Error(error))),
             }
             if self.handle.with(|shared| shared.is_overfull()) {
                 break Poll::Ready(Ok(()));
@@ -145,128 +159,156 @@ impl Http2Connection {
             bytes = std::mem::take(&mut self.inbox.bytes);
             match more {
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(ReadEnd::Away)),
+                Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(ReadEnd::Disconnected)),
                 Poll::Pending => break Poll::Pending,
             }
         };
         self.inbox.bytes = bytes;
         if self.handle.open_requests() == 0 {
-            self.inbox.begin();
-            self.reader.rest();
-            self.decoder.rest();
-            self.heads.rest();
+            self.inbox.begin_message();
+            self.reader.free_buffer();
+            self.decoder.free_buffer();
+            self.memory.forget_recent();
         }
         result
     }
 
-    /// Takes all whole frames off the front of `input`; says how many bytes they have.
-    fn frames(&mut self, cx: &mut Context<'_>, input: &[u8]) -> Result<usize, Fatal> {
-        let mut done = 0;
-        // It is put back unless the connection is over.
+    /// Handles all whole frames at the front of `input`. Returns their length in bytes.
+    fn handle_frames(
+        &mut self,
+        cx: &mut Context<'_>,
+        input: &[u8],
+    ) -> Result<usize, ConnectionError> {
+        let mut handled = 0;
+        // The reader is put back, except after an error, which ends the connection.
         let mut reader = std::mem::take(&mut self.reader);
-        while let Some((length, frame)) = reader.next(&input[done..])? {
-            done += length;
-            self.frame(cx, frame)?;
+        while let Some((length, frame)) = reader.next_frame(&input[handled..])? {
+            handled += length;
+            self.handle_frame(cx, frame)?;
         }
         self.reader = reader;
-        Ok(done)
+        Ok(handled)
     }
 
-    fn frame(&mut self, cx: &mut Context<'_>, frame: Frame<'_>) -> Result<(), Fatal> {
+    fn handle_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+        frame: Frame<'_>,
+    ) -> Result<(), ConnectionError> {
         let handle = self.handle.clone();
         match frame {
             Frame::Headers {
                 stream,
                 block,
-                end,
-                circular,
-            } => return self.headers(cx, (stream, circular), block, end),
+                ends_stream,
+                depends_on_itself,
+            } => return self.handle_head(cx, (stream, depends_on_itself), block, ends_stream),
             Frame::Data {
                 stream,
                 data,
-                weight,
-                end,
-            } => return handle.with(|shared| shared.data(stream, data, weight, end)),
-            Frame::Reset { stream } => return handle.with(|shared| shared.client_reset(stream)),
-            Frame::Circular { stream } => return handle.with(|shared| shared.circular(stream)),
-            Frame::Window { stream, bytes } => {
-                return handle.with(|shared| shared.window_update(stream, bytes));
+                flow_bytes,
+                ends_stream,
+            } => {
+                return handle
+                    .with(|shared| shared.receive_data(stream, data, flow_bytes, ends_stream));
+            }
+            Frame::Reset { stream } => return handle.with(|shared| shared.receive_reset(stream)),
+            Frame::SelfDependency { stream } => {
+                return handle.with(|shared| shared.receive_self_dependency(stream));
+            }
+            Frame::WindowUpdate { stream, bytes } => {
+                return handle.with(|shared| shared.receive_window_update(stream, bytes));
             }
             Frame::Settings(settings) => {
                 return handle.with(|shared| {
                     shared.allowance.spend();
-                    shared.settings(settings)
+                    shared.receive_settings(settings)
                 });
             }
             Frame::Ping(payload) => handle.with(|shared| {
                 shared.allowance.spend();
-                shared.outbox.text(|out| frame::pong(out, payload));
+                shared
+                    .outbox
+                    .push_with(|out| frame::write_ping_ack(out, payload));
             }),
-            Frame::Pong if self.end == CloseStage::Announced => self.refuse_more(),
-            Frame::Begun | Frame::Other => handle.with(|shared| shared.allowance.spend()),
-            Frame::Pong | Frame::SettingsTaken => {}
+            Frame::PingAck if self.close_stage == CloseStage::Announced => {
+                self.close_stage = CloseStage::Refusing;
+                self.announce_last_stream(Reason::NO_ERROR);
+            }
+            Frame::PartialBlock | Frame::Other => handle.with(|shared| shared.allowance.spend()),
+            Frame::PingAck | Frame::SettingsAck => {}
         }
         Ok(())
     }
 
-    fn headers(
+    /// Handles a block of fields: the head of a new request, or the trailers of an open one.
+    fn handle_head(
         &mut self,
         cx: &mut Context<'_>,
-        (id, circular): (u32, bool),
+        (id, depends_on_itself): (u32, bool),
         block: &[u8],
-        end: bool,
-    ) -> Result<(), Fatal> {
+        ends_stream: bool,
+    ) -> Result<(), ConnectionError> {
         let decoder = &mut self.decoder;
-        self.heads.received(block.len());
-        let (open, last) = self
+        self.memory.count_block(block.len());
+        let (open_stream, last_opened) = self
             .handle
-            .with(|shared| (shared.find(id), shared.past.last()));
-        if let Some(stream) = open {
+            .with(|shared| (shared.find_stream(id), shared.history.last_opened()));
+        if let Some(stream) = open_stream {
             let mut trailers = Trailers::default();
             decoder.decode(block, |field| trailers.add(field))?;
-            let trailers = trailers.finish().filter(|_| !circular);
-            self.handle
-                .with(|shared| shared.trailers(&stream, trailers, end, &self.heads));
+            let trailers = trailers.finish().filter(|_| !depends_on_itself);
+            self.handle.with(|shared| {
+                shared.receive_trailers(&stream, trailers, ends_stream, &self.memory);
+            });
             return Ok(());
         }
-        let mut draft = Draft::new();
+        let mut draft = HeadDraft::new();
         decoder.decode(block, |field| draft.add(field))?;
-        if id <= last || id.is_multiple_of(2) {
-            return self.handle.with(|shared| shared.stray_head(id));
+        if id <= last_opened || id.is_multiple_of(2) {
+            return self.handle.with(|shared| shared.receive_stray_head(id));
         }
-        self.handle.with(|shared| shared.past.record_open(id));
-        // Tasks of streams that are over may still have to see it.
-        let full = self.handle.with(|shared| shared.has_most());
-        if self.end == CloseStage::Last || full || self.handle.open_requests() >= 2 * MAX_STREAMS {
-            self.refuse(id);
+        self.handle.with(|shared| shared.history.record_open(id));
+        if self.must_refuse_request() {
+            self.refuse_stream(id);
             return Ok(());
         }
-        if circular {
-            draft.refuse("its stream depends on itself");
+        if depends_on_itself {
+            draft.mark_malformed("its stream depends on itself");
         }
-        match draft.finish(end, &mut self.heads) {
-            Ok(Some((head, charge))) => self.begin(cx, (id, charge), Ok(head), end),
-            Ok(None) => self.refuse(id),
-            Err(unreadable) => self.begin(cx, (id, HeadCharge::default()), Err(unreadable), end),
+        match draft.finish(ends_stream, &mut self.memory) {
+            Ok(Some((head, charge))) => self.begin_request(cx, (id, charge), Ok(head), ends_stream),
+            Ok(None) => self.refuse_stream(id),
+            Err(unreadable) => {
+                let charge = HeadCharge::default();
+                self.begin_request(cx, (id, charge), Err(unreadable), ends_stream);
+            }
         }
         Ok(())
     }
 
-    /// Begins no request for a head that has been decoded.
-    fn refuse(&self, id: u32) {
+    fn must_refuse_request(&self) -> bool {
+        // Tasks of streams that have ended may not have noticed it yet, so twice as many requests may be open.
+        self.close_stage == CloseStage::Refusing
+            || self.handle.with(|shared| shared.is_at_stream_limit())
+            || self.handle.open_requests() >= 2 * MAX_CONCURRENT_STREAMS
+    }
+
+    /// Refuses a request whose head has been decoded, before any of it is processed.
+    fn refuse_stream(&self, id: u32) {
         self.handle.with(|shared| {
             shared.allowance.spend_head();
-            shared.reset(id, Reason::REFUSED_STREAM);
+            shared.reset_stream(id, Reason::REFUSED_STREAM);
         });
     }
 
-    /// Begins a request. If it is over at once, as the gateway's own responses are, it needs no task of its own.
-    fn begin(
+    /// Begins a request. One that is over at once, as with most of the gateway's own responses, gets no task of its own.
+    fn begin_request(
         &self,
         cx: &mut Context<'_>,
         (id, charge): (u32, HeadCharge),
         head: Result<Head, Unreadable>,
-        end: bool,
+        ends_stream: bool,
     ) {
         let Peer {
             worker,
@@ -275,107 +317,102 @@ impl Http2Connection {
             ..
         } = &*self.peer;
         if self.peer.guard.phase() != Phase::Linger {
-            // One that is answered at once was a request too.
-            self.peer.guard.request();
+            // This restarts the idle time, also if the request is over before the phase is computed again.
+            self.peer.guard.request_began();
         }
-        let guard = worker.guards.watch(*idle, *header);
-        guard.request();
+        let guard = worker.guards.watch_connection(*idle, *header);
+        guard.request_began();
         if head.is_err() {
             self.handle.with(|shared| shared.allowance.spend_head());
         }
-        let send = worker.generation().ruleset.timeouts.send;
-        let (handle, known) = (self.handle.clone(), head.as_ref().ok());
-        let stream = Http2Stream::new((id, charge), handle, guard, send, known, end);
-        let answering = OpenRequest::new(stream, self.peer.clone());
-        let stack = self.stack.clone();
-        let mut response = Box::pin(respond(answering, head, stack));
-        if response.as_mut().poll(cx).is_pending() {
-            tokio::task::spawn_local(response);
+        let send_timeout = worker.generation().ruleset.timeouts.send;
+        let stream = Http2Stream::new(
+            (id, charge),
+            self.handle.clone(),
+            guard,
+            send_timeout,
+            head.as_ref().ok(),
+            ends_stream,
+        );
+        let request = OpenRequest::new(stream, self.peer.clone());
+        let mut exchange = Box::pin(serve_request(request, head, self.stack.clone()));
+        if exchange.as_mut().poll(cx).is_pending() {
+            tokio::task::spawn_local(exchange);
         }
     }
 
-    /// Handles what has changed with time: floods, drains and deadlines.
-    fn look_around(&mut self) {
+    /// Ends a flooded connection, announces the end of an idle or draining one, and updates the deadlines.
+    fn check_time(&mut self) {
         let Peer { guard, worker, .. } = &*self.peer;
-        let now = worker.guards.coarse();
+        let now = worker.guards.coarse_now();
         if self.handle.with(|shared| shared.is_flooded(now)) {
             worker.count_flood();
             return self.close(Reason::ENHANCE_YOUR_CALM);
         }
-        if self.end == CloseStage::Open && (worker.draining() || guard.has_rested()) {
-            self.end = CloseStage::Announced;
+        if self.close_stage == CloseStage::Open && (worker.is_draining() || guard.is_idle_over()) {
+            self.close_stage = CloseStage::Announced;
             self.handle.with(|shared| {
-                shared.outbox.text(|out| {
-                    frame::go_away(out, MAX_WINDOW, Reason::NO_ERROR);
-                    // Its answer comes after all that was under way to the gateway.
-                    frame::ping(out, *b"farewell");
+                shared.outbox.push_with(|out| {
+                    frame::write_go_away(out, MAX_STREAM, Reason::NO_ERROR);
+                    // Its acknowledgement arrives after all requests that were sent before the client read the GOAWAY.
+                    frame::write_ping(out, *b"farewell");
                 });
             });
         }
-        self.enter_phase();
+        self.update_phase();
     }
 
-    /// Tells the client which request was the last.
-    fn refuse_more(&mut self) {
-        self.end = CloseStage::Last;
-        self.say_last(Reason::NO_ERROR);
-    }
-
-    /// Ends the connection, whatever is under way.
+    /// Ends the connection with all open requests.
     fn close(&mut self, reason: Reason) {
-        self.end = CloseStage::Closing;
-        self.handle.with(ConnectionState::hang_up);
-        self.say_last(reason);
+        self.close_stage = CloseStage::Closing;
+        self.handle.with(ConnectionState::close_all_streams);
+        self.announce_last_stream(reason);
     }
 
-    fn say_last(&mut self, reason: Reason) {
+    /// Sends GOAWAY with the last stream that was processed.
+    fn announce_last_stream(&mut self, reason: Reason) {
         self.handle.with(|shared| {
-            // It never becomes more: RFC 9113 section 6.8.
-            self.last = self.last.min(shared.past.last());
-            let last = self.last;
-            shared.outbox.text(|out| frame::go_away(out, last, reason));
+            // A later GOAWAY must not name a higher stream: RFC 9113 section 6.8.
+            self.last_stream = self.last_stream.min(shared.history.last_opened());
+            let last_stream = self.last_stream;
+            shared
+                .outbox
+                .push_with(|out| frame::write_go_away(out, last_stream, reason));
         });
     }
 
-    fn enter_phase(&self) {
+    /// Enters the phase of the connection's deadline that its state calls for.
+    fn update_phase(&self) {
         let Peer {
             guard,
             idle,
             header,
             ..
         } = &*self.peer;
-        // What is not read because the client does not read is not late.
-        let reads = !self.handle.with(|shared| shared.is_overfull());
-        let in_head = reads && self.reader.is_in_head(&self.inbox.bytes);
-        let answering = self.handle.open_requests();
-        let phase = match (in_head, answering, self.end) {
+        // While there is too much output nothing is read, so a head cannot be late.
+        let is_reading = !self.handle.with(|shared| shared.is_overfull());
+        let is_in_head = is_reading && self.reader.is_in_head(&self.inbox.bytes);
+        let open_requests = self.handle.open_requests();
+        let phase = match (is_in_head, open_requests, self.close_stage) {
             (true, ..) => Phase::Header,
             (_, 1.., _) => Phase::Request,
-            (.., CloseStage::Open) => Phase::Rest,
+            (.., CloseStage::Open) => Phase::IdleHttp2,
             _ => Phase::Linger,
         };
-        // Once it is closing it does so by its deadline.
-        let closing = guard.phase() == Phase::Linger && answering == 0;
-        if guard.phase() != phase && !closing {
+        // The deadline of a closing connection is never extended.
+        let is_closing = guard.phase() == Phase::Linger && open_requests == 0;
+        if guard.phase() != phase && !is_closing {
             match phase {
                 Phase::Header => guard.enter(phase, *header),
-                Phase::Linger => guard.enter(phase, LINGER),
-                Phase::Rest | Phase::Idle => guard.enter(phase, *idle),
-                Phase::Request => guard.request(),
+                Phase::Linger => guard.enter(phase, LINGER_TIMEOUT),
+                Phase::IdleHttp2 | Phase::Idle => guard.enter(phase, *idle),
+                Phase::Request => guard.request_began(),
             }
         }
     }
 }
 
-/// Why nothing more is read.
-enum ReadEnd {
-    /// The client has closed the connection.
-    Away,
-    /// It broke a rule.
-    Broken(Fatal),
-}
-
-/// An open request. It is over, however it ends, when this is dropped.
+/// Counts a request as open, and ends its stream when it is dropped.
 struct OpenRequest {
     stream: Rc<Http2Stream>,
     peer: Rc<Peer>,
@@ -394,18 +431,19 @@ impl Drop for OpenRequest {
         let handle = &self.stream.handle;
         handle.change_open_requests(-1);
         if handle.open_requests() == 0 {
-            handle.notify();
+            handle.wake_task();
         }
     }
 }
 
-async fn respond(answering: OpenRequest, head: Result<Head, Unreadable>, mut stack: Stack) {
-    // Its charge stands until nothing refers to the head any more, also where the client has left before.
-    let stream = &answering.stream.clone();
-    let peer = answering.peer.clone();
+/// Passes one request through the stack and sends its response.
+async fn serve_request(request: OpenRequest, head: Result<Head, Unreadable>, mut stack: Stack) {
+    // The stream holds the charge for the head's memory, so it must live as long as the head.
+    let stream = &request.stream.clone();
+    let peer = request.peer.clone();
     let worker = &peer.worker;
     let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
-    let unanswered = head.as_ref().is_err_and(|head| head.unanswered);
+    let is_unanswered = head.as_ref().is_err_and(|head| head.unanswered);
     let future = stack.call(FreshRequest {
         head: head.map(Rc::new).map_err(Box::new),
         downstream: Downstream::Http2(stream.clone()),
@@ -414,40 +452,40 @@ async fn respond(answering: OpenRequest, head: Result<Head, Unreadable>, mut sta
         repeated: None,
     });
     let mut future = pin!(future);
-    // Asked first, for what came of a request that was taken back is lost.
-    let unless_gone = poll_fn(|cx| match stream.poll_gone(cx) {
+    // The client is checked first, because a closed stream has lost what was received of the request.
+    let response = poll_fn(|cx| match stream.poll_gone(cx) {
         Poll::Ready(()) => Poll::Ready(None),
-        // No answer is asked for that the client has no room for.
-        Poll::Pending if stream.poll_room(cx).is_pending() => Poll::Pending,
+        // A client that does not read its responses gets no further ones.
+        Poll::Pending if stream.poll_output_space(cx).is_pending() => Poll::Pending,
         Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
     });
-    let response = unless_late(stream, unless_gone).await.flatten();
-    let Some(response) = response else {
-        if let Some(holdings) = future.as_mut().leave(stream.reason()) {
-            drop(answering);
-            let place = (&**stream.guard(), &worker.detached);
-            detached::finish(future, ObservedBody::into_relayed, holdings.permits, place).await;
+    let Some(response) = unless_late(stream, response).await.flatten() else {
+        if let Some(holdings) = future.as_mut().leave(stream.end_reason()) {
+            drop(request);
+            let owner = (&**stream.guard(), &worker.detached);
+            detached::finish(future, ObservedBody::into_relayed, holdings.permits, owner).await;
         }
         return;
     };
-    if unanswered {
-        // On record before the client sees the end.
+    if is_unanswered {
+        // The request is recorded before the client sees its end.
         drop(response);
         return stream.fail(Reason::PROTOCOL_ERROR);
     }
-    let own = response.body.is_own();
+    let is_own = response.body.is_own();
     let date = worker.date();
-    // Dropping what could not be sent takes the stream back.
-    unless_late(stream, reply::send(stream, head_only, &date, response)).await;
-    if own && !stream.body_is_over() {
-        // Some clients look at the response only when they have sent their body.
+    // If the client is late, the rest of the response is dropped, and `request` resets the stream at the end.
+    let sent = reply::send_response(stream, head_only, &date, response);
+    unless_late(stream, sent).await;
+    if is_own && !stream.is_body_over() {
+        // Some clients read the response only after they have sent their whole body.
         let mut drained = 0;
         let draining = poll_fn(|cx| stream.poll_drain(cx, &mut drained));
-        let _ = tokio::time::timeout(DRAIN_FOR, draining).await;
+        let _ = tokio::time::timeout(BODY_DRAIN_TIMEOUT, draining).await;
     }
 }
 
-/// The output of `future`; none if the client is late.
+/// The output of `future`; `None` if a deadline of the request passes first.
 async fn unless_late<F: Future>(stream: &Http2Stream, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| {

@@ -1,4 +1,5 @@
-//! What a connection's task and those of its streams share, and how they wake each other.
+//! Gives the tasks of a connection access to the state that they share: its own task, and those of its streams. It wakes
+//! the connection's task when a stream has something to send.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -9,77 +10,83 @@ use tokio::io::AsyncWrite;
 
 use super::connection_state::{ConnectionState, OpenStream};
 
-/// See the module.
+/// The shared state of one connection.
 pub struct ConnectionHandle<S> {
     shared: RefCell<ConnectionState<S>>,
-    /// Requests that are open.
     open_requests: Cell<usize>,
-    /// The connection's task, to be woken when there is something to send or no request is open any more.
+    /// The connection's task, which is woken when there is something to send or no request is open any more.
     waker: RefCell<Option<Waker>>,
-    /// The connection's task runs and sees to it by itself.
-    attended: Cell<bool>,
+    /// The connection's task runs at this moment, so it needs no waking.
+    is_task_running: Cell<bool>,
 }
 
 impl<S: OpenStream> ConnectionHandle<S> {
-    /// A connection that begins.
+    /// The state of a connection that begins.
     pub fn new() -> Rc<ConnectionHandle<S>> {
         Rc::new(ConnectionHandle {
             shared: RefCell::default(),
             open_requests: Cell::new(0),
             waker: RefCell::new(None),
-            attended: Cell::new(false),
+            is_task_running: Cell::new(false),
         })
     }
 
-    /// What is shared. Not to be called inside of `change`.
-    pub fn with<T>(&self, change: impl FnOnce(&mut ConnectionState<S>) -> T) -> T {
-        change(&mut self.shared.borrow_mut())
+    /// Calls `access` with the shared state.
+    ///
+    /// # Panics
+    ///
+    /// If `access` calls this again.
+    pub fn with<T>(&self, access: impl FnOnce(&mut ConnectionState<S>) -> T) -> T {
+        access(&mut self.shared.borrow_mut())
     }
 
-    /// The connection's task runs, or does so no more.
-    pub fn attend(&self, cx: Option<&Context<'_>>) {
-        self.attended.set(cx.is_some());
-        if let Some(cx) = cx {
-            let mut waker = self.waker.borrow_mut();
-            match &mut *waker {
-                Some(waker) => waker.clone_from(cx.waker()),
-                None => *waker = Some(cx.waker().clone()),
-            }
+    /// Marks the connection's task as running, and remembers it as the one to wake.
+    pub fn begin_task_turn(&self, cx: &Context<'_>) {
+        self.is_task_running.set(true);
+        let mut waker = self.waker.borrow_mut();
+        match &mut *waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => *waker = Some(cx.waker().clone()),
         }
     }
 
-    /// There is something to be done for the connection's task.
-    pub fn notify(&self) {
-        if !self.attended.get()
+    /// Marks the connection's task as waiting.
+    pub fn end_task_turn(&self) {
+        self.is_task_running.set(false);
+    }
+
+    /// Wakes the connection's task, unless it runs at this moment.
+    pub fn wake_task(&self) {
+        if !self.is_task_running.get()
             && let Some(waker) = &*self.waker.borrow()
         {
             waker.wake_by_ref();
         }
     }
 
-    /// Requests that are open.
+    /// The number of open requests. Their tasks may live on for a moment after their streams have ended.
     pub fn open_requests(&self) -> usize {
         self.open_requests.get()
     }
 
-    /// One more, or one less.
+    /// Adds `change` to the number of open requests.
     pub fn change_open_requests(&self, change: isize) {
         self.open_requests
             .update(|open_requests| open_requests.saturating_add_signed(change));
     }
 
-    /// Sends all that can be sent now.
+    /// Sends everything that the client and its windows allow; ready when nothing of it waits.
     pub fn poll_flush<W>(&self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,
     {
         let shared = &mut *self.shared.borrow_mut();
-        shared.wake_freed();
+        shared.wake_after_reopening();
         loop {
-            // Also when nothing waits here: under TLS it may wait inside.
-            ready!(shared.outbox.poll_empty(cx, to))?;
-            shared.wake_held_up();
-            shared.send();
+            // Even if the outbox is empty: under TLS bytes may wait inside the socket.
+            ready!(shared.outbox.poll_flush(cx, to))?;
+            shared.wake_waiting_streams();
+            shared.send_queued();
             if shared.outbox.is_empty() {
                 return Poll::Ready(Ok(()));
             }
@@ -94,7 +101,7 @@ mod tests {
     use super::*;
     use crate::serve::http2::Http2Stream;
 
-    /// Takes all, and keeps it until it has been asked twice to let it go.
+    /// Accepts all bytes, and holds them until the second flush.
     #[derive(Default)]
     struct Inside(u32);
 

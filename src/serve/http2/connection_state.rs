@@ -1,5 +1,7 @@
-//! What the streams of one connection share: windows, the table of those that are open, and the way out.
-//! RFC 9113 sections 5 and 6.9.
+//! The state that the streams of one connection share: flow-control windows, the table of open streams, and the output.
+//!
+//! It applies received frames to streams and decides which stream sends next, by RFC 9113 sections 5 and 6.9. It reads and
+//! writes no socket.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,9 +10,9 @@ use std::rc::Rc;
 use http::HeaderMap;
 
 use super::allowance::Allowance;
-use super::heads::Heads;
-use super::offer::{self, CONNECTION_WINDOW, MAX_STREAMS, STREAM_WINDOW};
-use super::past::PastStreams;
+use super::head_memory::HeadMemory;
+use super::initial_settings::{self, CONNECTION_WINDOW, MAX_CONCURRENT_STREAMS, STREAM_WINDOW};
+use super::stream_history::StreamHistory;
 use super::stream_state::StreamState;
 use crate::base::clock::Nanos;
 use crate::http::http1::Outbox;
@@ -18,431 +20,478 @@ use crate::http::http2::frame;
 use crate::http::http2::frame::{flag, kind, setting};
 use crate::http::http2::hpack::Encoder;
 use crate::http::http2::reader::Settings;
-use crate::http::http2::{FIRST_WINDOW, Fatal, MAX_FRAME, MAX_WINDOW, Reason};
+use crate::http::http2::{ConnectionError, DEFAULT_WINDOW, MAX_FRAME_PAYLOAD, MAX_WINDOW, Reason};
 
-/// Bytes of a piece of a body that make up for a frame which asks for nothing.
-const SUBSTANTIAL: usize = 1024;
+/// Bytes of content from which on a DATA frame earns the client another frame without use.
+const SUBSTANTIAL_DATA: usize = 1024;
 
-/// Bytes that wait for the client. From [`FULL`] on no content is added; from [`OVERFULL`] on nothing is read and no response
-/// begins.
-const FULL: usize = 64 * 1024;
-const OVERFULL: usize = 2 * FULL;
+/// With this many bytes of output, no content of responses is added.
+const FULL_OUTPUT: usize = 64 * 1024;
+
+/// With this many bytes of output, nothing is read from the client and no response begins. Frames that need no window, such
+/// as acknowledgements, can make the output longer than [`FULL_OUTPUT`].
+const OVERFULL_OUTPUT: usize = 2 * FULL_OUTPUT;
 
 /// An open stream, as far as the connection must know it.
 pub trait OpenStream {
-    /// Its number.
+    /// The identifier of the stream.
     fn id(&self) -> u32;
 
-    /// Where it is. To be borrowed after what the streams share, if that is.
+    /// The state of the stream. If the state of the connection is borrowed too, it must be borrowed first.
     fn state(&self) -> &RefCell<StreamState>;
 
-    /// The client has taken what was sent, if not of this stream.
-    fn goes_on(&self, state: &mut StreamState);
+    /// Tells a stream which waits for it that the connection has less output now.
+    fn output_drained(&self, state: &mut StreamState);
 
-    /// Some of its content has been taken over.
-    fn progressed(&self, state: &mut StreamState);
+    /// Tells the stream that some of its pending data was added to the output.
+    fn data_sent(&self, state: &mut StreamState);
 }
 
-/// See the module.
+/// The shared state of one connection.
 pub struct ConnectionState<S> {
     /// Bytes to send.
     pub outbox: Outbox,
     /// Encodes header fields.
     pub encoder: Encoder,
-    /// What may come that asks for nothing.
+    /// Bounds frames without use.
     pub allowance: Allowance,
-    /// Open streams, by number.
-    open: Vec<Rc<S>>,
-    /// Streams with content that can be sent, the next one first.
-    ready: VecDeque<Rc<S>>,
+    /// Open streams, by identifier.
+    open_streams: Vec<Rc<S>>,
+    /// Streams with data that their windows allow to send, the next one first.
+    sendable: VecDeque<Rc<S>>,
     /// Streams that are no longer open.
-    pub past: PastStreams,
-    /// Bytes that may be sent, and with how many a stream begins.
-    room: i64,
-    first_room: i64,
-    /// Bytes that the client may send, and those that were read since its last window update.
-    window: u32,
-    taken: u32,
-    /// The window has come back.
-    freed: bool,
-    /// Some stream waits until less waits for the client.
-    held_up: bool,
+    pub history: StreamHistory,
+    /// Bytes that the gateway may send on the connection: its flow-control window.
+    send_window: i64,
+    /// The window that a stream begins with.
+    initial_send_window: i64,
+    /// Bytes that the client may send on the connection.
+    receive_window: u32,
+    /// Bytes that were read since the last window update of the connection.
+    consumed: u32,
+    /// The client could send nothing and has received a window update.
+    window_reopened: bool,
+    /// Some stream waits until the connection has less output.
+    has_waiting_streams: bool,
 }
 
 impl<S> Default for ConnectionState<S> {
-    /// At the beginning of a connection: what the gateway wants is the first to be sent.
+    /// The state of a new connection, with the gateway's first frames as output.
     fn default() -> ConnectionState<S> {
         let mut outbox = Outbox::default();
-        outbox.text(offer::write);
+        outbox.push_with(initial_settings::write_initial_frames);
         ConnectionState {
             outbox,
             encoder: Encoder::default(),
             allowance: Allowance::default(),
-            open: Vec::new(),
-            ready: VecDeque::new(),
-            past: PastStreams::default(),
-            room: FIRST_WINDOW.into(),
-            first_room: FIRST_WINDOW.into(),
-            window: CONNECTION_WINDOW,
-            taken: 0,
-            freed: false,
-            held_up: false,
+            open_streams: Vec::new(),
+            sendable: VecDeque::new(),
+            history: StreamHistory::default(),
+            send_window: DEFAULT_WINDOW.into(),
+            initial_send_window: DEFAULT_WINDOW.into(),
+            receive_window: CONNECTION_WINDOW,
+            consumed: 0,
+            window_reopened: false,
+            has_waiting_streams: false,
         }
     }
 }
 
 impl<S: OpenStream> ConnectionState<S> {
-    /// Something is to be sent.
+    /// Whether there is something to send.
     pub fn has_output(&self) -> bool {
-        !self.outbox.is_empty() || (!self.ready.is_empty() && self.room > 0)
+        !self.outbox.is_empty() || (!self.sendable.is_empty() && self.send_window > 0)
     }
 
-    /// So much is to be sent that nothing more should be read.
+    /// Whether there is so much output that nothing should be read.
     pub fn is_overfull(&self) -> bool {
-        self.outbox.len() >= OVERFULL
+        self.outbox.len() >= OVERFULL_OUTPUT
     }
 
-    /// A stream waits until [`ConnectionState::is_overfull`] is over.
-    pub fn hold_up(&mut self, state: &mut StreamState) {
-        self.held_up = true;
-        state.held_up = true;
+    /// Has a stream woken once the connection has less output.
+    pub fn wait_for_output(&mut self, state: &mut StreamState) {
+        self.has_waiting_streams = true;
+        state.awaits_output = true;
     }
 
-    /// Wakes those that waited for it.
-    pub fn wake_held_up(&mut self) {
-        if std::mem::take(&mut self.held_up) {
-            for stream in &self.open {
+    /// Wakes the streams that wait until the connection has less output.
+    pub fn wake_waiting_streams(&mut self) {
+        if std::mem::take(&mut self.has_waiting_streams) {
+            for stream in &self.open_streams {
                 let state = &mut *stream.state().borrow_mut();
-                if std::mem::take(&mut state.held_up) {
-                    stream.goes_on(state);
+                if std::mem::take(&mut state.awaits_output) {
+                    stream.output_drained(state);
                 }
             }
         }
     }
 
-    /// As many streams are open as may be.
-    pub fn has_most(&self) -> bool {
-        self.open.len() >= MAX_STREAMS
+    /// Whether as many streams are open as the client may open.
+    pub fn is_at_stream_limit(&self) -> bool {
+        self.open_streams.len() >= MAX_CONCURRENT_STREAMS
     }
 
-    /// Adds the stream of a request.
-    pub fn add(&mut self, stream: Rc<S>) {
-        self.open.push(stream);
+    /// Adds the stream of a new request, whose identifier is the highest so far.
+    pub fn add_stream(&mut self, stream: Rc<S>) {
+        self.open_streams.push(stream);
     }
 
-    /// With how many bytes a stream begins that may be sent.
-    pub fn first_room(&self) -> i64 {
-        self.first_room
+    /// The send window that a stream begins with.
+    pub fn initial_send_window(&self) -> i64 {
+        self.initial_send_window
     }
 
     fn index_of(&self, id: u32) -> Result<usize, usize> {
-        // Most frames are about the newest.
-        match self.open.last() {
-            Some(newest) if newest.id() == id => Ok(self.open.len() - 1),
-            _ => self.open.binary_search_by_key(&id, |stream| stream.id()),
+        // Most frames are about the newest stream.
+        match self.open_streams.last() {
+            Some(newest) if newest.id() == id => Ok(self.open_streams.len() - 1),
+            _ => self
+                .open_streams
+                .binary_search_by_key(&id, |stream| stream.id()),
         }
     }
 
-    /// The stream of this number, while it is open.
-    pub fn find(&self, id: u32) -> Option<Rc<S>> {
-        self.index_of(id).ok().map(|at| self.open[at].clone())
+    /// The stream with this identifier, if it is open.
+    pub fn find_stream(&self, id: u32) -> Option<Rc<S>> {
+        self.index_of(id)
+            .ok()
+            .map(|at| self.open_streams[at].clone())
     }
 
-    /// Forgets a stream that is over for both sides.
-    fn forget(&mut self, id: u32) {
+    fn remove_stream(&mut self, id: u32) {
         if let Ok(at) = self.index_of(id) {
-            self.open.remove(at);
+            self.open_streams.remove(at);
         }
-        if !self.ready.is_empty() {
-            self.ready.retain(|stream| stream.id() != id);
+        if !self.sendable.is_empty() {
+            self.sendable.retain(|stream| stream.id() != id);
         }
     }
 
-    /// Tells the client that a stream ends here.
-    pub fn reset(&mut self, id: u32, reason: Reason) {
-        self.outbox.text(|out| frame::reset(out, id, reason));
-        self.past.record_reset(id, false);
+    /// Sends RST_STREAM. The caller closes the stream if it is open.
+    pub fn reset_stream(&mut self, id: u32, reason: Reason) {
+        self.outbox
+            .push_with(|out| frame::write_reset(out, id, reason));
+        self.history.record_reset(id, false);
     }
 
-    /// Ends a stream on which the client has broken a rule.
-    pub fn fail(&mut self, stream: &S, state: &mut StreamState, reason: Reason) {
+    /// Resets and closes a stream on which the client has broken a rule.
+    pub fn fail_stream(&mut self, stream: &S, state: &mut StreamState, reason: Reason) {
         self.allowance.spend();
-        self.reset(stream.id(), reason);
+        self.reset_stream(stream.id(), reason);
         state.failed = true;
-        self.close(stream, state);
+        self.close_stream(stream, state);
     }
 
-    /// Ends a stream for both sides: nothing of it can be sent or will come, and what came is lost.
-    pub fn close(&mut self, stream: &S, state: &mut StreamState) {
+    /// Closes a stream for both sides, and drops what was received and not read.
+    pub fn close_stream(&mut self, stream: &S, state: &mut StreamState) {
         self.return_window(state.received.len() as u32);
         state.close();
-        self.forget(stream.id());
+        self.remove_stream(stream.id());
     }
 
-    /// Ends all streams: the client hears and says nothing more.
-    pub fn hang_up(&mut self) {
-        self.ready.clear();
-        for stream in std::mem::take(&mut self.open) {
+    /// Closes all streams, at the end of the connection.
+    pub fn close_all_streams(&mut self) {
+        self.sendable.clear();
+        for stream in std::mem::take(&mut self.open_streams) {
             stream.state().borrow_mut().close();
         }
     }
 
-    /// A piece of a body came.
-    pub fn data(&mut self, id: u32, data: &[u8], weight: u32, end: bool) -> Result<(), Fatal> {
-        let window = self.window.checked_sub(weight);
-        self.window = window.ok_or(Fatal(Reason::FLOW_CONTROL_ERROR))?;
-        let Some(stream) = self.find(id) else {
-            self.return_window(weight);
+    /// Receives a piece of a request's body. `flow_bytes` count for flow control: the data and its padding.
+    ///
+    /// # Errors
+    ///
+    /// The client has exceeded the window of the connection, or the stream was never opened.
+    pub fn receive_data(
+        &mut self,
+        id: u32,
+        data: &[u8],
+        flow_bytes: u32,
+        ends_stream: bool,
+    ) -> Result<(), ConnectionError> {
+        let window = self.receive_window.checked_sub(flow_bytes);
+        self.receive_window = window.ok_or(ConnectionError(Reason::FLOW_CONTROL_ERROR))?;
+        let Some(stream) = self.find_stream(id) else {
+            self.return_window(flow_bytes);
             if data.is_empty() {
                 self.allowance.spend();
             }
-            return self.stray(id);
+            return self.receive_stray_frame(id);
         };
         let state = &mut *stream.state().borrow_mut();
         match data.len() {
-            0 if !end => self.allowance.spend(),
-            SUBSTANTIAL.. => self.allowance.earn(),
+            0 if !ends_stream => self.allowance.spend(),
+            SUBSTANTIAL_DATA.. => self.allowance.earn(),
             _ => {}
         }
-        let window = state.window.checked_sub(weight);
-        let left = match state.expected {
+        let window = state.receive_window.checked_sub(flow_bytes);
+        // The outer `None` is an error: the body is longer or shorter than its stated length.
+        let remaining = match state.remaining_length {
             None => Some(None),
-            Some(expected) => expected
+            Some(before) => before
                 .checked_sub(data.len() as u64)
-                .filter(|left| !end || *left == 0)
+                .filter(|remaining| !ends_stream || *remaining == 0)
                 .map(Some),
         };
-        let wrong = match (window, left) {
-            _ if state.ended => Some(Reason::STREAM_CLOSED),
+        let error = match (window, remaining) {
+            _ if state.request_ended => Some(Reason::STREAM_CLOSED),
             (None, _) => Some(Reason::FLOW_CONTROL_ERROR),
             (_, None) => Some(Reason::PROTOCOL_ERROR),
             _ => None,
         };
-        if let Some(reason) = wrong {
-            self.return_window(weight);
-            self.fail(&stream, state, reason);
+        if let Some(reason) = error {
+            self.return_window(flow_bytes);
+            self.fail_stream(&stream, state, reason);
             return Ok(());
         }
-        state.window = window.unwrap_or_default();
-        state.expected = left.flatten();
+        state.receive_window = window.unwrap_or_default();
+        state.remaining_length = remaining.flatten();
         state.received.extend_from_slice(data);
-        state.ended = end;
-        self.consume(id, state, weight - data.len() as u32);
+        state.request_ended = ends_stream;
+        // Nobody reads the padding, so its window is returned at once.
+        self.consume_bytes(id, state, flow_bytes - data.len() as u32);
         state.wake();
-        self.settle(&stream, state);
+        self.remove_if_over(&stream, state);
         Ok(())
     }
 
-    /// Takes the trailers of a request, and how many bytes they hold; nothing where they are malformed.
-    pub fn trailers(
+    /// Receives the trailers of a request and the number of bytes that they hold; `None` if they are malformed.
+    pub fn receive_trailers(
         &mut self,
         stream: &S,
         trailers: Option<(HeaderMap, usize)>,
-        end: bool,
-        heads: &Heads,
+        ends_stream: bool,
+        memory: &HeadMemory,
     ) {
         let state = &mut *stream.state().borrow_mut();
-        let short = state.expected.is_some_and(|left| left > 0);
+        let is_short = state.remaining_length.is_some_and(|bytes| bytes > 0);
         let reason = match trailers {
-            _ if state.ended => Reason::STREAM_CLOSED,
-            Some((trailers, bytes)) if end && !short => match heads.charge(bytes) {
+            _ if state.request_ended => Reason::STREAM_CLOSED,
+            Some((trailers, bytes)) if ends_stream && !is_short => match memory.charge(bytes) {
                 Some(charge) => {
                     state.trailers_charge = charge;
                     state.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
-                    state.ended = true;
+                    state.request_ended = true;
                     state.wake();
-                    return self.settle(stream, state);
+                    return self.remove_if_over(stream, state);
                 }
                 None => Reason::ENHANCE_YOUR_CALM,
             },
             _ => Reason::PROTOCOL_ERROR,
         };
-        self.fail(stream, state, reason);
+        self.fail_stream(stream, state, reason);
     }
 
-    /// The client has reset a stream.
-    pub fn client_reset(&mut self, id: u32) -> Result<(), Fatal> {
+    /// Receives RST_STREAM: the client gives a request up.
+    ///
+    /// # Errors
+    ///
+    /// The stream was never opened.
+    pub fn receive_reset(&mut self, id: u32) -> Result<(), ConnectionError> {
         self.allowance.spend();
-        match self.find(id) {
+        match self.find_stream(id) {
             Some(stream) => {
-                self.close(&stream, &mut stream.state().borrow_mut());
-                self.past.record_reset(id, true);
+                self.close_stream(&stream, &mut stream.state().borrow_mut());
+                self.history.record_reset(id, true);
                 Ok(())
             }
-            None if self.past.was_opened(id) => Ok(()),
-            None => Err(Fatal(Reason::PROTOCOL_ERROR)),
+            None if self.history.is_used(id) => Ok(()),
+            None => Err(ConnectionError(Reason::PROTOCOL_ERROR)),
         }
     }
 
-    /// The client has opened the window of a stream, or with `id` 0 that of the connection: RFC 9113 section 6.9.
-    pub fn window_update(&mut self, id: u32, bytes: u32) -> Result<(), Fatal> {
-        let grown = |room: i64| {
-            let room = room + i64::from(bytes);
-            (bytes > 0 && room <= i64::from(MAX_WINDOW)).then_some(room)
+    /// Receives WINDOW_UPDATE for a stream, or with `id` 0 for the connection: RFC 9113 section 6.9.
+    ///
+    /// # Errors
+    ///
+    /// The window of the connection would be too large, or the stream was never opened.
+    pub fn receive_window_update(&mut self, id: u32, bytes: u32) -> Result<(), ConnectionError> {
+        let enlarge = |window: i64| {
+            let window = window + i64::from(bytes);
+            (bytes > 0 && window <= i64::from(MAX_WINDOW)).then_some(window)
         };
         let reason = match bytes {
             0 => Reason::PROTOCOL_ERROR,
             _ => Reason::FLOW_CONTROL_ERROR,
         };
         if id == 0 {
-            self.room = grown(self.room).ok_or(Fatal(reason))?;
+            self.send_window = enlarge(self.send_window).ok_or(ConnectionError(reason))?;
             return Ok(());
         }
-        let Some(stream) = self.find(id) else {
-            return match self.past.was_opened(id) {
+        let Some(stream) = self.find_stream(id) else {
+            return match self.history.is_used(id) {
                 true => Ok(()),
-                false => Err(Fatal(Reason::PROTOCOL_ERROR)),
+                false => Err(ConnectionError(Reason::PROTOCOL_ERROR)),
             };
         };
         let state = &mut *stream.state().borrow_mut();
-        match grown(state.room) {
-            Some(room) => state.room = room,
-            None => self.fail(&stream, state, reason),
+        match enlarge(state.send_window) {
+            Some(window) => state.send_window = window,
+            None => self.fail_stream(&stream, state, reason),
         }
         self.enqueue(&stream, state);
         Ok(())
     }
 
-    /// What the client wants: RFC 9113 section 6.5.
-    pub fn settings(&mut self, settings: Settings<'_>) -> Result<(), Fatal> {
-        let mut first_room = self.first_room;
-        for (about, value) in settings.iter() {
-            match about {
+    /// Applies and acknowledges the client's settings: RFC 9113 section 6.5.
+    ///
+    /// # Errors
+    ///
+    /// A value is invalid, or makes the window of a stream too large.
+    pub fn receive_settings(&mut self, settings: Settings<'_>) -> Result<(), ConnectionError> {
+        let mut initial_window = self.initial_send_window;
+        for (identifier, value) in settings.iter() {
+            match identifier {
                 setting::HEADER_TABLE_SIZE => self.encoder.resize(value as usize),
-                setting::ENABLE_PUSH if value > 1 => return Err(Fatal(Reason::PROTOCOL_ERROR)),
-                setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW => {
-                    return Err(Fatal(Reason::FLOW_CONTROL_ERROR));
+                setting::ENABLE_PUSH if value > 1 => {
+                    return Err(ConnectionError(Reason::PROTOCOL_ERROR));
                 }
-                setting::INITIAL_WINDOW_SIZE => first_room = value.into(),
-                setting::MAX_FRAME_SIZE if !(MAX_FRAME as u32..1 << 24).contains(&value) => {
-                    return Err(Fatal(Reason::PROTOCOL_ERROR));
+                setting::INITIAL_WINDOW_SIZE if value > MAX_WINDOW => {
+                    return Err(ConnectionError(Reason::FLOW_CONTROL_ERROR));
+                }
+                setting::INITIAL_WINDOW_SIZE => initial_window = value.into(),
+                setting::MAX_FRAME_SIZE
+                    if !(MAX_FRAME_PAYLOAD as u32..1 << 24).contains(&value) =>
+                {
+                    return Err(ConnectionError(Reason::PROTOCOL_ERROR));
                 }
                 _ => {}
             }
         }
-        self.outbox.text(frame::settings_taken);
-        if first_room != self.first_room {
-            // Once for all that a frame says of it, for it costs something for each stream.
-            self.begin_with(first_room)?;
+        self.outbox.push_with(frame::write_settings_ack);
+        if initial_window != self.initial_send_window {
+            // Only the last value counts: a frame may list thousands, and each would change the window of every stream.
+            self.change_initial_window(initial_window)?;
         }
         Ok(())
     }
 
-    fn begin_with(&mut self, room: i64) -> Result<(), Fatal> {
-        let more = room - std::mem::replace(&mut self.first_room, room);
-        for at in 0..self.open.len() {
-            let stream = self.open[at].clone();
+    /// Changes the initial window, and by the same difference those of all open streams: RFC 9113 section 6.9.2.
+    fn change_initial_window(&mut self, window: i64) -> Result<(), ConnectionError> {
+        let difference = window - std::mem::replace(&mut self.initial_send_window, window);
+        for index in 0..self.open_streams.len() {
+            let stream = self.open_streams[index].clone();
             let state = &mut *stream.state().borrow_mut();
-            state.room += more;
-            if state.room > i64::from(MAX_WINDOW) {
-                return Err(Fatal(Reason::FLOW_CONTROL_ERROR));
+            state.send_window += difference;
+            if state.send_window > i64::from(MAX_WINDOW) {
+                return Err(ConnectionError(Reason::FLOW_CONTROL_ERROR));
             }
             self.enqueue(&stream, state);
         }
         Ok(())
     }
 
-    /// More came that asks for nothing than may.
+    /// Whether the client has sent too many frames without use.
     pub fn is_flooded(&mut self, now: Nanos) -> bool {
         self.allowance.is_spent(now)
     }
 
-    /// Notes that this many received bytes of a stream were read, and opens its window again when there are enough.
-    pub fn consume(&mut self, id: u32, state: &mut StreamState, bytes: u32) {
+    /// Counts received bytes of a stream as read. Once they are half of a window, sends a window update for them.
+    pub fn consume_bytes(&mut self, id: u32, state: &mut StreamState, bytes: u32) {
         self.return_window(bytes);
-        state.taken += bytes;
-        if state.taken >= STREAM_WINDOW / 2 && !state.ended {
-            let more = std::mem::take(&mut state.taken);
-            state.window += more;
-            self.outbox.text(|out| frame::window_update(out, id, more));
+        state.consumed += bytes;
+        if state.consumed >= STREAM_WINDOW / 2 && !state.request_ended {
+            let more = std::mem::take(&mut state.consumed);
+            state.receive_window += more;
+            self.outbox
+                .push_with(|out| frame::write_window_update(out, id, more));
         }
     }
 
+    /// Counts received bytes as read for the window of the connection.
     fn return_window(&mut self, bytes: u32) {
-        self.taken += bytes;
-        if self.taken >= CONNECTION_WINDOW / 2 {
-            let more = std::mem::take(&mut self.taken);
-            let held_back = self.holds_back();
-            self.window += more;
-            self.outbox.text(|out| frame::window_update(out, 0, more));
-            if held_back {
-                // From now on those that say nothing are late.
-                self.freed = true;
+        self.consumed += bytes;
+        if self.consumed >= CONNECTION_WINDOW / 2 {
+            let more = std::mem::take(&mut self.consumed);
+            let was_blocked = self.is_client_blocked();
+            self.receive_window += more;
+            self.outbox
+                .push_with(|out| frame::write_window_update(out, 0, more));
+            if was_blocked {
+                // From now on a stream without data is late again.
+                self.window_reopened = true;
             }
         }
     }
 
-    /// The client can send next to nothing, whatever a stream has room for.
-    pub fn holds_back(&self) -> bool {
-        self.window < MAX_FRAME as u32
+    /// Whether the window of the connection keeps the client from sending, whatever the windows of its streams allow.
+    pub fn is_client_blocked(&self) -> bool {
+        self.receive_window < MAX_FRAME_PAYLOAD as u32
     }
 
-    /// Wakes the streams of a client that could send nothing and can now.
-    pub fn wake_freed(&mut self) {
-        if std::mem::take(&mut self.freed) {
-            for stream in &self.open {
+    /// Wakes all streams if the client was blocked and no longer is.
+    pub fn wake_after_reopening(&mut self) {
+        if std::mem::take(&mut self.window_reopened) {
+            for stream in &self.open_streams {
                 stream.state().borrow_mut().wake();
             }
         }
     }
 
-    /// A stream has content to be sent: at once where no other waits.
-    pub fn offer(&mut self, stream: &Rc<S>, state: &mut StreamState) {
-        while self.ready.is_empty() && self.outbox.len() < FULL {
-            if !self.write(stream, state) {
+    /// Sends pending data of a stream at once if no other stream waits, and queues the stream for the rest.
+    pub fn send_or_queue(&mut self, stream: &Rc<S>, state: &mut StreamState) {
+        while self.sendable.is_empty() && self.outbox.len() < FULL_OUTPUT {
+            if !self.write_data(stream, state) {
                 break;
             }
         }
         self.enqueue(stream, state);
     }
 
+    /// Queues a stream if it has data that its window allows to send.
     fn enqueue(&mut self, stream: &Rc<S>, state: &mut StreamState) {
-        if !state.queued && !state.piece.is_empty() && state.room > 0 && !state.closed {
-            state.queued = true;
-            self.ready.push_back(stream.clone());
+        if !state.is_queued
+            && !state.pending_data.is_empty()
+            && state.send_window > 0
+            && !state.closed
+        {
+            state.is_queued = true;
+            self.sendable.push_back(stream.clone());
         }
     }
 
-    /// Adds content to what is to be sent, of each stream in turn.
-    pub fn send(&mut self) {
-        while self.room > 0 && self.outbox.len() < FULL {
-            let Some(stream) = self.ready.pop_front() else {
+    /// Sends one DATA frame of each queued stream in turn, while windows and output allow.
+    pub fn send_queued(&mut self) {
+        while self.send_window > 0 && self.outbox.len() < FULL_OUTPUT {
+            let Some(stream) = self.sendable.pop_front() else {
                 return;
             };
             let state = &mut *stream.state().borrow_mut();
-            state.queued = false;
-            self.write(&stream, state);
+            state.is_queued = false;
+            self.write_data(&stream, state);
             self.enqueue(&stream, state);
         }
     }
 
-    /// Adds one frame of a stream's content; says whether there may be another.
-    fn write(&mut self, stream: &S, state: &mut StreamState) -> bool {
-        let room = self.room.min(state.room).min(MAX_FRAME as i64);
-        let length = state.piece.len().min(room.max(0) as usize);
+    /// Adds one DATA frame of a stream to the output. True if the stream has more data.
+    fn write_data(&mut self, stream: &S, state: &mut StreamState) -> bool {
+        let window = self.send_window.min(state.send_window);
+        let allowed = window.clamp(0, MAX_FRAME_PAYLOAD as i64) as usize;
+        let length = state.pending_data.len().min(allowed);
         if length == 0 {
             return false;
         }
-        let part = state.piece.split_to(length);
-        (self.room, state.room) = (self.room - length as i64, state.room - length as i64);
-        let last = state.last && state.piece.is_empty();
-        let flags = if last { flag::END_STREAM } else { 0 };
-        let head = frame::head(length, kind::DATA, flags, stream.id());
-        self.outbox.text(|out| out.extend_from_slice(&head));
-        self.outbox.push(part);
+        let data = state.pending_data.split_to(length);
+        self.send_window -= length as i64;
+        state.send_window -= length as i64;
+        let ends_stream = state.is_last_data && state.pending_data.is_empty();
+        let flags = if ends_stream { flag::END_STREAM } else { 0 };
+        let head = frame::frame_head(length, kind::DATA, flags, stream.id());
+        self.outbox.push_with(|out| out.extend_from_slice(&head));
+        self.outbox.push(data);
         self.allowance.earn();
-        stream.progressed(state);
-        if last {
-            state.sent = true;
-            self.settle(stream, state);
+        stream.data_sent(state);
+        if ends_stream {
+            state.response_sent = true;
+            self.remove_if_over(stream, state);
         }
-        !state.piece.is_empty()
+        !state.pending_data.is_empty()
     }
 
-    /// Forgets a stream when both sides have said all.
-    pub fn settle(&mut self, stream: &S, state: &mut StreamState) {
-        if state.sent && state.ended {
-            self.forget(stream.id());
+    /// Removes a stream from the open ones once both sides have ended it.
+    pub fn remove_if_over(&mut self, stream: &S, state: &mut StreamState) {
+        if state.response_sent && state.request_ended {
+            self.remove_stream(stream.id());
         }
     }
 }

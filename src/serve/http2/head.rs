@@ -1,5 +1,7 @@
-//! The head of a request, from its fields: RFC 9113 section 8.3. What RFC 9113 calls malformed ends its stream; what is
-//! only refused here is answered.
+//! Builds the head of a request from its HTTP/2 fields: RFC 9113 sections 8.2 and 8.3.
+//!
+//! A head that RFC 9113 calls malformed resets its stream. A head that only the gateway refuses gets a response. Fields are
+//! written as lines of HTTP/1.1, because most servers are sent those.
 
 use std::cell::Cell;
 
@@ -7,62 +9,67 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 
-use super::heads::{HeadCharge, Heads};
+use super::head_memory::{HeadCharge, HeadMemory};
 use crate::http::head::hop::accepts_trailers;
 use crate::http::head::{Fields, Head};
 use crate::http::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
 use crate::http::http2::hpack::{DecodedField, FieldKind};
 use crate::route::host;
-use crate::serve::http1::request::passes;
+use crate::serve::http1::request::is_upgrade_allowed;
 use crate::serve::stack::refusal::RefusalCause;
 use crate::serve::stack::unreadable::{FirstLine, Unreadable};
 
-/// Bytes that are made room for at first.
-const USUAL: usize = 512;
+/// Initial capacity for the text of a head, in bytes. Most heads fit.
+const INITIAL_TEXT_CAPACITY: usize = 512;
 
-/// What a field counts beyond its bytes: RFC 9113 section 6.5.2.
-const FIELD: usize = 32;
+/// Bytes that each field counts beyond its name and value: RFC 9113 section 6.5.2.
+const FIELD_OVERHEAD: usize = 32;
+
+/// Bytes of memory that a trailer field takes in a map, beyond what it counts.
+const MAP_ENTRY_BYTES: usize = 128;
 
 thread_local! {
-    /// What heads are written to, one after the other: a large one that turns out to be shared would leave a hole in
-    /// memory. Bound: twice [`MAX_HEAD`] for each thread.
+    /// The buffer that heads are written to, one after the other. A buffer for each large head that turns out to be shared
+    /// would fragment the memory. Bound: twice [`MAX_HEAD`] for each thread.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What a trailer field takes in a map beyond what it counts.
-const MAPPED: usize = 128;
-
-/// Bytes of a head, as its receiver counts them.
+/// The size of a head, as RFC 9113 section 6.5.2 counts it.
 #[derive(Debug, Default)]
-struct Size {
+struct HeadSize {
     fields: usize,
     bytes: usize,
 }
 
-impl Size {
-    /// Adds a field, `more` if it belongs to one that is there; says whether there is room for it.
-    fn add(&mut self, field: &DecodedField<'_>, more: bool) -> bool {
-        self.fields += usize::from(!more && !field.name.starts_with(b":"));
-        self.bytes += field.name.len() + field.value.len() + FIELD;
+impl HeadSize {
+    /// Counts a field. One that `continues` the field before counts only its bytes. False if the head is now too large.
+    fn add(&mut self, field: &DecodedField<'_>, continues: bool) -> bool {
+        self.fields += usize::from(!continues && !field.name.starts_with(b":"));
+        self.bytes += field.name.len() + field.value.len() + FIELD_OVERHEAD;
         self.bytes <= MAX_HEAD
     }
 }
 
-/// A head of which more may come. Fields are written as lines of HTTP/1.1, which most servers are sent.
+/// The head of a request whose fields are added one after the other.
 #[derive(Debug, Default)]
-pub struct Draft {
-    size: Size,
+pub struct HeadDraft {
+    size: HeadSize,
+    /// The path, and the fields as lines of HTTP/1.1.
     text: Vec<u8>,
     fields: Fields,
     method: Option<Method>,
     scheme: Option<Scheme>,
+    /// Start and length of the path in `text`.
     path: Option<(usize, usize)>,
     protocol: Option<Bytes>,
     authority: Option<Bytes>,
+    /// The values of all `cookie` fields, joined.
     cookie: Option<Vec<u8>>,
-    length: Option<u64>,
-    regular: bool,
-    wrong: Option<HeadFault>,
+    content_length: Option<u64>,
+    /// A field that is no pseudo-header field has come, so none of those may follow.
+    has_regular_fields: bool,
+    /// The first mistake. Fields after it are ignored.
+    fault: Option<HeadFault>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,19 +79,22 @@ enum Scheme {
     Other,
 }
 
+/// Why a head cannot be served.
 #[derive(Debug)]
 enum HeadFault {
+    /// The head has too many fields or bytes.
     TooLarge,
+    /// The target has more than [`MAX_TARGET`] bytes.
     LongTarget,
-    /// The gateway does not serve it.
+    /// The gateway does not serve such a request.
     Bad(&'static str),
-    /// See RFC 9113 section 8.1.1.
+    /// The request is malformed by RFC 9113 section 8.1.1.
     Malformed(&'static str),
 }
 
 impl From<HeadFault> for RefusalCause {
-    fn from(wrong: HeadFault) -> RefusalCause {
-        match wrong {
+    fn from(fault: HeadFault) -> RefusalCause {
+        match fault {
             HeadFault::TooLarge => RefusalCause::TooLarge,
             HeadFault::LongTarget => RefusalCause::LongTarget,
             HeadFault::Bad(why) | HeadFault::Malformed(why) => RefusalCause::Bad(why),
@@ -92,62 +102,61 @@ impl From<HeadFault> for RefusalCause {
     }
 }
 
-const TWICE: HeadFault = HeadFault::Malformed("a field of which there is one comes twice");
-
-impl Draft {
-    /// Nothing yet.
-    pub fn new() -> Draft {
-        Draft {
+impl HeadDraft {
+    /// A head without fields.
+    pub fn new() -> HeadDraft {
+        HeadDraft {
             text: SCRATCH.take(),
-            ..Draft::default()
+            ..HeadDraft::default()
         }
     }
 
     /// Adds a field.
     pub fn add(&mut self, field: DecodedField<'_>) {
-        if self.wrong.is_some() {
+        if self.fault.is_some() {
             return;
         }
-        // Crumbs are one field: RFC 9113 section 8.2.3.
-        let crumb = field.kind == FieldKind::Cookie && self.cookie.is_some();
-        if !self.size.add(&field, crumb) {
-            self.wrong = Some(HeadFault::TooLarge);
+        // All cookie fields count as one: RFC 9113 section 8.2.3.
+        let continues = field.kind == FieldKind::Cookie && self.cookie.is_some();
+        if !self.size.add(&field, continues) {
+            self.fault = Some(HeadFault::TooLarge);
             return;
         }
-        if let Err(wrong) = self.take(field) {
-            self.wrong = Some(wrong);
-        }
-    }
-
-    fn take(&mut self, field: DecodedField<'_>) -> Result<(), HeadFault> {
-        let DecodedField { kind, name, value } = field;
-        match kind {
+        let added = match field.kind {
             FieldKind::Method
             | FieldKind::Scheme
             | FieldKind::Authority
             | FieldKind::Path
-            | FieldKind::Protocol => {
-                if self.regular {
-                    return Err(HeadFault::Malformed(
-                        "a pseudo-header field comes after other fields",
-                    ));
-                }
-                if value.is_empty() {
-                    return Err(HeadFault::Malformed("a pseudo-header field is empty"));
-                }
+            | FieldKind::Protocol => self.add_pseudo_field(field),
+            _ => {
+                self.has_regular_fields = true;
+                self.add_regular_field(field)
             }
-            _ => self.regular = true,
+        };
+        if let Err(fault) = added {
+            self.fault = Some(fault);
         }
-        let twice = |known: bool| if known { Err(TWICE) } else { Ok(()) };
+    }
+
+    fn add_pseudo_field(&mut self, field: DecodedField<'_>) -> Result<(), HeadFault> {
+        let DecodedField { kind, value, .. } = field;
+        if self.has_regular_fields {
+            return Err(HeadFault::Malformed(
+                "a pseudo-header field comes after other fields",
+            ));
+        }
+        if value.is_empty() {
+            return Err(HeadFault::Malformed("a pseudo-header field is empty"));
+        }
         match kind {
             FieldKind::Method => {
-                twice(self.method.is_some())?;
+                check_absent(&self.method)?;
                 let method = Method::from_bytes(value);
                 self.method =
                     Some(method.map_err(|_| HeadFault::Malformed("its method is malformed"))?);
             }
             FieldKind::Scheme => {
-                twice(self.scheme.is_some())?;
+                check_absent(&self.scheme)?;
                 self.scheme = Some(match value {
                     b"http" => Scheme::Http,
                     b"https" => Scheme::Https,
@@ -156,9 +165,9 @@ impl Draft {
                 });
             }
             FieldKind::Path => {
-                twice(self.path.is_some())?;
-                self.make_room();
-                // As much of it as can be recorded.
+                check_absent(&self.path)?;
+                self.reserve_text();
+                // Of a path that is too long, the part is kept that can be recorded.
                 let kept = &value[..value.len().min(MAX_TARGET)];
                 self.path = Some((self.text.len(), kept.len()));
                 self.text.extend_from_slice(kept);
@@ -167,14 +176,21 @@ impl Draft {
                 }
             }
             FieldKind::Authority => {
-                twice(self.authority.is_some())?;
+                check_absent(&self.authority)?;
                 self.authority = Some(Bytes::copy_from_slice(value));
-                self.line(b"host", value);
+                self.write_line(b"host", value);
             }
-            FieldKind::Protocol => {
-                twice(self.protocol.is_some())?;
+            _ => {
+                check_absent(&self.protocol)?;
                 self.protocol = Some(Bytes::copy_from_slice(value));
             }
+        }
+        Ok(())
+    }
+
+    fn add_regular_field(&mut self, field: DecodedField<'_>) -> Result<(), HeadFault> {
+        let DecodedField { kind, name, value } = field;
+        match kind {
             FieldKind::Host => match &self.authority {
                 Some(authority) if is_same_host(authority, value, self.scheme) => {}
                 Some(_) => {
@@ -182,11 +198,11 @@ impl Draft {
                         "its authority and its Host field differ",
                     ));
                 }
-                // Whether there are two is looked at where those of HTTP/1.1 are.
-                None => self.line(name, value),
+                // Routing refuses a second one, for both versions of HTTP.
+                None => self.write_line(name, value),
             },
             FieldKind::Cookie => match &mut self.cookie {
-                // One field, as HTTP/1.1 wants it: RFC 9113 section 8.2.3.
+                // Joined, because HTTP/1.1 allows only one: RFC 9113 section 8.2.3.
                 Some(cookie) => {
                     cookie.extend_from_slice(b"; ");
                     cookie.extend_from_slice(value);
@@ -194,24 +210,25 @@ impl Draft {
                 None => self.cookie = Some(value.to_vec()),
             },
             FieldKind::Length => {
-                twice(self.length.is_some())?;
-                let number =
-                    number(value).ok_or(HeadFault::Malformed("its length is not a number"))?;
-                self.length = Some(number);
-                self.line(name, without_zeros(value));
+                check_absent(&self.content_length)?;
+                let length = parse_length(value)
+                    .ok_or(HeadFault::Malformed("its length is not a number"))?;
+                self.content_length = Some(length);
+                self.write_line(name, without_zeros(value));
             }
             FieldKind::Te if !value.eq_ignore_ascii_case(b"trailers") => {
                 return Err(HeadFault::Malformed(
                     "it asks for a coding that HTTP/2 does not have",
                 ));
             }
-            FieldKind::Te | FieldKind::Regular => self.line(name, value),
+            FieldKind::Te | FieldKind::Regular => self.write_line(name, value),
             FieldKind::Connection => {
                 return Err(HeadFault::Malformed(
                     "it has a field of HTTP/1.1 connections",
                 ));
             }
-            FieldKind::Status | FieldKind::Malformed => {
+            // The other kinds are pseudo-header fields, and `:status` is none of a request.
+            _ => {
                 return Err(HeadFault::Malformed(
                     "it has a field that HTTP/2 does not have",
                 ));
@@ -220,60 +237,60 @@ impl Draft {
         Ok(())
     }
 
-    /// It is malformed, whatever its fields are.
+    /// Marks the head as malformed for a reason outside of its fields.
     #[cold]
-    pub fn refuse(&mut self, why: &'static str) {
-        self.wrong = Some(HeadFault::Malformed(why));
+    pub fn mark_malformed(&mut self, why: &'static str) {
+        self.fault = Some(HeadFault::Malformed(why));
     }
 
-    fn make_room(&mut self) {
+    fn reserve_text(&mut self) {
         if self.text.is_empty() {
-            self.text.reserve(USUAL);
+            self.text.reserve(INITIAL_TEXT_CAPACITY);
             self.fields = Fields::with_capacity(16);
         }
     }
 
-    fn line(&mut self, name: &[u8], value: &[u8]) {
-        self.make_room();
+    fn write_line(&mut self, name: &[u8], value: &[u8]) {
+        self.reserve_text();
         let start = self.text.len();
         for part in [name, b": ", value, b"\r\n"] {
             self.text.extend_from_slice(part);
         }
         let value_at = start + name.len() + 2;
-        self.fields.place(name, start, value_at, value.len());
+        self.fields.add_span(name, start, value_at, value.len());
     }
 
-    /// The head, its authority as its `Host`, and the charge for what it holds alone; nothing when `heads` have no room
-    /// for it. `bodiless` when nothing follows it.
+    /// The head, with its authority as `Host`, and a charge for its memory; `None` if that exceeds the budget. `is_bodiless`
+    /// if the request ends with the head.
     ///
     /// # Errors
     ///
-    /// Why it cannot be read, and what is there of its first line.
+    /// Why the head cannot be served, with the parts of its first line that are known.
     pub fn finish(
         mut self,
-        bodiless: bool,
-        heads: &mut Heads,
+        is_bodiless: bool,
+        memory: &mut HeadMemory,
     ) -> Result<Option<(Head, HeadCharge)>, Unreadable> {
-        self.head(bodiless, heads).map_err(|wrong| {
+        self.build_head(is_bodiless, memory).map_err(|fault| {
             let method = self.method.as_ref().map_or("", Method::as_str);
             let path = self
                 .path
                 .map(|(start, length)| &self.text[start..start + length]);
             Unreadable {
                 line: FirstLine::new(method.as_bytes(), path.unwrap_or_default()),
-                unanswered: matches!(wrong, HeadFault::Malformed(_)),
-                why: wrong.into(),
+                unanswered: matches!(fault, HeadFault::Malformed(_)),
+                why: fault.into(),
             }
         })
     }
 
-    fn head(
+    fn build_head(
         &mut self,
-        bodiless: bool,
-        heads: &mut Heads,
+        is_bodiless: bool,
+        memory: &mut HeadMemory,
     ) -> Result<Option<(Head, HeadCharge)>, HeadFault> {
-        if let Some(wrong) = self.wrong.take() {
-            return Err(wrong);
+        if let Some(fault) = self.fault.take() {
+            return Err(fault);
         }
         if self.size.fields > MAX_FIELDS {
             return Err(HeadFault::TooLarge);
@@ -282,41 +299,26 @@ impl Draft {
             return Err(HeadFault::Malformed("it has no method"));
         };
         if let Some(cookie) = self.cookie.take() {
-            self.line(b"cookie", &cookie);
+            self.write_line(b"cookie", &cookie);
         }
-        if bodiless && self.length.is_some_and(|length| length > 0) {
+        if is_bodiless && self.content_length.is_some_and(|length| length > 0) {
             return Err(HeadFault::Malformed("its body is not as long as it says"));
         }
-        let has_content = matches!(method, Method::POST | Method::PUT | Method::PATCH);
-        if has_content && bodiless && self.length.is_none() {
+        let is_content_expected = matches!(method, Method::POST | Method::PUT | Method::PATCH);
+        if is_content_expected && is_bodiless && self.content_length.is_none() {
             // Servers of HTTP/1.1 expect a length: RFC 9110 section 8.6.
-            self.line(b"content-length", b"0");
+            self.write_line(b"content-length", b"0");
         }
         let upgrade = self.protocol.take();
         if let Some(protocol) = &upgrade {
-            if method != Method::CONNECT {
-                return Err(HeadFault::Malformed(
-                    "it names a protocol and does not connect",
-                ));
-            }
-            if !passes(protocol) {
-                return Err(HeadFault::Bad(
-                    "it asks for a protocol that is not passed on",
-                ));
-            }
-            // What follows is that protocol, and belongs to no request of HTTP.
-            if self.length.is_some() {
-                return Err(HeadFault::Bad(
-                    "it asks for another protocol and has a length",
-                ));
-            }
-            // As HTTP/1.1 asks for it: RFC 8441 section 5.
+            self.check_upgrade(&method, protocol)?;
+            // In HTTP/1.1 a client asks for another protocol with GET: RFC 8441 section 5.
             method = Method::GET;
         }
-        let Some((path, charge)) = self.settle(heads) else {
+        let Some((path, charge)) = self.store_text(memory) else {
             return Ok(None);
         };
-        match self.target(&method, &path) {
+        match self.parse_target(&method, &path) {
             Ok(uri) => {
                 let head = Head {
                     method,
@@ -327,29 +329,50 @@ impl Draft {
                 };
                 Ok(Some((head, charge)))
             }
-            Err(wrong) => {
-                // For the record.
+            Err(fault) => {
+                // The path is kept for the record.
                 self.text = path.into();
-                Err(wrong)
+                Err(fault)
             }
         }
     }
 
-    /// Settles the fields in what was written; returns the path, which is all that is left of that.
-    fn settle(&mut self, heads: &mut Heads) -> Option<(Bytes, HeadCharge)> {
-        let mut written = std::mem::take(&mut self.text);
-        let (start, length) = self.path.unwrap_or_default();
-        let settled = heads.settle(&mut self.fields, &written, start..start + length);
-        self.path = self.path.map(|_| (0, length));
-        written.clear();
-        SCRATCH.set(written);
-        settled
+    /// Checks an extended CONNECT: RFC 8441 section 4.
+    fn check_upgrade(&self, method: &Method, protocol: &[u8]) -> Result<(), HeadFault> {
+        if method != Method::CONNECT {
+            return Err(HeadFault::Malformed(
+                "it names a protocol and does not connect",
+            ));
+        }
+        if !is_upgrade_allowed(protocol) {
+            return Err(HeadFault::Bad(
+                "it asks for a protocol that is not passed on",
+            ));
+        }
+        // The data that follows is that protocol, and no body of a request.
+        if self.content_length.is_some() {
+            return Err(HeadFault::Bad(
+                "it asks for another protocol and has a length",
+            ));
+        }
+        Ok(())
     }
 
-    fn target(&mut self, method: &Method, path: &Bytes) -> Result<Uri, HeadFault> {
-        const NOT_ONE: HeadFault = HeadFault::Malformed("its target is malformed");
+    /// Moves the head out of the scratch buffer. Returns its path and the charge; `None` if the budget is exceeded.
+    fn store_text(&mut self, memory: &mut HeadMemory) -> Option<(Bytes, HeadCharge)> {
+        let mut text = std::mem::take(&mut self.text);
+        let (start, length) = self.path.unwrap_or_default();
+        let stored = memory.store_head(&mut self.fields, &text, start..start + length);
+        self.path = self.path.map(|_| (0, length));
+        text.clear();
+        SCRATCH.set(text);
+        stored
+    }
+
+    fn parse_target(&mut self, method: &Method, path: &Bytes) -> Result<Uri, HeadFault> {
+        const MALFORMED: HeadFault = HeadFault::Malformed("its target is malformed");
         let target = match (method, &self.scheme, self.path) {
-            // It has no path, and is refused.
+            // A plain CONNECT has no path. Routing refuses it.
             (&Method::CONNECT, None, None) => self.authority.take().unwrap_or_default(),
             (&Method::CONNECT, ..) => {
                 return Err(HeadFault::Malformed(
@@ -362,22 +385,33 @@ impl Draft {
             }
             _ => return Err(HeadFault::Malformed("it has no scheme or no path")),
         };
-        let of_path = target.starts_with(b"/") || (method == Method::OPTIONS && target == "*");
-        // A fragment would be cut off, and no two servers agree on what is left: CVE-2023-45539.
-        if (method != Method::CONNECT && !of_path) || target.contains(&b'#') {
-            return Err(NOT_ONE);
+        let is_path = target.starts_with(b"/") || (method == Method::OPTIONS && target == "*");
+        // Servers cut a fragment off, and disagree on what is left: CVE-2023-45539.
+        if (method != Method::CONNECT && !is_path) || target.contains(&b'#') {
+            return Err(MALFORMED);
         }
-        Uri::from_maybe_shared(target).map_err(|_| NOT_ONE)
+        Uri::from_maybe_shared(target).map_err(|_| MALFORMED)
+    }
+}
+
+/// Fails if a field that may come only once is there already.
+fn check_absent<T>(field: &Option<T>) -> Result<(), HeadFault> {
+    match field {
+        Some(_) => Err(HeadFault::Malformed(
+            "a field of which there is one comes twice",
+        )),
+        None => Ok(()),
     }
 }
 
 /// Whether both name the same host and port under this scheme.
 fn is_same_host(one: &[u8], other: &[u8], scheme: Option<Scheme>) -> bool {
-    one == other || named(one, scheme).is_some_and(|name| named(other, scheme) == Some(name))
+    let canonical = |host| canonical_host(host, scheme);
+    one == other || canonical(one).is_some_and(|host| canonical(other) == Some(host))
 }
 
-/// A host in its canonical form, without the port that its scheme has by default: RFC 9110 section 4.2.
-fn named(host: &[u8], scheme: Option<Scheme>) -> Option<String> {
+/// A host in its canonical form, without the default port of its scheme: RFC 9110 section 4.2.
+fn canonical_host(host: &[u8], scheme: Option<Scheme>) -> Option<String> {
     let mut name = host::canonical(std::str::from_utf8(host).ok()?)?.into_owned();
     let default = match scheme {
         Some(Scheme::Http) => ":80",
@@ -389,25 +423,25 @@ fn named(host: &[u8], scheme: Option<Scheme>) -> Option<String> {
     Some(name)
 }
 
-/// RFC 3986 section 3.1.
+/// Whether the value has the syntax of RFC 3986 section 3.1.
 fn is_scheme(value: &[u8]) -> bool {
-    let sound = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
-    value.first().is_some_and(u8::is_ascii_alphabetic) && value.iter().all(sound)
+    let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    value.first().is_some_and(u8::is_ascii_alphabetic) && value.iter().all(is_valid)
 }
 
-/// Digits and nothing else: RFC 9110 section 8.6.
-fn number(value: &[u8]) -> Option<u64> {
-    let digits = value.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(value).ok().filter(|_| digits)?;
+/// Parses digits and nothing else: RFC 9110 section 8.6.
+fn parse_length(value: &[u8]) -> Option<u64> {
+    let is_plain = value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value).ok().filter(|_| is_plain)?;
     text.parse().ok()
 }
 
-/// Fields after a body, of which more may come.
+/// The trailers of a request, whose fields are added one after the other.
 #[derive(Debug, Default)]
 pub struct Trailers {
-    size: Size,
+    size: HeadSize,
     map: HeaderMap,
-    wrong: bool,
+    is_invalid: bool,
 }
 
 impl Trailers {
@@ -415,27 +449,27 @@ impl Trailers {
     pub fn add(&mut self, field: DecodedField<'_>) {
         let DecodedField { kind, name, value } = field;
         let fits = self.size.add(&field, false) && self.size.fields <= MAX_FIELDS;
-        // Those that are not to stand in trailers are left out where they are passed on.
-        let sound = match kind {
+        // Valid fields that must not be trailers are removed later, for both versions of HTTP.
+        let is_valid = match kind {
             FieldKind::Host | FieldKind::Cookie | FieldKind::Length | FieldKind::Regular => true,
             FieldKind::Te => accepts_trailers(value),
             _ => false,
         };
-        self.wrong |= !fits || !sound;
-        if self.wrong {
+        self.is_invalid |= !fits || !is_valid;
+        if self.is_invalid {
             return;
         }
         match (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
             (Ok(name), Ok(value)) => {
                 self.map.append(name, value);
             }
-            _ => self.wrong = true,
+            _ => self.is_invalid = true,
         }
     }
 
-    /// All of them and how many bytes they hold, unless they are malformed or too large.
+    /// The trailers and the bytes of memory that they hold; `None` if they are malformed or too large.
     pub fn finish(self) -> Option<(HeaderMap, usize)> {
-        let held = self.size.bytes + self.size.fields * MAPPED;
-        (!self.wrong).then_some((self.map, held))
+        let held_bytes = self.size.bytes + self.size.fields * MAP_ENTRY_BYTES;
+        (!self.is_invalid).then_some((self.map, held_bytes))
     }
 }

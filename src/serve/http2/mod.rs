@@ -1,32 +1,34 @@
-//! HTTP/2 as clients speak it: the frames of a connection, and its streams through the stack, those that must wait each in
-//! a task of its own. All of a connection belongs to one thread, so that a stream's task writes where the connection's
-//! sends.
+//! Connections of clients that speak HTTP/2, and their streams.
+//!
+//! A connection has a task that reads and sends frames. A request that cannot be served at once gets a task of its own. All
+//! tasks of a connection run on one thread and share its state, so a stream's task writes directly into the connection's
+//! output.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `connection` | the task of a connection: reads frames, begins requests, sends what is ready |
+//! | `connection` | the task of a connection: reads frames, begins requests, sends output |
 //! | `stream` | a request and its response, as the layers see them |
-//! | `stream_state` | where a stream is |
-//! | `connection_state` | what the streams share: windows, the table of open streams, the way out |
-//! | `connection_handle` | how the tasks of a connection get at it, and wake each other |
-//! | `past`, `stray` | streams that are not open any more, and frames that come on those |
-//! | `head` | a request's head, from its fields |
-//! | `heads` | the memory of all heads |
-//! | `reply` | a response on its way |
-//! | `allowance` | what may come that asks for nothing |
-//! | `offer` | what a client may use, as the first frames say |
+//! | `stream_state` | the state of one stream |
+//! | `connection_state` | the state that streams share: windows, the table of open streams, the output |
+//! | `connection_handle` | gives the tasks of a connection access to it, and wakes them |
+//! | `stream_history`, `stray` | streams that are no longer open, and frames on such streams |
+//! | `head` | builds a request's head from its fields |
+//! | `head_memory` | bounds the memory of all heads |
+//! | `reply` | sends a response |
+//! | `allowance` | bounds frames without use |
+//! | `initial_settings` | the limits that the gateway announces first |
 
 mod allowance;
 mod connection;
 mod connection_handle;
 mod connection_state;
 mod head;
-mod heads;
-mod offer;
-mod past;
+mod head_memory;
+mod initial_settings;
 mod reply;
 mod stray;
 mod stream;
+mod stream_history;
 mod stream_state;
 
 pub use connection::serve;

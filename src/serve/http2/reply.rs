@@ -1,4 +1,4 @@
-//! A response on its way to a client of HTTP/2: no more of its body is asked for than the client takes.
+//! Sends a response on an HTTP/2 stream. It reads the body only as fast as the client takes it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,8 +14,8 @@ use crate::http::head::Response;
 use crate::http::http2::Reason;
 use crate::serve::stack::observe::ObservedBody;
 
-/// Sends a response, to a HEAD if `head_only`; gives up when the client does.
-pub async fn send(
+/// Sends a response, without its body if `head_only`. Returns early if the stream is closed.
+pub async fn send_response(
     stream: &Rc<Http2Stream>,
     head_only: bool,
     date: &str,
@@ -23,106 +23,109 @@ pub async fn send(
 ) {
     let Response { head, body } = response;
     let status = match head.status {
-        // RFC 8441 section 5.
+        // A tunnel begins with 200 in HTTP/2: RFC 8441 section 5.
         StatusCode::SWITCHING_PROTOCOLS => StatusCode::OK,
         status => status,
     };
-    let bodiless = head_only || matches!(status.as_u16(), 204 | 304);
+    let is_bodiless = head_only || matches!(status.as_u16(), 204 | 304);
     let exact = body.size_hint().exact();
-    let length = exact.filter(|length| !bodiless || (head_only && *length > 0));
-    let over = bodiless || body.is_end_stream();
-    // On record before the client sees the end.
-    let body = (!over).then_some(body);
-    stream.send_head(status, over, |say| {
-        let (mut dated, mut measured) = (false, false);
+    let length = exact.filter(|length| !is_bodiless || (head_only && *length > 0));
+    let ends_with_head = is_bodiless || body.is_end_stream();
+    // An empty body is dropped here, so that the request is recorded before the client sees the end.
+    let body = (!ends_with_head).then_some(body);
+    stream.send_head(status, ends_with_head, |write_field| {
+        let (mut has_date, mut has_length) = (false, false);
         for (name, value) in head.fields.iter() {
             match name.len() {
-                4 => dated |= name.eq_ignore_ascii_case(b"date"),
-                14 => measured |= name.eq_ignore_ascii_case(b"content-length"),
-                _ if of_http1(name) => continue,
+                4 => has_date |= name.eq_ignore_ascii_case(b"date"),
+                14 => has_length |= name.eq_ignore_ascii_case(b"content-length"),
+                _ if is_for_http1(name) => continue,
                 _ => {}
             }
-            say(name, value);
+            write_field(name, value);
         }
-        if !dated {
-            say(b"date", date.as_bytes());
+        if !has_date {
+            write_field(b"date", date.as_bytes());
         }
-        if let Some(length) = length.filter(|_| !measured) {
+        if let Some(length) = length.filter(|_| !has_length) {
             let mut digits = itoa::Buffer::new();
-            say(b"content-length", digits.format(length).as_bytes());
+            write_field(b"content-length", digits.format(length).as_bytes());
         }
     });
-    let rest = body.map_or(NextPart::Nothing, NextPart::Body);
-    let mut sending = ResponseSender {
+    let mut body_sender = BodySender {
         stream,
         piece: Bytes::new(),
-        rest,
+        rest: body.map_or(RemainingParts::Nothing, RemainingParts::Body),
     };
-    if poll_fn(|cx| sending.poll(cx)).await.is_err() {
-        // The client must not take what it got for a whole response.
+    if poll_fn(|cx| body_sender.poll(cx)).await.is_err() {
+        // Without a reset the client could take the part that it has for the whole response.
         stream.reset(Reason::INTERNAL_ERROR);
     }
 }
 
-/// What belongs to a connection of HTTP/1.1 and is there for clients of that.
-fn of_http1(name: &[u8]) -> bool {
+/// Whether the field is about an HTTP/1.1 connection. The gateway sets such fields for clients of HTTP/1.1.
+fn is_for_http1(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"connection") || name.eq_ignore_ascii_case(b"upgrade")
 }
 
-struct ResponseSender<'a> {
+/// Sends what follows the head of a response.
+struct BodySender<'a> {
     stream: &'a Rc<Http2Stream>,
+    /// A piece of the body that is not sent yet; empty if there is none.
     piece: Bytes,
-    rest: NextPart,
+    rest: RemainingParts,
 }
 
-/// What comes after the piece.
-enum NextPart {
+/// What follows the current piece.
+enum RemainingParts {
     Body(ObservedBody),
-    /// An end of its own, and trailers.
+    /// A frame that ends the response, with trailers if there are any.
     End(Option<HeaderMap>),
+    /// The response ends with the current piece, or has ended.
     Nothing,
 }
 
-impl ResponseSender<'_> {
+impl BodySender<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
-        // Before the body is asked, which may still send what came of the request.
+        // The client is checked before the body is polled, because that may still forward parts of the request.
         if self.stream.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(StreamClosed));
         }
         loop {
             if !self.piece.is_empty() {
-                let last = matches!(self.rest, NextPart::Nothing);
-                ready!(self.stream.poll_send(cx, &mut self.piece, last))?;
+                let is_last = matches!(self.rest, RemainingParts::Nothing);
+                ready!(self.stream.poll_send(cx, &mut self.piece, is_last))?;
             }
-            if !matches!(self.rest, NextPart::Nothing) {
-                ready!(self.stream.poll_room(cx));
+            if !matches!(self.rest, RemainingParts::Nothing) {
+                ready!(self.stream.poll_output_space(cx));
             }
             match &mut self.rest {
-                NextPart::Body(body) => {
+                RemainingParts::Body(body) => {
                     let frame = ready!(Pin::new(body).poll_frame(cx));
-                    self.take(frame.transpose().map_err(|_| StreamClosed)?);
+                    self.accept_frame(frame.transpose().map_err(|_| StreamClosed)?);
                 }
-                NextPart::End(trailers) => {
-                    ready!(self.stream.poll_sent(cx))?;
-                    self.stream.end(trailers.take());
-                    self.rest = NextPart::Nothing;
+                RemainingParts::End(trailers) => {
+                    ready!(self.stream.poll_no_pending_data(cx))?;
+                    self.stream.end_response(trailers.take());
+                    self.rest = RemainingParts::Nothing;
                 }
-                NextPart::Nothing => return self.stream.poll_sent(cx),
+                RemainingParts::Nothing => return self.stream.poll_no_pending_data(cx),
             }
         }
     }
 
-    fn take(&mut self, frame: Option<Frame<Bytes>>) {
+    /// Takes over a frame of the body: data, trailers, or `None` at its end.
+    fn accept_frame(&mut self, frame: Option<Frame<Bytes>>) {
         match frame.map(Frame::into_data) {
             Some(Ok(data)) => self.piece = data,
-            Some(Err(frame)) => self.rest = NextPart::End(frame.into_trailers().ok()),
-            None => self.rest = NextPart::End(None),
+            Some(Err(frame)) => self.rest = RemainingParts::End(frame.into_trailers().ok()),
+            None => self.rest = RemainingParts::End(None),
         }
-        if matches!(&self.rest, NextPart::Body(body) if body.is_end_stream()) {
-            // The end goes with the last piece, if there is one.
+        if matches!(&self.rest, RemainingParts::Body(body) if body.is_end_stream()) {
+            // If there is a last piece, its frame ends the response.
             self.rest = match self.piece.is_empty() {
-                true => NextPart::End(None),
-                false => NextPart::Nothing,
+                true => RemainingParts::End(None),
+                false => RemainingParts::Nothing,
             };
         }
     }

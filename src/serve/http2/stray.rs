@@ -1,51 +1,68 @@
-//! Frames on streams that are not open, or that break a rule of streams: RFC 9113 sections 5.1 and 5.1.1.
+//! Handles frames on streams that are not open, and streams that depend on themselves: RFC 9113 sections 5.1 and 5.1.1.
+//!
+//! Some of these frames were sent before the client knew that its stream had ended, so they only cost a part of its
+//! allowance. Others end the connection.
 
 use super::connection_state::{ConnectionState, OpenStream};
-use super::past::ClosedStream;
-use crate::http::http2::{Fatal, Reason};
+use super::stream_history::PastStream;
+use crate::http::http2::{ConnectionError, Reason};
 
 impl<S: OpenStream> ConnectionState<S> {
-    /// A frame came on a stream that is not open.
-    pub fn stray(&mut self, id: u32) -> Result<(), Fatal> {
-        match self.past.closed_stream(id) {
-            ClosedStream::Idle => return Err(Fatal(Reason::PROTOCOL_ERROR)),
-            ClosedStream::Refused => {}
-            ClosedStream::Skipped | ClosedStream::Ended | ClosedStream::Reset => {
+    /// Handles a frame on a stream that is not open.
+    ///
+    /// # Errors
+    ///
+    /// The stream was never opened.
+    pub fn receive_stray_frame(&mut self, id: u32) -> Result<(), ConnectionError> {
+        match self.history.past_stream(id) {
+            PastStream::Idle => return Err(ConnectionError(Reason::PROTOCOL_ERROR)),
+            PastStream::Refused => {}
+            PastStream::Skipped | PastStream::Ended | PastStream::Reset => {
                 self.allowance.spend();
-                self.reset(id, Reason::STREAM_CLOSED);
+                self.reset_stream(id, Reason::STREAM_CLOSED);
             }
         }
         Ok(())
     }
 
-    /// A head came on a stream that is not open and cannot be opened: sections 5.1 and 5.1.1. It has been decoded.
+    /// Handles a head, already decoded, on a stream that is not open and cannot be opened.
+    ///
+    /// # Errors
+    ///
+    /// The stream was never opened, or both sides had ended it.
     #[cold]
-    pub fn stray_head(&mut self, id: u32) -> Result<(), Fatal> {
+    pub fn receive_stray_head(&mut self, id: u32) -> Result<(), ConnectionError> {
         self.allowance.spend_head();
-        match self.past.closed_stream(id) {
-            ClosedStream::Skipped => Err(Fatal(Reason::PROTOCOL_ERROR)),
-            ClosedStream::Ended => Err(Fatal(Reason::STREAM_CLOSED)),
-            ClosedStream::Idle | ClosedStream::Reset | ClosedStream::Refused => self.stray(id),
+        match self.history.past_stream(id) {
+            PastStream::Skipped => Err(ConnectionError(Reason::PROTOCOL_ERROR)),
+            PastStream::Ended => Err(ConnectionError(Reason::STREAM_CLOSED)),
+            PastStream::Idle | PastStream::Reset | PastStream::Refused => {
+                self.receive_stray_frame(id)
+            }
         }
     }
 
-    /// A stream is said to depend on itself: RFC 7540 section 5.3.1.
+    /// Ends a stream that declares to depend on itself: RFC 7540 section 5.3.1.
+    ///
+    /// # Errors
+    ///
+    /// The stream is idle, so it cannot be reset.
     #[cold]
-    pub fn circular(&mut self, id: u32) -> Result<(), Fatal> {
-        match self.find(id) {
+    pub fn receive_self_dependency(&mut self, id: u32) -> Result<(), ConnectionError> {
+        match self.find_stream(id) {
             Some(stream) => {
-                self.fail(
+                self.fail_stream(
                     &stream,
                     &mut stream.state().borrow_mut(),
                     Reason::PROTOCOL_ERROR,
                 );
             }
-            None if self.past.was_opened(id) => {
+            None if self.history.is_used(id) => {
                 self.allowance.spend();
-                self.reset(id, Reason::PROTOCOL_ERROR);
+                self.reset_stream(id, Reason::PROTOCOL_ERROR);
             }
-            // One that is idle cannot be reset: section 6.4.
-            None => return Err(Fatal(Reason::PROTOCOL_ERROR)),
+            // RFC 9113 section 6.4 forbids to reset an idle stream.
+            None => return Err(ConnectionError(Reason::PROTOCOL_ERROR)),
         }
         Ok(())
     }

@@ -1,4 +1,7 @@
-//! One request of HTTP/2 and the response to it, as the rest of the gateway sees them.
+//! One request over HTTP/2 and its response, as the layers of the gateway see them.
+//!
+//! It reads the body from the stream's state and writes the response there or into the connection's output. It never
+//! touches the socket: it wakes the connection's task, which does.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,8 +14,8 @@ use http_body::SizeHint;
 
 use super::connection_handle::ConnectionHandle;
 use super::connection_state::{ConnectionState, OpenStream};
-use super::heads::HeadCharge;
-use super::offer::STREAM_WINDOW;
+use super::head_memory::HeadCharge;
+use super::initial_settings::STREAM_WINDOW;
 use super::stream_state::StreamState;
 use crate::http::head::{Head, ResponseHead};
 use crate::http::http1::Cause;
@@ -20,27 +23,27 @@ use crate::http::http1::chunked::Piece;
 use crate::http::http2::hpack::Encoder;
 use crate::http::http2::{Reason, frame};
 use crate::serve::stack::body::CLIENT_LEFT;
-use crate::serve::worker::client_socket::MAX_DRAIN;
+use crate::serve::worker::client_socket::MAX_DRAINED_BYTES;
 use crate::serve::worker::guard::Guard;
 
-/// Most bytes of a body that are handed on at once.
-const PIECE: usize = 64 * 1024;
+/// Maximum bytes of a body that one piece has.
+const MAX_PIECE_BYTES: usize = 64 * 1024;
 
-/// See the module.
+/// A stream: one request and its response.
 pub struct Http2Stream {
-    /// Its number.
+    /// The identifier of the stream.
     pub id: u32,
-    /// For the memory of its head.
+    /// Charges the memory of the request's head.
     _charge: HeadCharge,
     guard: Rc<Guard>,
     pub(super) handle: Rc<ConnectionHandle<Http2Stream>>,
-    /// How long the client may take nothing of a response.
-    send: Duration,
-    /// To be borrowed after what the streams share, if that is.
+    /// How long the client may read nothing of a response.
+    send_timeout: Duration,
+    /// If the state of the connection is borrowed too, it must be borrowed first.
     pub(super) state: RefCell<StreamState>,
 }
 
-/// The response cannot be sent whole.
+/// The stream was closed before the response was sent.
 #[derive(Debug)]
 pub struct StreamClosed;
 
@@ -55,43 +58,44 @@ impl OpenStream for Http2Stream {
         &self.state
     }
 
-    fn goes_on(&self, state: &mut StreamState) {
-        self.guard.wrote();
+    fn output_drained(&self, state: &mut StreamState) {
+        self.guard.write_progressed();
         state.wake();
     }
 
-    fn progressed(&self, state: &mut StreamState) {
-        self.guard.wrote();
-        if state.piece.is_empty() {
+    fn data_sent(&self, state: &mut StreamState) {
+        self.guard.write_progressed();
+        if state.pending_data.is_empty() {
             state.wake();
         } else {
-            self.guard.write_waits(self.send);
+            self.guard.write_stalled(self.send_timeout);
         }
     }
 }
 
 impl Http2Stream {
-    /// The stream of a request with this head and its charge, which `ended` says is all of it; none when it cannot be read.
+    /// Opens a stream for a request. `head` is `None` if it could not be read; `request_ended` if the request has no body.
     pub fn new(
         (id, charge): (u32, HeadCharge),
         handle: Rc<ConnectionHandle<Http2Stream>>,
         guard: Rc<Guard>,
-        send: Duration,
+        send_timeout: Duration,
         head: Option<&Head>,
-        ended: bool,
+        request_ended: bool,
     ) -> Rc<Http2Stream> {
         let fields = head.map(|head| &head.fields);
         let expects = fields.and_then(|fields| fields.first("expect"));
-        let waits = expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+        let expects_continue =
+            expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
         let length = fields.and_then(|fields| fields.text("content-length"));
-        let length = length.filter(|_| !ended);
+        let length = length.filter(|_| !request_ended);
         let state = StreamState {
-            ended,
-            expected: length.and_then(|text| text.parse().ok()),
-            window: STREAM_WINDOW,
-            apart: head.is_some_and(|head| head.upgrade.is_some()),
-            waits: waits && !ended,
-            room: handle.with(|shared| shared.first_room()),
+            request_ended,
+            remaining_length: length.and_then(|text| text.parse().ok()),
+            receive_window: STREAM_WINDOW,
+            awaits_tunnel: head.is_some_and(|head| head.upgrade.is_some()),
+            awaits_continue: expects_continue && !request_ended,
+            send_window: handle.with(|shared| shared.initial_send_window()),
             ..StreamState::default()
         };
         let stream = Rc::new(Http2Stream {
@@ -99,29 +103,32 @@ impl Http2Stream {
             _charge: charge,
             guard,
             handle,
-            send,
+            send_timeout,
             state: RefCell::new(state),
         });
-        stream.handle.with(|shared| shared.add(stream.clone()));
+        stream
+            .handle
+            .with(|shared| shared.add_stream(stream.clone()));
         stream
     }
 
+    /// Calls `access` with the state of the connection and of this stream.
     fn with<T>(
         &self,
-        change: impl FnOnce(&mut ConnectionState<Http2Stream>, &mut StreamState) -> T,
+        access: impl FnOnce(&mut ConnectionState<Http2Stream>, &mut StreamState) -> T,
     ) -> T {
         self.handle
-            .with(|shared| change(shared, &mut self.state.borrow_mut()))
+            .with(|shared| access(shared, &mut self.state.borrow_mut()))
     }
 
-    /// Ready unless so much waits for the client that nothing more is to be made for it.
-    pub fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Ready when the connection does not have too much output, or the stream is closed.
+    pub fn poll_output_space(&self, cx: &Context<'_>) -> Poll<()> {
         self.with(|shared, state| {
             if !shared.is_overfull() || state.closed {
                 return Poll::Ready(());
             }
-            shared.hold_up(state);
-            self.guard.write_waits(self.send);
+            shared.wait_for_output(state);
+            self.guard.write_stalled(self.send_timeout);
             state.register(cx);
             Poll::Pending
         })
@@ -132,26 +139,26 @@ impl Http2Stream {
         &self.guard
     }
 
-    /// See [`Downstream::poll_body`](crate::serve::stack::downstream::Downstream::poll_body).
+    /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
         if self.expects_continue() {
-            self.inform(&ResponseHead {
+            self.send_interim(&ResponseHead {
                 status: StatusCode::CONTINUE,
                 ..ResponseHead::default()
             });
-            self.state.borrow_mut().waits = false;
+            self.state.borrow_mut().awaits_continue = false;
         }
         self.with(|shared, state| {
-            if state.apart {
+            if state.awaits_tunnel {
                 return Poll::Ready(Ok(Piece::End));
             }
             if !state.received.is_empty() {
-                let length = state.received.len().min(PIECE);
+                let length = state.received.len().min(MAX_PIECE_BYTES);
                 let data = state.received.split_to(length).freeze();
-                // Whoever asks for a piece has no other, so this much more may come.
-                shared.consume(self.id, state, length as u32);
+                // A reader that asks for a piece has used the last one, so the client may send this much more.
+                shared.consume_bytes(self.id, state, length as u32);
                 if shared.has_output() {
-                    self.handle.notify();
+                    self.handle.wake_task();
                 }
                 return Poll::Ready(Ok(Piece::Data(data)));
             }
@@ -161,7 +168,7 @@ impl Http2Stream {
             if let Some(trailers) = state.trailers.take() {
                 return Poll::Ready(Ok(Piece::Trailers(trailers)));
             }
-            if state.ended {
+            if state.request_ended {
                 return Poll::Ready(Ok(Piece::End));
             }
             state.register(cx);
@@ -169,10 +176,10 @@ impl Http2Stream {
         })
     }
 
-    /// Reads what is left of an unwanted body, within bounds.
+    /// Reads the rest of an unwanted request body, within [`MAX_DRAINED_BYTES`], and counts its bytes in `drained`.
     pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<()> {
         // A client that never got `100 Continue` may send its body or not.
-        while !self.expects_continue() && *drained <= MAX_DRAIN {
+        while !self.expects_continue() && *drained <= MAX_DRAINED_BYTES {
             match ready!(self.poll_body(cx)) {
                 Ok(Piece::Data(data)) => *drained += data.len(),
                 Ok(_) | Err(_) => break,
@@ -181,54 +188,53 @@ impl Http2Stream {
         Poll::Ready(())
     }
 
-    /// What comes next is another protocol, to the end of the stream.
+    /// Treats all data as another protocol, to the end of the stream.
     pub fn open_tunnel(&self) {
-        self.state.borrow_mut().apart = false;
+        self.state.borrow_mut().awaits_tunnel = false;
     }
 
-    /// What of the body is left.
-    pub fn body_left(&self) -> SizeHint {
+    /// How much of the request's body is left to read.
+    pub fn remaining_body(&self) -> SizeHint {
         let state = self.state.borrow();
-        let here = state.received.len() as u64;
-        match state.expected {
-            _ if state.is_over() => SizeHint::with_exact(0),
+        let received = state.received.len() as u64;
+        match state.remaining_length {
+            _ if state.is_body_over() => SizeHint::with_exact(0),
             _ if state.closed => SizeHint::default(),
-            _ if state.ended && state.trailers.is_none() => SizeHint::with_exact(here),
-            Some(expected) => SizeHint::with_exact(expected.saturating_add(here)),
+            _ if state.request_ended && state.trailers.is_none() => SizeHint::with_exact(received),
+            Some(remaining) => SizeHint::with_exact(remaining.saturating_add(received)),
             None => SizeHint::default(),
         }
     }
 
-    /// The client cannot send more of the body, for other streams hold what the connection has room for.
+    /// Whether the client cannot send more of the body, because other streams use up the connection's window.
     pub fn is_held_back(&self) -> bool {
-        self.handle.with(|shared| shared.holds_back())
+        self.handle.with(|shared| shared.is_client_blocked())
     }
 
-    /// All of the body has been read.
-    pub fn body_is_over(&self) -> bool {
-        self.state.borrow().is_over()
+    /// Whether all of the request's body has been read.
+    pub fn is_body_over(&self) -> bool {
+        self.state.borrow().is_body_over()
     }
 
     /// Whether the client waits for `100 Continue`.
     pub fn expects_continue(&self) -> bool {
-        self.state.borrow().waits
+        self.state.borrow().awaits_continue
     }
 
-    /// Passes on a response that comes before the final one; one that the client can do without only while it
-    /// reads.
-    pub fn inform(&self, head: &ResponseHead) {
-        let overfull = self.handle.with(|shared| shared.is_overfull());
-        if overfull && head.status != StatusCode::CONTINUE {
+    /// Sends an interim response (1xx). While there is too much output, only `100 Continue` is sent, which clients need.
+    pub fn send_interim(&self, head: &ResponseHead) {
+        let is_overfull = self.handle.with(|shared| shared.is_overfull());
+        if is_overfull && head.status != StatusCode::CONTINUE {
             return;
         }
-        self.send_head(head.status, false, |say| {
+        self.send_head(head.status, false, |write_field| {
             for (name, value) in head.fields.iter() {
-                say(name, value);
+                write_field(name, value);
             }
         });
     }
 
-    /// Ready when the client has taken the request back or the connection has ended.
+    /// Ready when the client has reset the stream or the connection has ended.
     pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
@@ -238,24 +244,25 @@ impl Http2Stream {
         Poll::Pending
     }
 
-    /// Sends a head with what `fields` says; `end` when nothing comes after it.
+    /// Sends the head of a response. `write_fields` calls its argument with each field. The response ends with the head if
+    /// `ends_stream`.
     pub fn send_head(
         &self,
         status: StatusCode,
-        end: bool,
-        fields: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])),
+        ends_stream: bool,
+        write_fields: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])),
     ) {
-        self.queue_frames(end, |encoder, out| {
-            frame::headers(out, self.id, end, |block| {
-                encoder.begin(block);
-                encoder.status(block, status.as_u16());
-                fields(&mut |name, value| encoder.field(block, name, value));
+        self.queue_frames(ends_stream, |encoder, out| {
+            frame::write_headers(out, self.id, ends_stream, |block| {
+                encoder.begin_block(block);
+                encoder.write_status(block, status.as_u16());
+                write_fields(&mut |name, value| encoder.write_field(block, name, value));
             });
         });
     }
 
-    /// Adds frames that need no window to what is sent, `end` when nothing comes after them.
-    fn queue_frames(&self, end: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
+    /// Adds frames without flow control to the output. The response ends with them if `ends_stream`.
+    fn queue_frames(&self, ends_stream: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         self.with(|shared, state| {
             if state.closed {
                 return;
@@ -263,95 +270,97 @@ impl Http2Stream {
             let ConnectionState {
                 outbox, encoder, ..
             } = shared;
-            outbox.text(|out| write(encoder, out));
+            outbox.push_with(|out| write(encoder, out));
             shared.allowance.earn();
-            state.sent = end;
-            shared.settle(self, state);
+            state.response_sent = ends_stream;
+            shared.remove_if_over(self, state);
         });
-        self.handle.notify();
+        self.handle.wake_task();
     }
 
-    /// Sends a piece of content, `last` when nothing comes after it; ready when it has been taken over.
+    /// Takes a piece of the response's body to be sent, once the piece before has been added to the output. The response
+    /// ends with it if `is_last`.
     pub fn poll_send(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
         piece: &mut Bytes,
-        last: bool,
+        is_last: bool,
     ) -> Poll<Result<(), StreamClosed>> {
-        ready!(self.poll_sent(cx))?;
+        ready!(self.poll_no_pending_data(cx))?;
         self.with(|shared, state| {
-            state.piece = std::mem::take(piece);
-            state.last = last;
-            shared.offer(self, state);
+            state.pending_data = std::mem::take(piece);
+            state.is_last_data = is_last;
+            shared.send_or_queue(self, state);
         });
-        self.handle.notify();
+        self.handle.wake_task();
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when no content waits.
-    pub fn poll_sent(&self, cx: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
+    /// Ready when all pieces of the body have been added to the output.
+    pub fn poll_no_pending_data(&self, cx: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
         let state = &mut *self.state.borrow_mut();
         if state.closed {
             return Poll::Ready(Err(StreamClosed));
         }
-        if state.piece.is_empty() {
+        if state.pending_data.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        self.guard.write_waits(self.send);
+        self.guard.write_stalled(self.send_timeout);
         state.register(cx);
         Poll::Pending
     }
 
-    /// Ends a response all of whose content has been sent, with what comes after it.
-    pub fn end(&self, trailers: Option<HeaderMap>) {
+    /// Ends a response whose body has been sent, with its trailers if there are any.
+    pub fn end_response(&self, trailers: Option<HeaderMap>) {
         self.queue_frames(true, |encoder, out| match trailers {
-            Some(trailers) => frame::headers(out, self.id, true, |block| {
-                encoder.begin(block);
+            Some(trailers) => frame::write_headers(out, self.id, true, |block| {
+                encoder.begin_block(block);
                 for (name, value) in &trailers {
-                    encoder.field(block, name.as_str().as_bytes(), value.as_bytes());
+                    encoder.write_field(block, name.as_str().as_bytes(), value.as_bytes());
                 }
             }),
-            None => frame::end(out, self.id),
+            None => frame::write_end(out, self.id),
         });
     }
 
-    /// Ends it. Where one side has not said all, a response is not to be taken for a whole one.
+    /// Closes the stream, and resets it unless both sides have ended it. So the client does not take a part of a response
+    /// for the whole.
     pub fn reset(&self, reason: Reason) {
         self.with(|shared, state| {
             if state.closed {
                 return;
             }
-            if !(state.sent && state.ended) {
-                shared.reset(self.id, reason);
+            if !(state.response_sent && state.request_ended) {
+                shared.reset_stream(self.id, reason);
             }
-            shared.close(self, state);
+            shared.close_stream(self, state);
         });
-        self.handle.notify();
+        self.handle.wake_task();
     }
 
-    /// Why it ended, for the log.
-    pub fn reason(&self) -> &'static str {
+    /// Why the stream was closed, for the log.
+    pub fn end_reason(&self) -> &'static str {
         match self.state.borrow().failed {
             true => "stream error",
             false => CLIENT_LEFT,
         }
     }
 
-    /// Ends it, for the client has broken a rule.
+    /// Resets the stream, because the client has broken a rule.
     pub fn fail(&self, reason: Reason) {
         self.with(|shared, state| {
             if !state.closed {
-                shared.fail(self, state, reason);
+                shared.fail_stream(self, state, reason);
             }
         });
-        self.handle.notify();
+        self.handle.wake_task();
     }
 
-    /// Nothing more is done for the request.
+    /// Closes the stream at the end of its request, whether a whole response has been sent or not.
     pub fn end_request(&self) {
-        let sent = self.state.borrow().sent;
-        // A whole response needs no more of the request: RFC 9113 section 8.1.
-        self.reset(if sent {
+        let response_sent = self.state.borrow().response_sent;
+        // After a whole response the client need not send the rest of its request: RFC 9113 section 8.1.
+        self.reset(if response_sent {
             Reason::NO_ERROR
         } else {
             Reason::CANCEL

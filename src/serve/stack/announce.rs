@@ -42,7 +42,7 @@ pub fn announce(fields: &mut Fields, peer: &Peer, via: &[u8]) {
     };
     append(fields, "forwarded", &element);
     if !fields.contains("x-forwarded-host") {
-        fields.repeat("x-forwarded-host", "host");
+        fields.add_copy("x-forwarded-host", "host");
     }
 }
 

@@ -39,9 +39,9 @@ impl CountSink for CountedKey {
     }
 }
 
-/// The hash of a key, by the limit's mark.
-pub(crate) fn hash(key: Fingerprint, mark: u64) -> u64 {
-    key.0 as u64 ^ mark
+/// The hash of a key, different for each limit.
+pub(crate) fn hash(key: Fingerprint, limit_hash: u64) -> u64 {
+    key.0 as u64 ^ limit_hash
 }
 
 /// Counts a request of a key, and whether the limit refused it.
@@ -52,7 +52,7 @@ pub(crate) fn count(
     who: &Rc<ClientIdentity>,
     (rule, finding): (&Rule, &Finding),
 ) {
-    let hash = hash(finding.key, generation.rules[rule.index].mark);
+    let hash = hash(finding.key, generation.rules[rule.index].limit_hash);
     let refused = !finding.reading.standing.admits() && !rule.shadow;
     // The plan that counted last is shown.
     let is_same = |counted: &CountedKey| !rule.plans || counted.who.plan == who.plan;

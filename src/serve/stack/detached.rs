@@ -76,7 +76,7 @@ impl DetachedRequests {
 
     /// Returns the permits whose time has come.
     pub fn tick(&self) {
-        let now = self.guards.coarse();
+        let now = self.guards.coarse_now();
         let unwatched = &mut *self.unwatched.borrow_mut();
         while unwatched.pop_front_if(|(until, _)| *until <= now).is_some() {}
     }
@@ -94,7 +94,7 @@ impl DetachedRequests {
         if unwatched.len() == MOST_UNWATCHED {
             unwatched.pop_front();
         }
-        let until = self.guards.coarse().after(UNWATCHED.into());
+        let until = self.guards.coarse_now().after(UNWATCHED.into());
         unwatched.push_back((until, permits));
     }
 }
@@ -125,7 +125,7 @@ impl DetachedRequest {
     /// Reads what is left of an exchange to its end, within the bound.
     async fn drain(&mut self, mut rest: PendingExchange) {
         let waits = self.permits.is_some();
-        let now = self.left.guards.coarse();
+        let now = self.left.guards.coarse_now();
         let mut bytes = 0;
         while bytes <= MOST_BYTES {
             match poll_fn(|cx| rest.poll_step(waits, now, cx)).await {
@@ -157,7 +157,7 @@ pub async fn finish<F, B>(
         return;
     };
     // It does not wait for the client any more.
-    guard.wrote();
+    guard.write_progressed();
     let whole = async {
         let answered = poll_fn(|cx| {
             let _ = guard.must_close(cx);

@@ -50,10 +50,10 @@ impl Downstream {
     }
 
     /// How much of the body is left.
-    pub fn body_left(&self) -> SizeHint {
+    pub fn remaining_body(&self) -> SizeHint {
         match self {
-            Downstream::Http1(wire) => wire.body_left(),
-            Downstream::Http2(stream) => stream.body_left(),
+            Downstream::Http1(wire) => wire.remaining_body(),
+            Downstream::Http2(stream) => stream.remaining_body(),
         }
     }
 
@@ -74,10 +74,10 @@ impl Downstream {
     }
 
     /// All of the body has been read.
-    pub fn body_is_over(&self) -> bool {
+    pub fn is_body_over(&self) -> bool {
         match self {
-            Downstream::Http1(wire) => wire.body_is_over(),
-            Downstream::Http2(stream) => stream.body_is_over(),
+            Downstream::Http1(wire) => wire.is_body_over(),
+            Downstream::Http2(stream) => stream.is_body_over(),
         }
     }
 
@@ -90,10 +90,10 @@ impl Downstream {
     }
 
     /// Passes on an interim response.
-    pub fn inform(&self, head: &ResponseHead) {
+    pub fn send_interim(&self, head: &ResponseHead) {
         match self {
-            Downstream::Http1(wire) => wire.inform(head),
-            Downstream::Http2(stream) => stream.inform(head),
+            Downstream::Http1(wire) => wire.send_interim(head),
+            Downstream::Http2(stream) => stream.send_interim(head),
         }
     }
 

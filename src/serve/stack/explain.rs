@@ -27,7 +27,7 @@ use crate::limit::{Rule, RuleLimit};
 use crate::net::Subject;
 use crate::route::Route;
 use crate::serve::http1::{repeat::RepeatCache, request};
-use crate::serve::worker::generation::Running;
+use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::{AdmissionRequest, Finding};
 
 /// A request to explain.
@@ -95,7 +95,7 @@ impl RequestToExplain {
             add("content-length", &self.body.len().to_string())?;
         }
         text.push_str("\r\n");
-        match request::next(&mut text.as_bytes().into(), &mut RepeatCache::default()) {
+        match request::parse_request(&mut text.as_bytes().into(), &mut RepeatCache::default()) {
             Ok(Some(request)) => Ok(Ok(request.head)),
             Ok(None) => Err(unclear(&self.method, "a method")),
             Err(bad) => Ok(Err(bad.into())),
@@ -128,7 +128,7 @@ struct OwnResponse {
 
 /// Takes the steps that the gateway takes, in its order.
 fn examine(
-    running: &Running,
+    running: &RunningConfig,
     question: &RequestToExplain,
     clock: &Clock,
     identifier: &Identifier,
@@ -197,7 +197,7 @@ fn examine(
 /// What would happen, as JSON: `status`, `route`, `who`, and of each limit its key, what remains and
 /// whether it decides.
 pub async fn explain(
-    running: &Running,
+    running: &RunningConfig,
     question: &RequestToExplain,
     clock: &Clock,
 ) -> Result<Value, Unclear> {

@@ -122,7 +122,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
                 }
                 let upgrade = head.upgrade.as_ref();
                 if let Some(protocol) = upgrade.filter(|_| response.head.status == SWITCHED) {
-                    hop::strip(&mut response.head.fields);
+                    hop::strip_connection_fields(&mut response.head.fields);
                     response.head.fields.add("connection", b"upgrade");
                     response.head.fields.add("upgrade", protocol);
                 }
@@ -175,7 +175,7 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     };
     let mut fields = received.fields.clone();
     // Fields that the client lists in Connection go before the gateway adds its own, so that a client cannot list those.
-    hop::strip(&mut fields);
+    hop::strip_connection_fields(&mut fields);
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let passing = names_target && forwarded::retain_agreeing(&mut fields, routed);
     claims.write(&mut fields);
@@ -186,9 +186,9 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     }
     adapt(&mut fields, route, body);
     if repeat.is_some() {
-        fields = fields.gathered();
+        fields = fields.to_shared();
     }
-    let mut line = received.line();
+    let mut line = received.without_fields();
     if line.method == Method::HEAD && route.reads.cost_in_body {
         // The client gets the head of the same response, and what it costs is known.
         line.method = Method::GET;
@@ -287,12 +287,12 @@ impl ForwardAttempt<'_> {
                         load.response_began(head.status, now);
                     }
                     let counters = self.note.generation.route_counters(self.note.route.get());
-                    counters.upstream.observe(now.since(began));
+                    counters.upstream_duration.observe(now.since(began));
                     let mut silence = self.pool.settings().first_byte;
                     // From now on the client is late only if the server is silent too.
-                    self.downstream.guard().answer_begins();
+                    self.downstream.guard().response_began();
                     if let Err(why) = check_upgrade(&exchange, asked, &head, self.downstream) {
-                        let body = exchange.into_body(self.note.peer.coarse());
+                        let body = exchange.into_body(self.note.peer.coarse_now());
                         self.keep_permits_out(PendingExchange::Body(body));
                         return Err(why);
                     }
@@ -303,7 +303,7 @@ impl ForwardAttempt<'_> {
                         self.downstream.open_tunnel();
                         exchange.tunnel(RequestBody::new(self.downstream, &self.note.generation));
                     }
-                    let body = exchange.into_body(self.note.peer.coarse());
+                    let body = exchange.into_body(self.note.peer.coarse_now());
                     let guard = self.downstream.guard().clone();
                     let reports = self.pool.settings().load_metric.is_some();
                     let body = Relay::new(body, guard, silence, deadline, reports, tunnel);
@@ -387,7 +387,7 @@ impl ForwardAttempt<'_> {
                         if self.pool.settings().load_metric.is_some() {
                             load::take_report(&mut head.fields, None);
                         }
-                        self.downstream.inform(&head);
+                        self.downstream.send_interim(&head);
                         continue;
                     }
                     Poll::Ready(Ok(ReceivedHead::Final(head))) => {
@@ -416,19 +416,19 @@ impl ForwardAttempt<'_> {
                     return Poll::Ready(None);
                 }
                 let progress = exchange.has_sent();
-                if !progress && guard.server_late() {
+                if !progress && guard.is_server_late() {
                     return Poll::Ready(None);
                 }
-                guard.server_waits(after, progress);
+                guard.await_server(after, progress);
                 return Poll::Pending;
             }
         })
         .await;
-        let (slow_body, late) = (guard.body_late(), guard.server_late());
+        let (slow_body, late) = (guard.is_body_late(), guard.is_server_late());
         if result.is_none() && !slow_body && (late || exchange.is_sent()) {
             exchange.late();
         }
-        guard.server_spoke();
+        guard.server_responded();
         let server = || exchange.server().to_string();
         Err(match result {
             Some(Ok(head)) => return Ok(head),

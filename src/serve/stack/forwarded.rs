@@ -155,7 +155,7 @@ fn leads_to(route: Option<usize>, target: &str, head: &Head, ruleset: &Ruleset) 
     let other = Head {
         uri,
         fields: head.fields.clone(),
-        ..head.line()
+        ..head.without_fields()
     };
     let found = match_route(&other, head.fields.text("host"), ruleset);
     let found = found.ok().and_then(|matched| matched.alone());

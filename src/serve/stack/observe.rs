@@ -38,10 +38,10 @@ impl Drop for Recording {
         let now = note.generation.clock.now();
         let counters = note.generation.route_counters(note.route.get());
         counters.outcomes[note.outcome() as usize].increment(1);
-        counters.took.observe(now.since(note.at));
-        counters.bytes.increment(note.sent());
+        counters.duration.observe(now.since(note.at));
+        counters.response_bytes.increment(note.sent());
         sampling::tell(note, now);
-        access::log(&note.access, note, now);
+        access::log_request(&note.access, note, now);
     }
 }
 
@@ -92,7 +92,7 @@ where
             generation,
             repeated,
         } = fresh;
-        downstream.guard().request();
+        downstream.guard().request_began();
         let at = generation.clock.now();
         let example = || generation.insight.is_some() && generation.sampler.has_room(at);
         let wanted = self.access.wants_targets() || example();
@@ -266,8 +266,8 @@ impl Drop for ObservedBody {
         }
         if let ReplyBody::Relayed(mut body) = self.inner.take() {
             let (peer, worker) = (&note.peer, &note.peer.worker);
-            let guard = worker.guards.watch(peer.idle, peer.header);
-            guard.request();
+            let guard = worker.guards.watch_connection(peer.idle, peer.header);
+            guard.request_began();
             body.inner_mut().detach(guard);
             detached::go_on(PendingExchange::of(body), note.permits(), &worker.detached);
         }

@@ -141,8 +141,8 @@ impl Peer {
     }
 
     /// Time as of the worker's last tick.
-    pub fn coarse(&self) -> Nanos {
-        self.worker.guards.coarse()
+    pub fn coarse_now(&self) -> Nanos {
+        self.worker.guards.coarse_now()
     }
 
     /// The counter of one kind of failure of one upstream.

@@ -106,7 +106,7 @@ fn gather(response: &mut Response<Bytes>) {
         let length = digits.format(response.body.len());
         fields.add("content-length", length.as_bytes());
     }
-    *fields = fields.gathered();
+    *fields = fields.to_shared();
 }
 
 impl RefusalKey {

@@ -1,5 +1,7 @@
-//! A client's socket, under either version of HTTP. It reports progress to the deadlines of its connection, and closes in
-//! a way that lets the client read the last response. The bounds for the end of a connection are here too.
+//! The socket of a client's connection, under HTTP/1 and HTTP/2. It reports progress to the deadlines of its connection,
+//! and closes in a way that lets the client read the last response.
+//!
+//! It knows nothing of messages. The bounds for the end of a connection are here, because both versions share them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -14,44 +16,44 @@ use super::guard::{Guard, Phase};
 use crate::net::Socket;
 use crate::policy::HalfClose;
 
-/// Most bytes of an unwanted body that are read so that the connection can go on.
-pub const MAX_DRAIN: usize = 256 * 1024;
+/// Maximum bytes of an unwanted request body that are read so that the connection can be reused.
+pub const MAX_DRAINED_BYTES: usize = 256 * 1024;
 
-/// How long the rest of an unwanted request body is read.
-pub const DRAIN_FOR: Duration = Duration::from_millis(500);
+/// Longest time for which the rest of an unwanted request body is read.
+pub const BODY_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long a client may take to close after the gateway has.
-pub const LINGER: Duration = Duration::from_secs(2);
+/// How long a client may take to close its side after the gateway has closed its own.
+pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a connection without a request stays open when the worker is about to end. A request may be under way to it, and
-/// is served as its last.
-pub const FAREWELL: Duration = Duration::from_secs(1);
+/// How long an idle connection stays open while the worker drains. A request that is under way meanwhile is served as the
+/// last one.
+pub const IDLE_DRAIN_TIME: Duration = Duration::from_secs(1);
 
-/// The client's socket.
+/// The socket of a client's connection.
 pub struct ClientSocket {
     stream: Socket,
     /// The connection's deadlines.
     pub guard: Rc<Guard>,
-    send: Duration,
-    /// See [`HalfClose`].
+    send_timeout: Duration,
     half_close: HalfClose,
-    closing: bool,
+    /// The sending side is closed.
+    is_shut_down: bool,
 }
 
 impl ClientSocket {
-    /// Over `stream`: its client may take nothing for `send`, and close its sending side as `half_close` says.
+    /// A socket over `stream`. A client that reads nothing for `send_timeout` is late.
     pub fn new(
         stream: Socket,
         guard: Rc<Guard>,
-        send: Duration,
+        send_timeout: Duration,
         half_close: HalfClose,
     ) -> ClientSocket {
         ClientSocket {
             stream,
             guard,
-            send,
+            send_timeout,
             half_close,
-            closing: false,
+            is_shut_down: false,
         }
     }
 }
@@ -67,36 +69,37 @@ impl AsyncRead for ClientSocket {
 }
 
 impl ClientSocket {
-    /// Whether it may be waiting for a response though it has closed its sending side.
+    /// Whether a client that has closed its sending side may still wait for its response.
     #[cold]
-    pub fn may_wait(&self) -> bool {
+    pub fn may_await_response(&self) -> bool {
         self.half_close == HalfClose::Answered && self.stream.closes_by_halves()
     }
 
-    /// See [`Socket::is_broken`].
+    /// Whether the client has reset the connection or no longer responds to keep-alive probes. True once; asks the kernel.
     pub fn is_broken(&self) -> bool {
         self.stream.is_broken()
     }
 
-    /// See [`Socket::reset_on_close`].
+    /// Sets whether the client sees a reset when the socket is dropped.
     pub fn reset_on_close(&self, reset: bool) {
         self.stream.reset_on_close(reset);
     }
 
-    /// See [`Socket::hang_up`].
+    /// Ends the connection for both sides at once, whatever waits to be sent.
     pub fn hang_up(&self) {
         self.stream.hang_up();
     }
 
-    /// See [`Socket::hold_back`].
+    /// Under TLS, holds back what is written from now on, so that it is sent together with the end of the connection.
     pub fn hold_back(&mut self) {
         self.stream.hold_back();
     }
 
-    fn wrote<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Reports to the guard whether a write has to wait for the client.
+    fn report_write<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &result {
-            Poll::Pending => self.guard.write_waits(self.send),
-            Poll::Ready(_) => self.guard.wrote(),
+            Poll::Pending => self.guard.write_stalled(self.send_timeout),
+            Poll::Ready(_) => self.guard.write_progressed(),
         }
         result
     }
@@ -109,7 +112,7 @@ impl AsyncWrite for ClientSocket {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.wrote(result)
+        self.report_write(result)
     }
 
     fn poll_write_vectored(
@@ -118,7 +121,7 @@ impl AsyncWrite for ClientSocket {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.wrote(result)
+        self.report_write(result)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -127,19 +130,19 @@ impl AsyncWrite for ClientSocket {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let result = Pin::new(&mut self.stream).poll_flush(cx);
-        self.wrote(result)
+        self.report_write(result)
     }
 
-    /// Closes the sending side, then reads until the client has closed too: a close with unread
-    /// bytes would make the kernel reset the connection and destroy a response not yet read.
+    /// Closes the sending side, then reads until the client has closed too. If unread bytes were left, the kernel would
+    /// reset the connection and destroy a response that the client has not read yet.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if !this.closing {
-            // Under TLS the end is a message that must find room.
-            let shut = Pin::new(&mut this.stream).poll_shutdown(cx);
-            ready!(this.wrote(shut))?;
-            this.closing = true;
-            this.guard.enter(Phase::Linger, LINGER);
+        if !this.is_shut_down {
+            // Under TLS the end is a message, which may have to wait like any other write.
+            let shut_down = Pin::new(&mut this.stream).poll_shutdown(cx);
+            ready!(this.report_write(shut_down))?;
+            this.is_shut_down = true;
+            this.guard.enter(Phase::Linger, LINGER_TIMEOUT);
         }
         let mut scratch = [MaybeUninit::uninit(); 16 * 1024];
         loop {

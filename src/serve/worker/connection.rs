@@ -1,4 +1,6 @@
-//! One client connection: the PROXY header, the TLS handshake, and the version of HTTP that is spoken over it.
+//! Serves one client connection: reads the PROXY header, shakes hands under TLS and picks the version of HTTP.
+//!
+//! It never reads a request itself: `serve/http1/exchanges.rs` and `serve/http2/connection.rs` do.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -7,24 +9,26 @@ use std::task::Poll;
 
 use bytes::BytesMut;
 
-use super::client_socket::{ClientSocket, FAREWELL};
+use super::client_socket::{ClientSocket, IDLE_DRAIN_TIME};
 use super::guard::{Guard, Phase};
 use super::listen::LocalConnection;
-use super::state::{RefusedConnection, Worker};
+use super::state::{ConnectionRefusal, Worker};
 use crate::net::proxy::{self, Ends};
 use crate::net::tls::config::Offer;
 use crate::net::{PeerNetwork, Socket, Stream};
-use crate::serve::http1::exchanges;
+use crate::serve::http1::exchanges::{self, ConnectionEnd};
 use crate::serve::http1::wire::Wire;
 use crate::serve::http2;
 use crate::serve::stack::gateway::Stack;
 use crate::serve::stack::peer::Peer;
 
-/// Serves one connection to its end.
-pub async fn serve(placed: LocalConnection, worker: Rc<Worker>, stack: Stack) {
+/// Serves one connection until a side closes it or one of its deadlines passes.
+pub async fn serve(connection: LocalConnection, worker: Rc<Worker>, stack: Stack) {
     let timeouts = worker.generation().ruleset.timeouts.clone();
-    let guard = worker.guards.watch(timeouts.idle, timeouts.header);
-    let mut served = pin!(serve_whole(placed, guard.clone(), worker, stack));
+    let guard = worker
+        .guards
+        .watch_connection(timeouts.idle, timeouts.header);
+    let mut served = pin!(serve_guarded(connection, guard.clone(), worker, stack));
     poll_fn(|cx| {
         if guard.must_close(cx) {
             return Poll::Ready(());
@@ -34,9 +38,15 @@ pub async fn serve(placed: LocalConnection, worker: Rc<Worker>, stack: Stack) {
     .await;
 }
 
-async fn serve_whole(placed: LocalConnection, guard: Rc<Guard>, worker: Rc<Worker>, stack: Stack) {
+/// Serves one connection until a side closes it. The caller enforces the deadlines of `guard`.
+async fn serve_guarded(
+    connection: LocalConnection,
+    guard: Rc<Guard>,
+    worker: Rc<Worker>,
+    stack: Stack,
+) {
     let generation = worker.generation();
-    let Some(entrance) = generation.entrances.get(placed.entrance) else {
+    let Some(listener) = generation.listeners.get(connection.listener) else {
         return;
     };
     let LocalConnection {
@@ -44,7 +54,7 @@ async fn serve_whole(placed: LocalConnection, guard: Rc<Guard>, worker: Rc<Worke
         from,
         mut counted,
         ..
-    } = placed;
+    } = connection;
     let Ok(local) = stream.local_addr() else {
         return;
     };
@@ -53,57 +63,60 @@ async fn serve_whole(placed: LocalConnection, guard: Rc<Guard>, worker: Rc<Worke
         local,
     };
     let mut remote = stream.peer(from);
-    let believed = entrance.proxies.iter().any(|net| net.contains(remote));
-    if believed {
+    let from_proxy = listener.proxies.iter().any(|net| net.contains(remote));
+    if from_proxy {
         match before_first_request(&worker, &guard, proxy::read(&mut stream)).await {
-            Ok(Some(said)) => (ends, remote) = (said, said.client.ip().into()),
+            Ok(Some(declared)) => (ends, remote) = (declared, declared.client.ip().into()),
             Ok(None) => {}
-            Err(_) => return worker.count_refused(RefusedConnection::ProxyHeader),
+            Err(_) => return worker.count_refused_connection(ConnectionRefusal::ProxyHeader),
         }
     }
     let sources = &generation.ruleset.identity.ip;
-    let trusted = |net: &PeerNetwork| net.contains(remote);
-    if let Some(most) = generation.ruleset.connections.per_ip
-        && !sources.trusted_proxies.iter().any(trusted)
-        && !counted.count_for(sources.group(remote.ip()).network(), most)
+    let is_remote = |net: &PeerNetwork| net.contains(remote);
+    if let Some(maximum) = generation.ruleset.connections.per_ip
+        && !sources.trusted_proxies.iter().any(is_remote)
+        && !counted.admit_address(sources.group(remote.ip()).network(), maximum)
     {
-        return worker.count_refused(RefusedConnection::PerIp);
+        return worker.count_refused_connection(ConnectionRefusal::PerIp);
     }
-    let stream = match &entrance.offer {
-        // Boxed, so that it takes no room in the future once it is over.
+    let stream = match &listener.offer {
+        // Boxed, so that the handshake takes no space in this future once it is over.
         Some(offer) => Box::pin(shake_hands(stream, offer.clone(), &worker, &guard)).await,
         None => Some(Socket::plain(stream)),
     };
     let Some(stream) = stream else { return };
     if stream.is_proof() {
-        return worker.count_proof();
+        return worker.count_acme_proof();
     }
-    let http2 = stream.speaks_http2();
-    let over = (&stream, entrance.offer.as_ref());
-    let peer = Peer::new((remote, ends), over, guard.clone(), &worker);
+    let is_http2 = stream.speaks_http2();
+    let transport = (&stream, listener.offer.as_ref());
+    let peer = Peer::new((remote, ends), transport, guard.clone(), &worker);
     let timeouts = &generation.ruleset.timeouts;
     let client = ClientSocket::new(stream, guard, timeouts.send, timeouts.half_close);
     drop(generation);
-    if http2 {
+    if is_http2 {
         return http2::serve(client, BytesMut::new(), peer, stack).await;
     }
     let wire = Wire::new(client);
-    if !exchanges::serve(&wire, &peer, stack.clone()).await {
-        return;
-    }
-    if let Some((client, begun)) = Rc::into_inner(wire).map(Wire::into_parts) {
-        http2::serve(client, begun, peer, stack).await;
+    match exchanges::serve(&wire, &peer, stack.clone()).await {
+        ConnectionEnd::Closed => {}
+        // The client has sent the preface of HTTP/2 without TLS.
+        ConnectionEnd::Http2 => {
+            if let Some((client, received)) = Rc::into_inner(wire).map(Wire::into_parts) {
+                http2::serve(client, received, peer, stack).await;
+            }
+        }
     }
 }
 
-/// Runs `future` before the first request, within the deadline for the head of a request.
+/// Runs `future`, which the connection needs before its first request, within the deadline for the head of a request.
 async fn before_first_request<F: Future>(worker: &Worker, guard: &Guard, future: F) -> F::Output {
-    guard.received();
+    guard.bytes_received();
     let mut future = pin!(future);
     let output = poll_fn(|cx| {
         let output = future.as_mut().poll(cx);
-        if output.is_pending() && worker.draining() {
-            guard.hurry(FAREWELL);
+        if output.is_pending() && worker.is_draining() {
+            guard.shorten_phase(IDLE_DRAIN_TIME);
         }
         output
     });
@@ -112,7 +125,7 @@ async fn before_first_request<F: Future>(worker: &Worker, guard: &Guard, future:
     output
 }
 
-/// Shakes hands under TLS; none if that fails. The connection's deadline ends it if the client is late.
+/// Shakes hands under TLS; `None` if that fails. The deadline of the connection ends a handshake that takes too long.
 async fn shake_hands(
     stream: Stream,
     offer: Offer,
@@ -124,12 +137,12 @@ async fn shake_hands(
         succeeded: false,
     };
     let accept = Socket::accept(stream, offer);
-    let shaken = before_first_request(worker, guard, accept).await.ok();
-    count.succeeded = shaken.is_some();
-    shaken
+    let socket = before_first_request(worker, guard, accept).await.ok();
+    count.succeeded = socket.is_some();
+    socket
 }
 
-/// Counts a handshake, however it ends.
+/// Counts a TLS handshake, however it ends.
 struct HandshakeCount<'a> {
     worker: &'a Worker,
     succeeded: bool,

@@ -1,5 +1,9 @@
-//! Deadlines without a timer for each request: a worker looks at all its connections ten times a
-//! second. A deadline is kept to within one tick, [`TICK`], of the time that the process runs.
+//! The deadlines of client connections, without a timer for each request: a worker checks all its connections in each
+//! [`TICK`].
+//!
+//! A deadline is kept to within one tick. It counts only time in which the process runs, so that nobody is late because
+//! the process was stopped. A guard never closes anything itself: it wakes the connection, which asks
+//! [`Guard::must_close`].
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -8,118 +12,123 @@ use std::time::Duration;
 
 use crate::base::clock::{Clock, Nanos};
 
-/// How often deadlines are looked at.
+/// How often deadlines are checked.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// The most that a tick adds to the time of deadlines: however long the process stood still, only those shorter than
-/// this end by it.
-const LEAP: Nanos = Nanos::from_secs(1);
+/// The most that one tick adds to the time of deadlines. However long the process stood still, only deadlines shorter
+/// than this pass by it.
+const MAX_TICK_ADVANCE: Nanos = Nanos::from_secs(1);
 
-/// How long a request has to answer that its body is late, before the connection is closed.
-const GRACE: Nanos = Nanos::from_secs(1);
+/// How long a request may take to respond that its body is late, before the connection is closed.
+const LATE_BODY_GRACE: Nanos = Nanos::from_secs(1);
 
-/// How long a connection that waits for a request keeps the room it used for the last one.
-const ROOMY: Duration = Duration::from_secs(1);
+/// How long a connection that waits for a request keeps the buffers of the last one.
+const BUFFER_RETENTION: Duration = Duration::from_secs(1);
 
+/// A deadline that is not set.
 const NEVER: u64 = u64::MAX;
 
 /// All guarded connections of one worker, and its coarse clock.
 #[derive(Debug)]
 pub struct Guards {
-    list: RefCell<Vec<Weak<Guard>>>,
-    coarse: Cell<Nanos>,
-    /// What deadlines are counted in: time without what exceeds [`LEAP`].
-    now: Cell<Nanos>,
+    connections: RefCell<Vec<Weak<Guard>>>,
+    coarse_now: Cell<Nanos>,
+    /// The time of deadlines: each tick adds at most [`MAX_TICK_ADVANCE`].
+    deadline_now: Cell<Nanos>,
     clock: Clock,
 }
 
-/// Where a connection is between two requests. Spans come from the configuration.
+/// Where a connection is between two requests. The durations come from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Before the first byte of the next request.
+    /// The connection waits for the first byte of the next request.
     Idle,
-    /// Before the end of a request's head.
+    /// A request's head has begun and is incomplete.
     Header,
-    /// In a request.
+    /// A request is open.
     Request,
-    /// Without a request, where the end is told before the connection closes.
-    Rest,
-    /// After the last response, before the client closes.
+    /// Under HTTP/2, without a request. Before the connection closes it sends GOAWAY.
+    IdleHttp2,
+    /// The last response has been sent, and the client has not closed its side.
     Linger,
 }
 
-/// The deadlines of one connection: that of its phase, and in a request those of what it waits for.
+/// The deadlines of one connection: one for its phase, and in a request one for each side that it waits for. They are in
+/// nanoseconds of the time of deadlines.
 #[derive(Debug)]
 pub struct Guard {
     phase: Cell<Phase>,
-    phase_ends: Cell<u64>,
-    /// The connection has waited for [`ROOMY`].
-    room_ends: Cell<u64>,
-    rests: Cell<bool>,
-    /// The client takes something of the response.
-    write_ends: Cell<u64>,
-    /// The client sends the next piece of the request's body.
-    body_ends: Cell<u64>,
-    /// The server begins its response or goes on with it.
-    server_ends: Cell<u64>,
-    /// The response has begun: the request's body has no deadline of its own any more.
-    answering: Cell<bool>,
-    header: Duration,
+    phase_deadline: Cell<u64>,
+    /// When the connection frees its buffers, if it is still idle.
+    buffer_deadline: Cell<u64>,
+    /// `buffer_deadline` has passed, and the connection has not freed its buffers yet.
+    frees_buffers: Cell<bool>,
+    /// Until when the client must read more of the response.
+    write_deadline: Cell<u64>,
+    /// Until when the client must send more of the request's body.
+    body_deadline: Cell<u64>,
+    /// Until when the server must begin its response or send more of it.
+    server_deadline: Cell<u64>,
+    /// The response has begun, so the request's body has no deadline of its own any more.
+    has_response_begun: Cell<bool>,
+    header_timeout: Duration,
     waker: RefCell<Option<Waker>>,
     guards: Rc<Guards>,
 }
 
 impl Guards {
-    /// No connection yet.
+    /// Guards no connection yet.
     pub fn new(clock: Clock) -> Rc<Guards> {
         Rc::new(Guards {
-            list: RefCell::new(Vec::new()),
-            coarse: Cell::new(clock.now()),
-            now: Cell::new(Nanos::ZERO),
+            connections: RefCell::new(Vec::new()),
+            coarse_now: Cell::new(clock.now()),
+            deadline_now: Cell::new(Nanos::ZERO),
             clock,
         })
     }
 
-    /// Time as of the last tick.
-    pub fn coarse(&self) -> Nanos {
-        self.coarse.get()
+    /// The time of the last tick, which costs no system call.
+    pub fn coarse_now(&self) -> Nanos {
+        self.coarse_now.get()
     }
 
-    /// A guard for a new connection, waiting for its first request.
-    pub fn watch(self: &Rc<Self>, idle: Duration, header: Duration) -> Rc<Guard> {
+    /// Guards a new connection, which waits for its first request for at most `idle`. The head of each request may take
+    /// `header`.
+    pub fn watch_connection(self: &Rc<Self>, idle: Duration, header: Duration) -> Rc<Guard> {
         let guard = Rc::new(Guard {
             phase: Cell::new(Phase::Idle),
-            phase_ends: Cell::new(NEVER),
-            room_ends: Cell::new(NEVER),
-            rests: Cell::new(false),
-            write_ends: Cell::new(NEVER),
-            body_ends: Cell::new(NEVER),
-            server_ends: Cell::new(NEVER),
-            answering: Cell::new(false),
-            header,
+            phase_deadline: Cell::new(NEVER),
+            buffer_deadline: Cell::new(NEVER),
+            frees_buffers: Cell::new(false),
+            write_deadline: Cell::new(NEVER),
+            body_deadline: Cell::new(NEVER),
+            server_deadline: Cell::new(NEVER),
+            has_response_begun: Cell::new(false),
+            header_timeout: header,
             waker: RefCell::new(None),
             guards: self.clone(),
         });
         guard.enter(Phase::Idle, idle);
-        self.list.borrow_mut().push(Rc::downgrade(&guard));
+        self.connections.borrow_mut().push(Rc::downgrade(&guard));
         guard
     }
 
     /// Moves the coarse clock on and wakes every connection with a deadline that has passed.
     pub fn tick(&self) {
         let now = self.clock.now();
-        let passed = now.since(self.coarse.replace(now));
-        self.now.set(self.now.get().after(passed.min(LEAP)));
-        self.list.borrow_mut().retain(|guard| {
+        let elapsed = now.since(self.coarse_now.replace(now));
+        let deadline_now = self.deadline_now.get().after(elapsed.min(MAX_TICK_ADVANCE));
+        self.deadline_now.set(deadline_now);
+        self.connections.borrow_mut().retain(|guard| {
             let Some(guard) = guard.upgrade() else {
                 return false;
             };
-            let rests = guard.passed(&guard.room_ends);
-            if rests {
-                guard.room_ends.set(NEVER);
-                guard.rests.set(true);
+            let frees_buffers = guard.has_passed(&guard.buffer_deadline);
+            if frees_buffers {
+                guard.buffer_deadline.set(NEVER);
+                guard.frees_buffers.set(true);
             }
-            if rests || guard.late() {
+            if frees_buffers || guard.is_late() {
                 guard.wake();
             }
             true
@@ -127,19 +136,19 @@ impl Guards {
     }
 
     /// Wakes every connection, so that each sees that the worker is draining.
-    pub fn wake_all(&self) {
-        for guard in self.list.borrow().iter().filter_map(Weak::upgrade) {
+    pub fn wake_connections(&self) {
+        for guard in self.connections.borrow().iter().filter_map(Weak::upgrade) {
             guard.wake();
         }
     }
 
-    fn deadline(&self, span: Duration) -> u64 {
-        self.now.get().after(span.into()).0
+    fn deadline_in(&self, span: Duration) -> u64 {
+        self.deadline_now.get().after(span.into()).0
     }
 }
 
 impl Guard {
-    /// Where the connection is.
+    /// The current phase of the connection.
     pub fn phase(&self) -> Phase {
         self.phase.get()
     }
@@ -147,142 +156,143 @@ impl Guard {
     /// Starts a phase that may last `span`.
     pub fn enter(&self, phase: Phase, span: Duration) {
         self.phase.set(phase);
-        self.phase_ends.set(self.guards.deadline(span));
-        self.room_ends.set(match phase {
-            Phase::Idle => self.guards.deadline(ROOMY),
+        self.phase_deadline.set(self.guards.deadline_in(span));
+        self.buffer_deadline.set(match phase {
+            Phase::Idle => self.guards.deadline_in(BUFFER_RETENTION),
             _ => NEVER,
         });
     }
 
-    /// Whether the connection should give up the room it does not need while it waits; says so once.
-    pub fn rests(&self) -> bool {
-        self.rests.take()
+    /// Whether the idle connection must free its buffers now. True once for each idle phase.
+    pub fn must_free_buffers(&self) -> bool {
+        self.frees_buffers.take()
     }
 
-    /// A request begins; it has no deadline of its own.
-    pub fn request(&self) {
+    /// Enters [`Phase::Request`]. A request has no deadline of its own, only what it waits for has.
+    pub fn request_began(&self) {
         self.phase.set(Phase::Request);
-        self.answering.set(false);
-        let all = [
-            &self.phase_ends,
-            &self.room_ends,
-            &self.body_ends,
-            &self.server_ends,
+        self.has_response_begun.set(false);
+        let deadlines = [
+            &self.phase_deadline,
+            &self.buffer_deadline,
+            &self.body_deadline,
+            &self.server_deadline,
         ];
-        all.into_iter().for_each(|ends| ends.set(NEVER));
+        deadlines.into_iter().for_each(|end| end.set(NEVER));
     }
 
-    /// The phase ends within `span`, if not sooner.
-    pub fn hurry(&self, span: Duration) {
-        let ends = self.guards.deadline(span);
-        self.phase_ends.update(|before| before.min(ends));
+    /// Ends the phase within `span`, if it does not end sooner.
+    pub fn shorten_phase(&self, span: Duration) {
+        let deadline = self.guards.deadline_in(span);
+        self.phase_deadline.update(|before| before.min(deadline));
     }
 
-    /// Whether the connection was without a request for as long as it may be.
-    pub fn has_rested(&self) -> bool {
-        self.phase.get() == Phase::Rest && self.passed(&self.phase_ends)
+    /// Whether the HTTP/2 connection was without a request for as long as it may be.
+    pub fn is_idle_over(&self) -> bool {
+        self.phase.get() == Phase::IdleHttp2 && self.has_passed(&self.phase_deadline)
     }
 
-    /// Bytes came in: the first ones of a request start its head's deadline.
-    pub fn received(&self) {
+    /// Reports that the client has sent bytes. The first ones of a request start the deadline of its head.
+    pub fn bytes_received(&self) {
         if self.phase.get() == Phase::Idle {
-            self.enter(Phase::Header, self.header);
+            self.enter(Phase::Header, self.header_timeout);
         }
     }
 
-    /// A write waits for the client; the deadline runs from the first wait.
-    pub fn write_waits(&self, span: Duration) {
-        self.start(&self.write_ends, span);
+    /// Reports that a write waits for the client. The deadline runs from the first such report.
+    pub fn write_stalled(&self, span: Duration) {
+        self.start_deadline(&self.write_deadline, span);
     }
 
-    /// The client took something.
-    pub fn wrote(&self) {
-        self.write_ends.set(NEVER);
+    /// Reports that the client has read something.
+    pub fn write_progressed(&self) {
+        self.write_deadline.set(NEVER);
     }
 
-    /// The response begins: from now on a request whose client and server are both silent is late.
-    pub fn answer_begins(&self) {
-        self.answering.set(true);
-        self.body_ends.set(NEVER);
+    /// Reports that the response begins. From now on the request is late only if client and server are both silent.
+    pub fn response_began(&self) {
+        self.has_response_begun.set(true);
+        self.body_deadline.set(NEVER);
     }
 
-    /// The request waits for a piece of its body; so long the server is not late.
-    pub fn body_waits(&self, span: Duration) {
-        if self.answering.get() {
+    /// Starts the deadline for the next piece of the request's body. Meanwhile the server cannot be late.
+    pub fn await_body(&self, span: Duration) {
+        if self.has_response_begun.get() {
             return;
         }
-        self.start(&self.body_ends, span);
-        self.server_ends.set(NEVER);
+        self.start_deadline(&self.body_deadline, span);
+        self.server_deadline.set(NEVER);
     }
 
-    /// The piece is there, or is no longer needed.
-    pub fn body_came(&self) {
-        self.body_ends.set(NEVER);
+    /// Reports that the piece of the body has arrived, or is no longer needed.
+    pub fn body_arrived(&self) {
+        self.body_deadline.set(NEVER);
     }
 
     /// Whether the client is late with its body.
-    pub fn body_late(&self) -> bool {
-        self.passed(&self.body_ends)
+    pub fn is_body_late(&self) -> bool {
+        self.has_passed(&self.body_deadline)
     }
 
-    /// The request waits for the server, which may have made `progress` since it was last asked.
-    pub fn server_waits(&self, span: Duration, progress: bool) {
-        if self.body_ends.get() == NEVER {
+    /// Starts the deadline of the server, or starts it again if the server has made `progress` since the last call.
+    pub fn await_server(&self, span: Duration, progress: bool) {
+        if self.body_deadline.get() == NEVER {
             if progress {
-                self.server_ends.set(NEVER);
+                self.server_deadline.set(NEVER);
             }
-            self.start(&self.server_ends, span);
+            self.start_deadline(&self.server_deadline, span);
         }
     }
 
-    /// The server sent something, or is no longer waited for.
-    pub fn server_spoke(&self) {
-        self.server_ends.set(NEVER);
+    /// Reports that the server has sent something, or is no longer waited for.
+    pub fn server_responded(&self) {
+        self.server_deadline.set(NEVER);
     }
 
-    /// Whether the server is late.
-    pub fn server_late(&self) -> bool {
-        self.passed(&self.server_ends)
+    /// Whether the server is late with its response.
+    pub fn is_server_late(&self) -> bool {
+        self.has_passed(&self.server_deadline)
     }
 
-    fn start(&self, ends: &Cell<u64>, span: Duration) {
-        if ends.get() == NEVER {
-            ends.set(self.guards.deadline(span));
+    /// Sets a deadline unless it is set already.
+    fn start_deadline(&self, deadline: &Cell<u64>, span: Duration) {
+        if deadline.get() == NEVER {
+            deadline.set(self.guards.deadline_in(span));
         }
     }
 
-    fn passed(&self, ends: &Cell<u64>) -> bool {
-        ends.get() <= self.guards.now.get().0
+    fn has_passed(&self, deadline: &Cell<u64>) -> bool {
+        deadline.get() <= self.guards.deadline_now.get().0
     }
 
-    /// Whether the whole connection must end: the client is idle, slow with a message, or does not
-    /// read. Remembers whom to wake.
+    /// Whether the whole connection must end: the client is idle, slow with a message, or does not read. Registers the
+    /// task to be woken when that changes.
     pub fn must_close(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         if !waker
             .as_ref()
-            .is_some_and(|known| known.will_wake(cx.waker()))
+            .is_some_and(|registered| registered.will_wake(cx.waker()))
         {
             *waker = Some(cx.waker().clone());
         }
-        // The request answers first, if it has not answered yet.
-        let body_ends = self.body_ends.get().saturating_add(GRACE.0);
-        self.passed(&self.write_ends)
-            || (self.phase.get() != Phase::Rest && self.passed(&self.phase_ends))
-            || body_ends <= self.guards.now.get().0
+        // The request gets time to respond first, if it has not responded yet.
+        let body_deadline = self.body_deadline.get().saturating_add(LATE_BODY_GRACE.0);
+        self.has_passed(&self.write_deadline)
+            || (self.phase.get() != Phase::IdleHttp2 && self.has_passed(&self.phase_deadline))
+            || body_deadline <= self.guards.deadline_now.get().0
     }
 
-    fn late(&self) -> bool {
-        let all = [
-            &self.phase_ends,
-            &self.write_ends,
-            &self.body_ends,
-            &self.server_ends,
+    fn is_late(&self) -> bool {
+        let deadlines = [
+            &self.phase_deadline,
+            &self.write_deadline,
+            &self.body_deadline,
+            &self.server_deadline,
         ];
-        all.into_iter().any(|ends| self.passed(ends))
+        deadlines.into_iter().any(|end| self.has_passed(end))
     }
 
-    /// Has the connection looked at.
+    /// Wakes the connection, so that it checks its deadlines.
     pub fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
@@ -304,47 +314,47 @@ mod tests {
                 guards.tick();
             }
         };
-        let guard = guards.watch(Duration::from_secs(60), Duration::from_secs(10));
+        let guard = guards.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
-        guard.received();
+        guard.bytes_received();
         pass(9_900);
         assert!(!guard.must_close(&cx));
         pass(100);
         assert!(guard.must_close(&cx));
-        guard.request();
+        guard.request_began();
         assert!(!guard.must_close(&cx));
-        guard.server_waits(Duration::from_secs(1), false);
+        guard.await_server(Duration::from_secs(1), false);
         pass(2_000);
-        assert!(guard.server_late() && !guard.must_close(&cx));
-        guard.server_waits(Duration::from_secs(1), true);
-        assert!(!guard.server_late());
-        guard.body_waits(Duration::from_secs(5));
-        guard.server_waits(Duration::from_secs(1), false);
+        assert!(guard.is_server_late() && !guard.must_close(&cx));
+        guard.await_server(Duration::from_secs(1), true);
+        assert!(!guard.is_server_late());
+        guard.await_body(Duration::from_secs(5));
+        guard.await_server(Duration::from_secs(1), false);
         pass(4_000);
-        assert!(!guard.server_late() && !guard.body_late());
+        assert!(!guard.is_server_late() && !guard.is_body_late());
         pass(1_000);
-        assert!(guard.body_late() && !guard.must_close(&cx));
+        assert!(guard.is_body_late() && !guard.must_close(&cx));
         pass(1_000);
         assert!(guard.must_close(&cx));
-        guard.body_came();
+        guard.body_arrived();
         assert!(!guard.must_close(&cx));
-        guard.write_waits(Duration::from_secs(3));
+        guard.write_stalled(Duration::from_secs(3));
         pass(3_000);
         assert!(guard.must_close(&cx));
     }
 
     #[test]
-    fn who_waits_gives_up_room_once() {
+    fn an_idle_connection_frees_its_buffers_once() {
         let clock = Clock::manual(Nanos::from_secs(5));
         let guards = Guards::new(clock.clone());
-        let guard = guards.watch(Duration::from_secs(60), Duration::from_secs(10));
+        let guard = guards.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let pass = |millis: u64| {
             clock.advance(Nanos::from_millis(millis));
             guards.tick();
-            guard.rests()
+            guard.must_free_buffers()
         };
         assert_eq!([pass(900), pass(100), pass(900)], [false, true, false]);
-        guard.request();
+        guard.request_began();
         assert!(!pass(900) && !pass(900));
         guard.enter(Phase::Idle, Duration::from_secs(60));
         assert!(!pass(900) && pass(900) && !pass(900));
@@ -354,16 +364,16 @@ mod tests {
     fn nobody_is_late_because_the_process_stood_still() {
         let clock = Clock::manual(Nanos::from_secs(5));
         let guards = Guards::new(clock.clone());
-        let guard = guards.watch(Duration::from_secs(60), Duration::from_secs(10));
+        let guard = guards.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
         clock.advance(Nanos::from_secs(3_600));
-        guard.request();
-        guard.server_waits(Duration::from_secs(2), false);
+        guard.request_began();
+        guard.await_server(Duration::from_secs(2), false);
         guards.tick();
-        assert_eq!(guards.coarse(), Nanos::from_secs(3_605));
-        assert!(!guard.server_late() && !guard.must_close(&cx));
-        clock.advance(LEAP);
+        assert_eq!(guards.coarse_now(), Nanos::from_secs(3_605));
+        assert!(!guard.is_server_late() && !guard.must_close(&cx));
+        clock.advance(MAX_TICK_ADVANCE);
         guards.tick();
-        assert!(guard.server_late());
+        assert!(guard.is_server_late());
     }
 }

@@ -1,5 +1,7 @@
-//! Listening sockets. Each worker has its own on every address, and hands a connection to the worker with the fewest when
-//! it has clearly more itself. All workers read the one queue of a Unix socket.
+//! Listening sockets, and which worker serves a connection.
+//!
+//! Each worker has its own socket on every TCP address; all workers accept from the one queue of a Unix socket. A worker
+//! with clearly more connections than another hands the next one over.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,23 +22,31 @@ use crate::net::unix::{self, SocketFile};
 use crate::net::{Address, PeerNetwork, Stream};
 use crate::policy::Listen;
 
-/// Connections that may wait to be accepted, on each socket.
-const BACKLOG: i32 = 4096;
+/// Connections that may wait to be accepted, for each socket.
+const ACCEPT_BACKLOG: i32 = 4096;
 
-/// A worker with this many connections more than the least loaded one hands over the next.
-const SLACK: usize = 2;
+/// A worker with this many connections more than the least loaded one hands over the next. With less, connections would
+/// be handed over to and fro.
+const HANDOVER_SURPLUS: usize = 2;
+
+/// Descriptors that are reserved for everything but client connections and their upstream connections.
+const RESERVED_DESCRIPTORS: u64 = 128;
+
+/// The variable in which a process lists the socket files that its successor must remove at its end, separated like the
+/// folders in `PATH`.
+pub const SOCKET_FILES: &str = "TOLLGATE_SOCKET_FILES";
 
 /// A connection that a client has made.
 pub struct ClientConnection<S> {
-    /// The socket.
+    /// The connected socket.
     pub stream: S,
-    /// What the client connected to, by its place among [`Running::entrances`].
+    /// The index in [`RunningConfig::listeners`] of the listener that the client connected to.
     ///
-    /// [`Running::entrances`]: super::generation::Running::entrances
-    pub entrance: usize,
-    /// The other end; [`LOCAL`](crate::net::address::LOCAL) for a Unix socket.
+    /// [`RunningConfig::listeners`]: super::generation::RunningConfig::listeners
+    pub listener: usize,
+    /// The address of the client; [`LOCAL`](crate::net::address::LOCAL) for a Unix socket.
     pub from: SocketAddr,
-    /// Counts it as open until it is dropped.
+    /// Counts the connection as open until it is dropped.
     pub counted: CountedConnection,
 }
 
@@ -47,11 +57,14 @@ pub type LocalConnection = ClientConnection<Stream>;
 pub type HandedConnection = ClientConnection<Socket>;
 
 impl<S> ClientConnection<S> {
-    /// The same connection under another kind of socket.
-    pub fn with<T>(self, make: impl FnOnce(S) -> io::Result<T>) -> io::Result<ClientConnection<T>> {
+    /// Converts the socket of the connection.
+    pub fn map_stream<T>(
+        self,
+        convert: impl FnOnce(S) -> io::Result<T>,
+    ) -> io::Result<ClientConnection<T>> {
         Ok(ClientConnection {
-            stream: make(self.stream)?,
-            entrance: self.entrance,
+            stream: convert(self.stream)?,
+            listener: self.listener,
             from: self.from,
             counted: self.counted,
         })
@@ -60,29 +73,29 @@ impl<S> ClientConnection<S> {
 
 /// Listening sockets that the process was given when it started: by systemd, or by the process before it.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     sockets: Vec<(Address, Socket)>,
     /// Paths of Unix sockets that this process must remove at its end.
     files: Vec<PathBuf>,
-    /// How many descriptors were passed that are no listening sockets.
-    others: usize,
+    /// The number of passed descriptors that are no listening sockets.
+    unusable: usize,
 }
 
-impl Inherited {
-    /// Those that `LISTEN_FDS` tells of: `sd_listen_fds(3)`.
-    pub fn from_environment() -> Inherited {
+impl InheritedSockets {
+    /// The sockets that `LISTEN_FDS` announces, by the protocol of `sd_listen_fds(3)`.
+    pub fn from_environment() -> InheritedSockets {
         let mut passed = listenfd::ListenFd::from_env();
-        let mut inherited = Inherited::default();
-        for place in 0..passed.len() {
-            let tcp = passed.take_tcp_listener(place).ok().flatten();
-            let mut unix = || passed.take_unix_listener(place).ok().flatten();
+        let mut inherited = InheritedSockets::default();
+        for index in 0..passed.len() {
+            let tcp = passed.take_tcp_listener(index).ok().flatten();
+            let mut unix = || passed.take_unix_listener(index).ok().flatten();
             let socket = tcp.map(Socket::from).or_else(|| unix().map(Socket::from));
             let socket = socket.filter(|socket| socket.set_nonblocking(true).is_ok());
-            let known =
+            let listening =
                 socket.and_then(|socket| Some((Address::of(&socket.local_addr().ok()?)?, socket)));
-            match known {
-                Some(known) => inherited.sockets.push(known),
-                None => inherited.others += 1,
+            match listening {
+                Some(listening) => inherited.sockets.push(listening),
+                None => inherited.unusable += 1,
             }
         }
         if let Some(files) = std::env::var_os(SOCKET_FILES) {
@@ -91,116 +104,116 @@ impl Inherited {
         inherited
     }
 
-    /// Whether some listen on `address`; port 0 is any.
-    pub fn has(&self, address: &Address) -> bool {
-        self.chosen(address).is_some()
+    /// Whether an inherited socket can serve `address`. Port 0 matches any port.
+    pub fn has_socket_for(&self, address: &Address) -> bool {
+        self.matching_address(address).is_some()
     }
 
-    /// One on the same port that does not fit `address`.
-    pub fn beside(&self, address: SocketAddr) -> Option<SocketAddr> {
+    /// The address of an inherited socket on the same port as `address`, for the message that it does not match.
+    pub fn same_port_address(&self, address: SocketAddr) -> Option<SocketAddr> {
         let mut addresses = self.sockets.iter().filter_map(|(other, _)| other.tcp());
         addresses.find(|other| other.port() == address.port() && address.port() != 0)
     }
 
-    /// Takes those that listen on `address`. Port 0 is any one port.
-    pub fn take(&mut self, address: &Address) -> Vec<Socket> {
-        let Some(chosen) = self.chosen(address) else {
+    /// Takes the sockets that can serve `address`. Port 0 takes those of one port, whichever it is.
+    pub fn take_sockets(&mut self, address: &Address) -> Vec<Socket> {
+        let Some(matching) = self.matching_address(address) else {
             return Vec::new();
         };
-        let (taken, left) = std::mem::take(&mut self.sockets)
+        let sockets = std::mem::take(&mut self.sockets);
+        let (taken, unused): (Vec<_>, Vec<_>) = sockets
             .into_iter()
-            .partition(|(other, _)| *other == chosen);
-        self.sockets = left;
-        let taken: Vec<_> = taken;
+            .partition(|(other, _)| *other == matching);
+        self.sockets = unused;
         taken.into_iter().map(|(_, socket)| socket).collect()
     }
 
-    /// Where those are that fit: on the address itself, else on the same port for all addresses of both families.
-    fn chosen(&self, address: &Address) -> Option<Address> {
+    /// The address of the inherited sockets that can serve `address`: the same one, or for `0.0.0.0` the same port on
+    /// `[::]` of a socket that accepts IPv4 too.
+    fn matching_address(&self, address: &Address) -> Option<Address> {
         let Some(tcp) = address.tcp() else {
-            let same = |(other, _): &&(Address, Socket)| other == address;
-            let found = self.sockets.iter().find(same);
-            return found.map(|(other, _)| other.clone());
+            let mut addresses = self.sockets.iter().map(|(other, _)| other);
+            return addresses.find(|other| *other == address).cloned();
         };
-        let sockets = || {
-            let all = self.sockets.iter();
-            all.filter_map(|(other, socket)| Some((other.tcp()?, socket)))
+        let tcp_sockets = || {
+            let sockets = self.sockets.iter();
+            sockets.filter_map(|(other, socket)| Some((other.tcp()?, socket)))
         };
-        let exact = sockets().find(|(other, _)| is_on(*other, tcp));
-        let wider = || {
-            sockets().find(|(other, socket)| {
+        let exact = tcp_sockets().find(|(other, _)| is_same_address(*other, tcp));
+        let dual_stack = || {
+            tcp_sockets().find(|(other, socket)| {
                 tcp.ip() == Ipv4Addr::UNSPECIFIED
                     && other.ip() == Ipv6Addr::UNSPECIFIED
                     && other.port() == tcp.port()
                     && socket.only_v6().is_ok_and(|only| !only)
             })
         };
-        exact.or_else(wider).map(|(other, _)| other.into())
+        exact.or_else(dual_stack).map(|(other, _)| other.into())
     }
 
-    /// The file at `path`, if this process is to remove it.
-    fn file(&self, path: &Arc<Path>) -> Option<SocketFile> {
-        let ours = self.files.iter().any(|file| **file == **path);
-        ours.then(|| SocketFile::at(path).ok()).flatten()
+    /// The file of the Unix socket at `path`, if this process must remove it at its end.
+    fn owned_file(&self, path: &Arc<Path>) -> Option<SocketFile> {
+        let is_owned = self.files.iter().any(|file| **file == **path);
+        is_owned.then(|| SocketFile::at(path).ok()).flatten()
     }
 
     /// Removes the files of inherited Unix sockets that no listener uses, if this process must.
-    pub fn remove_left(&self) {
+    pub fn remove_unused_files(&self) {
         for (address, _) in &self.sockets {
             if let Address::Unix(path) = address {
-                self.file(path).into_iter().for_each(SocketFile::remove);
+                let file = self.owned_file(path);
+                file.into_iter().for_each(SocketFile::remove);
             }
         }
     }
 
-    /// Inherited sockets that no listener uses.
-    pub fn left(&self) -> impl Iterator<Item = String> {
+    /// A description of each passed descriptor that no listener uses, for the log.
+    pub fn unused(&self) -> impl Iterator<Item = String> {
         let sockets = self.sockets.iter().map(|(address, _)| address.to_string());
-        let other = || String::from("no listening socket of TCP or with a path");
-        sockets.chain(std::iter::repeat_with(other).take(self.others))
+        let unusable = || String::from("no listening socket of TCP or with a path");
+        sockets.chain(std::iter::repeat_with(unusable).take(self.unusable))
     }
 }
 
-fn is_on(other: SocketAddr, address: SocketAddr) -> bool {
+/// Whether the addresses are the same. Port 0 of `address` matches any port.
+fn is_same_address(other: SocketAddr, address: SocketAddr) -> bool {
     other.ip() == address.ip() && (address.port() == 0 || other.port() == address.port())
 }
 
-/// The variable in which a process names the socket files that its successor has to remove at its end.
-pub const SOCKET_FILES: &str = "TOLLGATE_SOCKET_FILES";
-
-/// Fails when somebody listens on `address`. [`bind`] would share it with another gateway, and each
-/// would count for itself.
-pub fn probe(address: &Address) -> io::Result<()> {
+/// Checks that nobody listens on `address` yet. [`bind`] would share the address with another gateway, and each of them
+/// would count only its own requests.
+///
+/// # Errors
+///
+/// Another process listens there, or the system does not allow this one to.
+pub fn check_unused(address: &Address) -> io::Result<()> {
     let address = match address {
         Address::Tcp(address) => *address,
         Address::Unix(path) => return unix::probe(path),
     };
-    let socket = socket(address)?;
+    let socket = tcp_socket(address)?;
     // Connections of a gateway that has ended do not matter.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())
 }
 
-/// How many connections clients may have by the descriptors of the process, of which it takes as many as it
-/// may: each of them may need one more to a server.
-pub fn room() -> usize {
+/// Raises the descriptor limit of the process as far as it may, and returns how many client connections that allows. Each
+/// of them may need a second descriptor, for its connection to a server.
+pub fn raise_connection_limit() -> usize {
     let mut limits = getrlimit(Resource::Nofile);
-    let most = Rlimit {
+    let raised = Rlimit {
         current: limits.maximum,
         maximum: limits.maximum,
     };
-    if setrlimit(Resource::Nofile, most).is_ok() {
-        limits = most;
+    if setrlimit(Resource::Nofile, raised).is_ok() {
+        limits = raised;
     }
     let descriptors = limits.current.unwrap_or(u64::MAX);
-    let kept = KEPT.min(descriptors / 4 * 3);
-    usize::try_from((descriptors - kept) / 2).unwrap_or(usize::MAX)
+    let reserved = RESERVED_DESCRIPTORS.min(descriptors / 4 * 3);
+    usize::try_from((descriptors - reserved) / 2).unwrap_or(usize::MAX)
 }
 
-/// Descriptors for everything else, where there are many.
-const KEPT: u64 = 128;
-
-fn socket(address: SocketAddr) -> io::Result<Socket> {
+fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     Socket::new(
         Domain::for_address(address),
         Type::STREAM,
@@ -208,120 +221,128 @@ fn socket(address: SocketAddr) -> io::Result<Socket> {
     )
 }
 
-/// What listens on one address.
+/// The sockets that listen on one address.
 #[derive(Debug)]
 pub struct BoundSockets {
     /// At least one for each worker.
     pub sockets: Vec<Socket>,
-    /// The file of a Unix socket, if it is to be removed at the end.
+    /// The file of a Unix socket, if this process must remove it at its end.
     pub file: Option<SocketFile>,
 }
 
-/// Sockets on the address, one for each worker at least: the `inherited` ones, if there are any. Port 0 becomes one free port
-/// for all of them.
+/// Listens on an address with at least one socket for each worker, and uses the `inherited` sockets if some match. Port 0
+/// becomes one free port for all of them.
+///
+/// # Errors
+///
+/// The system refuses to bind or to listen.
 pub fn bind(
     listen: &Listen,
     workers: usize,
-    inherited: &mut Inherited,
+    inherited: &mut InheritedSockets,
 ) -> io::Result<BoundSockets> {
-    let mut sockets = inherited.take(&listen.address);
+    let mut sockets = inherited.take_sockets(&listen.address);
     let mut file = None;
     match &listen.address {
-        Address::Tcp(address) if sockets.is_empty() => sockets = each(*address, workers)?,
+        Address::Tcp(address) if sockets.is_empty() => {
+            sockets = bind_for_each_worker(*address, workers)?;
+        }
         Address::Tcp(_) => sockets.iter().try_for_each(prepare)?,
         Address::Unix(path) if sockets.is_empty() => {
-            sockets.push(unix::bind(path, listen.mode, BACKLOG)?);
+            sockets.push(unix::bind(path, listen.mode, ACCEPT_BACKLOG)?);
             file = Some(SocketFile::at(path)?);
         }
-        Address::Unix(path) => file = inherited.file(path),
+        Address::Unix(path) => file = inherited.owned_file(path),
     }
-    // A queue may have several readers, but none may be without one.
-    for place in 0..workers.saturating_sub(sockets.len()) {
-        sockets.push(sockets[place].try_clone()?);
+    // Several workers may accept from one queue, but each queue needs a worker and each worker a queue.
+    for index in 0..workers.saturating_sub(sockets.len()) {
+        sockets.push(sockets[index].try_clone()?);
     }
     Ok(BoundSockets { sockets, file })
 }
 
-/// A socket of its own for each worker.
-fn each(mut address: SocketAddr, workers: usize) -> io::Result<Vec<Socket>> {
+/// Listens on a TCP address with a socket of its own for each worker, so that the kernel spreads connections.
+fn bind_for_each_worker(mut address: SocketAddr, workers: usize) -> io::Result<Vec<Socket>> {
     let mut sockets = Vec::new();
     for _ in 0..workers {
-        let socket = socket(address)?;
+        let socket = tcp_socket(address)?;
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
         prepare(&socket)?;
-        socket.listen(BACKLOG)?;
+        socket.listen(ACCEPT_BACKLOG)?;
         address = socket.local_addr()?.as_socket().unwrap_or(address);
         sockets.push(socket);
     }
     Ok(sockets)
 }
 
-/// How many connections each worker has, and how to hand one over.
+/// Decides which worker serves a connection: knows how many each has, and can hand one over.
 #[derive(Clone)]
 pub struct Placement {
-    loads: Arc<[AtomicUsize]>,
-    others: Arc<[UnboundedSender<HandedConnection>]>,
-    mine: usize,
+    /// Open connections of each worker, by its number.
+    connections: Arc<[AtomicUsize]>,
+    /// Hand a connection to each worker, by its number.
+    senders: Arc<[UnboundedSender<HandedConnection>]>,
+    own_number: usize,
 }
 
 impl Placement {
-    /// Worker number `mine`'s view.
+    /// The placement as worker `own_number` sees it.
     pub fn new(
-        loads: Arc<[AtomicUsize]>,
-        others: Arc<[UnboundedSender<HandedConnection>]>,
-        mine: usize,
+        connections: Arc<[AtomicUsize]>,
+        senders: Arc<[UnboundedSender<HandedConnection>]>,
+        own_number: usize,
     ) -> Placement {
         Placement {
-            loads,
-            others,
-            mine,
+            connections,
+            senders,
+            own_number,
         }
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     pub fn workers(&self) -> usize {
-        self.loads.len()
+        self.connections.len()
     }
 
-    /// Counts a new connection. Hands it to another worker if that one has clearly fewer, else returns it.
-    pub fn place(&self, placed: LocalConnection) -> Option<LocalConnection> {
-        let mine = self.loads[self.mine].load(Ordering::Relaxed);
-        let loads = self.loads.iter().map(|load| load.load(Ordering::Relaxed));
-        let (least, number) = loads.zip(0..).min().unwrap_or((mine, self.mine));
-        let mut placed = placed;
-        if number != self.mine && mine >= least + SLACK {
-            let handed = placed.with(Stream::into_socket).ok()?;
-            self.loads[number].fetch_add(1, Ordering::Relaxed);
-            let Err(SendError(handed)) = self.others[number].send(handed) else {
+    /// Counts a new connection. Hands it to the worker with the fewest if that one has clearly fewer, else returns it.
+    pub fn place(&self, mut connection: LocalConnection) -> Option<LocalConnection> {
+        let own = self.connections[self.own_number].load(Ordering::Relaxed);
+        let counts = self.connections.iter();
+        let counts = counts.map(|count| count.load(Ordering::Relaxed));
+        let (fewest, number) = counts.zip(0..).min().unwrap_or((own, self.own_number));
+        if number != self.own_number && own >= fewest + HANDOVER_SURPLUS {
+            let handed = connection.map_stream(Stream::into_socket).ok()?;
+            self.connections[number].fetch_add(1, Ordering::Relaxed);
+            let Err(SendError(returned)) = self.senders[number].send(handed) else {
                 return None;
             };
-            // The other has ended.
-            self.loads[number].fetch_sub(1, Ordering::Relaxed);
-            placed = handed.with(Stream::from_socket).ok()?;
+            // The other worker has ended.
+            self.connections[number].fetch_sub(1, Ordering::Relaxed);
+            connection = returned.map_stream(Stream::from_socket).ok()?;
         }
-        self.loads[self.mine].fetch_add(1, Ordering::Relaxed);
-        Some(placed)
+        self.connections[self.own_number].fetch_add(1, Ordering::Relaxed);
+        Some(connection)
     }
 
-    /// A connection of this worker is over.
+    /// Counts a connection of this worker as closed.
     pub fn connection_closed(&self) {
-        self.loads[self.mine].fetch_sub(1, Ordering::Relaxed);
+        self.connections[self.own_number].fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// What is spoken to clients at one listener, and which proxies are trusted there.
+/// The TLS and proxy settings of one listener.
 #[derive(Clone, Debug)]
-pub struct RunningEntrance {
-    /// The TLS configuration; none if TLS is not spoken.
+pub struct RunningListener {
+    /// The TLS configuration; `None` if clients speak without TLS.
     pub offer: Option<Offer>,
     /// The certificates that handshakes choose from.
-    pub shown: Vec<OfferedCertificate>,
+    pub certificates: Vec<OfferedCertificate>,
     /// Certificates that an ACME directory issues.
     pub managed: Vec<Arc<ManagedCertificate>>,
-    /// Peers that send a PROXY header first.
+    /// Networks of proxies, whose connections begin with a PROXY header.
     pub proxies: Vec<PeerNetwork>,
 }
 
@@ -335,10 +356,10 @@ mod tests {
 
     use crate::net::socket::set_unacked_timeout;
 
-    /// Also where the socket was there already.
+    /// The socket may also have been passed by another process.
     #[test]
-    fn connections_have_what_their_listener_was_told() {
-        let own = each(([127, 0, 0, 1], 0).into(), 1);
+    fn connections_inherit_the_options_of_their_listener() {
+        let own = bind_for_each_worker(([127, 0, 0, 1], 0).into(), 1);
         let other = TcpListener::bind("127.0.0.1:0").expect("there is a port");
         prepare(&other).expect("it is a socket");
         let span = Duration::from_secs;

@@ -1,4 +1,5 @@
-//! Workers: threads that each have their own listeners, connections, upstream connections and copy of the configuration.
+//! Workers: threads that each have their own listening sockets, client connections, upstream connections and copy of the
+//! configuration. Requests never move between workers; only a new connection may be handed over once.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -6,17 +7,17 @@
 //! | `connection` | one client connection: PROXY header, TLS, choice of the HTTP version |
 //! | `state` | what the tasks of a worker share |
 //! | `generation` | the configuration, as all workers get it and as one worker runs it |
-//! | `listen` | listening sockets, and which worker gets a connection |
-//! | `occupancy` | how many connections are open, in all and by address |
+//! | `listen` | listening sockets, and which worker serves a connection |
+//! | `occupancy` | how many client connections are open, in all and by address |
 //! | `client_socket`, `guard` | a client's socket and the deadlines of its connection |
-//! | `host` | how busy the gateway itself is |
+//! | `load_meter` | how busy the gateway itself is |
 
 pub mod client_socket;
 pub mod connection;
 pub mod generation;
 pub mod guard;
-pub mod host;
 pub mod listen;
+pub mod load_meter;
 pub mod occupancy;
 pub mod run;
 pub mod state;

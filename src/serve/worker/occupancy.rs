@@ -1,4 +1,6 @@
-//! How many connections clients have open, in all and from each address; shared by all workers.
+//! Counts the open connections of clients, in all and from each address, and holds them within their bounds.
+//!
+//! All workers share it. It keeps one entry for each address with an open connection, and none for any other.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,17 +12,17 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How often `most` is read again while nothing ends.
-const AGAIN: Duration = Duration::from_secs(1);
+/// How often the maximum is read again while no connection closes: a reload may have raised it, and notifies nobody.
+const MAXIMUM_RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// See the module. It holds one entry for each address with an open connection.
+/// The open connections of all workers.
 #[derive(Debug, Default)]
 pub struct Occupancy {
     open: AtomicUsize,
-    /// Told when a connection ends.
-    ended: Notify,
-    /// By address, as clients are grouped.
-    addresses: Mutex<HashMap<IpAddr, usize>>,
+    /// Notified when a connection closes.
+    closed: Notify,
+    /// Open connections by network address, grouped as limits by `ip` group their clients.
+    by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
 /// Counts an open connection until it is dropped.
@@ -31,34 +33,33 @@ pub struct CountedConnection {
 }
 
 impl Occupancy {
-    /// Connections that are open.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Waits until fewer than `most` connections are open, then counts one more. A reload may change `most` meanwhile.
-    pub async fn count(self: &Arc<Self>, most: impl Fn() -> usize) -> CountedConnection {
+    /// Waits until fewer than `maximum` connections are open, then counts one more.
+    pub async fn admit(self: &Arc<Self>, maximum: impl Fn() -> usize) -> CountedConnection {
         loop {
-            let ended = self.ended.notified();
-            if self.open.fetch_add(1, Ordering::Relaxed) < most() {
+            let closed = self.closed.notified();
+            if self.open.fetch_add(1, Ordering::Relaxed) < maximum() {
                 return CountedConnection {
                     occupancy: self.clone(),
                     address: None,
                 };
             }
             self.open.fetch_sub(1, Ordering::Relaxed);
-            // A reload notifies nobody.
-            let _ = timeout(AGAIN, ended).await;
+            let _ = timeout(MAXIMUM_RECHECK_INTERVAL, closed).await;
         }
     }
 }
 
 impl CountedConnection {
-    /// Counts it for `address` too. False if that has `most` already.
-    pub fn count_for(&mut self, address: IpAddr, most: usize) -> bool {
-        let mut addresses = self.occupancy.addresses.lock();
-        let open = addresses.entry(address).or_default();
-        if *open >= most {
+    /// Counts the connection for `address` too. False if `maximum` connections of that address are open already.
+    pub fn admit_address(&mut self, address: IpAddr, maximum: usize) -> bool {
+        let mut by_address = self.occupancy.by_address.lock();
+        let open = by_address.entry(address).or_default();
+        if *open >= maximum {
             return false;
         }
         *open += 1;
@@ -70,14 +71,13 @@ impl CountedConnection {
 impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.occupancy.open.fetch_sub(1, Ordering::Relaxed);
-        self.occupancy.ended.notify_waiters();
-        if let Some(address) = self.address {
-            let mut addresses = self.occupancy.addresses.lock();
-            if let Some(open) = addresses.get_mut(&address) {
-                *open -= 1;
-                if *open == 0 {
-                    addresses.remove(&address);
-                }
+        self.occupancy.closed.notify_waiters();
+        let Some(address) = self.address else { return };
+        let mut by_address = self.occupancy.by_address.lock();
+        if let Some(open) = by_address.get_mut(&address) {
+            *open -= 1;
+            if *open == 0 {
+                by_address.remove(&address);
             }
         }
     }
@@ -92,13 +92,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_have_so_many_each() {
+    fn each_address_has_its_own_maximum() {
         let occupancy = Arc::new(Occupancy::default());
         let address = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
         let enter = |last| {
-            let counted = occupancy.count(|| 10);
+            let counted = occupancy.admit(|| 10);
             let mut counted = counted.now_or_never().expect("there is room");
-            counted.count_for(address(last), 2).then_some(counted)
+            counted.admit_address(address(last), 2).then_some(counted)
         };
         let first = enter(1);
         let all = [enter(1), enter(2)];
@@ -107,7 +107,7 @@ mod tests {
         drop(first);
         assert!(enter(1).is_some());
         drop(all);
-        assert!(occupancy.addresses.lock().is_empty());
+        assert!(occupancy.by_address.lock().is_empty());
         assert_eq!(occupancy.open.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,4 +1,7 @@
-//! The thread of one worker: starts it, accepts connections, takes orders, keeps house and drains.
+//! The thread of one worker: accepts connections, follows the main thread's orders, does periodic work and drains.
+//!
+//! Everything runs on a single-threaded runtime, so the tasks of a worker share its state without locks. The thread never
+//! reads the configuration itself: a reload comes as a [`WorkerOrder`].
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -12,10 +15,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
 use super::connection;
-use super::generation::{Generation, Running};
+use super::generation::{Generation, RunningConfig};
 use super::guard::{Guards, TICK};
-use super::host::HostLoad;
 use super::listen::{HandedConnection, LocalConnection, Placement};
+use super::load_meter::LoadMeter;
 use super::occupancy::Occupancy;
 use super::state::Worker;
 use crate::base::clock::Clock;
@@ -30,30 +33,36 @@ use crate::serve::stack::gateway;
 use crate::serve::stack::gateway::Stack;
 use crate::upstream::ServerWatch;
 
-/// What the main thread asks of a worker.
+/// Buckets of the store that are swept for expired counts each second. A larger sweep would delay requests.
+const SWEPT_BUCKETS: usize = 8_192;
+
+/// How often a draining worker checks whether its last connection has closed.
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// An order of the main thread to a worker.
 pub enum WorkerOrder {
-    /// Serve new requests by this configuration, and say when it does.
-    Run(Box<Running>, oneshot::Sender<()>),
+    /// Serve new requests by this configuration. The sender is notified when that is so.
+    Run(Box<RunningConfig>, oneshot::Sender<()>),
     /// Accept nothing new, finish open requests within this time, then end.
     Drain(Duration),
 }
 
 /// What a worker needs to start.
 pub struct WorkerStart {
-    /// Its number, from 0.
+    /// Its number, from 0. Worker 0 does the work that is needed once for each process.
     pub number: usize,
-    /// Its listening sockets, each with the index of its entrance.
-    pub listeners: Vec<(socket2::Socket, usize)>,
+    /// Its listening sockets, each with the index of its listener.
+    pub sockets: Vec<(socket2::Socket, usize)>,
     /// The configuration that it begins with.
-    pub running: Running,
+    pub running: RunningConfig,
     /// Connections that other workers hand over.
     pub handed: UnboundedReceiver<HandedConnection>,
     /// How many connections each worker has.
     pub placement: Placement,
     /// The open connections of all workers.
     pub occupancy: Arc<Occupancy>,
-    /// Most open connections of all workers, where no file says.
-    pub room: usize,
+    /// Maximum number of connections of all workers, unless a policy sets one.
+    pub default_max_connections: usize,
     /// Where requests are logged.
     pub writer: LogWriter,
     /// Where the worker's metrics are registered.
@@ -63,16 +72,20 @@ pub struct WorkerStart {
 }
 
 /// A worker, as other threads see it.
-pub struct Handle {
+pub struct WorkerHandle {
     /// Takes orders.
     pub orders: UnboundedSender<WorkerOrder>,
     /// Ends when the worker has drained.
     pub thread: JoinHandle<()>,
 }
 
-/// Starts the thread.
-pub fn spawn(start: WorkerStart) -> io::Result<Handle> {
-    let (orders, inbox) = tokio::sync::mpsc::unbounded_channel();
+/// Starts the thread of a worker.
+///
+/// # Errors
+///
+/// The system cannot start another thread.
+pub fn spawn_worker(start: WorkerStart) -> io::Result<WorkerHandle> {
+    let (sender, orders) = tokio::sync::mpsc::unbounded_channel();
     let runtime = move || {
         Builder::new_current_thread()
             .enable_all()
@@ -85,99 +98,64 @@ pub fn spawn(start: WorkerStart) -> io::Result<Handle> {
         .name(name)
         .spawn(move || match runtime() {
             Ok(runtime) => {
-                runtime.block_on(run(start, inbox));
+                runtime.block_on(run_worker(start, orders));
                 // A name lookup that still runs must not delay the end.
                 runtime.shutdown_background();
             }
             Err(error) => tracing::error!(%error, "cannot start a worker"),
         })?;
-    Ok(Handle { orders, thread })
+    Ok(WorkerHandle {
+        orders: sender,
+        thread,
+    })
 }
 
-async fn run(start: WorkerStart, mut inbox: UnboundedReceiver<WorkerOrder>) {
+/// Serves connections until the worker is ordered to drain, then drains it.
+async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrder>) {
+    let worker = Rc::new(build_worker(&start));
     let WorkerStart {
         number,
-        listeners,
+        sockets,
         running,
         mut handed,
-        placement,
-        occupancy,
-        room,
         writer,
-        registry,
         clock,
+        ..
     } = start;
-    let flushes = Rc::new(Flushes::default());
-    let generation = Generation::new(&running, None, number, &registry, &clock, &flushes);
     // One worker checks the servers for all.
-    let mut watch = (number == 0).then(ServerWatch::default);
-    if let Some(watch) = &mut watch {
+    let mut server_watch = (number == 0).then(ServerWatch::default);
+    if let Some(watch) = &mut server_watch {
         watch.follow(&running.upstreams, &clock);
     }
-    let access = Rc::new(WorkerLog::new(writer, &clock));
-    let guards = Guards::new(clock.clone());
-    let worker = Rc::new(Worker {
-        number,
-        detached: DetachedRequests::new(guards.clone()),
-        guards,
-        flushes,
-        recent: RecentCounts::default(),
-        generation: RefCell::new(Rc::new(generation)),
-        draining: Cell::new(false),
-        date: RefCell::new(date(&clock)),
-        placement,
-        connections: Cell::new(0),
-        accepted: registry.worker_counter(number, Metric::Connections, &[]),
-        open: registry.gauge(Metric::ConnectionsOpen, &[]),
-        handshakes: ["failed", "ok"].map(|outcome| {
-            let labels = [(Label::Outcome, outcome)];
-            registry.worker_counter(number, Metric::Handshakes, &labels)
-        }),
-        proofs: registry.worker_counter(number, Metric::AcmeProofs, &[]),
-        floods: registry.worker_counter(number, Metric::Floods, &[]),
-        refused: ["per_ip", "proxy_header"].map(|reason| {
-            let labels = [(Label::Reason, reason)];
-            registry.worker_counter(number, Metric::ConnectionsRefused, &labels)
-        }),
-        occupancy,
-        room,
-        registry,
-    });
+    let log = Rc::new(WorkerLog::new(writer, &clock));
     if let Some(shared) = worker.generation().admission.shared_store() {
         shared.connected(number).await;
     }
-    let stack = gateway::stack(access.clone());
-    let accepting: Vec<_> = listeners
+    let stack = gateway::stack(log.clone());
+    let accepting: Vec<_> = sockets
         .into_iter()
-        .map(|(socket, entrance)| accept(socket, entrance, worker.clone(), stack.clone()))
+        .map(|(socket, listener)| {
+            accept_connections(socket, listener, worker.clone(), stack.clone())
+        })
         .map(tokio::task::spawn_local)
         .collect();
     let flushes = worker.flushes.clone();
     let flusher = tokio::task::spawn_local(async move { flushes.run().await });
-    let ticker = tokio::task::spawn_local(tick(worker.clone(), access.clone(), clock.clone()));
-    let drain = loop {
+    let ticker = tokio::task::spawn_local(tick(worker.clone(), log.clone(), clock.clone()));
+    let drain_time = loop {
         tokio::select! {
-            order = inbox.recv() => match order {
+            order = orders.recv() => match order {
                 Some(WorkerOrder::Run(running, done)) => {
-                    let before = worker.generation();
-                    let next = Generation::new(
-                        &running,
-                        Some(&before),
-                        number,
-                        &worker.registry,
-                        &clock,
-                        &worker.flushes,
-                    );
-                    worker.generation.replace(Rc::new(next));
-                    if let Some(watch) = &mut watch {
+                    worker.start_generation(&running, &clock);
+                    if let Some(watch) = &mut server_watch {
                         watch.follow(&running.upstreams, &clock);
                     }
                     let _ = done.send(());
                 }
-                Some(WorkerOrder::Drain(span)) => break span,
+                Some(WorkerOrder::Drain(drain_time)) => break drain_time,
                 None => break Duration::ZERO,
             },
-            Some(handed) = handed.recv() => take_over(handed, &worker, &stack),
+            Some(connection) = handed.recv() => serve_handed(connection, &worker, &stack),
         }
     };
     for task in &accepting {
@@ -185,31 +163,76 @@ async fn run(start: WorkerStart, mut inbox: UnboundedReceiver<WorkerOrder>) {
     }
     // From now on the other workers keep the connections that they accept. Those handed over before are served.
     handed.close();
-    while let Some(handed) = handed.recv().await {
-        take_over(handed, &worker, &stack);
+    while let Some(connection) = handed.recv().await {
+        serve_handed(connection, &worker, &stack);
     }
+    drain(&worker, drain_time).await;
+    ticker.abort();
+    flusher.abort();
+    log.flush();
+}
+
+/// The state of a worker that has no connections yet, with its metrics registered.
+fn build_worker(start: &WorkerStart) -> Worker {
+    let (number, registry, clock) = (start.number, &start.registry, &start.clock);
+    let flushes = Rc::new(Flushes::default());
+    let generation = Generation::new(&start.running, None, number, registry, clock, &flushes);
+    let guards = Guards::new(clock.clone());
+    Worker {
+        number,
+        detached: DetachedRequests::new(guards.clone()),
+        guards,
+        flushes,
+        recent: RecentCounts::default(),
+        generation: RefCell::new(Rc::new(generation)),
+        draining: Cell::new(false),
+        date: RefCell::new(format_date(clock)),
+        placement: start.placement.clone(),
+        connections: Cell::new(0),
+        accepted: registry.worker_counter(number, Metric::Connections, &[]),
+        open: registry.gauge(Metric::ConnectionsOpen, &[]),
+        handshakes: ["failed", "ok"].map(|outcome| {
+            let labels = [(Label::Outcome, outcome)];
+            registry.worker_counter(number, Metric::Handshakes, &labels)
+        }),
+        acme_proofs: registry.worker_counter(number, Metric::AcmeProofs, &[]),
+        floods: registry.worker_counter(number, Metric::Floods, &[]),
+        refused: ["per_ip", "proxy_header"].map(|reason| {
+            let labels = [(Label::Reason, reason)];
+            registry.worker_counter(number, Metric::ConnectionsRefused, &labels)
+        }),
+        occupancy: start.occupancy.clone(),
+        default_max_connections: start.default_max_connections,
+        registry: registry.clone(),
+    }
+}
+
+/// Tells every connection to close after its current request, and waits for that for at most `drain_time`.
+async fn drain(worker: &Worker, drain_time: Duration) {
     worker.draining.set(true);
-    worker.guards.wake_all();
-    let finished = async {
+    worker.guards.wake_connections();
+    let all_closed = async {
         while worker.connections.get() > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(drain, finished).await.is_err() {
+    if tokio::time::timeout(drain_time, all_closed).await.is_err() {
         tracing::warn!(
-            worker = number,
+            worker = worker.number,
             open = worker.connections.get(),
             "drain deadline passed; open connections are closed"
         );
     }
     worker.detached.close();
-    ticker.abort();
-    flusher.abort();
-    access.flush();
 }
 
 /// Accepts connections until the task is aborted. No error of accepting ends it.
-async fn accept(socket: socket2::Socket, entrance: usize, worker: Rc<Worker>, stack: Stack) {
+async fn accept_connections(
+    socket: socket2::Socket,
+    listener_index: usize,
+    worker: Rc<Worker>,
+    stack: Stack,
+) {
     let listener = match Listener::new(socket) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
@@ -218,19 +241,20 @@ async fn accept(socket: socket2::Socket, entrance: usize, worker: Rc<Worker>, st
         match listener.accept().await {
             Ok((stream, from)) => {
                 worker.accepted.increment(1);
-                let placed = LocalConnection {
+                let counted = worker.occupancy.admit(|| worker.max_connections()).await;
+                let connection = LocalConnection {
                     stream,
-                    entrance,
+                    listener: listener_index,
                     from,
-                    counted: worker.occupancy.count(|| worker.most_connections()).await,
+                    counted,
                 };
-                if let Some(placed) = worker.placement.place(placed) {
-                    serve(placed, worker.clone(), stack.clone());
+                if let Some(connection) = worker.placement.place(connection) {
+                    spawn_connection(connection, worker.clone(), stack.clone());
                 }
             }
-            Err(error) if is_fault_of_client(&error) => {}
+            Err(error) if is_caused_by_client(&error) => {}
             Err(error) => {
-                // Out of descriptors or memory: some must be freed first.
+                // The process is out of descriptors or memory: some must be freed first.
                 tracing::warn!(%error, "cannot accept a connection; trying again");
                 tokio::time::sleep(TICK).await;
             }
@@ -238,7 +262,7 @@ async fn accept(socket: socket2::Socket, entrance: usize, worker: Rc<Worker>, st
     }
 }
 
-fn is_fault_of_client(error: &io::Error) -> bool {
+fn is_caused_by_client(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(
         error.kind(),
@@ -246,20 +270,21 @@ fn is_fault_of_client(error: &io::Error) -> bool {
     )
 }
 
-fn take_over(handed: HandedConnection, worker: &Rc<Worker>, stack: &Stack) {
-    match handed.with(Stream::from_socket) {
-        Ok(placed) => serve(placed, worker.clone(), stack.clone()),
+/// Serves a connection that another worker has handed over. That worker has counted it for this one already.
+fn serve_handed(connection: HandedConnection, worker: &Rc<Worker>, stack: &Stack) {
+    match connection.map_stream(Stream::from_socket) {
+        Ok(connection) => spawn_connection(connection, worker.clone(), stack.clone()),
         Err(_) => worker.placement.connection_closed(),
     }
 }
 
-fn serve(placed: LocalConnection, worker: Rc<Worker>, stack: Stack) {
+fn spawn_connection(connection: LocalConnection, worker: Rc<Worker>, stack: Stack) {
     worker.connections.update(|open| open + 1);
     worker.open.increment(1.0);
     let open = OpenCount(worker.clone());
     tokio::task::spawn_local(async move {
         let _open = open;
-        connection::serve(placed, worker, stack).await;
+        connection::serve(connection, worker, stack).await;
     });
 }
 
@@ -274,48 +299,61 @@ impl Drop for OpenCount {
     }
 }
 
-/// Housekeeping, ten times a second and once a second.
-async fn tick(worker: Rc<Worker>, access: Rc<WorkerLog>, clock: Clock) {
+/// Does the periodic work of a worker: some of it ten times a second, some once a second.
+async fn tick(worker: Rc<Worker>, log: Rc<WorkerLog>, clock: Clock) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut host = HostLoad::new(&clock, worker.placement.workers());
-    for count in 0_u64.. {
+    let mut load_meter = LoadMeter::new(&clock, worker.placement.workers());
+    for ticks in 0_u64.. {
         interval.tick().await;
         worker.guards.tick();
         worker.detached.tick();
-        access.tick(&clock);
+        log.tick(&clock);
         worker.recent.flush();
-        worker.tend_store(&clock);
+        worker.maintain_shared_store(&clock);
         for pool in &worker.generation().pools {
             pool.update_endpoints();
         }
         if worker.number == 0 {
-            let shared = worker.generation().admission.shared_store().cloned();
-            let around = StepContext {
-                wall: clock.wall().into(),
-                gateways: shared.map_or(1, |shared| shared.decider.breaker.gateways()),
-                gateway_load: host.measure(&worker.occupancy, worker.most_connections()),
-            };
-            for pool in &worker.generation().pools {
-                pool.servers().steer(clock.now(), &around);
-            }
+            steer_upstreams(&worker, &mut load_meter, &clock);
         }
-        if count.is_multiple_of(10) {
-            worker.date.replace(date(&clock));
-            let generation = worker.generation();
-            for pool in &generation.pools {
-                pool.expire();
-            }
-            if worker.number == 0 {
-                generation.admission.store().sweep(clock.now(), SWEEP);
-            }
+        if ticks.is_multiple_of(10) {
+            tick_second(&worker, &clock);
         }
     }
 }
 
-fn date(clock: &Clock) -> Rc<str> {
-    httpdate::fmt_http_date(std::time::UNIX_EPOCH + clock.wall()).into()
+/// Adjusts the elastic limits of all upstreams to their servers and to the gateway's own load.
+fn steer_upstreams(worker: &Worker, load_meter: &mut LoadMeter, clock: &Clock) {
+    let generation = worker.generation();
+    let gateways = match generation.admission.shared_store() {
+        Some(shared) => shared.decider.breaker.gateways(),
+        None => 1,
+    };
+    let context = StepContext {
+        wall: clock.wall().into(),
+        gateways,
+        gateway_load: load_meter.measure(&worker.occupancy, worker.max_connections()),
+    };
+    for pool in &generation.pools {
+        pool.servers().steer(clock.now(), &context);
+    }
 }
 
-/// Buckets of the store that are swept each second for counts that have run out.
-const SWEEP: usize = 8_192;
+/// Renews the `Date` field, closes idle upstream connections and sweeps the store.
+fn tick_second(worker: &Worker, clock: &Clock) {
+    worker.date.replace(format_date(clock));
+    let generation = worker.generation();
+    for pool in &generation.pools {
+        pool.expire();
+    }
+    if worker.number == 0 {
+        let store = generation.admission.store();
+        store.sweep(clock.now(), SWEPT_BUCKETS);
+    }
+}
+
+/// The time in the format of the `Date` field (RFC 9110 section 5.6.7).
+fn format_date(clock: &Clock) -> Rc<str> {
+    httpdate::fmt_http_date(std::time::UNIX_EPOCH + clock.wall()).into()
+}

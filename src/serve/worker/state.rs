@@ -1,10 +1,12 @@
-//! A worker's own state, shared by its tasks.
+//! The state of one worker, which its tasks share: its running configuration, deadlines and counters.
+//!
+//! No other thread sees it, so it uses cells in place of locks.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::generation::Generation;
+use super::generation::{Generation, RunningConfig};
 use super::guard::Guards;
 use super::listen::Placement;
 use super::occupancy::Occupancy;
@@ -15,15 +17,15 @@ use crate::record::insight::RecentCounts;
 use crate::serve::stack::counted_key::CountedKey;
 use crate::serve::stack::detached::DetachedRequests;
 
-/// A worker's own state, shared by its tasks.
+/// The state of one worker.
 pub struct Worker {
-    /// Its number.
+    /// The worker's number, from 0.
     pub number: usize,
     /// Deadlines of its connections.
     pub guards: Rc<Guards>,
     /// Requests that go on after their clients have left.
     pub detached: Rc<DetachedRequests>,
-    /// Responses that wait to be written together.
+    /// Connections whose responses wait to be written together.
     pub flushes: Rc<Flushes>,
     /// Keys that limits have counted recently.
     pub recent: RecentCounts<CountedKey>,
@@ -33,25 +35,28 @@ pub struct Worker {
     pub(super) draining: Cell<bool>,
     pub(super) date: RefCell<Rc<str>>,
     pub(super) placement: Placement,
+    /// Open connections of this worker.
     pub(super) connections: Cell<usize>,
+    /// Connections that this worker has accepted, also those that it has handed over.
     pub(super) accepted: metrics::Counter,
+    /// Open connections of all workers.
     pub(super) open: metrics::Gauge,
     /// TLS handshakes that failed, and those that succeeded.
     pub(super) handshakes: [metrics::Counter; 2],
     pub(super) floods: metrics::Counter,
-    pub(super) proofs: metrics::Counter,
-    /// By [`RefusedConnection`].
+    pub(super) acme_proofs: metrics::Counter,
+    /// Refused connections, by [`ConnectionRefusal`].
     pub(super) refused: [metrics::Counter; 2],
     pub(super) occupancy: Arc<Occupancy>,
-    pub(super) room: usize,
+    pub(super) default_max_connections: usize,
 }
 
 /// Why a connection is closed before its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusedConnection {
-    /// Its address has the most connections that one may have.
+pub enum ConnectionRefusal {
+    /// Its address has as many open connections as `connections.per_ip` allows.
     PerIp,
-    /// It comes from a proxy, and its PROXY header is missing or malformed.
+    /// It comes from a trusted proxy, and its PROXY header is missing or malformed.
     ProxyHeader,
 }
 
@@ -61,7 +66,7 @@ impl Worker {
         self.generation.borrow().clone()
     }
 
-    /// The `Date` for responses that have none, to the second.
+    /// The value of `Date` for responses without that field, to the second.
     pub fn date(&self) -> Rc<str> {
         self.date.borrow().clone()
     }
@@ -71,49 +76,55 @@ impl Worker {
         self.handshakes[usize::from(succeeded)].increment(1);
     }
 
-    /// Counts an ACME challenge that was answered.
-    pub fn count_proof(&self) {
-        self.proofs.increment(1);
+    /// Counts an ACME challenge that the gateway has met.
+    pub fn count_acme_proof(&self) {
+        self.acme_proofs.increment(1);
     }
 
-    /// Most connections of all clients.
-    pub(super) fn most_connections(&self) -> usize {
+    /// Maximum number of client connections of all workers.
+    pub(super) fn max_connections(&self) -> usize {
         let total = self.generation.borrow().ruleset.connections.total;
-        total.unwrap_or(self.room)
+        total.unwrap_or(self.default_max_connections)
     }
 
     /// Counts a connection that is closed before its first request.
-    pub fn count_refused(&self, why: RefusedConnection) {
-        self.refused[why as usize].increment(1);
+    pub fn count_refused_connection(&self, refusal: ConnectionRefusal) {
+        self.refused[refusal as usize].increment(1);
     }
 
-    /// Counts an HTTP/2 connection that was closed for too many frames that ask for nothing.
+    /// Counts an HTTP/2 connection that was closed for too many frames without use, as in `http2/allowance.rs`.
     pub fn count_flood(&self) {
         self.floods.increment(1);
     }
 
-    /// Keeps the connection to a shared store, and builds the generation anew when the secret of its gateways changes.
-    pub(super) fn tend_store(&self, clock: &Clock) {
+    /// Serves new requests by `running` from now on. Open requests finish with the generation that they began with.
+    pub(super) fn start_generation(&self, running: &RunningConfig, clock: &Clock) {
+        let previous = self.generation();
+        let next = Generation::new(
+            running,
+            Some(&previous),
+            self.number,
+            &self.registry,
+            clock,
+            &self.flushes,
+        );
+        self.generation.replace(Rc::new(next));
+    }
+
+    /// Keeps up the connection to a shared store, and starts a new generation when the secret of its gateways changes.
+    pub(super) fn maintain_shared_store(&self, clock: &Clock) {
         let generation = self.generation();
         let Some(shared) = generation.admission.shared_store() else {
             return;
         };
         shared.tend(self.number);
-        if let Some(running) = generation.outdated() {
-            let next = Generation::new(
-                running,
-                Some(&generation),
-                self.number,
-                &self.registry,
-                clock,
-                &self.flushes,
-            );
-            self.generation.replace(Rc::new(next));
+        if let Some(running) = generation.outdated_config() {
+            self.start_generation(running, clock);
         }
     }
 
     /// Whether connections should close after their current request.
-    pub fn draining(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         self.draining.get()
     }
 }

@@ -73,7 +73,7 @@ pub fn lines<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Lines {
 pub fn passed_on(status: StatusCode, map: &HeaderMap) -> Lines {
     let mut fields = Fields::from(map);
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        hop::strip(&mut fields);
+        hop::strip_connection_fields(&mut fields);
     }
     lines(fields.iter())
 }

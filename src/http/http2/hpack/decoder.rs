@@ -1,130 +1,141 @@
-//! What the other side says: RFC 7541 sections 3 and 6.
+//! Decodes blocks of fields: RFC 7541 sections 3 and 6.
+//!
+//! A few bytes may stand for many fields, so what a block decodes to is bounded by [`MAX_DECODED_BYTES`]. The decoder does
+//! not judge the fields; it only names their [`FieldKind`].
 
 use super::huffman;
 use super::integer::read_number;
 use super::kind::FieldKind;
 use super::table::{DYNAMIC_TABLE_SIZE, DynamicTable, ENTRY_OVERHEAD, STATIC_TABLE, TableEntry};
 use crate::http::http1::MAX_HEAD;
-use crate::http::http2::{Fatal, Reason};
+use crate::http::http2::{ConnectionError, Reason};
 
-/// A field as it was said.
+/// A field of a decoded block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedField<'a> {
-    /// What it is.
+    /// What the field means to HTTP/2.
     pub kind: FieldKind,
-    /// Its name.
+    /// The name of the field.
     pub name: &'a [u8],
-    /// Its value.
+    /// The value of the field.
     pub value: &'a [u8],
 }
 
-/// Most bytes that a block may say, decoded, with [`ENTRY_OVERHEAD`] for each field: four times the largest head, so that one
-/// which is merely too large does not end its connection. A field of two bytes may say what a table keeps of 4 KiB.
-const MOST: usize = 4 * MAX_HEAD;
+/// Maximum bytes that a block decodes to, with [`ENTRY_OVERHEAD`] for each field: two bytes may refer to a field of 4 KiB.
+/// It is four times the largest head, so that a head which is merely too large does not end its connection.
+const MAX_DECODED_BYTES: usize = 4 * MAX_HEAD;
 
-const UNREADABLE: Fatal = Fatal(Reason::COMPRESSION_ERROR);
+/// A block cannot be decoded, so the table is no longer the same as the peer's.
+const UNDECODABLE: ConnectionError = ConnectionError(Reason::COMPRESSION_ERROR);
 
-/// The other side's table. It keeps at most [`DYNAMIC_TABLE_SIZE`] bytes.
+/// Decodes the fields of one connection. Its table holds at most [`DYNAMIC_TABLE_SIZE`] bytes.
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable,
-    /// What of a field came in Huffman's code.
-    text: Vec<u8>,
+    /// The Huffman-coded name and value of one field, decoded.
+    huffman_text: Vec<u8>,
 }
 
 impl Default for Decoder {
     fn default() -> Decoder {
         Decoder {
             table: DynamicTable::new(DYNAMIC_TABLE_SIZE),
-            text: Vec::new(),
+            huffman_text: Vec::new(),
         }
     }
 }
 
 impl Decoder {
-    /// Hands on each field of a block.
+    /// Calls `on_field` with each field of a block.
     ///
     /// # Errors
     ///
-    /// When it cannot be read or says more than [`MOST`] bytes; then none can be read that comes after.
+    /// The block is malformed, or decodes to more than [`MAX_DECODED_BYTES`]. No later block can be decoded then.
     pub fn decode(
         &mut self,
         block: &[u8],
-        mut field: impl FnMut(DecodedField<'_>),
-    ) -> Result<(), Fatal> {
+        mut on_field: impl FnMut(DecodedField<'_>),
+    ) -> Result<(), ConnectionError> {
         let mut rest = block;
-        let mut begun = false;
-        let mut left = MOST;
-        let mut hand_on = |said: DecodedField<'_>| {
-            let size = said.name.len() + said.value.len() + ENTRY_OVERHEAD;
-            let after = left.checked_sub(size);
-            left = after.ok_or(Fatal(Reason::ENHANCE_YOUR_CALM))?;
-            field(said);
+        let mut has_fields = false;
+        let mut remaining_bytes = MAX_DECODED_BYTES;
+        let mut emit = |field: DecodedField<'_>| {
+            let size = field.name.len() + field.value.len() + ENTRY_OVERHEAD;
+            remaining_bytes = remaining_bytes
+                .checked_sub(size)
+                .ok_or(ConnectionError(Reason::ENHANCE_YOUR_CALM))?;
+            on_field(field);
             Ok(())
         };
         while let Some(first) = rest.first() {
             match first {
+                // An indexed field: section 6.1.
                 0x80.. => {
-                    let index = read_number(&mut rest, 7).ok_or(UNREADABLE)?;
-                    let (_, said) = indexed(&self.table, index).ok_or(UNREADABLE)?;
-                    hand_on(said)?;
+                    let index = read_number(&mut rest, 7).ok_or(UNDECODABLE)?;
+                    let (_, field) = indexed_field(&self.table, index).ok_or(UNDECODABLE)?;
+                    emit(field)?;
                 }
+                // A change of the table size, at the front of the block only: section 6.3.
                 0x20..0x40 => {
-                    let size = read_number(&mut rest, 5).ok_or(UNREADABLE)?;
-                    if begun || size > DYNAMIC_TABLE_SIZE {
-                        return Err(UNREADABLE);
+                    let size = read_number(&mut rest, 5).ok_or(UNDECODABLE)?;
+                    if has_fields || size > DYNAMIC_TABLE_SIZE {
+                        return Err(UNDECODABLE);
                     }
                     self.table.resize(size);
                     continue;
                 }
-                _ => self.literal(*first, &mut rest, &mut hand_on)?,
+                _ => self.decode_literal(*first, &mut rest, &mut emit)?,
             }
-            begun = true;
+            has_fields = true;
         }
         Ok(())
     }
 
-    fn literal(
+    /// Decodes a literal field (section 6.2), whose byte `first` is still in `rest`.
+    fn decode_literal(
         &mut self,
         first: u8,
         rest: &mut &[u8],
-        hand_on: &mut impl FnMut(DecodedField<'_>) -> Result<(), Fatal>,
-    ) -> Result<(), Fatal> {
-        let Decoder { table, text } = self;
-        text.clear();
-        let learn = first & 0x40 != 0;
-        let index = read_number(rest, if learn { 6 } else { 4 }).ok_or(UNREADABLE)?;
-        let (named, name) = match index {
-            0 => (None, read_text(rest, text).ok_or(UNREADABLE)?),
+        emit: &mut impl FnMut(DecodedField<'_>) -> Result<(), ConnectionError>,
+    ) -> Result<(), ConnectionError> {
+        let Decoder {
+            table,
+            huffman_text,
+        } = self;
+        huffman_text.clear();
+        let is_indexed = first & 0x40 != 0;
+        let index = read_number(rest, if is_indexed { 6 } else { 4 }).ok_or(UNDECODABLE)?;
+        let (name_kind, name) = match index {
+            0 => (None, read_text(rest, huffman_text).ok_or(UNDECODABLE)?),
             _ => {
-                let (named, known) = indexed(table, index).ok_or(UNREADABLE)?;
-                (Some(named), Some(known.name))
+                let (name_kind, field) = indexed_field(table, index).ok_or(UNDECODABLE)?;
+                (Some(name_kind), Some(field.name))
             }
         };
-        let length = text.len();
-        let value = read_text(rest, text).ok_or(UNREADABLE)?;
-        let (coded_name, coded_value) = text.split_at(length);
-        let (name, value) = (name.unwrap_or(coded_name), value.unwrap_or(coded_value));
-        let named = named.unwrap_or_else(|| FieldKind::of(name));
-        let kind = named.with(value);
-        hand_on(DecodedField { kind, name, value })?;
-        if learn {
+        let name_length = huffman_text.len();
+        let value = read_text(rest, huffman_text).ok_or(UNDECODABLE)?;
+        let (huffman_name, huffman_value) = huffman_text.split_at(name_length);
+        let (name, value) = (name.unwrap_or(huffman_name), value.unwrap_or(huffman_value));
+        let name_kind = name_kind.unwrap_or_else(|| FieldKind::of(name));
+        let kind = name_kind.with_value(value);
+        emit(DecodedField { kind, name, value })?;
+        if is_indexed {
             let mut entry = TableEntry::new(kind, name, value);
-            entry.named = named;
+            entry.name_kind = name_kind;
             table.add(entry);
         }
         Ok(())
     }
 
-    /// Gives up what is not needed between two blocks.
-    pub fn rest(&mut self) {
-        self.text = Vec::new();
+    /// Frees the buffer, which is not needed between two blocks.
+    pub fn free_buffer(&mut self) {
+        self.huffman_text = Vec::new();
     }
 }
 
-/// What a field's name says by itself, and the field.
-fn indexed(table: &DynamicTable, index: usize) -> Option<(FieldKind, DecodedField<'_>)> {
-    let before = match STATIC_TABLE.get(index.checked_sub(1)?) {
+/// The field at this index of the static and dynamic table, after the kind of its name.
+fn indexed_field(table: &DynamicTable, index: usize) -> Option<(FieldKind, DecodedField<'_>)> {
+    let dynamic_index = match STATIC_TABLE.get(index.checked_sub(1)?) {
         Some((name, value, kind)) => {
             let (name, value) = (name.as_bytes(), value.as_bytes());
             let kind = *kind;
@@ -132,24 +143,24 @@ fn indexed(table: &DynamicTable, index: usize) -> Option<(FieldKind, DecodedFiel
         }
         None => index - 1 - STATIC_TABLE.len(),
     };
-    let entry = table.get(before)?;
+    let entry = table.get(dynamic_index)?;
     let field = DecodedField {
         kind: entry.kind,
         name: entry.name(),
         value: entry.value(),
     };
-    Some((entry.named, field))
+    Some((entry.name_kind, field))
 }
 
-/// A text from the front of `rest`: section 5.2. One in Huffman's code is appended to `text`, and then there is no
-/// other.
-fn read_text<'a>(rest: &mut &'a [u8], text: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
-    let coded = rest.first()? & 0x80 != 0;
+/// Takes a text off the front of `rest`: section 5.2. A Huffman-coded text is appended to `huffman_text` and `Some(None)`
+/// returned; `None` is an error.
+fn read_text<'a>(rest: &mut &'a [u8], huffman_text: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
+    let is_huffman = rest.first()? & 0x80 != 0;
     let length = read_number(rest, 7)?;
-    let (bytes, others) = rest.split_at_checked(length)?;
-    *rest = others;
-    if coded {
-        huffman::decode(bytes, text)?;
+    let (bytes, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    if is_huffman {
+        huffman::decode(bytes, huffman_text)?;
         return Some(None);
     }
     Some(Some(bytes))

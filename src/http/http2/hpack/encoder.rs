@@ -1,62 +1,80 @@
-//! What this side says. A field is added to the table when it comes a second time, and then takes one
-//! byte or two. A field whose value differs each time is never added. Nothing is coded by Huffman's code,
-//! which would save less in bytes than it costs in time.
+//! Encodes blocks of fields.
+//!
+//! A field is added to the dynamic table when it is sent a second time, and takes one or two bytes from then on. So a field
+//! whose value differs each time is never added. Texts are never Huffman-coded: that would save less in bytes than it
+//! costs in time.
 
 use super::integer::write_number;
 use super::kind::FieldKind;
 use super::table::{DYNAMIC_TABLE_SIZE, DynamicTable, STATIC_TABLE, TableEntry};
 
-/// Fields that are remembered, by their hash.
-const REMEMBERED: usize = 64;
+/// Number of recently sent fields that are remembered by their hash.
+const REMEMBERED_FIELDS: usize = 64;
 
-/// Most bytes of a value that is added to the table, so that none drives out all others.
-const SHORT: usize = 256;
+/// Longest value that is added to the table, in bytes. A longer one could evict all other fields.
+const MAX_INDEXED_VALUE: usize = 256;
 
-/// The other side's idea of this side's fields.
+/// Encodes the fields of one connection, and tracks the peer's dynamic table.
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable,
-    /// By a hash's last bits: the hash of the last such field, and its number among those added, from 1; 0 if it was
-    /// not added.
-    seen: Box<[(u64, u32)]>,
-    /// Fields added since the connection began.
-    count: u32,
-    /// Sizes that the other side has to be told, the least and the last one.
-    resized: Option<(usize, usize)>,
+    /// The last sent field with each value of `hash % REMEMBERED_FIELDS`.
+    remembered: Box<[SentField]>,
+    /// Fields added to the table since the connection began.
+    added: u32,
+    /// A change of the table size that the next block must announce.
+    resize: Option<TableResize>,
+}
+
+/// A field that was sent, by its hash.
+#[derive(Clone, Copy, Debug, Default)]
+struct SentField {
+    hash: u64,
+    /// Its number among the fields added to the table, from 1; 0 if it was not added.
+    number: u32,
+}
+
+/// Table sizes that the peer has asked for since the last block.
+#[derive(Clone, Copy, Debug)]
+struct TableResize {
+    smallest: usize,
+    last: usize,
 }
 
 impl Default for Encoder {
     fn default() -> Encoder {
         Encoder {
             table: DynamicTable::new(DYNAMIC_TABLE_SIZE),
-            seen: [(0, 0); REMEMBERED].into(),
-            count: 0,
-            resized: None,
+            remembered: [SentField::default(); REMEMBERED_FIELDS].into(),
+            added: 0,
+            resize: None,
         }
     }
 }
 
 impl Encoder {
-    /// The other side keeps so many bytes.
-    pub fn resize(&mut self, most: usize) {
-        let most = most.min(DYNAMIC_TABLE_SIZE);
-        let least = self.resized.map_or(most, |(least, _)| least.min(most));
-        self.resized = Some((least, most));
-        self.table.resize(most);
+    /// Changes the table to the size that the peer allows, in bytes. At most [`DYNAMIC_TABLE_SIZE`] are used.
+    pub fn resize(&mut self, allowed: usize) {
+        let size = allowed.min(DYNAMIC_TABLE_SIZE);
+        self.resize = Some(TableResize {
+            smallest: self.resize.map_or(size, |before| before.smallest.min(size)),
+            last: size,
+        });
+        self.table.resize(size);
     }
 
-    /// Begins a block: section 4.2.
-    pub fn begin(&mut self, out: &mut Vec<u8>) {
-        if let Some((least, last)) = self.resized.take() {
-            if least < last {
-                write_number(out, 0x20, 5, least);
+    /// Begins a block, with the changes of the table size since the last one: section 4.2.
+    pub fn begin_block(&mut self, out: &mut Vec<u8>) {
+        if let Some(TableResize { smallest, last }) = self.resize.take() {
+            if smallest < last {
+                write_number(out, 0x20, 5, smallest);
             }
             write_number(out, 0x20, 5, last);
         }
     }
 
-    /// `:status`
-    pub fn status(&mut self, out: &mut Vec<u8>, status: u16) {
+    /// Appends the pseudo-header field `:status`.
+    pub fn write_status(&mut self, out: &mut Vec<u8>, status: u16) {
         let index = match status {
             200 => 8,
             204 => 9,
@@ -68,75 +86,105 @@ impl Encoder {
             _ => {
                 let digits = [status / 100, status / 10 % 10, status % 10];
                 let text = digits.map(|digit| b'0' + digit as u8);
-                return self.field(out, b":status", &text);
+                return self.write_field(out, b":status", &text);
             }
         };
         out.push(0x80 | index);
     }
 
-    /// Any other field. Its name is written without capitals.
-    pub fn field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-        let hash = hash(name, value);
-        let place = hash as usize % REMEMBERED;
-        let (known, number) = self.seen[place];
-        if known == hash && number > 0 {
-            let before = (self.count - number) as usize;
-            let entry = self.table.get(before);
-            if entry.is_some_and(|entry| is(entry, name, value)) {
-                return write_number(out, 0x80, 7, STATIC_TABLE.len() + 1 + before);
+    /// Appends a field, its name in lower case.
+    pub fn write_field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+        let hash = hash_field(name, value);
+        let slot = hash as usize % REMEMBERED_FIELDS;
+        let sent = self.remembered[slot];
+        let is_repeated = sent.hash == hash;
+        if is_repeated && sent.number > 0 {
+            let index = (self.added - sent.number) as usize;
+            let entry = self.table.get(index);
+            if entry.is_some_and(|entry| is_entry_for(entry, name, value)) {
+                return write_number(out, 0x80, 7, STATIC_TABLE.len() + 1 + index);
             }
         }
         if is_secret(name) {
-            return literal(out, 0x10, 4, name, value);
+            return write_literal(out, LiteralForm::NEVER_INDEXED, name, value);
         }
-        if known != hash || value.len() > SHORT || self.count == u32::MAX {
-            self.seen[place] = (hash, 0);
-            return literal(out, 0x00, 4, name, value);
+        if !is_repeated || value.len() > MAX_INDEXED_VALUE || self.added == u32::MAX {
+            self.remembered[slot] = SentField { hash, number: 0 };
+            return write_literal(out, LiteralForm::WITHOUT_INDEXING, name, value);
         }
-        literal(out, 0x40, 6, name, value);
+        write_literal(out, LiteralForm::INDEXED, name, value);
         let name = name.to_ascii_lowercase();
-        // The other side forgets what has no room as this one does.
-        let added = self
+        // The peer's table evicts the same entries.
+        let fits = self
             .table
             .add(TableEntry::new(FieldKind::Regular, &name, value));
-        self.count += u32::from(added);
-        self.seen[place] = (hash, if added { self.count } else { 0 });
+        self.added += u32::from(fits);
+        let number = if fits { self.added } else { 0 };
+        self.remembered[slot] = SentField { hash, number };
     }
 }
 
-fn is(entry: &TableEntry, name: &[u8], value: &[u8]) -> bool {
+fn is_entry_for(entry: &TableEntry, name: &[u8], value: &[u8]) -> bool {
     entry.value() == value && entry.name().eq_ignore_ascii_case(name)
 }
 
-/// What is never to stand in a table, where its neighbours could guess it: section 7.1.3.
+/// Whether the field must never be in a table, where an attacker could guess its value: section 7.1.3.
 fn is_secret(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"set-cookie")
 }
 
-/// One that does not differ in the case of the name. Two fields may share it.
-fn hash(name: &[u8], value: &[u8]) -> u64 {
-    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    const CASE: u64 = 0x2020_2020_2020_2020;
-    let mix = |hash: u64, part: u64| (hash.rotate_left(23) ^ part).wrapping_mul(ODD);
+/// A hash of a field that ignores the case of its name. Different fields may have the same one.
+fn hash_field(name: &[u8], value: &[u8]) -> u64 {
+    // The fractional part of the golden ratio, as in Fibonacci hashing: odd, with evenly spread bits.
+    const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+    // The bit by which upper and lower case differ, in each byte.
+    const CASE_BITS: u64 = 0x2020_2020_2020_2020;
+    let mix = |hash: u64, part: u64| (hash.rotate_left(23) ^ part).wrapping_mul(MULTIPLIER);
     let mut hash = mix(name.len() as u64, value.len() as u64);
-    for (text, case) in [(name, CASE), (value, 0)] {
-        let (whole, rest) = text.as_chunks();
-        for part in whole {
-            hash = mix(hash, u64::from_le_bytes(*part) | case);
+    for (text, case_bits) in [(name, CASE_BITS), (value, 0)] {
+        let (words, rest) = text.as_chunks();
+        for word in words {
+            hash = mix(hash, u64::from_le_bytes(*word) | case_bits);
         }
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        hash = mix(hash, u64::from_le_bytes(last) | case);
+        hash = mix(hash, u64::from_le_bytes(last) | case_bits);
     }
     hash ^ (hash >> 32)
 }
 
-/// A field of which at most the name is known: section 6.2.
-fn literal(out: &mut Vec<u8>, first: u8, bits: u32, name: &[u8], value: &[u8]) {
+/// A representation of literal fields: section 6.2.
+struct LiteralForm {
+    /// The upper bits of the first byte.
+    flags: u8,
+    /// The other bits of the first byte, which begin the index of the name.
+    prefix_bits: u32,
+}
+
+impl LiteralForm {
+    /// The peer adds the field to its table.
+    const INDEXED: LiteralForm = LiteralForm {
+        flags: 0x40,
+        prefix_bits: 6,
+    };
+    /// The peer does not add the field to its table.
+    const WITHOUT_INDEXING: LiteralForm = LiteralForm {
+        flags: 0x00,
+        prefix_bits: 4,
+    };
+    /// No proxy on the way may add the field to a table.
+    const NEVER_INDEXED: LiteralForm = LiteralForm {
+        flags: 0x10,
+        prefix_bits: 4,
+    };
+}
+
+/// Appends a field as text. Only its name may be an index, of the static table.
+fn write_literal(out: &mut Vec<u8>, literal: LiteralForm, name: &[u8], value: &[u8]) {
     match static_index(name) {
-        Some(index) => write_number(out, first, bits, index),
+        Some(index) => write_number(out, literal.flags, literal.prefix_bits, index),
         None => {
-            out.push(first);
+            out.push(literal.flags);
             write_number(out, 0, 7, name.len());
             out.extend(name.iter().map(u8::to_ascii_lowercase));
         }
@@ -145,12 +193,16 @@ fn literal(out: &mut Vec<u8>, first: u8, bits: u32, name: &[u8], value: &[u8]) {
     out.extend_from_slice(value);
 }
 
-/// The index of a name in the static table, RFC 7541 appendix A.
+/// The index of a name in the static table. Names of pseudo-header fields of requests are not searched.
 fn static_index(name: &[u8]) -> Option<usize> {
+    // The position of `:status`, the first name that a response can have.
     const FIRST: usize = 7;
     let candidates = &STATIC_TABLE[FIRST..];
-    let same = |(known, ..): &(&str, &str, FieldKind)| {
-        known.len() == name.len() && known.as_bytes().eq_ignore_ascii_case(name)
+    let has_name = |(entry_name, ..): &(&str, &str, FieldKind)| {
+        entry_name.len() == name.len() && entry_name.as_bytes().eq_ignore_ascii_case(name)
     };
-    candidates.iter().position(same).map(|at| at + FIRST + 1)
+    candidates
+        .iter()
+        .position(has_name)
+        .map(|position| position + FIRST + 1)
 }

@@ -1,8 +1,14 @@
-//! The code of RFC 7541 Appendix B. It is canonical: the lengths say all.
+//! Decodes the Huffman code of RFC 7541 appendix B. Nothing here encodes.
+//!
+//! The code is canonical: codes of one length are consecutive numbers, in the order of their symbols. So the lengths of all
+//! codes determine the codes, and only they are listed. Most codes are found in a table by their first eight bits.
 
-/// Bits of the code of each byte, and of the end.
+/// The number of symbols: 256 bytes and [`END`].
+const SYMBOLS: usize = 257;
+
+/// Length of each symbol's code, in bits.
 #[rustfmt::skip]
-const LENGTHS: [u8; 257] = [
+const CODE_LENGTHS: [u8; SYMBOLS] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
     28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
     6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
@@ -22,80 +28,90 @@ const LENGTHS: [u8; 257] = [
     30,
 ];
 
-/// The symbol that ends a text and never stands in one.
+/// The symbol that marks the end of a text. Its code is an error in a text; only its first bits may pad one.
 const END: u16 = 256;
 
-/// The longest code.
-const LONGEST: usize = 30;
+/// Length of the longest code, in bits.
+const MAX_CODE_LENGTH: usize = 30;
 
-/// Bits that are looked up at once; the codes of what texts are made of are no longer.
-const AT_ONCE: usize = 8;
+/// Bits that are looked up at once. The codes of digits, letters and usual punctuation are not longer.
+const LOOKUP_BITS: usize = 8;
 
-/// Symbols in the order of their codes. For each length: the first code, aligned to the left of 32 bits, and the
-/// place of its symbol.
-struct Code {
-    symbols: [u16; 257],
-    first: [(u64, u16); LONGEST + 2],
-    /// By the next bits: the symbol of a short code and its length; 0 where it is longer.
-    short: [(u8, u8); 1 << AT_ONCE],
+/// The tables by which codes are decoded. Codes in them are aligned to the left of 32 bits.
+struct DecodeTables {
+    /// All symbols in the order of their codes.
+    symbols: [u16; SYMBOLS],
+    /// For each code length: the first code of that length, and the index of its symbol in `symbols`.
+    first_codes: [(u64, u16); MAX_CODE_LENGTH + 2],
+    /// By the next [`LOOKUP_BITS`]: the symbol of a short code and the code's length, which is 0 for a longer code.
+    short_codes: [(u8, u8); 1 << LOOKUP_BITS],
 }
 
-const CODE: Code = {
-    let mut code = Code {
-        symbols: [0; 257],
-        first: [(1 << 32, 257); LONGEST + 2],
-        short: [(0, 0); 1 << AT_ONCE],
+static TABLES: DecodeTables = build_tables();
+
+const fn build_tables() -> DecodeTables {
+    let mut tables = DecodeTables {
+        symbols: [0; SYMBOLS],
+        first_codes: [(1 << 32, SYMBOLS as u16); MAX_CODE_LENGTH + 2],
+        short_codes: [(0, 0); 1 << LOOKUP_BITS],
     };
-    let (mut length, mut next, mut placed) = (1, 0_u64, 0);
-    while length <= LONGEST {
-        code.first[length] = (next, placed as u16);
+    let (mut length, mut next_code, mut count) = (1, 0_u64, 0);
+    while length <= MAX_CODE_LENGTH {
+        tables.first_codes[length] = (next_code, count as u16);
         let mut symbol = 0;
-        while symbol < LENGTHS.len() {
-            if LENGTHS[symbol] as usize == length {
-                code.symbols[placed] = symbol as u16;
-                placed += 1;
-                if length <= AT_ONCE {
-                    let start = (next >> (32 - AT_ONCE)) as usize;
-                    let mut at = start;
-                    while at < start + (1 << (AT_ONCE - length)) {
-                        code.short[at] = (symbol as u8, length as u8);
-                        at += 1;
-                    }
+        while symbol < SYMBOLS {
+            if CODE_LENGTHS[symbol] as usize == length {
+                tables.symbols[count] = symbol as u16;
+                count += 1;
+                if length <= LOOKUP_BITS {
+                    fill_lookups(&mut tables.short_codes, next_code, symbol as u8, length);
                 }
-                next += 1 << (32 - length);
+                next_code += 1 << (32 - length);
             }
             symbol += 1;
         }
         length += 1;
     }
-    code
-};
+    tables
+}
 
-static DECODER: Code = CODE;
+/// Enters a short code at all lookups that begin with it.
+const fn fill_lookups(
+    short_codes: &mut [(u8, u8); 1 << LOOKUP_BITS],
+    code: u64,
+    symbol: u8,
+    length: usize,
+) {
+    let start = (code >> (32 - LOOKUP_BITS)) as usize;
+    let mut lookup = start;
+    while lookup < start + (1 << (LOOKUP_BITS - length)) {
+        short_codes[lookup] = (symbol, length as u8);
+        lookup += 1;
+    }
+}
 
-/// Appends what a coded text says; nothing when it is not one.
+/// Appends the decoded text to `out`; `None` if `coded` is malformed.
 pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
     // No code has fewer than five bits.
     out.reserve(coded.len() * 8 / 5);
     let mut bytes = coded.iter();
-    // What is left of the bits read so far, aligned to the left.
-    let (mut bits, mut left) = (0_u64, 0);
+    // Bits that have been read and not decoded, aligned to the left, and their number.
+    let (mut bits, mut bit_count) = (0_u64, 0);
     loop {
-        while left <= 56 {
+        while bit_count <= 56 {
             let Some(byte) = bytes.next() else { break };
-            bits |= u64::from(*byte) << (56 - left);
-            left += 8;
+            bits |= u64::from(*byte) << (56 - bit_count);
+            bit_count += 8;
         }
-        if left == 0 {
+        if bit_count == 0 {
             return Some(());
         }
-        let (symbol, length) = DECODER.short[(bits >> (64 - AT_ONCE)) as usize];
+        let (symbol, length) = TABLES.short_codes[(bits >> (64 - LOOKUP_BITS)) as usize];
         let length = match usize::from(length) {
             0 => {
-                let (symbol, length) = long(bits >> 32);
-                if length > left {
-                    // The beginning of the end: section 5.2.
-                    return is_padding(bits, left);
+                let (symbol, length) = find_long_code(bits >> 32);
+                if length > bit_count {
+                    return check_padding(bits, bit_count);
                 }
                 if symbol == END {
                     return None;
@@ -103,29 +119,32 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
                 out.push(symbol as u8);
                 length
             }
-            length if length > left => return is_padding(bits, left),
+            length if length > bit_count => return check_padding(bits, bit_count),
             length => {
                 out.push(symbol);
                 length
             }
         };
         bits <<= length;
-        left -= length;
+        bit_count -= length;
     }
 }
 
-fn is_padding(bits: u64, left: usize) -> Option<()> {
-    (left < 8 && bits >> (64 - left) == (1 << left) - 1).then_some(())
+/// Checks that the last bits of a text are padding: fewer than eight, all set, as [`END`] begins (section 5.2).
+fn check_padding(bits: u64, bit_count: usize) -> Option<()> {
+    (bit_count < 8 && bits >> (64 - bit_count) == (1 << bit_count) - 1).then_some(())
 }
 
-/// The symbol whose code these 32 bits begin with, and its length.
-fn long(bits: u64) -> (u16, usize) {
-    let mut length = AT_ONCE + 1;
-    while length < LONGEST && bits >= DECODER.first[length + 1].0 {
+/// The symbol and the length of the code that these 32 bits begin with, if it is longer than [`LOOKUP_BITS`].
+fn find_long_code(bits: u64) -> (u16, usize) {
+    let mut length = LOOKUP_BITS + 1;
+    while length < MAX_CODE_LENGTH && bits >= TABLES.first_codes[length + 1].0 {
         length += 1;
     }
-    let (first, place) = DECODER.first[length];
-    let ahead = bits.saturating_sub(first) >> (32 - length);
-    let symbol = DECODER.symbols.get(usize::from(place) + ahead as usize);
+    let (first_code, first_index) = TABLES.first_codes[length];
+    let offset = bits.saturating_sub(first_code) >> (32 - length);
+    let symbol = TABLES
+        .symbols
+        .get(usize::from(first_index) + offset as usize);
     (symbol.copied().unwrap_or(END), length)
 }

@@ -1,27 +1,31 @@
-//! Integers in blocks of fields: RFC 7541 section 5.1.
+//! The coding of integers in blocks of fields: RFC 7541 section 5.1.
+//!
+//! A number begins in the lowest bits of a byte, the prefix. If all bits of the prefix are set, bytes of seven bits each
+//! follow, the lowest first.
 
-/// Appends a number, its first `bits` in the byte whose other bits are `first`: section 5.1.
-pub fn write_number(out: &mut Vec<u8>, first: u8, bits: u32, number: usize) {
-    let most = (1 << bits) - 1;
-    if number < most {
-        return out.push(first | number as u8);
+/// Appends a number with a prefix of `prefix_bits`. The other bits of the first byte are those of `flags`.
+pub fn write_number(out: &mut Vec<u8>, flags: u8, prefix_bits: u32, number: usize) {
+    let max_prefix = (1 << prefix_bits) - 1;
+    if number < max_prefix {
+        return out.push(flags | number as u8);
     }
-    out.push(first | most as u8);
-    let mut left = number - most;
-    while left >= 0x80 {
-        out.push((left % 0x80) as u8 | 0x80);
-        left /= 0x80;
+    out.push(flags | max_prefix as u8);
+    let mut remaining = number - max_prefix;
+    while remaining >= 0x80 {
+        out.push((remaining % 0x80) as u8 | 0x80);
+        remaining /= 0x80;
     }
-    out.push(left as u8);
+    out.push(remaining as u8);
 }
 
-/// Takes a number off the front of `block`, its first part in the lowest `bits` of the first byte.
-pub fn read_number(block: &mut &[u8], bits: u32) -> Option<usize> {
+/// Takes a number with a prefix of `prefix_bits` off the front of `block`; `None` if it is incomplete or has more than four
+/// bytes after the first.
+pub fn read_number(block: &mut &[u8], prefix_bits: u32) -> Option<usize> {
     let (first, mut rest) = block.split_first()?;
-    let most = (1 << bits) - 1;
-    let mut number = usize::from(*first) & most;
-    if number == most {
-        // Nothing has a use for more than four bytes.
+    let max_prefix = (1 << prefix_bits) - 1;
+    let mut number = usize::from(*first) & max_prefix;
+    if number == max_prefix {
+        // No valid index, length or size needs more than four bytes.
         for shift in [0, 7, 14, 21] {
             let (byte, others) = rest.split_first()?;
             rest = others;

@@ -1,4 +1,6 @@
-//! The fields that HTTP/2 treats by their names, and which names and values are sound.
+//! Sorts fields by what they mean to HTTP/2, and checks that names and values are valid.
+//!
+//! It does not decide whether a field may stand in a request: `serve/http2/head.rs` does.
 
 /// What a field means to HTTP/2 itself: RFC 9113 sections 8.2 and 8.3, RFC 8441 section 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,22 +19,22 @@ pub enum FieldKind {
     Status,
     /// `host`
     Host,
-    /// `cookie`, which may come in crumbs.
+    /// `cookie`, which may be split into several fields.
     Cookie,
     /// `content-length`
     Length,
     /// `te`
     Te,
-    /// One of a connection of HTTP/1.1.
+    /// A field about an HTTP/1.1 connection, which HTTP/2 forbids.
     Connection,
-    /// Any other.
+    /// Any other field.
     Regular,
-    /// It has a name or a value that no field has.
+    /// A field with an invalid name or value.
     Malformed,
 }
 
 impl FieldKind {
-    /// By its name.
+    /// The kind of a field with this name and a valid value.
     pub const fn of(name: &[u8]) -> FieldKind {
         match name {
             b":method" => FieldKind::Method,
@@ -47,13 +49,14 @@ impl FieldKind {
             b"te" => FieldKind::Te,
             b"connection" | b"proxy-connection" | b"keep-alive" | b"transfer-encoding"
             | b"upgrade" => FieldKind::Connection,
-            _ if is_name(name) => FieldKind::Regular,
+            _ if is_valid_name(name) => FieldKind::Regular,
             _ => FieldKind::Malformed,
         }
     }
 
-    pub(super) fn with(self, value: &[u8]) -> FieldKind {
-        if is_value(value) {
+    /// The kind of a field of this kind of name with `value`.
+    pub(super) fn with_value(self, value: &[u8]) -> FieldKind {
+        if is_valid_value(value) {
             self
         } else {
             FieldKind::Malformed
@@ -61,23 +64,23 @@ impl FieldKind {
     }
 }
 
-const fn is_name(name: &[u8]) -> bool {
-    let mut at = 0;
-    while at < name.len() {
-        // Tokens without capitals: RFC 9110 section 5.6.2.
-        let sound = matches!(name[at], b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*' | b'+'
-            | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~');
-        if !sound {
+/// Whether the name is a token (RFC 9110 section 5.6.2) without upper-case letters.
+const fn is_valid_name(name: &[u8]) -> bool {
+    let mut index = 0;
+    while index < name.len() {
+        let is_valid = matches!(name[index], b'a'..=b'z' | b'0'..=b'9' | b'!' | b'#'..=b'\'' | b'*'
+            | b'+' | b'-' | b'.' | b'^' | b'_' | b'`' | b'|' | b'~');
+        if !is_valid {
             return false;
         }
-        at += 1;
+        index += 1;
     }
     !name.is_empty()
 }
 
-/// No control characters, and no blanks at the ends.
-fn is_value(value: &[u8]) -> bool {
-    let control = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
-    let blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
-    !blank(value.first()) && !blank(value.last()) && !value.iter().any(control)
+/// Whether the value has no control characters but tabs, and no spaces or tabs at its ends.
+fn is_valid_value(value: &[u8]) -> bool {
+    let is_control = |byte: &u8| (*byte < b' ' && *byte != b'\t') || *byte == 0x7f;
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    !is_blank(value.first()) && !is_blank(value.last()) && !value.iter().any(is_control)
 }

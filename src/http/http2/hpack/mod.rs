@@ -1,4 +1,7 @@
-//! Compressed fields of HTTP/2: HPACK, RFC 7541.
+//! Compresses and decompresses the fields of HTTP/2: HPACK, RFC 7541.
+//!
+//! Each direction of a connection has a table of recent fields, which a block refers to. So all blocks must be decoded, in
+//! order, also those of streams that are refused.
 
 mod decoder;
 mod encoder;

@@ -1,17 +1,17 @@
-//! What both sides know from the start, RFC 7541 Appendix A, and what they learn, section 2.3.2.
+//! The tables of fields that blocks refer to by index: the static one of RFC 7541 appendix A, and a dynamic one with the
+//! fields that one side has added (section 2.3.2).
 
 use std::collections::VecDeque;
 
 use super::kind::FieldKind;
 
-/// Bytes of a table that each side keeps of the other's fields, unless settings say otherwise: RFC 9113
-/// section 6.5.2.
+/// Bytes of a dynamic table, unless settings change it: RFC 9113 section 6.5.2.
 pub const DYNAMIC_TABLE_SIZE: usize = 4096;
 
-/// Bytes that an entry of a table counts beyond its name and value: RFC 7541 section 4.1.
+/// Bytes that an entry counts beyond its name and value: RFC 7541 section 4.1.
 pub const ENTRY_OVERHEAD: usize = 32;
 
-/// The entries with the indices from 1.
+/// The entries of the static table, from index 1 on.
 #[rustfmt::skip]
 const NAMES_AND_VALUES: [(&str, &str); 61] = [
     (":authority", ""),
@@ -77,16 +77,16 @@ const NAMES_AND_VALUES: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// The same, with what each name means.
+/// The static table: name, value and kind of each entry, from index 1 on.
 pub static STATIC_TABLE: [(&str, &str, FieldKind); 61] = {
-    let mut all = [("", "", FieldKind::Malformed); 61];
+    let mut entries = [("", "", FieldKind::Malformed); 61];
     let mut at = 0;
-    while at < all.len() {
+    while at < entries.len() {
         let (name, value) = NAMES_AND_VALUES[at];
-        all[at] = (name, value, FieldKind::of(name.as_bytes()));
+        entries[at] = (name, value, FieldKind::of(name.as_bytes()));
         at += 1;
     }
-    all
+    entries
 };
 
 /// A field of the dynamic table.
@@ -94,68 +94,69 @@ pub static STATIC_TABLE: [(&str, &str, FieldKind); 61] = {
 pub struct TableEntry {
     /// Name and value, one after the other.
     text: Box<[u8]>,
-    name: usize,
-    /// What the field is.
+    name_length: usize,
+    /// The kind of the field.
     pub kind: FieldKind,
-    /// What its name says, where the value is one that no field has.
-    pub named: FieldKind,
+    /// The kind that the name alone would have. It differs from `kind` if the value is invalid.
+    pub name_kind: FieldKind,
 }
 
 impl TableEntry {
-    /// An entry of its own.
+    /// An entry whose `name_kind` is the same `kind`.
     pub fn new(kind: FieldKind, name: &[u8], value: &[u8]) -> TableEntry {
         TableEntry {
             text: [name, value].concat().into(),
-            name: name.len(),
+            name_length: name.len(),
             kind,
-            named: kind,
+            name_kind: kind,
         }
     }
 
-    /// Its name.
+    /// The name of the field.
     pub fn name(&self) -> &[u8] {
-        &self.text[..self.name]
+        &self.text[..self.name_length]
     }
 
-    /// Its value.
+    /// The value of the field.
     pub fn value(&self) -> &[u8] {
-        &self.text[self.name..]
+        &self.text[self.name_length..]
     }
 }
 
-/// What one side has taught the other, the newest first.
+/// The dynamic table of one direction. Its oldest entries are evicted when it is full.
 #[derive(Debug, Default)]
 pub struct DynamicTable {
+    /// The newest entry first.
     entries: VecDeque<TableEntry>,
     size: usize,
-    most: usize,
+    max_size: usize,
 }
 
 impl DynamicTable {
-    /// Nothing, with room for so many bytes.
-    pub fn new(most: usize) -> DynamicTable {
+    /// An empty table for `max_size` bytes.
+    pub fn new(max_size: usize) -> DynamicTable {
         DynamicTable {
-            most,
+            max_size,
             ..DynamicTable::default()
         }
     }
 
-    /// Gives it another size.
-    pub fn resize(&mut self, most: usize) {
-        self.most = most;
-        self.make_room(0);
+    /// Changes the maximum size, in bytes, and evicts what no longer fits.
+    pub fn resize(&mut self, max_size: usize) {
+        self.max_size = max_size;
+        self.evict_for(0);
     }
 
-    /// The entry that came so many before the newest.
-    pub fn get(&self, before: usize) -> Option<&TableEntry> {
-        self.entries.get(before)
+    /// The entry at `index`, counted from the newest, which has 0.
+    pub fn get(&self, index: usize) -> Option<&TableEntry> {
+        self.entries.get(index)
     }
 
-    /// Adds one, and forgets the oldest where there is no room; says whether there is for this one.
+    /// Adds an entry and evicts the oldest ones for it. False if the entry is larger than the table, which is then empty.
     pub fn add(&mut self, entry: TableEntry) -> bool {
         let size = entry.text.len() + ENTRY_OVERHEAD;
-        self.make_room(size);
-        let fits = size <= self.most;
+        self.evict_for(size);
+        let fits = size <= self.max_size;
         if fits {
             self.size += size;
             self.entries.push_front(entry);
@@ -163,8 +164,9 @@ impl DynamicTable {
         fits
     }
 
-    fn make_room(&mut self, size: usize) {
-        while self.size + size > self.most
+    /// Evicts the oldest entries until `size` bytes more fit, or none is left.
+    fn evict_for(&mut self, size: usize) {
+        while self.size + size > self.max_size
             && let Some(oldest) = self.entries.pop_back()
         {
             self.size -= oldest.text.len() + ENTRY_OVERHEAD;

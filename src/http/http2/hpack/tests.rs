@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::integer::{read_number, write_number};
 use super::table::ENTRY_OVERHEAD;
 use super::*;
-use crate::http::http2::{Fatal, Reason};
+use crate::http::http2::{ConnectionError, Reason};
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
@@ -13,7 +13,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(byte).collect()
 }
 
-fn decoded(decoder: &mut Decoder, block: &[u8]) -> Result<String, Fatal> {
+fn decoded(decoder: &mut Decoder, block: &[u8]) -> Result<String, ConnectionError> {
     let mut said = String::new();
     decoder.decode(block, |field| {
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -92,7 +92,7 @@ fn unreadable_blocks() {
     for (block, what) in cases {
         assert_eq!(
             decoded(&mut Decoder::default(), &bytes(block)),
-            Err(Fatal(Reason::COMPRESSION_ERROR)),
+            Err(ConnectionError(Reason::COMPRESSION_ERROR)),
             "{what}"
         );
     }
@@ -119,7 +119,7 @@ fn a_block_says_no_more_than_four_heads() {
             assert!(decoded(&mut decoder, &again.repeat(most)).is_ok());
             let mut count = 0;
             let read = decoder.decode(&again.repeat(20_000), |_| count += 1);
-            assert_eq!(read, Err(Fatal(Reason::ENHANCE_YOUR_CALM)));
+            assert_eq!(read, Err(ConnectionError(Reason::ENHANCE_YOUR_CALM)));
             assert_eq!(count, most, "{value} {again:x?}");
         }
     }
@@ -173,10 +173,10 @@ fn agree(blocks: &[(Pairs, Option<usize>)]) {
             encoder.resize(*size);
         }
         let mut block = Vec::new();
-        encoder.begin(&mut block);
-        encoder.status(&mut block, 429);
+        encoder.begin_block(&mut block);
+        encoder.write_status(&mut block, 429);
         for (name, value) in fields {
-            encoder.field(&mut block, name, value);
+            encoder.write_field(&mut block, name, value);
         }
         let mut said = Vec::new();
         let read = decoder.decode(&block, |field| {
@@ -198,10 +198,10 @@ fn what_comes_again_is_short() {
     let mut lengths = Vec::new();
     for turn in 0..5 {
         let mut block = Vec::new();
-        encoder.begin(&mut block);
-        encoder.field(&mut block, b"content-type", b"application/problem+json");
-        encoder.field(&mut block, b"X-Turn", format!("{turn}").as_bytes());
-        encoder.field(&mut block, b"set-cookie", b"a=b");
+        encoder.begin_block(&mut block);
+        encoder.write_field(&mut block, b"content-type", b"application/problem+json");
+        encoder.write_field(&mut block, b"X-Turn", format!("{turn}").as_bytes());
+        encoder.write_field(&mut block, b"set-cookie", b"a=b");
         lengths.push(block.len());
     }
     let shortest = 1 + 10 + 6;

@@ -55,7 +55,7 @@ impl RequestBody {
             guard: downstream.guard().clone(),
             generation: generation.clone(),
         };
-        RequestBody((!downstream.body_is_over()).then(|| Box::new(sent())))
+        RequestBody((!downstream.is_body_over()).then(|| Box::new(sent())))
     }
 
     /// Reads at most about `most` bytes ahead; what was read is to be put back.
@@ -120,7 +120,7 @@ impl Sent {
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        self.guard.body_came();
+        self.guard.body_arrived();
     }
 }
 
@@ -148,17 +148,17 @@ impl Body for RequestBody {
             let idle = this.generation.ruleset.timeouts.body_idle;
             if downstream.is_held_back() {
                 // It may have become so while this one was waited for.
-                this.guard.body_came();
+                this.guard.body_arrived();
                 return Poll::Pending;
             }
-            if this.guard.body_late() {
+            if this.guard.is_body_late() {
                 return Poll::Ready(Some(Err(Error::Idle(idle))));
             }
-            this.guard.body_waits(idle);
+            this.guard.await_body(idle);
             return Poll::Pending;
         };
-        this.guard.body_came();
-        if matches!(piece, Err(_) | Ok(Piece::End)) || downstream.body_is_over() {
+        this.guard.body_arrived();
+        if matches!(piece, Err(_) | Ok(Piece::End)) || downstream.is_body_over() {
             this.rest = None;
         }
         Poll::Ready(match piece {
@@ -183,7 +183,7 @@ impl Body for RequestBody {
         };
         let ahead = sent.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
         let rest = match &sent.rest {
-            Some(downstream) => downstream.body_left(),
+            Some(downstream) => downstream.remaining_body(),
             // Trailers need chunks.
             None if sent.trailers.is_some() => SizeHint::default(),
             None => SizeHint::with_exact(0),

@@ -84,13 +84,13 @@ impl Body for Relay {
         let this = &mut *self.0;
         let frame = Pin::new(&mut this.inner).poll_frame(cx);
         if frame.is_ready() {
-            this.guard.server_spoke();
+            this.guard.server_responded();
         } else {
             if this.deadline.has_passed(cx) {
                 return Poll::Ready(Some(Err(Error::Overdue)));
             }
             let progress = this.inner.has_sent();
-            if !progress && this.guard.server_late() {
+            if !progress && this.guard.is_server_late() {
                 // A server that has begun to answer may have nothing to say: it is not to blame.
                 let silent = if this.tunnel {
                     Error::Unused
@@ -99,7 +99,7 @@ impl Body for Relay {
                 };
                 return Poll::Ready(Some(Err(silent(this.silence))));
             }
-            this.guard.server_waits(this.silence, progress);
+            this.guard.await_server(this.silence, progress);
         }
         let takes_reports = this.takes_reports;
         frame.map(|frame| {

@@ -8,32 +8,32 @@ use crate::net::tls::acme::{CertificateManager, ManagedCertificate};
 use crate::net::tls::config;
 use crate::net::tls::config::{OfferedCertificate, Tickets};
 use crate::policy::{CertificateSource, ListenerSettings, Process, Ruleset};
-use crate::serve::worker::listen::RunningEntrance;
+use crate::serve::worker::listen::RunningListener;
 
 /// The settings of each listener by `ruleset`.
 ///
 /// A listener keeps its settings of `before` if `ruleset` does not name it, or would switch TLS on or off: both take
 /// effect only with a restart.
-pub fn entrances(
+pub fn listeners(
     process: &Process,
     ruleset: &Ruleset,
     tickets: &Tickets,
     manager: &CertificateManager,
-    before: &[RunningEntrance],
-) -> Result<Arc<[RunningEntrance]>, rustls::Error> {
-    let mut entrances = Vec::new();
+    before: &[RunningListener],
+) -> Result<Arc<[RunningListener]>, rustls::Error> {
+    let mut listeners = Vec::new();
     for (place, listen) in process.listen.iter().enumerate() {
-        let named = |entrance: &&ListenerSettings| {
-            entrance.address == listen.address && entrance.certificates.is_empty() != listen.tls
+        let named = |listener: &&ListenerSettings| {
+            listener.address == listen.address && listener.certificates.is_empty() != listen.tls
         };
         let same = ruleset.listeners.get(place).filter(named);
         let settings = same.or_else(|| ruleset.listeners.iter().find(named));
         let Some(settings) = settings else {
-            entrances.extend(before.get(place).cloned());
+            listeners.extend(before.get(place).cloned());
             continue;
         };
         let mut managed = Vec::new();
-        let shown = settings.certificates.iter().map(|source| match source {
+        let certificates = settings.certificates.iter().map(|source| match source {
             CertificateSource::Files(certificate) => OfferedCertificate::Fixed(certificate.clone()),
             CertificateSource::Acme(settings) => {
                 let certificate = manager.certificate(settings);
@@ -42,30 +42,30 @@ pub fn entrances(
                 OfferedCertificate::Issued(issued)
             }
         });
-        let shown: Vec<OfferedCertificate> = shown.collect();
+        let certificates: Vec<OfferedCertificate> = certificates.collect();
         let roots = settings.client_roots.as_ref();
-        let offer = || config::offer(&shown, roots, tickets.clone());
-        entrances.push(RunningEntrance {
+        let offer = || config::offer(&certificates, roots, tickets.clone());
+        listeners.push(RunningListener {
             offer: listen.tls.then(offer).transpose()?,
-            shown,
+            certificates,
             managed,
             proxies: settings.proxies.clone(),
         });
     }
-    Ok(entrances.into())
+    Ok(listeners.into())
 }
 
 /// Renews the ACME certificates of the listeners, and no others.
-pub fn follow(manager: &CertificateManager, entrances: &[RunningEntrance]) -> io::Result<()> {
-    let managed = entrances.iter().flat_map(|entrance| &entrance.managed);
+pub fn follow(manager: &CertificateManager, listeners: &[RunningListener]) -> io::Result<()> {
+    let managed = listeners.iter().flat_map(|listener| &listener.managed);
     manager.follow(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
 }
 
 /// When each served certificate expires, in seconds since 1970, by its first name.
-pub fn expiry(entrances: &[RunningEntrance]) -> BTreeMap<String, u64> {
+pub fn expiry(listeners: &[RunningListener]) -> BTreeMap<String, u64> {
     let mut expiry = BTreeMap::new();
-    let shown = entrances.iter().flat_map(|entrance| &entrance.shown);
-    for certificate in shown.filter_map(OfferedCertificate::certificate) {
+    let certificates = listeners.iter().flat_map(|listener| &listener.certificates);
+    for certificate in certificates.filter_map(OfferedCertificate::certificate) {
         let until = certificate.until.as_secs();
         let name = certificate.names.into_iter().next().unwrap_or_default();
         // Of two certificates for one name the earlier expiry counts.

@@ -1,0 +1,29 @@
+//! The limits of an HTTP/2 connection, and the first frames of the gateway, which announce them to the client.
+
+use crate::http::http1::MAX_HEAD;
+use crate::http::http2::frame::setting;
+use crate::http::http2::{DEFAULT_WINDOW, frame};
+
+/// Maximum number of open streams, and so of requests, on one connection.
+pub const MAX_CONCURRENT_STREAMS: usize = 128;
+
+/// Flow-control window of each stream, in bytes: as much of a request's body is buffered before anything reads it.
+pub const STREAM_WINDOW: u32 = 256 * 1024;
+
+/// Flow-control window of the connection, in bytes: as much is buffered of the bodies of all its streams.
+pub const CONNECTION_WINDOW: u32 = 1024 * 1024;
+
+/// Appends the first frames: the settings, and the window of the connection.
+pub fn write_initial_frames(out: &mut Vec<u8>) {
+    let settings = [
+        (
+            setting::MAX_CONCURRENT_STREAMS,
+            MAX_CONCURRENT_STREAMS as u32,
+        ),
+        (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+        (setting::MAX_HEADER_LIST_SIZE, MAX_HEAD as u32),
+        (setting::ENABLE_CONNECT_PROTOCOL, 1),
+    ];
+    frame::write_settings(out, &settings);
+    frame::write_window_update(out, 0, CONNECTION_WINDOW - DEFAULT_WINDOW);
+}

@@ -1,0 +1,74 @@
+//! Measures how busy the gateway itself is, for elastic limits: its share of the processors and of its connections.
+//!
+//! It reads the CPU time of the process, so load that other processes put on the machine is not counted.
+
+use std::thread::available_parallelism;
+
+use super::occupancy::Occupancy;
+use crate::base::clock::{Clock, Nanos};
+use crate::limit::pressure::GatewayLoad;
+
+/// Weight of the newest sample in the moving average of CPU use. With ten samples a second the average follows a change
+/// within about a fifth of a second.
+const CPU_SMOOTHING: f64 = 0.5;
+
+/// Turns the CPU time and the open connections of the process into a [`GatewayLoad`].
+#[derive(Debug)]
+pub struct LoadMeter {
+    clock: Clock,
+    /// Processors that the workers can use.
+    processors: f64,
+    last_sample: CpuSample,
+    /// Moving average of the share of processors in use, from 0 to 1.
+    cpu_share: Option<f64>,
+}
+
+/// CPU time of the process at one moment.
+#[derive(Clone, Copy, Debug)]
+struct CpuSample {
+    at: Nanos,
+    /// Absent under a manual clock.
+    cpu_time: Option<Nanos>,
+}
+
+impl CpuSample {
+    fn take(clock: &Clock) -> CpuSample {
+        CpuSample {
+            at: clock.now(),
+            cpu_time: clock.cpu(),
+        }
+    }
+}
+
+impl LoadMeter {
+    /// Measures from now on. The workers use at most one processor each.
+    pub fn new(clock: &Clock, workers: usize) -> LoadMeter {
+        let processors = available_parallelism().map_or(1, |count| count.get());
+        LoadMeter {
+            processors: processors.min(workers.max(1)) as f64,
+            last_sample: CpuSample::take(clock),
+            cpu_share: None,
+            clock: clock.clone(),
+        }
+    }
+
+    /// The load since the last call. Connections are given as a share of `max_connections`.
+    pub fn measure(&mut self, occupancy: &Occupancy, max_connections: usize) -> GatewayLoad {
+        let sample = CpuSample::take(&self.clock);
+        let previous = std::mem::replace(&mut self.last_sample, sample);
+        let available = sample.at.since(previous.at).0 as f64 * self.processors;
+        if let Some((used, before)) = sample.cpu_time.zip(previous.cpu_time)
+            && available > 0.0
+        {
+            let share = (used.since(before).0 as f64 / available).min(1.0);
+            let smoothed = self
+                .cpu_share
+                .map_or(share, |average| average + CPU_SMOOTHING * (share - average));
+            self.cpu_share = Some(smoothed);
+        }
+        GatewayLoad {
+            cpu: self.cpu_share,
+            connections: Some(occupancy.open() as f64 / max_connections.max(1) as f64),
+        }
+    }
+}

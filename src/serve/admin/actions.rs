@@ -1,4 +1,4 @@
-//! `POST` requests of operators: explain a request, reload the configuration.
+//! Handles `POST` requests of operators, which explain a request or reload the configuration.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,11 +12,11 @@ use crate::serve::stack::explain;
 use crate::serve::stack::explain::RequestToExplain;
 
 pub(super) async fn explain(State(gateway): ControlState, body: String) -> Response {
-    let question: RequestToExplain = match serde_json::from_str(&body) {
-        Ok(question) => question,
+    let request: RequestToExplain = match serde_json::from_str(&body) {
+        Ok(request) => request,
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
-    match explain::explain(&gateway.running(), &question, gateway.clock()).await {
+    match explain::explain(&gateway.running(), &request, gateway.clock()).await {
         Ok(explanation) => Json(explanation).into_response(),
         Err(unclear) => problem(StatusCode::BAD_REQUEST, &unclear.to_string()),
     }

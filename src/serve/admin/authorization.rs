@@ -14,7 +14,7 @@ use super::dashboard;
 use super::problem::problem;
 use super::token::has_token;
 
-/// Passes an authorized request on, and answers any other with 401 or 403.
+/// Passes an authorized request on, and refuses any other with 401 or 403.
 pub async fn authorize(
     State(control): State<Arc<dyn Control>>,
     request: Request,
@@ -22,9 +22,9 @@ pub async fn authorize(
 ) -> Response {
     let headers = request.headers();
     let path = request.uri().path();
-    let public = path == "/healthz" || dashboard::is_asset(path);
+    let is_public = path == "/healthz" || dashboard::is_asset(path);
     match control.token() {
-        Some(token) if !public && !has_token(headers, token) => {
+        Some(token) if !is_public && !has_token(headers, token) => {
             return problem(
                 StatusCode::UNAUTHORIZED,
                 "send the token as `Authorization: Bearer TOKEN`",
@@ -41,12 +41,12 @@ pub async fn authorize(
         _ => {}
     }
     // A foreign page cannot read the responses, but its requests would cost work. It may link to the dashboard.
-    let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
-    let foreign = match changes {
+    let is_unsafe = !matches!(*request.method(), Method::GET | Method::HEAD);
+    let is_foreign = match is_unsafe {
         true => is_cross_site(headers),
         false => path != "/" && declares_cross_site(headers) == Some(true),
     };
-    if foreign {
+    if is_foreign {
         return problem(
             StatusCode::FORBIDDEN,
             "the admin listener refuses requests from pages of other sites",
@@ -78,10 +78,10 @@ fn declares_cross_site(headers: &HeaderMap) -> Option<bool> {
     Some(!matches!(site.as_bytes(), b"same-origin" | b"none"))
 }
 
-/// The same, by `Origin` for browsers without `Sec-Fetch-Site`.
+/// Whether the request is for another site, by `Sec-Fetch-Site` or, from older browsers, by `Origin`.
 fn is_cross_site(headers: &HeaderMap) -> bool {
-    if let Some(other) = declares_cross_site(headers) {
-        return other;
+    if let Some(is_cross_site) = declares_cross_site(headers) {
+        return is_cross_site;
     }
     let Some(origin) = headers
         .get(header::ORIGIN)

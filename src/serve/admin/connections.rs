@@ -1,8 +1,8 @@
-//! The admin listener's connections: few and short, so that silent ones never take the file descriptors that clients
-//! need.
+//! Serves the connections of the admin listener. They are few and short, so that silent ones never take the file
+//! descriptors that clients need.
 //!
 //! Connections without a request never keep a new one waiting. At the bound the gateway closes the oldest idle one of
-//! the network that has most of them. Requests beyond [`MAX_REQUESTS`] get 503 until earlier responses are sent.
+//! the network with most of them. Requests beyond [`MAX_REQUESTS`] get 503 until earlier responses are sent.
 //! Probes do not count, because their responses leave at once. So an idle connection always exists, and no probe waits.
 //!
 //! Bounds: [`MAX_CONNECTIONS`] connections, [`MAX_REQUESTS`] requests on them, [`HEAD_TIMEOUT`] for each head, and
@@ -68,8 +68,8 @@ pub async fn serve(
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let requests = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let connection_permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let request_permits = Arc::new(Semaphore::new(MAX_REQUESTS));
     // Oldest first.
     let mut open: Vec<OpenConnection> = Vec::new();
     loop {
@@ -81,11 +81,11 @@ pub async fn serve(
             Ok((stream, peer)) => {
                 open.retain(|open| !open.task.is_finished());
                 if open.len() >= MAX_CONNECTIONS {
-                    make_room(&mut open);
+                    close_oldest_idle(&mut open);
                 }
-                // The closed connection frees its place a moment later, when its task is dropped.
-                let place = tokio::select! {
-                    place = room.clone().acquire_owned() => place,
+                // The closed connection returns its permit a moment later, when its task is dropped.
+                let permit = tokio::select! {
+                    permit = connection_permits.clone().acquire_owned() => permit,
                     _ = &mut stop => break,
                 };
                 let progress = Arc::new(ConnectionProgress::default());
@@ -95,10 +95,10 @@ pub async fn serve(
                         progress: progress.clone(),
                     },
                     router.clone(),
-                    requests.clone(),
+                    request_permits.clone(),
                 );
                 let task = tokio::spawn(async move {
-                    let _place = place;
+                    let _permit = permit;
                     connection.await;
                 });
                 open.push(OpenConnection {
@@ -115,7 +115,9 @@ pub async fn serve(
     }
     drop(listener);
     // Open connections end by themselves, within their bounds.
-    let _all = room.acquire_many(MAX_CONNECTIONS as u32).await;
+    let _all = connection_permits
+        .acquire_many(MAX_CONNECTIONS as u32)
+        .await;
     Ok(())
 }
 
@@ -133,18 +135,18 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Closes the oldest idle connection of the network that has most of them.
-fn make_room(open: &mut Vec<OpenConnection>) {
-    let waiting = |open: &OpenConnection| open.progress.stage.load(Relaxed) == IDLE;
-    let of = |network| {
-        let all = open.iter().filter(|open| open.network == network);
-        all.filter(|open| waiting(open)).count()
+/// Closes the oldest idle connection of the network with most idle ones. `open` has the oldest first.
+fn close_oldest_idle(open: &mut Vec<OpenConnection>) {
+    let is_idle = |open: &OpenConnection| open.progress.stage.load(Relaxed) == IDLE;
+    let idle_of = |network| {
+        let connections = open.iter().filter(|open| open.network == network);
+        connections.filter(|open| is_idle(open)).count()
     };
-    let oldest = open.iter().enumerate().filter(|(_, open)| waiting(open));
+    let idle = open.iter().enumerate().filter(|(_, open)| is_idle(open));
     // `max_by_key` keeps the last of equals, so the order is reversed to get the oldest.
-    let victim = oldest.rev().max_by_key(|(_, open)| of(open.network));
-    if let Some((at, _)) = victim {
-        open.remove(at).task.abort();
+    let victim = idle.rev().max_by_key(|(_, open)| idle_of(open.network));
+    if let Some((index, _)) = victim {
+        open.remove(index).task.abort();
     }
 }
 
@@ -170,16 +172,16 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
             true => Ok(None),
             false => requests.clone().try_acquire_owned().map(Some),
         };
-        let under_way = permit.map(|permit| {
+        let in_progress = permit.map(|permit| {
             permit.map(|permit| {
                 *progress.permit.lock() = Some(permit);
                 progress.stage.store(RESPONDING, Relaxed);
-                UnderWay(progress.clone())
+                ResponseInProgress(progress.clone())
             })
         });
         let mut router = router.clone();
         async move {
-            let Ok(under_way) = under_way else {
+            let Ok(in_progress) = in_progress else {
                 let detail = "the admin listener has too many open requests; try again later";
                 return Ok(problem(StatusCode::SERVICE_UNAVAILABLE, detail));
             };
@@ -187,7 +189,7 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
             Ok::<_, std::convert::Infallible>(response.map(|body| {
                 Body::new(ResponseBody {
                     body,
-                    _under_way: under_way,
+                    _in_progress: in_progress,
                 })
             }))
         }
@@ -205,18 +207,18 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
 }
 
 /// Marks the response as complete when it is dropped.
-struct UnderWay(Arc<ConnectionProgress>);
+struct ResponseInProgress(Arc<ConnectionProgress>);
 
-impl Drop for UnderWay {
+impl Drop for ResponseInProgress {
     fn drop(&mut self) {
         self.0.stage.store(SENDING, Relaxed);
     }
 }
 
-/// A response body that drops its [`UnderWay`] at its end.
+/// A response body that drops its [`ResponseInProgress`] at its end.
 struct ResponseBody {
     body: Body,
-    _under_way: Option<UnderWay>,
+    _in_progress: Option<ResponseInProgress>,
 }
 
 impl http_body::Body for ResponseBody {

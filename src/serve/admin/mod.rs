@@ -1,7 +1,16 @@
 //! The admin listener, where operators query and control a running gateway.
 //!
-//! It listens on loopback by default. If a token is set, everything but `/healthz` and the dashboard's assets needs it.
-//! `routes.rs` lists the paths; `control.rs` is the interface to the gateway.
+//! It listens on loopback by default. If a token is set, everything but `/healthz` and the dashboard's assets needs it. It
+//! reaches the gateway only through [`Control`], and never serves requests of clients.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `routes`, `control` | the paths, and the interface to the gateway |
+//! | `connections` | bounds connections and open requests |
+//! | `authorization`, `token` | who may do what |
+//! | `probes`, `status`, `keys`, `actions` | health and metrics, state, one key, explain and reload |
+//! | `record`, `prometheus` | queries about the record |
+//! | `dashboard` | the page for browsers |
 
 mod actions;
 mod authorization;

@@ -1,4 +1,4 @@
-//! Health checks and metrics, for orchestrators and scrapers.
+//! Serves health checks and metrics, for orchestrators and scrapers.
 //!
 //! `admin.probes` is a listener of its own for them, which needs no token.
 

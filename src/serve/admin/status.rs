@@ -1,4 +1,4 @@
-//! The state of limits, upstreams, policies and the process, as JSON.
+//! Serves the state of limits, upstreams, policies and the process, as JSON.
 
 use std::sync::Arc;
 
@@ -54,20 +54,20 @@ pub(super) fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
     let now = gateway.clock().now();
     let describe = |servers: &Arc<Servers>| {
         let endpoints = servers.endpoints();
-        let each = endpoints.iter().map(|one| {
+        let endpoints = endpoints.iter().map(|endpoint| {
             json!({
-                "server": *one.name,
-                "address": one.resolved_ip(),
-                "weight": servers.settings.servers[one.server].weight,
-                "state": servers.state(one, now).as_str(),
-                "open": one.health.open(),
-                "ejections": one.health.ejections(),
-                "failed_checks": one.health.failed_checks(),
+                "server": *endpoint.name,
+                "address": endpoint.resolved_ip(),
+                "weight": servers.settings.servers[endpoint.server].weight,
+                "state": servers.state(endpoint, now).as_str(),
+                "open": endpoint.health.open(),
+                "ejections": endpoint.health.ejections(),
+                "failed_checks": endpoint.health.failed_checks(),
             })
         });
         json!({
             "upstream": servers.settings.name,
-            "servers": each.collect::<Vec<_>>(),
+            "servers": endpoints.collect::<Vec<_>>(),
             "pressure": servers.pressure().map(|pressure| explain::describe_pressure(pressure)),
         })
     };

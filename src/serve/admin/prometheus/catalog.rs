@@ -1,7 +1,7 @@
-//! The record's series as Prometheus knows series.
+//! Lists the record's series in the form in which Prometheus has them.
 //!
-//! Most series are exposed unchanged. The record counts what fell into each bucket of a histogram; here a bucket is
-//! cumulative, `+Inf` is added, and `*_count` equals it.
+//! Most series are exposed unchanged. In the record a bucket of a histogram counts only what fell between two bounds. Here
+//! a bucket is cumulative, `+Inf` is added, and `*_count` equals it.
 
 use std::collections::BTreeMap;
 
@@ -11,38 +11,39 @@ use crate::record::{Kind, Series};
 
 /// Suffix of the names of a histogram's buckets.
 const BUCKET_SUFFIX: &str = "_bucket";
+
 /// The bound of the last bucket.
 const INFINITE: &str = "+Inf";
 
 /// A series that queries can select.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Exposed {
-    /// Its labels, the metric's name among them.
+pub struct ExposedSeries {
+    /// Labels, with the metric's name among them.
     pub labels: Labels,
     /// Counter or gauge.
     pub kind: Kind,
-    /// The series of the record whose sum it is: their numbers, and how many units of the record make 1.
+    /// The series of the record whose sum this is: their numbers, and how many units of the record make 1.
     pub parts: Vec<(u32, f64)>,
 }
 
-/// All series, sorted by their labels.
-pub fn exposed(recorded: &[(Series, u32)]) -> Vec<Exposed> {
-    let mut all: BTreeMap<Labels, Exposed> = BTreeMap::new();
+/// The exposed form of all recorded series, sorted by labels.
+pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
+    let mut all: BTreeMap<Labels, ExposedSeries> = BTreeMap::new();
     let mut histograms: BTreeMap<Labels, Vec<HistogramBucket>> = BTreeMap::new();
     for (series, number) in recorded {
         let part = (*number, 10_f64.powi(series.decimals.into()));
-        let labels = labels(series);
-        match bound(series) {
+        let labels = labels_of(series);
+        match bucket_bound(series) {
             Some(bound) => {
                 let histogram = labels.filtered(|name| name != BOUND);
                 let bucket = (bound, labels, part);
                 histograms.entry(histogram).or_default().push(bucket);
             }
-            None => add(&mut all, labels, series.kind, &[part]),
+            None => add_parts(&mut all, labels, series.kind, &[part]),
         }
     }
     for (labels, buckets) in histograms {
-        cumulate(&labels, buckets, &mut all);
+        add_histogram(&labels, buckets, &mut all);
     }
     all.into_values().collect()
 }
@@ -50,9 +51,14 @@ pub fn exposed(recorded: &[(Series, u32)]) -> Vec<Exposed> {
 /// An upper bound, the bucket's labels, and its series.
 type HistogramBucket = (f64, Labels, (u32, f64));
 
-/// Adds a series. One that was recorded with another number of decimals before becomes one series with it.
-fn add(all: &mut BTreeMap<Labels, Exposed>, labels: Labels, kind: Kind, parts: &[(u32, f64)]) {
-    let new = || Exposed {
+/// Adds parts to the series with these labels. A series has several if its number of decimals has changed.
+fn add_parts(
+    all: &mut BTreeMap<Labels, ExposedSeries>,
+    labels: Labels,
+    kind: Kind,
+    parts: &[(u32, f64)],
+) {
+    let new = || ExposedSeries {
         labels: labels.clone(),
         kind,
         parts: Vec::new(),
@@ -61,41 +67,42 @@ fn add(all: &mut BTreeMap<Labels, Exposed>, labels: Labels, kind: Kind, parts: &
     exposed.parts.extend(parts);
 }
 
-fn labels(series: &Series) -> Labels {
-    let own = series.labels.iter().map(|(n, v)| (n.as_str(), v.as_str()));
-    Labels::new(own.chain([(NAME, series.name.as_str())]))
+/// The labels of a recorded series, with its name among them.
+fn labels_of(series: &Series) -> Labels {
+    let labels = series.labels.iter().map(|(n, v)| (n.as_str(), v.as_str()));
+    Labels::new(labels.chain([(NAME, series.name.as_str())]))
 }
 
-/// The bound of a bucket, if a series is one.
-fn bound(series: &Series) -> Option<f64> {
+/// The upper bound, if the series is a bucket of a histogram.
+fn bucket_bound(series: &Series) -> Option<f64> {
     let mut labels = series.labels.iter();
     let (_, bound) = labels.find(|(name, _)| name == BOUND)?;
-    let counts = series.kind == Kind::Counter && series.name.ends_with(BUCKET_SUFFIX);
-    number::float(bound).filter(|bound| counts && !bound.is_nan())
+    let is_bucket = series.kind == Kind::Counter && series.name.ends_with(BUCKET_SUFFIX);
+    number::float(bound).filter(|bound| is_bucket && !bound.is_nan())
 }
 
 /// Adds the cumulative buckets of a histogram, and its count.
-fn cumulate(
+fn add_histogram(
     labels: &Labels,
     mut buckets: Vec<HistogramBucket>,
-    all: &mut BTreeMap<Labels, Exposed>,
+    all: &mut BTreeMap<Labels, ExposedSeries>,
 ) {
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut parts = Vec::with_capacity(buckets.len());
-    let mut bounded = true;
+    let mut lacks_infinite = true;
     for (bound, labels, part) in buckets {
         parts.push(part);
-        bounded = bound < f64::INFINITY;
-        add(all, labels, Kind::Counter, &parts);
+        lacks_infinite = bound < f64::INFINITY;
+        add_parts(all, labels, Kind::Counter, &parts);
     }
-    if bounded {
-        add(all, labels.with(BOUND, INFINITE), Kind::Counter, &parts);
+    if lacks_infinite {
+        add_parts(all, labels.with(BOUND, INFINITE), Kind::Counter, &parts);
     }
     let name = labels.get(NAME);
     let name = name.strip_suffix(BUCKET_SUFFIX).unwrap_or(name);
     let count = labels.with(NAME, &format!("{name}_count"));
     if !all.contains_key(&count) {
-        add(all, count, Kind::Counter, &parts);
+        add_parts(all, count, Kind::Counter, &parts);
     }
 }
 
@@ -115,7 +122,7 @@ mod tests {
 
     fn check(recorded: &[Series], expected: &[(&str, &[u32])]) {
         let numbered: Vec<_> = recorded.iter().cloned().zip(0..).collect();
-        let found: Vec<(String, Vec<u32>)> = exposed(&numbered)
+        let found: Vec<(String, Vec<u32>)> = expose_series(&numbered)
             .into_iter()
             .map(|series| {
                 let parts = series.parts.iter().map(|(number, _)| *number);

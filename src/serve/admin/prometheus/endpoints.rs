@@ -1,4 +1,4 @@
-//! The endpoints of the HTTP API.
+//! Handles the endpoints of Prometheus' HTTP API. Error texts are those of Prometheus, because clients show them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 use super::parameters::QueryParameters;
 use super::reader::RecordReader;
-use super::response::{ApiError, ApiResult, success};
+use super::response::{ApiError, ApiResult, Truncated, success};
 use super::samples::RecordSamples;
 use super::{metadata, times, write};
 use crate::record::promql;
@@ -26,14 +26,15 @@ pub fn router() -> Router<Arc<dyn Control>> {
         .route("/query", get(query).post(query))
         .route("/query_range", get(query_range).post(query_range))
         .route("/labels", get(labels).post(labels))
-        .route("/label/{name}/values", get(values))
+        .route("/label/{name}/values", get(label_values))
         .route("/series", get(series).post(series))
         .route("/metadata", get(metadata::metadata))
-        .route("/status/buildinfo", get(build))
+        .route("/status/buildinfo", get(build_info))
         .route("/query_exemplars", get(exemplars).post(exemplars))
         .route("/rules", get(rules))
 }
 
+/// The current time, in milliseconds since 1970.
 fn now(gateway: &dyn Control) -> i64 {
     i64::try_from(gateway.clock().wall().as_millis()).unwrap_or(0)
 }
@@ -44,10 +45,10 @@ async fn query(State(gateway): ControlState, parameters: QueryParameters) -> Api
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
-        promql::instant(&query, at, source).map(|found| write::instant(&found, at))
+        promql::instant(&query, at, source).map(|result| write::write_instant(&result, at))
     };
-    match RecordReader::of(&*gateway)?.run(timeout, evaluate).await {
-        Ok(found) => Ok(success(&found, false)),
+    match RecordReader::open(&*gateway)?.run(timeout, evaluate).await {
+        Ok(result) => Ok(success(&result, Truncated::No)),
         Err(ApiError::Bad(why)) => Err(ApiError::parameter("query", why)),
         Err(other) => Err(other),
     }
@@ -61,7 +62,7 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
     }
     let text = parameters.get("step");
     let unclear = || format!("cannot parse {text:?} to a valid duration");
-    let step = times::step(text).ok_or_else(|| ApiError::parameter("step", unclear()))?;
+    let step = times::parse_step(text).ok_or_else(|| ApiError::parameter("step", unclear()))?;
     if step <= 0 {
         let why = "zero or negative query resolution step widths are not accepted. Try a positive integer";
         return Err(ApiError::parameter("step", why));
@@ -69,28 +70,31 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
-        promql::range(&query, Times { start, end, step }, source).map(|found| write::matrix(&found))
+        promql::range(&query, Times { start, end, step }, source)
+            .map(|series| write::write_matrix(&series))
     };
-    let found = RecordReader::of(&*gateway)?.run(timeout, evaluate).await?;
-    Ok(success(&found, false))
+    let reader = RecordReader::open(&*gateway)?;
+    let result = reader.run(timeout, evaluate).await?;
+    Ok(success(&result, Truncated::No))
 }
 
-/// A list of texts, cut at the limit.
-fn texts(all: BTreeSet<&str>, limit: usize) -> Response {
-    let cut = all.len() > limit;
-    let some: Vec<&str> = all.into_iter().take(limit).collect();
-    success(&json!(some).to_string(), cut)
+/// A response with a list of texts, truncated at the limit.
+fn list_texts(all: BTreeSet<&str>, limit: usize) -> Response {
+    let truncated = Truncated::at(limit, all.len());
+    let texts: Vec<&str> = all.into_iter().take(limit).collect();
+    success(&json!(texts).to_string(), truncated)
 }
 
 async fn labels(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
-    parameters.span()?;
+    parameters.check_span()?;
     let (selectors, limit) = (parameters.selectors()?, parameters.limit()?);
-    let fitting = RecordReader::of(&*gateway)?.fitting(selectors).await?;
-    let names = fitting.iter().flat_map(Labels::iter).map(|(name, _)| name);
-    Ok(texts(names.collect(), limit))
+    let reader = RecordReader::open(&*gateway)?;
+    let matching = reader.matching_labels(selectors).await?;
+    let names = matching.iter().flat_map(Labels::iter).map(|(name, _)| name);
+    Ok(list_texts(names.collect(), limit))
 }
 
-async fn values(
+async fn label_values(
     State(gateway): ControlState,
     Path(name): Path<String>,
     parameters: QueryParameters,
@@ -98,35 +102,37 @@ async fn values(
     if !is_label_name(&name) {
         return Err(ApiError::Bad(format!("invalid label name: {name:?}")));
     }
-    parameters.span()?;
+    parameters.check_span()?;
     let (selectors, limit) = (parameters.selectors()?, parameters.limit()?);
-    let fitting = RecordReader::of(&*gateway)?.fitting(selectors).await?;
-    let values = fitting.iter().map(|labels| labels.get(&name));
-    Ok(texts(
+    let reader = RecordReader::open(&*gateway)?;
+    let matching = reader.matching_labels(selectors).await?;
+    let values = matching.iter().map(|labels| labels.get(&name));
+    Ok(list_texts(
         values.filter(|value| !value.is_empty()).collect(),
         limit,
     ))
 }
 
 async fn series(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
-    parameters.span()?;
+    parameters.check_span()?;
     let selectors = parameters.selectors()?;
     if selectors.is_empty() {
         return Err(ApiError::Bad("no match[] parameter provided".into()));
     }
     let limit = parameters.limit()?;
-    let fitting = match RecordReader::of(&*gateway)?.fitting(selectors).await {
+    let reader = RecordReader::open(&*gateway)?;
+    let matching = match reader.matching_labels(selectors).await {
         Err(ApiError::Bad(why)) => return Err(ApiError::parameter("match[]", why)),
         other => other?,
     };
-    let some = fitting.iter().take(limit).map(write::labels);
-    let some: Vec<String> = some.collect();
-    let data = format!("[{}]", some.join(","));
-    Ok(success(&data, fitting.len() > limit))
+    let listed = matching.iter().take(limit).map(write::write_labels);
+    let listed: Vec<String> = listed.collect();
+    let data = format!("[{}]", listed.join(","));
+    Ok(success(&data, Truncated::at(limit, matching.len())))
 }
 
-/// Clients read the version to know which features they may use.
-async fn build() -> Response {
+/// The version of Prometheus whose API this is. Clients read it to know which features they may use.
+async fn build_info() -> Response {
     let build = json!({
         "version": "2.42.0",
         "revision": concat!("tollgate-", env!("CARGO_PKG_VERSION")),
@@ -135,7 +141,7 @@ async fn build() -> Response {
         "buildDate": "",
         "goVersion": "",
     });
-    success(&build.to_string(), false)
+    success(&build.to_string(), Truncated::No)
 }
 
 /// The record has no exemplars, but the query is checked.
@@ -155,13 +161,13 @@ async fn exemplars(parameters: QueryParameters) -> ApiResult {
         Ok(checked) => checked?,
         Err(_) => return Err(ApiError::Internal("the query was not read".into())),
     }
-    Ok(success("[]", false))
+    Ok(success("[]", Truncated::No))
 }
 
 /// The gateway has no alerting rules.
 async fn rules(parameters: QueryParameters) -> ApiResult {
     match parameters.get("type") {
-        "" | "alert" | "record" => Ok(success(r#"{"groups":[]}"#, false)),
+        "" | "alert" | "record" => Ok(success(r#"{"groups":[]}"#, Truncated::No)),
         other => Err(ApiError::parameter(
             "type",
             format!("not supported value {other:?}"),

@@ -1,14 +1,14 @@
-//! The kinds and descriptions of metrics.
+//! Serves the kinds and descriptions of metrics.
 
 use std::collections::BTreeMap;
 
 use axum::extract::State;
 use serde_json::{Value, json};
 
-use super::catalog::Exposed;
+use super::catalog::ExposedSeries;
 use super::parameters::QueryParameters;
 use super::reader::{RecordReader, TIMEOUT};
-use super::response::{ApiResult, success};
+use super::response::{ApiResult, Truncated, success};
 use super::samples::RecordSamples;
 use crate::record::Kind;
 use crate::record::promql::labels::NAME;
@@ -18,8 +18,9 @@ use crate::serve::admin::control::ControlState;
 pub async fn metadata(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     let limit = parameters.limit()?;
     let metrics = gateway.metrics();
-    let query = move |recorded: &RecordSamples| Ok(described(&metrics, recorded.exposed));
-    let mut all = RecordReader::of(&*gateway)?.run(TIMEOUT, query).await?;
+    let query = move |recorded: &RecordSamples| Ok(describe_metrics(&metrics, recorded.exposed));
+    let reader = RecordReader::open(&*gateway)?;
+    let mut all = reader.run(TIMEOUT, query).await?;
     let metric = parameters.get("metric");
     if !metric.is_empty() {
         all.retain(|name, _| name == metric);
@@ -31,14 +32,15 @@ pub async fn metadata(State(gateway): ControlState, parameters: QueryParameters)
             (name, one)
         })
         .collect();
-    Ok(success(&Value::Object(data).to_string(), false))
+    Ok(success(&Value::Object(data).to_string(), Truncated::No))
 }
 
-type Described = BTreeMap<String, (String, String)>;
+/// Kind and description of each metric, by its name.
+type MetricDescriptions = BTreeMap<String, (String, String)>;
 
 /// The kinds and descriptions in `/metrics`, and the kinds of metrics that only the record has.
-fn described(metrics: &str, exposed: &[Exposed]) -> Described {
-    let mut all = Described::new();
+fn describe_metrics(metrics: &str, exposed: &[ExposedSeries]) -> MetricDescriptions {
+    let mut all = MetricDescriptions::new();
     for line in metrics.lines() {
         let mut words = line.splitn(4, ' ');
         let ("#", word @ ("HELP" | "TYPE"), Some(name)) = (
@@ -55,20 +57,20 @@ fn described(metrics: &str, exposed: &[Exposed]) -> Described {
             _ => *help = text.replace("\\n", "\n").replace("\\\\", "\\"),
         }
     }
-    for one in exposed {
-        let name = one.labels.get(NAME);
-        let part = |end: &str| {
-            let whole = name.strip_suffix(end)?;
-            all.get(whole).filter(|(kind, _)| kind == "histogram")
+    for series in exposed {
+        let name = series.labels.get(NAME);
+        let is_histogram_part = |suffix: &str| {
+            let whole = name.strip_suffix(suffix).and_then(|name| all.get(name));
+            whole.is_some_and(|(kind, _)| kind == "histogram")
         };
         // A histogram is described as a whole, not by its parts.
         if ["_bucket", "_count", "_sum"]
             .into_iter()
-            .any(|end| part(end).is_some())
+            .any(is_histogram_part)
         {
             continue;
         }
-        let kind = match one.kind {
+        let kind = match series.kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
         };
@@ -88,12 +90,12 @@ mod tests {
         let metrics = "# HELP a_total As \\\\ many.\n# TYPE a_total counter\na_total 5\n\
                        # HELP t Long.\n# TYPE t histogram\nt_bucket{le=\"1\"} 3\n";
         let exposed = [("t_bucket", Kind::Counter), ("gone", Kind::Gauge)];
-        let exposed = exposed.map(|(name, kind)| Exposed {
+        let exposed = exposed.map(|(name, kind)| ExposedSeries {
             labels: Labels::new([(NAME, name)]),
             kind,
             parts: Vec::new(),
         });
-        let found: Vec<_> = described(metrics, &exposed).into_iter().collect();
+        let found: Vec<_> = describe_metrics(metrics, &exposed).into_iter().collect();
         let expected = [
             ("a_total", "counter", "As \\ many."),
             ("gone", "gauge", ""),

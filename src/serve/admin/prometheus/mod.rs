@@ -1,6 +1,14 @@
 //! The record as a Prometheus data source, for Grafana and other clients of its HTTP API, under `/prometheus`.
 //!
-//! Prometheus narrows labels and series by time; this API names all that were ever recorded.
+//! Unlike Prometheus, it does not narrow labels and series by time: it lists all that were ever recorded.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `endpoints`, `parameters`, `times` | the paths, and how their parameters are parsed |
+//! | `reader` | runs a query on a thread of its own |
+//! | `catalog`, `samples` | the record's series and samples in the form of Prometheus |
+//! | `metadata` | kinds and descriptions of metrics |
+//! | `response`, `write` | responses and results as JSON |
 
 mod catalog;
 mod endpoints;

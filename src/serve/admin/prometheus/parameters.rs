@@ -1,4 +1,4 @@
-//! The parameters of a request, from its form and its query.
+//! Parses the parameters of a request, from its form and its query string.
 
 use std::time::Duration;
 
@@ -13,27 +13,28 @@ use super::times;
 /// Maximum number of selectors in a request.
 const MAX_SELECTORS: usize = 32;
 
-type Pairs = Vec<(String, String)>;
+/// Names and values of parameters.
+type ParameterPairs = Vec<(String, String)>;
 
-/// Parameters of the form and of the query, those of the form first.
-pub(super) struct QueryParameters(Pairs);
+/// Parameters of the form and of the query string, those of the form first.
+pub(super) struct QueryParameters(ParameterPairs);
 
 impl<S: Send + Sync> FromRequest<S> for QueryParameters {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<QueryParameters, Response> {
         let bad = |why: String| ApiError::Bad(why).into_response();
-        let path = Query::<Pairs>::try_from_uri(request.uri());
-        let Query(path) = path.map_err(|unclear| bad(unclear.body_text()))?;
-        let kind = request.headers().get(header::CONTENT_TYPE);
-        let form = b"application/x-www-form-urlencoded";
-        let is_form = kind.is_some_and(|kind| kind.as_bytes().starts_with(form));
+        let query = Query::<ParameterPairs>::try_from_uri(request.uri());
+        let Query(query) = query.map_err(|rejection| bad(rejection.body_text()))?;
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        let form_type = b"application/x-www-form-urlencoded";
+        let is_form = content_type.is_some_and(|sent| sent.as_bytes().starts_with(form_type));
         if !is_form || request.method() == axum::http::Method::GET {
-            return Ok(QueryParameters(path));
+            return Ok(QueryParameters(query));
         }
-        let body = axum::Form::<Pairs>::from_request(request, state).await;
-        let axum::Form(mut all) = body.map_err(|unclear| bad(unclear.body_text()))?;
-        all.extend(path);
+        let form = axum::Form::<ParameterPairs>::from_request(request, state).await;
+        let axum::Form(mut all) = form.map_err(|rejection| bad(rejection.body_text()))?;
+        all.extend(query);
         Ok(QueryParameters(all))
     }
 }
@@ -41,18 +42,18 @@ impl<S: Send + Sync> FromRequest<S> for QueryParameters {
 impl QueryParameters {
     /// The first value of a name; empty if there is none.
     pub(super) fn get(&self, name: &str) -> &str {
-        let found = self.0.iter().find(|(own, _)| own == name);
-        found.map_or("", |(_, value)| value)
+        let parameter = self.0.iter().find(|(own_name, _)| own_name == name);
+        parameter.map_or("", |(_, value)| value)
     }
 
     /// The selectors of `match[]`.
     pub(super) fn selectors(&self) -> Result<Vec<String>, ApiError> {
-        let given = self.0.iter().filter(|(name, _)| name == "match[]");
-        if given.clone().count() > MAX_SELECTORS {
+        let selectors = self.0.iter().filter(|(name, _)| name == "match[]");
+        if selectors.clone().count() > MAX_SELECTORS {
             let why = format!("there are more than {MAX_SELECTORS} match[]");
             return Err(ApiError::Bad(why));
         }
-        Ok(given.map(|(_, text)| text.clone()).collect())
+        Ok(selectors.map(|(_, text)| text.clone()).collect())
     }
 
     /// The timeout of the query, at most [`TIMEOUT`].
@@ -62,7 +63,8 @@ impl QueryParameters {
             return Ok(TIMEOUT);
         }
         let unclear = || format!("cannot parse {text:?} to a valid duration");
-        let ms = times::step(text).ok_or_else(|| ApiError::parameter("timeout", unclear()))?;
+        let ms =
+            times::parse_step(text).ok_or_else(|| ApiError::parameter("timeout", unclear()))?;
         Ok(Duration::from_millis(u64::try_from(ms).unwrap_or(0)).min(TIMEOUT))
     }
 
@@ -70,7 +72,7 @@ impl QueryParameters {
     pub(super) fn moment(&self, name: &str) -> Result<i64, ApiError> {
         let text = self.get(name);
         let unclear = || format!("cannot parse {text:?} to a valid timestamp");
-        times::moment(text).ok_or_else(|| ApiError::parameter(name, unclear()))
+        times::parse_moment(text).ok_or_else(|| ApiError::parameter(name, unclear()))
     }
 
     /// An optional time, in milliseconds since 1970.
@@ -81,8 +83,8 @@ impl QueryParameters {
         }
         let why =
             format!("Invalid time value for '{name}': cannot parse {text:?} to a valid timestamp");
-        let found = times::moment(text).ok_or_else(|| ApiError::parameter(name, why))?;
-        Ok(Some(found))
+        let moment = times::parse_moment(text).ok_or_else(|| ApiError::parameter(name, why))?;
+        Ok(Some(moment))
     }
 
     /// The maximum number of results; 0 or no value means all.
@@ -97,7 +99,8 @@ impl QueryParameters {
         }
     }
 
-    pub(super) fn span(&self) -> Result<(), ApiError> {
+    /// Checks `start` and `end`, which are not used otherwise.
+    pub(super) fn check_span(&self) -> Result<(), ApiError> {
         self.optional_moment("start")?;
         self.optional_moment("end").map(drop)
     }

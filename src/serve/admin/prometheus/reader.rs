@@ -1,4 +1,4 @@
-//! Runs queries on the record, two at a time, until they end, time out or are abandoned.
+//! Runs queries on the record on blocking threads, two at a time, until they end, time out or are abandoned.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -17,8 +17,10 @@ use crate::record::promql::Error;
 use crate::record::promql::labels::{Labels, Matcher};
 use crate::serve::admin::control::Control;
 
-/// Two queries at a time, so that a long one does not block short ones. Requests of the dashboard have their own bound.
+/// Maximum number of queries that run at a time: two, so that a long one does not block short ones. Requests of the
+/// dashboard have their own bound.
 static CONCURRENT_QUERIES: Semaphore = Semaphore::const_new(2);
+
 /// Longest time for a query, including the wait for others.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -29,9 +31,10 @@ pub(super) struct RecordReader {
 }
 
 impl RecordReader {
-    pub(super) fn of(gateway: &dyn Control) -> Result<RecordReader, ApiError> {
+    /// A reader of the gateway's record. The error says why there is no record.
+    pub(super) fn open(gateway: &dyn Control) -> Result<RecordReader, ApiError> {
         let off = "the record is off; remove `record: off` from the gateway file";
-        let record = gateway.record().ok_or(ApiError::Nowhere(off))?;
+        let record = gateway.record().ok_or(ApiError::NotRecorded(off))?;
         match record.get() {
             Some(_) => Ok(RecordReader {
                 record,
@@ -50,25 +53,26 @@ impl RecordReader {
         query: impl FnOnce(&RecordSamples) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, ApiError> {
         let until = self.clock.now().after(Nanos::from(timeout));
-        let turn = tokio::time::timeout(timeout, CONCURRENT_QUERIES.acquire()).await;
-        let turn = turn.map_err(|_| ApiError::Late("query timed out in query queue".into()))?;
-        // Dropped with this future, which tells the thread that nobody waits any more.
-        let asker = Arc::new(());
-        let waits = Arc::downgrade(&asker);
-        let run = spawn_blocking(move || {
-            let _turn = turn;
+        let permit = tokio::time::timeout(timeout, CONCURRENT_QUERIES.acquire()).await;
+        let permit =
+            permit.map_err(|_| ApiError::TimedOut("query timed out in query queue".into()))?;
+        // Dropped with this future, by which the thread sees that nobody waits any more.
+        let waiting = Arc::new(());
+        let waiter = Arc::downgrade(&waiting);
+        let result = spawn_blocking(move || {
+            let _permit = permit;
             let record = self.record.get()?;
             let recorded = RecordSamples {
                 record,
-                exposed: &catalog::exposed(&record.series()),
+                exposed: &catalog::expose_series(&record.series()),
                 // The current second is incomplete, so no response includes it.
                 now: self.clock.wall().as_secs(),
-                wanted: &|| waits.strong_count() > 0 && self.clock.now() < until,
+                is_wanted: &|| waiter.strong_count() > 0 && self.clock.now() < until,
             };
             Some(query(&recorded))
         });
-        match run.await {
-            Ok(Some(found)) => Ok(found?),
+        match result.await {
+            Ok(Some(result)) => Ok(result?),
             _ => Err(ApiError::Internal(
                 "the query on the record did not end".into(),
             )),
@@ -76,24 +80,24 @@ impl RecordReader {
     }
 
     /// The labels of series that match one of the selectors, or of all series without selectors.
-    pub(super) async fn fitting(
+    pub(super) async fn matching_labels(
         self,
         selectors: Vec<String>,
     ) -> Result<BTreeSet<Labels>, ApiError> {
         let query = move |recorded: &RecordSamples| {
-            let mut found = BTreeSet::new();
-            let mut take = |matchers: &[Matcher]| -> Result<(), Error> {
-                let fitting = recorded.fitting(matchers)?.into_iter();
-                found.extend(fitting.map(|one| one.labels.clone()));
+            let mut labels = BTreeSet::new();
+            let mut add_matching = |matchers: &[Matcher]| -> Result<(), Error> {
+                let matching = recorded.matching_series(matchers)?.into_iter();
+                labels.extend(matching.map(|series| series.labels.clone()));
                 Ok(())
             };
             if selectors.is_empty() {
-                take(&[])?;
+                add_matching(&[])?;
             }
             for text in &selectors {
-                take(&promql::selector(text)?)?;
+                add_matching(&promql::selector(text)?)?;
             }
-            Ok(found)
+            Ok(labels)
         };
         self.run(TIMEOUT, query).await
     }

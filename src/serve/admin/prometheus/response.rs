@@ -1,4 +1,4 @@
-//! Responses in the format of Prometheus: successes and errors.
+//! Builds responses in the format of Prometheus: successes and errors.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,11 +13,11 @@ pub(super) enum ApiError {
     /// The query failed on these series.
     Execution(String),
     /// Nothing is recorded.
-    Nowhere(&'static str),
+    NotRecorded(&'static str),
     /// Another process still writes the record.
     Unavailable(&'static str),
     /// The query timed out.
-    Late(String),
+    TimedOut(String),
     /// The record cannot be read.
     Internal(String),
 }
@@ -34,7 +34,7 @@ impl From<Error> for ApiError {
         match error {
             Error::Invalid(why) => ApiError::Bad(why),
             Error::Execution(why) => ApiError::Execution(why),
-            Error::TimedOut => ApiError::Late(error.to_string()),
+            Error::TimedOut => ApiError::TimedOut(error.to_string()),
             Error::Source(_) => ApiError::Internal(error.to_string()),
         }
     }
@@ -45,11 +45,11 @@ impl IntoResponse for ApiError {
         let (status, kind, why) = match self {
             ApiError::Bad(why) => (StatusCode::BAD_REQUEST, "bad_data", why),
             ApiError::Execution(why) => (StatusCode::UNPROCESSABLE_ENTITY, "execution", why),
-            ApiError::Nowhere(why) => (StatusCode::NOT_FOUND, "not_found", why.into()),
+            ApiError::NotRecorded(why) => (StatusCode::NOT_FOUND, "not_found", why.into()),
             ApiError::Unavailable(why) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "unavailable", why.into())
             }
-            ApiError::Late(why) => (StatusCode::SERVICE_UNAVAILABLE, "timeout", why),
+            ApiError::TimedOut(why) => (StatusCode::SERVICE_UNAVAILABLE, "timeout", why),
             ApiError::Internal(why) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", why),
         };
         let body = json!({ "status": "error", "errorType": kind, "error": why });
@@ -64,11 +64,28 @@ fn json_response(status: StatusCode, body: String) -> Response {
     (status, [(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
-/// A response with `data`, which is JSON; `cut` adds the warning that results were truncated.
-pub(super) fn success(data: &str, cut: bool) -> Response {
-    let warnings = match cut {
-        true => r#","warnings":["results truncated due to limit"]"#,
-        false => "",
+/// Whether a response leaves out results beyond the limit of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Truncated {
+    Yes,
+    No,
+}
+
+impl Truncated {
+    /// Whether so many results exceed the limit.
+    pub(super) fn at(limit: usize, results: usize) -> Truncated {
+        match results > limit {
+            true => Truncated::Yes,
+            false => Truncated::No,
+        }
+    }
+}
+
+/// A response with `data`, which is JSON. If it is truncated, it carries a warning.
+pub(super) fn success(data: &str, truncated: Truncated) -> Response {
+    let warnings = match truncated {
+        Truncated::Yes => r#","warnings":["results truncated due to limit"]"#,
+        Truncated::No => "",
     };
     let body = format!(r#"{{"status":"success","data":{data}{warnings}}}"#);
     json_response(StatusCode::OK, body)

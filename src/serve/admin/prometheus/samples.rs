@@ -1,4 +1,4 @@
-//! The record as a source of samples.
+//! Reads samples of the record for PromQL queries.
 //!
 //! A sample has the time of the end of its second, or of its bucket where steps are longer. A counter's value is the sum
 //! of all that was recorded until then, so it never resets; a gauge's is its mean in the bucket. A second that was not
@@ -8,13 +8,14 @@
 
 use std::collections::BTreeMap;
 
-use super::catalog::Exposed;
+use super::catalog::ExposedSeries;
 use crate::record::promql::labels::{Matcher, fits};
 use crate::record::promql::{Error, Sample, SampleSource, SelectedSeries};
 use crate::record::{Grid, Kind, Record};
 
 /// Minimum number of buckets of a series; curves with fewer would be useless.
 const MIN_BUCKETS: usize = 250;
+
 /// Maximum number of buckets in memory at a time, and so of a series; each takes 24 bytes.
 const MAX_BUCKETS: usize = 1 << 19;
 
@@ -22,12 +23,12 @@ const MAX_BUCKETS: usize = 1 << 19;
 pub struct RecordSamples<'a> {
     /// The record itself.
     pub record: &'a Record,
-    /// Its series.
-    pub exposed: &'a [Exposed],
+    /// The series of the record.
+    pub exposed: &'a [ExposedSeries],
     /// The current second, since 1970; nothing is read from here on.
     pub now: u64,
     /// Whether somebody still waits for the result.
-    pub wanted: &'a dyn Fn() -> bool,
+    pub is_wanted: &'a dyn Fn() -> bool,
 }
 
 impl SampleSource for RecordSamples<'_> {
@@ -37,22 +38,23 @@ impl SampleSource for RecordSamples<'_> {
         (from, to): (i64, i64),
         most: usize,
     ) -> Result<SelectedSeries, Error> {
-        let fitting = self.fitting(matchers)?;
-        let each = (most / fitting.len().max(1)).min(MAX_BUCKETS);
-        if each < MIN_BUCKETS {
-            let (asked, most) = (fitting.len(), most / MIN_BUCKETS);
-            let why = format!("a selector has {asked} series, of {most} at most: name more labels");
+        let matching = self.matching_series(matchers)?;
+        let buckets = (most / matching.len().max(1)).min(MAX_BUCKETS);
+        if buckets < MIN_BUCKETS {
+            let (selected, most) = (matching.len(), most / MIN_BUCKETS);
+            let why =
+                format!("a selector has {selected} series, of {most} at most: name more labels");
             return Err(Error::Execution(why));
         }
         // The sample at the end of a second is that of the second before.
         let second = |ms: i64| u64::try_from(ms.div_euclid(1_000)).unwrap_or(0);
         let (from_second, to_second) = (second(from - 1), second(to).min(self.now));
-        if fitting.is_empty() || from_second >= to_second {
+        if matching.is_empty() || from_second >= to_second {
             return Ok(SelectedSeries::default());
         }
-        let grid = self.record.grid(from_second, to_second, each)?;
-        let samples = self.read(&grid, (from, to), &fitting)?;
-        let labels = fitting.iter().map(|one| one.labels.clone());
+        let grid = self.record.grid(from_second, to_second, buckets)?;
+        let samples = self.read_samples(&grid, (from, to), &matching)?;
+        let labels = matching.iter().map(|series| series.labels.clone());
         Ok(SelectedSeries {
             series: labels.zip(samples).collect(),
             step: milliseconds(grid.step),
@@ -60,53 +62,54 @@ impl SampleSource for RecordSamples<'_> {
     }
 
     fn check_deadline(&self) -> Result<(), Error> {
-        (self.wanted)().then_some(()).ok_or(Error::TimedOut)
+        (self.is_wanted)().then_some(()).ok_or(Error::TimedOut)
     }
 }
 
 impl RecordSamples<'_> {
     /// The series whose labels match.
-    pub fn fitting(&self, matchers: &[Matcher]) -> Result<Vec<&Exposed>, Error> {
-        let mut fitting = Vec::new();
-        for one in self.exposed {
+    pub fn matching_series(&self, matchers: &[Matcher]) -> Result<Vec<&ExposedSeries>, Error> {
+        let mut matching = Vec::new();
+        for series in self.exposed {
             self.check_deadline()?;
-            fitting.extend(fits(matchers, &one.labels).then_some(one));
+            matching.extend(fits(matchers, &series.labels).then_some(series));
         }
-        Ok(fitting)
+        Ok(matching)
     }
 
     /// The samples of each series.
     ///
     /// A part of several series is read once and dropped when it is added up. A histogram's series have as many parts
     /// as it has buckets.
-    fn read(
+    fn read_samples(
         &self,
         grid: &Grid,
         span: (i64, i64),
-        fitting: &[&Exposed],
+        matching: &[&ExposedSeries],
     ) -> Result<Vec<Vec<Sample>>, Error> {
+        // By the number of a recorded series: the matching series that it is a part of, and its unit.
         let mut parts: BTreeMap<u32, Vec<(usize, f64)>> = BTreeMap::new();
-        for (place, one) in fitting.iter().enumerate() {
-            for (number, unit) in &one.parts {
-                parts.entry(*number).or_default().push((place, *unit));
+        for (index, series) in matching.iter().enumerate() {
+            for (number, unit) in &series.parts {
+                parts.entry(*number).or_default().push((index, *unit));
             }
         }
         let covered = self.record.read(grid, &[])?.covered;
-        let mut samples = vec![zeros(grid, span, &covered); fitting.len()];
+        let mut samples = vec![zero_samples(grid, span, &covered); matching.len()];
         let numbers: Vec<u32> = parts.keys().copied().collect();
-        for some in numbers.chunks((MAX_BUCKETS / grid.buckets).max(1)) {
+        for chunk in numbers.chunks((MAX_BUCKETS / grid.buckets).max(1)) {
             self.check_deadline()?;
-            let read = self.record.read(grid, some)?;
-            let totals = self.record.total(grid.from, some)?;
-            for number in some {
+            let read = self.record.read(grid, chunk)?;
+            let totals = self.record.total(grid.from, chunk)?;
+            for number in chunk {
                 let column = ColumnSums {
                     grid,
                     covered: &covered,
                     before: totals.get(number).copied().unwrap_or(0),
                     sums: read.columns.get(number).map_or(&[], |column| &column.sums),
                 };
-                for (place, unit) in &parts[number] {
-                    column.add_to(&mut samples[*place], fitting[*place].kind, *unit);
+                for (index, unit) in &parts[number] {
+                    column.add_to(&mut samples[*index], matching[*index].kind, *unit);
                 }
             }
         }
@@ -115,15 +118,15 @@ impl RecordSamples<'_> {
 }
 
 /// A zero sample for each recorded bucket of a span.
-fn zeros(grid: &Grid, (from, to): (i64, i64), covered: &[u32]) -> Vec<Sample> {
+fn zero_samples(grid: &Grid, (from, to): (i64, i64), covered: &[u32]) -> Vec<Sample> {
     let recorded = (0..).zip(covered).filter(|(_, covered)| **covered > 0);
-    let ends = recorded.map(|(bucket, _)| end(grid, bucket));
+    let ends = recorded.map(|(bucket, _)| bucket_end(grid, bucket));
     let inside = ends.filter(|at| (from..=to).contains(at));
     inside.map(|at| (at, 0.0)).collect()
 }
 
-/// When a bucket ends, in milliseconds.
-fn end(grid: &Grid, bucket: u64) -> i64 {
+/// When a bucket ends, in milliseconds since 1970.
+fn bucket_end(grid: &Grid, bucket: u64) -> i64 {
     milliseconds(grid.from + (bucket + 1) * grid.step)
 }
 
@@ -144,7 +147,7 @@ impl ColumnSums<'_> {
         for (bucket, covered) in (0..).zip(self.covered) {
             let sum = self.sums.get(bucket as usize).copied().unwrap_or(0);
             total = total.saturating_add(sum);
-            let at = end(self.grid, bucket);
+            let at = bucket_end(self.grid, bucket);
             if let Some((_, value)) = samples.next_if(|sample| sample.0 == at) {
                 *value += match kind {
                     Kind::Counter => total as f64 / unit,

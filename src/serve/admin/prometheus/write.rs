@@ -1,62 +1,62 @@
-//! Writes results as Prometheus does: times are numbers, values are texts.
+//! Writes results of queries as JSON in the form of Prometheus: times are numbers, values are texts.
 
 use crate::record::promql::labels::Labels;
 use crate::record::promql::{QueryResult, SampledSeries, number};
 
-/// The result of an instant query, with its type.
-pub fn instant(result: &QueryResult, at: i64) -> String {
+/// Writes the result of an instant query, with its type.
+pub fn write_instant(result: &QueryResult, at: i64) -> String {
     let time = number::seconds(at);
-    let typed = |kind: &str, result: &str| typed(kind, result);
     match result {
         QueryResult::Scalar(value) => {
             // Prometheus writes these times without trailing zeros.
             let time = at as f64 / 1_000.0;
-            typed("scalar", &format!("[{time},\"{}\"]", number::plain(*value)))
+            with_type("scalar", &format!("[{time},\"{}\"]", number::plain(*value)))
         }
         QueryResult::Text(text) => {
             let time = at as f64 / 1_000.0;
-            typed("string", &format!("[{time},{}]", quoted(text)))
+            with_type("string", &format!("[{time},{}]", quote(text)))
         }
         QueryResult::Vector(points) => {
-            let each = points.iter().map(|(own, value)| {
-                let (own, value) = (labels(own), number::sample(*value));
-                format!(r#"{{"metric":{own},"value":[{time},"{value}"]}}"#)
+            let points = points.iter().map(|(labels, value)| {
+                let (metric, value) = (write_labels(labels), number::sample(*value));
+                format!(r#"{{"metric":{metric},"value":[{time},"{value}"]}}"#)
             });
-            typed("vector", &list(each))
+            with_type("vector", &write_list(points))
         }
-        QueryResult::Matrix(all) => matrix(all),
+        QueryResult::Matrix(series) => write_matrix(series),
     }
 }
 
-/// Series with their samples.
-pub fn matrix(all: &[SampledSeries]) -> String {
-    let each = all.iter().map(|(own, samples)| {
+/// Writes series with their samples, with the type of such a result.
+pub fn write_matrix(series: &[SampledSeries]) -> String {
+    let series = series.iter().map(|(labels, samples)| {
         let samples = samples.iter().map(|(at, value)| {
             let (time, value) = (number::seconds(*at), number::sample(*value));
             format!("[{time},\"{value}\"]")
         });
-        let (own, samples) = (labels(own), list(samples));
-        format!(r#"{{"metric":{own},"values":{samples}}}"#)
+        let (metric, values) = (write_labels(labels), write_list(samples));
+        format!(r#"{{"metric":{metric},"values":{values}}}"#)
     });
-    typed("matrix", &list(each))
+    with_type("matrix", &write_list(series))
 }
 
-/// A series as names and values.
-pub fn labels(labels: &Labels) -> String {
+/// Writes labels as an object of names and values.
+pub fn write_labels(labels: &Labels) -> String {
     let pairs = labels.iter();
-    let pairs = pairs.map(|(name, value)| format!("{}:{}", quoted(name), quoted(value)));
-    format!("{{{}}}", joined(pairs))
+    let pairs = pairs.map(|(name, value)| format!("{}:{}", quote(name), quote(value)));
+    format!("{{{}}}", join(pairs))
 }
 
-fn typed(kind: &str, result: &str) -> String {
+fn with_type(kind: &str, result: &str) -> String {
     format!(r#"{{"resultType":"{kind}","result":{result}}}"#)
 }
 
-fn list(parts: impl Iterator<Item = String>) -> String {
-    format!("[{}]", joined(parts))
+fn write_list(parts: impl Iterator<Item = String>) -> String {
+    format!("[{}]", join(parts))
 }
 
-fn joined(parts: impl Iterator<Item = String>) -> String {
+/// Joins parts by commas.
+fn join(parts: impl Iterator<Item = String>) -> String {
     let mut text = String::new();
     for part in parts {
         if !text.is_empty() {
@@ -67,7 +67,7 @@ fn joined(parts: impl Iterator<Item = String>) -> String {
     text
 }
 
-fn quoted(text: &str) -> String {
+fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
@@ -77,8 +77,9 @@ mod tests {
 
     #[test]
     fn as_prometheus_writes() {
-        let check =
-            |found: QueryResult, at, expected: &str| assert_eq!(instant(&found, at), expected);
+        let check = |result: QueryResult, at, expected: &str| {
+            assert_eq!(write_instant(&result, at), expected)
+        };
         check(
             QueryResult::Scalar(2.0),
             4_000,

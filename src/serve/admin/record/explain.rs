@@ -1,6 +1,5 @@
 //! Explains the refusals of a span: which limit refused, which keys, and what had changed before.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -13,24 +12,28 @@ use serde_json::{Value, json};
 use super::notes::{ListKind, find_events, find_samples, list_to_json, read_lists};
 use super::query::{bad_request, read_record};
 use super::span::parse_span;
+use super::span_counts::{SpanCounts, count_span};
 use crate::policy::Ruleset;
+use crate::record::Record;
 use crate::record::insight::{Change, GatewayEvent, Insight, KeyLists};
-use crate::record::{Record, Series};
 use crate::route::Route;
 use crate::serve::admin::control::ControlState;
 
 /// Seconds before the first refusal in which a change of the limit counts as its cause.
 const CHANGE_SECONDS: u64 = 120;
-/// Maximum number of buckets that are added up.
-const MAX_POINTS: usize = 11_000;
+
 /// Maximum number of keys in a response.
 const MAX_KEYS: usize = 10;
+
 /// Share of all refusals that a few keys must have together to be the cause.
 const FEW_KEYS_SHARE: f64 = 0.8;
+
 /// Share of all refusals that one key must have to be the cause.
 const ONE_KEY_SHARE: f64 = 0.5;
+
 /// Growth of the number of keys, as a factor, above which it is a spray.
 const SPRAY_FACTOR: u64 = 3;
+
 /// Minimum number of keys of a spray.
 const MIN_SPRAY_KEYS: u64 = 100;
 
@@ -48,29 +51,15 @@ struct Evidence {
     span: (u64, u64),
     now: SpanCounts,
     before: SpanCounts,
-    /// The lists of the span, and the whole minutes or hours that they cover.
+    /// Top keys in the span, and the whole minutes or hours that the lists cover.
     lists: (KeyLists, (u64, u64)),
-    /// The same of the time before.
+    /// Top keys in the time before the span, and what the lists cover.
     usual: (KeyLists, (u64, u64)),
+    /// Events of the gateway in the span and shortly before.
     events: Vec<GatewayEvent>,
 }
 
-/// Counts of a span.
-#[derive(Default)]
-struct SpanCounts {
-    /// Recorded seconds.
-    seconds: u64,
-    requests: u64,
-    refused: u64,
-    /// Refusals of each limit, and the last second of the first step with any. Several limits may refuse one request.
-    limits: BTreeMap<String, (u64, u64)>,
-    /// Refused requests by route.
-    routes: BTreeMap<String, u64>,
-    by_gateway: u64,
-    by_upstream: u64,
-}
-
-/// The likely cause of many refusals, told from their pattern.
+/// The likely cause of many refusals, inferred from their pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LikelyCause {
     Nothing,
@@ -101,10 +90,10 @@ impl LikelyCause {
 /// `GET /v1/record/explain`.
 pub async fn explain(
     State(gateway): ControlState,
-    span: Result<Query<ExplainParameters>, QueryRejection>,
+    parameters: Result<Query<ExplainParameters>, QueryRejection>,
 ) -> Response {
-    let span = match span {
-        Ok(Query(span)) => parse_span(&*gateway, &span.from, &span.to),
+    let span = match parameters {
+        Ok(Query(parameters)) => parse_span(&*gateway, &parameters.from, &parameters.to),
         Err(rejection) => Err(bad_request(&rejection.body_text())),
     };
     let span = match span {
@@ -121,72 +110,11 @@ pub async fn explain(
                 .is_some_and(|limit| limit.standing == "refused");
             refused || sample.status == 429
         })?;
-        let mut answer = evidence.describe(&running.ruleset);
-        answer["samples"] = json!(samples);
-        Ok(answer)
+        let mut explanation = evidence.describe(&running.ruleset);
+        explanation["samples"] = json!(samples);
+        Ok(explanation)
     })
     .await
-}
-
-fn count_span(
-    record: &Record,
-    all: &[(Series, u32)],
-    (from, to): (u64, u64),
-) -> io::Result<SpanCounts> {
-    let grid = record.grid(from, to, MAX_POINTS)?;
-    let names = [
-        "all:tollgate_requests_total",
-        "outcome:tollgate_requests_total",
-        "status:tollgate_responses_total",
-        "tollgate_limit_decisions_total",
-        "tollgate_requests_total",
-    ];
-    let selected: Vec<_> = all
-        .iter()
-        .filter(|(series, _)| names.contains(&series.name.as_str()))
-        .collect();
-    let numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
-    let found = record.read(&grid, &numbers)?;
-    let mut counts = SpanCounts {
-        seconds: found
-            .covered
-            .iter()
-            .map(|seconds| u64::from(*seconds))
-            .sum(),
-        ..SpanCounts::default()
-    };
-    for (series, number) in selected {
-        let sums = found.columns.get(number).into_iter();
-        let sum: u64 = sums.flat_map(|column| &column.sums).sum();
-        let label = |name: &str| {
-            let mut labels = series.labels.iter();
-            let found = labels.find(|(label, _)| label == name);
-            found.map_or("", |(_, value)| value.as_str())
-        };
-        if series.labels.is_empty() {
-            counts.requests = sum;
-        } else if label("outcome") == "refused" && !label("route").is_empty() {
-            counts.routes.insert(label("route").to_owned(), sum);
-        } else if label("outcome") == "refused" && label("limit").is_empty() {
-            counts.refused = sum;
-        } else if label("outcome") == "refused" {
-            let sums = found.columns.get(number).into_iter();
-            let first = sums
-                .flat_map(|column| &column.sums)
-                .position(|sum| *sum > 0);
-            let first = first.map_or(u64::MAX, |at| grid.from + (at as u64 + 1) * grid.step - 1);
-            let limit = counts.limits.entry(label("limit").to_owned());
-            let entry = limit.or_insert((0, u64::MAX));
-            *entry = (entry.0 + sum, entry.1.min(first));
-        } else if label("status") == "429" {
-            match label("origin") {
-                "upstream" => counts.by_upstream += sum,
-                _ => counts.by_gateway += sum,
-            }
-        }
-    }
-    counts.limits.retain(|_, (refused, _)| *refused > 0);
-    Ok(counts)
 }
 
 impl Evidence {
@@ -199,15 +127,16 @@ impl Evidence {
         let (from, to) = span;
         let earlier = (from.saturating_sub((to - from).max(60)), from);
         let all = record.series();
-        let counted = read_lists(record, insight, span, now, &ListKind::ALL)?;
+        let lists = read_lists(record, insight, span, now, &ListKind::ALL)?;
         // Whole steps that do not overlap those of the span.
-        let (begun, over) = counted.1;
-        let usual = (begun.saturating_sub((over - begun).max(240)), begun);
+        let (covered_from, covered_to) = lists.1;
+        let usual_length = (covered_to - covered_from).max(240);
+        let usual = (covered_from.saturating_sub(usual_length), covered_from);
         Ok(Evidence {
             span,
             now: count_span(record, &all, span)?,
             before: count_span(record, &all, earlier)?,
-            lists: counted,
+            lists,
             usual: read_lists(record, None, usual, now, &ListKind::ALL)?,
             events: find_events(record, (from.saturating_sub(CHANGE_SECONDS), to))?,
         })
@@ -216,7 +145,7 @@ impl Evidence {
     /// The keys of the limit that refused most, with their shares of its refusals.
     ///
     /// Only one limit counts, because several may refuse the same client.
-    fn shares(&self) -> Vec<(&str, f64)> {
+    fn key_shares(&self) -> Vec<(&str, f64)> {
         let Some((limit, refused)) = self.top_limit() else {
             return Vec::new();
         };
@@ -231,26 +160,26 @@ impl Evidence {
             .collect()
     }
 
-    /// The change of that limit just before it began to refuse.
-    fn change(&self) -> Option<&Change> {
+    /// The change of the limit that refused most, if it came just before the limit began to refuse.
+    fn recent_change(&self) -> Option<&Change> {
         let (limit, _) = self.top_limit()?;
-        let (_, began) = self.now.limits.get(limit)?;
+        let began = self.now.limits.get(limit)?.began;
         let before = self
             .events
             .iter()
-            .filter(|event| event.at <= *began && event.at + CHANGE_SECONDS >= *began);
+            .filter(|event| event.at <= began && event.at + CHANGE_SECONDS >= began);
         let mut changes = before.flat_map(|event| &event.changes);
         changes.find(|change| change.limit == limit && change.after.is_some())
     }
 
-    /// The limit that refused most.
+    /// The limit that refused most, and its refusals.
     fn top_limit(&self) -> Option<(&str, u64)> {
-        let refused = self.now.limits.iter();
-        let first = refused.max_by_key(|(_, (refused, _))| *refused);
-        first.map(|(limit, (refused, _))| (limit.as_str(), *refused))
+        let limits = self.now.limits.iter();
+        let top = limits.max_by_key(|(_, refusals)| refusals.count);
+        top.map(|(limit, refusals)| (limit.as_str(), refusals.count))
     }
 
-    fn cause(&self) -> LikelyCause {
+    fn likely_cause(&self) -> LikelyCause {
         let refused = self.now.refused;
         if refused == 0 && self.now.by_upstream == 0 {
             return LikelyCause::Nothing;
@@ -258,10 +187,10 @@ impl Evidence {
         if self.now.by_upstream > refused {
             return LikelyCause::Upstream;
         }
-        if self.change().is_some() {
+        if self.recent_change().is_some() {
             return LikelyCause::Config;
         }
-        let shares = self.shares();
+        let shares = self.key_shares();
         if shares
             .first()
             .is_some_and(|(_, share)| *share >= ONE_KEY_SHARE)
@@ -287,23 +216,24 @@ impl Evidence {
         LikelyCause::Everyone
     }
 
+    /// The whole explanation as JSON, without samples.
     fn describe(&self, ruleset: &Ruleset) -> Value {
         let refused = self.now.refused;
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let mut limits: Vec<_> = self.now.limits.iter().collect();
-        limits.sort_by_key(|(_, (refused, _))| std::cmp::Reverse(*refused));
-        let limits = limits.into_iter().map(|(limit, (count, _))| {
+        limits.sort_by_key(|(_, refusals)| std::cmp::Reverse(refusals.count));
+        let limits = limits.into_iter().map(|(limit, refusals)| {
             let origins = self.origins(ruleset, limit);
             json!({
                 "limit": limit,
                 "at": origins.first().map(|origin| origin.at),
                 "guarantee": origins.first().map(|origin| &origin.guarantee),
                 "places": origins,
-                "refused": count,
-                "share": share(*count, refused),
+                "refused": refusals.count,
+                "share": share(refusals.count, refused),
             })
         });
-        let (lists, counted) = &self.lists;
+        let (lists, covered) = &self.lists;
         let mut keys = list_to_json(&lists.refused, None, MAX_KEYS);
         for key in keys["keys"].as_array_mut().into_iter().flatten() {
             key["share"] = json!(share(
@@ -328,8 +258,8 @@ impl Evidence {
                 "requests": self.before.requests,
                 "refused": self.before.refused,
             },
-            "cause": self.cause().as_str(),
-            "text": self.text(ruleset),
+            "cause": self.likely_cause().as_str(),
+            "text": self.sentence(ruleset),
             "origin": {
                 "gateway_429": self.now.by_gateway,
                 "upstream_429": self.now.by_upstream,
@@ -338,7 +268,7 @@ impl Evidence {
             "keys": keys["keys"],
             "distinct": keys["distinct"],
             "at_least": keys["at_least"],
-            "asked": asked(lists, *counted),
+            "asked": asked(lists, *covered),
             "usual": asked(&self.usual.0, self.usual.1),
             "events": self.events,
         })
@@ -377,9 +307,8 @@ impl Evidence {
     }
 
     /// The explanation as a sentence.
-    fn text(&self, ruleset: &Ruleset) -> String {
-        let cause = self.cause();
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    fn sentence(&self, ruleset: &Ruleset) -> String {
+        let cause = self.likely_cause();
         let Some((limit, count)) = self.top_limit() else {
             return match cause {
                 LikelyCause::Upstream => format!(
@@ -394,33 +323,34 @@ impl Evidence {
             [] => String::new(),
             [origin] => format!(" ({})", origin.at),
             origins => {
-                let each = origins.iter().map(LimitOrigin::with_routes);
-                format!(" ({})", each.collect::<Vec<_>>().join(", "))
+                let origins = origins.iter().map(LimitOrigin::with_routes);
+                format!(" ({})", origins.collect::<Vec<_>>().join(", "))
             }
         };
         let share = percent(count as f64 / refused.max(1) as f64);
-        let which = format!("{limit}{at} refused {count} requests, {share} of all refusals");
-        let who = match cause {
+        let limit_part = format!("{limit}{at} refused {count} requests, {share} of all refusals");
+        let cause_part = match cause {
             LikelyCause::Upstream => format!(
                 "but the upstream itself answered 429 to {} requests",
                 self.now.by_upstream
             ),
-            _ => self.describe_keys(cause),
+            _ => self.describe_cause(cause),
         };
-        format!("{which}; {who}.")
+        format!("{limit_part}; {cause_part}.")
     }
 
-    fn describe_keys(&self, cause: LikelyCause) -> String {
-        let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        let shares = self.shares();
+    /// The second part of the sentence, for causes other than the upstream.
+    fn describe_cause(&self, cause: LikelyCause) -> String {
+        let shares = self.key_shares();
         match cause {
             LikelyCause::Config => {
                 let text = |side: Option<&String>| side.map_or("nothing", |text| text).to_owned();
-                let of = |change: &Change| {
-                    let (was, is) = (text(change.before.as_ref()), text(change.after.as_ref()));
-                    format!("it had just been changed, from {was} to {is}")
+                let describe = |change: &Change| {
+                    let (before, after) =
+                        (text(change.before.as_ref()), text(change.after.as_ref()));
+                    format!("it had just been changed, from {before} to {after}")
                 };
-                self.change().map_or(String::new(), of)
+                self.recent_change().map_or(String::new(), describe)
             }
             LikelyCause::OneKey => {
                 let (key, share) = shares.first().copied().unwrap_or_default();
@@ -428,12 +358,12 @@ impl Evidence {
             }
             LikelyCause::FewKeys => {
                 let mut sum = 0.0;
-                let few = shares.iter().take_while(|(_, share)| {
-                    let more = sum < FEW_KEYS_SHARE;
-                    sum += if more { share } else { &0.0 };
-                    more
+                let few_keys = shares.iter().take_while(|(_, share)| {
+                    let is_needed = sum < FEW_KEYS_SHARE;
+                    sum += if is_needed { share } else { &0.0 };
+                    is_needed
                 });
-                format!("{} keys made {} of them", few.count(), percent(sum))
+                format!("{} keys made {} of them", few_keys.count(), percent(sum))
             }
             LikelyCause::Spray => {
                 let asked = |(lists, (from, to)): &(KeyLists, (u64, u64))| {
@@ -452,6 +382,11 @@ impl Evidence {
             ),
         }
     }
+}
+
+/// A share between 0 and 1 as a percentage.
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
 }
 
 /// Where a limit is defined.

@@ -1,6 +1,7 @@
 //! Sends an event for each second that the record has completed, as `text/event-stream`.
 //!
-//! Bounds: [`MAX_STREAMS`] streams, each for [`LIFETIME`]; browsers reconnect by themselves.
+//! Events carry only the time of the second; the dashboard then asks for the values that it shows. Bounds:
+//! [`MAX_STREAMS`] streams, each for [`LIFETIME`]; browsers reconnect by themselves.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -21,10 +22,12 @@ use crate::serve::admin::problem::problem;
 
 /// Maximum number of streams.
 const MAX_STREAMS: usize = 24;
-/// Lifetime of a stream; the connection ends soon after.
+
+/// Lifetime of a stream. It ends before the lifetime of its connection does.
 const LIFETIME: Nanos = Nanos::from_secs(50);
+
 /// Pause between two checks whether a second is complete.
-const PAUSE: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 static STREAMS: Semaphore = Semaphore::const_new(MAX_STREAMS);
 
@@ -32,14 +35,14 @@ static STREAMS: Semaphore = Semaphore::const_new(MAX_STREAMS);
 pub async fn live(State(gateway): ControlState) -> Response {
     let record = match opened_record(&*gateway) {
         Ok(record) => record,
-        Err(answer) => return *answer,
+        Err(response) => return *response,
     };
-    let Ok(place) = STREAMS.try_acquire() else {
+    let Ok(permit) = STREAMS.try_acquire() else {
         let detail = format!("there are {MAX_STREAMS} streams already; try again later");
         return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
     };
     let end = gateway.clock().now().after(LIFETIME);
-    let seconds = stream::unfold((1, place), move |(last, place)| {
+    let seconds = stream::unfold((1, permit), move |(last, permit)| {
         let (gateway, record) = (gateway.clone(), record.clone());
         async move {
             loop {
@@ -50,9 +53,9 @@ pub async fn live(State(gateway): ControlState) -> Response {
                 if next != last {
                     let text = format!("event: second\ndata: {{\"at\":{}}}\n\n", next - 1);
                     let piece: Result<_, Infallible> = Ok(Bytes::from(text));
-                    return Some((piece, (next, place)));
+                    return Some((piece, (next, permit)));
                 }
-                sleep(PAUSE).await;
+                sleep(CHECK_INTERVAL).await;
             }
         }
     });

@@ -1,4 +1,12 @@
-//! Queries about the record: series, keys, samples, events and explanations.
+//! Serves queries about the record, below `/v1/record`.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `query`, `span` | runs a query on a thread of its own; parses its span |
+//! | `range` | values of series over time |
+//! | `notes` | top keys, samples and events |
+//! | `explain`, `span_counts` | why requests were refused, and the counts behind that |
+//! | `live`, `status` | an event for each new second; the size of the record |
 
 mod explain;
 mod live;
@@ -6,6 +14,7 @@ mod notes;
 mod query;
 mod range;
 mod span;
+mod span_counts;
 mod status;
 
 pub use explain::explain;

@@ -1,4 +1,4 @@
-//! Top keys, sampled requests and events of the gateway, which the record keeps as notes.
+//! Serves top keys, sampled requests and events of the gateway, which the record keeps as notes.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -21,14 +21,19 @@ use crate::serve::admin::control::{Control, ControlState};
 use crate::serve::admin::keys;
 
 /// Longest span, in seconds, that is read from lists of minutes alone.
-const LONGEST_BY_MINUTES: u64 = 6 * 3_600;
+const MAX_MINUTES_SPAN: u64 = 6 * 3_600;
+
 /// Kinds of lists and the seconds that one covers, longest first.
 const LEVELS: [(Topic, u64); 3] = [(Topic::Day, DAY), (Topic::Hour, 3_600), (Topic::Minute, 60)];
+
+/// Seconds of a day.
 const DAY: u64 = 86_400;
+
 /// Maximum number of notes in a response.
 const MAX_NOTES: usize = 1_000;
-/// Longest span of a key's curve, in seconds.
-const LONGEST_CURVE: u64 = 7 * DAY;
+
+/// Longest span of a key's curve, in seconds: lists of minutes are kept as long.
+const MAX_CURVE_SPAN: u64 = 7 * DAY;
 
 /// The parameters that queries of notes share: a span and filters.
 #[derive(Deserialize)]
@@ -97,20 +102,20 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
             ListKind::Refused => (lists.refused, "refused"),
             ListKind::Asked => (lists.asked, "asked"),
         };
-        let mut answer = list_to_json(
+        let mut top = list_to_json(
             &list,
             parameters.limit.as_deref(),
             parameters.most.unwrap_or(20),
         );
-        answer["from"] = json!(from);
-        answer["to"] = json!(to);
-        answer["of"] = json!(of);
-        Ok(answer)
+        top["from"] = json!(from);
+        top["to"] = json!(to);
+        top["of"] = json!(of);
+        Ok(top)
     })
     .await
 }
 
-/// A list as JSON, restricted to one limit if one is given.
+/// The first `most` keys of a list as JSON, restricted to one limit if one is given.
 pub(super) fn list_to_json(list: &KeyList, limit: Option<&str>, most: usize) -> Value {
     let mut keys: Vec<_> = list.keys.iter().collect();
     keys.retain(|listed| limit.is_none_or(|limit| listed.key.limit == limit));
@@ -145,10 +150,10 @@ pub(super) fn read_lists(
     now: u64,
     of: &[ListKind],
 ) -> io::Result<(KeyLists, (u64, u64))> {
-    let kept = |topic: Topic| from >= now.saturating_sub(topic.kept());
-    let (levels, step) = match to - from <= LONGEST_BY_MINUTES && kept(Topic::Minute) {
+    let is_kept = |topic: Topic| from >= now.saturating_sub(topic.kept());
+    let (levels, step) = match to - from <= MAX_MINUTES_SPAN && is_kept(Topic::Minute) {
         true => (&LEVELS[2..], 60),
-        false if kept(Topic::Hour) => (&LEVELS[..], 3_600),
+        false if is_kept(Topic::Hour) => (&LEVELS[..], 3_600),
         false => (&LEVELS[..], DAY),
     };
     // Without live lists the last step must be complete; with them it may still go on.
@@ -157,58 +162,66 @@ pub(super) fn read_lists(
         None => to - to % step,
     };
     let from = from - from % step;
-    let kept = || -> io::Result<_> {
-        let mut all = ListSums::default();
-        // What no list of a longer step covers is filled from shorter ones.
-        let mut gaps = vec![(from, until)];
-        for (topic, step) in levels {
-            for (from, until) in std::mem::take(&mut gaps) {
-                let whole = (from.next_multiple_of(*step), until - until % step);
-                if whole.0 >= whole.1 {
-                    gaps.extend((from < until).then_some((from, until)));
-                    continue;
-                }
-                let mut reached = whole.0;
-                for_each_list(record, *topic, whole, of, |at, lists| {
-                    all.add(lists);
-                    reached = reached.max(at + step);
-                })?;
-                gaps.extend([(from, whole.0), (reached, until)]);
-            }
-        }
-        Ok(all)
-    };
-    let all = match insight {
-        None => kept()?,
+    let read_kept = || sum_kept_lists(record, (from, until), levels, of);
+    let sums = match insight {
+        None => read_kept()?,
         Some(insight) => {
-            let (minute, live, mut all) = insight.with_current(kept)?;
+            let (minute, live, mut sums) = insight.with_current(read_kept)?;
             if (from..until).contains(&minute) {
-                all.add(&live);
+                sums.add(&live);
             }
-            all
+            sums
         }
     };
-    Ok((all.lists(10 * LONGEST), (from, until)))
+    Ok((sums.lists(10 * LONGEST), (from, until)))
 }
 
-/// Calls `see` with all lists of a span; the kinds that are not in `of` stay empty.
+/// Adds up the lists on the disk. What no list of a longer level covers is filled from shorter ones.
+fn sum_kept_lists(
+    record: &Record,
+    span: (u64, u64),
+    levels: &[(Topic, u64)],
+    of: &[ListKind],
+) -> io::Result<ListSums> {
+    let mut sums = ListSums::default();
+    let mut gaps = vec![span];
+    for (topic, step) in levels {
+        for (from, until) in std::mem::take(&mut gaps) {
+            let whole_steps = (from.next_multiple_of(*step), until - until % step);
+            if whole_steps.0 >= whole_steps.1 {
+                gaps.extend((from < until).then_some((from, until)));
+                continue;
+            }
+            let mut covered_to = whole_steps.0;
+            for_each_list(record, *topic, whole_steps, of, |at, lists| {
+                sums.add(lists);
+                covered_to = covered_to.max(at + step);
+            })?;
+            gaps.extend([(from, whole_steps.0), (covered_to, until)]);
+        }
+    }
+    Ok(sums)
+}
+
+/// Calls `visitor` with all lists of a span, and when each begins. The kinds that are not in `of` stay empty.
 fn for_each_list(
     record: &Record,
     topic: Topic,
     span: (u64, u64),
     of: &[ListKind],
-    mut see: impl FnMut(u64, &KeyLists),
+    mut visitor: impl FnMut(u64, &KeyLists),
 ) -> io::Result<()> {
     record.notes(topic, span, |(at, text)| {
         // Another version may have written another format; such notes are skipped.
-        if let Ok(lists) = parse(text, of) {
-            see(*at, &lists);
+        if let Ok(lists) = parse_lists(text, of) {
+            visitor(*at, &lists);
         }
         ControlFlow::Continue(())
     })
 }
 
-fn parse(text: &[u8], of: &[ListKind]) -> serde_json::Result<KeyLists> {
+/// Parses a note of lists, but only the kinds in `of`.
+fn parse_lists(text: &[u8], of: &[ListKind]) -> serde_json::Result<KeyLists> {
     #[derive(Deserialize)]
     struct RawLists<'a> {
         #[serde(borrow)]
@@ -217,7 +230,7 @@ fn parse(text: &[u8], of: &[ListKind]) -> serde_json::Result<KeyLists> {
         refused: &'a RawValue,
     }
     let parts: RawLists<'_> = serde_json::from_slice(text)?;
-    let list = |which: ListKind, part: &RawValue| match of.contains(&which) {
+    let list = |kind: ListKind, part: &RawValue| match of.contains(&kind) {
         true => serde_json::from_str(part.get()),
         false => Ok(KeyList::default()),
     };
@@ -227,17 +240,17 @@ fn parse(text: &[u8], of: &[ListKind]) -> serde_json::Result<KeyLists> {
     })
 }
 
-/// Calls `see` with the notes of a span, latest first.
+/// Calls `visitor` with the notes of a span, latest first, until it breaks.
 pub(super) fn for_each_note<T: DeserializeOwned>(
     record: &Record,
     topic: Topic,
     span: (u64, u64),
-    mut see: impl FnMut(T) -> ControlFlow<()>,
+    mut visitor: impl FnMut(T) -> ControlFlow<()>,
 ) -> io::Result<()> {
     record.notes(topic, span, |(_, text)| {
-        // As in `for_each_list`.
         match serde_json::from_slice(text) {
-            Ok(note) => see(note),
+            Ok(note) => visitor(note),
+            // Another version may have written another format; such notes are skipped.
             Err(_) => ControlFlow::Continue(()),
         }
     })
@@ -252,39 +265,39 @@ pub async fn samples(State(gateway): ControlState, query: NotesQuery) -> Respons
     read_record(&*gateway, move |record| {
         let samples = find_samples(record, span, parameters.most.unwrap_or(50), |sample| {
             let limit = sample.limit.as_deref();
-            let is = |wanted: &Option<String>, has: Option<&str>| {
-                wanted.is_none() || wanted.as_deref() == has
+            let matches = |filter: &Option<String>, value: Option<&str>| {
+                filter.is_none() || filter.as_deref() == value
             };
             let outcome = Some(sample.outcome.as_str());
             let standing = limit.map(|limit| limit.standing.as_str());
-            is(&parameters.limit, limit.map(|limit| limit.limit.as_str()))
-                && is(&parameters.key, limit.map(|limit| limit.key.as_str()))
-                && is(&parameters.route, sample.route.as_deref())
-                && (is(&parameters.outcome, outcome) || is(&parameters.outcome, standing))
+            matches(&parameters.limit, limit.map(|limit| limit.limit.as_str()))
+                && matches(&parameters.key, limit.map(|limit| limit.key.as_str()))
+                && matches(&parameters.route, sample.route.as_deref())
+                && (matches(&parameters.outcome, outcome) || matches(&parameters.outcome, standing))
         })?;
         Ok(json!({ "samples": samples }))
     })
     .await
 }
 
-/// The latest samples that pass a filter, at most `most`.
+/// The latest samples that pass a filter, `most` at most.
 pub(super) fn find_samples(
     record: &Record,
     span: (u64, u64),
     most: usize,
-    wanted: impl Fn(&RequestSample) -> bool,
+    is_wanted: impl Fn(&RequestSample) -> bool,
 ) -> io::Result<Vec<RequestSample>> {
-    let mut found = Vec::new();
+    let mut samples = Vec::new();
     for_each_note(record, Topic::Sample, span, |sample: RequestSample| {
-        if wanted(&sample) {
-            found.push(sample);
+        if is_wanted(&sample) {
+            samples.push(sample);
         }
-        match found.len() < most {
+        match samples.len() < most {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
     })?;
-    Ok(found)
+    Ok(samples)
 }
 
 /// `GET /v1/record/events`.
@@ -325,43 +338,43 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
             "`key` is missing; write it as /v1/record/top does, such as ip=203.0.113.9",
         );
     };
-    if span.1 - span.0 > LONGEST_CURVE {
+    if span.1 - span.0 > MAX_CURVE_SPAN {
         return *bad_request("the span is too long; keys are kept by the minute for 7 days");
     }
     let (names, limits) = keys::describe_key(&*gateway, &key).await;
     let insight = gateway.running().insight.unwrap_or_default();
     read_record(&*gateway, move |record| {
-        let is = |listed: &LimitKey| listed.key == key || names.contains(listed);
-        let mut answer = curve(record, &insight, span, is)?;
+        let is_key = |listed: &LimitKey| listed.key == key || names.contains(listed);
+        let mut curve = read_curve(record, &insight, span, is_key)?;
         let samples = find_samples(record, span, 20, |sample| {
             let limit = sample.limit.as_deref();
-            limit.is_some_and(|said| {
-                is(&LimitKey {
-                    limit: said.limit.clone(),
-                    key: said.key.clone(),
+            limit.is_some_and(|limit| {
+                is_key(&LimitKey {
+                    limit: limit.limit.clone(),
+                    key: limit.key.clone(),
                 })
             })
         })?;
-        answer["key"] = json!(names.first().map_or(&key, |name| &name.key));
-        answer["limits"] = json!(limits);
-        answer["samples"] = json!(samples);
-        Ok(answer)
+        curve["key"] = json!(names.first().map_or(&key, |name| &name.key));
+        curve["limits"] = json!(limits);
+        curve["samples"] = json!(samples);
+        Ok(curve)
     })
     .await
 }
 
-/// The counts of a key over time.
-fn curve(
+/// The counts over time of the keys for which `is_key` is true, as JSON.
+fn read_curve(
     record: &Record,
     insight: &Insight,
     (from, to): (u64, u64),
-    is: impl Fn(&LimitKey) -> bool,
+    is_key: impl Fn(&LimitKey) -> bool,
 ) -> io::Result<Value> {
     let step = ((to - from) / 200).next_multiple_of(60).max(60);
     let (from, to) = (from - from % step, to.next_multiple_of(step));
     // Several limits may count the same request, and no list says which, so the highest count is a lower bound.
     let count = |list: &KeyList| {
-        let same = list.keys.iter().filter(|listed| is(&listed.key));
+        let same = list.keys.iter().filter(|listed| is_key(&listed.key));
         same.map(|listed| listed.count).max().unwrap_or(0)
     };
     let add = |curves: &mut [Vec<u64>; 2], at: u64, lists: &KeyLists| {
@@ -371,8 +384,8 @@ fn curve(
     };
     let (minute, live, mut curves) = insight.with_current(|| -> io::Result<_> {
         let mut curves = [0, 1].map(|_| vec![0; ((to - from) / step) as usize]);
-        let see = |at, lists: &KeyLists| add(&mut curves, at, lists);
-        for_each_list(record, Topic::Minute, (from, to), &ListKind::ALL, see)?;
+        let visitor = |at, lists: &KeyLists| add(&mut curves, at, lists);
+        for_each_list(record, Topic::Minute, (from, to), &ListKind::ALL, visitor)?;
         Ok(curves)
     })?;
     if (from..to).contains(&minute) {

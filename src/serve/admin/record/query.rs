@@ -1,4 +1,4 @@
-//! Runs queries on the record, which may wait for the disk: a few at a time, on threads of their own.
+//! Runs queries on the record on blocking threads, because they may wait for the disk. Only a few run at a time.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use crate::record::Record;
 use crate::serve::admin::control::Control;
 use crate::serve::admin::problem::problem;
 
-/// Queries that run at a time: each may take some tens of megabytes.
+/// Maximum number of queries that run at a time. Each may take some tens of megabytes.
 static CONCURRENT_READS: Semaphore = Semaphore::const_new(2);
 
 pub(super) type SharedRecord = Arc<OnceLock<Record>>;
@@ -39,18 +39,18 @@ pub(super) fn opened_record(gateway: &dyn Control) -> Result<SharedRecord, Error
     Ok(record)
 }
 
-/// Runs a query on a blocking thread, because it may wait for the disk.
+/// Runs a query on a blocking thread, and responds with its result as JSON.
 pub(super) async fn read_record(
     gateway: &dyn Control,
-    answer: impl FnOnce(&Record) -> io::Result<Value> + Send + 'static,
+    query: impl FnOnce(&Record) -> io::Result<Value> + Send + 'static,
 ) -> Response {
     let record = match opened_record(gateway) {
         Ok(record) => record,
-        Err(answer) => return *answer,
+        Err(response) => return *response,
     };
-    let turn = CONCURRENT_READS.acquire().await;
-    let read = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+    let permit = CONCURRENT_READS.acquire().await;
+    let result = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
         let describe = |record: &Record, error| match record.folder() {
             Some(folder) => format!(
                 "reading the record in `{}` failed: {error}",
@@ -58,11 +58,11 @@ pub(super) async fn read_record(
             ),
             None => format!("reading the record failed: {error}"),
         };
-        let read = |record| answer(record).map_err(|error| describe(record, error));
-        record.get().map(read)
+        let run = |record| query(record).map_err(|error| describe(record, error));
+        record.get().map(run)
     });
-    match read.await {
-        Ok(Some(Ok(answer))) => Json(answer).into_response(),
+    match result.await {
+        Ok(Some(Ok(value))) => Json(value).into_response(),
         Ok(Some(Err(detail))) => problem(StatusCode::INTERNAL_SERVER_ERROR, &detail),
         _ => problem(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -1,4 +1,4 @@
-//! The values of series in a span.
+//! Serves the values of series in a span, as they are, summed by labels, or as quantiles of histograms.
 
 use std::collections::BTreeMap;
 
@@ -19,12 +19,15 @@ use crate::serve::admin::control::{Control, ControlState};
 
 /// Maximum number of buckets of a series.
 const MAX_POINTS: usize = 11_000;
+
 /// Maximum number of quantiles in a query.
 const MAX_QUANTILES: usize = 10;
+
 /// Maximum number of buckets of all series in a response.
 const MAX_VALUES: usize = 1_000_000;
 
-fn described(series: &Series) -> Map<String, Value> {
+/// The name, labels and kind of a series.
+fn describe_series(series: &Series) -> Map<String, Value> {
     let labels = series.labels.iter();
     let labels: Map<String, Value> = labels
         .map(|(name, value)| (name.clone(), json!(value)))
@@ -47,8 +50,8 @@ pub async fn series(State(gateway): ControlState) -> Response {
         Err(response) => return *response,
     };
     let all = record.get().map(Record::series).unwrap_or_default();
-    let all: Vec<_> = all.iter().map(|(series, _)| described(series)).collect();
-    Json(json!({ "series": all })).into_response()
+    let all = all.iter().map(|(series, _)| describe_series(series));
+    Json(json!({ "series": all.collect::<Vec<_>>() })).into_response()
 }
 
 /// The parameters of a range query.
@@ -79,9 +82,9 @@ fn default_points() -> usize {
 /// `GET /v1/record/range`.
 pub async fn range(
     State(gateway): ControlState,
-    span: Result<Query<RangeParameters>, QueryRejection>,
+    parameters: Result<Query<RangeParameters>, QueryRejection>,
 ) -> Response {
-    match parse_query(&*gateway, span) {
+    match parse_query(&*gateway, parameters) {
         Ok((selected, query)) => {
             read_record(&*gateway, move |record| evaluate(record, &selected, &query)).await
         }
@@ -97,28 +100,30 @@ struct RangeQuery {
     quantiles: Vec<(String, f64)>,
 }
 
+/// Series with their numbers in the record.
 type NumberedSeries = Vec<(Series, u32)>;
 
+/// The series that a query selects, and the query. The error is the response.
 fn parse_query(
     gateway: &dyn Control,
-    span: Result<Query<RangeParameters>, QueryRejection>,
+    parameters: Result<Query<RangeParameters>, QueryRejection>,
 ) -> Result<(NumberedSeries, RangeQuery), ErrorResponse> {
     let record = opened_record(gateway)?;
-    let Query(span) = span.map_err(|rejection| bad_request(&rejection.body_text()))?;
-    let (name, matchers) = parse_selector(&span.series).ok_or_else(|| {
+    let Query(parameters) = parameters.map_err(|rejection| bad_request(&rejection.body_text()))?;
+    let (name, matchers) = parse_selector(&parameters.series).ok_or_else(|| {
         bad_request(
             "`series` is a selector that names a metric, such as tollgate_requests_total{route=\"shop\"}",
         )
     })?;
     let query = RangeQuery {
-        span: parse_span(gateway, &span.from, &span.to)?,
-        points: span.points,
-        by: span.by.map(|by| {
+        span: parse_span(gateway, &parameters.from, &parameters.to)?,
+        points: parameters.points,
+        by: parameters.by.map(|by| {
             let names = by.split(',').map(str::trim);
             let names = names.filter(|name| !name.is_empty());
             names.map(str::to_owned).collect()
         }),
-        quantiles: quantiles(&span.quantiles)?,
+        quantiles: parse_quantiles(&parameters.quantiles)?,
     };
     if !(2..=MAX_POINTS).contains(&query.points) {
         return Err(bad_request(&format!(
@@ -131,7 +136,7 @@ fn parse_query(
         ));
     }
     let mut selected = record.get().map(Record::series).unwrap_or_default();
-    selected.retain(|(series, _)| fits(&matchers, series));
+    selected.retain(|(series, _)| matches_selector(&matchers, series));
     let values = selected.len() * query.points;
     if values > MAX_VALUES {
         return Err(bad_request(&format!(
@@ -143,14 +148,15 @@ fn parse_query(
     Ok((selected, query))
 }
 
-fn quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
+/// Parses quantiles between 0 and 1, separated by commas; each is returned with its text.
+fn parse_quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
     let parts = text.split(',').filter(|part| !part.is_empty());
-    let each = parts.map(|part| {
-        let share = part.trim().parse().ok();
-        let share = share.filter(|share| (0.0..=1.0).contains(share));
-        share.map(|share| (part.trim().to_owned(), share))
+    let quantiles = parts.map(|part| {
+        let quantile = part.trim().parse().ok();
+        let quantile = quantile.filter(|quantile| (0.0..=1.0).contains(quantile));
+        quantile.map(|quantile| (part.trim().to_owned(), quantile))
     });
-    let all: Option<Vec<_>> = each.collect();
+    let all: Option<Vec<_>> = quantiles.collect();
     all.filter(|all| all.len() <= MAX_QUANTILES).ok_or_else(|| {
         bad_request("`quantiles` must be at most 10 numbers between 0 and 1, such as 0.5,0.99")
     })
@@ -166,11 +172,11 @@ fn evaluate(
     let numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
     let read: RangeResult = record.read(&grid, &numbers)?;
     let series = if !query.quantiles.is_empty() {
-        with_quantiles(selected, &read, query)
+        compute_quantiles(selected, &read, query)
     } else if let Some(by) = &query.by {
-        summed(selected, &read, by)
+        sum_by_labels(selected, &read, by)
     } else {
-        plain(selected, &read)
+        list_series(selected, &read)
     };
     Ok(json!({
         "from": grid.from,
@@ -180,52 +186,55 @@ fn evaluate(
     }))
 }
 
-fn plain(selected: &NumberedSeries, read: &RangeResult) -> Vec<Value> {
-    let each = selected.iter().filter_map(|(series, number)| {
+/// Each series by itself.
+fn list_series(selected: &NumberedSeries, read: &RangeResult) -> Vec<Value> {
+    let values = selected.iter().filter_map(|(series, number)| {
         let column: &Column = read.columns.get(number)?;
-        let mut value = described(series);
+        let mut value = describe_series(series);
         let lists = [
             ("sum", &column.sums),
             ("min", &column.least),
             ("max", &column.most),
         ];
         for (name, list) in lists {
-            value.insert(name.into(), numbers_of(list, series.decimals));
+            value.insert(name.into(), decimals_to_json(list, series.decimals));
         }
         Some(Value::Object(value))
     });
-    each.collect()
+    values.collect()
 }
 
 /// Names and values of labels.
 type LabelPairs = Vec<(String, String)>;
 
-/// Groups series by the labels for which `kept` returns true.
-fn groups(
+/// Groups series by the labels for whose names `is_kept` is true.
+fn group_by_labels(
     selected: &NumberedSeries,
-    kept: impl Fn(&str) -> bool,
+    is_kept: impl Fn(&str) -> bool,
 ) -> BTreeMap<LabelPairs, Vec<&(Series, u32)>> {
     let mut groups: BTreeMap<LabelPairs, Vec<_>> = BTreeMap::new();
-    for one in selected {
-        let labels = one.0.labels.iter().filter(|(name, _)| kept(name));
+    for numbered in selected {
+        let labels = numbered.0.labels.iter().filter(|(name, _)| is_kept(name));
         groups
             .entry(labels.cloned().collect())
             .or_default()
-            .push(one);
+            .push(numbered);
     }
     groups
 }
 
-fn named(series: &Series, labels: Vec<(String, String)>) -> Map<String, Value> {
-    described(&Series {
+/// The description of a group, by the labels of the group and one of its series.
+fn describe_group(series: &Series, labels: LabelPairs) -> Map<String, Value> {
+    describe_series(&Series {
         labels,
         ..series.clone()
     })
 }
 
-fn summed(selected: &NumberedSeries, read: &RangeResult, by: &[String]) -> Vec<Value> {
-    let groups = groups(selected, |name| by.iter().any(|by| by == name));
-    let each = groups.into_iter().map(|(labels, members)| {
+/// The sum of each group of series.
+fn sum_by_labels(selected: &NumberedSeries, read: &RangeResult, by: &[String]) -> Vec<Value> {
+    let groups = group_by_labels(selected, |name| by.iter().any(|by| by == name));
+    let values = groups.into_iter().map(|(labels, members)| {
         let mut sums = vec![0_u64; read.covered.len()];
         for (_, number) in &members {
             let column = read.columns.get(number);
@@ -237,19 +246,25 @@ fn summed(selected: &NumberedSeries, read: &RangeResult, by: &[String]) -> Vec<V
             }
         }
         let (series, _) = members[0];
-        let mut value = named(series, labels);
-        value.insert("sum".into(), numbers_of(&sums, series.decimals));
+        let mut value = describe_group(series, labels);
+        value.insert("sum".into(), decimals_to_json(&sums, series.decimals));
         Value::Object(value)
     });
-    each.collect()
+    values.collect()
 }
 
-fn with_quantiles(selected: &NumberedSeries, read: &RangeResult, query: &RangeQuery) -> Vec<Value> {
-    let kept = |name: &str| match &query.by {
+/// The quantiles of each histogram. Its series are the buckets; their label `le` is the upper bound.
+fn compute_quantiles(
+    selected: &NumberedSeries,
+    read: &RangeResult,
+    query: &RangeQuery,
+) -> Vec<Value> {
+    let is_kept = |name: &str| match &query.by {
         Some(by) => by.iter().any(|by| by == name) && name != "le",
         None => name != "le",
     };
-    let each = groups(selected, kept).into_iter().map(|(labels, members)| {
+    let groups = group_by_labels(selected, is_kept);
+    let values = groups.into_iter().map(|(labels, members)| {
         let buckets = members.iter().filter_map(|(series, number)| {
             let (_, bound) = series.labels.iter().find(|(name, _)| name == "le")?;
             let column = read.columns.get(number)?;
@@ -262,20 +277,21 @@ fn with_quantiles(selected: &NumberedSeries, read: &RangeResult, query: &RangeQu
                 .iter()
                 .map(|(bound, sums)| (*bound, sums.get(at).copied().unwrap_or(0)))
                 .collect();
-            for ((_, share), list) in query.quantiles.iter().zip(&mut lists) {
-                list.push(buckets::quantile(*share, &mut counts));
+            for ((_, quantile), list) in query.quantiles.iter().zip(&mut lists) {
+                list.push(buckets::quantile(*quantile, &mut counts));
             }
         }
-        let mut value = named(&members[0].0, labels);
+        let mut value = describe_group(&members[0].0, labels);
         let names = query.quantiles.iter().map(|(name, _)| name.clone());
         let quantiles: Map<String, Value> = names.zip(lists.into_iter().map(Value::from)).collect();
         value.insert("quantiles".into(), Value::Object(quantiles));
         Value::Object(value)
     });
-    each.collect()
+    values.collect()
 }
 
-fn numbers_of(list: &[u64], decimals: u8) -> Value {
+/// Recorded integers as numbers, of whose digits `decimals` are behind the point.
+fn decimals_to_json(list: &[u64], decimals: u8) -> Value {
     match decimals {
         0 => json!(list),
         decimals => {
@@ -287,9 +303,9 @@ fn numbers_of(list: &[u64], decimals: u8) -> Value {
 }
 
 /// Whether a series has the labels that a selector names.
-fn fits(matchers: &[Matcher], series: &Series) -> bool {
+fn matches_selector(matchers: &[Matcher], series: &Series) -> bool {
     let mut matchers = matchers.iter();
-    matchers.all(|matcher| matcher.takes(label(series, &matcher.name)))
+    matchers.all(|matcher| matcher.takes(label_value(series, &matcher.name)))
 }
 
 /// The metric's name and the matchers of a PromQL selector, such as `tollgate_requests_total{route="shop"}`.
@@ -305,13 +321,13 @@ fn parse_selector(text: &str) -> Option<(String, Vec<Matcher>)> {
 }
 
 /// The value of a label, or the metric's name; empty if the series has no such label, as in PromQL.
-fn label<'a>(series: &'a Series, name: &str) -> &'a str {
+fn label_value<'a>(series: &'a Series, name: &str) -> &'a str {
     if name == NAME {
         return &series.name;
     }
     let mut labels = series.labels.iter();
-    let found = labels.find(|(own, _)| own == name);
-    found.map_or("", |(_, value)| value)
+    let label = labels.find(|(label, _)| label == name);
+    label.map_or("", |(_, value)| value)
 }
 
 #[cfg(test)]
@@ -340,7 +356,7 @@ mod tests {
                 let fitting = all
                     .iter()
                     .enumerate()
-                    .filter(|(_, series)| fits(&matchers, series));
+                    .filter(|(_, series)| matches_selector(&matchers, series));
                 fitting.map(|(place, _)| place).collect::<Vec<_>>()
             });
             assert_eq!(found.as_deref(), expected, "{text}");

@@ -1,4 +1,4 @@
-//! Parses the span of a query.
+//! Parses the span of a query: two moments, each absolute or relative to now.
 
 use super::query::{ErrorResponse, bad_request};
 use crate::record::promql::number;
@@ -31,12 +31,12 @@ fn parse_moment(text: &str, now: u64) -> Option<u64> {
     if text == "now" {
         return Some(now + 1);
     }
-    let Some(back) = text.strip_prefix('-') else {
+    let Some(ago) = text.strip_prefix('-') else {
+        // Later moments would overflow further arithmetic.
         return text.parse().ok().filter(|at| *at < 1 << 40);
     };
-    let milliseconds = u64::try_from(number::duration(back)?).ok()?;
-    let span = milliseconds / 1_000;
-    Some(now.saturating_sub(span))
+    let milliseconds = u64::try_from(number::duration(ago)?).ok()?;
+    Some(now.saturating_sub(milliseconds / 1_000))
 }
 
 #[cfg(test)]

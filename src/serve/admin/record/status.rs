@@ -1,4 +1,4 @@
-//! The size and extent of the record.
+//! Describes the size of the record and how far it reaches back.
 
 use std::io;
 
@@ -13,8 +13,8 @@ pub async fn status(gateway: &dyn Control) -> Value {
     let Ok(record) = opened_record(gateway) else {
         return Value::Null;
     };
-    let read = tokio::task::spawn_blocking(move || record.get().map(describe));
-    match read.await {
+    let description = tokio::task::spawn_blocking(move || record.get().map(describe));
+    match description.await {
         Ok(Some(Ok(status))) => status,
         Ok(Some(Err(error))) => json!({ "trouble": error.to_string() }),
         _ => Value::Null,

@@ -1,6 +1,6 @@
 //! Samples of a record in memory.
 
-use super::super::catalog::exposed;
+use super::super::catalog::expose_series;
 use super::*;
 use crate::record::promql::selector;
 use crate::record::{Second, Settings};
@@ -37,12 +37,12 @@ fn record(seconds: u64) -> Record {
 }
 
 fn check(record: &Record, query: &str, span: (i64, i64), most: usize, expected: &[Sample]) {
-    let exposed = exposed(&record.series());
+    let exposed = expose_series(&record.series());
     let recorded = RecordSamples {
         record,
         exposed: &exposed,
         now: START + 100_000,
-        wanted: &|| true,
+        is_wanted: &|| true,
     };
     let base = START as i64 * 1_000;
     let span = (base + span.0, base + span.1);
@@ -81,12 +81,12 @@ fn one_for_each_longer_step() {
     let last = (1_000_000, 499_500.0 - 9.0);
     let before = (998_000, 499_500.0 - 9.0 - 999.0 - 998.0);
     let whole = |query, expected: &[Sample]| {
-        let exposed = exposed(&record.series());
+        let exposed = expose_series(&record.series());
         let recorded = RecordSamples {
             record: &record,
             exposed: &exposed,
             now: START + 100_000,
-            wanted: &|| true,
+            is_wanted: &|| true,
         };
         let base = START as i64 * 1_000;
         let span = (base + 1, base + 1_000_000);
@@ -106,12 +106,12 @@ fn one_for_each_longer_step() {
 #[test]
 fn too_many_series() {
     let record = record(10);
-    let exposed = exposed(&record.series());
+    let exposed = expose_series(&record.series());
     let recorded = RecordSamples {
         record: &record,
         exposed: &exposed,
         now: START + 10,
-        wanted: &|| true,
+        is_wanted: &|| true,
     };
     let all = selector("{__name__=~'.+'}").unwrap();
     let error = recorded.select(&all, (0, 1), 1_000).unwrap_err();

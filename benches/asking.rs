@@ -206,18 +206,18 @@ fn write_record(folder: &Path, now: u64, days: u64) -> Result<usize> {
     };
     let record = Record::open(&settings)?;
     let all = all_series();
-    let numbers = all.iter().map(|kept| record.number(&kept.series));
+    let numbers = all.iter().map(|recorded| record.number(&recorded.series));
     let numbers: Vec<u32> = numbers.collect::<Option<_>>().ok_or("too many series")?;
     let mut state = 88_172_645_463_325_252_u64;
     let mut second = (now - days * DAY_SECONDS).next_multiple_of(300);
     while second < now {
-        let values = all.iter().zip(&numbers).map(|(kept, number)| {
+        let values = all.iter().zip(&numbers).map(|(recorded, number)| {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
             // Values scatter as widely as those of independent events. Rare events happen in some seconds only.
-            let noise = (kept.mean * 12).isqrt() + 1;
-            let value = (kept.mean + state % (noise + 1)).saturating_sub(noise / 2);
+            let noise = (recorded.mean * 12).isqrt() + 1;
+            let value = (recorded.mean + state % (noise + 1)).saturating_sub(noise / 2);
             (*number, value)
         });
         let values = values.filter(|(_, value)| *value > 0).collect();

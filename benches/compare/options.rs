@@ -130,18 +130,19 @@ impl Options {
 /// The word after an option.
 fn take_value(
     option: &str,
-    rest: &mut Peekable<impl Iterator<Item = String>>,
+    arguments: &mut Peekable<impl Iterator<Item = String>>,
 ) -> Result<String, String> {
-    rest.next_if(|word| !word.starts_with("--"))
+    arguments
+        .next_if(|word| !word.starts_with("--"))
         .ok_or(format!("{option} needs a value"))
 }
 
 /// The whole number after an option, 1 to 1000.
 fn parse_number(
     option: &str,
-    rest: &mut Peekable<impl Iterator<Item = String>>,
+    arguments: &mut Peekable<impl Iterator<Item = String>>,
 ) -> Result<u64, String> {
-    let word = take_value(option, rest)?;
+    let word = take_value(option, arguments)?;
     let parsed = word.parse().ok().filter(|n| (1..=1000).contains(n));
     parsed.ok_or(format!(
         "{option}: `{word}` is not a whole number from 1 to 1000"
@@ -151,7 +152,7 @@ fn parse_number(
 /// The words after an option, each one of `choices`.
 fn parse_list<T: Copy>(
     option: &str,
-    rest: &mut Peekable<impl Iterator<Item = String>>,
+    arguments: &mut Peekable<impl Iterator<Item = String>>,
     choices: &[(&str, T)],
 ) -> Result<Vec<T>, String> {
     let find = |word: &str| {
@@ -165,5 +166,8 @@ fn parse_list<T: Copy>(
             names.join(", ")
         ))
     };
-    take_value(option, rest)?.split(',').map(find).collect()
+    take_value(option, arguments)?
+        .split(',')
+        .map(find)
+        .collect()
 }

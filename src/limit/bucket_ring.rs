@@ -165,7 +165,7 @@ impl BucketRing {
 
     /// Counts `cost` units at `now`. Returns whether [`BucketRing::fresh_at`] may have changed.
     #[inline(always)]
-    pub fn apply(self, words: &mut [u32], now: Nanos, cost: u32) -> bool {
+    pub fn add_units(self, words: &mut [u32], now: Nanos, cost: u32) -> bool {
         let (before, number) = (
             BucketRing::current_bucket(words),
             self.bucket_number(words, now),

@@ -52,7 +52,7 @@ impl Concurrency {
     }
 
     /// The reading of one more request while `open` are out.
-    pub fn eval(&self, open: u32, multiply: u32) -> LimitReading {
+    pub fn assess(&self, open: u32, multiply: u32) -> LimitReading {
         let quota = self.quota(multiply);
         let standing = if open < quota {
             LimitStanding::Within
@@ -94,7 +94,7 @@ mod tests {
     #[track_caller]
     fn check(limit: Concurrency, multiply: u32, expected: &[(u32, LimitStanding, u32)]) {
         for (open, standing, free) in expected {
-            let reading = limit.eval(*open, multiply);
+            let reading = limit.assess(*open, multiply);
             assert_eq!((reading.standing, reading.remaining), (*standing, *free));
             assert_eq!(
                 reading.wait == REFUSAL_WAIT,

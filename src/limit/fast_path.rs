@@ -1,8 +1,9 @@
 //! The fast path of decisions, for most limits: those with one window, and nothing pending or lent. What does not
 //! depend on the state is computed once for a client, and what [`FastPath::assess`] reads from the state is used again.
 //!
-//! Readings and states are always equal to those of [`KeyState::eval`](super::KeyState::eval),
-//! [`KeyState::apply`](super::KeyState::apply) and [`KeyState::finish`](super::KeyState::finish).
+//! Readings and states are always equal to those of [`KeyState::assess`](super::KeyState::assess),
+//! [`KeyState::take_units`](super::KeyState::take_units) and
+//! [`KeyState::complete_reading`](super::KeyState::complete_reading).
 
 use super::interval::Interval;
 use super::sliding_window::{BUCKETS, ring};
@@ -114,15 +115,16 @@ impl FastPath {
         let fresh_at = match self.layout {
             _ if cost == 0 => None,
             StateLayout::Arrival(interval) => {
-                gcra::apply(words, now, interval, cost);
+                gcra::add_units(words, now, interval, cost);
                 None
             }
             StateLayout::Ring(bucket_length) => {
                 let ring = ring(bucket_length);
-                ring.apply(words, now, cost).then(|| ring.fresh_at(words))
+                ring.add_units(words, now, cost)
+                    .then(|| ring.fresh_at(words))
             }
             StateLayout::Log(window) => {
-                sliding_log::apply(window, words, now, cost);
+                sliding_log::add_units(window, words, now, cost);
                 Some(sliding_log::fresh_at(window, words))
             }
         };

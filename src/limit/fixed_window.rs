@@ -44,7 +44,7 @@ pub(super) fn wait(words: &[u32], key: Fingerprint, now: Nanos, window: Nanos) -
 }
 
 /// Counts `cost` units at `now`.
-pub(super) fn apply(words: &mut [u32], key: Fingerprint, now: Nanos, window: Nanos, cost: u32) {
+pub(super) fn add_units(words: &mut [u32], key: Fingerprint, now: Nanos, window: Nanos, cost: u32) {
     let before = used(words, key, now, window);
     words[0] = window_number(words, key, now, window) as u32;
     words[1] = before.saturating_add(cost);

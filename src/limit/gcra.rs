@@ -41,7 +41,7 @@ pub(super) fn wait(words: &[u32], now: Nanos, interval: Interval, units: u32) ->
 }
 
 /// Counts `cost` units at `now`, whether the burst has room for them or not.
-pub(super) fn apply(words: &mut [u32], now: Nanos, interval: Interval, cost: u32) {
+pub(super) fn add_units(words: &mut [u32], now: Nanos, interval: Interval, cost: u32) {
     let span = interval.nanos().saturating_mul(u64::from(cost));
     let next = arrival(words).max(now).after(Nanos(span)).0;
     words[0] = next as u32;

@@ -71,7 +71,7 @@ impl Limit {
         small && self.windows.len() == 1 && self.head_words() == 0
     }
 
-    /// The words that a fresh state needs before `cost` units can be applied.
+    /// The words that a fresh state needs before `cost` units can be counted.
     pub fn min_words(&self, cost: u32) -> usize {
         match self.algorithm {
             Algorithm::SlidingLog => self.log_words(&[], Nanos::ZERO, cost),
@@ -196,13 +196,14 @@ impl KeyState<'_> {
         }
     }
 
-    /// Decides about `cost` units at `now` without changing the state. [`KeyState::finish`] completes the reading.
-    pub fn eval(&self, now: Nanos, cost: u32, scale: Scale) -> LimitReading {
+    /// Decides about `cost` units at `now` without changing the state. [`KeyState::complete_reading`] completes the
+    /// reading.
+    pub fn assess(&self, now: Nanos, cost: u32, scale: Scale) -> LimitReading {
         let mut reading = INITIAL_READING;
         let mut is_over = false;
         let mut delay = Nanos::ZERO;
         for index in 0..self.limit.windows.len() {
-            let (window, is_over_window) = self.eval_window(index, now, cost, scale.multiply);
+            let (window, is_over_window) = self.assess_window(index, now, cost, scale.multiply);
             is_over |= is_over_window;
             delay = delay.max(window.delay);
             if index == 0 || is_reported_before(&window, &reading) {
@@ -229,7 +230,7 @@ impl KeyState<'_> {
 
     /// The reading of one window, and whether the request is above its rate.
     #[inline]
-    fn eval_window(
+    fn assess_window(
         &self,
         index: usize,
         now: Nanos,
@@ -268,7 +269,13 @@ impl KeyState<'_> {
 
     /// Completes a reading after the decision. `cost` is the units that were taken and have been applied already, or
     /// zero.
-    pub fn finish(&self, reading: &mut LimitReading, now: Nanos, cost: u32, multiply: u32) {
+    pub fn complete_reading(
+        &self,
+        reading: &mut LimitReading,
+        now: Nanos,
+        cost: u32,
+        multiply: u32,
+    ) {
         if !self.limit.is_lent(reading) {
             reading.remaining = reading.remaining.saturating_sub(cost);
         }
@@ -306,7 +313,7 @@ impl KeyState<'_> {
         }
     }
 
-    /// The words that are needed to apply `cost` more units at `now`. If the state has fewer, the store must move it to
+    /// The words that are needed to count `cost` more units at `now`. If the state has fewer, the store must move it to
     /// more words first, by [`KeyState::move_to`].
     pub fn required_words(&self, now: Nanos, cost: u32) -> usize {
         match self.limit.algorithm {
@@ -344,13 +351,13 @@ impl KeyState<'_> {
         }
     }
 
-    /// Counts `cost` units at `now`, as pending if the limit reserves. [`KeyState::eval`] must have admitted them with
-    /// this reading, and [`KeyState::has_room`] must be true.
-    pub fn apply(&mut self, reading: &LimitReading, now: Nanos, cost: u32, scale: Scale) {
+    /// Counts `cost` units at `now`, as pending if the limit reserves. [`KeyState::assess`] must have admitted them
+    /// with this reading, and [`KeyState::has_room`] must be true.
+    pub fn take_units(&mut self, reading: &LimitReading, now: Nanos, cost: u32, scale: Scale) {
         if self.limit.is_lent(reading) {
             if let Some(lending) = Lending::new(self.limit, scale) {
                 let at = self.limit.pending_words();
-                lending.apply(&mut self.words[at..], now, cost);
+                lending.add_units(&mut self.words[at..], now, cost);
             }
         } else if self.limit.reserves {
             self.words[0] = self.words[0].saturating_add(cost);
@@ -368,36 +375,38 @@ impl KeyState<'_> {
         let state = &mut self.words[limit.head_words()..];
         let rates = limit.windows.iter().enumerate();
         match limit.algorithm {
-            Algorithm::SlidingLog => sliding_log::apply(limit.longest_window(), state, now, cost),
+            Algorithm::SlidingLog => {
+                sliding_log::add_units(limit.longest_window(), state, now, cost)
+            }
             Algorithm::SlidingWindow => {
                 for (index, rate) in rates {
                     let ring = sliding_window::ring(rate.bucket());
-                    ring.apply(&mut state[index * ring.words()..], now, cost);
+                    ring.add_units(&mut state[index * ring.words()..], now, cost);
                 }
             }
             Algorithm::MultiLevel => {
                 for (offset, ring) in multi_level::rings(limit) {
-                    ring.apply(&mut state[offset..], now, cost);
+                    ring.add_units(&mut state[offset..], now, cost);
                 }
             }
             Algorithm::FixedWindow => {
                 for (index, rate) in rates {
                     let words = &mut state[index * fixed_window::WORDS..];
-                    fixed_window::apply(words, key, now, rate.window(), cost);
+                    fixed_window::add_units(words, key, now, rate.window(), cost);
                 }
             }
             Algorithm::Gcra { .. } | Algorithm::LeakyBucket { .. } => {
                 for (index, rate) in rates {
                     let interval = rate.interval(multiply);
-                    gcra::apply(&mut state[index * gcra::WORDS..], now, interval, cost);
+                    gcra::add_units(&mut state[index * gcra::WORDS..], now, interval, cost);
                 }
             }
         }
     }
 
     /// Ends a reservation: `reserved` units are no longer pending, and `used` units count from `now` on. There must be
-    /// room for `used` units, as for [`KeyState::apply`]. A state that was converted to a limit without reservations
-    /// counts the reserved units already.
+    /// room for `used` units, as for [`KeyState::take_units`]. A state that was converted to a limit without
+    /// reservations counts the reserved units already.
     pub fn settle(&mut self, now: Nanos, reserved: u32, used: u32, multiply: u32) {
         if self.limit.reserves {
             self.words[0] = self.words[0].saturating_sub(reserved);

@@ -115,7 +115,7 @@ impl Lending {
     }
 
     /// Counts `cost` units as lent at `now`.
-    pub(super) fn apply(self, words: &mut [u32], now: Nanos, cost: u32) {
+    pub(super) fn add_units(self, words: &mut [u32], now: Nanos, cost: u32) {
         let now = now.max(last_unit(words));
         let level = self.level_at(words, now);
         let level = level.saturating_add(u64::from(cost) * LEVEL_PER_UNIT);

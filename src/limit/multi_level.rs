@@ -48,8 +48,8 @@ fn ring(longest: Nanos) -> BucketRing {
 /// The ring that a window is summed over, with the offset of its words and the window's length in buckets.
 pub(super) fn ring_for(limit: &Limit, window: Nanos) -> (usize, BucketRing, u32) {
     let own = ring(window);
-    let kept = rings(limit).find(|(_, ring)| ring.length == own.length);
-    let (offset, ring) = kept.unwrap_or((0, own));
+    let shared = rings(limit).find(|(_, ring)| ring.length == own.length);
+    let (offset, ring) = shared.unwrap_or((0, own));
     (offset, ring, own.buckets)
 }
 

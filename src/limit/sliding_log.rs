@@ -212,7 +212,7 @@ pub(super) fn convert(
 }
 
 /// Adds stamps for `cost` units.
-pub(super) fn apply(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
+pub(super) fn add_units(longest: Nanos, words: &mut [u32], now: Nanos, cost: u32) {
     let log = Log::new(longest, words, now);
     let capacity = log.capacity();
     let expired = log.first_inside(ticks(longest, log.shift));

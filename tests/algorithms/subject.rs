@@ -55,7 +55,7 @@ impl Subject {
     }
 
     pub fn eval(&mut self, now: u64, cost: u32, multiply: u32) -> LimitReading {
-        self.cell().eval(Nanos(now), cost, Scale::plan(multiply))
+        self.cell().assess(Nanos(now), cost, Scale::plan(multiply))
     }
 
     pub fn used(&mut self, now: u64, index: usize) -> u32 {
@@ -98,13 +98,13 @@ impl Subject {
         let before = self.words.clone();
         let mut cell = self.cell();
         let mut looked = reading;
-        cell.finish(&mut looked, Nanos(now), 0, multiply);
+        cell.complete_reading(&mut looked, Nanos(now), 0, multiply);
         if !admits {
             self.in_one_step(&before, (cost, multiply), true, looked);
             return reading;
         }
-        cell.apply(&reading, Nanos(now), cost, Scale::plan(multiply));
-        cell.finish(&mut reading, Nanos(now), cost, multiply);
+        cell.take_units(&reading, Nanos(now), cost, Scale::plan(multiply));
+        cell.complete_reading(&mut reading, Nanos(now), cost, multiply);
         self.in_one_step(&before, (cost, multiply), false, looked);
         self.in_one_step(&before, (cost, multiply), true, reading);
         if cost > 0 {
@@ -221,7 +221,7 @@ impl Subject {
             let (limit, key) = (&self.limit, self.key);
             let words = &mut words;
             KeyState { limit, key, words }
-                .eval(Nanos(self.now), cost, Scale::plan(multiply))
+                .assess(Nanos(self.now), cost, Scale::plan(multiply))
                 .standing
                 .admits()
         };

@@ -87,13 +87,13 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
             key,
             words: &mut words,
         };
-        let mut expected = cell.eval(now, cost, scale);
+        let mut expected = cell.assess(now, cost, scale);
         let takes = expected.standing.admits() && taking == Taking::All;
         let took = if takes { cost } else { 0 };
         if takes {
-            cell.apply(&expected, now, cost, scale);
+            cell.take_units(&expected, now, cost, scale);
         }
-        cell.finish(&mut expected, now, took, 1);
+        cell.complete_reading(&mut expected, now, took, 1);
         let said = gateway
             .ask(taking, std::slice::from_ref(&asked))
             .await

@@ -95,14 +95,14 @@ fn says_what_a_cell_says(mut store: Scripted) {
                 key,
                 words: &mut words,
             };
-            let mut expected = cell.eval(moment, cost, scale);
+            let mut expected = cell.assess(moment, cost, scale);
             let took = if expected.standing.admits() {
-                cell.apply(&expected, moment, cost, scale);
+                cell.take_units(&expected, moment, cost, scale);
                 cost
             } else {
                 0
             };
-            cell.finish(&mut expected, moment, took, scale.multiply);
+            cell.complete_reading(&mut expected, moment, took, scale.multiply);
             store.now = now * TICK;
             let said = store.ask(&call(1, [part(&limit, history, key.0, cost, scale)]));
             let answer = &said.counters[0];

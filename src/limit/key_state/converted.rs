@@ -45,7 +45,7 @@ impl KeyState<'_> {
                     // More than the limit admits would make the key wait for longer than any window.
                     let counted = counted.min(self.limit.unit_bounds(rate, 1).1);
                     let interval = rate.interval(1);
-                    gcra::apply(&mut state[index * gcra::WORDS..], now, interval, counted);
+                    gcra::add_units(&mut state[index * gcra::WORDS..], now, interval, counted);
                 }
             }
             _ => self.count_units(now, counted, 1),

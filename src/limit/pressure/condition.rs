@@ -131,7 +131,7 @@ impl Condition {
     /// How well the condition holds: 0 if it does not, 1 if no signal is near its bound. Lending shrinks in between.
     /// With a yes or no, lending would raise the signal, end itself and begin again at every step.
     pub fn headroom(&self, figures: &PressureFigures) -> f64 {
-        let each = self.bounds.iter().map(|bound| match *bound {
+        let headrooms = self.bounds.iter().map(|bound| match *bound {
             SignalBound::Load(bound) => headroom_below(Some(figures.load), bound),
             SignalBound::P50(bound) => {
                 headroom_below(figures.p50.map(|span| span.0 as f64), bound.0 as f64)
@@ -141,7 +141,7 @@ impl Condition {
             }
             SignalBound::Cpu(bound) => headroom_below(figures.cpu, bound),
         });
-        each.fold(1.0, f64::min)
+        headrooms.fold(1.0, f64::min)
     }
 }
 
@@ -233,9 +233,9 @@ impl<'t> Iterator for ConditionWords<'t> {
         let rest = self.text[self.offset..].trim_start();
         let start = self.text.len() - rest.len();
         let is_sign = |c: char| matches!(c, '<' | '>' | '=' | '!');
-        let signs = rest.starts_with(is_sign);
+        let starts_with_sign = rest.starts_with(is_sign);
         let end = rest
-            .find(|c: char| c.is_whitespace() || is_sign(c) != signs)
+            .find(|c: char| c.is_whitespace() || is_sign(c) != starts_with_sign)
             .unwrap_or(rest.len());
         self.offset = start + end;
         (end > 0).then(|| (start, &rest[..end]))

@@ -217,7 +217,7 @@ impl<'a> FullDecision<'a> {
         let cost = part.before.saturating_add(part.item.cost);
         let mut reading = match part.at {
             Some(at) => self.cells.look(&mut self.held, at, &part.owner, |cell| {
-                cell.eval(self.now, cost, scale)
+                cell.assess(self.now, cost, scale)
             }),
             None => {
                 let mut words: SmallVec<[u32; 64]> = SmallVec::new();
@@ -227,7 +227,7 @@ impl<'a> FullDecision<'a> {
                     key: part.owner.spot.key(),
                     words: &mut words,
                 };
-                cell.eval(self.now, cost, scale)
+                cell.assess(self.now, cost, scale)
             }
         };
         for net in &self.nets[part.nets.clone()] {
@@ -314,8 +314,8 @@ impl<'a> FullDecision<'a> {
         let total = part.before.saturating_add(cost);
         match part.at.filter(|_| part.room) {
             Some(at) => self.cells.change(&mut self.held, at, &part.owner, |cell| {
-                cell.apply(reading, self.now, cost, scale);
-                cell.finish(reading, self.now, total, scale.multiply);
+                cell.take_units(reading, self.now, cost, scale);
+                cell.complete_reading(reading, self.now, total, scale.multiply);
             }),
             None => reading.remaining = reading.remaining.saturating_sub(total),
         }
@@ -336,7 +336,7 @@ impl<'a> FullDecision<'a> {
             .filter(|_| !part.stuck && reading.reset == Nanos::ZERO)
         {
             self.cells.look(&mut self.held, at, &part.owner, |cell| {
-                cell.finish(reading, self.now, 0, part.item.scale.multiply);
+                cell.complete_reading(reading, self.now, 0, part.item.scale.multiply);
             });
         }
     }

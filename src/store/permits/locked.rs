@@ -75,7 +75,7 @@ impl<'a> LockedShards<'a> {
             let place = want.place();
             let mut reading = want
                 .limit
-                .eval(self.out(&place) + before(&place), want.multiply);
+                .assess(self.out(&place) + before(&place), want.multiply);
             for parent in want.parents {
                 let place = want.network(parent);
                 let open = self.out(&place) + before(&place);

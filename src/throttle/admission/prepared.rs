@@ -85,13 +85,13 @@ impl PreparedDecision {
         if matches!(*self.last.borrow(), LastDecision::Admitted) {
             return None;
         }
-        let each = self.keys.places.iter();
-        each.map(|place| self.store.version(place)).collect()
+        let places = self.keys.places.iter();
+        places.map(|place| self.store.version(place)).collect()
     }
 
     fn are_unchanged(&self, before: &CountVersions) -> bool {
-        let mut each = self.keys.places.iter().zip(before);
-        each.all(|(place, before)| self.store.version(place) == Some(*before))
+        let mut versions = self.keys.places.iter().zip(before);
+        versions.all(|(place, before)| self.store.version(place) == Some(*before))
     }
 
     /// Records whether the last request was admitted. A standing refusal ends with that.

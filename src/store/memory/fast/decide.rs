@@ -144,7 +144,7 @@ impl CountedItem<'_> {
         let (key, mut copy) = (self.place.mark.key(), self.copy());
         let words = self.words(cells, &mut copy);
         let cell = KeyState { limit, key, words };
-        let reading = cell.eval(now, cost, scale);
+        let reading = cell.assess(now, cost, scale);
         evaluated.push(reading);
         FirstVerdict {
             admits: reading.standing.admits(),
@@ -188,12 +188,12 @@ impl CountedItem<'_> {
         let mut cell = KeyState { limit, key, words };
         if !take {
             if reading.reset == Nanos::ZERO {
-                cell.finish(&mut reading, now, 0, scale.multiply);
+                cell.complete_reading(&mut reading, now, 0, scale.multiply);
             }
             return reading;
         }
-        cell.apply(&reading, now, cost, scale);
-        cell.finish(&mut reading, now, cost, scale.multiply);
+        cell.take_units(&reading, now, cost, scale);
+        cell.complete_reading(&mut reading, now, cost, scale.multiply);
         let fresh_at = cell.fresh_at();
         self.write(copy, Some(fresh_at));
         reading

@@ -71,7 +71,7 @@ impl Site {
 
     fn failed(&self) -> u64 {
         let labels = [(Label::Outcome, "failed")];
-        Control::count(&self.gateway.app, Metric::Handshakes, &labels)
+        Control::counter_total(&self.gateway.app, Metric::Handshakes, &labels)
     }
 }
 

@@ -248,7 +248,7 @@ fn who_does_not_shake_hands_is_let_go() {
     let own = Certificate::of(&["a.example"]);
     let gateway = start(&upstream, &[&own], "timeouts: { header: 300ms }\n");
     let failed = || {
-        Control::count(
+        Control::counter_total(
             &gateway.app,
             Metric::Handshakes,
             &[(Label::Outcome, "failed")],
@@ -280,7 +280,7 @@ fn a_drain_does_not_wait_for_handshakes() {
         &[&own],
         "timeouts: { header: 60s, drain: 60s }\n",
     );
-    let open = || Control::count(&gateway.app, Metric::Connections, &[]);
+    let open = || Control::counter_total(&gateway.app, Metric::Connections, &[]);
     let mut silent = gateway.connect();
     wait_until("it is there", || open() == 1);
     gateway.app.shut_down();

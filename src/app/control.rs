@@ -50,19 +50,19 @@ impl Control for App {
         self.recorder.lock().as_ref().map(MetricsRecorder::record)
     }
 
-    fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
+    fn counter_total(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
         self.registry.total(metric, labels)
     }
 
-    fn started(&self) -> u64 {
+    fn started_at(&self) -> u64 {
         self.started
     }
 
-    fn pushed(&self) -> Vec<push::DestinationStatus> {
-        App::pushed(self)
+    fn push_status(&self) -> Vec<push::DestinationStatus> {
+        App::push_status(self)
     }
 
-    fn ready(&self) -> bool {
+    fn is_ready(&self) -> bool {
         !self.end_announced.load(Ordering::Relaxed) && !self.workers.lock().is_empty()
     }
 

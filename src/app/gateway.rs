@@ -123,7 +123,7 @@ impl App {
     }
 
     /// The state of every push destination.
-    pub fn pushed(&self) -> Vec<push::DestinationStatus> {
+    pub fn push_status(&self) -> Vec<push::DestinationStatus> {
         self.push
             .lock()
             .as_ref()

@@ -139,7 +139,7 @@ fn reload(app: &Arc<App>) {
 fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
     let (users, mut turn) = (["alice", "bob", "carol"], 0);
     let count = |limit, outcome| {
-        app.count(
+        app.counter_total(
             Metric::LimitDecisions,
             &[(Label::Limit, limit), (Label::Outcome, outcome)],
         )

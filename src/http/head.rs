@@ -150,14 +150,14 @@ impl Drop for Fields {
 struct SharedFields {
     lines: Bytes,
     spans: Box<[FieldSpan]>,
-    present: Present,
+    present: PresentFields,
     /// The filter bits of all names.
     filter: u64,
 }
 
 /// Which fields a head has of those that its sender may have to add.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Present {
+pub struct PresentFields {
     /// `Content-Length`.
     pub length: bool,
     /// `Connection`.
@@ -363,11 +363,11 @@ impl Fields {
         self.first(name).is_some()
     }
 
-    /// Which of the fields in [`Present`] there are.
+    /// Which of the fields in [`PresentFields`] there are.
     #[inline]
-    pub fn present(&self) -> Present {
+    pub fn present(&self) -> PresentFields {
         let shared = self.shared.as_ref();
-        let mut present = shared.map_or_else(Present::default, |shared| shared.present);
+        let mut present = shared.map_or_else(PresentFields::default, |shared| shared.present);
         let own = self.own.as_ref();
         let has_own = |name: &str| {
             let bit = Tag::of(name.as_bytes()).filter_bit();

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::http::http1::{Cause, Malformed};
+use crate::http::http1::{Malformed, MessageError};
 
 /// See the module.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum Error {
         /// Which server.
         server: String,
         /// Why.
-        cause: Cause,
+        cause: MessageError,
     },
     /// No first byte within its timeout.
     #[error("{server} sent no answer within {after:?}")]
@@ -74,11 +74,11 @@ pub enum ExchangeError<E> {
     Request(E),
     /// The server sent no response, or broke it off.
     #[error(transparent)]
-    Server(Cause),
+    Server(MessageError),
 }
 
-impl<E> From<Cause> for ExchangeError<E> {
-    fn from(cause: Cause) -> ExchangeError<E> {
+impl<E> From<MessageError> for ExchangeError<E> {
+    fn from(cause: MessageError) -> ExchangeError<E> {
         ExchangeError::Server(cause)
     }
 }

@@ -20,7 +20,7 @@ use super::upload::{Upload, UploadError};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::http::http1::chunked::Piece;
-use crate::http::http1::{Cause, Framing, Outbox};
+use crate::http::http1::{Framing, MessageError, Outbox};
 
 /// See the module.
 pub struct Http1Exchange<B> {
@@ -168,7 +168,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
                 (Ok(1..), failed) => self.failed = failed,
                 // The write says more than the read that failed after it.
                 (_, Some(error)) | (Err(error), None) => return Poll::Ready(Err(error.into())),
-                (Ok(0), None) => return Poll::Ready(Err(Cause::Closed.into())),
+                (Ok(0), None) => return Poll::Ready(Err(MessageError::Closed.into())),
             }
         }
     }
@@ -246,7 +246,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             if ready!(link.poll_read(cx))? == 0 {
                 return Poll::Ready(match self.framing {
                     Framing::Close => Ok(Piece::End),
-                    _ => Err(Cause::Closed.into()),
+                    _ => Err(MessageError::Closed.into()),
                 });
             }
         }

@@ -19,7 +19,7 @@ use super::pool::Lease;
 use super::received::{NextFrame, ReceivedHead};
 use super::websocket;
 use crate::http::head::{Fields, Head, ResponseHead, hop};
-use crate::http::http1::{Cause, MAX_FIELDS, Malformed, without_zeros};
+use crate::http::http1::{MAX_FIELDS, Malformed, MessageError, without_zeros};
 
 /// Most interim answers before the final one.
 const MAX_INTERIM: u32 = 16;
@@ -175,7 +175,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         self.send(cx)?;
         loop {
             let Some(answer) = &mut self.answer else {
-                return Poll::Ready(Err(Cause::Closed.into()));
+                return Poll::Ready(Err(MessageError::Closed.into()));
             };
             if let Poll::Ready(Some(interim)) = answer.poll_informational(cx) {
                 let (parts, ()) = interim.map_err(|error| self.failed(error))?.into_parts();
@@ -395,10 +395,12 @@ fn check_count(fields: &HeaderMap) -> Result<(), Malformed> {
     }
 }
 
-fn cause(error: h2::Error) -> Cause {
+fn cause(error: h2::Error) -> MessageError {
     match error.is_io() {
-        true => error.into_io().map_or(Cause::Closed, Cause::Io),
-        false => Cause::Io(io::Error::other(error)),
+        true => error
+            .into_io()
+            .map_or(MessageError::Closed, MessageError::Io),
+        false => MessageError::Io(io::Error::other(error)),
     }
 }
 

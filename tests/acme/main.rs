@@ -85,11 +85,11 @@ fn shown(gateway: &Gateway, directory: &Directory) -> CertificateDer<'static> {
 
 fn orders(gateway: &Gateway, outcome: &str) -> u64 {
     let labels = [(Label::Certificate, NAME), (Label::Outcome, outcome)];
-    Control::count(&gateway.app, Metric::CertificateOrders, &labels)
+    Control::counter_total(&gateway.app, Metric::CertificateOrders, &labels)
 }
 
 fn proofs(gateway: &Gateway) -> u64 {
-    Control::count(&gateway.app, Metric::AcmeProofs, &[])
+    Control::counter_total(&gateway.app, Metric::AcmeProofs, &[])
 }
 
 /// All files below a folder, sorted.

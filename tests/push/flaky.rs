@@ -197,19 +197,19 @@ fn a_receiver_that_fails_in_every_way() {
     let of = |result| {
         let labels = [(Label::To, "model"), (Label::Result, result)];
         use tollgate::serve::admin::Control;
-        gateway.app.count(Metric::PushSamples, &labels)
+        gateway.app.counter_total(Metric::PushSamples, &labels)
     };
     // One batch was refused, and what died twice was there after all.
-    let before = gateway.app.pushed().remove(0);
+    let before = gateway.app.push_status().remove(0);
     assert!(
         of("refused") > 0 && of("sent") > of("refused"),
         "{before:?}"
     );
     assert_eq!(before.refused, of("refused"), "{before:?}");
     wait_until("nothing is behind", || {
-        gateway.app.pushed()[0].behind_seconds <= 5
+        gateway.app.push_status()[0].behind_seconds <= 5
     });
-    assert_eq!(gateway.app.pushed()[0].trouble, "");
+    assert_eq!(gateway.app.push_status()[0].trouble, "");
     gateway.app.shut_down();
     at.drain().iter().for_each(is_right);
     let model = receiver.0.lock().unwrap();
@@ -260,7 +260,7 @@ fn a_cursor_that_is_behind() {
         .count();
     assert!(gaps <= 1 && times.len() >= 10, "{times:?}");
     assert!(model.refused > 0);
-    assert!(gateway.app.pushed()[0].refused > 0);
+    assert!(gateway.app.push_status()[0].refused > 0);
 }
 
 /// A process that died after sending, before it could note what became of it.
@@ -290,7 +290,7 @@ fn a_batch_that_was_on_its_way() {
     wait_until("all is there", || {
         receiver.0.lock().unwrap().admitted() == asked as f64
     });
-    assert_eq!(gateway.app.pushed()[0].refused, 0);
+    assert_eq!(gateway.app.push_status()[0].refused, 0);
 }
 
 /// What a process in memory has counted reaches the receiver before its end.
@@ -345,7 +345,7 @@ fn a_receiver_under_tls() {
     fs::write(&file, text).unwrap();
     let gateway = Gateway::start_in(folder, clock.clone());
     wait_until("it is not believed", || {
-        gateway.app.pushed()[0].trouble.contains("certificate")
+        gateway.app.push_status()[0].trouble.contains("certificate")
     });
     assert_eq!(receiver.0.lock().unwrap().requests, 0);
     // Another file and a reload are enough.
@@ -354,6 +354,8 @@ fn a_receiver_under_tls() {
     let reloaded = runtime.block_on(gateway.app.reload()).unwrap();
     assert!(reloaded.restart.is_empty());
     wait_until("it is", || receiver.0.lock().unwrap().requests > 0);
-    wait_until("all is well", || gateway.app.pushed()[0].trouble.is_empty());
+    wait_until("all is well", || {
+        gateway.app.push_status()[0].trouble.is_empty()
+    });
     at.drain().iter().for_each(is_right);
 }

@@ -136,19 +136,19 @@ fn what_is_present_is_known_of_shared_fields_too() {
     fields.add("content-lengths", b"1");
     fields.add("Date", b"now");
     let both = |fields: &Fields| [fields.present(), fields.to_shared().present()];
-    let date = Present {
+    let date = PresentFields {
         date: true,
-        ..Present::default()
+        ..PresentFields::default()
     };
     assert_eq!(both(&fields), [date; 2]);
     let mut shared = fields.to_shared();
     shared.add("CONTENT-LENGTH", b"1");
     let length = true;
-    assert_eq!(both(&shared), [Present { length, ..date }; 2]);
+    assert_eq!(both(&shared), [PresentFields { length, ..date }; 2]);
     shared.remove("date");
-    let left = Present {
+    let left = PresentFields {
         length,
-        ..Present::default()
+        ..PresentFields::default()
     };
     assert_eq!(both(&shared), [left; 2]);
 }

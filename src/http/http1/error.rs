@@ -9,7 +9,7 @@ pub struct Malformed(pub &'static str);
 
 /// Why a message is incomplete.
 #[derive(Debug, thiserror::Error)]
-pub enum Cause {
+pub enum MessageError {
     /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -12,7 +12,7 @@ pub mod inbox;
 pub mod outbox;
 mod syntax;
 
-pub use error::{Cause, Malformed};
+pub use error::{Malformed, MessageError};
 pub use framing::{Framing, FramingFields, without_zeros};
 pub use outbox::Outbox;
 pub use syntax::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, ends_in_crlf, version_of};

@@ -36,7 +36,7 @@ fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestNote) {
         .repeated
         .as_ref()
         .filter(|_| note.outcome() == RequestOutcome::Refused);
-    let (Some(repeated), Some(who), Some(head)) = (refused, note.who.get(), &note.head) else {
+    let (Some(repeated), Some(client), Some(head)) = (refused, note.who.get(), &note.head) else {
         return write_middle(out, note);
     };
     let facts = (
@@ -48,7 +48,7 @@ fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestNote) {
     let mut last = repeated.logged.borrow_mut();
     if let Some(last) = &*last
         && Rc::ptr_eq(&last.head, head)
-        && Rc::ptr_eq(&last.who, who)
+        && Rc::ptr_eq(&last.client, client)
         && last.facts == facts
     {
         return out.extend_from_slice(&last.text);
@@ -58,7 +58,7 @@ fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestNote) {
     let text = &out[start..];
     *last = (text.len() <= MAX_CACHED_BYTES).then(|| LoggedRefusal {
         head: head.clone(),
-        who: who.clone(),
+        client: client.clone(),
         facts,
         text: text.into(),
     });
@@ -74,7 +74,7 @@ fn write_middle(out: &mut Vec<u8>, note: &RequestNote) {
     if let Some(user) = note.user() {
         push_text(out, ",\"user\":", user);
     }
-    if let Some(reason) = note.who.get().and_then(|who| who.credential_fault()) {
+    if let Some(reason) = note.who.get().and_then(|client| client.credential_fault()) {
         push_plain(out, ",\"credential\":", reason.as_str());
     }
     if let Some(method) = &note.method {

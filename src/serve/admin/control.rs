@@ -27,14 +27,14 @@ pub trait Control: Send + Sync + 'static {
     fn metrics(&self) -> String;
     /// The record; `None` if the configuration switches it off. The cell is empty while another process still writes it.
     fn record(&self) -> Option<Arc<OnceLock<Record>>>;
-    /// The sum of a counter over all workers.
-    fn count(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;
+    /// The total of a counter over all workers.
+    fn counter_total(&self, metric: Metric, labels: &[(Label, &str)]) -> u64;
     /// The state of every push destination.
-    fn pushed(&self) -> Vec<push::DestinationStatus>;
+    fn push_status(&self) -> Vec<push::DestinationStatus>;
     /// When the gateway was started, in seconds since 1970.
-    fn started(&self) -> u64;
+    fn started_at(&self) -> u64;
     /// Whether the gateway accepts new requests.
-    fn ready(&self) -> bool;
+    fn is_ready(&self) -> bool;
     /// The gateway's clock.
     fn clock(&self) -> &Clock;
     /// The token that operators must send, if one is set.

@@ -23,7 +23,7 @@ struct KeyLookup {
     running: RunningConfig,
     identifier: Arc<Identifier>,
     rules: Vec<Arc<Rule>>,
-    who: ClientIdentity,
+    client: ClientIdentity,
 }
 
 /// `GET /v1/limits/{limit}/keys/{key}`.
@@ -47,19 +47,19 @@ pub async fn describe_key(gateway: &dyn Control, key: &str) -> (Vec<LimitKey>, V
     let identifier = Arc::new(identifier);
     for rule in &running.ruleset.rules {
         // The limit counts by other identities, or only a hash of the key is known.
-        let Ok(who) = identifier.read_key(key, &rule.key) else {
+        let Ok(client) = identifier.read_key(key, &rule.key) else {
             continue;
         };
-        let who = with_plan(who, rule, &identifier, &running);
+        let client = with_plan(client, rule, &identifier, &running);
         names.push(LimitKey {
             limit: rule.name.as_str().to_owned(),
-            key: identifier.key_name(&who, &rule.key),
+            key: identifier.key_name(&client, &rule.key),
         });
         let lookup = KeyLookup {
             running: running.clone(),
             identifier: identifier.clone(),
             rules: vec![rule.clone()],
-            who,
+            client,
         };
         limits.extend(lookup.describe(gateway).await);
     }
@@ -87,7 +87,7 @@ pub async fn reset_key(
     }
     let mut reset_limits = 0;
     for rule in &lookup.rules {
-        let key = lookup.identifier.key(&lookup.who, &rule.key);
+        let key = lookup.identifier.key(&lookup.client, &rule.key);
         let Some((key, slot)) = key.zip(admission.slot(rule)) else {
             continue;
         };
@@ -113,7 +113,7 @@ impl KeyLookup {
         for rule in &self.rules {
             let request = AdmissionRequest {
                 rules: std::slice::from_ref(rule),
-                client: &self.who,
+                client: &self.client,
                 identifier: &self.identifier,
                 now: gateway.clock().now(),
                 // Pressure belongs to an upstream, and the key alone does not tell which one.
@@ -144,16 +144,16 @@ impl KeyLookup {
             return Err(Box::new(problem(StatusCode::NOT_FOUND, &detail)));
         };
         let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
-        let who = identifier.read_key(key, &first.key).map_err(|error| {
+        let client = identifier.read_key(key, &first.key).map_err(|error| {
             let detail = error.to_string();
             Box::new(problem(StatusCode::BAD_REQUEST, &detail))
         })?;
-        let who = with_plan(who, first, &identifier, &running);
+        let client = with_plan(client, first, &identifier, &running);
         Ok(KeyLookup {
             running,
             identifier: Arc::new(identifier),
             rules,
-            who,
+            client,
         })
     }
 }
@@ -162,18 +162,18 @@ impl KeyLookup {
 ///
 /// A plan that the key itself names wins; the default plan is used if none is remembered.
 fn with_plan(
-    who: ClientIdentity,
+    client: ClientIdentity,
     rule: &Rule,
     identifier: &Identifier,
     running: &RunningConfig,
 ) -> ClientIdentity {
-    if who.plan.is_some() {
-        return who;
+    if client.plan.is_some() {
+        return client;
     }
     let plans = &identifier.settings().plan;
     let default = ClientIdentity {
         plan: plans.default,
-        ..who.clone()
+        ..client.clone()
     };
     let key = identifier.key(&default, &rule.key);
     let plan = running
@@ -188,7 +188,7 @@ fn with_plan(
     match plan {
         Some(name) => ClientIdentity {
             plan: plans.named(&name),
-            ..who
+            ..client
         },
         None => default,
     }

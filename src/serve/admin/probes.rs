@@ -30,7 +30,7 @@ pub fn probes(control: Arc<dyn Control>) -> Router {
 }
 
 async fn ready(State(gateway): ControlState) -> Response {
-    match gateway.ready() {
+    match gateway.is_ready() {
         true => "ready\n".into_response(),
         false => draining(),
     }
@@ -38,7 +38,7 @@ async fn ready(State(gateway): ControlState) -> Response {
 
 /// `GET /readyz` of the admin listener, which also describes the shared store.
 pub(super) async fn ready_with_store(State(gateway): ControlState) -> Response {
-    if gateway.ready() {
+    if gateway.is_ready() {
         // Without the store the gateway still serves, as `on_store_error` says, so it stays ready.
         let running = gateway.running();
         let store = running

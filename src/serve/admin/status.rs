@@ -28,7 +28,7 @@ pub(super) fn all_limits(gateway: &dyn Control) -> Vec<Value> {
                 (Label::Limit, rule.name.as_str()),
                 (Label::Outcome, outcome),
             ];
-            gateway.count(Metric::LimitDecisions, &labels)
+            gateway.counter_total(Metric::LimitDecisions, &labels)
         };
         let outcomes = ["within", "over", "refused", "shadow_refused"];
         let decisions = outcomes
@@ -37,7 +37,7 @@ pub(super) fn all_limits(gateway: &dyn Control) -> Vec<Value> {
         value.insert("decisions".into(), Value::Object(decisions.collect()));
         if rule.count.is_cost() {
             let labels = [(Label::Limit, rule.name.as_str())];
-            let unknown = gateway.count(Metric::CostUnknown, &labels);
+            let unknown = gateway.counter_total(Metric::CostUnknown, &labels);
             value.insert("cost_unknown".into(), json!(unknown));
         }
         Value::Object(value)
@@ -89,7 +89,7 @@ pub(super) async fn status(State(gateway): ControlState) -> Response {
         };
         json!({ "kind": "shared", "state": state, "gateways": gateways })
     });
-    let pushed = gateway.pushed().into_iter().map(|status| {
+    let pushed = gateway.push_status().into_iter().map(|status| {
         json!({
             "to": status.engine.as_str(),
             "name": status.name,
@@ -103,7 +103,7 @@ pub(super) async fn status(State(gateway): ControlState) -> Response {
     Json(json!({
         "gateway": uname().nodename().to_string_lossy(),
         "version": env!("CARGO_PKG_VERSION"),
-        "started": gateway.started(),
+        "started": gateway.started_at(),
         "now": gateway.clock().wall().as_secs(),
         "record": record::status(&*gateway).await,
         "push": pushed.collect::<Vec<_>>(),

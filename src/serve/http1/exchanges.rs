@@ -67,23 +67,16 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
                     generation: worker.generation(),
                     repeated,
                 }));
-                match unless_gone(wire, future.as_mut()).await {
-                    Some(Ok(response)) => response,
-                    None => {
-                        if let Some(holdings) = future.as_mut().leave(CLIENT_LEFT) {
-                            wire.hang_up();
-                            let owner = (&**wire.guard(), &worker.detached);
-                            detached::finish(
-                                future,
-                                ObservedBody::into_relayed,
-                                holdings.permits,
-                                owner,
-                            )
-                            .await;
-                        }
-                        return ConnectionEnd::Closed;
+                let Some(Ok(response)) = unless_gone(wire, future.as_mut()).await else {
+                    if let Some(holdings) = future.as_mut().leave(CLIENT_LEFT) {
+                        wire.hang_up();
+                        let owner = (&**wire.guard(), &worker.detached);
+                        let permits = holdings.permits;
+                        detached::finish(future, ObservedBody::into_relayed, permits, owner).await;
                     }
-                }
+                    return ConnectionEnd::Closed;
+                };
+                response
             }
         };
         if is_unanswered {

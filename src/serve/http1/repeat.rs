@@ -95,7 +95,7 @@ pub struct RequestedFeatures {
 pub struct RouteRepeat {
     generation: Weak<Generation>,
     route: usize,
-    pub(crate) who: Rc<ClientIdentity>,
+    pub(crate) client: Rc<ClientIdentity>,
     /// The keys that the route's limits count by.
     pub(crate) prepared: PreparedDecision,
     refusal: RefCell<Option<CachedRefusal>>,
@@ -110,10 +110,10 @@ struct CachedRefusal {
 }
 
 /// The text of the log line of a refusal, without its times. Each route and generation has its own identities, so the
-/// address of `who` in memory identifies all three.
+/// address of `client` in memory identifies all three.
 pub(crate) struct LoggedRefusal {
     pub(crate) head: Rc<Head>,
-    pub(crate) who: Rc<ClientIdentity>,
+    pub(crate) client: Rc<ClientIdentity>,
     /// Status, bytes of the body, the limit that decided and its standing, and whether the shared store was away.
     pub(crate) facts: (u16, u64, Option<(usize, LimitStanding)>, bool),
     pub(crate) text: Box<[u8]>,
@@ -253,13 +253,13 @@ impl RouteRepeat {
     pub(crate) fn new(
         generation: &Rc<Generation>,
         route: usize,
-        who: Rc<ClientIdentity>,
+        client: Rc<ClientIdentity>,
         prepared: PreparedDecision,
     ) -> RouteRepeat {
         RouteRepeat {
             generation: Rc::downgrade(generation),
             route,
-            who,
+            client,
             prepared,
             refusal: RefCell::default(),
             forwarded: RefCell::default(),

@@ -14,8 +14,8 @@ use http_body::Body;
 use super::request::ClientExpectations;
 use super::response_head::write_response_head;
 use super::wire::Wire;
-use crate::http::head::{Present, Response};
-use crate::http::http1::{Cause, fields};
+use crate::http::head::{PresentFields, Response};
+use crate::http::http1::{MessageError, fields};
 use crate::net::Flushes;
 use crate::net::flush::OthersFirst;
 use crate::serve::stack::body;
@@ -136,7 +136,7 @@ fn choose_framing(
 /// Fields that the gateway adds to the head of a response.
 struct AddedFields<'a> {
     /// Fields that the head has already.
-    present: Present,
+    present: PresentFields,
     version: Version,
     is_persistent: bool,
     framing: BodyFraming,
@@ -221,7 +221,7 @@ impl SendResponse<'_> {
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
         loop {
             if std::mem::replace(&mut self.has_begun, true) {
-                ready!(self.wire.poll_flush(cx)).map_err(Cause::from)?;
+                ready!(self.wire.poll_flush(cx)).map_err(MessageError::from)?;
             }
             // The first pieces are sent with the head, and small pieces together.
             let mut next = self.poll_queue_piece(cx);
@@ -241,7 +241,7 @@ impl SendResponse<'_> {
                     LastFlush::Grouped(_) | LastFlush::Alone => {}
                 }
             }
-            let flushed = self.wire.poll_flush(cx).map_err(Cause::from)?;
+            let flushed = self.wire.poll_flush(cx).map_err(MessageError::from)?;
             ready!(next)?;
             ready!(flushed);
             if self.body.is_none() {
@@ -262,7 +262,7 @@ impl SendResponse<'_> {
         let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
             // No piece is ready, so the client may have left meanwhile.
             ready!(self.wire.poll_gone(cx));
-            return Poll::Ready(Err(Cause::Closed.into()));
+            return Poll::Ready(Err(MessageError::Closed.into()));
         };
         let chunked = self.framing == BodyFraming::Chunked;
         match frame.transpose()?.map(http_body::Frame::into_data) {

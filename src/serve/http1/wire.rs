@@ -23,7 +23,7 @@ use super::response_head::write_response_head;
 use crate::http::head::ResponseHead;
 use crate::http::http1::chunked::Piece;
 use crate::http::http1::inbox::Inbox;
-use crate::http::http1::{Cause, Framing, MAX_HEAD, Outbox};
+use crate::http::http1::{Framing, MAX_HEAD, MessageError, Outbox};
 use crate::net::Leave;
 use crate::net::flush::OthersFirst;
 use crate::serve::stack::unreadable::{FirstLine, Unreadable};
@@ -151,7 +151,7 @@ impl Wire {
     }
 
     /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
-    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
+    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, MessageError>> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
             let piece = inner.remaining_body.next_piece(&mut inner.inbox.bytes)?;
@@ -168,7 +168,7 @@ impl Wire {
             if ready!(inner.poll_read(cx))? == 0 {
                 return Poll::Ready(match inner.remaining_body {
                     Framing::Close => Ok(Piece::End),
-                    Framing::Length(_) | Framing::Chunked(_) => Err(Cause::Closed),
+                    Framing::Length(_) | Framing::Chunked(_) => Err(MessageError::Closed),
                 });
             }
         }

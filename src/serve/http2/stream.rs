@@ -18,7 +18,7 @@ use super::head_memory::HeadCharge;
 use super::initial_settings::STREAM_WINDOW;
 use super::stream_state::StreamState;
 use crate::http::head::{Head, ResponseHead};
-use crate::http::http1::Cause;
+use crate::http::http1::MessageError;
 use crate::http::http1::chunked::Piece;
 use crate::http::http2::hpack::Encoder;
 use crate::http::http2::{Reason, frame};
@@ -140,7 +140,7 @@ impl Http2Stream {
     }
 
     /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
-    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
+    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, MessageError>> {
         if self.expects_continue() {
             self.send_interim(&ResponseHead {
                 status: StatusCode::CONTINUE,
@@ -163,7 +163,7 @@ impl Http2Stream {
                 return Poll::Ready(Ok(Piece::Data(data)));
             }
             if state.closed {
-                return Poll::Ready(Err(Cause::Closed));
+                return Poll::Ready(Err(MessageError::Closed));
             }
             if let Some(trailers) = state.trailers.take() {
                 return Poll::Ready(Ok(Piece::Trailers(trailers)));

@@ -8,7 +8,7 @@ use http::Version;
 use http_body::SizeHint;
 
 use crate::http::head::ResponseHead;
-use crate::http::http1::Cause;
+use crate::http::http1::MessageError;
 use crate::http::http1::chunked::Piece;
 use crate::serve::http1::wire::Wire;
 use crate::serve::http2::Http2Stream;
@@ -42,7 +42,7 @@ impl Downstream {
     }
 
     /// The next piece of the body. A client that waits for `100 Continue` gets it first.
-    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, Cause>> {
+    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, MessageError>> {
         match self {
             Downstream::Http1(wire) => wire.poll_body(cx),
             Downstream::Http2(stream) => stream.poll_body(cx),

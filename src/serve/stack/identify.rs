@@ -166,7 +166,7 @@ where
         let alone = routed.matched.alone();
         let route_repeat = repeated.and_then(|repeated| repeated.route_repeat(generation, alone?));
         let (who, route_repeat) = match route_repeat {
-            Some(route_repeat) => (route_repeat.who.clone(), Some(route_repeat)),
+            Some(route_repeat) => (route_repeat.client.clone(), Some(route_repeat)),
             None => identify_client(&routed),
         };
         let (rules, reads) = (&routed.route().rules, routed.route().reads);

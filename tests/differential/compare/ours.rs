@@ -20,7 +20,7 @@ use socket2::SockRef;
 use tokio::runtime::{Builder, Runtime};
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::http::head::{Head, ResponseHead};
-use tollgate::http::http1::Cause;
+use tollgate::http::http1::MessageError;
 use tollgate::net::Flushes;
 use tollgate::net::proxy::Ends;
 use tollgate::upstream::pool::Counters;
@@ -301,7 +301,7 @@ fn start(head: &ResponseHead, is_final: bool) -> Start {
 fn refused(failure: &ExchangeError<Infallible>) -> End {
     End::Refused(match failure {
         ExchangeError::Request(_) => "the request broke off".into(),
-        ExchangeError::Server(Cause::Malformed(malformed)) => malformed.0.into(),
+        ExchangeError::Server(MessageError::Malformed(malformed)) => malformed.0.into(),
         ExchangeError::Server(cause) => cause.to_string(),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::http::http1::Cause;
+use crate::http::http1::MessageError;
 use crate::upstream::ExchangeError;
 
 /// Why a body broke off.
@@ -13,10 +13,10 @@ pub enum Error {
     Idle(Duration),
     /// The client broke the connection or the framing.
     #[error(transparent)]
-    Broken(#[from] Cause),
+    Broken(#[from] MessageError),
     /// The upstream broke off its response.
     #[error("the upstream broke off its response: {0}")]
-    Upstream(Cause),
+    Upstream(MessageError),
     /// The upstream stopped in the middle of its response.
     #[error("the upstream sent nothing for {0:?}")]
     Silent(Duration),
@@ -36,7 +36,7 @@ impl Error {
     pub fn reason(&self) -> &'static str {
         match self {
             Error::Idle(_) => "request body too slow",
-            Error::Broken(Cause::Malformed(_)) => "request body broke off",
+            Error::Broken(MessageError::Malformed(_)) => "request body broke off",
             Error::Broken(_) => CLIENT_LEFT,
             Error::Upstream(_) => "server broke off",
             Error::Silent(_) => "idle timeout",
@@ -47,7 +47,10 @@ impl Error {
 
     /// Whether the client closed its connection.
     pub fn is_client_gone(&self) -> bool {
-        matches!(self, Error::Broken(Cause::Closed | Cause::Io(_)))
+        matches!(
+            self,
+            Error::Broken(MessageError::Closed | MessageError::Io(_))
+        )
     }
 
     /// Whether `tollgate_upstream_errors_total` counts it.

@@ -274,7 +274,7 @@ fn a_reload_changes_whom_new_connections_may_show() {
         .build()
         .unwrap();
     let reloaded = runtime.block_on(site.gateway.app.reload()).unwrap();
-    assert!(reloaded.restart.is_empty(), "{reloaded:?}");
+    assert!(reloaded.needs_restart.is_empty(), "{reloaded:?}");
     assert_eq!(open.get("/members/x").status(), 200);
     assert!(site.client(Some(&alice), ALL).try_get("/").is_err());
     assert_eq!(site.told(&bob).as_deref(), Some("CN=bob"));

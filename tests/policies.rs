@@ -69,8 +69,8 @@ fn broken_files_are_told_word_for_word() {
 #[test]
 fn schemas_are_as_published() {
     for (name, schema) in [
-        ("gateway", policy::schema::gateway()),
-        ("policy", policy::schema::policy()),
+        ("gateway", policy::schema::gateway_schema()),
+        ("policy", policy::schema::policy_schema()),
     ] {
         let text = format!("{schema:#}\n");
         let path = format!("tests/golden/schema/{name}.json");
@@ -87,7 +87,7 @@ fn schemas_are_as_published() {
 /// What readers are given; `UPDATE_GOLDEN=1` writes it.
 #[test]
 fn the_reference_is_as_published() {
-    let (path, text) = ("docs/reference.md", policy::reference::markdown());
+    let (path, text) = ("docs/reference.md", policy::reference::reference_markdown());
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         fs::write(path, &text).expect("written");
     }
@@ -101,7 +101,7 @@ fn the_reference_is_as_published() {
 fn samples_run_as_they_are() {
     let loaded =
         policy::load(Path::new("tollgate.yaml")).unwrap_or_else(|report| panic!("{report}"));
-    assert_eq!(loaded.notes, [], "the samples are above reproach");
+    assert_eq!(loaded.warnings, [], "the samples are above reproach");
     assert_eq!(loaded.ruleset.routes.len(), 9);
     let shared: Vec<_> = loaded
         .ruleset
@@ -155,7 +155,7 @@ fn every_block_of_the_readme_loads() {
     let memory = MemoryFiles::new(files.chain([("tollgate.yaml", gateways[0])]));
     let loaded = policy::load_from(&memory, Path::new("tollgate.yaml"))
         .unwrap_or_else(|report| panic!("{report}"));
-    assert_eq!(loaded.notes, []);
+    assert_eq!(loaded.warnings, []);
     assert_eq!(loaded.ruleset.routes.len(), 2);
 }
 
@@ -390,7 +390,7 @@ fn routes_whose_bodies_are_searched_for_a_method_are_named() {
 fn what_is_not_said_has_a_default() {
     let policies = [("policies/a.yaml", "match: /**\nupstream: shop\n")];
     let loaded = load("", &policies).unwrap_or_else(|report| panic!("{report}"));
-    assert_eq!(loaded.notes, []);
+    assert_eq!(loaded.warnings, []);
     assert_eq!(loaded.process.admin, Some(([127, 0, 0, 1], 9900).into()));
     assert_eq!(loaded.process.store_budget, 256 * 1024 * 1024);
     assert!(loaded.process.workers >= 1);

@@ -15,7 +15,7 @@ use common::child::{Server, line_with};
 use common::{Client, Gate, Gateway, Upstream, ok, wait_until, write};
 use rustix::process::Signal;
 use tempfile::TempDir;
-use tollgate::app::{Error, Reloaded};
+use tollgate::app::{Error, ReloadReport};
 
 const THREADS: usize = 8;
 const RELOADS: usize = 100;
@@ -107,7 +107,7 @@ impl Load {
     }
 }
 
-fn reload(gateway: &Gateway) -> Result<Reloaded, Error> {
+fn reload(gateway: &Gateway) -> Result<ReloadReport, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -193,7 +193,11 @@ fn a_hundred_reloads_under_load() {
             write(&gateway.folder, upstream.address, &timeouts(turn), &[]);
         }
         let reloaded = reload(&gateway).unwrap_or_else(|e| panic!("reload {turn}: {e}"));
-        assert!(reloaded.restart.is_empty(), "{:?}", reloaded.restart);
+        assert!(
+            reloaded.needs_restart.is_empty(),
+            "{:?}",
+            reloaded.needs_restart
+        );
         let status = client.get("/added").status();
         assert_eq!(status, if there { 200 } else { 404 }, "reload {turn}");
         assert!(read(&counts.steady) <= STEADY, "reload {turn}");
@@ -252,7 +256,7 @@ fn counts_that_begin_anew_are_named() {
     let check = |store: &str, before: &str, after: &str, named: Option<&str>| {
         let gateway = Gateway::start(upstream.address, store, &[("one", &alone(before))]);
         anew(&gateway.folder, "one", Some(&alone(after)));
-        let notes = reload(&gateway).unwrap().notes;
+        let notes = reload(&gateway).unwrap().warnings;
         let notes: Vec<_> = notes.iter().map(|note| note.message.clone()).collect();
         let named = named.map(|cause| format!("counts of `l` begin anew: {cause}"));
         let notes = notes.into_iter().filter(|note| note.contains("begin anew"));

@@ -194,7 +194,7 @@ fn a_reload_changes_the_certificate_and_nothing_else() {
         let next = if round % 2 == 0 { &new } else { &old };
         put(&gateway.folder, 0, next);
         let reloaded = runtime.block_on(gateway.app.reload()).unwrap();
-        assert!(reloaded.restart.is_empty(), "{reloaded:?}");
+        assert!(reloaded.needs_restart.is_empty(), "{reloaded:?}");
         assert_eq!(open.get("/").status(), 200);
         // Without a session that was begun before.
         let fresh = trusting(&[&old, &new], ALL);

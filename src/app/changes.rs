@@ -1,4 +1,4 @@
-//! What a reload has changed, for its caller and the log.
+//! The changes that a reload made, for its caller and for the log. They name files and limits, but show no text of a file.
 
 use std::fmt;
 
@@ -10,67 +10,68 @@ use crate::record::insight::Change;
 /// Maximum number of files that the log names.
 const MAX_FILES: usize = 8;
 
-/// Changes between two configurations.
+/// The differences between two configurations.
 #[derive(Debug, Default)]
-pub struct Changes {
-    /// Files of the configuration, each `added`, `changed` or `removed`.
+pub struct ReloadChanges {
+    /// The names of gateway and policy files, each with `added`, `changed` or `removed`.
     pub files: Vec<(String, &'static str)>,
-    /// Changed limits.
+    /// The limits that were added, changed or removed.
     pub limits: Vec<Change>,
-    /// Whether another file changed: a certificate, a key, a secret.
-    pub others: bool,
+    /// Whether a file changed that the configuration names, such as a certificate, a key or a secret.
+    pub other_files: bool,
 }
 
-impl Changes {
-    /// Compares two configurations; `same` says whether all files that were read are equal.
+impl ReloadChanges {
+    /// Compares the files of two configurations. `is_same_fingerprint` says whether all contents are equal, also of the
+    /// files that the configurations name.
     pub(super) fn between(
         before: &Ruleset,
         after: &Ruleset,
         limits: Vec<Change>,
-        same: bool,
-    ) -> Changes {
-        let text = |ruleset: &Ruleset, path: &str| {
+        is_same_fingerprint: bool,
+    ) -> ReloadChanges {
+        let text_of = |ruleset: &Ruleset, path: &str| {
             let mut files = ruleset.files.iter();
             files.find_map(|(name, text)| (name == path).then(|| text.clone()))
         };
         let mut files = Vec::new();
-        for (path, is) in &after.files {
-            match text(before, path) {
-                Some(was) if was == *is => {}
+        for (path, text) in &after.files {
+            match text_of(before, path) {
+                Some(previous) if previous == *text => {}
                 Some(_) => files.push((path.clone(), "changed")),
                 None => files.push((path.clone(), "added")),
             }
         }
-        let gone = before.files.iter().map(|(path, _)| path);
-        let gone = gone.filter(|path| text(after, path).is_none());
-        files.extend(gone.map(|path| (path.clone(), "removed")));
-        Changes {
-            others: !same && files.is_empty(),
+        let previous_paths = before.files.iter().map(|(path, _)| path);
+        let removed = previous_paths.filter(|path| text_of(after, path).is_none());
+        files.extend(removed.map(|path| (path.clone(), "removed")));
+        ReloadChanges {
+            other_files: !is_same_fingerprint && files.is_empty(),
             files,
             limits,
         }
     }
 
-    /// Whether anything has changed.
-    pub fn any(&self) -> bool {
-        self.others || !self.files.is_empty() || !self.limits.is_empty()
+    /// Whether nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        !self.other_files && self.files.is_empty() && self.limits.is_empty()
     }
 
-    /// As JSON for the admin API.
+    /// Formats the changes as JSON for the admin API.
     pub fn to_json(&self) -> Value {
         let files = self.files.iter();
         let files = files.map(|(path, how)| json!({ "path": path, "how": how }));
         json!({
             "files": files.collect::<Vec<Value>>(),
             "limits": self.limits,
-            "others": self.others,
+            "others": self.other_files,
         })
     }
 }
 
-impl fmt::Display for Changes {
+impl fmt::Display for ReloadChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.any() {
+        if self.is_empty() {
             return f.write_str("nothing");
         }
         let named = self.files.iter().take(MAX_FILES);
@@ -79,7 +80,7 @@ impl fmt::Display for Changes {
         if more > 0 {
             parts.push(format!("{more} more files"));
         }
-        if self.others {
+        if self.other_files {
             parts.push(String::from("a file that the configuration names"));
         }
         if !self.limits.is_empty() {

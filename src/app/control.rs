@@ -1,4 +1,5 @@
-//! Implements the interface of the admin listener.
+//! Implements [`Control`], through which the admin listener reads and reloads the gateway. The admin listener knows
+//! nothing else of the app.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,14 +27,14 @@ impl Control for App {
     fn reload(&self) -> Pin<Box<dyn Future<Output = ReloadOutcome> + Send + '_>> {
         Box::pin(async {
             match App::reload(self).await {
-                Ok(reloaded) => {
-                    let notes = reloaded.notes.iter();
-                    let notes: Vec<_> = notes.map(Diagnostic::to_json).collect();
+                Ok(report) => {
+                    let warnings = report.warnings.iter();
+                    let warnings: Vec<_> = warnings.map(Diagnostic::to_json).collect();
                     ReloadOutcome::Done(json!({
-                        "changed": reloaded.changes.any(),
-                        "changes": reloaded.changes.to_json(),
-                        "notes": notes,
-                        "needs_restart": reloaded.restart,
+                        "changed": !report.changes.is_empty(),
+                        "changes": report.changes.to_json(),
+                        "notes": warnings,
+                        "needs_restart": report.needs_restart,
                     }))
                 }
                 Err(Error::Policy(report)) => ReloadOutcome::Mistakes(report),

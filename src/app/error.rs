@@ -1,4 +1,4 @@
-//! Why the gateway cannot start or reload.
+//! The errors of starting and reloading the gateway.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::policy;
 use crate::record;
 use crate::store;
 
-/// Why the gateway could not start or take new policies.
+/// Why the gateway could not start, or could not run a new configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The configuration has mistakes.
@@ -22,7 +22,7 @@ pub enum Error {
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {cause}")]
     Listen {
-        /// The address.
+        /// The address that the gateway file names.
         address: Address,
         /// The error of the system.
         cause: io::Error,

@@ -1,4 +1,5 @@
-//! Events of the gateway and changes of limits, for the record.
+//! Creates the events of the gateway for the record, such as a reload with the limits that it changed. It writes nothing;
+//! see `note_writer`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,16 +10,16 @@ use crate::policy::Ruleset;
 use crate::record::insight::{Change, GatewayEvent};
 use crate::route::Route;
 
-/// Maximum number of changes in an event.
+/// Maximum number of changed limits in an event, which bounds its size in the record.
 const MAX_CHANGES: usize = 100;
 
-/// Maximum number of members of a list in a text.
+/// Maximum number of members that the text of a list names.
 const MAX_MEMBERS: usize = 8;
 
-/// An event at the current time.
-pub(super) fn event(
+/// Creates an event at the current time.
+pub(super) fn new_event(
     clock: &Clock,
-    event: &str,
+    kind: &str,
     detail: &str,
     mut changes: Vec<Change>,
 ) -> GatewayEvent {
@@ -29,40 +30,41 @@ pub(super) fn event(
     changes.truncate(MAX_CHANGES);
     GatewayEvent {
         at: clock.wall().as_secs(),
-        event: event.to_owned(),
+        event: kind.to_owned(),
         detail,
         changes,
     }
 }
 
-/// The limits that differ between two configurations.
-pub(super) fn changes(before: &Ruleset, after: &Ruleset) -> Vec<Change> {
-    let (old, new) = (by_scope(before), by_scope(after));
+/// Finds the limits that differ between two configurations.
+pub(super) fn find_limit_changes(before: &Ruleset, after: &Ruleset) -> Vec<Change> {
+    let (old, new) = (texts_by_scope(before), texts_by_scope(after));
     let mut changes = Vec::new();
-    for (scope, (rule, is)) in &new {
-        let was = old.get(scope).map(|(_, was)| was);
-        if was != Some(is) {
-            changes.push(change(rule, was, Some(is)));
+    for (scope, (rule, new_text)) in &new {
+        let old_text = old.get(scope).map(|(_, text)| text);
+        if old_text != Some(new_text) {
+            changes.push(new_change(rule, old_text, Some(new_text)));
         }
     }
-    for (scope, (rule, was)) in &old {
+    for (scope, (rule, old_text)) in &old {
         if !new.contains_key(scope) {
-            changes.push(change(rule, Some(was), None));
+            changes.push(new_change(rule, Some(old_text), None));
         }
     }
     changes
 }
 
-fn change(rule: &Rule, before: Option<&LimitText>, after: Option<&LimitText>) -> Change {
+fn new_change(rule: &Rule, before: Option<&LimitText>, after: Option<&LimitText>) -> Change {
     Change {
         limit: rule.name.as_str().to_owned(),
         at: rule.origin.clone(),
-        before: before.map(|before| before.beside(after)),
-        after: after.map(|after| after.beside(before)),
+        before: before.map(|before| before.compared_with(after)),
+        after: after.map(|after| after.compared_with(before)),
     }
 }
 
-fn by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, LimitText)> {
+/// The texts of all limits, by the scope that identifies the counts of a limit across reloads.
+fn texts_by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, LimitText)> {
     let rules = ruleset.rules.iter();
     rules
         .map(|rule| {
@@ -77,15 +79,15 @@ fn by_scope(ruleset: &Ruleset) -> BTreeMap<&str, (&Rule, LimitText)> {
 /// A limit in a few words.
 #[derive(PartialEq)]
 struct LimitText {
-    /// `5/m per ip, hard`
-    short: String,
-    /// Details that appear only where they changed.
-    rest: [String; 6],
+    /// The most important settings, such as `5/m per ip, hard`.
+    summary: String,
+    /// Settings that are shown only if they changed.
+    details: [String; 6],
 }
 
 impl LimitText {
     fn new(rule: &Rule, ruleset: &Ruleset) -> LimitText {
-        let (what, algorithm) = match &rule.limit {
+        let (quota, algorithm) = match &rule.limit {
             RuleLimit::Rate(limit) => {
                 let rates = limit.windows.iter().map(ToString::to_string);
                 (
@@ -104,7 +106,9 @@ impl LimitText {
             }
         };
         let condition = rule.condition.as_ref();
-        let condition = condition.map_or(String::new(), |held| format!(" while {}", held.as_str()));
+        let condition = condition.map_or(String::new(), |condition| {
+            format!(" while {}", condition.as_str())
+        });
         let count = match &rule.count {
             CountMode::All => String::new(),
             CountMode::Status { from, to } => format!(", status {from}-{to}"),
@@ -112,17 +116,17 @@ impl LimitText {
             CountMode::CostJson(path) => format!(", cost json {}", path.join(".")),
         };
         let reserve = rule.reserve.as_ref();
-        let reserve = reserve.map_or(String::new(), |held| format!(", reserves {held}"));
+        let reserve = reserve.map_or(String::new(), |reserve| format!(", reserves {reserve}"));
         let shadow = if rule.shadow { ", shadow" } else { "" };
         let plans = ruleset.identity.plan.plans.iter().filter(|_| rule.plans);
-        let using = |route: &&Arc<Route>| route.rules.iter().any(|own| own.index == rule.index);
-        let routes = ruleset.routes.iter().filter(using);
+        let has_limit = |route: &&Arc<Route>| route.rules.iter().any(|own| own.index == rule.index);
+        let routes = ruleset.routes.iter().filter(has_limit);
         LimitText {
-            short: format!(
-                "{what} per {}, {throttle}{condition}{count}{reserve}{shadow}",
+            summary: format!(
+                "{quota} per {}, {throttle}{condition}{count}{reserve}{shadow}",
                 key.join(" and ")
             ),
-            rest: [
+            details: [
                 algorithm.to_owned(),
                 short_list(
                     "plans",
@@ -136,14 +140,14 @@ impl LimitText {
         }
     }
 
-    /// The text, with the details that differ from `other`.
-    fn beside(&self, other: Option<&LimitText>) -> String {
-        let mut text = self.short.clone();
-        let rest = other.map_or(&self.rest, |other| &other.rest);
+    /// The summary, followed by the details that differ from `other`.
+    fn compared_with(&self, other: Option<&LimitText>) -> String {
+        let mut text = self.summary.clone();
+        let other_details = other.map_or(&self.details, |other| &other.details);
         for (own, _) in self
-            .rest
+            .details
             .iter()
-            .zip(rest)
+            .zip(other_details)
             .filter(|(own, other)| own != other)
         {
             text = text + ", " + if own.is_empty() { "nothing more" } else { own };
@@ -152,16 +156,16 @@ impl LimitText {
     }
 }
 
-/// A list, cut after [`MAX_MEMBERS`]; empty if it has no members.
-fn short_list(what: &str, all: impl Iterator<Item = String>) -> String {
-    let all: Vec<String> = all.collect();
-    let more = match all.len().saturating_sub(MAX_MEMBERS) {
+/// Formats a list, cut after [`MAX_MEMBERS`]. The text is empty if the list is.
+fn short_list(name: &str, members: impl Iterator<Item = String>) -> String {
+    let members: Vec<String> = members.collect();
+    if members.is_empty() {
+        return String::new();
+    }
+    let more = match members.len().saturating_sub(MAX_MEMBERS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let named = &all[..all.len().min(MAX_MEMBERS)];
-    if all.is_empty() {
-        return String::new();
-    }
-    format!("{what} {}{more}", named.join(", "))
+    let shown = &members[..members.len().min(MAX_MEMBERS)];
+    format!("{name} {}{more}", shown.join(", "))
 }

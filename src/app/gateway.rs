@@ -1,4 +1,5 @@
-//! A running gateway: its parts, and what others may read of them.
+//! The type that holds all parts of a running gateway, and the accessors for its users. Starting, reloading and ending it
+//! are in files of their own.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use socket2::Socket;
 
-use super::events;
-use super::figures::Figures;
+use super::events::new_event;
+use super::live_metrics::LiveMetrics;
 use super::recording::MetricsRecorder;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
@@ -20,7 +21,7 @@ use crate::net::socket::set_unacked_timeout;
 use crate::net::tls::acme::CertificateManager;
 use crate::net::tls::config::Tickets;
 use crate::net::unix::SocketFile;
-use crate::policy::{Process, Ruleset};
+use crate::policy::{ProcessSettings, Ruleset};
 use crate::record::insight::Change;
 use crate::record::push;
 use crate::record::push::Pusher;
@@ -33,9 +34,11 @@ use crate::store::{Memory, Shared};
 
 /// A running gateway.
 pub struct App {
+    /// The path of the gateway file.
     pub(super) config: PathBuf,
+    /// The fingerprint of the configuration at the start.
     pub(super) fingerprint: u64,
-    pub(super) process: Process,
+    pub(super) process: ProcessSettings,
     pub(super) keyer: Keyer,
     pub(super) tickets: Tickets,
     pub(super) acme: CertificateManager,
@@ -45,20 +48,21 @@ pub struct App {
     /// Writes snapshots of `store`.
     pub(super) snapshots: Mutex<Option<store::snapshot::SnapshotWriter>>,
     pub(super) clock: Clock,
-    /// Seconds since 1970.
+    /// The time of the start, in seconds since 1970.
     pub(super) started: u64,
     pub(super) registry: Registry,
     pub(super) running: Arc<RwLock<RunningConfig>>,
-    pub(super) figures: Arc<Figures>,
+    pub(super) live_metrics: Arc<LiveMetrics>,
     /// Records the metrics every second.
     pub(super) recorder: Mutex<Option<MetricsRecorder>>,
     /// Sends the record to other engines.
     pub(super) push: Mutex<Option<Pusher>>,
-    /// One reload at a time.
+    /// Held during a reload, so that there is one at a time.
     pub(super) reloading: Mutex<()>,
     pub(super) workers: Mutex<Vec<WorkerHandle>>,
     /// The writer of the access log, and the handle to wait for its end.
     pub(super) log: Mutex<Option<(LogWriter, LogWriterEnd)>>,
+    /// The addresses for clients, with the actual port in place of 0.
     pub(super) addresses: Vec<Address>,
     /// All listening sockets, for a process that takes over.
     pub(super) sockets: Mutex<Vec<Socket>>,
@@ -71,6 +75,7 @@ pub struct App {
 }
 
 impl App {
+    /// Limits how long sent data may stay unacknowledged, on all listening sockets and thus on new connections.
     pub(super) fn set_unacked_timeout(&self, send: Duration) {
         for socket in &*self.sockets.lock() {
             if let Err(error) = set_unacked_timeout(socket, send) {
@@ -79,13 +84,18 @@ impl App {
         }
     }
 
-    pub(super) fn record_event(&self, what: &str, detail: &str, changes: Vec<Change>) {
+    /// Adds an event to the record, if there is one.
+    pub(super) fn record_event(&self, kind: &str, detail: &str, changes: Vec<Change>) {
         if let Some(recorder) = &*self.recorder.lock() {
-            recorder.event(events::event(&self.clock, what, detail, changes));
+            recorder.add_event(new_event(&self.clock, kind, detail, changes));
         }
     }
 
-    /// The listening sockets for clients, for a process that takes over.
+    /// Copies of the listening sockets for clients, for a process that takes over.
+    ///
+    /// # Errors
+    ///
+    /// The process has no file descriptors left.
     pub fn sockets(&self) -> io::Result<Vec<Socket>> {
         let sockets = self.sockets.lock();
         sockets.iter().map(Socket::try_clone).collect()
@@ -103,11 +113,11 @@ impl App {
     }
 
     /// The settings that only a restart changes.
-    pub fn process(&self) -> &Process {
+    pub fn process(&self) -> &ProcessSettings {
         &self.process
     }
 
-    /// The gateway file.
+    /// The path of the gateway file.
     pub fn config(&self) -> &Path {
         &self.config
     }
@@ -119,7 +129,7 @@ impl App {
 
     /// The current metrics in the text format of Prometheus.
     pub fn metrics(&self) -> String {
-        self.figures.read(Registry::render)
+        self.live_metrics.read(Registry::render)
     }
 
     /// The state of every push destination.
@@ -140,12 +150,12 @@ impl App {
         self.running.read().ruleset.clone()
     }
 
-    /// The memory store.
+    /// The store of the counts of this gateway.
     pub fn store(&self) -> &Arc<Memory> {
         &self.store
     }
 
-    /// The clock.
+    /// The clock of the gateway, which tests may move.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }

@@ -1,4 +1,5 @@
-//! The TLS settings of each listener. A reload rebuilds them and keeps certificates that ACME has issued.
+//! Builds the TLS settings of the listeners. A reload rebuilds them, and keeps
+//! certificates that ACME has issued.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,33 +8,34 @@ use std::sync::Arc;
 use crate::net::tls::acme::{CertificateManager, ManagedCertificate};
 use crate::net::tls::config;
 use crate::net::tls::config::{OfferedCertificate, Tickets};
-use crate::policy::{CertificateSource, ListenerSettings, Process, Ruleset};
+use crate::policy::{CertificateSource, ListenerSettings, ProcessSettings, Ruleset};
 use crate::serve::worker::listen::RunningListener;
 
-/// The settings of each listener by `ruleset`.
+/// Builds the settings of each listener as `ruleset` has them.
 ///
-/// A listener keeps its settings of `before` if `ruleset` does not name it, or would switch TLS on or off: both take
-/// effect only with a restart.
-pub fn listeners(
-    process: &Process,
+/// A listener keeps its settings in `before` if `ruleset` does not have it, or would switch TLS on or off. Both changes
+/// take effect only with a restart.
+pub fn build_listeners(
+    process: &ProcessSettings,
     ruleset: &Ruleset,
     tickets: &Tickets,
     manager: &CertificateManager,
     before: &[RunningListener],
 ) -> Result<Arc<[RunningListener]>, rustls::Error> {
     let mut listeners = Vec::new();
-    for (place, listen) in process.listen.iter().enumerate() {
-        let named = |listener: &&ListenerSettings| {
-            listener.address == listen.address && listener.certificates.is_empty() != listen.tls
+    for (index, listen) in process.listen.iter().enumerate() {
+        let is_same_listener = |settings: &&ListenerSettings| {
+            settings.address == listen.address && settings.certificates.is_empty() != listen.tls
         };
-        let same = ruleset.listeners.get(place).filter(named);
-        let settings = same.or_else(|| ruleset.listeners.iter().find(named));
+        // Two listeners may have the same address if their port is 0, so the same index is tried first.
+        let at_same_index = ruleset.listeners.get(index).filter(is_same_listener);
+        let settings = at_same_index.or_else(|| ruleset.listeners.iter().find(is_same_listener));
         let Some(settings) = settings else {
-            listeners.extend(before.get(place).cloned());
+            listeners.extend(before.get(index).cloned());
             continue;
         };
         let mut managed = Vec::new();
-        let certificates = settings.certificates.iter().map(|source| match source {
+        let offered = settings.certificates.iter().map(|source| match source {
             CertificateSource::Files(certificate) => OfferedCertificate::Fixed(certificate.clone()),
             CertificateSource::Acme(settings) => {
                 let certificate = manager.certificate(settings);
@@ -42,12 +44,12 @@ pub fn listeners(
                 OfferedCertificate::Issued(issued)
             }
         });
-        let certificates: Vec<OfferedCertificate> = certificates.collect();
+        let offered: Vec<OfferedCertificate> = offered.collect();
         let roots = settings.client_roots.as_ref();
-        let offer = || config::offer(&certificates, roots, tickets.clone());
+        let offer = || config::offer(&offered, roots, tickets.clone());
         listeners.push(RunningListener {
             offer: listen.tls.then(offer).transpose()?,
-            certificates,
+            certificates: offered,
             managed,
             proxies: settings.proxies.clone(),
         });
@@ -55,22 +57,25 @@ pub fn listeners(
     Ok(listeners.into())
 }
 
-/// Renews the ACME certificates of the listeners, and no others.
-pub fn follow(manager: &CertificateManager, listeners: &[RunningListener]) -> io::Result<()> {
+/// From now on renews the ACME certificates of these listeners, and no others.
+pub fn manage_certificates(
+    manager: &CertificateManager,
+    listeners: &[RunningListener],
+) -> io::Result<()> {
     let managed = listeners.iter().flat_map(|listener| &listener.managed);
     manager.follow(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
 }
 
-/// When each served certificate expires, in seconds since 1970, by its first name.
-pub fn expiry(listeners: &[RunningListener]) -> BTreeMap<String, u64> {
-    let mut expiry = BTreeMap::new();
-    let certificates = listeners.iter().flat_map(|listener| &listener.certificates);
-    for certificate in certificates.filter_map(OfferedCertificate::certificate) {
-        let until = certificate.until.as_secs();
+/// The expiry of each served certificate, in seconds since 1970, by its first name. If two certificates have the same
+/// name, the earlier expiry counts.
+pub fn certificate_expiries(listeners: &[RunningListener]) -> BTreeMap<String, u64> {
+    let mut expiries = BTreeMap::new();
+    let offered = listeners.iter().flat_map(|listener| &listener.certificates);
+    for certificate in offered.filter_map(OfferedCertificate::certificate) {
+        let expiry = certificate.until.as_secs();
         let name = certificate.names.into_iter().next().unwrap_or_default();
-        // Of two certificates for one name the earlier expiry counts.
-        let earliest = expiry.entry(name).or_insert(until);
-        *earliest = until.min(*earliest);
+        let earliest = expiries.entry(name).or_insert(expiry);
+        *earliest = expiry.min(*earliest);
     }
-    expiry
+    expiries
 }

@@ -1,26 +1,27 @@
-//! The composition root: builds everything in order, reloads it, and stops it.
+//! The composition root: builds all parts of a gateway in order, reloads its configuration, and ends it. It handles no
+//! request itself.
 //!
-//! Read `start.rs` for the order, `reload.rs` for what a reload swaps, and `shutdown.rs` for the end. `gateway.rs` has
-//! the type that holds all parts.
+//! `start.rs` has the order, `reload.rs` the parts that a reload replaces, and `shutdown.rs` the end. `gateway.rs` has the
+//! type that holds all parts.
 
 mod changes;
 mod control;
 mod error;
 mod events;
-mod figures;
 mod gateway;
 mod listeners;
-mod notes;
-mod pushing;
+mod live_metrics;
+mod note_writer;
+mod pusher;
 mod recording;
 mod reload;
-mod reset_limits;
+mod reset_warnings;
 mod servers;
 mod shutdown;
 mod snapshots;
 mod start;
 
-pub use changes::Changes;
+pub use changes::ReloadChanges;
 pub use error::Error;
 pub use gateway::App;
-pub use reload::Reloaded;
+pub use reload::ReloadReport;

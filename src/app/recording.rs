@@ -1,4 +1,5 @@
-//! The two threads of the record: one reads all metrics at the end of each second, the other writes to the disk.
+//! The two threads that write the record: one reads all metrics at the end of each second, the other writes to the disk.
+//! Requests never wait for them.
 //!
 //! Bounds: [`MAX_SERIES`] series and their sums, and [`MAX_WAITING`] seconds while another process still writes the
 //! record.
@@ -13,15 +14,16 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::error::Error;
-use super::figures::Figures;
-use super::notes::{NoteWriter, Rollup, minute_of};
+use super::live_metrics::LiveMetrics;
+use super::note_writer::{NoteWriter, Rollup, minute_of};
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::{Label, Metric, Registry, names};
 use crate::record::insight::GatewayEvent;
 use crate::record::{Kind, OpenError, Record, Second, Series, Settings};
 
-/// Series that are sums of others, by the labels that stay. The peak second of a sum cannot be computed from the
-/// peaks of its parts. Their names follow the recording rules of Prometheus.
+/// Series that are sums of others: the metric, the name of the sum, and the labels that it keeps. They are recorded because
+/// the peak second of a sum cannot be computed from the peaks of its parts. Their names follow the recording rules of
+/// Prometheus.
 const SUMS: [(Metric, &str, &[Label]); 5] = [
     (Metric::Requests, "all:tollgate_requests_total", &[]),
     (
@@ -42,19 +44,19 @@ const SUMS: [(Metric, &str, &[Label]); 5] = [
     (Metric::RequestsOpen, "all:tollgate_requests_open", &[]),
 ];
 
-/// Maximum number of series of a process, without sums.
+/// Maximum number of series of a process, without sums. It bounds the memory and the record's growth.
 const MAX_SERIES: usize = 8_192;
-/// Maximum number of seconds that wait for the record.
+/// Maximum number of seconds, and of events, that wait for the record.
 const MAX_WAITING: usize = 300;
 
-/// Longest time that a process records while it drains requests, because another may wait for the record.
+/// Maximum time that a process records while it drains requests, because another process may wait for the record.
 const HANDOVER_TIME: Nanos = Nanos::from_secs(60);
 
-/// When to stop recording.
+/// An order to stop recording.
 enum StopOrder {
-    /// Within [`HANDOVER_TIME`]: requests are draining.
+    /// Stop within [`HANDOVER_TIME`], because requests are draining.
     Soon,
-    /// Now: all requests have ended.
+    /// Stop now, because all requests have ended.
     Now,
 }
 
@@ -69,7 +71,10 @@ pub struct MetricsRecorder {
 
 impl MetricsRecorder {
     /// Starts the threads. If another process still writes the record, this one takes over when that ends.
-    pub fn start(settings: &Settings, figures: Arc<Figures>) -> Result<MetricsRecorder, Error> {
+    pub fn start(
+        settings: &Settings,
+        live_metrics: Arc<LiveMetrics>,
+    ) -> Result<MetricsRecorder, Error> {
         let record = Arc::new(OnceLock::new());
         match Record::open(settings) {
             Ok(opened) => {
@@ -86,24 +91,29 @@ impl MetricsRecorder {
         let (wake, woken) = sync_channel(1);
         let disk_thread = DiskThread {
             settings: settings.clone(),
-            clock: figures.clock.clone(),
+            clock: live_metrics.clock.clone(),
             record: record.clone(),
             rollup: Rollup::default(),
-            trouble: String::new(),
+            logged_error: String::new(),
         };
-        let disk_thread = spawn("record", move || disk_thread.run(&woken))?;
+        let disk_thread = spawn_thread("record", move || disk_thread.run(&woken))?;
         let events = Arc::new(Mutex::new(Vec::new()));
-        let insight = figures.running.read().insight.clone().unwrap_or_default();
-        let minute = minute_of(figures.clock.wall().as_secs(), figures.seed());
+        let insight = live_metrics
+            .running
+            .read()
+            .insight
+            .clone()
+            .unwrap_or_default();
+        let minute = minute_of(live_metrics.clock.wall().as_secs(), live_metrics.seed());
         let seconds_thread = SecondsThread {
             notes: NoteWriter::new(insight, events.clone(), minute),
-            figures,
+            live_metrics,
             record: record.clone(),
             table: SeriesTable::default(),
             pending: VecDeque::new(),
             wake,
         };
-        let seconds_thread = spawn("seconds", move || seconds_thread.run(&stopped))?;
+        let seconds_thread = spawn_thread("seconds", move || seconds_thread.run(&stopped))?;
         Ok(MetricsRecorder {
             record,
             events,
@@ -113,26 +123,26 @@ impl MetricsRecorder {
         })
     }
 
-    /// The record, once this process has it.
+    /// The record, which is set once this process writes it.
     pub fn record(&self) -> Arc<OnceLock<Record>> {
         self.record.clone()
     }
 
-    /// Adds an event of the gateway.
-    pub fn event(&self, event: GatewayEvent) {
+    /// Adds an event of the gateway. It is dropped if too many events wait for the record.
+    pub fn add_event(&self, event: GatewayEvent) {
         let mut events = self.events.lock();
         if events.len() < MAX_WAITING {
             events.push(event);
         }
     }
 
-    /// Stops soon: within [`HANDOVER_TIME`], or at [`MetricsRecorder::finish`].
+    /// Orders the threads to stop within [`HANDOVER_TIME`]. [`MetricsRecorder::finish`] stops them earlier.
     pub fn stop_soon(&self) {
-        // The thread cannot have ended before the first order.
+        // The send cannot fail, because the thread runs until it receives an order.
         let _ = self.stop.send(StopOrder::Soon);
     }
 
-    /// Records the current second, and waits until all is on the disk.
+    /// Records the current second, stops the threads, and waits until everything is on the disk.
     pub fn finish(self) {
         let _ = self.stop.send(StopOrder::Now);
         if self.seconds_thread.join().is_err() || self.disk_thread.join().is_err() {
@@ -141,17 +151,17 @@ impl MetricsRecorder {
     }
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+fn spawn_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let thread = thread::Builder::new().name(name.into());
     thread.spawn(run).map_err(Error::Thread)
 }
 
-/// A series as the record names it.
-fn series(metric: Metric, name: &str, labels: &[(Label, String)]) -> Series {
-    let label = |(label, value): &(Label, String)| (label.as_str().to_owned(), value.clone());
+/// Converts a series of the registry to one of the record. `name` is that of the metric, or of a sum.
+fn record_series(metric: Metric, name: &str, labels: &[(Label, String)]) -> Series {
+    let to_text = |(label, value): &(Label, String)| (label.as_str().to_owned(), value.clone());
     Series {
         name: name.to_owned(),
-        labels: labels.iter().map(label).collect(),
+        labels: labels.iter().map(to_text).collect(),
         kind: match metric.kind() {
             names::MetricKind::Counter | names::MetricKind::Histogram | names::MetricKind::Sum => {
                 Kind::Counter
@@ -163,24 +173,26 @@ fn series(metric: Metric, name: &str, labels: &[(Label, String)]) -> Series {
 }
 
 /// All series that exist now.
-pub fn current_series(figures: &Figures) -> BTreeSet<Series> {
-    let mut current_series = BTreeSet::new();
-    figures.read(|registry| {
+pub fn current_series(live_metrics: &LiveMetrics) -> BTreeSet<Series> {
+    let mut all_series = BTreeSet::new();
+    live_metrics.read(|registry| {
         registry.visit(|metric, labels, _| {
-            current_series.insert(series(metric, metric.name(), labels));
+            all_series.insert(record_series(metric, metric.name(), labels));
         });
     });
-    current_series
+    all_series
 }
 
-/// All series that this process has recorded.
+/// All series that this process has recorded, by their indexes.
 #[derive(Default)]
 struct SeriesTable {
-    places: HashMap<&'static str, HashMap<LabelValues, usize>>,
+    /// The index of each series in `series`, by its name and labels.
+    indexes: HashMap<&'static str, HashMap<LabelValues, usize>>,
     series: Vec<TrackedSeries>,
-    /// How many of `series` are sums.
-    sums: usize,
-    full: bool,
+    /// The number of sums among `series`.
+    sum_count: usize,
+    /// Whether a series was left out, so that this is logged once.
+    is_full: bool,
 }
 
 type LabelValues = Vec<(Label, String)>;
@@ -189,90 +201,100 @@ struct TrackedSeries {
     series: Series,
     /// The number of the series in the record.
     number: Option<u32>,
-    /// The last value of a counter; for a sum, that of its parts that have no place of their own.
-    last: u64,
-    /// Places of the sums that include this series.
-    totals: SumPlaces,
+    /// The last value of a counter. For a sum, the last total of the series that are recorded only in sums.
+    last_value: u64,
+    /// The indexes of the sums that include this series.
+    sums: SumIndexes,
 }
 
-type SumPlaces = SmallVec<[usize; 2]>;
+type SumIndexes = SmallVec<[usize; 2]>;
 
 impl SeriesTable {
-    /// The place of a series, or the places of its sums if the table is full.
-    fn place(&mut self, metric: Metric, labels: &[(Label, String)]) -> Result<usize, SumPlaces> {
-        let tracked = self.places.get(metric.name());
-        if let Some(place) = tracked.and_then(|places| places.get(labels)) {
-            return Ok(*place);
+    /// The index of a series, which is added if it is new. If the table is full, returns the indexes of its sums as an
+    /// error.
+    fn find_or_add(
+        &mut self,
+        metric: Metric,
+        labels: &[(Label, String)],
+    ) -> Result<usize, SumIndexes> {
+        let indexes = self.indexes.get(metric.name());
+        if let Some(index) = indexes.and_then(|indexes| indexes.get(labels)) {
+            return Ok(*index);
         }
-        let mut totals = SumPlaces::new();
-        for (_, name, by) in SUMS.iter().filter(|(of, ..)| *of == metric) {
-            let kept = labels.iter().filter(|(label, _)| by.contains(label));
+        let mut sums = SumIndexes::new();
+        for (_, name, kept_labels) in SUMS.iter().filter(|(summed, ..)| *summed == metric) {
+            let kept = labels
+                .iter()
+                .filter(|(label, _)| kept_labels.contains(label));
             let count = self.series.len();
-            totals.push(self.place_of(metric, name, kept.cloned().collect(), SumPlaces::new()));
-            self.sums += self.series.len() - count;
+            sums.push(self.add(metric, name, kept.cloned().collect(), SumIndexes::new()));
+            self.sum_count += self.series.len() - count;
         }
-        if self.series.len() - self.sums < MAX_SERIES {
-            return Ok(self.place_of(metric, metric.name(), labels.to_vec(), totals));
+        if self.series.len() - self.sum_count < MAX_SERIES {
+            return Ok(self.add(metric, metric.name(), labels.to_vec(), sums));
         }
-        if !std::mem::replace(&mut self.full, true) {
+        if !std::mem::replace(&mut self.is_full, true) {
             tracing::error!(
                 most = MAX_SERIES,
                 "too many series; new ones are recorded in sums only"
             );
         }
-        Err(totals)
+        Err(sums)
     }
 
-    fn place_of(
+    /// Adds a series unless it is there, and returns its index.
+    fn add(
         &mut self,
         metric: Metric,
         name: &'static str,
         labels: LabelValues,
-        totals: SumPlaces,
+        sums: SumIndexes,
     ) -> usize {
-        let places = self.places.entry(name).or_default();
-        if let Some(place) = places.get(&labels) {
-            return *place;
+        let indexes = self.indexes.entry(name).or_default();
+        if let Some(index) = indexes.get(&labels) {
+            return *index;
         }
-        let place = self.series.len();
+        let index = self.series.len();
         self.series.push(TrackedSeries {
-            series: series(metric, name, &labels),
+            series: record_series(metric, name, &labels),
             number: None,
-            last: 0,
-            totals,
+            last_value: 0,
+            sums,
         });
-        places.insert(labels, place);
-        place
+        indexes.insert(labels, index);
+        index
     }
 
-    /// The changes since the last call, by place.
+    /// The indexes of all series that have changed since the last call, with their changes.
     fn take_changes(&mut self, registry: &Registry) -> Vec<(usize, u64)> {
-        let mut values = Vec::new();
-        let (mut sums, mut others) = (BTreeMap::new(), BTreeMap::new());
-        let add = |sums: &mut BTreeMap<usize, u64>, totals: &SumPlaces, value| {
-            for total in totals {
-                *sums.entry(*total).or_default() += value;
+        let mut changes = Vec::new();
+        let (mut sum_changes, mut unlisted_totals) = (BTreeMap::new(), BTreeMap::new());
+        let add_to_sums = |totals: &mut BTreeMap<usize, u64>, sums: &SumIndexes, value| {
+            for sum in sums {
+                *totals.entry(*sum).or_default() += value;
             }
         };
-        registry.visit(|metric, labels, value| match self.place(metric, labels) {
-            Ok(place) => {
-                let tracked = &mut self.series[place];
-                let value = tracked.take_change(value);
-                add(&mut sums, &tracked.totals, value);
-                // A series is recorded once even if it has never changed, so that its name is known.
-                if value > 0 || tracked.number.is_none() {
-                    values.push((place, value));
+        registry.visit(
+            |metric, labels, value| match self.find_or_add(metric, labels) {
+                Ok(index) => {
+                    let tracked = &mut self.series[index];
+                    let change = tracked.take_change(value);
+                    add_to_sums(&mut sum_changes, &tracked.sums, change);
+                    // A series is recorded once even if it has never changed, so that its name is known.
+                    if change > 0 || tracked.number.is_none() {
+                        changes.push((index, change));
+                    }
                 }
-            }
-            Err(totals) => add(&mut others, &totals, value),
-        });
-        for (total, value) in others {
-            *sums.entry(total).or_default() += self.series[total].take_change(value);
+                Err(sums) => add_to_sums(&mut unlisted_totals, &sums, value),
+            },
+        );
+        for (sum, total) in unlisted_totals {
+            *sum_changes.entry(sum).or_default() += self.series[sum].take_change(total);
         }
         let must_be_recorded =
-            |(place, sum): &(usize, u64)| *sum > 0 || self.series[*place].number.is_none();
-        values.extend(sums.into_iter().filter(must_be_recorded));
-        values
+            |(index, change): &(usize, u64)| *change > 0 || self.series[*index].number.is_none();
+        changes.extend(sum_changes.into_iter().filter(must_be_recorded));
+        changes
     }
 }
 
@@ -281,17 +303,17 @@ impl TrackedSeries {
     fn take_change(&mut self, value: u64) -> u64 {
         match self.series.kind {
             Kind::Gauge => value,
-            Kind::Counter => value.saturating_sub(std::mem::replace(&mut self.last, value)),
+            Kind::Counter => value.saturating_sub(std::mem::replace(&mut self.last_value, value)),
         }
     }
 }
 
 /// The thread that reads the metrics every second.
 struct SecondsThread {
-    figures: Arc<Figures>,
+    live_metrics: Arc<LiveMetrics>,
     record: Arc<OnceLock<Record>>,
     table: SeriesTable,
-    /// Seconds that wait for the record, with places instead of numbers.
+    /// Seconds that wait for the record, each with its time and its changes by index.
     pending: VecDeque<(u64, Vec<(usize, u64)>)>,
     notes: NoteWriter,
     wake: SyncSender<()>,
@@ -299,7 +321,7 @@ struct SecondsThread {
 
 impl SecondsThread {
     fn run(mut self, stopped: &Receiver<StopOrder>) {
-        let clock = self.figures.clock.clone();
+        let clock = self.live_metrics.clock.clone();
         let mut end = None;
         loop {
             let now = clock.wall();
@@ -311,7 +333,7 @@ impl SecondsThread {
                     break;
                 }
                 Err(RecvTimeoutError::Timeout) if reached >= next.as_secs() => {
-                    self.tick(reached - 1)
+                    self.record_second(reached - 1)
                 }
                 // The clock went back, or a test moves it.
                 Err(RecvTimeoutError::Timeout) => {}
@@ -319,18 +341,19 @@ impl SecondsThread {
                 Ok(StopOrder::Now) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        self.tick(clock.wall().as_secs());
-        self.notes.end(self.record.get());
+        self.record_second(clock.wall().as_secs());
+        self.notes.write_current_minute(self.record.get());
         let _ = self.wake.try_send(());
     }
 
-    fn tick(&mut self, at: u64) {
-        let values = self
-            .figures
+    /// Records the changes of the second `at`, and everything that waited for the record.
+    fn record_second(&mut self, at: u64) {
+        let changes = self
+            .live_metrics
             .read(|registry| self.table.take_changes(registry));
-        let series = self.figures.registry.gauge(Metric::RecordSeries, &[]);
-        series.set(self.table.series.len() as f64);
-        self.pending.push_back((at, values));
+        let series_gauge = self.live_metrics.registry.gauge(Metric::RecordSeries, &[]);
+        series_gauge.set(self.table.series.len() as f64);
+        self.pending.push_back((at, changes));
         if self.pending.len() > MAX_WAITING {
             tracing::warn!(
                 at,
@@ -339,41 +362,43 @@ impl SecondsThread {
             self.pending.pop_front();
         }
         if let Some(record) = self.record.get() {
-            // The end of what another process recorded while this one waited.
-            let before = if self.pending.len() > 1 {
+            // Another process recorded until here while this one waited.
+            let recorded_until = if self.pending.len() > 1 {
                 record.end()
             } else {
                 0
             };
-            for (at, values) in self.pending.drain(..) {
-                record.add(second(record, &mut self.table, at, values, before));
+            for (at, changes) in self.pending.drain(..) {
+                let second = to_second(record, &mut self.table, at, changes, recorded_until);
+                record.add(second);
             }
         }
-        self.notes.tick(self.record.get(), at, self.figures.seed());
-        // If the channel is full, the thread looks again when it is done.
+        self.notes
+            .end_second(self.record.get(), at, self.live_metrics.seed());
+        // If the channel is full, the disk thread has yet to handle an earlier signal, and will write this second too.
         let _ = self.wake.try_send(());
     }
 }
 
-/// Converts places to numbers of the record. Gauges are dropped in seconds that another process has recorded, because
-/// adding them would count twice.
-fn second(
+/// Converts the changes of a second to a second of the record, with the record's numbers of series. Gauges are dropped
+/// before `recorded_until`, because another process has recorded them and the record would add both.
+fn to_second(
     record: &Record,
     table: &mut SeriesTable,
     at: u64,
-    values: Vec<(usize, u64)>,
-    before: u64,
+    changes: Vec<(usize, u64)>,
+    recorded_until: u64,
 ) -> Second {
-    let number = |(place, value): (usize, u64)| {
-        let tracked = &mut table.series[place];
-        let twice = at < before && tracked.series.kind == Kind::Gauge;
+    let numbered_value = |(index, value): (usize, u64)| {
+        let tracked = &mut table.series[index];
+        let is_recorded = at < recorded_until && tracked.series.kind == Kind::Gauge;
         tracked.number = tracked.number.or_else(|| record.number(&tracked.series));
         tracked
             .number
-            .filter(|_| !twice)
+            .filter(|_| !is_recorded)
             .map(|number| (number, value))
     };
-    let mut values: Vec<_> = values.into_iter().filter_map(number).collect();
+    let mut values: Vec<_> = changes.into_iter().filter_map(numbered_value).collect();
     values.sort_unstable();
     Second { at, values }
 }
@@ -384,38 +409,44 @@ struct DiskThread {
     clock: Clock,
     record: Arc<OnceLock<Record>>,
     rollup: Rollup,
-    /// The last error that was logged.
-    trouble: String,
+    /// The error that was logged last; empty while there is none.
+    logged_error: String,
 }
 
 impl DiskThread {
     fn run(mut self, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
-            let kept = match self.record.get() {
+            let result = match self.record.get() {
                 Some(record) => self
                     .rollup
-                    .keep(record, self.clock.wall().as_secs())
+                    .roll_up_complete(record, self.clock.wall().as_secs())
                     .and(record.keep())
                     .map_err(|error| error.to_string()),
                 None => self.take_over(),
             };
-            let trouble = kept.err().unwrap_or_default();
-            if trouble != self.trouble {
-                match trouble.as_str() {
-                    "" => tracing::info!("the record is written again"),
-                    trouble => tracing::error!(
-                        trouble,
-                        "the record cannot be written; the last hours are kept in memory"
-                    ),
-                }
-                self.trouble = trouble;
-            }
+            self.log_change(result.err().unwrap_or_default());
         }
         if let Some(Err(error)) = self.record.get().map(Record::leave) {
             tracing::error!(%error, "writing the last seconds of the record failed");
         }
     }
 
+    /// Logs an error, or its end, only when it differs from the last one.
+    fn log_change(&mut self, error: String) {
+        if error == self.logged_error {
+            return;
+        }
+        match error.as_str() {
+            "" => tracing::info!("the record is written again"),
+            trouble => tracing::error!(
+                trouble,
+                "the record cannot be written; the last hours are kept in memory"
+            ),
+        }
+        self.logged_error = error;
+    }
+
+    /// Opens the record, unless another process still writes it.
     fn take_over(&self) -> Result<(), String> {
         match Record::open(&self.settings) {
             Ok(record) => {
@@ -434,7 +465,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_have_what_has_no_series_of_its_own() {
+    fn sums_include_series_that_are_recorded_only_in_sums() {
         let registry = Registry::default();
         let routes: Vec<String> = (0..MAX_SERIES + 100)
             .map(|route| format!("r{route:05}"))
@@ -445,22 +476,23 @@ mod tests {
         };
         let counters: Vec<_> = routes.iter().map(counter).collect();
         let mut table = SeriesTable::default();
-        let mut asked = |each: u64| {
+        let mut increment_all = |each: u64| {
             counters.iter().for_each(|counter| counter.increment(each));
-            let values = table.take_changes(&registry);
+            let changes = table.take_changes(&registry);
             let sum_of = |name: &str| {
-                let mut of = values
+                let mut named = changes
                     .iter()
-                    .map(|(place, value)| (&table.series[*place], value));
-                of.find(|(tracked, _)| tracked.series.name == name)
-                    .map(|(_, value)| *value)
+                    .map(|(index, change)| (&table.series[*index], change));
+                named
+                    .find(|(tracked, _)| tracked.series.name == name)
+                    .map(|(_, change)| *change)
             };
             let sums =
                 ["all", "outcome"].map(|sum| sum_of(&format!("{sum}:tollgate_requests_total")));
             (table.series.len(), sums)
         };
         let all = |each: u64| [Some(each * (MAX_SERIES as u64 + 100)); 2];
-        assert_eq!(asked(1), (MAX_SERIES + 2, all(1)));
-        assert_eq!(asked(3), (MAX_SERIES + 2, all(3)));
+        assert_eq!(increment_all(1), (MAX_SERIES + 2, all(1)));
+        assert_eq!(increment_all(3), (MAX_SERIES + 2, all(3)));
     }
 }

@@ -1,16 +1,17 @@
-//! Reads the configuration again and replaces the running one.
+//! Reads the configuration again and replaces the running one. Counters, connections and open requests continue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::oneshot;
 
-use super::changes::Changes;
+use super::changes::ReloadChanges;
 use super::error::Error;
+use super::events::find_limit_changes;
 use super::gateway::App;
-use super::listeners::{self, listeners};
-use super::servers::servers;
-use super::{events, reset_limits};
+use super::listeners::{build_listeners, manage_certificates};
+use super::reset_warnings::reset_warnings;
+use super::servers::build_servers;
 use crate::base::telemetry::{Label, Metric};
 use crate::policy::{self, Diagnostic};
 use crate::serve::worker::generation::RunningConfig;
@@ -18,13 +19,13 @@ use crate::serve::worker::run::WorkerOrder;
 
 /// The result of a reload.
 #[derive(Debug)]
-pub struct Reloaded {
+pub struct ReloadReport {
     /// Warnings about the new configuration.
-    pub notes: Vec<Diagnostic>,
-    /// Settings that changed and take effect at the next start only.
-    pub restart: Vec<&'static str>,
-    /// What the reload changed.
-    pub changes: Changes,
+    pub warnings: Vec<Diagnostic>,
+    /// The sections of the gateway file that changed, but take effect only at the next start.
+    pub needs_restart: Vec<&'static str>,
+    /// The changes of files and limits.
+    pub changes: ReloadChanges,
 }
 
 impl App {
@@ -41,13 +42,13 @@ impl App {
     ///
     /// # Errors
     ///
-    /// The configuration has mistakes or cannot be run; the previous one still runs.
-    pub async fn reload(&self) -> Result<Reloaded, Error> {
+    /// The configuration has mistakes or cannot be run. The previous one still runs.
+    pub async fn reload(&self) -> Result<ReloadReport, Error> {
         self.reopen_log();
         let result = self.load_and_swap().await;
         let outcome = if result.is_ok() { "ok" } else { "refused" };
         if let Err(error) = &result {
-            // Only the first mistake; the caller reports all of them.
+            // The event has the first mistake only, because the caller reports all of them.
             let detail = error.to_string();
             let detail = detail.lines().next().unwrap_or_default();
             self.record_event("reload_failed", detail, Vec::new());
@@ -58,15 +59,15 @@ impl App {
         result
     }
 
-    async fn load_and_swap(&self) -> Result<Reloaded, Error> {
-        let (reloaded, acknowledged) = {
-            let _one = self.reloading.lock();
+    async fn load_and_swap(&self) -> Result<ReloadReport, Error> {
+        let (report, acknowledgements) = {
+            let _only_reload = self.reloading.lock();
             let loaded = policy::load(&self.config).map_err(Error::Policy)?;
             let ruleset = Arc::new(loaded.ruleset);
             let before = self.running();
             let admission = before.admission.with_rules(&ruleset.rules)?;
             let running = RunningConfig {
-                listeners: listeners(
+                listeners: build_listeners(
                     &self.process,
                     &ruleset,
                     &self.tickets,
@@ -75,50 +76,57 @@ impl App {
                 )?,
                 tokens: self.acme.tokens(),
                 insight: before.insight.clone(),
-                upstreams: servers(&ruleset, &before.upstreams, &self.clock),
+                upstreams: build_servers(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,
                 own_keyer: self.keyer.clone(),
             };
-            listeners::follow(&self.acme, &running.listeners).map_err(Error::Thread)?;
+            manage_certificates(&self.acme, &running.listeners).map_err(Error::Thread)?;
             self.set_unacked_timeout(running.ruleset.timeouts.send);
             *self.running.write() = running.clone();
-            let mut acknowledged = Vec::new();
-            for worker in &*self.workers.lock() {
-                let (done, receiver) = oneshot::channel();
-                if worker
-                    .orders
-                    .send(WorkerOrder::Run(Box::new(running.clone()), done))
-                    .is_ok()
-                {
-                    acknowledged.push(receiver);
-                }
-            }
+            let acknowledgements = self.order_workers_to_run(&running);
             if let Some(push) = &*self.push.lock() {
                 push.renew(&loaded.process.push);
             }
-            let restart = self.process.differences(&loaded.process);
-            let changes = events::changes(&before.ruleset, &running.ruleset);
-            let mut notes = loaded.notes;
-            notes.extend(reset_limits::warnings(
+            let limit_changes = find_limit_changes(&before.ruleset, &running.ruleset);
+            let mut warnings = loaded.warnings;
+            warnings.extend(reset_warnings(
                 (&before.ruleset, &before.admission),
                 (&running.ruleset, &running.admission),
             ));
-            let same = self
+            let is_same_fingerprint = self
                 .loaded_fingerprint
                 .swap(loaded.fingerprint, Ordering::Relaxed)
                 == loaded.fingerprint;
-            let reloaded = Reloaded {
-                notes,
-                restart,
-                changes: Changes::between(&before.ruleset, &running.ruleset, changes.clone(), same),
+            let report = ReloadReport {
+                warnings,
+                needs_restart: self.process.differences(&loaded.process),
+                changes: ReloadChanges::between(
+                    &before.ruleset,
+                    &running.ruleset,
+                    limit_changes.clone(),
+                    is_same_fingerprint,
+                ),
             };
-            self.record_event("reloaded", "the policies were read again", changes);
-            (reloaded, acknowledged)
+            self.record_event("reloaded", "the policies were read again", limit_changes);
+            (report, acknowledgements)
         };
-        for worker in acknowledged {
-            let _ = worker.await;
+        for acknowledgement in acknowledgements {
+            let _ = acknowledgement.await;
         }
-        Ok(reloaded)
+        Ok(report)
+    }
+
+    /// Orders all workers to run a configuration. Each returned receiver is done once one worker runs it.
+    fn order_workers_to_run(&self, running: &RunningConfig) -> Vec<oneshot::Receiver<()>> {
+        let mut acknowledgements = Vec::new();
+        for worker in &*self.workers.lock() {
+            let (done, acknowledgement) = oneshot::channel();
+            let order = WorkerOrder::Run(Box::new(running.clone()), done);
+            if worker.orders.send(order).is_ok() {
+                acknowledgements.push(acknowledgement);
+            }
+        }
+        acknowledgements
     }
 }

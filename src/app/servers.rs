@@ -1,4 +1,4 @@
-//! The servers of each upstream, which outlive reloads.
+//! Builds the servers of each upstream. Servers outlive reloads: they keep their health and their connections.
 
 use std::sync::Arc;
 
@@ -6,16 +6,17 @@ use crate::base::clock::Clock;
 use crate::policy::Ruleset;
 use crate::upstream::Servers;
 
-/// The servers of each upstream. Those that were in `before` keep their health, and their connections where no setting has changed.
-pub(super) fn servers(
+/// Builds the servers of each upstream. Servers that are also in `before` keep their health. They keep their connections if
+/// their settings are the same.
+pub(super) fn build_servers(
     ruleset: &Ruleset,
     before: &[Arc<Servers>],
     clock: &Clock,
 ) -> Vec<Arc<Servers>> {
     let settings = ruleset.upstreams.iter();
     let servers = settings.map(|settings| {
-        let same = |other: &&Arc<Servers>| other.settings.name == settings.name;
-        let before = before.iter().find(same);
+        let is_same_upstream = |other: &&Arc<Servers>| other.settings.name == settings.name;
+        let before = before.iter().find(is_same_upstream);
         Servers::new(settings.clone(), before, clock.now())
     });
     servers.collect()

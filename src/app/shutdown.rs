@@ -1,4 +1,5 @@
-//! Ends the gateway: announces it, drains requests, stops workers and threads.
+//! Ends the gateway: announces the end, drains open requests, and stops workers and threads. It drops no open request
+//! before the drain deadline.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,14 +14,15 @@ impl App {
         self.running.read().ruleset.timeouts.drain_delay
     }
 
-    /// Stops accepting, lets open requests finish within the drain deadline, ends the workers, and waits until the access
-    /// log is written.
+    /// Stops accepting, lets open requests finish within the drain deadline, and ends the workers. Then it waits until the
+    /// record and the access log are written.
     pub fn shut_down(&self) {
         let drain = self.running.read().ruleset.timeouts.drain;
         self.shut_down_within(drain);
     }
 
     pub(super) fn shut_down_within(&self, drain: Duration) {
+        // New connections must fail or reach another process, so the sockets are closed first.
         for file in self.socket_files.lock().drain(..) {
             file.remove();
         }
@@ -55,9 +57,9 @@ impl App {
             push.finish();
         }
         let log = self.log.lock().take();
-        // The writer ends when the last worker has dropped its handle.
-        let written = log.map(|(_, written)| written);
-        if written.is_some_and(|written| !written.wait()) {
+        // The log writer ends when the last worker has dropped its handle.
+        let writer_end = log.map(|(_, end)| end);
+        if writer_end.is_some_and(|end| !end.wait()) {
             tracing::warn!("writing the access log took too long; its last lines are lost");
         }
     }

@@ -1,6 +1,5 @@
-//! Takes over counts from the previous process, and leaves them to the next one.
-//!
-//! A snapshot holds the counts, the secret by which keys are hashed, and the time of both.
+//! Restores the counts that the previous process saved, and saves those of this one. A snapshot holds the counts, the secret
+//! by which keys are hashed, and the time of both.
 
 use std::sync::Arc;
 
@@ -8,22 +7,22 @@ use super::error::Error;
 use super::gateway::App;
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
-use crate::policy::Process;
+use crate::policy::ProcessSettings;
 use crate::store::Memory;
 use crate::store::snapshot::{SavedCounts, SnapshotWriter};
 
-/// The state that the previous process has left.
+/// The state that the previous process saved, or a fresh state without a snapshot.
 pub struct RestoredState {
     snapshot: Option<SavedCounts>,
-    /// The clock, which continues where that process ended.
+    /// A clock that continues from the time of the snapshot.
     pub clock: Clock,
-    /// The same secret as before, or a random one without a snapshot.
+    /// The hasher of keys, with the secret of the snapshot or a random one.
     pub keyer: Keyer,
 }
 
 impl RestoredState {
-    /// Looks for a snapshot. Call it before anything reads the clock.
-    pub fn find(process: &Process, clock: Clock) -> Result<RestoredState, Error> {
+    /// Finds the newest snapshot. Nothing may read the clock before, because the snapshot may move it.
+    pub fn find(process: &ProcessSettings, clock: Clock) -> Result<RestoredState, Error> {
         let snapshot = match &process.snapshots {
             Some(settings) => SavedCounts::newest(settings)?,
             None => None,
@@ -42,7 +41,7 @@ impl RestoredState {
         })
     }
 
-    /// Loads the counts into a store that has the limits.
+    /// Loads the counts into the store, which must know the limits already.
     pub fn restore_counts(self, store: &Memory) {
         let now = self.clock.now();
         if let Some(Err(damage)) = self.snapshot.map(|snapshot| snapshot.load(store, now)) {
@@ -52,6 +51,7 @@ impl RestoredState {
 }
 
 impl App {
+    /// Starts to write snapshots regularly, if the gateway file asks for them.
     pub(super) fn start_snapshots(&self) -> Result<(), Error> {
         if let Some(settings) = &self.process.snapshots {
             let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
@@ -68,7 +68,7 @@ impl App {
         }
     }
 
-    /// Leaves snapshots and the files of Unix sockets to the process that has started.
+    /// Leaves the snapshots and the files of Unix sockets to the process that has taken over.
     pub fn finish_handover(&self) {
         self.socket_files.lock().clear();
         if let Some(writer) = self.snapshots.lock().take() {

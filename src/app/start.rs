@@ -1,26 +1,28 @@
-//! Builds everything in order, and starts the workers.
+//! Starts a gateway: builds its parts in order, then starts the workers. A start that fails ends every part that it has
+//! started.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use parking_lot::{Mutex, RwLock};
+use socket2::Socket;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::error::Error;
-use super::figures::Figures;
 use super::gateway::App;
-use super::listeners::{self, listeners};
-use super::pushing;
+use super::listeners::{build_listeners, manage_certificates};
+use super::live_metrics::LiveMetrics;
+use super::pusher;
 use super::recording::MetricsRecorder;
-use super::servers::servers;
+use super::servers::build_servers;
 use super::snapshots::RestoredState;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::net::Address;
 use crate::net::tls::acme::CertificateManager;
 use crate::net::tls::config;
-use crate::policy::{self, Diagnostic, LoadedConfig};
+use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
 use crate::serve::worker::generation::RunningConfig;
 use crate::serve::worker::listen;
@@ -28,17 +30,18 @@ use crate::serve::worker::listen::{InheritedSockets, Placement};
 use crate::serve::worker::occupancy::Occupancy;
 use crate::serve::worker::run;
 use crate::store::Shared;
+use crate::store::shared::StoreKeeper;
 use crate::store::{self, Memory};
 use crate::throttle::admission::Admission;
 
 impl App {
-    /// Loads the configuration and starts the workers.
+    /// Loads the configuration and starts a gateway. Returns the warnings about the configuration too.
     pub fn start(config: &Path, clock: Clock) -> Result<(App, Vec<Diagnostic>), Error> {
         let loaded = policy::load(config).map_err(Error::Policy)?;
         App::start_on(config, loaded, clock, &mut InheritedSockets::default())
     }
 
-    /// As [`App::start`], with a configuration that is already loaded from `config`, on inherited sockets where they fit.
+    /// Starts a gateway with a configuration that was loaded from `config`. It listens on inherited sockets where they fit.
     pub fn start_on(
         config: &Path,
         loaded: LoadedConfig,
@@ -54,36 +57,21 @@ impl App {
             budget: process.store_budget,
         })?);
         let ruleset = Arc::new(loaded.ruleset);
-        let shared = process.shared.clone().map(|settings| {
-            Shared::new(settings, store.clone(), process.workers, clock.clone()).map(Arc::new)
-        });
-        let shared = shared.transpose()?;
-        let rules = &ruleset.rules;
-        let admission = match &shared {
-            Some(shared) => Admission::shared(rules, shared.clone(), clock.clone())?,
-            None => Admission::new(rules, store.clone(), clock.clone())?,
-        };
-        let shared = match shared {
-            Some(shared) => {
-                let keeper = shared.start().map_err(Error::Thread)?;
-                Some((shared, Mutex::new(Some(keeper))))
-            }
-            None => None,
-        };
+        let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
         restored.restore_counts(&store);
         let tickets = config::tickets()?;
         let acme = CertificateManager::new(clock.clone(), registry.clone(), keyer.seed());
         let running = RunningConfig {
-            listeners: listeners(&process, &ruleset, &tickets, &acme, &[])?,
+            listeners: build_listeners(&process, &ruleset, &tickets, &acme, &[])?,
             tokens: acme.tokens(),
             insight: process.record.is_some().then(Arc::default),
-            upstreams: servers(&ruleset, &[], &clock),
+            upstreams: build_servers(&ruleset, &[], &clock),
             ruleset,
             admission,
             own_keyer: keyer.clone(),
         };
         let running = Arc::new(RwLock::new(running));
-        let figures = Arc::new(Figures {
+        let live_metrics = Arc::new(LiveMetrics {
             registry: registry.clone(),
             running: running.clone(),
             store: store.clone(),
@@ -92,10 +80,10 @@ impl App {
             reading: Mutex::new(()),
         });
         let recorder = match &process.record {
-            Some(settings) => Some(MetricsRecorder::start(settings, figures.clone())?),
+            Some(settings) => Some(MetricsRecorder::start(settings, live_metrics.clone())?),
             None => None,
         };
-        let push = pushing::start(&process, recorder.as_ref(), &figures, keyer.seed())?;
+        let push = pusher::start_pusher(&process, recorder.as_ref(), &live_metrics, keyer.seed())?;
         let mut app = App {
             config: config.to_owned(),
             fingerprint,
@@ -110,7 +98,7 @@ impl App {
             clock,
             registry,
             running,
-            figures,
+            live_metrics,
             recorder: Mutex::new(recorder),
             push: Mutex::new(push),
             reloading: Mutex::new(()),
@@ -126,41 +114,26 @@ impl App {
         app.record_event("started", version, Vec::new());
         app.start_snapshots()?;
         app.spawn_workers(inherited)?;
-        listeners::follow(&app.acme, &app.running().listeners).map_err(Error::Thread)?;
-        Ok((app, loaded.notes))
+        manage_certificates(&app.acme, &app.running().listeners).map_err(Error::Thread)?;
+        Ok((app, loaded.warnings))
     }
 
+    /// Binds the listeners, opens the access log, and starts a thread for each worker.
     fn spawn_workers(&mut self, inherited: &mut InheritedSockets) -> Result<(), Error> {
-        let count = self.process.workers;
-        let mut sockets: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
-        for (listener, listen) in self.process.listen.iter().enumerate() {
-            let failed = |cause| Error::Listen {
-                address: listen.address.clone(),
-                cause,
-            };
-            let bound = listen::bind(listen, count, inherited).map_err(failed)?;
-            self.socket_files.lock().extend(bound.file);
-            let address = bound.sockets[0].local_addr().map_err(failed)?;
-            let address = Address::of(&address).unwrap_or_else(|| listen.address.clone());
-            self.addresses.push(address);
-            for (place, socket) in bound.sockets.into_iter().enumerate() {
-                let own = socket.try_clone().map_err(failed)?;
-                self.sockets.lock().push(own);
-                sockets[place % count].push((socket, listener));
-            }
-        }
+        let worker_count = self.process.workers;
+        let sockets_by_worker = self.bind_listeners(inherited)?;
         self.set_unacked_timeout(self.running.read().ruleset.timeouts.send);
         let writer = LogWriter::start(&self.process.access_log, &self.registry);
-        let (writer, written) = writer.map_err(Error::AccessLog)?;
-        self.log = Mutex::new(Some((writer.clone(), written)));
-        let loads: Arc<[AtomicUsize]> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+        let (writer, writer_end) = writer.map_err(Error::AccessLog)?;
+        self.log = Mutex::new(Some((writer.clone(), writer_end)));
+        let loads: Arc<[AtomicUsize]> = (0..worker_count).map(|_| AtomicUsize::new(0)).collect();
         let (senders, receivers): (Vec<_>, Vec<_>) =
-            (0..count).map(|_| unbounded_channel()).unzip();
+            (0..worker_count).map(|_| unbounded_channel()).unzip();
         let senders: Arc<[_]> = senders.into();
         let occupancy = Arc::new(Occupancy::default());
         let default_max_connections = listen::raise_connection_limit();
-        let each = sockets.into_iter().zip(receivers).enumerate();
-        for (number, (sockets, handed)) in each {
+        let workers = sockets_by_worker.into_iter().zip(receivers).enumerate();
+        for (number, (sockets, handed)) in workers {
             let start = run::WorkerStart {
                 number,
                 sockets,
@@ -179,4 +152,53 @@ impl App {
         }
         Ok(())
     }
+
+    /// Binds all listeners, and distributes their sockets among the workers. Each socket comes with the index of its
+    /// listener.
+    fn bind_listeners(
+        &mut self,
+        inherited: &mut InheritedSockets,
+    ) -> Result<Vec<Vec<(Socket, usize)>>, Error> {
+        let worker_count = self.process.workers;
+        let mut sockets_by_worker: Vec<Vec<_>> = (0..worker_count).map(|_| Vec::new()).collect();
+        for (listener, listen) in self.process.listen.iter().enumerate() {
+            let failed = |cause| Error::Listen {
+                address: listen.address.clone(),
+                cause,
+            };
+            let bound = listen::bind(listen, worker_count, inherited).map_err(failed)?;
+            self.socket_files.lock().extend(bound.file);
+            let address = bound.sockets[0].local_addr().map_err(failed)?;
+            let address = Address::of(&address).unwrap_or_else(|| listen.address.clone());
+            self.addresses.push(address);
+            for (index, socket) in bound.sockets.into_iter().enumerate() {
+                let own = socket.try_clone().map_err(failed)?;
+                self.sockets.lock().push(own);
+                sockets_by_worker[index % worker_count].push((socket, listener));
+            }
+        }
+        Ok(sockets_by_worker)
+    }
+}
+
+/// The shared store, and the handle of the thread that watches it.
+type StartedShared = (Arc<Shared>, Mutex<Option<StoreKeeper>>);
+
+/// Builds the admission, with the shared store if the configuration has one, and starts to watch that store.
+fn start_admission(
+    process: &ProcessSettings,
+    ruleset: &Ruleset,
+    store: &Arc<Memory>,
+    clock: &Clock,
+) -> Result<(Admission, Option<StartedShared>), Error> {
+    let rules = &ruleset.rules;
+    let Some(settings) = process.shared.clone() else {
+        let admission = Admission::new(rules, store.clone(), clock.clone())?;
+        return Ok((admission, None));
+    };
+    let shared = Shared::new(settings, store.clone(), process.workers, clock.clone())?;
+    let shared = Arc::new(shared);
+    let admission = Admission::shared(rules, shared.clone(), clock.clone())?;
+    let keeper = shared.start().map_err(Error::Thread)?;
+    Ok((admission, Some((shared, Mutex::new(Some(keeper))))))
 }

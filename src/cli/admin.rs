@@ -1,18 +1,19 @@
-//! Sends requests to the admin listener of a running gateway.
+//! Sends requests to the admin listener of a running gateway. It speaks HTTP/1.0 without TLS, one request on each
+//! connection, because the listener is usually on the loopback interface.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::policy::text;
 
-/// Longest wait for a response.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time to connect, and between two parts of a response.
+const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An exit code and a message for standard error.
+/// An exit code, and a message for standard error.
 pub type CommandError = (u8, String);
 
 /// The address of a running gateway, and its token.
@@ -30,13 +31,13 @@ impl AdminAddress {
     /// The address that is used without `--admin`.
     const DEFAULT: &str = "127.0.0.1:9900";
 
-    /// Sends a request and returns the response, which is JSON.
+    /// Sends a request, and returns the JSON of a response with status 200.
     pub fn request(&self, method: &str, path: &str, body: &str) -> Result<Value, CommandError> {
         let admin = self.admin.as_deref().unwrap_or(AdminAddress::DEFAULT);
         let failed = |error: io::Error| match error.kind() {
             // A read that timed out is reported as `WouldBlock`.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                let seconds = TIMEOUT.as_secs();
+                let seconds = ADMIN_TIMEOUT.as_secs();
                 let why = format!(
                     "no answer from {admin} within {seconds} s: check that this is the address after \
                      `admin` in the gateway file, and that the gateway is neither stopped nor overloaded"
@@ -46,44 +47,41 @@ impl AdminAddress {
             _ => (1, format!("no answer from {admin}: {error}")),
         };
         let authority = admin.trim_start_matches("http://").trim_end_matches('/');
-        let token = match &self.token_file {
-            Some(file) => {
-                let failed =
-                    |error: &dyn std::fmt::Display| (1, format!("{}: {error}", file.display()));
-                let bytes = std::fs::read(file).map_err(|error| failed(&error))?;
-                let text = text::text(bytes).map_err(|wrong| failed(&wrong.message))?;
-                let token = text::secret(&text).map_err(|wrong| failed(&wrong.message))?;
-                Some(token.to_owned())
-            }
-            None => None,
-        };
-        let question = (method, path, body);
-        let answer = exchange(authority, token.as_deref(), question, TIMEOUT);
-        let (head, body) = answer.map_err(failed)?;
+        let token = self.token_file.as_deref().map(read_token).transpose()?;
+        let request = (method, path, body);
+        let response = exchange(authority, token.as_deref(), request, ADMIN_TIMEOUT);
+        let (head, body) = response.map_err(failed)?;
         if head.split(' ').nth(1) != Some("200") {
-            let first = head.lines().next().unwrap_or_default();
-            return Err((1, format!("{first}\n{body}")));
+            let status_line = head.lines().next().unwrap_or_default();
+            return Err((1, format!("{status_line}\n{body}")));
         }
         serde_json::from_str(&body).map_err(|error| {
-            let what = "is this the admin listener?";
-            (
-                1,
-                format!("the response of {authority} is not JSON: {error}; {what}"),
-            )
+            let message = format!(
+                "the response of {authority} is not JSON: {error}; is this the admin listener?"
+            );
+            (1, message)
         })
     }
 }
 
-/// Sends a request (method, path, body) and returns the head and the body of the response.
+fn read_token(file: &Path) -> Result<String, CommandError> {
+    let failed = |error: &dyn std::fmt::Display| (1, format!("{}: {error}", file.display()));
+    let bytes = std::fs::read(file).map_err(|error| failed(&error))?;
+    let text = text::decode_utf8(bytes).map_err(|error| failed(&error.message))?;
+    let token = text::trim_secret(&text).map_err(|error| failed(&error.message))?;
+    Ok(token.to_owned())
+}
+
+/// Sends a request (method, path, body), and returns the head and the body of the response.
 pub fn exchange(
     authority: &str,
     token: Option<&str>,
     (method, path, body): (&str, &str, &str),
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<(String, String)> {
-    let mut stream = connect(authority, patience)?;
-    stream.set_read_timeout(Some(patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    let mut stream = connect(authority, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     let token = token.map_or_else(String::new, |token| {
         format!("authorization: Bearer {token}\r\n")
     });
@@ -98,14 +96,14 @@ pub fn exchange(
     Ok((head.to_owned(), body.to_owned()))
 }
 
-/// Connects to the first address of a name that accepts.
-fn connect(authority: &str, patience: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::other("the name has no address");
+/// Connects to the first address of a name that accepts a connection.
+fn connect(authority: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let mut last_error = io::Error::other("the name has no address");
     for address in authority.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, patience) {
+        match TcpStream::connect_timeout(&address, timeout) {
             Ok(stream) => return Ok(stream),
-            Err(error) => last = error,
+            Err(error) => last_error = error,
         }
     }
-    Err(last)
+    Err(last_error)
 }

@@ -1,4 +1,5 @@
-//! `tollgate check`.
+//! The command `tollgate check`: checks a configuration and this machine, and prints what the limits guarantee. It starts
+//! and writes nothing.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,9 +24,9 @@ pub struct Arguments {
 
 /// Exit code 0: the configuration can run. 2: it has mistakes, or this machine lacks something that it needs.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let inspected = policy::load(&arguments.config);
-    let inspected = inspected.and_then(|loaded| checked(arguments, loaded));
-    let loaded = match inspected {
+    let checked =
+        policy::load(&arguments.config).and_then(|loaded| check_machine(arguments, loaded));
+    let loaded = match checked {
         Ok(loaded) => loaded,
         Err(report) if arguments.json => {
             let printed = output::print_line(format_args!("{:#}", report.to_json()));
@@ -44,8 +45,8 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
 
-/// Adds the findings of the machine. Errors among them fail the check.
-fn checked(
+/// Adds findings about this machine to the warnings. An error among them makes all of them an error.
+fn check_machine(
     arguments: &Arguments,
     mut loaded: LoadedConfig,
 ) -> Result<LoadedConfig, DiagnosticReport> {
@@ -55,15 +56,15 @@ fn checked(
     };
     let config = arguments.config.display().to_string();
     let findings = preflight::check(&loaded, &config, network_checks);
-    let failed = findings
+    let has_errors = findings
         .iter()
-        .any(|findings| findings.severity == Severity::Error);
-    loaded.notes.extend(findings);
-    diagnostic::sort(&mut loaded.notes);
-    if failed {
+        .any(|finding| finding.severity == Severity::Error);
+    loaded.warnings.extend(findings);
+    diagnostic::sort_and_dedup(&mut loaded.warnings);
+    if has_errors {
         return Err(DiagnosticReport {
-            diagnostics: loaded.notes,
-            unlisted: 0,
+            diagnostics: loaded.warnings,
+            unlisted_errors: 0,
         });
     }
     Ok(loaded)

@@ -1,4 +1,4 @@
-//! The commands and their arguments.
+//! The list of commands. Each command parses and runs its arguments in a module of its own.
 
 use std::process::ExitCode;
 
@@ -36,12 +36,13 @@ enum Command {
 
 /// Parses the arguments and runs the command.
 pub fn main() -> ExitCode {
-    // Signals are blocked first, because the first process of a container loses those that come earlier.
-    let blocked = signals::BlockedSignals::new();
+    // Signals are blocked first, because the first process of a container loses those that come before.
+    let blocked_signals = signals::BlockedSignals::new();
     let command = CommandLine::parse().command;
-    let blocked = matches!(command, Command::Run(_)).then_some(blocked);
+    // Only `run` handles signals; for other commands they are unblocked again here.
+    let blocked_signals = matches!(command, Command::Run(_)).then_some(blocked_signals);
     match command {
-        Command::Run(arguments) => run::run(&arguments, blocked),
+        Command::Run(arguments) => run::run(&arguments, blocked_signals),
         Command::Check(arguments) => check::run(&arguments),
         Command::Ready(arguments) => ready::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments),

@@ -1,4 +1,5 @@
-//! `tollgate demo`: the gateway, an upstream, sample policies and traffic in one process.
+//! The command `tollgate demo`: runs the gateway, an upstream, a sample policy and traffic in one process. Its files are in
+//! a temporary folder, which it removes at the end.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -15,6 +16,13 @@ use crate::app::App;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric};
 use crate::serve::admin::{self, Control};
+
+/// Maximum number of requests that are admitted before a limit must refuse one.
+const MAX_ADMITTED: usize = 100;
+/// Maximum time to wait for a response of the gateway.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between two requests of the traffic: 8 requests a second.
+const REQUEST_PAUSE: Duration = Duration::from_millis(125);
 
 const POLICY: &str = "\
 match: GET /api/**
@@ -42,15 +50,20 @@ pub fn run(arguments: &Arguments) -> ExitCode {
 }
 
 fn demo(arguments: &Arguments) -> io::Result<()> {
-    let upstream = echo()?;
+    let upstream = start_echo_upstream()?;
     let folder = std::env::temp_dir().join(format!("tollgate-demo-{}", std::process::id()));
-    let result =
-        start(arguments, upstream, &folder).and_then(|app| run_demo(&app, &folder, arguments));
+    let result = start_gateway(arguments, upstream, &folder)
+        .and_then(|app| show_gateway(&app, &folder, arguments));
     let _ = std::fs::remove_dir_all(&folder);
     result
 }
 
-fn start(arguments: &Arguments, upstream: SocketAddr, folder: &Path) -> io::Result<Arc<App>> {
+/// Writes the configuration into the folder, and starts a gateway with it.
+fn start_gateway(
+    arguments: &Arguments,
+    upstream: SocketAddr,
+    folder: &Path,
+) -> io::Result<Arc<App>> {
     std::fs::create_dir_all(folder.join("policies"))?;
     std::fs::write(folder.join("policies/api.yaml"), POLICY)?;
     let gateway = format!(
@@ -74,7 +87,8 @@ fn free_or_any_port(address: SocketAddr) -> SocketAddr {
     }
 }
 
-fn run_demo(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
+/// Prints the addresses, shows an admitted and a refused request, and then sends traffic.
+fn show_gateway(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<()> {
     // The listener ends with the process.
     let (_running, stop) = oneshot::channel();
     let admin = app.process().admin.unwrap_or(arguments.admin);
@@ -93,8 +107,8 @@ fn run_demo(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<
          GET /api/hello   x-user: alice\n\n{}\n\n\
          2. Requests in quick succession, until a limit refuses one\n\n",
         policy.display(),
-        indented(POLICY),
-        indented(&get(gateway, "alice")?)
+        indent(POLICY),
+        indent(&get(gateway, "alice")?)
     ))?;
     let mut admitted = 1;
     let refused = loop {
@@ -103,7 +117,7 @@ fn run_demo(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<
             break response;
         }
         admitted += 1;
-        if admitted > 100 {
+        if admitted > MAX_ADMITTED {
             return Err(io::Error::other("no limit refused"));
         }
     };
@@ -116,13 +130,13 @@ fn run_demo(app: &Arc<App>, folder: &Path, arguments: &Arguments) -> io::Result<
          edit the policy file above: it is read again when it changes\n    \
          open http://{admin}/ in a browser, and policies/ for more samples\n\n\
          4. Traffic: three users, 8 requests a second, until you press Ctrl-C\n\n",
-        indented(&refused)
+        indent(&refused)
     ))?;
     let reloader = app.clone();
     let _watch = crate::policy::watch(app.config().to_owned(), app.fingerprint(), move || {
         reload(&reloader);
     })?;
-    traffic(app, gateway, arguments.seconds)
+    send_traffic(app, gateway, arguments.seconds)
 }
 
 fn reload(app: &Arc<App>) {
@@ -136,8 +150,9 @@ fn reload(app: &Arc<App>) {
     let _ = output::print_line(outcome);
 }
 
-fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
-    let (users, mut turn) = (["alice", "bob", "carol"], 0);
+/// Sends requests of three users in turn, and prints the decisions of each second.
+fn send_traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<()> {
+    let mut users = ["alice", "bob", "carol"].into_iter().cycle();
     let count = |limit, outcome| {
         app.counter_total(
             Metric::LimitDecisions,
@@ -149,14 +164,16 @@ fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<(
         if seconds.is_some_and(|seconds| second >= seconds) {
             break;
         }
-        let mut statuses = [0, 0];
-        for _ in 0..8 {
-            let refused = get(gateway, users[turn % users.len()])?.starts_with("HTTP/1.1 429");
-            statuses[usize::from(refused)] += 1;
-            turn += 1;
-            thread::sleep(Duration::from_millis(125));
+        let (mut admitted, mut refused) = (0, 0);
+        for user in users.by_ref().take(8) {
+            let is_refused = get(gateway, user)?.starts_with("HTTP/1.1 429");
+            if is_refused {
+                refused += 1;
+            } else {
+                admitted += 1;
+            }
+            thread::sleep(REQUEST_PAUSE);
         }
-        let [admitted, refused] = statuses;
         output::print_line(format_args!(
             "    {admitted} admitted {} {refused} refused {}   per-ip refused {}, per-user refused {} \
              and over {} so far ({} decisions)",
@@ -171,14 +188,14 @@ fn traffic(app: &App, gateway: SocketAddr, seconds: Option<u64>) -> io::Result<(
     Ok(())
 }
 
-fn indented(text: &str) -> String {
+fn indent(text: &str) -> String {
     text.lines()
         .map(|line| format!("    {line}"))
         .collect::<Vec<_>>()
         .join("\n")
 }
 
-/// Sends one request over a connection of its own, and returns the whole response.
+/// Sends one request on a new connection, and returns the whole response.
 fn get(gateway: SocketAddr, user: &str) -> io::Result<String> {
     send_request(gateway, user)
         .map_err(|error| io::Error::other(format!("no answer from the gateway: {error}")))
@@ -186,7 +203,7 @@ fn get(gateway: SocketAddr, user: &str) -> io::Result<String> {
 
 fn send_request(gateway: SocketAddr, user: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(gateway)?;
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.set_read_timeout(Some(RESPONSE_TIMEOUT))?;
     let request = format!(
         "GET /api/hello HTTP/1.1\r\nhost: {gateway}\r\nx-user: {user}\r\nconnection: close\r\n\r\n"
     );
@@ -196,8 +213,8 @@ fn send_request(gateway: SocketAddr, user: &str) -> io::Result<String> {
     Ok(response)
 }
 
-/// Starts an upstream that returns the request line of every request.
-fn echo() -> io::Result<SocketAddr> {
+/// Starts an upstream that returns the request line of every request, and returns its address.
+fn start_echo_upstream() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let address = listener.local_addr()?;
     thread::Builder::new().name("echo".into()).spawn(move || {
@@ -211,32 +228,37 @@ fn echo() -> io::Result<SocketAddr> {
     Ok(address)
 }
 
+/// Answers requests on one connection until the gateway closes it.
 fn serve_echo(stream: TcpStream) -> io::Result<()> {
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     loop {
-        let mut first = String::new();
-        if reader.read_line(&mut first)? == 0 {
+        let mut request_line = String::new();
+        if reader.read_line(&mut request_line)? == 0 {
             return Ok(());
         }
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            if let Some((name, value)) = line.split_once(':') {
-                if name.eq_ignore_ascii_case("content-length") {
-                    length = value.trim().parse().unwrap_or(0);
-                }
-            } else {
-                break;
-            }
-        }
-        io::copy(&mut (&mut reader).take(length), &mut io::sink())?;
-        let body = format!("upstream saw: {}\n", first.trim_end());
+        let body_length = read_body_length(&mut reader)?;
+        io::copy(&mut (&mut reader).take(body_length), &mut io::sink())?;
+        let body = format!("upstream saw: {}\n", request_line.trim_end());
         let length = body.len();
         write!(
             writer,
             "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}"
         )?;
+    }
+}
+
+/// Reads the header fields of a request, and returns the length of its body in bytes.
+fn read_body_length(reader: &mut impl BufRead) -> io::Result<u64> {
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.split_once(':') else {
+            return Ok(length);
+        };
+        if name.eq_ignore_ascii_case("content-length") {
+            length = value.trim().parse().unwrap_or(0);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! `tollgate explain`.
+//! The command `tollgate explain`: explains what would happen to a request, with the counters of a running gateway or with
+//! empty counters. It counts and forwards nothing.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -53,18 +54,18 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let question = match question(arguments) {
-        Ok(question) => question,
-        Err(why) => {
-            output::print_stderr(format_args!("tollgate: {why}"));
+    let request = match request_to_explain(arguments) {
+        Ok(request) => request,
+        Err(message) => {
+            output::print_stderr(format_args!("tollgate: {message}"));
             return ExitCode::from(MISTAKE);
         }
     };
     let explanation = match &arguments.admin.admin {
-        Some(_) => serde_json::to_string(&question)
+        Some(_) => serde_json::to_string(&request)
             .map_err(|error| (1, error.to_string()))
             .and_then(|body| arguments.admin.request("POST", "/v1/explain", &body)),
-        None => explain_offline(&arguments.config, &question),
+        None => explain_offline(&arguments.config, &request),
     };
     let text = match explanation {
         Ok(explanation) if arguments.json => format!("{explanation:#}\n"),
@@ -75,15 +76,16 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             }
             text
         }
-        Err((code, why)) => {
-            output::print_stderr(why);
+        Err((code, message)) => {
+            output::print_stderr(message);
             return ExitCode::from(code);
         }
     };
     output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
 
-fn question(arguments: &Arguments) -> Result<RequestToExplain, String> {
+/// Builds the request from the arguments, and reads the files that they name.
+fn request_to_explain(arguments: &Arguments) -> Result<RequestToExplain, String> {
     let headers = arguments.headers.iter().map(|line| {
         let (name, value) = line
             .split_once(':')
@@ -97,7 +99,7 @@ fn question(arguments: &Arguments) -> Result<RequestToExplain, String> {
         },
         None => String::new(),
     };
-    let client_cert = arguments.client_cert.as_deref().map(certificate);
+    let client_cert = arguments.client_cert.as_deref().map(read_certificate);
     Ok(RequestToExplain {
         method: arguments.method.clone(),
         path: arguments.path.clone(),
@@ -109,20 +111,20 @@ fn question(arguments: &Arguments) -> Result<RequestToExplain, String> {
     })
 }
 
-/// The first certificate of a file. A private key in the same file is not read.
-fn certificate(file: &Path) -> Result<String, String> {
-    let failed = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
+/// Reads the first certificate of a PEM file. A private key in the same file is left out.
+fn read_certificate(file: &Path) -> Result<String, String> {
+    let failed = |cause: &dyn std::fmt::Display| format!("{}: {cause}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
     let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
-    let inside = text
+    let content = text
         .split_once(begin)
-        .and_then(|(_, rest)| rest.split_once(end));
-    let (inside, _) = inside.ok_or_else(|| failed(&"it holds no certificate in PEM"))?;
-    Ok(format!("{begin}{inside}{end}\n"))
+        .and_then(|(_, after_begin)| after_begin.split_once(end));
+    let (content, _) = content.ok_or_else(|| failed(&"it holds no certificate in PEM"))?;
+    Ok(format!("{begin}{content}{end}\n"))
 }
 
-/// Explains a request by a configuration, with empty counters.
-fn explain_offline(config: &Path, question: &RequestToExplain) -> Result<Value, CommandError> {
+/// Explains a request with a configuration and empty counters.
+fn explain_offline(config: &Path, request: &RequestToExplain) -> Result<Value, CommandError> {
     let loaded = policy::load(config).map_err(|report| (MISTAKE, report.to_string()))?;
     let clock = Clock::system();
     let settings = Settings {
@@ -142,7 +144,8 @@ fn explain_offline(config: &Path, question: &RequestToExplain) -> Result<Value, 
         insight: None,
     };
     // Without a shared store the future never waits.
-    let explained = explain::explain(&running, question, &clock).now_or_never();
-    let explained = explained.ok_or((1, String::from("the explanation did not finish at once")))?;
-    explained.map_err(|why| (MISTAKE, why.to_string()))
+    let explanation = explain::explain(&running, request, &clock).now_or_never();
+    let explanation =
+        explanation.ok_or((1, String::from("the explanation did not finish at once")))?;
+    explanation.map_err(|error| (MISTAKE, error.to_string()))
 }

@@ -1,7 +1,7 @@
-//! Replaces this process by a new one.
+//! Replaces this process by a new one, without refusing a connection.
 //!
-//! The new process inherits the listening sockets as systemd passes them, so one of the two serves every queued
-//! connection. It ends this one when it serves.
+//! The new process inherits the listening sockets in the way in which systemd passes them, so one of the two processes
+//! serves every queued connection. Once the new process serves, it ends this one.
 
 use std::env;
 use std::io;
@@ -17,28 +17,36 @@ use socket2::Socket;
 
 use crate::serve::worker::listen::SOCKET_FILES;
 
-/// The variable with the process that passed its sockets on.
-const PREDECESSOR: &str = "TOLLGATE_PREDECESSOR";
+/// The variable with the id of the process that passed its sockets on.
+const PREDECESSOR_VARIABLE: &str = "TOLLGATE_PREDECESSOR";
 
-/// The first passed descriptor: `sd_listen_fds(3)`.
-const FIRST_DESCRIPTOR: i32 = 3;
+/// The number of the first passed descriptor: see `sd_listen_fds(3)`.
+const FIRST_PASSED_DESCRIPTOR: i32 = 3;
 
-/// Starts this program again with the same arguments, from the same path, where a newer version may be by then.
-pub struct Starter {
+/// Starts a successor: the program at the path of this one, where a newer version may be by then, with the same arguments.
+pub struct SuccessorStarter {
     program: PathBuf,
     successor: Option<Child>,
 }
 
-impl Starter {
-    /// Call it when the process starts, before the file at its path can change.
-    pub fn new() -> io::Result<Starter> {
-        Ok(Starter {
+impl SuccessorStarter {
+    /// Finds the path of this program. Must be called at the start of the process, before the file there can change.
+    ///
+    /// # Errors
+    ///
+    /// The operating system does not tell the path.
+    pub fn new() -> io::Result<SuccessorStarter> {
+        Ok(SuccessorStarter {
             program: env::current_exe()?,
             successor: None,
         })
     }
 
-    /// Starts the new process with these sockets, and with the socket files that it must remove at its end.
+    /// Starts the successor with these sockets, and with the socket files that it must remove at its end.
+    ///
+    /// # Errors
+    ///
+    /// A successor was started already, this is the first process of a container, or the start fails.
     pub fn start(&mut self, sockets: Vec<Socket>, files: &[Arc<Path>]) -> io::Result<()> {
         if std::process::id() == 1 {
             let message = "the first process of a container cannot be replaced, because its end ends the container";
@@ -47,38 +55,38 @@ impl Starter {
         if self.successor.is_some() {
             return Err(io::Error::other("a new process has been started already"));
         }
-        let mapped = (FIRST_DESCRIPTOR..)
+        let mappings = (FIRST_PASSED_DESCRIPTOR..)
             .zip(sockets)
             .map(|(child_fd, socket)| FdMapping {
                 parent_fd: OwnedFd::from(socket),
                 child_fd,
             });
         let files = env::join_paths(files.iter().map(|path| &**path)).map_err(io::Error::other)?;
-        let mapped: Vec<FdMapping> = mapped.collect();
+        let mappings: Vec<FdMapping> = mappings.collect();
         let mut command = Command::new(&self.program);
         command
             .args(env::args_os().skip(1))
-            .env("LISTEN_FDS", mapped.len().to_string())
-            // The parent does not know the number of the child yet.
+            .env("LISTEN_FDS", mappings.len().to_string())
+            // The parent does not know the id of the child yet.
             .env("LISTEN_PID", "")
             .env(SOCKET_FILES, files)
-            .env(PREDECESSOR, std::process::id().to_string())
-            .fd_mappings(mapped)
+            .env(PREDECESSOR_VARIABLE, std::process::id().to_string())
+            .fd_mappings(mappings)
             .map_err(io::Error::other)?;
         self.successor = Some(command.spawn()?);
         Ok(())
     }
 
-    /// Logs it if the new process has ended instead of serving.
+    /// Logs an error if the successor has ended instead of taking over.
     pub fn check_successor(&mut self) {
-        let ended = |child: &mut Child| child.try_wait().ok().flatten();
-        if let Some(status) = self.successor.as_mut().and_then(ended) {
+        let exit_status = |child: &mut Child| child.try_wait().ok().flatten();
+        if let Some(status) = self.successor.as_mut().and_then(exit_status) {
             self.successor = None;
             tracing::error!(%status, "the new process ended; this one goes on");
         }
     }
 
-    /// The process that has taken over, if one was started and still runs.
+    /// The id of the successor, if one was started and still runs.
     pub fn successor(&mut self) -> Option<u32> {
         self.check_successor();
         self.successor.as_ref().map(Child::id)
@@ -86,13 +94,13 @@ impl Starter {
 }
 
 /// Notifies the service manager that this process serves, and ends the process that it replaces.
-pub fn ready() {
+pub fn announce_ready() {
     notify(&[NotifyState::Ready]);
-    let predecessor = env::var(PREDECESSOR)
+    let predecessor = env::var(PREDECESSOR_VARIABLE)
         .ok()
         .and_then(|text| text.parse().ok());
     let predecessor = predecessor.and_then(Pid::from_raw);
-    // If the parent has ended, another process may have its number.
+    // If the predecessor has ended, another process may have its id. Then it is not the parent any more.
     if let Some(process) = predecessor.filter(|process| getppid() == Some(*process))
         && let Err(error) = kill_process(process, Signal::TERM)
     {
@@ -100,8 +108,8 @@ pub fn ready() {
     }
 }
 
-/// Notifies the service manager that this process is about to end.
-pub fn ending(successor: Option<u32>) {
+/// Notifies the service manager that this process is about to end, or that the successor takes its place.
+pub fn announce_end(successor: Option<u32>) {
     match successor {
         Some(process) => notify(&[NotifyState::MainPid(process)]),
         None => notify(&[NotifyState::Stopping]),

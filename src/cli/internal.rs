@@ -1,4 +1,5 @@
-//! The listeners that are not for clients: admin and probes.
+//! The listeners that are not for clients: admin and probes. Each has a thread of its own, so that operators are served even
+//! if all workers are busy.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -11,20 +12,24 @@ use tokio::sync::oneshot;
 use super::listen_error::cannot_listen;
 use super::output;
 use crate::app::{App, Error};
-use crate::policy::Process;
+use crate::policy::ProcessSettings;
 use crate::serve::admin;
 use crate::serve::worker::listen::InheritedSockets;
 
-/// Both listeners, bound but not served yet.
+/// The bound listeners, which are not served yet.
 pub struct InternalListeners {
     admin: Option<TcpListener>,
     probes: Option<TcpListener>,
 }
 
 impl InternalListeners {
-    /// Takes inherited sockets, and binds the listeners that have none.
+    /// Takes inherited sockets, and binds the addresses for which there is none.
+    ///
+    /// # Errors
+    ///
+    /// An address cannot be bound.
     pub fn bind(
-        process: &Process,
+        process: &ProcessSettings,
         inherited: &mut InheritedSockets,
     ) -> Result<InternalListeners, Error> {
         let mut bind = |address: Option<SocketAddr>, setting| {
@@ -45,13 +50,21 @@ impl InternalListeners {
         })
     }
 
-    /// Copies of the sockets, for a process that takes over.
+    /// Copies the sockets for a process that takes over.
+    ///
+    /// # Errors
+    ///
+    /// The process has no file descriptors left.
     pub fn sockets(&self) -> io::Result<Vec<TcpListener>> {
         let all = [&self.admin, &self.probes].into_iter().flatten();
         all.map(TcpListener::try_clone).collect()
     }
 
     /// Serves each listener on a thread of its own, until the returned value is dropped.
+    ///
+    /// # Errors
+    ///
+    /// A thread cannot be started.
     pub fn serve(self, app: &Arc<App>) -> io::Result<ServingListeners> {
         let mut stops = Vec::new();
         let mut serve = |listener, router, name| {

@@ -1,4 +1,4 @@
-//! Why an address cannot be listened on, and what to do about it.
+//! Creates the errors of addresses that cannot be bound, with advice for the operator.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use crate::app::Error;
 use crate::net::Address;
 
-/// A passed socket occupies the port of a `listen` that it does not fit.
+/// The error of a passed socket that occupies the port of `address` but has another address.
 pub fn passed_socket_differs(address: SocketAddr, passed: SocketAddr) -> Error {
     let cause = io::Error::other(format!(
         "the passed socket on {passed} occupies the port but does not fit; \
@@ -18,7 +18,7 @@ pub fn passed_socket_differs(address: SocketAddr, passed: SocketAddr) -> Error {
     }
 }
 
-/// Adds to a failed bind what the operator can do about it.
+/// The error of a failed bind. `setting` is the field of the gateway file with the address.
 pub fn cannot_listen(address: &Address, setting: &str, cause: io::Error) -> Error {
     let cause = match cause.kind() {
         io::ErrorKind::AddrInUse => io::Error::new(

@@ -1,8 +1,8 @@
-//! The command line: a file for each command, and what commands share.
+//! The command line: a file for each command, and the parts that commands share.
 //!
 //! Exit codes: 0 success, 1 failure, 2 a mistake in the configuration or the arguments.
 
-// These macros panic when the reader is gone; see [`output`].
+// These macros panic if the pipe is closed; `output` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod admin;

@@ -1,4 +1,5 @@
-//! `tollgate ready`.
+//! The command `tollgate ready`: asks the gateway that runs on this machine whether it is ready, for container images
+//! without another HTTP client.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -13,8 +14,8 @@ use super::output::MISTAKE;
 use crate::net::{Address, unix};
 use crate::policy::{self, Endpoints};
 
-/// Longest wait in all. Orchestrators usually give a probe this long or a little longer.
-const TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time for the whole command. Orchestrators usually give a probe this long or a little longer.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -25,46 +26,38 @@ pub struct Arguments {
 
 /// Exit code 0: the gateway is ready. 1: it is not. 2: the gateway file does not say where to ask.
 pub fn run(arguments: &Arguments) -> ExitCode {
-    let endpoints = match policy::endpoints(&arguments.config) {
+    let endpoints = match policy::load_endpoints(&arguments.config) {
         Ok(endpoints) => endpoints,
         Err(report) => {
             output::print_stderr(report);
             return ExitCode::from(MISTAKE);
         }
     };
-    let (send, answered) = channel();
-    // If the thread still waits, it ends with the process.
-    thread::spawn(move || send.send(ask(&endpoints)));
-    let late = || Err((1, format!("no answer within {} s", TIMEOUT.as_secs())));
-    match answered.recv_timeout(TIMEOUT).unwrap_or_else(|_| late()) {
+    let (sender, result) = channel();
+    // If the thread still waits after the timeout, it ends with the process.
+    thread::spawn(move || sender.send(check_ready(&endpoints)));
+    let timed_out = || Err((1, format!("no answer within {} s", READY_TIMEOUT.as_secs())));
+    match result
+        .recv_timeout(READY_TIMEOUT)
+        .unwrap_or_else(|_| timed_out())
+    {
         Ok(status) => output::exit_code(output::print_line(status.trim_end()), ExitCode::SUCCESS),
-        Err((code, why)) => {
-            output::print_stderr(format_args!("not ready: {}", why.trim_end()));
+        Err((code, message)) => {
+            output::print_stderr(format_args!("not ready: {}", message.trim_end()));
             ExitCode::from(code)
         }
     }
 }
 
-fn ask(endpoints: &Endpoints) -> Result<String, CommandError> {
+/// Asks the probes or the admin listener, and returns the text of a gateway that is ready.
+fn check_ready(endpoints: &Endpoints) -> Result<String, CommandError> {
     let (address, token) = match (endpoints.probes, endpoints.admin) {
         (Some(probes), _) => (probes, None),
         (None, Some(admin)) => (admin, endpoints.admin_token.as_deref()),
-        // Without both listeners, accepting connections is all that can be checked.
-        (None, None) => {
-            for address in &endpoints.listen {
-                let connected = match address {
-                    Address::Tcp(address) => {
-                        TcpStream::connect_timeout(&reachable_address(*address), TIMEOUT).map(drop)
-                    }
-                    Address::Unix(path) => unix::connect(path),
-                };
-                connected.map_err(|error| (1, format!("nothing listens on {address}: {error}")))?;
-            }
-            return Ok(String::from("connections are accepted"));
-        }
+        (None, None) => return check_connections(&endpoints.listen),
     };
     let authority = reachable_address(address).to_string();
-    let (head, body) = admin::exchange(&authority, token, ("GET", "/readyz", ""), TIMEOUT)
+    let (head, body) = admin::exchange(&authority, token, ("GET", "/readyz", ""), READY_TIMEOUT)
         .map_err(|error| (1, format!("no answer from {authority}: {error}")))?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body),
@@ -72,7 +65,21 @@ fn ask(endpoints: &Endpoints) -> Result<String, CommandError> {
     }
 }
 
-/// The address by which this machine reaches a listener of its own.
+/// Connects to every listener for clients. Without probes and admin listener this is all that can be checked.
+fn check_connections(addresses: &[Address]) -> Result<String, CommandError> {
+    for address in addresses {
+        let connected = match address {
+            Address::Tcp(address) => {
+                TcpStream::connect_timeout(&reachable_address(*address), READY_TIMEOUT).map(drop)
+            }
+            Address::Unix(path) => unix::connect(path),
+        };
+        connected.map_err(|error| (1, format!("nothing listens on {address}: {error}")))?;
+    }
+    Ok(String::from("connections are accepted"))
+}
+
+/// The address by which this machine reaches a listener of its own: loopback for an unspecified address.
 fn reachable_address(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),

@@ -1,4 +1,4 @@
-//! `tollgate run`.
+//! The command `tollgate run`: runs the gateway until a signal ends it, and reloads or replaces it on other signals.
 
 use std::io;
 use std::net::TcpListener;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 use socket2::Socket;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::handover::{self, Starter};
+use super::handover::{self, SuccessorStarter};
 use super::internal::InternalListeners;
 use super::listen_error;
 use super::output;
 use super::output::MISTAKE;
 use super::preflight;
 use super::signals::{BlockedSignals, SignalEvent, Signals};
-use crate::app::{App, Error, Reloaded};
+use crate::app::{App, Error, ReloadReport};
 use crate::base::clock::Clock;
 use crate::base::telemetry;
 use crate::net::Address;
-use crate::policy::{self, Diagnostic, Listen};
+use crate::policy::{self, BindSettings, Diagnostic};
 use crate::serve::worker::listen;
 use crate::serve::worker::listen::InheritedSockets;
 
@@ -31,8 +31,8 @@ pub struct Arguments {
     config: PathBuf,
 }
 
-/// Runs the gateway. `blocked` signals are handled once there is a runtime.
-pub fn run(arguments: &Arguments, blocked: Option<BlockedSignals>) -> ExitCode {
+/// Runs the gateway. Signals stay blocked until there is a runtime that handles them.
+pub fn run(arguments: &Arguments, blocked_signals: Option<BlockedSignals>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -40,15 +40,16 @@ pub fn run(arguments: &Arguments, blocked: Option<BlockedSignals>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return output::exit_code(Err(error), ExitCode::FAILURE),
     };
-    let ended = runtime.block_on(run_process(arguments.config.clone(), blocked));
-    // An abandoned start may still run on a blocking thread.
+    let exit_code = runtime.block_on(run_process(arguments.config.clone(), blocked_signals));
+    // A start that was given up may still run on a blocking thread.
     runtime.shutdown_background();
-    ended
+    exit_code
 }
 
-/// The life of the process. Signals are handled before anything is loaded, because loading may take long.
-async fn run_process(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCode {
-    let mut signals = match Signals::new(blocked) {
+/// Starts the gateway and operates it until it ends. Signals are handled before anything is loaded, because loading may
+/// take long.
+async fn run_process(config: PathBuf, blocked_signals: Option<BlockedSignals>) -> ExitCode {
+    let mut signals = match Signals::new(blocked_signals) {
         Ok(signals) => signals,
         Err(error) => return output::exit_code(Err(error), ExitCode::FAILURE),
     };
@@ -70,11 +71,11 @@ async fn run_process(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCo
         Ok(started) => started,
         Err(error) => return output::exit_code(Err(io::Error::other(error)), ExitCode::FAILURE),
     };
-    let (app, notes, internal) = match started {
+    let (app, warnings, internal) = match started {
         Ok(started) => started,
         Err(error) => return report_failed_start(&error),
     };
-    print_notes(&notes);
+    print_warnings(&warnings);
     for address in inherited.unused() {
         tracing::warn!(
             address,
@@ -87,18 +88,19 @@ async fn run_process(config: PathBuf, blocked: Option<BlockedSignals>) -> ExitCo
     output::exit_code(served, ExitCode::SUCCESS)
 }
 
-/// Starts the gateway once all addresses are known to be free, so that clients connect only if the start succeeds.
+/// Starts the gateway after a check that all addresses are free, so that clients connect only if the start succeeds.
+/// Returns warnings, and the listeners that are not for clients.
 fn start(
     config: &Path,
     inherited: &mut InheritedSockets,
 ) -> Result<(App, Vec<Diagnostic>, InternalListeners), Error> {
     let loaded = policy::load(config).map_err(Error::Policy)?;
     let process = &loaded.process;
-    for Listen { address, .. } in &process.listen {
+    for BindSettings { address, .. } in &process.listen {
         if !inherited.has_socket_for(address) {
-            let beside = |tcp| Some((tcp, inherited.same_port_address(tcp)?));
+            let with_passed = |tcp| Some((tcp, inherited.same_port_address(tcp)?));
             listen::check_unused(address).map_err(|cause| {
-                match address.tcp().and_then(beside) {
+                match address.tcp().and_then(with_passed) {
                     Some((tcp, passed)) => listen_error::passed_socket_differs(tcp, passed),
                     None => listen_error::cannot_listen(address, "listen", cause),
                 }
@@ -106,12 +108,13 @@ fn start(
         }
     }
     let internal = InternalListeners::bind(process, inherited)?;
-    let tight = preflight::check_bounds(&loaded, &config.display().to_string());
-    let (app, mut notes) = App::start_on(config, loaded, Clock::system(), inherited)?;
-    notes.extend(tight);
-    Ok((app, notes, internal))
+    let bound_warnings = preflight::check_bounds(&loaded, &config.display().to_string());
+    let (app, mut warnings) = App::start_on(config, loaded, Clock::system(), inherited)?;
+    warnings.extend(bound_warnings);
+    Ok((app, warnings, internal))
 }
 
+/// Prints why the start failed, and returns the exit code.
 fn report_failed_start(error: &Error) -> ExitCode {
     match error {
         Error::Policy(report) => {
@@ -125,27 +128,17 @@ fn report_failed_start(error: &Error) -> ExitCode {
     }
 }
 
-/// Reloads, hands over and stops on signals and changed files.
+/// Reloads and hands over on signals and changed files, until a signal ends the process.
 async fn operate(
     app: Arc<App>,
     internal: InternalListeners,
     mut signals: Signals,
 ) -> io::Result<()> {
-    let mut starter = Starter::new()?;
-    for (address, listen) in app.addresses().iter().zip(&app.process().listen) {
-        let scheme = if listen.tls { "https" } else { "http" };
-        match address {
-            Address::Tcp(address) => {
-                output::print_stderr(format_args!("listening on {scheme}://{address}"));
-            }
-            Address::Unix(_) => {
-                output::print_stderr(format_args!("listening on {address} ({scheme})"))
-            }
-        }
-    }
-    let passed = internal.sockets()?;
-    let open = internal.serve(&app)?;
-    handover::ready();
+    let mut starter = SuccessorStarter::new()?;
+    print_addresses(&app);
+    let internal_sockets = internal.sockets()?;
+    let internal_listeners = internal.serve(&app)?;
+    handover::announce_ready();
     let (changes, mut changed): (UnboundedSender<()>, UnboundedReceiver<()>) = unbounded_channel();
     let _watch = policy::watch(app.config().to_owned(), app.fingerprint(), move || {
         // The receiver lives as long as the process serves.
@@ -159,8 +152,8 @@ async fn operate(
                 SignalEvent::Reopen => app.reopen_log(),
                 SignalEvent::Replace => {
                     app.write_snapshot();
-                    let started = sockets(&app, &passed)
-                        .and_then(|all| starter.start(all, &app.socket_files()));
+                    let started = copy_sockets(&app, &internal_sockets)
+                        .and_then(|sockets| starter.start(sockets, &app.socket_files()));
                     match started {
                         Ok(()) => tracing::info!("started a new process that takes over"),
                         Err(error) => tracing::error!(%error, "starting a new process failed; this one goes on"),
@@ -172,11 +165,11 @@ async fn operate(
         }
     }
     let successor = starter.successor();
-    handover::ending(successor);
-    drop(passed);
+    handover::announce_end(successor);
+    drop(internal_sockets);
     if successor.is_some() {
         // From now on the new process serves operators.
-        drop(open);
+        drop(internal_listeners);
         app.finish_handover();
     } else {
         let delay = app.announce_end();
@@ -199,8 +192,22 @@ async fn operate(
     }
 }
 
-/// All listening sockets.
-fn sockets(app: &App, internal: &[TcpListener]) -> io::Result<Vec<Socket>> {
+fn print_addresses(app: &App) {
+    for (address, listen) in app.addresses().iter().zip(&app.process().listen) {
+        let scheme = if listen.tls { "https" } else { "http" };
+        match address {
+            Address::Tcp(address) => {
+                output::print_stderr(format_args!("listening on {scheme}://{address}"));
+            }
+            Address::Unix(_) => {
+                output::print_stderr(format_args!("listening on {address} ({scheme})"))
+            }
+        }
+    }
+}
+
+/// Copies all listening sockets, for the process that takes over.
+fn copy_sockets(app: &App, internal: &[TcpListener]) -> io::Result<Vec<Socket>> {
     let mut sockets = app.sockets()?;
     for listener in internal {
         sockets.push(listener.try_clone()?.into());
@@ -208,20 +215,21 @@ fn sockets(app: &App, internal: &[TcpListener]) -> io::Result<Vec<Socket>> {
     Ok(sockets)
 }
 
+/// Reloads the configuration, and logs the result.
 async fn reload(app: &App, cause: &str) {
     match app.reload().await {
-        Ok(Reloaded {
-            notes,
-            restart,
+        Ok(ReloadReport {
+            warnings,
+            needs_restart,
             changes,
         }) => {
-            print_notes(&notes);
+            print_warnings(&warnings);
             let ruleset = app.ruleset();
             let (routes, limits) = (ruleset.routes.len(), ruleset.rules.len());
             tracing::info!(cause, routes, limits, changed = %changes, "policies reloaded");
-            if !restart.is_empty() {
+            if !needs_restart.is_empty() {
                 tracing::warn!(
-                    settings = restart.join(", "),
+                    settings = needs_restart.join(", "),
                     "these settings take effect at the next start"
                 );
             }
@@ -233,8 +241,8 @@ async fn reload(app: &App, cause: &str) {
     }
 }
 
-fn print_notes(notes: &[Diagnostic]) {
-    for note in notes {
-        output::print_stderr(note);
+fn print_warnings(warnings: &[Diagnostic]) {
+    for warning in warnings {
+        output::print_stderr(warning);
     }
 }

@@ -1,4 +1,4 @@
-//! `tollgate schema`.
+//! The command `tollgate schema`: prints the JSON Schema of a kind of configuration file, for editors.
 
 use std::process::ExitCode;
 
@@ -22,8 +22,8 @@ enum SchemaKind {
 
 pub fn run(arguments: &Arguments) -> ExitCode {
     let schema = match arguments.file {
-        SchemaKind::Gateway => policy::schema::gateway(),
-        SchemaKind::Policy => policy::schema::policy(),
+        SchemaKind::Gateway => policy::schema::gateway_schema(),
+        SchemaKind::Policy => policy::schema::policy_schema(),
     };
     output::exit_code(
         output::print_line(format_args!("{schema:#}")),

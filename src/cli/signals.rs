@@ -1,35 +1,35 @@
-//! The signals of a running process.
+//! Receives the signals of a running process, and says what each of them asks for. It does nothing about them itself.
 
 use std::io;
 
 use nix::sys::signal::{SigSet, Signal as Number};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks of the process.
+/// What a signal asks the process to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalEvent {
     /// SIGHUP: reload the configuration and reopen the access log.
     Reload,
     /// SIGUSR1: reopen the access log.
     Reopen,
-    /// SIGUSR2: start another process in the place of this one.
+    /// SIGUSR2: start a process that takes over.
     Replace,
-    /// SIGCHLD: a child has ended.
+    /// SIGCHLD: look at a child process that has ended.
     ChildEnded,
-    /// SIGTERM, SIGINT or SIGQUIT: end.
+    /// SIGTERM, SIGINT or SIGQUIT: end the process.
     End,
 }
 
 /// Blocks all signals that the gateway handles, until it is dropped.
 ///
-/// The kernel discards a signal to the first process of a container that has no handler for it, but not a blocked one.
+/// The first process of a container loses a signal that it does not handle, unless the signal is blocked.
 pub struct BlockedSignals(SigSet);
 
 impl BlockedSignals {
-    /// Makes one system call, so that it can come before all else. Drop it before a thread starts, because threads inherit
-    /// the mask.
+    /// Blocks the signals with one system call, so that this can be the first step of a process. The value must be dropped
+    /// before a thread starts, because threads inherit the mask.
     pub fn new() -> BlockedSignals {
-        let all = [
+        let handled = [
             Number::SIGTERM,
             Number::SIGINT,
             Number::SIGQUIT,
@@ -38,10 +38,10 @@ impl BlockedSignals {
             Number::SIGUSR2,
             Number::SIGCHLD,
         ];
-        let all: SigSet = all.into_iter().collect();
-        // It cannot fail for a valid set.
-        let _ = all.thread_block();
-        BlockedSignals(all)
+        let handled: SigSet = handled.into_iter().collect();
+        // Blocking cannot fail for a valid set.
+        let _ = handled.thread_block();
+        BlockedSignals(handled)
     }
 }
 
@@ -51,7 +51,7 @@ impl Drop for BlockedSignals {
     }
 }
 
-/// Handlers of these signals. A signal that comes before [`Signals::next`] is called waits.
+/// The handlers of all signals. A signal that comes before [`Signals::next`] is called waits for that call.
 pub struct Signals {
     hangup: Signal,
     reopen: Signal,
@@ -63,12 +63,12 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Sets the handlers, which then receive blocked signals. Needs a runtime.
+    /// Sets the handlers, and unblocks the signals. Must be called inside a runtime.
     ///
     /// # Errors
     ///
     /// The process has no file descriptors left.
-    pub fn new(blocked: Option<BlockedSignals>) -> io::Result<Signals> {
+    pub fn new(blocked_signals: Option<BlockedSignals>) -> io::Result<Signals> {
         let signals = Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -78,11 +78,11 @@ impl Signals {
             replace: signal(SignalKind::user_defined2())?,
             child: signal(SignalKind::child())?,
         };
-        drop(blocked);
+        drop(blocked_signals);
         Ok(signals)
     }
 
-    /// Waits for the next signal. Cancelling it loses none.
+    /// Waits for the next signal. Cancelling the future loses no signal.
     pub async fn next(&mut self) -> SignalEvent {
         tokio::select! {
             _ = self.hangup.recv() => SignalEvent::Reload,
@@ -93,7 +93,7 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal that ends the process; others stay pending.
+    /// Waits for a signal that ends the process. Other signals stay pending.
     pub async fn end(&mut self) {
         end(&mut self.terminate, &mut self.interrupt, &mut self.quit).await;
     }

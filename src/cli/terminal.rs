@@ -1,46 +1,44 @@
-//! Formats numbers, curves and foreign text for a terminal.
+//! Formats numbers, curves and foreign text for a terminal. It prints nothing itself.
 
 use serde_json::Value;
 
-/// The heights of a sparkline.
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// The characters of a sparkline, from low to high.
+const SPARKLINE_BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Foreign text with control characters replaced, so that a terminal does not obey them.
-pub fn printable(text: &str) -> String {
-    let plain = |letter: char| {
-        if letter.is_control() {
-            '\u{fffd}'
-        } else {
-            letter
-        }
-    };
-    text.chars().map(plain).collect()
+/// Replaces the control characters of foreign text, so that a terminal does not obey them.
+pub fn replace_control(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
-pub fn numbers(value: &Value) -> Vec<f64> {
+/// The numbers of a JSON array. Anything else in it counts as 0.
+pub fn parse_numbers(value: &Value) -> Vec<f64> {
     let list = value.as_array().into_iter().flatten();
     list.map(|value| value.as_f64().unwrap_or(0.0)).collect()
 }
 
-/// A sparkline, with a gap where nothing was recorded.
-pub fn bars(rates: &[Option<f64>]) -> String {
-    let most = rates.iter().flatten().copied().fold(0.0, f64::max);
+/// Draws rates as a sparkline, with a gap where nothing was recorded.
+pub fn sparkline(rates: &[Option<f64>]) -> String {
+    let peak = rates.iter().flatten().copied().fold(0.0, f64::max);
     let bar = |rate: &Option<f64>| match rate {
         None => ' ',
-        Some(_) if most == 0.0 => BARS[0],
-        Some(rate) => BARS[((rate / most * 8.0).ceil() as usize).clamp(1, 8) - 1],
+        Some(_) if peak == 0.0 => SPARKLINE_BARS[0],
+        Some(rate) => SPARKLINE_BARS[((rate / peak * 8.0).ceil() as usize).clamp(1, 8) - 1],
     };
     rates.iter().map(bar).collect()
 }
 
-/// The rate of each step, per recorded second.
-pub fn rates(series: &Value, covered: &[f64]) -> Vec<Option<f64>> {
-    let each = numbers(&series["sum"]).into_iter().zip(covered);
-    each.map(|(sum, covered)| (*covered > 0.0).then(|| sum / covered))
+/// The rate of a series in each step, per recorded second. `covered` has the recorded seconds of each step.
+pub fn rates_per_second(series: &Value, covered: &[f64]) -> Vec<Option<f64>> {
+    let steps = parse_numbers(&series["sum"]).into_iter().zip(covered);
+    steps
+        .map(|(sum, seconds)| (*seconds > 0.0).then(|| sum / seconds))
         .collect()
 }
 
-pub fn short(number: f64) -> String {
+/// Formats a number with as many decimals as its size needs.
+pub fn format_short(number: f64) -> String {
     match number {
         number if number >= 100.0 || number.fract() == 0.0 => format!("{number:.0}"),
         number if number >= 1.0 => format!("{number:.1}"),
@@ -56,7 +54,7 @@ mod tests {
     fn curves_in_a_line() {
         #[track_caller]
         fn check(rates: &[Option<f64>], expected: &str) {
-            assert_eq!(bars(rates), expected);
+            assert_eq!(sparkline(rates), expected);
         }
         check(&[], "");
         check(&[Some(0.0), None, Some(0.0)], "▁ ▁");
@@ -64,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn terminals_are_told_nothing() {
-        assert_eq!(printable("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(replace_control("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
     }
 }

@@ -1,13 +1,14 @@
-//! Checks whether the parts of the configuration fit together, over all files.
+//! Checks whether the parts of the configuration fit together, over all files. The checks read only the model: nothing on
+//! the disk or the network.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use super::collect::Cx;
+use super::context::LoadContext;
 use super::model::{
     AdminConfig, GatewayConfig, LimitConfig, LimitUse, Located, PlanFrom, PolicyConfig, UserConfig,
 };
 use super::settings::Endpoints;
-use super::tree::SourcePlace;
+use super::tree::SourceLocation;
 use crate::base::suggest::{listed, nearest};
 use crate::limit::Identity;
 use crate::net::Address;
@@ -23,16 +24,20 @@ mod tls;
 use identity::check_identity;
 use limit::check_limit;
 
-/// Most policies of one host and path, which differ in their methods.
-const MAX_ALIKE: usize = 64;
-/// Most limits of one route.
-const MAX_PER_ROUTE: usize = 32;
+/// Maximum number of policies with the same host and path. They can differ in their methods only.
+const MAX_POLICIES_PER_PATH: usize = 64;
+/// Maximum number of limits of a route, which bounds the work for each request.
+const MAX_LIMITS_PER_ROUTE: usize = 32;
+/// Maximum number of names that a help text lists.
+const MAX_LISTED_NAMES: usize = 20;
+/// Maximum number of servers with which one server is compared, so that checking many servers stays fast.
+const MAX_COMPARED_SERVERS: usize = 256;
 
 /// Reports everything that does not fit together.
-pub fn check(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
-    check_sockets(cx, gateway);
-    tls::check(cx, gateway);
-    sharing::check_labels(cx, gateway);
+pub fn check(cx: &mut LoadContext, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
+    check_addresses(cx, gateway);
+    tls::check_tls(cx, gateway);
+    sharing::check_push_labels(cx, gateway);
     check_plans(cx, gateway);
     for limit in &gateway.limits {
         check_limit(cx, gateway, limit);
@@ -41,130 +46,158 @@ pub fn check(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
         check_policy(cx, gateway, policy);
     }
     check_conflicts(cx, policies);
-    // Last: what is unused is reported only if there is no mistake.
-    check_upstreams(cx, gateway, policies);
-    warn_unlisted(cx, gateway, policies);
+    check_upstreams(cx, gateway);
+    check_upstream_uses(cx, gateway, policies);
+    // Unused parts are reported only if there is no mistake, which may be the reason why they seem unused.
+    if !cx.has_errors() {
+        warn_of_unused_upstreams(cx, gateway, policies);
+        warn_of_unlisted_limits(cx, gateway, policies);
+    }
 }
 
-fn check_sockets(cx: &mut Cx, gateway: &GatewayConfig) {
-    let mut seen: HashMap<Address, SourcePlace> = HashMap::new();
-    let by_default = matches!(gateway.admin, AdminConfig::On { address: None, .. });
-    let mut take = |cx: &mut Cx, address: &Address, place: SourcePlace| {
-        if by_default && *address == Address::Tcp(Endpoints::ADMIN) {
-            let message = format!("`{address}` is listened on twice");
-            let help = "it is the default of `admin`; choose another port, or write another one as `admin: { address: … }`";
-            cx.error(place, message, Some(help.into()));
-        }
-        // Port 0 is a fresh port each time.
-        let fresh = address.tcp().is_some_and(|address| address.port() == 0);
-        match seen.insert(address.clone(), place) {
-            Some(first) if !fresh => {
-                let what = if address.tcp().is_some() {
-                    "port"
-                } else {
-                    "path"
-                };
-                let help = format!("it is taken on line {}; choose another {what}", first.line);
-                cx.error(
-                    place,
-                    format!("`{address}` is listened on twice"),
-                    Some(help),
-                );
-            }
-            _ => {}
-        }
+/// Checks that each address is bound once, and that the admin listener is not open to others without a token.
+fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
+    let mut addresses = AddressCheck {
+        is_default_admin: matches!(gateway.admin, AdminConfig::On { address: None, .. }),
+        first_locations: HashMap::new(),
     };
     for listener in &gateway.listen {
-        take(cx, &listener.value.address, listener.place);
+        addresses.add(cx, &listener.value.address, listener.location);
     }
-    if let AdminConfig::On {
-        probes: Some(probes),
-        ..
-    } = &gateway.admin
-    {
-        take(cx, &probes.value.into(), probes.place);
-    }
-    if let AdminConfig::On {
-        address: Some(address),
+    let AdminConfig::On {
+        address,
         token_file,
-        ..
+        probes,
     } = &gateway.admin
-    {
-        take(cx, &address.value.into(), address.place);
-        if !address.value.ip().to_canonical().is_loopback() && token_file.is_none() {
+    else {
+        return;
+    };
+    if let Some(probes) = probes {
+        addresses.add(cx, &probes.value.into(), probes.location);
+    }
+    if let Some(admin) = address {
+        addresses.add(cx, &admin.value.into(), admin.location);
+        if !admin.value.ip().to_canonical().is_loopback() && token_file.is_none() {
             let message = format!(
                 "`{}` is not loopback: whoever reaches it could run the gateway",
-                address.value
+                admin.value
             );
             let help = format!(
                 "write `127.0.0.1:{0}`, or `{{ address: {1}, token_file: admin.token }}`",
-                address.value.port(),
-                address.value
+                admin.value.port(),
+                admin.value
             );
-            cx.error(address.place, message, Some(help));
+            cx.error(admin.location, message, Some(help));
         }
     }
 }
 
-fn check_upstreams(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
+/// Finds addresses that are bound twice.
+struct AddressCheck {
+    /// Whether the admin listener binds its default address, which no file names.
+    is_default_admin: bool,
+    first_locations: HashMap<Address, SourceLocation>,
+}
+
+impl AddressCheck {
+    /// Adds an address, and reports it if it was added before.
+    fn add(&mut self, cx: &mut LoadContext, address: &Address, location: SourceLocation) {
+        let message = format!("`{address}` is listened on twice");
+        if self.is_default_admin && *address == Address::Tcp(Endpoints::DEFAULT_ADMIN) {
+            let help = "it is the default of `admin`; choose another port, or write another one as `admin: { address: … }`";
+            cx.error(location, message.clone(), Some(help.into()));
+        }
+        let first_location = self.first_locations.insert(address.clone(), location);
+        // Port 0 stands for a free port, another one each time.
+        let is_any_port = address.tcp().is_some_and(|address| address.port() == 0);
+        if let Some(first) = first_location.filter(|_| !is_any_port) {
+            let kind = if address.tcp().is_some() {
+                "port"
+            } else {
+                "path"
+            };
+            let help = format!("it is taken on line {}; choose another {kind}", first.line);
+            cx.error(location, message, Some(help));
+        }
+    }
+}
+
+/// Checks the servers of each upstream, and the identities by which a server is chosen.
+fn check_upstreams(cx: &mut LoadContext, gateway: &GatewayConfig) {
     for upstream in &gateway.upstreams {
         for (index, server) in upstream.servers.iter().enumerate() {
-            if upstream.servers[..index.min(256)]
+            if upstream.servers[..index.min(MAX_COMPARED_SERVERS)]
                 .iter()
                 .any(|other| other.value.is_same_server(&server.value))
             {
                 let message = format!("upstream `{}` has this server twice", upstream.name.value);
-                cx.warn(server.place, message, Some("remove one of them".into()));
+                cx.warn(server.location, message, Some("remove one of them".into()));
             }
         }
         if let Some(Located {
             value: Balance::Hash(identities),
-            place,
+            location,
         }) = &upstream.balance
         {
             for &value in identities {
-                let place = *place;
-                check_identity(cx, gateway, &Located { value, place });
+                let location = *location;
+                check_identity(cx, gateway, &Located { value, location });
             }
         }
     }
-    let known: HashMap<&str, SourcePlace> = gateway
+}
+
+/// Checks that the upstream of each policy exists.
+fn check_upstream_uses(cx: &mut LoadContext, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
+    let defined: HashSet<&str> = gateway
         .upstreams
         .iter()
-        .map(|up| (up.name.value.as_str(), up.name.place))
+        .map(|upstream| upstream.name.value.as_str())
         .collect();
-    let mut used: HashMap<&str, ()> = HashMap::new();
-    for policy in policies {
-        let Some(upstream) = &policy.upstream else {
-            continue;
-        };
-        used.insert(&upstream.value, ());
-        if known.contains_key(upstream.value.as_str()) || known.is_empty() {
+    // A gateway file without upstreams is a mistake of its own.
+    if defined.is_empty() {
+        return;
+    }
+    for upstream in policies
+        .iter()
+        .filter_map(|policy| policy.upstream.as_ref())
+    {
+        if defined.contains(upstream.value.as_str()) {
             continue;
         }
         let names = gateway.upstreams.iter().map(|up| up.name.value.as_str());
         let help = match nearest(&upstream.value, names.clone()) {
             Some(name) => format!("did you mean `{name}`?"),
-            None => format!("the gateway file has {}", listed(names.take(20))),
+            None => format!(
+                "the gateway file has {}",
+                listed(names.take(MAX_LISTED_NAMES))
+            ),
         };
-        cx.error(
-            upstream.place,
-            format!("there is no upstream `{}`", upstream.value),
-            Some(help),
-        );
+        let message = format!("there is no upstream `{}`", upstream.value);
+        cx.error(upstream.location, message, Some(help));
     }
-    if cx.failed() {
-        return;
-    }
+}
+
+fn warn_of_unused_upstreams(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policies: &[PolicyConfig],
+) {
+    let used: HashSet<&str> = policies
+        .iter()
+        .filter_map(|policy| policy.upstream.as_ref())
+        .map(|upstream| upstream.value.as_str())
+        .collect();
     for upstream in &gateway.upstreams {
-        if !used.contains_key(upstream.name.value.as_str()) {
+        if !used.contains(upstream.name.value.as_str()) {
             let message = format!("no policy uses the upstream `{}`", upstream.name.value);
-            cx.warn(upstream.name.place, message, None);
+            cx.warn(upstream.name.location, message, None);
         }
     }
 }
 
-fn check_plans(cx: &mut Cx, gateway: &GatewayConfig) {
+/// Checks how the plan of a request is found, and that the default plan exists.
+fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
     let identity = &gateway.identity;
     let Some(source) = &identity.plan else { return };
     if let Some(default) = &source.value.default {
@@ -185,24 +218,24 @@ fn check_plans(cx: &mut Cx, gateway: &GatewayConfig) {
                 None => format!("the plans are {}", listed(names)),
             };
             let message = format!("there is no plan `{}`", default.value);
-            cx.error(default.place, message, Some(help));
+            cx.error(default.location, message, Some(help));
         }
     } else if gateway.plans.is_empty() {
         let message = "`plan` says how a plan is known, but there are no plans";
         let help = "add for instance `plans: { free: { multiply: 1 } }`";
-        cx.error(source.place, message, Some(help.into()));
+        cx.error(source.location, message, Some(help.into()));
     }
     let user = identity.user.as_ref().map(|user| &user.value);
     match &source.value.from {
         Some(PlanFrom::Claim(claim)) if !matches!(user, Some(UserConfig::Jwt { .. })) => {
             let message = "a plan in a token's claim needs a user that is proven by a token";
             let help = "add for instance `user: { jwt: sub, jwks: jwks.json }`";
-            cx.error(claim.place, message, Some(help.into()));
+            cx.error(claim.location, message, Some(help.into()));
         }
-        Some(PlanFrom::ApiKeys(place)) if !matches!(user, Some(UserConfig::ApiKeys(_))) => {
+        Some(PlanFrom::ApiKeys(location)) if !matches!(user, Some(UserConfig::ApiKeys(_))) => {
             let message = "a plan in the file of API keys needs `user: { api_keys: FILE }`";
             cx.error(
-                *place,
+                *location,
                 message,
                 Some("add for instance `user: { api_keys: keys.yaml }`".into()),
             );
@@ -211,12 +244,13 @@ fn check_plans(cx: &mut Cx, gateway: &GatewayConfig) {
     }
 }
 
-fn check_policy(cx: &mut Cx, gateway: &GatewayConfig, policy: &PolicyConfig) {
+/// Checks the identities and the limits of one policy.
+fn check_policy(cx: &mut LoadContext, gateway: &GatewayConfig, policy: &PolicyConfig) {
     for require in &policy.require {
         if require.value == Identity::Plan {
             let help = "require `user`, `token`, `ip` or `email`";
             cx.error(
-                require.place,
+                require.location,
                 "a plan cannot be required",
                 Some(help.into()),
             );
@@ -224,7 +258,7 @@ fn check_policy(cx: &mut Cx, gateway: &GatewayConfig, policy: &PolicyConfig) {
             check_identity(cx, gateway, require);
         }
     }
-    let mut listed_here: HashMap<&str, SourcePlace> = HashMap::new();
+    let mut listed_limits: HashMap<&str, SourceLocation> = HashMap::new();
     for used in &policy.limits {
         match used {
             LimitUse::Own(limit) => {
@@ -232,10 +266,10 @@ fn check_policy(cx: &mut Cx, gateway: &GatewayConfig, policy: &PolicyConfig) {
                 check_unique_name(cx, gateway, limit);
             }
             LimitUse::Shared(name) => {
-                if let Some(first) = listed_here.insert(&name.value, name.place) {
+                if let Some(first) = listed_limits.insert(&name.value, name.location) {
                     let help = format!("it is already on line {}; remove one of them", first.line);
                     cx.error(
-                        name.place,
+                        name.location,
                         format!("`{}` is listed twice", name.value),
                         Some(help),
                     );
@@ -252,25 +286,25 @@ fn check_policy(cx: &mut Cx, gateway: &GatewayConfig, policy: &PolicyConfig) {
     if let Some(last) = policy
         .limits
         .last()
-        .filter(|_| everywhere + policy.limits.len() > MAX_PER_ROUTE)
+        .filter(|_| everywhere + policy.limits.len() > MAX_LIMITS_PER_ROUTE)
     {
-        let place = match last {
-            LimitUse::Own(limit) => limit.name.place,
-            LimitUse::Shared(name) => name.place,
+        let location = match last {
+            LimitUse::Own(limit) => limit.name.location,
+            LimitUse::Shared(name) => name.location,
         };
         let message = format!(
-            "a route has at most {MAX_PER_ROUTE} limits, those of the gateway file included"
+            "a route has at most {MAX_LIMITS_PER_ROUTE} limits, those of the gateway file included"
         );
         cx.error(
-            place,
+            location,
             message,
             Some("join limits of the same key into one with several rates".into()),
         );
     }
 }
 
-/// A policy's own limit must not be called as one of the gateway file.
-fn check_unique_name(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
+/// Checks that a limit of a policy does not have the name of a limit of the gateway file.
+fn check_unique_name(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     let name = &limit.name;
     if let Some(other) = gateway
         .limits
@@ -280,17 +314,18 @@ fn check_unique_name(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) 
         let message = format!(
             "the limit `{}` is already defined at {}",
             name.value,
-            cx.sources.origin(other.name.place)
+            cx.sources.origin(other.name.location)
         );
         let help = format!(
             "choose another name, or write `{}: ~` to share that one",
             name.value
         );
-        cx.error(name.place, message, Some(help));
+        cx.error(name.location, message, Some(help));
     }
 }
 
-fn check_shared_limit(cx: &mut Cx, gateway: &GatewayConfig, name: &Located<String>) {
+/// Checks that the gateway file has a limit that a policy lists.
+fn check_shared_limit(cx: &mut LoadContext, gateway: &GatewayConfig, name: &Located<String>) {
     if gateway
         .limits
         .iter()
@@ -300,38 +335,43 @@ fn check_shared_limit(cx: &mut Cx, gateway: &GatewayConfig, name: &Located<Strin
     }
     let names = gateway.limits.iter().map(|limit| limit.name.value.as_str());
     let help = match nearest(&name.value, names.clone()) {
-        Some(known) => format!("did you mean `{known}`?"),
+        Some(name) => format!("did you mean `{name}`?"),
         None if gateway.limits.is_empty() => {
             "write the limit here: `{ key: ip, rate: 10/s }`".into()
         }
-        None => format!("the gateway file has {}", listed(names.take(20))),
+        None => format!(
+            "the gateway file has {}",
+            listed(names.take(MAX_LISTED_NAMES))
+        ),
     };
     cx.error(
-        name.place,
+        name.location,
         format!("the gateway file has no limit `{}`", name.value),
         Some(help),
     );
 }
 
-/// Limits that are only for routes that list them, and no route does.
-fn warn_unlisted(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]) {
-    if cx.failed() {
-        return;
-    }
+/// Warns of limits that hold only on routes that list them, if no route does.
+fn warn_of_unlisted_limits(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    policies: &[PolicyConfig],
+) {
     for limit in gateway
         .limits
         .iter()
         .filter(|limit| limit.routes.is_only_listed())
     {
         let name = limit.name.value.as_str();
-        let lists = |used: &LimitUse| matches!(used, LimitUse::Shared(at) if at.value == name);
+        let is_listed =
+            |used: &LimitUse| matches!(used, LimitUse::Shared(listed) if listed.value == name);
         if !policies
             .iter()
-            .any(|policy| policy.limits.iter().any(lists))
+            .any(|policy| policy.limits.iter().any(is_listed))
         {
             let message = format!("no policy lists the limit `{name}`: it applies nowhere");
             cx.warn(
-                limit.name.place,
+                limit.name.location,
                 message,
                 Some(format!("write `limits: [{name}]` in a policy")),
             );
@@ -339,22 +379,24 @@ fn warn_unlisted(cx: &mut Cx, gateway: &GatewayConfig, policies: &[PolicyConfig]
     }
 }
 
-/// Routes that take the same requests.
-fn check_conflicts(cx: &mut Cx, policies: &[PolicyConfig]) {
-    let mut alike: HashMap<String, usize> = HashMap::new();
+/// Reports routes that match the same requests.
+fn check_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
+    let mut policies_per_path: HashMap<String, usize> = HashMap::new();
     let mut routes = Vec::new();
     for policy in policies {
-        let (Some(pattern), Some(at)) = (policy.pattern_with_host(), &policy.pattern) else {
+        let (Some(pattern), Some(written)) = (policy.pattern_with_host(), &policy.pattern) else {
             continue;
         };
-        // Each pair of routes in conflict is told, and of n alike there are n * n pairs.
-        let many = alike.entry(path_of(&pattern)).or_default();
-        *many += 1;
-        if *many > MAX_ALIKE {
-            let message = format!("more than {MAX_ALIKE} policies take this path");
-            cx.error(at.place, message, Some("join them".into()));
+        // Each pair of conflicting routes is reported, so many equal routes would have too many pairs.
+        let count = policies_per_path
+            .entry(host_and_path(&pattern))
+            .or_default();
+        *count += 1;
+        if *count > MAX_POLICIES_PER_PATH {
+            let message = format!("more than {MAX_POLICIES_PER_PATH} policies take this path");
+            cx.error(written.location, message, Some("join them".into()));
         } else {
-            routes.push((policy, pattern));
+            routes.push((written, pattern));
         }
     }
     let Err(conflicts) = RouteTable::build(routes.iter().map(|(_, pattern)| pattern)) else {
@@ -366,22 +408,19 @@ fn check_conflicts(cx: &mut Cx, policies: &[PolicyConfig]) {
         else {
             continue;
         };
-        let (Some(one), Some(other)) = (&first.pattern, &second.pattern) else {
-            continue;
-        };
         let message = format!(
             "`{}` takes the same requests as `{}` at {}",
-            other.value,
-            one.value,
-            cx.sources.origin(one.place)
+            second.value,
+            first.value,
+            cx.sources.origin(first.location)
         );
         let help = "make one of them more specific, or join the two policies";
-        cx.error(other.place, message, Some(help.into()));
+        cx.error(second.location, message, Some(help.into()));
     }
 }
 
-/// Host and path without the names of segments.
-fn path_of(pattern: &Pattern) -> String {
+/// The host and the path of a pattern, without the names of its segments.
+fn host_and_path(pattern: &Pattern) -> String {
     let segments = pattern.segments().iter().map(|segment| match segment {
         Segment::Literal(text) => text,
         Segment::One(_) => "*",

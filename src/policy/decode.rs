@@ -1,59 +1,63 @@
-//! Reads trees into the model, field by field. Every field is read, whatever is wrong with its neighbours.
+//! Reads trees into the model, field by field. A mistake in one field does not stop the reading of the others, so that
+//! all mistakes are reported. Whether fields fit together is checked here only within one section.
 
 mod access_log;
 mod balance;
 mod gateway;
 mod identity;
-mod leaf;
 mod limit;
 mod listen;
 mod plan;
 mod push;
 mod record;
 mod route;
+mod scalar;
 mod snapshots;
 mod store;
-mod switch;
+mod switch_word;
 mod upstream;
 
-pub use gateway::{GATEWAY, endpoints, gateway};
-pub(super) use leaf::{Delay, Wait, Whole, shown_size, shown_span};
-pub use route::{POLICY, policy};
+pub use gateway::{GATEWAY_TABLE, read_endpoints, read_gateway};
+pub use route::{POLICY_TABLE, read_policy};
+pub(super) use scalar::{DelayField, TimeoutField, WholeNumberField, format_duration, format_size};
 
-use super::collect::Cx;
-use super::former;
+use super::context::LoadContext;
+use super::former_names;
 use super::model::Located;
 use super::table::MapFields;
-use super::tree::{MapKey, Node, SourcePlace, YamlValue};
+use super::tree::{MapKey, Node, SourceLocation, YamlValue};
 use crate::base::suggest::{listed, nearest};
 
-/// What is wrong with a value, and where in its text.
+/// Why the text of a value is invalid.
 struct ValueError {
     message: String,
     help: Option<String>,
+    /// The byte offset of the mistake in the text; `None` if the whole text is invalid.
     offset: Option<usize>,
 }
 
-fn invalid(message: impl Into<String>, help: impl Into<String>) -> ValueError {
-    ValueError {
-        message: message.into(),
-        help: Some(help.into()),
-        offset: None,
+impl ValueError {
+    fn new(message: impl Into<String>, help: impl Into<String>) -> ValueError {
+        ValueError {
+            message: message.into(),
+            help: Some(help.into()),
+            offset: None,
+        }
     }
 }
 
-impl Cx {
-    /// Reads a scalar; `what` names the expected value in messages, with an example.
-    fn read<T>(
+impl LoadContext {
+    /// Reads a scalar with `parse`. Messages name the expected value as `expected`.
+    fn read_scalar<T>(
         &mut self,
         node: &Node,
-        what: &str,
+        expected: &str,
         parse: impl FnOnce(&str) -> Result<T, ValueError>,
     ) -> Option<Located<T>> {
-        let Some(text) = node.text() else {
+        let Some(text) = node.scalar() else {
             self.error(
-                node.place,
-                format!("expected {what}, found {}", node.kind()),
+                node.location,
+                format!("expected {expected}, found {}", node.kind()),
                 None,
             );
             return None;
@@ -61,103 +65,114 @@ impl Cx {
         match parse(text) {
             Ok(value) => Some(Located {
                 value,
-                place: node.place,
+                location: node.location,
             }),
             Err(ValueError {
                 message,
                 help,
                 offset,
             }) => {
-                if let Some(written) = node.written() {
-                    self.unfit(node.place, written, what);
+                // The error's message shows the value, which may be a secret once a reference was replaced.
+                if let Some(unfilled_text) = node.unfilled_text() {
+                    self.report_unfit_value(node.location, unfilled_text, expected);
                     return None;
                 }
-                let place = offset.map_or(node.place, |offset| node.place_at(offset));
-                self.error(place, message, help);
+                let location = offset.map_or(node.location, |offset| node.location_at(offset));
+                self.error(location, message, help);
                 None
             }
         }
     }
 
-    /// Reads one thing or a list of them. An empty list is a mistake.
-    fn many<T>(
+    /// Reads one value, or a list of values. An empty list is a mistake.
+    fn read_list<T>(
         &mut self,
         node: &Node,
-        mut each: impl FnMut(&mut Cx, &Node) -> Option<T>,
+        mut read_item: impl FnMut(&mut LoadContext, &Node) -> Option<T>,
     ) -> Vec<T> {
         match &node.value {
             YamlValue::List(list) => {
                 if list.is_empty() {
                     let help = "write at least one, or leave the field out";
-                    self.error(node.place, "the list is empty", Some(help.into()));
+                    self.error(node.location, "the list is empty", Some(help.into()));
                 }
-                list.iter().filter_map(|item| each(self, item)).collect()
+                list.iter()
+                    .filter_map(|item| read_item(self, item))
+                    .collect()
             }
-            _ => each(self, node).into_iter().collect(),
+            _ => read_item(self, node).into_iter().collect(),
         }
     }
 
-    /// The entries of a map whose names the user chooses; `what` says what they name.
-    fn named<'n>(&mut self, node: &'n Node, what: &str) -> &'n [(MapKey, Node)] {
+    /// The entries of a map whose keys the user chooses. Messages call the entries `kind`.
+    fn named_entries<'n>(&mut self, node: &'n Node, kind: &str) -> &'n [(MapKey, Node)] {
         match &node.value {
             YamlValue::Map(entries) => {
-                self.repeated(entries);
+                self.report_repeated_keys(entries);
                 entries
             }
             YamlValue::Null => &[],
             _ => {
-                let message = format!("expected a map of {what} by name, found {}", node.kind());
-                self.error(node.place, message, Some("write `name: …` for each".into()));
+                let message = format!("expected a map of {kind} by name, found {}", node.kind());
+                self.error(
+                    node.location,
+                    message,
+                    Some("write `name: …` for each".into()),
+                );
                 &[]
             }
         }
     }
 
-    /// Reads one of a fixed set of words.
-    pub(super) fn word<T: Copy>(
+    /// Reads one of a fixed set of words, and returns its meaning.
+    pub(super) fn read_word<T: Copy>(
         &mut self,
         node: &Node,
         words: &[(&'static str, T)],
     ) -> Option<Located<T>> {
         let names = || words.iter().map(|(word, _)| *word);
-        let what = listed(names());
-        self.read(node, &what, |text| {
-            let found = words.iter().find(|(word, _)| *word == text);
-            found.map(|(_, value)| *value).ok_or_else(|| {
-                let help = match (former::word(text, names()), nearest(text, names())) {
+        let expected = listed(names());
+        self.read_scalar(node, &expected, |text| {
+            let pair = words.iter().find(|(word, _)| *word == text);
+            pair.map(|(_, meaning)| *meaning).ok_or_else(|| {
+                let help = match (
+                    former_names::help_for_word(text, names()),
+                    nearest(text, names()),
+                ) {
                     (Some(help), _) => help.into(),
                     (None, Some(word)) => format!("did you mean `{word}`?"),
-                    (None, None) => format!("write {what}"),
+                    (None, None) => format!("write {expected}"),
                 };
-                invalid(format!("unknown word `{text}`"), help)
+                ValueError::new(format!("unknown word `{text}`"), help)
             })
         })
     }
 
     /// Reads `true` or `false`.
-    fn flag(&mut self, node: &Node) -> Option<Located<bool>> {
+    fn read_bool(&mut self, node: &Node) -> Option<Located<bool>> {
         match node.value {
-            YamlValue::Flag(value) => Some(Located {
+            YamlValue::Bool(value) => Some(Located {
                 value,
-                place: node.place,
+                location: node.location,
             }),
             _ => {
                 let message = format!("expected `true` or `false`, found {}", node.kind());
-                self.error(node.place, message, None);
+                self.error(node.location, message, None);
                 None
             }
         }
     }
 
-    /// Reads a whole number within bounds.
-    fn whole(&mut self, node: &Node, from: u64, to: u64) -> Option<Located<u64>> {
-        self.read(node, "a whole number", |text| {
-            let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-            let number = plain.then(|| text.parse::<u64>().ok()).flatten();
+    /// Reads a whole number from `min` to `max`.
+    fn read_whole_number(&mut self, node: &Node, min: u64, max: u64) -> Option<Located<u64>> {
+        self.read_scalar(node, "a whole number", |text| {
+            let has_only_digits =
+                !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let number = has_only_digits.then(|| text.parse::<u64>().ok()).flatten();
             number
-                .filter(|number| (from..=to).contains(number))
+                .filter(|number| (min..=max).contains(number))
                 .ok_or_else(|| {
-                    let message = format!("`{text}` is not a whole number from {from} to {to}");
+                    let message = format!("`{text}` is not a whole number from {min} to {max}");
                     ValueError {
                         message,
                         help: None,
@@ -167,30 +182,29 @@ impl Cx {
         })
     }
 
-    /// Reads the name of a file that holds secrets. If it is no name, it may be the secret itself: no excerpt shows it.
-    fn secret_file(&mut self, node: &Node) -> Option<Located<String>> {
-        let file = self.text(node, "the name of a file");
+    /// Reads the name of a file that holds secrets. An invalid name may be the secret itself, so no excerpt shows it.
+    fn read_secret_file_name(&mut self, node: &Node) -> Option<Located<String>> {
+        let file = self.read_text(node, "the name of a file");
         if file.is_none() {
-            self.hide(SourcePlace {
+            self.hide_location(SourceLocation {
                 width: u32::MAX,
-                ..node.place
+                ..node.location
             });
-            self.hide_value(node);
+            self.hide_node(node);
         }
         file
     }
 
-    /// Reads a text that must not be empty.
-    fn text(&mut self, node: &Node, what: &str) -> Option<Located<String>> {
-        self.read(node, what, |text| {
+    /// Reads a text that is not empty and has no control characters.
+    fn read_text(&mut self, node: &Node, expected: &str) -> Option<Located<String>> {
+        self.read_scalar(node, expected, |text| {
             if text.trim().is_empty() {
-                return Err(invalid("this text is empty", format!("write {what}")));
+                let help = format!("write {expected}");
+                return Err(ValueError::new("this text is empty", help));
             }
             if text.chars().any(char::is_control) {
-                return Err(invalid(
-                    "this text has control characters",
-                    format!("write {what} without them"),
-                ));
+                let help = format!("write {expected} without them");
+                return Err(ValueError::new("this text has control characters", help));
             }
             Ok(text.to_owned())
         })
@@ -198,10 +212,10 @@ impl Cx {
 }
 
 impl MapFields<'_> {
-    /// Reads a field with a text that must not be empty; `what` says what is wanted.
-    fn text(&self, cx: &mut Cx, name: &str, what: &str) -> Option<String> {
+    /// Reads the text of a field. Messages name the expected text as `expected`.
+    fn read_text(&self, cx: &mut LoadContext, name: &str, expected: &str) -> Option<String> {
         let node = self.get(name)?;
-        cx.text(node, what).map(|text| text.value)
+        cx.read_text(node, expected).map(|text| text.value)
     }
 }
 

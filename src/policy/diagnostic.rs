@@ -1,5 +1,5 @@
-//! Diagnostics as people and programs read them. Text from files is shown with its control characters made
-//! visible, so that no file can send commands to a terminal.
+//! Diagnostics about the configuration, as text for people and as JSON for programs. Text from files is sanitized:
+//! control characters are replaced, so that no file can send commands to a terminal, and passwords are masked.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-/// How bad it is.
+/// Whether a diagnostic prevents the use of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// The configuration is used; this part of it is probably not what was meant.
+    /// The configuration can be used, but this part of it is probably not what was meant.
     Warning,
 }
 
 impl Severity {
-    /// The word for it in messages and in JSON.
+    /// The word in messages and in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Severity::Error => "error",
@@ -26,65 +26,70 @@ impl Severity {
     }
 }
 
-/// One thing to be said about one place of one file.
+/// A mistake or a warning about one location of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Whether it prevents the use of the configuration.
     pub severity: Severity,
-    /// The file, as messages name it.
+    /// The path of the file, as the user wrote it.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// The line, from 1.
     pub line: u32,
-    /// Column in characters, from 1.
+    /// The column in characters, from 1.
     pub column: u32,
     /// What is wrong.
     pub message: String,
-    /// What to do about it.
+    /// What the user can do.
     pub help: Option<String>,
-    /// The line itself; absent where the file could not be read.
+    /// The line around the location; `None` if the file could not be read or holds secrets.
     pub excerpt: Option<Excerpt>,
 }
 
-/// The part of a line around a mistake.
+/// The part of a line around the location of a diagnostic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
-    /// The text, at most [`Excerpt::WIDTH`] characters and without control characters.
+    /// At most [`Excerpt::MAX_CHARS`] characters of the line, without control characters, and `…` where it is cut.
     pub text: String,
-    /// Characters before the mistake.
+    /// The number of characters of `text` before the location.
     pub before: usize,
-    /// Characters of the mistake that are shown, at least 1.
+    /// The number of characters of `text` at the location, at least 1.
     pub width: usize,
 }
 
 impl Excerpt {
-    /// Most characters of a line that are shown.
-    pub const WIDTH: usize = 100;
-    /// Characters that are kept before a mistake far to the right.
-    const LEAD: usize = 30;
+    /// Maximum number of characters of a line that are shown, so that an excerpt fits a terminal.
+    pub const MAX_CHARS: usize = 100;
+    /// Characters that are shown before a location far to the right.
+    const LEADING_CHARS: usize = 30;
 
-    /// Cuts `line` to what matters around `column`, from 1.
+    /// Cuts `line` around `column`, which counts from 1.
     pub fn cut(line: &str, column: u32, width: u32) -> Excerpt {
         let column = usize::try_from(column)
             .unwrap_or(usize::MAX)
             .saturating_sub(1);
-        // Only a window of the line is looked at, whatever its length.
-        let skip = if column + Excerpt::LEAD < Excerpt::WIDTH {
+        let skipped_chars = if column + Excerpt::LEADING_CHARS < Excerpt::MAX_CHARS {
             0
         } else {
-            column - Excerpt::LEAD
+            column - Excerpt::LEADING_CHARS
         };
-        let line = without_passwords(line.trim_end());
-        let mut rest = line.chars().skip(skip);
-        let mut text: String = rest.by_ref().take(Excerpt::WIDTH).map(visible).collect();
-        if skip > 0 {
+        let line = mask_passwords(line.trim_end());
+        let mut chars = line.chars().skip(skipped_chars);
+        let mut text: String = chars
+            .by_ref()
+            .take(Excerpt::MAX_CHARS)
+            .map(replace_control)
+            .collect();
+        if skipped_chars > 0 {
             text.insert(0, '…');
         }
-        if rest.next().is_some() {
+        if chars.next().is_some() {
             text.push('…');
         }
-        let before = column - skip + usize::from(skip > 0);
-        let room = text.chars().count().saturating_sub(before).max(1);
-        let width = usize::try_from(width).unwrap_or(usize::MAX).clamp(1, room);
+        let before = column - skipped_chars + usize::from(skipped_chars > 0);
+        let max_width = text.chars().count().saturating_sub(before).max(1);
+        let width = usize::try_from(width)
+            .unwrap_or(usize::MAX)
+            .clamp(1, max_width);
         Excerpt {
             text,
             before,
@@ -93,9 +98,8 @@ impl Excerpt {
     }
 }
 
-/// The character, or a harmless stand-in for those that steer terminals and readers: control
-/// characters, and those that turn the direction of writing.
-fn visible(c: char) -> char {
+/// Replaces characters that steer terminals and readers: control characters, and marks of the direction of writing.
+fn replace_control(c: char) -> char {
     match c {
         '\t' => ' ',
         '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
@@ -105,56 +109,64 @@ fn visible(c: char) -> char {
     }
 }
 
-/// `text` with a star for each character of the passwords in its addresses, `scheme://user:password@host`.
-fn without_passwords(text: &str) -> Cow<'_, str> {
-    const SCHEME: &str = "://";
-    let mut out = Cow::Borrowed(text);
-    for (start, _) in text.match_indices(SCHEME) {
-        let start = start + SCHEME.len();
-        let address = text[start..].split(|c: char| c.is_whitespace() || "'\"`".contains(c));
-        let whose = address
-            .into_iter()
-            .next()
-            .and_then(|text| text.rsplit_once('@'));
-        let Some((_, password)) = whose.and_then(|(whose, _)| whose.split_once(':')) else {
+/// Replaces each character of the passwords in URLs, `scheme://user:password@host`, by an asterisk.
+fn mask_passwords(text: &str) -> Cow<'_, str> {
+    const SCHEME_END: &str = "://";
+    let mut masked = Cow::Borrowed(text);
+    for (scheme_end, _) in text.match_indices(SCHEME_END) {
+        let after_scheme = &text[scheme_end + SCHEME_END.len()..];
+        let url_end = after_scheme.find(|c: char| c.is_whitespace() || "'\"`".contains(c));
+        let after_scheme = &after_scheme[..url_end.unwrap_or(after_scheme.len())];
+        let userinfo = after_scheme.rsplit_once('@').map(|(userinfo, _)| userinfo);
+        let Some((_, password)) = userinfo.and_then(|userinfo| userinfo.split_once(':')) else {
             continue;
         };
-        let stars = "*".repeat(password.chars().count());
-        let hidden = format!(":{password}@");
-        // The same password elsewhere is no less secret.
-        out = Cow::Owned(out.replace(&hidden, &format!(":{stars}@")));
+        let asterisks = "*".repeat(password.chars().count());
+        let shown = format!(":{password}@");
+        // The text may contain the same password more than once.
+        masked = Cow::Owned(masked.replace(&shown, &format!(":{asterisks}@")));
     }
-    out
+    masked
 }
 
-/// `text` with control characters made visible and cut to a sentence's length.
-pub fn plain(text: &str) -> String {
-    const LONGEST: usize = 300;
-    let text = without_passwords(text);
+/// Replaces control characters, masks passwords, and cuts the text to the length of a sentence.
+pub fn sanitize(text: &str) -> String {
+    const MAX_CHARS: usize = 300;
+    let text = mask_passwords(text);
     let mut chars = text.chars();
-    let mut out: String = chars.by_ref().take(LONGEST).map(visible).collect();
+    let mut sanitized: String = chars
+        .by_ref()
+        .take(MAX_CHARS)
+        .map(replace_control)
+        .collect();
     if chars.next().is_some() {
-        out.push('…');
+        sanitized.push('…');
     }
-    out
+    sanitized
 }
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: ", plain(&self.file), self.line, self.column)?;
+        write!(
+            f,
+            "{}:{}:{}: ",
+            sanitize(&self.file),
+            self.line,
+            self.column
+        )?;
         if self.severity != Severity::Error {
             write!(f, "{}: ", self.severity.as_str())?;
         }
-        writeln!(f, "{}", plain(&self.message))?;
+        writeln!(f, "{}", sanitize(&self.message))?;
         if let Some(Excerpt {
             text,
             before,
             width,
         }) = &self.excerpt
         {
-            let number = self.line.to_string();
-            let gutter = " ".repeat(number.len());
-            writeln!(f, " {number} | {text}")?;
+            let line_number = self.line.to_string();
+            let gutter = " ".repeat(line_number.len());
+            writeln!(f, " {line_number} | {text}")?;
             writeln!(
                 f,
                 " {gutter} | {}{}",
@@ -163,52 +175,51 @@ impl fmt::Display for Diagnostic {
             )?;
         }
         if let Some(help) = &self.help {
-            writeln!(f, "   help: {}", plain(help))?;
+            writeln!(f, "   help: {}", sanitize(help))?;
         }
         Ok(())
     }
 }
 
 impl Diagnostic {
-    /// The same for programs.
+    /// The diagnostic as JSON, without its excerpt.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "severity": self.severity.as_str(),
-            "file": plain(&self.file),
+            "file": sanitize(&self.file),
             "line": self.line,
             "column": self.column,
-            "message": plain(&self.message),
-            "help": self.help.as_deref().map(plain),
+            "message": sanitize(&self.message),
+            "help": self.help.as_deref().map(sanitize),
         })
     }
 
-    fn order(&self) -> (&str, u32, u32, Severity) {
+    fn sort_key(&self) -> (&str, u32, u32, Severity) {
         (&self.file, self.line, self.column, self.severity)
     }
 }
 
-/// Sorts by place and says nothing twice.
-pub fn sort(diagnostics: &mut Vec<Diagnostic>) {
+/// Sorts diagnostics by file, line and column, and removes those that are equal to another.
+pub fn sort_and_dedup(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.sort_by(|a, b| {
-        a.order()
-            .cmp(&b.order())
+        a.sort_key()
+            .cmp(&b.sort_key())
             .then_with(|| a.message.cmp(&b.message))
     });
     diagnostics.dedup();
 }
 
-/// Everything that is wrong with a configuration, sorted by file, line and column. What was noted
-/// beside the mistakes is among it.
+/// All diagnostics of a configuration that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct DiagnosticReport {
-    /// All of it.
+    /// Errors and warnings, sorted by file, line and column.
     pub diagnostics: Vec<Diagnostic>,
-    /// How many more there are than are listed.
-    pub unlisted: usize,
+    /// The number of errors that are not in `diagnostics`, because there are too many.
+    pub unlisted_errors: usize,
 }
 
 impl DiagnosticReport {
-    /// How many of this severity are listed.
+    /// The number of listed diagnostics of a severity.
     pub fn count(&self, severity: Severity) -> usize {
         self.diagnostics
             .iter()
@@ -216,10 +227,10 @@ impl DiagnosticReport {
             .count()
     }
 
-    /// The same for programs.
+    /// The report as JSON, in the form that `tollgate check --json` prints.
     pub fn to_json(&self) -> serde_json::Value {
-        let list: Vec<_> = self.diagnostics.iter().map(Diagnostic::to_json).collect();
-        json!({ "ok": false, "diagnostics": list, "unlisted": self.unlisted })
+        let diagnostics: Vec<_> = self.diagnostics.iter().map(Diagnostic::to_json).collect();
+        json!({ "ok": false, "diagnostics": diagnostics, "unlisted": self.unlisted_errors })
     }
 }
 
@@ -228,13 +239,13 @@ impl fmt::Display for DiagnosticReport {
         for diagnostic in &self.diagnostics {
             writeln!(f, "{diagnostic}")?;
         }
-        let errors = self.count(Severity::Error) + self.unlisted;
+        let errors = self.count(Severity::Error) + self.unlisted_errors;
         if errors > 0 {
-            let end = if errors == 1 { "" } else { "s" };
-            write!(f, "{errors} mistake{end}")?;
+            let plural = if errors == 1 { "" } else { "s" };
+            write!(f, "{errors} mistake{plural}")?;
         }
-        if self.unlisted > 0 {
-            write!(f, " ({} not listed)", self.unlisted)?;
+        if self.unlisted_errors > 0 {
+            write!(f, " ({} not listed)", self.unlisted_errors)?;
         }
         writeln!(f)
     }
@@ -286,7 +297,7 @@ mod tests {
             ),
         ];
         for (text, expected) in shown {
-            assert_eq!(plain(text), expected);
+            assert_eq!(sanitize(text), expected);
         }
     }
 }

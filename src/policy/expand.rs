@@ -1,110 +1,148 @@
-//! Fills in `${env:NAME}` and `${file:PATH}` in values of the gateway file. A filled-in text may be a secret: no
-//! message, excerpt or page shows it.
+//! Replaces the references `${env:NAME}` and `${file:PATH}` in values of the gateway file by the texts they name. Such a
+//! text may be a secret: no message, excerpt or page shows it.
 //!
-//! Bounds: [`MOST`] bytes of one file, and of all that is filled in.
+//! Bounds: [`MAX_FILLED_BYTES`] for each file and for all replacements together.
 
 use std::path::Path;
 
-use super::collect::Cx;
-use super::filled::{Filled, FilledPart};
+use super::context::LoadContext;
+use super::filled_value::{FilledReference, FilledValue};
 use super::source::Files;
 use super::text;
 use super::tree::{Node, YamlValue};
 
-/// Most bytes that are filled in, of one file and of all together.
-const MOST: usize = 256 * 1024;
+/// Maximum size in bytes of a file that replaces a reference, and of all replacements together.
+const MAX_FILLED_BYTES: usize = 256 * 1024;
 
-const KINDS: &str = "write `${env:NAME}` for a variable of the environment or `${file:PATH}` for the content of a file; `$$` is a dollar sign";
+const REFERENCE_HELP: &str = "write `${env:NAME}` for a variable of the environment or `${file:PATH}` for the content of a file; `$$` is a dollar sign";
 
-/// Fills in what values refer to.
-pub fn expand(cx: &mut Cx, files: &dyn Files, base: &Path, node: &mut Node) {
-    let mut filler = Filler {
+/// Replaces the references in a value and in everything inside it. Mistakes are reported to `cx`.
+pub fn expand(cx: &mut LoadContext, files: &dyn Files, base: &Path, node: &mut Node) {
+    let mut expander = Expander {
         cx,
         files,
         base,
-        room: MOST,
+        remaining_bytes: MAX_FILLED_BYTES,
     };
-    filler.node(node);
+    expander.expand_node(node);
 }
 
-struct Filler<'a> {
-    cx: &'a mut Cx,
+struct Expander<'a> {
+    cx: &'a mut LoadContext,
     files: &'a dyn Files,
+    /// The folder of the gateway file, to which paths are relative.
     base: &'a Path,
-    room: usize,
+    /// The bytes that replacements may still take.
+    remaining_bytes: usize,
 }
 
-/// A mistake: where in the text, its message and its cure.
-type ReferenceError = (usize, String, String);
+/// A mistake in a text with references.
+struct ReferenceError {
+    /// The byte offset of the reference in the text.
+    offset: usize,
+    message: String,
+    help: String,
+}
 
-impl Filler<'_> {
-    fn node(&mut self, node: &mut Node) {
+impl ReferenceError {
+    fn new(offset: usize, message: impl Into<String>, help: impl Into<String>) -> ReferenceError {
+        ReferenceError {
+            offset,
+            message: message.into(),
+            help: help.into(),
+        }
+    }
+}
+
+impl Expander<'_> {
+    fn expand_node(&mut self, node: &mut Node) {
         match &mut node.value {
-            YamlValue::List(list) => list.iter_mut().for_each(|node| self.node(node)),
-            YamlValue::Map(entries) => entries.iter_mut().for_each(|(_, node)| self.node(node)),
+            YamlValue::List(list) => list.iter_mut().for_each(|node| self.expand_node(node)),
+            YamlValue::Map(entries) => entries
+                .iter_mut()
+                .for_each(|(_, node)| self.expand_node(node)),
             YamlValue::Text(text) if text.contains('$') => {
                 let text = std::mem::take(text);
-                match self.text(&text) {
-                    Ok((filled, parts)) => {
-                        if !parts.is_empty() {
-                            self.cx.filled.push(Filled {
-                                place: node.place,
-                                text: filled.clone(),
-                                written: text.clone(),
-                                parts,
-                            });
-                        }
-                        node.fill_in(text, filled);
-                    }
-                    Err((offset, message, help)) => {
-                        node.value = YamlValue::Text(text);
-                        let place = node.place_at(offset);
-                        self.cx.error(place, message, Some(help));
-                        // The readers of its fields would report the same text again.
-                        self.cx.mute(node.place);
-                    }
-                }
+                self.expand_scalar(node, text);
             }
             _ => {}
         }
     }
 
-    fn text(&mut self, text: &str) -> Result<(String, Vec<FilledPart>), ReferenceError> {
+    /// Replaces the references of `text`, which was taken out of `node`.
+    fn expand_scalar(&mut self, node: &mut Node, text: String) {
+        match self.expand_text(&text) {
+            Ok((filled_text, references)) => {
+                if !references.is_empty() {
+                    self.cx.filled.push(FilledValue {
+                        location: node.location,
+                        filled_text: filled_text.clone(),
+                        unfilled_text: text.clone(),
+                        references,
+                    });
+                }
+                node.fill_in(text, filled_text);
+            }
+            Err(ReferenceError {
+                offset,
+                message,
+                help,
+            }) => {
+                node.value = YamlValue::Text(text);
+                let location = node.location_at(offset);
+                self.cx.error(location, message, Some(help));
+                // The reader of the field would report the same text again.
+                self.cx.mute_location(node.location);
+            }
+        }
+    }
+
+    /// Replaces `${…}` by the text that it names, and `$$` by `$`.
+    fn expand_text(
+        &mut self,
+        text: &str,
+    ) -> Result<(String, Vec<FilledReference>), ReferenceError> {
         let mut filled = String::with_capacity(text.len());
-        let mut parts = Vec::new();
-        let mut at = 0;
-        while let Some(dollar) = text[at..].find('$').map(|found| at + found) {
-            filled.push_str(&text[at..dollar]);
-            let rest = &text[dollar + 1..];
-            let wrong = |message: String| (dollar, message, KINDS.to_owned());
-            at = match rest.chars().next() {
+        let mut references = Vec::new();
+        let mut copied_until = 0;
+        while let Some(distance) = text[copied_until..].find('$') {
+            let dollar = copied_until + distance;
+            filled.push_str(&text[copied_until..dollar]);
+            let after_dollar = &text[dollar + 1..];
+            copied_until = match after_dollar.chars().next() {
                 Some('$') => {
                     filled.push('$');
                     dollar + 2
                 }
                 Some('{') => {
-                    let end = rest.find('}');
-                    let end = end.ok_or_else(|| wrong("`${` has no `}`".into()))?;
-                    let value = self.value(&rest[1..end], dollar)?;
+                    let brace = after_dollar.find('}').ok_or_else(|| {
+                        ReferenceError::new(dollar, "`${` has no `}`", REFERENCE_HELP)
+                    })?;
+                    let value = self.resolve_reference(&after_dollar[1..brace], dollar)?;
                     let start = filled.len();
-                    if in_userinfo(&text[..dollar], &rest[end + 1..]) {
-                        filled.push_str(&escape(&value));
+                    if is_in_userinfo(&text[..dollar], &after_dollar[brace + 1..]) {
+                        filled.push_str(&escape_for_url(&value));
                     } else {
                         filled.push_str(&value);
                     }
-                    parts.push(FilledPart {
+                    let reference_end = dollar + brace + 2;
+                    references.push(FilledReference {
                         range: start..filled.len(),
-                        reference: text[dollar..dollar + end + 2].to_owned(),
+                        reference: text[dollar..reference_end].to_owned(),
                         value,
                     });
-                    dollar + end + 2
+                    reference_end
                 }
                 Some(letter) if letter.is_ascii_alphabetic() || letter == '_' => {
-                    let name: String = rest.chars().take_while(|c| is_of_name(*c)).collect();
+                    let name: String = after_dollar
+                        .chars()
+                        .take_while(|c| is_name_char(*c))
+                        .collect();
                     let help = format!(
                         "write `${{env:{name}}}` for a variable of the environment; `$$` is a dollar sign"
                     );
-                    return Err((dollar, format!("`${name}` is not filled in"), help));
+                    let message = format!("`${name}` is not filled in");
+                    return Err(ReferenceError::new(dollar, message, help));
                 }
                 _ => {
                     filled.push('$');
@@ -112,83 +150,94 @@ impl Filler<'_> {
                 }
             };
         }
-        filled.push_str(&text[at..]);
-        Ok((filled, parts))
+        filled.push_str(&text[copied_until..]);
+        Ok((filled, references))
     }
 
-    /// The text that a reference names.
-    fn value(&mut self, reference: &str, at: usize) -> Result<String, ReferenceError> {
-        let wrong = |message: String, help: &str| (at, message, help.to_owned());
+    /// Reads the text that a reference names, such as `env:NAME`. `offset` is that of the reference in its text.
+    fn resolve_reference(
+        &mut self,
+        reference: &str,
+        offset: usize,
+    ) -> Result<String, ReferenceError> {
         let (kind, name) = reference.split_once(':').unwrap_or(("", reference));
         let value = match kind {
-            "env" => {
-                let set = "set it where the gateway is started, to one line of text";
-                let value = self.files.variable(name).ok_or_else(|| {
-                    wrong(format!("the environment has no variable `{name}`"), set)
-                })?;
-                let value = text::secret(&value).map(str::to_owned);
-                value.map_err(|_| {
-                    let message = format!(
-                        "the variable `{name}` of the environment is empty, or is not one line of text"
-                    );
-                    wrong(message, set)
-                })?
-            }
-            "file" => {
-                let bytes = self.files.read(&self.base.join(name), MOST);
-                let bytes = bytes.map_err(|reason| {
-                    let help = "paths are relative to the folder of the gateway file";
-                    wrong(format!("cannot read `{name}`: {reason}"), help)
-                })?;
-                let text = text::text(bytes);
-                let value = text.and_then(|text| text::secret(&text).map(str::to_owned));
-                value.map_err(|mistake| {
-                    let message = format!("`{name}`: {}", mistake.message);
-                    wrong(message, mistake.help)
-                })?
-            }
+            "env" => self.read_variable(name, offset)?,
+            "file" => self.read_file(name, offset)?,
             _ => {
-                let help = match reference.chars().all(is_of_name) && !reference.is_empty() {
+                let help = match reference.chars().all(is_name_char) && !reference.is_empty() {
                     true => format!(
                         "write `${{env:{reference}}}` for a variable of the environment, or `${{file:PATH}}` for the content of a file"
                     ),
-                    false => KINDS.to_owned(),
+                    false => REFERENCE_HELP.to_owned(),
                 };
-                return Err((at, format!("`${{{reference}}}` is not filled in"), help));
+                let message = format!("`${{{reference}}}` is not filled in");
+                return Err(ReferenceError::new(offset, message, help));
             }
         };
-        self.room = self.room.checked_sub(value.len()).ok_or_else(|| {
-            wrong(
-                String::from("more than 256 KiB are filled into this file"),
-                "name long files by their own fields",
-            )
-        })?;
+        self.remaining_bytes = self
+            .remaining_bytes
+            .checked_sub(value.len())
+            .ok_or_else(|| {
+                let message = "more than 256 KiB are filled into this file";
+                ReferenceError::new(offset, message, "name long files by their own fields")
+            })?;
         Ok(value)
+    }
+
+    fn read_variable(&self, name: &str, offset: usize) -> Result<String, ReferenceError> {
+        let help = "set it where the gateway is started, to one line of text";
+        let value = self.files.environment_variable(name).ok_or_else(|| {
+            let message = format!("the environment has no variable `{name}`");
+            ReferenceError::new(offset, message, help)
+        })?;
+        let value = text::trim_secret(&value).map(str::to_owned);
+        value.map_err(|_| {
+            let message = format!(
+                "the variable `{name}` of the environment is empty, or is not one line of text"
+            );
+            ReferenceError::new(offset, message, help)
+        })
+    }
+
+    fn read_file(&self, path: &str, offset: usize) -> Result<String, ReferenceError> {
+        let bytes = self.files.read(&self.base.join(path), MAX_FILLED_BYTES);
+        let bytes = bytes.map_err(|reason| {
+            let help = "paths are relative to the folder of the gateway file";
+            ReferenceError::new(offset, format!("cannot read `{path}`: {reason}"), help)
+        })?;
+        let text = text::decode_utf8(bytes);
+        let value = text.and_then(|text| text::trim_secret(&text).map(str::to_owned));
+        value.map_err(|error| {
+            let message = format!("`{path}`: {}", error.message);
+            ReferenceError::new(offset, message, error.help)
+        })
     }
 }
 
-fn is_of_name(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
 }
 
-/// Whether what stands between is the user or the password of a URL.
-fn in_userinfo(before: &str, after: &str) -> bool {
-    let (before, after) = (without_references(before), without_references(after));
-    let authority = before.split_once("://").map(|(_, rest)| rest);
-    let end = after.find(['/', '?', '#']).unwrap_or(after.len());
-    authority.is_some_and(|rest| !rest.contains(['/', '@'])) && after[..end].contains('@')
+/// Whether a reference between these two texts is in the userinfo of a URL, `scheme://USER:PASSWORD@host`.
+fn is_in_userinfo(before: &str, after: &str) -> bool {
+    let (before, after) = (remove_references(before), remove_references(after));
+    let authority = before.split_once("://").map(|(_, authority)| authority);
+    let authority_end = after.find(['/', '?', '#']).unwrap_or(after.len());
+    authority.is_some_and(|authority| !authority.contains(['/', '@']))
+        && after[..authority_end].contains('@')
 }
 
-/// A path that is named in one may hold what ends a part of a URL.
-fn without_references(text: &str) -> String {
+/// Removes references, because a path in one may contain characters that delimit the parts of a URL.
+fn remove_references(text: &str) -> String {
     let mut pieces = text.split("${");
     let first = pieces.next().unwrap_or_default();
-    let rest = pieces.map(|piece| piece.split_once('}').map_or("", |(_, rest)| rest));
-    std::iter::once(first).chain(rest).collect()
+    let after_references = pieces.map(|piece| piece.split_once('}').map_or("", |(_, after)| after));
+    std::iter::once(first).chain(after_references).collect()
 }
 
-/// Escapes a filled-in text, so that none of its characters has a meaning in a URL.
-fn escape(text: &str) -> String {
+/// Percent-encodes a text, so that none of its characters has a meaning in a URL.
+fn escape_for_url(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -1,24 +1,26 @@
-//! Reads, checks and compiles the configuration. No other floor knows how policies are written.
+//! Loads the configuration: reads, checks and compiles it. Nothing outside this module knows YAML.
 //!
 //! [`load`] reads the gateway file and the folder of policies, and reports all mistakes of all files at once:
 //!
-//! 1. `tree` parses a text into values that know their places.
-//! 2. `expand` fills in what values of the gateway file refer to.
+//! 1. `tree` parses a text into values that know their locations.
+//! 2. `expand` replaces references such as `${env:NAME}` in values of the gateway file.
 //! 3. `decode` reads each value by the tables of fields (`table`) into the `model`.
 //! 4. `check` compares the parts of the model, over all files.
 //! 5. `compile` makes the settings of the running gateway, if there is no mistake.
+//!
+//! `context` holds the files and collects the diagnostics of all these steps.
 
 mod check;
-mod collect;
 mod compile;
 mod connections;
+mod context;
 mod decode;
 mod describe;
 pub mod diagnostic;
 mod expand;
-mod filled;
-mod former;
-mod keys;
+mod filled_value;
+mod former_names;
+mod key_control;
 mod load;
 mod model;
 pub mod reference;
@@ -34,10 +36,11 @@ mod watch;
 
 pub use describe::{describe, describe_json};
 pub use diagnostic::{Diagnostic, DiagnosticReport, Severity};
-pub use filled::Filled;
-pub use load::{LoadedConfig, endpoints, load, load_from};
+pub use filled_value::FilledValue;
+pub use load::{LoadedConfig, load, load_endpoints, load_from};
 pub use settings::{
-    AccessLog, CertificateSource, Endpoints, Listen, ListenerSettings, Process, Ruleset,
+    AccessLogSettings, BindSettings, CertificateSource, Endpoints, ListenerSettings,
+    ProcessSettings, Ruleset,
 };
 pub use timeouts::{HalfClose, Timeouts};
 pub use watch::{ConfigWatch, watch};

@@ -1,5 +1,5 @@
-//! The configuration as the files write it, before anything checks whether its parts fit together. A field that
-//! could not be read has its default here. The mistake is on record, and then nothing is compiled.
+//! The model of the configuration: what the files say, before anything checks whether their parts fit together. A field
+//! that could not be read has its default here; its mistake is reported, and then nothing is compiled.
 
 mod limit;
 mod record;
@@ -13,7 +13,7 @@ use http::HeaderName;
 
 use super::connections::Connections;
 use super::timeouts::{Timeouts, UpstreamTimeouts};
-use super::tree::SourcePlace;
+use super::tree::SourceLocation;
 use crate::limit::Identity;
 use crate::limit::pressure::Trust;
 use crate::net::proxy::Version;
@@ -31,13 +31,13 @@ pub use user::{KeyFile, UserConfig};
 /// The gateway file.
 #[derive(Clone, Debug, Default)]
 pub struct GatewayConfig {
-    /// Worker threads.
+    /// The number of worker threads; one per core when absent.
     pub workers: Option<usize>,
-    /// Where clients connect.
+    /// The listeners for clients.
     pub listen: Vec<Located<ListenerConfig>>,
-    /// Where operators connect.
+    /// The listeners for operators and orchestrators.
     pub admin: AdminConfig,
-    /// The folder of policies.
+    /// The folder of policies, relative to the gateway file; `policies` when absent.
     pub policies: Option<Located<String>>,
     /// The upstreams, in the order of the file.
     pub upstreams: Vec<UpstreamConfig>,
@@ -45,26 +45,26 @@ pub struct GatewayConfig {
     pub identity: IdentityConfig,
     /// The plans, in the order of the file.
     pub plans: Vec<Located<PlanConfig>>,
-    /// How long things may take.
+    /// The timeouts of connections and requests.
     pub timeouts: Timeouts,
-    /// How many connections clients may have.
+    /// The bounds on connections of clients.
     pub connections: Connections,
-    /// Limits of every route, or of those that list them.
+    /// Limits of every route, or of the routes that list them.
     pub limits: Vec<LimitConfig>,
-    /// Where counts live.
+    /// The store of the counts.
     pub store: StoreConfig,
-    /// Where requests are logged.
+    /// Which requests are logged, and where.
     pub access_log: Option<AccessLogConfig>,
-    /// Where the record is kept.
+    /// Whether there is a record, and where it is kept.
     pub record: Option<RecordConfig>,
-    /// Which rate-limit header fields responses carry.
+    /// The style of the rate-limit header fields in responses.
     pub headers: Option<HeaderStyle>,
-    /// Which spellings of its path a route accepts.
+    /// The spellings of its path that a route accepts.
     pub paths: Option<Paths>,
 }
 
 impl GatewayConfig {
-    /// The largest multiplier that a request may bring to this limit.
+    /// The largest factor by which a plan multiplies this limit, at least 1.
     pub fn max_multiply(&self, limit: &LimitConfig) -> u32 {
         if !limit.plans.is_some_and(|plans| plans.value) {
             return 1;
@@ -74,16 +74,16 @@ impl GatewayConfig {
     }
 }
 
-/// Where clients connect.
+/// A listener for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
-    /// The address it listens on.
+    /// The address that the listener binds.
     pub address: Address,
-    /// The permissions of the file of a Unix socket; [`Listen::MODE`] when absent.
+    /// The permissions of the file of a Unix socket; [`DEFAULT_MODE`] when absent.
     ///
-    /// [`Listen::MODE`]: super::settings::Listen::MODE
+    /// [`DEFAULT_MODE`]: super::settings::BindSettings::DEFAULT_MODE
     pub mode: Option<u32>,
-    /// Where its certificates come from; empty without TLS.
+    /// The certificates; empty without TLS.
     pub tls: Vec<CertificateConfig>,
     /// The file of the authorities that verify client certificates.
     pub client_roots: Option<Located<String>>,
@@ -91,23 +91,23 @@ pub struct ListenerConfig {
     pub proxies: Vec<PeerNetwork>,
 }
 
-/// Where a listener's certificate comes from.
+/// The source of a listener's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateConfig {
-    /// From files.
+    /// The certificate is read from files.
     Files(CertificateFiles),
-    /// From an ACME directory.
+    /// An ACME directory issues the certificate.
     Acme(AcmeConfig),
 }
 
 /// A certificate that an ACME directory issues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeConfig {
-    /// The host names.
+    /// The host names that the certificate is for.
     pub names: Vec<Located<String>>,
-    /// The URL of the directory, or that of Let's Encrypt.
+    /// The URL of the directory; that of Let's Encrypt when absent.
     pub directory: Option<String>,
-    /// An email address.
+    /// The email address of the operator.
     pub contact: Option<String>,
     /// The folder of the account and the certificates.
     pub dir: Option<String>,
@@ -135,24 +135,26 @@ impl AcmeConfig {
 /// A certificate and its key in files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate chain.
+    /// The file of the certificate chain.
     pub cert: Located<String>,
-    /// Its private key.
+    /// The file of its private key.
     pub key: Located<String>,
 }
 
-/// Where operators connect.
+/// The listeners for operators and orchestrators.
 #[derive(Clone, Debug)]
 pub enum AdminConfig {
-    /// Nowhere.
+    /// There are none.
     Off,
-    /// On these addresses; absent ones have their defaults.
+    /// They bind these addresses.
     On {
-        /// Address and port.
+        /// The address for operators; [`DEFAULT_ADMIN`] when absent.
+        ///
+        /// [`DEFAULT_ADMIN`]: super::settings::Endpoints::DEFAULT_ADMIN
         address: Option<Located<SocketAddr>>,
         /// The file of the token that operators must send.
         token_file: Option<Located<String>>,
-        /// Address and port of the probes, which need no token.
+        /// The address for probes, which need no token; without it there are no probes of their own.
         probes: Option<Located<SocketAddr>>,
     },
 }
@@ -172,67 +174,67 @@ impl Default for AdminConfig {
 pub struct UpstreamConfig {
     /// The name that policies use.
     pub name: Located<String>,
-    /// Its servers.
+    /// The servers of the upstream.
     pub servers: Vec<Located<ServerConfig>>,
-    /// How the gateway connects to servers under TLS.
+    /// How the gateway connects to servers with TLS.
     pub tls: Option<Located<ServerTlsConfig>>,
-    /// Requests are forwarded in HTTP/2.
+    /// Whether requests are forwarded in HTTP/2.
     pub http2: bool,
     /// The version of the PROXY header that begins each connection.
     pub proxy: Option<Located<Version>>,
-    /// How a server is chosen.
+    /// How a server is chosen for a request.
     pub balance: Option<Located<Balance>>,
-    /// How their health is checked.
+    /// How the health of the servers is checked; never when absent.
     pub health: Option<HealthConfig>,
     /// When a server is ejected.
     pub eject: EjectConfig,
     /// How long a returning server takes to reach its full share.
     pub slow_start: Option<Duration>,
-    /// The most requests at a time.
+    /// The bounds on open and waiting requests.
     pub bounds: Bounds,
-    /// How reports of its servers on their load are used.
+    /// How load reports of the servers are used; they are ignored when absent.
     pub load_report: Option<LoadReportConfig>,
-    /// How long things may take with it.
+    /// Timeouts that differ from those of the gateway file.
     pub timeouts: UpstreamTimeouts,
 }
 
 /// How the health of servers is checked.
 #[derive(Clone, Debug, Default)]
 pub struct HealthConfig {
-    /// The path to request; a connection is enough when absent.
+    /// The path of the request; a check only connects when it is absent.
     pub path: Option<String>,
     /// The time between two checks.
     pub every: Option<Duration>,
     /// How long a check may take.
     pub timeout: Option<Duration>,
-    /// Failures in a row that take a server out.
+    /// The number of failures in a row that take a server out.
     pub fall: Option<u32>,
-    /// Successes in a row that bring it back.
+    /// The number of successes in a row that bring a server back.
     pub rise: Option<u32>,
 }
 
 /// When a server is ejected.
 #[derive(Clone, Copy, Debug)]
 pub enum EjectConfig {
-    /// Never.
+    /// No server is ejected.
     Off,
-    /// When requests to it fail.
+    /// A server is ejected when requests to it fail.
     On {
-        /// Failures in a row.
+        /// The number of failures in a row.
         after: Option<u32>,
         /// How long the first ejection lasts.
         span: Option<Duration>,
     },
 }
 
-/// One server.
+/// One server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerConfig {
-    /// Where it is.
+    /// The network address of the server.
     pub location: Location,
-    /// Whether TLS is spoken to it.
+    /// Whether the gateway connects with TLS.
     pub tls: bool,
-    /// Its share of the requests, relative to other servers.
+    /// The share of the requests, relative to the other servers.
     pub weight: u32,
 }
 
@@ -243,12 +245,12 @@ impl ServerConfig {
     }
 }
 
-/// How the gateway connects to servers under TLS.
+/// How the gateway connects to servers with TLS.
 #[derive(Clone, Debug, Default)]
 pub struct ServerTlsConfig {
     /// The file of the trusted authorities; those of the system when absent.
     pub roots: Option<Located<String>>,
-    /// The name in their certificates; the host of each server when absent.
+    /// The name in the servers' certificates; the host of each server when absent.
     pub name: Option<Located<String>>,
     /// The certificate that the gateway presents.
     pub own: Option<CertificateFiles>,
@@ -257,84 +259,84 @@ pub struct ServerTlsConfig {
 /// How the gateway identifies clients.
 #[derive(Clone, Debug, Default)]
 pub struct IdentityConfig {
-    /// The client's address.
+    /// How the address of a client is found and grouped.
     pub ip: crate::identity::ip::Settings,
-    /// What proves the user of a request.
+    /// The proof of the user of a request.
     pub user: Option<Located<UserConfig>>,
-    /// What happens to a request whose credential does not verify.
+    /// The treatment of a request whose credential does not verify.
     pub unverified: crate::identity::user::OnUnverified,
-    /// Where a credential is found.
+    /// The part of a request that holds its credential.
     pub token: Option<Located<TokenConfig>>,
-    /// Where an email address is found.
+    /// The field of a body that holds an email address.
     pub email: Option<Located<EmailConfig>>,
-    /// Where a plan is found.
+    /// How the plan of a request is found.
     pub plan: Option<Located<PlanSourceConfig>>,
 }
 
-/// Where a credential is found.
+/// The part of a request that holds its credential.
 #[derive(Clone, Debug)]
 pub enum TokenConfig {
-    /// A header.
+    /// The value of this header field.
     Header(HeaderName),
-    /// The text behind a scheme in a header.
+    /// The text behind this scheme in this header field.
     Scheme(HeaderName, String),
-    /// `Authorization: Bearer`.
+    /// The text behind `Bearer` in the field `Authorization`.
     Bearer,
-    /// A query parameter.
+    /// The value of this query parameter.
     Query(String),
-    /// A cookie.
+    /// The value of this cookie.
     Cookie(String),
 }
 
-/// Where an email address is found.
+/// The field of a body that holds an email address.
 #[derive(Clone, Debug)]
 pub struct EmailConfig {
-    /// The field of the body.
+    /// The path of the field in the body.
     pub field: String,
-    /// The most bytes of a body that are held back.
+    /// Maximum number of bytes of a body that are buffered to find the field.
     pub max: usize,
-    /// Which differences between addresses do not count.
+    /// The differences between addresses that are ignored.
     pub fold: crate::identity::mailbox::Fold,
 }
 
-/// Where a plan is found.
+/// How the plan of a request is found.
 #[derive(Clone, Debug, Default)]
 pub struct PlanSourceConfig {
-    /// Where it comes from.
+    /// The source that names the plan of a request.
     pub from: Option<PlanFrom>,
-    /// The plan of requests without one.
+    /// The plan of requests that name none.
     pub default: Option<Located<String>>,
 }
 
-/// Where a plan comes from.
+/// The source that names the plan of a request.
 #[derive(Clone, Debug)]
 pub enum PlanFrom {
     /// A claim of the verified token.
     Claim(Located<String>),
-    /// A header that trusted peers set.
+    /// A header field that trusted peers set.
     Header {
-        /// The header.
+        /// The name of the header field.
         name: HeaderName,
-        /// The peers.
+        /// The trusted peers.
         from: Vec<PeerNetwork>,
     },
-    /// The file of API keys.
-    ApiKeys(SourcePlace),
+    /// The file of API keys. The location is that of the field.
+    ApiKeys(SourceLocation),
 }
 
-/// How reports of servers on their load are used.
+/// How load reports of servers are used.
 #[derive(Clone, Debug)]
 pub struct LoadReportConfig {
-    /// How far they are trusted.
+    /// How far reports are trusted.
     pub trust: Trust,
-    /// The metric that holds the load.
+    /// The named metric that holds the load.
     pub metric: Option<String>,
 }
 
 /// One plan.
 #[derive(Clone, Debug)]
 pub struct PlanConfig {
-    /// Its name.
+    /// The name of the plan.
     pub name: String,
     /// The factor for limits with `plans: true`.
     pub multiply: u32,
@@ -342,31 +344,31 @@ pub struct PlanConfig {
     pub priority: Option<Priority>,
 }
 
-/// A policy file.
+/// A policy file, which describes one route.
 #[derive(Clone, Debug)]
 pub struct PolicyConfig {
-    /// The file's name without `.yaml`.
+    /// The file's name without `.yaml`, which is the name of the route.
     pub name: String,
-    /// The method and path that it matches.
+    /// The methods and the path that the route matches.
     pub pattern: Option<Located<Pattern>>,
-    /// The hosts that it matches; every host when absent.
+    /// The hosts that the route matches; every host when absent.
     pub host: Option<Located<HostPattern>>,
-    /// The upstream that serves it.
+    /// The name of the upstream that receives the requests.
     pub upstream: Option<Located<String>>,
-    /// Its limits.
+    /// The limits that the policy defines or lists.
     pub limits: Vec<LimitUse>,
     /// Identities without which a request gets 401.
     pub require: Vec<Located<Identity>>,
     /// The priority of its requests.
     pub priority: Option<Priority>,
-    /// Which rate-limit header fields responses carry.
+    /// The style of the rate-limit header fields in responses.
     pub headers: Option<HeaderStyle>,
-    /// `%2F` is part of a segment.
+    /// Whether `%2F` is part of a segment.
     pub keeps_slashes: bool,
 }
 
 impl PolicyConfig {
-    /// Which requests the policy matches, the host included.
+    /// The methods, the path and the host that the route matches.
     pub fn pattern_with_host(&self) -> Option<Pattern> {
         let pattern = self.pattern.as_ref()?.value.clone();
         Some(match &self.host {
@@ -379,8 +381,8 @@ impl PolicyConfig {
 /// A limit of a policy.
 #[derive(Clone, Debug)]
 pub enum LimitUse {
-    /// Written here.
+    /// A limit that the policy defines.
     Own(Box<LimitConfig>),
-    /// Written in the gateway file.
+    /// The name of a limit of the gateway file.
     Shared(Located<String>),
 }

@@ -1,124 +1,127 @@
-//! The reference of both files in Markdown: made of the same tables of fields that the files are read with.
+//! Generates the reference of the gateway file and of policy files in Markdown, from the tables of fields that also read
+//! the files. `docs/reference.md` is this text.
 
 use std::fmt::Write;
 
-use super::decode::{GATEWAY, POLICY};
-use super::table::{Form, Need, Table, TableField, ValueShape};
+use super::decode::{GATEWAY_TABLE, POLICY_TABLE};
+use super::table::{FieldNeed, Table, TableField, TextFormat, ValueShape};
 
-/// All fields of the gateway file and of a policy file. Sections stand in the order in which they are first named.
-pub fn markdown() -> String {
-    let mut pages = Pages {
-        text: HEAD.to_owned(),
-        tables: vec![&GATEWAY, &POLICY],
-        forms: Vec::new(),
+/// All fields of both kinds of file. The sections are in the order in which fields first refer to them.
+pub fn reference_markdown() -> String {
+    let mut writer = ReferenceWriter {
+        text: INTRODUCTION.to_owned(),
+        tables: vec![&GATEWAY_TABLE, &POLICY_TABLE],
+        formats: Vec::new(),
     };
-    let mut next = 0;
-    while let Some(table) = pages.tables.get(next) {
-        pages.section(table);
-        next += 1;
+    // Writing a section adds the tables that its fields refer to.
+    let mut index = 0;
+    while let Some(table) = writer.tables.get(index) {
+        writer.write_section(table);
+        index += 1;
     }
-    pages.texts();
-    pages.text
+    writer.write_formats();
+    writer.text
 }
 
-const HEAD: &str = "# Reference of both files
+const INTRODUCTION: &str = "# Reference of both files
 
 <!-- Made from the declarations in src/policy/decode: `UPDATE_GOLDEN=1 cargo test --test policies reference`. -->
 
 What editors complete and check is in the schemas that `tollgate schema gateway` and `tollgate schema policy` print.
 ";
 
-struct Pages {
+struct ReferenceWriter {
     text: String,
-    /// All tables that were named, those with a section first.
+    /// All tables that were referred to. The first ones have a section already.
     tables: Vec<&'static Table>,
-    /// All forms of text that were named.
-    forms: Vec<&'static Form>,
+    /// All formats of texts that were referred to.
+    formats: Vec<&'static TextFormat>,
 }
 
-impl Pages {
-    fn section(&mut self, table: &'static Table) {
+impl ReferenceWriter {
+    fn write_section(&mut self, table: &'static Table) {
         let Table { name, doc, fields } = table;
-        let title = title(name);
+        let title = section_title(name);
         let _ = write!(
             self.text,
             "\n## {title}\n\n{doc}\n\n| field | value | what it does | example |\n|---|---|---|---|\n"
         );
-        let either = table.needing(Need::Either).count() > 1;
+        let has_alternatives = table.fields_with_need(FieldNeed::Alternative).count() > 1;
         for field in *fields {
-            self.row(field, either);
+            self.write_row(field, has_alternatives);
         }
     }
 
-    fn row(&mut self, field: &'static TableField, either: bool) {
+    fn write_row(&mut self, field: &'static TableField, has_alternatives: bool) {
         let need = match field.need {
-            Need::Must => ", required",
-            Need::Either if either => ", one of these is required",
-            Need::Either => ", required",
-            Need::May => "",
+            FieldNeed::Required => ", required",
+            FieldNeed::Alternative if has_alternatives => ", one of these is required",
+            FieldNeed::Alternative => ", required",
+            FieldNeed::Optional => "",
         };
-        let value = self.value(&field.shape);
+        let value = self.describe_shape(&field.shape);
         let TableField { name, example, .. } = field;
-        let doc = cell(&field.description());
-        let example = cell(example);
+        let doc = escape_cell(&field.description());
+        let example = escape_cell(example);
         let _ = writeln!(
             self.text,
             "| `{name}` | {value}{need} | {doc} | `{example}` |"
         );
     }
 
-    /// The values that a field takes, in words.
-    fn value(&mut self, shape: &'static ValueShape) -> String {
+    /// Describes the values that a field accepts, with links to the tables and formats among them.
+    fn describe_shape(&mut self, shape: &'static ValueShape) -> String {
         match shape {
             ValueShape::Text => "text".into(),
-            ValueShape::Flag => "`true` or `false`".into(),
-            ValueShape::Whole(from, to) if from == to => format!("`{from}`"),
-            ValueShape::Whole(from, to) => format!("{from} to {to}"),
+            ValueShape::Bool => "`true` or `false`".into(),
+            ValueShape::WholeNumber(min, max) if min == max => format!("`{min}`"),
+            ValueShape::WholeNumber(min, max) => format!("{min} to {max}"),
             ValueShape::Words(words) => {
                 let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
                 words.join(", ")
             }
-            ValueShape::Nothing => "`~`".into(),
-            ValueShape::Form(form) => {
-                if !self.forms.iter().any(|known| known.name == form.name) {
-                    self.forms.push(form);
+            ValueShape::Null => "`~`".into(),
+            ValueShape::Format(format) => {
+                if !self.formats.iter().any(|other| other.name == format.name) {
+                    self.formats.push(format);
                 }
-                format!("[{}](#texts)", form.name)
+                format!("[{}](#texts)", format.name)
             }
-            ValueShape::List(item) => format!("list of {}", self.value(item)),
-            ValueShape::Many(item) => format!("{}, or a list", self.value(item)),
-            ValueShape::Named(value) => format!("name to {}", self.value(value)),
+            ValueShape::List(item) => format!("list of {}", self.describe_shape(item)),
+            ValueShape::OneOrList(item) => format!("{}, or a list", self.describe_shape(item)),
+            ValueShape::NamedMap(value) => format!("name to {}", self.describe_shape(value)),
             ValueShape::Table(table) => {
-                if !self.tables.iter().any(|known| std::ptr::eq(*known, *table)) {
+                if !self.tables.iter().any(|other| std::ptr::eq(*other, *table)) {
                     self.tables.push(table);
                 }
-                let title = title(table.name);
-                format!("[{title}](#{})", anchor(&title))
+                let title = section_title(table.name);
+                format!("[{title}](#{})", heading_anchor(&title))
             }
-            ValueShape::Either(shapes) => {
-                let all: Vec<String> = shapes.iter().map(|shape| self.value(shape)).collect();
-                all.join(" or ")
+            ValueShape::AnyOf(shapes) => {
+                let shapes = shapes.iter().map(|shape| self.describe_shape(shape));
+                shapes.collect::<Vec<String>>().join(" or ")
             }
         }
     }
 
-    fn texts(&mut self) {
+    fn write_formats(&mut self) {
         self.text.push_str("\n## Texts\n\n");
-        for form in &self.forms {
-            let _ = writeln!(self.text, "- **{}**: {}", form.name, form.doc);
+        for format in &self.formats {
+            let _ = writeln!(self.text, "- **{}**: {}", format.name, format.doc);
         }
     }
 }
 
-/// "an upstream's `timeouts`" as a heading. With its article, for the section `plan` of `identity` is not a plan.
-fn title(name: &str) -> String {
+/// The heading of a table: "An upstream's `timeouts`". The article stays, because the section `plan` of `identity` is
+/// not a plan.
+fn section_title(name: &str) -> String {
     let mut letters = name.chars();
     let first = letters.next().map(|letter| letter.to_ascii_uppercase());
     first.into_iter().chain(letters).collect()
 }
 
-/// The anchor that renderers give to a heading.
-fn anchor(title: &str) -> String {
+/// The anchor that Markdown renderers give to a heading.
+fn heading_anchor(title: &str) -> String {
     let kept = title.chars().filter_map(|letter| match letter {
         ' ' => Some('-'),
         '-' | '_' => Some(letter),
@@ -129,7 +132,7 @@ fn anchor(title: &str) -> String {
     kept.collect()
 }
 
-/// Text that ends no cell of a table.
-fn cell(text: &str) -> String {
+/// Escapes a text so that it does not end its cell of a Markdown table.
+fn escape_cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

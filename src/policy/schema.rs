@@ -1,26 +1,29 @@
-//! JSON Schema (draft 2020-12) of both kinds of file, for editors: made of the same tables of fields
-//! that the files are read with.
+//! JSON Schemas (draft 2020-12) of the gateway file and of a policy file, for editors. They are generated from the tables
+//! of fields that also read the files. A schema checks shapes only; `tollgate check` checks how values fit together.
 
 use serde_json::{Map, Value, json};
 
-use super::decode::{GATEWAY, POLICY};
-use super::table::{Need, Table, TableField, ValueShape};
+use super::decode::{GATEWAY_TABLE, POLICY_TABLE};
+use super::table::{FieldNeed, Table, TableField, ValueShape};
 use super::tree;
 
-/// Names of the user's choice.
-const NAME: &str = "^[A-Za-z][A-Za-z0-9_-]{0,63}$";
+/// The pattern of names that the user chooses, for instance of limits and upstreams.
+const NAME_PATTERN: &str = "^[A-Za-z][A-Za-z0-9_-]{0,63}$";
 
 /// The schema of the gateway file.
-pub fn gateway() -> Value {
-    file(&GATEWAY, "https://tollgate.example/schema/gateway.json")
+pub fn gateway_schema() -> Value {
+    file_schema(
+        &GATEWAY_TABLE,
+        "https://tollgate.example/schema/gateway.json",
+    )
 }
 
 /// The schema of a policy file.
-pub fn policy() -> Value {
-    file(&POLICY, "https://tollgate.example/schema/policy.json")
+pub fn policy_schema() -> Value {
+    file_schema(&POLICY_TABLE, "https://tollgate.example/schema/policy.json")
 }
 
-fn file(table: &'static Table, id: &str) -> Value {
+fn file_schema(table: &'static Table, id: &str) -> Value {
     let mut defs = Map::new();
     let mut schema = Map::new();
     schema.insert(
@@ -29,20 +32,24 @@ fn file(table: &'static Table, id: &str) -> Value {
     );
     schema.insert("$id".into(), id.into());
     schema.insert("title".into(), table.name.into());
-    schema.extend(object(table, &mut defs));
+    schema.extend(table_schema(table, &mut defs));
     schema.insert("$defs".into(), Value::Object(defs));
     Value::Object(schema)
 }
 
-fn object(table: &'static Table, defs: &mut Map<String, Value>) -> Map<String, Value> {
+/// The schema of a map. Adds the schemas that it refers to to `defs`.
+fn table_schema(table: &'static Table, defs: &mut Map<String, Value>) -> Map<String, Value> {
     let properties: Map<String, Value> = table
         .fields
         .iter()
-        .map(|each| (each.name.to_owned(), field(each, defs)))
+        .map(|field| (field.name.to_owned(), field_schema(field, defs)))
         .collect();
-    let required: Vec<&str> = table.needing(Need::Must).map(|field| field.name).collect();
-    let either: Vec<Value> = table
-        .needing(Need::Either)
+    let required: Vec<&str> = table
+        .fields_with_need(FieldNeed::Required)
+        .map(|field| field.name)
+        .collect();
+    let alternatives: Vec<Value> = table
+        .fields_with_need(FieldNeed::Alternative)
         .map(|field| json!({ "required": [field.name] }))
         .collect();
     let mut object = Map::new();
@@ -52,20 +59,20 @@ fn object(table: &'static Table, defs: &mut Map<String, Value>) -> Map<String, V
     if !required.is_empty() {
         object.insert("required".into(), json!(required));
     }
-    if !either.is_empty() {
-        object.insert("oneOf".into(), json!(either));
+    if !alternatives.is_empty() {
+        object.insert("oneOf".into(), json!(alternatives));
     }
     object.insert("additionalProperties".into(), false.into());
     object
 }
 
-fn field(field: &'static TableField, defs: &mut Map<String, Value>) -> Value {
+fn field_schema(field: &'static TableField, defs: &mut Map<String, Value>) -> Value {
     let mut schema = Map::new();
     schema.insert("description".into(), field.description().into());
     if let Ok(node) = tree::parse(0, field.example) {
-        schema.insert("examples".into(), json!([plain(&node)]));
+        schema.insert("examples".into(), json!([node_to_json(&node)]));
     }
-    match shape(&field.shape, defs) {
+    match shape_schema(&field.shape, defs) {
         Value::Object(shape) => schema.extend(shape),
         other => {
             schema.insert("const".into(), other);
@@ -74,55 +81,57 @@ fn field(field: &'static TableField, defs: &mut Map<String, Value>) -> Value {
     Value::Object(schema)
 }
 
-fn shape(of: &'static ValueShape, defs: &mut Map<String, Value>) -> Value {
-    match of {
+fn shape_schema(shape: &'static ValueShape, defs: &mut Map<String, Value>) -> Value {
+    match shape {
         ValueShape::Text => json!({ "type": "string", "minLength": 1 }),
-        ValueShape::Flag => json!({ "type": "boolean" }),
-        ValueShape::Whole(from, to) => json!({ "type": "integer", "minimum": from, "maximum": to }),
+        ValueShape::Bool => json!({ "type": "boolean" }),
+        ValueShape::WholeNumber(min, max) => {
+            json!({ "type": "integer", "minimum": min, "maximum": max })
+        }
         ValueShape::Words(words) => json!({ "enum": words }),
-        ValueShape::Nothing => json!({ "type": "null" }),
-        ValueShape::Form(form) => {
+        ValueShape::Null => json!({ "type": "null" }),
+        ValueShape::Format(format) => {
             let text =
-                json!({ "type": "string", "description": form.doc, "pattern": form.pattern });
-            defs.entry(form.name).or_insert(text);
-            reference(form.name)
+                json!({ "type": "string", "description": format.doc, "pattern": format.pattern });
+            defs.entry(format.name).or_insert(text);
+            reference_to(format.name)
         }
         ValueShape::List(item) => {
-            json!({ "type": "array", "items": shape(item, defs), "minItems": 1 })
+            json!({ "type": "array", "items": shape_schema(item, defs), "minItems": 1 })
         }
-        ValueShape::Many(item) => {
-            let one = shape(item, defs);
-            json!({ "anyOf": [one, { "type": "array", "items": one, "minItems": 1 }] })
+        ValueShape::OneOrList(item) => {
+            let item = shape_schema(item, defs);
+            json!({ "anyOf": [item, { "type": "array", "items": item, "minItems": 1 }] })
         }
-        ValueShape::Named(value) => json!({
+        ValueShape::NamedMap(value) => json!({
             "type": "object",
-            "propertyNames": { "pattern": NAME },
-            "additionalProperties": shape(value, defs),
+            "propertyNames": { "pattern": NAME_PATTERN },
+            "additionalProperties": shape_schema(value, defs),
         }),
         ValueShape::Table(table) => {
-            let name = slug(table.name);
+            let name = definition_name(table.name);
             if !defs.contains_key(&name) {
-                // Put in first, so that a table that holds itself would end.
+                // A placeholder ends the recursion of a table that contains itself.
                 defs.insert(name.clone(), Value::Null);
-                let object = object(table, defs);
-                defs.insert(name.clone(), Value::Object(object));
+                let schema = table_schema(table, defs);
+                defs.insert(name.clone(), Value::Object(schema));
             }
-            reference(&name)
+            reference_to(&name)
         }
-        ValueShape::Either(shapes) => {
-            let shapes: Vec<Value> = shapes.iter().map(|each| shape(each, defs)).collect();
-            json!({ "anyOf": shapes })
+        ValueShape::AnyOf(shapes) => {
+            let shapes = shapes.iter().map(|shape| shape_schema(shape, defs));
+            json!({ "anyOf": shapes.collect::<Vec<Value>>() })
         }
     }
 }
 
-fn reference(name: &str) -> Value {
+fn reference_to(name: &str) -> Value {
     json!({ "$ref": format!("#/$defs/{name}") })
 }
 
-/// "an upstream's `timeouts`" as a key. A table that is called as its field is a section: the section
-/// `plan` of `identity` is not a plan.
-fn slug(name: &str) -> String {
+/// The key of a table in `$defs`: "an upstream's `timeouts`" becomes `upstreams-timeouts-fields`. Tables that are named
+/// after their field end in `-section`, because the section `plan` of `identity` is not a plan.
+fn definition_name(name: &str) -> String {
     let kind = if name.starts_with('`') {
         "section"
     } else {
@@ -138,19 +147,19 @@ fn slug(name: &str) -> String {
     format!("{}-{kind}", kept.collect::<String>().replace(' ', "-"))
 }
 
-/// An example as JSON.
-fn plain(node: &tree::Node) -> Value {
+/// Converts an example to JSON.
+fn node_to_json(node: &tree::Node) -> Value {
     match &node.value {
         tree::YamlValue::Null => Value::Null,
-        tree::YamlValue::Flag(flag) => (*flag).into(),
+        tree::YamlValue::Bool(value) => (*value).into(),
         tree::YamlValue::Number(text) => text
             .parse::<u64>()
             .map_or_else(|_| text.as_str().into(), Value::from),
         tree::YamlValue::Text(text) => text.as_str().into(),
-        tree::YamlValue::List(list) => list.iter().map(plain).collect(),
+        tree::YamlValue::List(list) => list.iter().map(node_to_json).collect(),
         tree::YamlValue::Map(entries) => entries
             .iter()
-            .map(|(key, node)| (key.text.clone(), plain(node)))
+            .map(|(key, value)| (key.text.clone(), node_to_json(value)))
             .collect(),
     }
 }

@@ -1,26 +1,27 @@
-//! Sections whose fields are declared once. The struct, its reader, its defaults and its rows in the reference and in
-//! the schemas all come from that declaration.
+//! The macro [`section!`] declares the fields of a section of the gateway file once. The struct, its reader, its defaults
+//! and its rows in the reference and the schemas all come from that declaration. It fits sections whose fields are
+//! independent; checks between fields need a reader of their own.
 
-use super::collect::Cx;
+use super::context::LoadContext;
 use super::table::ValueShape;
 use super::tree::Node;
 
-/// How the value of a field is written and read.
+/// Reads and formats the value of a field.
 pub trait FieldReader {
-    /// The type of the value that it reads.
+    /// The type of the value in the section's struct.
     type Value;
-    /// The values that the field takes.
+    /// The values that the field accepts.
     const SHAPE: ValueShape;
 
-    /// Reads it. A mistake is on record.
-    fn read(cx: &mut Cx, node: &Node) -> Option<Self::Value>;
+    /// Reads the value, or reports a mistake to `cx`.
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Self::Value>;
 
-    /// A value as files write it.
-    fn written(value: &Self::Value) -> String;
+    /// Formats a value as files write it, for the reference.
+    fn format_value(value: &Self::Value) -> String;
 }
 
-/// Declares a section: its name and line in the reference, then each field as
-/// `name: Reader = default, "what it is for", "example";`. A field without a default is an [`Option`].
+/// Declares a section: its struct, its table with a name and a line for the reference, then each field as
+/// `name: Reader = default, "line for the reference", "example";`. A field without a default is an [`Option`].
 macro_rules! section {
     (
         $(#[$about:meta])*
@@ -38,7 +39,7 @@ macro_rules! section {
             doc: $doc,
             fields: &[$(TableField {
                 default: section!(@default $reader $(, $default)?),
-                ..may(stringify!($field), <$reader>::SHAPE, $text, $example)
+                ..optional(stringify!($field), <$reader>::SHAPE, $text, $example)
             }),*],
         };
 
@@ -49,8 +50,8 @@ macro_rules! section {
         }
 
         impl $section {
-            /// Reads the section. A field that is absent or wrong has its default.
-            pub(in crate::policy) fn read(cx: &mut Cx, node: &Node) -> $section {
+            /// Reads the section. A field that is absent or invalid has its default.
+            pub(in crate::policy) fn read(cx: &mut LoadContext, node: &Node) -> $section {
                 let mut section = $section::default();
                 if let Some(fields) = $table.open(cx, node) {
                     $(if let Some(node) = fields.get(stringify!($field))
@@ -66,7 +67,7 @@ macro_rules! section {
     (@type $reader:ty, $default:expr) => { <$reader as FieldReader>::Value };
     (@type $reader:ty) => { Option<<$reader as FieldReader>::Value> };
     (@default $reader:ty, $default:expr) => {
-        Some((|| <$reader>::written(&$default)) as fn() -> String)
+        Some((|| <$reader>::format_value(&$default)) as fn() -> String)
     };
     (@default $reader:ty) => { None };
     (@absent $default:expr) => { $default };

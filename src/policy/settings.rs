@@ -1,4 +1,5 @@
-//! The settings that the files compile to.
+//! The settings that the files compile to, in two parts: [`ProcessSettings`] are fixed when the process starts, and a
+//! [`Ruleset`] is replaced by a reload. They hold no text or location of a file except in [`Ruleset::files`].
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,77 +15,77 @@ use crate::route::{HeaderStyle, Paths, Route, RouteTable};
 use crate::store::{shared, snapshot};
 use crate::{identity, record, upstream};
 
-/// Everything that a reload may change, swapped as a whole.
+/// Everything that a reload may change. A reload replaces it as a whole.
 #[derive(Debug)]
 pub struct Ruleset {
-    /// Finds a request's route.
+    /// Finds the route of a request. It returns indexes in `routes`.
     pub table: RouteTable,
-    /// Which spellings of a path a route takes.
+    /// The spellings of its path that a route accepts.
     pub paths: Paths,
-    /// In some route's paths `%2F` is part of a segment.
+    /// Whether `%2F` is part of a segment in the paths of some route.
     pub keeps_slashes: bool,
-    /// All routes; `Route::index` points here, and so do the answers of `table`.
+    /// All routes, by [`Route::index`].
     pub routes: Vec<Arc<Route>>,
-    /// All limits; `Rule::index` points here.
+    /// All limits, by [`Rule::index`].
     pub rules: Vec<Arc<Rule>>,
     /// The limits of requests without a route.
-    pub unrouted: Unrouted,
+    pub unrouted: UnroutedLimits,
     /// How clients are identified.
     pub identity: identity::Settings,
-    /// The servers behind.
+    /// The upstreams, in the order of the gateway file.
     pub upstreams: Vec<upstream::Settings>,
-    /// The listeners, in the order of the file.
+    /// The listeners, in the order of the gateway file.
     pub listeners: Vec<ListenerSettings>,
-    /// How many connections clients may have.
+    /// The bounds on connections of clients.
     pub connections: Connections,
-    /// How long things may take.
+    /// The timeouts of the gateway file; those of an upstream are in `upstreams`.
     pub timeouts: Timeouts,
-    /// The files that this came from, as they were read: path as messages name it, and text.
+    /// The name and the text of each file that was read, without secrets.
     pub files: Vec<(String, String)>,
 }
 
-/// The limits of requests without a route. The gateway answers these requests itself.
+/// The limits of requests without a route, which no upstream receives.
 #[derive(Clone, Debug)]
-pub struct Unrouted {
-    /// The limits of the gateway file that hold on every route, as far as they count such requests.
+pub struct UnroutedLimits {
+    /// The limits of the gateway file that hold on every route and count such requests.
     pub rules: Rules,
-    /// Whether one of them depends on what a credential proves.
+    /// Whether one of these limits depends on a credential.
     pub by_credential: bool,
-    /// Which rate-limit headers their refusals carry.
+    /// The style of the rate-limit header fields in refusals.
     pub headers: HeaderStyle,
 }
 
 /// Settings that are fixed when the process starts. A reload reports changes of them and does not apply them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Worker threads.
+pub struct ProcessSettings {
+    /// The number of worker threads.
     pub workers: usize,
-    /// Where clients connect.
-    pub listen: Vec<Listen>,
-    /// Where operators connect.
+    /// The addresses that the gateway binds for clients, in the order of the gateway file.
+    pub listen: Vec<BindSettings>,
+    /// The address of the admin listener.
     pub admin: Option<SocketAddr>,
     /// The bearer token of operators; required unless `admin` is loopback.
     pub admin_token: Option<String>,
-    /// Where orchestrators and scrapers ask, without a token.
+    /// The address where orchestrators and scrapers send requests without a token.
     pub probes: Option<SocketAddr>,
-    /// Most bytes of counts in memory.
+    /// Maximum memory for counts in bytes.
     pub store_budget: usize,
-    /// The store that several gateways share, if they do.
+    /// The store that several gateways share.
     pub shared: Option<shared::Settings>,
-    /// Where counts are kept when the process ends.
+    /// How snapshots of the counts are written.
     pub snapshots: Option<snapshot::Settings>,
-    /// Where requests are logged.
-    pub access_log: AccessLog,
-    /// Where what happens is recorded, if it is.
+    /// The requests that are logged, and the destination of their lines.
+    pub access_log: AccessLogSettings,
+    /// The folder and the size of the record; `None` if there is no record.
     pub record: Option<record::Settings>,
-    /// Where what is recorded is pushed.
+    /// The destinations to which the record is pushed.
     pub push: Vec<push::Settings>,
 }
 
-impl Process {
+impl ProcessSettings {
     /// The settings in which `other` differs, as the gateway file names them.
-    pub fn differences(&self, other: &Process) -> Vec<&'static str> {
-        let checks = [
+    pub fn differences(&self, other: &ProcessSettings) -> Vec<&'static str> {
+        let comparisons = [
             ("workers", self.workers != other.workers),
             ("listen", self.listen != other.listen),
             (
@@ -111,7 +112,7 @@ impl Process {
                         .all(|(a, b)| a.is_same_destination(b)),
             ),
         ];
-        checks
+        comparisons
             .into_iter()
             .filter(|(_, differs)| *differs)
             .map(|(name, _)| name)
@@ -122,100 +123,100 @@ impl Process {
 /// The addresses of a running gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoints {
-    /// By clients.
+    /// The addresses for clients.
     pub listen: Vec<Address>,
-    /// By operators.
+    /// The address for operators; `None` if it is switched off.
     pub admin: Option<SocketAddr>,
     /// The bearer token of operators.
     pub admin_token: Option<String>,
-    /// By orchestrators, without a token.
+    /// The address for orchestrators, which needs no token.
     pub probes: Option<SocketAddr>,
 }
 
 impl Endpoints {
-    /// Where operators connect where no file says otherwise.
-    pub const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9900);
+    /// The address for operators if the gateway file has none.
+    pub const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9900);
 }
 
-/// Where clients connect.
+/// The address that a listener binds. A reload cannot change it, as opposed to the [`ListenerSettings`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listen {
+pub struct BindSettings {
     /// The address of a TCP port, or the path of a Unix socket.
     pub address: Address,
     /// The permissions of the file of a Unix socket.
     pub mode: u32,
-    /// Whether TLS is spoken there.
+    /// Whether clients connect with TLS.
     pub tls: bool,
 }
 
-impl Listen {
-    /// The permissions where no file says others: the user of the gateway and its group may connect.
-    pub const MODE: u32 = 0o660;
+impl BindSettings {
+    /// The permissions of a Unix socket by default: the user of the gateway and its group may connect.
+    pub const DEFAULT_MODE: u32 = 0o660;
 }
 
-/// The protocol of a listener, and the peers and authorities that it trusts.
+/// The protocol of a listener, and the peers and authorities that it trusts. A reload may change them.
 #[derive(Clone, Debug)]
 pub struct ListenerSettings {
-    /// Where it is.
+    /// The address that the listener binds.
     pub address: Address,
-    /// Its certificates, if it speaks TLS. The first serves clients whose host no other certificate names.
+    /// The certificates; empty without TLS. The first serves clients whose host no other certificate names.
     pub certificates: Vec<CertificateSource>,
     /// The authorities that verify client certificates.
     pub client_roots: Option<Roots>,
-    /// Peers that begin each connection by saying where it comes from.
+    /// The peers that begin each connection with a header of the PROXY protocol.
     pub proxies: Vec<PeerNetwork>,
 }
 
-/// A certificate of a listener.
+/// The source of a listener's certificate.
 #[derive(Clone, Debug)]
 pub enum CertificateSource {
-    /// One from files.
+    /// A certificate that was read from files.
     Files(Certificate),
-    /// One that a directory issues.
+    /// A certificate that an ACME directory issues.
     Acme(acme::Settings),
 }
 
-/// Where requests are logged, as JSON lines.
+/// The requests that are logged as JSON lines, and the destination of the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessLog {
-    /// Which requests.
-    pub requests: Logged,
-    /// Where to.
-    pub to: LogTo,
+pub struct AccessLogSettings {
+    /// The requests that are logged.
+    pub requests: LoggedRequests,
+    /// The destination of the lines.
+    pub destination: LogDestination,
 }
 
-/// Where lines of the access log go.
+/// The destination of the lines of the access log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTo {
+pub enum LogDestination {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
     /// A file.
     File {
-        /// Resolved against the folder of the gateway file.
+        /// The path, resolved against the folder of the gateway file.
         path: PathBuf,
-        /// When the gateway itself puts it aside.
-        rotate: Option<Rotate>,
+        /// When the gateway rotates the file; `None` if it never does.
+        rotate: Option<LogRotation>,
     },
 }
 
-/// When a file is put aside, and how many are kept.
+/// When a log file is rotated, and how many old files are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rotate {
-    /// Most bytes of the file, but for a piece that is larger.
+pub struct LogRotation {
+    /// Maximum size of the file in bytes. Only a single write that is larger exceeds it.
     pub size: u64,
-    /// How many files are kept beside it.
+    /// The number of old files that are kept.
     pub keep: u32,
 }
 
-/// Which requests are logged.
+/// The requests that are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Logged {
-    /// Every one.
+pub enum LoggedRequests {
+    /// Every request.
     All,
-    /// Those that a limit refused or marked, and those that failed.
+    /// Requests that a limit refused or marked, and requests that failed.
     Refused,
-    /// None.
+    /// No request.
     Off,
 }

@@ -1,115 +1,141 @@
-//! Where files come from: the disk, or a map in tests and fuzzing. Only plain files are read, and never more bytes
-//! than the caller allows.
+//! The sources of configuration files: the disk, or memory in tests and fuzzing. They read plain files only, and never
+//! more bytes than the caller allows.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-/// Most policies of one folder.
+/// Maximum number of policies in a folder, far above what one gateway serves.
 pub const MAX_POLICIES: usize = 20_000;
 
-/// Something that files are read from.
+/// A source of files and of environment variables.
 pub trait Files {
-    /// The whole file, of at most `most` bytes.
+    /// Reads a whole file of at most `max_bytes` bytes.
     ///
     /// # Errors
     ///
-    /// Why it cannot be had, in words that follow "cannot read FILE:".
-    fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String>;
+    /// The reason, in words that follow "cannot read FILE:".
+    fn read(&self, path: &Path, max_bytes: usize) -> Result<Vec<u8>, String>;
 
-    /// A variable of the environment.
-    fn variable(&self, _name: &str) -> Option<String> {
+    /// Reads a variable of the environment. By default there are none.
+    fn environment_variable(&self, _name: &str) -> Option<String> {
         None
     }
 
-    /// The names of the files of a folder, sorted; also those of policies that will turn out to be
-    /// unreadable, so that none is left out in silence.
+    /// Lists the names of the files in a folder, sorted. The list includes policies that cannot be read, so that none is
+    /// ignored silently.
     ///
     /// # Errors
     ///
-    /// Why it cannot be had, in words that follow "cannot read the folder FOLDER:".
+    /// The reason, in words that follow "cannot read the folder FOLDER:".
     fn list(&self, folder: &Path) -> Result<Vec<String>, String>;
 }
 
-/// The machine's files.
+/// The files and the environment of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFiles;
 
 impl Files for DiskFiles {
-    fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
-        // Asked before it is opened: opening a pipe would wait for its other end.
-        let kind = fs::metadata(path).map_err(|error| match fs::symlink_metadata(path) {
-            Ok(kind) if kind.is_symlink() && error.kind() != ErrorKind::PermissionDenied => {
+    fn read(&self, path: &Path, max_bytes: usize) -> Result<Vec<u8>, String> {
+        // The kind is checked before the file is opened, because opening a pipe would wait for its writer.
+        let metadata = fs::metadata(path).map_err(|error| match fs::symlink_metadata(path) {
+            Ok(link) if link.is_symlink() && error.kind() != ErrorKind::PermissionDenied => {
                 "it is a link that leads to no file; point it at one, or remove it".into()
             }
-            _ => reason(&error),
+            _ => describe_io_error(&error),
         })?;
-        if kind.is_dir() {
+        if metadata.is_dir() {
             return Err("it is a folder; put a file in its place, or rename it".into());
         }
-        if !kind.is_file() {
+        if !metadata.is_file() {
             return Err("it is not a plain file".into());
         }
-        let file = File::open(path).map_err(|error| reason(&error))?;
+        let file = File::open(path).map_err(|error| describe_io_error(&error))?;
         let mut bytes = Vec::new();
-        let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-        file.take(limit)
+        // One byte more shows that the file is too large.
+        let read_bytes = u64::try_from(max_bytes)
+            .unwrap_or(u64::MAX)
+            .saturating_add(1);
+        file.take(read_bytes)
             .read_to_end(&mut bytes)
-            .map_err(|error| reason(&error))?;
-        fits(bytes, most)
+            .map_err(|error| describe_io_error(&error))?;
+        check_size(bytes, max_bytes)
     }
 
-    fn variable(&self, name: &str) -> Option<String> {
-        // Asking for such a name would panic.
-        let sound = !name.is_empty() && !name.contains(['=', '\0']);
-        sound.then(|| std::env::var(name).ok()).flatten()
+    fn environment_variable(&self, name: &str) -> Option<String> {
+        // `std::env::var` may panic with any other name.
+        let is_valid = !name.is_empty() && !name.contains(['=', '\0']);
+        is_valid.then(|| std::env::var(name).ok()).flatten()
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
-        let (mut names, mut wrong) = (Vec::new(), Vec::new());
-        for entry in fs::read_dir(folder).map_err(|error| reason(&error))? {
-            let entry = entry.map_err(|error| reason(&error))?;
-            let name = entry.file_name();
-            let (shown, whole) = (name.to_string_lossy(), name.to_str().is_some());
-            let end = Path::new(&*shown).extension().and_then(|end| end.to_str());
-            // Follows links: the files of a Kubernetes ConfigMap are links into `..data`.
-            let file = || fs::metadata(entry.path()).is_ok_and(|kind| !kind.is_dir());
-            match end {
-                _ if shown.starts_with('.') => {}
-                Some("yaml") if whole => names.push(shown.into_owned()),
-                Some(end) if ["yaml", "yml"].iter().any(|e| end.eq_ignore_ascii_case(e)) => {
-                    if !whole {
-                        wrong.push(format!("the name of `{shown}` is not UTF-8; rename it"));
-                    } else if end == "yml" && file() {
-                        names.push(shown.into_owned());
-                    } else if end == "yml" {
-                        wrong.push(format!("`{shown}` is no file; replace or remove it"));
-                    } else {
-                        wrong.push(format!("`{shown}` does not end in `.yaml`; rename it"));
-                    }
-                }
-                _ if whole && file() => names.push(shown.into_owned()),
-                _ => {}
+        let (mut names, mut mistakes) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(folder).map_err(|error| describe_io_error(&error))? {
+            let entry = entry.map_err(|error| describe_io_error(&error))?;
+            match classify_entry(&entry) {
+                FolderEntry::Listed(name) => names.push(name),
+                FolderEntry::Mistake(mistake) => mistakes.push(mistake),
+                FolderEntry::Ignored => {}
             }
-            if names.len() + wrong.len() > 2 * MAX_POLICIES {
+            if names.len() + mistakes.len() > 2 * MAX_POLICIES {
                 return Err("it has too many files".into());
             }
         }
         names.sort_unstable();
-        wrong.sort_unstable();
-        if wrong.is_empty() {
+        mistakes.sort_unstable();
+        if mistakes.is_empty() {
             Ok(names)
         } else {
-            Err(wrong.join(", "))
+            Err(mistakes.join(", "))
         }
     }
 }
 
-/// The operating system's reason without its number.
-fn reason(error: &std::io::Error) -> String {
+/// How a folder of policies lists one of its entries.
+enum FolderEntry {
+    Listed(String),
+    /// The entry looks like a policy that would be ignored; the text says what to do.
+    Mistake(String),
+    /// A hidden file, or a folder.
+    Ignored,
+}
+
+fn classify_entry(entry: &DirEntry) -> FolderEntry {
+    let name = entry.file_name();
+    let (shown, is_utf8) = (name.to_string_lossy(), name.to_str().is_some());
+    let extension = Path::new(&*shown).extension();
+    // Metadata follows links: the files of a Kubernetes ConfigMap are links into `..data`.
+    let is_file = || fs::metadata(entry.path()).is_ok_and(|metadata| !metadata.is_dir());
+    let is_yaml = |extension: &str| {
+        let extensions = ["yaml", "yml"];
+        extensions
+            .iter()
+            .any(|yaml| extension.eq_ignore_ascii_case(yaml))
+    };
+    match extension.and_then(|extension| extension.to_str()) {
+        _ if shown.starts_with('.') => FolderEntry::Ignored,
+        Some("yaml") if is_utf8 => FolderEntry::Listed(shown.into_owned()),
+        Some(extension) if is_yaml(extension) => {
+            if !is_utf8 {
+                FolderEntry::Mistake(format!("the name of `{shown}` is not UTF-8; rename it"))
+            } else if extension == "yml" && is_file() {
+                FolderEntry::Listed(shown.into_owned())
+            } else if extension == "yml" {
+                FolderEntry::Mistake(format!("`{shown}` is no file; replace or remove it"))
+            } else {
+                FolderEntry::Mistake(format!("`{shown}` does not end in `.yaml`; rename it"))
+            }
+        }
+        _ if is_utf8 && is_file() => FolderEntry::Listed(shown.into_owned()),
+        _ => FolderEntry::Ignored,
+    }
+}
+
+/// The reason of an I/O error, with advice and without the number of the operating system.
+fn describe_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "it does not exist".into(),
         ErrorKind::PermissionDenied => {
@@ -119,37 +145,42 @@ fn reason(error: &std::io::Error) -> String {
     }
 }
 
-fn fits(bytes: Vec<u8>, most: usize) -> Result<Vec<u8>, String> {
-    if bytes.len() > most {
-        return Err(format!("it is larger than {} KiB", most / 1024));
+fn check_size(bytes: Vec<u8>, max_bytes: usize) -> Result<Vec<u8>, String> {
+    if bytes.len() > max_bytes {
+        return Err(format!("it is larger than {} KiB", max_bytes / 1024));
     }
     Ok(bytes)
 }
 
-/// Hashes everything that is read through it, and remembers from which folders.
-pub struct RecordingFiles<'f> {
+/// Computes a fingerprint of everything that is read through it, and collects the folders of these files.
+pub struct FingerprintedFiles<'f> {
     files: &'f dyn Files,
-    hash: RefCell<DefaultHasher>,
+    hasher: RefCell<DefaultHasher>,
     folders: RefCell<BTreeSet<PathBuf>>,
 }
 
-impl<'f> RecordingFiles<'f> {
-    /// Records what is read from `files`.
-    pub fn new(files: &'f dyn Files) -> RecordingFiles<'f> {
-        RecordingFiles {
+impl<'f> FingerprintedFiles<'f> {
+    /// Reads from `files`.
+    pub fn new(files: &'f dyn Files) -> FingerprintedFiles<'f> {
+        FingerprintedFiles {
             files,
-            hash: RefCell::default(),
+            hasher: RefCell::default(),
             folders: RefCell::default(),
         }
     }
 
-    /// The hash and the folders of all that was read so far.
-    pub fn traces(&self) -> (u64, BTreeSet<PathBuf>) {
-        (self.hash.borrow().finish(), self.folders.borrow().clone())
+    /// A hash of all results so far, errors included. It is equal only within one build of the program.
+    pub fn fingerprint(&self) -> u64 {
+        self.hasher.borrow().finish()
     }
 
-    fn note(&self, folder: &Path, what: impl Hash) {
-        what.hash(&mut *self.hash.borrow_mut());
+    /// The folders from which files were read so far.
+    pub fn folders(&self) -> BTreeSet<PathBuf> {
+        self.folders.borrow().clone()
+    }
+
+    fn record_result(&self, folder: &Path, result: impl Hash) {
+        result.hash(&mut *self.hasher.borrow_mut());
         // The empty path is the current folder.
         let folder = if folder.as_os_str().is_empty() {
             Path::new(".")
@@ -162,20 +193,20 @@ impl<'f> RecordingFiles<'f> {
     }
 }
 
-impl Files for RecordingFiles<'_> {
-    fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
-        let read = self.files.read(path, most);
-        self.note(path.parent().unwrap_or(Path::new("")), (path, &read));
-        read
+impl Files for FingerprintedFiles<'_> {
+    fn read(&self, path: &Path, max_bytes: usize) -> Result<Vec<u8>, String> {
+        let content = self.files.read(path, max_bytes);
+        self.record_result(path.parent().unwrap_or(Path::new("")), (path, &content));
+        content
     }
 
-    fn variable(&self, name: &str) -> Option<String> {
-        self.files.variable(name)
+    fn environment_variable(&self, name: &str) -> Option<String> {
+        self.files.environment_variable(name)
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
         let names = self.files.list(folder);
-        self.note(folder, (folder, &names));
+        self.record_result(folder, (folder, &names));
         names
     }
 }
@@ -185,7 +216,7 @@ impl Files for RecordingFiles<'_> {
 pub struct MemoryFiles(pub BTreeMap<PathBuf, Vec<u8>>);
 
 impl MemoryFiles {
-    /// Files by path and text.
+    /// Creates files from pairs of path and text.
     pub fn new<'t>(files: impl IntoIterator<Item = (&'t str, &'t str)>) -> MemoryFiles {
         let files = files.into_iter();
         MemoryFiles(
@@ -197,16 +228,17 @@ impl MemoryFiles {
 }
 
 impl Files for MemoryFiles {
-    fn read(&self, path: &Path, most: usize) -> Result<Vec<u8>, String> {
-        fits(self.0.get(path).cloned().ok_or("it does not exist")?, most)
+    fn read(&self, path: &Path, max_bytes: usize) -> Result<Vec<u8>, String> {
+        let content = self.0.get(path).cloned().ok_or("it does not exist")?;
+        check_size(content, max_bytes)
     }
 
     fn list(&self, folder: &Path) -> Result<Vec<String>, String> {
-        let inside = |path: &PathBuf| {
+        let name_in_folder = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str())?;
             (path.parent() == Some(folder) && !name.starts_with('.')).then(|| name.to_owned())
         };
-        let names: Vec<String> = self.0.keys().filter_map(inside).collect();
+        let names: Vec<String> = self.0.keys().filter_map(name_in_folder).collect();
         if names.is_empty() {
             Err("it does not exist".into())
         } else {

@@ -1,41 +1,41 @@
-//! Tables of the fields that files may have. The readers, the schemas for editors and the reference all use
-//! them, so that these cannot differ.
+//! Tables of the fields that the configuration files may have. The readers, the schemas for editors and the reference
+//! are all made from these tables, so that they cannot differ. A table knows names and shapes, but reads no values.
 
-use super::collect::Cx;
-use super::former;
-use super::tree::{MapKey, Node, SourcePlace, YamlValue, repeated};
+use super::context::LoadContext;
+use super::former_names;
+use super::tree::{MapKey, Node, SourceLocation, YamlValue, find_repeated_keys};
 use crate::base::suggest::{listed, nearest};
 
-/// A map with fixed fields.
+/// The fields of one kind of map.
 #[derive(Debug)]
 pub struct Table {
-    /// Its name in messages: "a limit".
+    /// The name of the map in messages, with its article: "a limit".
     pub name: &'static str,
-    /// What it is, in one line.
+    /// One line for the reference.
     pub doc: &'static str,
-    /// Its fields.
+    /// The fields, in the order of the reference.
     pub fields: &'static [TableField],
 }
 
 /// One field of a table.
 #[derive(Debug)]
 pub struct TableField {
-    /// Its key in YAML.
+    /// The key in YAML.
     pub name: &'static str,
-    /// The values that it takes.
+    /// The values that the field accepts.
     pub shape: ValueShape,
-    /// Whether it must be there.
-    pub need: Need,
-    /// What it is for, in one line.
+    /// Whether the field must be present.
+    pub need: FieldNeed,
+    /// One line for the reference.
     pub doc: &'static str,
-    /// The value that holds without it, as YAML; absent where there is none or `doc` says it.
+    /// Formats the default value as YAML; `None` if there is no default or `doc` contains it.
     pub default: Option<fn() -> String>,
-    /// A right value, as YAML.
+    /// A valid value, as YAML.
     pub example: &'static str,
 }
 
 impl TableField {
-    /// What it is for and what holds without it.
+    /// The line for the reference, with the default value.
     pub fn description(&self) -> String {
         match self.default {
             Some(default) => format!("{} Default: {}.", self.doc, default()),
@@ -44,94 +44,94 @@ impl TableField {
     }
 }
 
-/// Whether a field must be there.
+/// Whether a field must be present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// It must.
-    Must,
-    /// Exactly one of the fields of its table with this need must be there.
-    Either,
-    /// It may.
-    May,
+pub enum FieldNeed {
+    /// The field must be present.
+    Required,
+    /// Exactly one of the fields of the table with this need must be present.
+    Alternative,
+    /// The field may be absent.
+    Optional,
 }
 
-/// The values that a field takes.
+/// The values that a field accepts.
 #[derive(Debug)]
 pub enum ValueShape {
     /// Any text.
     Text,
     /// `true` or `false`.
-    Flag,
-    /// A whole number.
-    Whole(u64, u64),
+    Bool,
+    /// A whole number from the first bound to the second.
+    WholeNumber(u64, u64),
     /// One of these words.
     Words(&'static [&'static str]),
-    /// A text of a certain form.
-    Form(&'static Form),
+    /// A text in this format.
+    Format(&'static TextFormat),
     /// Nothing: `~`.
-    Nothing,
-    /// A list.
+    Null,
+    /// A list of values of this shape.
     List(&'static ValueShape),
-    /// One thing or a list of them.
-    Many(&'static ValueShape),
-    /// A map with names of the user's choice.
-    Named(&'static ValueShape),
-    /// A map with fixed fields.
+    /// One value of this shape, or a list of them.
+    OneOrList(&'static ValueShape),
+    /// A map from names that the user chooses to values of this shape.
+    NamedMap(&'static ValueShape),
+    /// A map with the fields of this table.
     Table(&'static Table),
-    /// One of several shapes.
-    Either(&'static [ValueShape]),
+    /// A value of any of these shapes.
+    AnyOf(&'static [ValueShape]),
 }
 
-/// The words of a list that pairs them with what they mean.
+/// The words of an array that pairs words with their meanings.
 pub const fn words<T, const N: usize>(pairs: &[(&'static str, T); N]) -> [&'static str; N] {
     let mut words = [""; N];
-    let mut at = 0;
-    while at < N {
-        words[at] = pairs[at].0;
-        at += 1;
+    let mut index = 0;
+    while index < N {
+        words[index] = pairs[index].0;
+        index += 1;
     }
     words
 }
 
-/// A form of text.
+/// A format of texts, such as durations.
 #[derive(Debug)]
-pub struct Form {
-    /// What it is, for schemas: "duration".
+pub struct TextFormat {
+    /// The name in the schemas and the reference: "duration".
     pub name: &'static str,
-    /// A regular expression that its texts match.
+    /// A regular expression that texts in this format match.
     pub pattern: &'static str,
-    /// What it is, in one line.
+    /// One line for the reference.
     pub doc: &'static str,
 }
 
-/// A field, required.
-pub const fn must(
+/// Declares a field that must be present.
+pub const fn required(
     name: &'static str,
     shape: ValueShape,
     doc: &'static str,
     example: &'static str,
 ) -> TableField {
     TableField {
-        need: Need::Must,
-        ..may(name, shape, doc, example)
+        need: FieldNeed::Required,
+        ..optional(name, shape, doc, example)
     }
 }
 
-/// One of the fields of which exactly one must be there.
-pub const fn either(
+/// Declares one of the fields of which exactly one must be present.
+pub const fn alternative(
     name: &'static str,
     shape: ValueShape,
     doc: &'static str,
     example: &'static str,
 ) -> TableField {
     TableField {
-        need: Need::Either,
-        ..may(name, shape, doc, example)
+        need: FieldNeed::Alternative,
+        ..optional(name, shape, doc, example)
     }
 }
 
-/// A field that may be left out.
-pub const fn may(
+/// Declares a field that may be absent.
+pub const fn optional(
     name: &'static str,
     shape: ValueShape,
     doc: &'static str,
@@ -140,24 +140,24 @@ pub const fn may(
     TableField {
         name,
         shape,
-        need: Need::May,
+        need: FieldNeed::Optional,
         doc,
         default: None,
         example,
     }
 }
 
-/// The fields of a map that was checked against its table.
+/// The fields of a map whose keys were checked against a table.
 pub struct MapFields<'n> {
     table: &'static Table,
     entries: &'n [(MapKey, Node)],
-    /// Where the map stands.
-    pub place: SourcePlace,
+    /// The location of the map, or of the name that the user gave it.
+    pub location: SourceLocation,
 }
 
 impl Table {
-    /// The fields with this need.
-    pub fn needing(&self, need: Need) -> impl Iterator<Item = &'static TableField> {
+    /// The fields with a need, in order.
+    pub fn fields_with_need(&self, need: FieldNeed) -> impl Iterator<Item = &'static TableField> {
         self.fields.iter().filter(move |field| field.need == need)
     }
 
@@ -165,72 +165,83 @@ impl Table {
         self.fields.iter().map(|field| field.name)
     }
 
-    /// The fields of `node`. Reports a value that is no map, and unknown, repeated and missing fields.
-    pub fn open<'n>(&'static self, cx: &mut Cx, node: &'n Node) -> Option<MapFields<'n>> {
-        self.open_at(cx, node, node.place)
+    /// Opens a map. Reports a value that is no map, and unknown, repeated and missing fields.
+    pub fn open<'n>(&'static self, cx: &mut LoadContext, node: &'n Node) -> Option<MapFields<'n>> {
+        self.open_at(cx, node, node.location)
     }
 
-    /// The same for a map under a name that the user chose: missing fields are reported at that name.
-    pub fn open_as<'n>(
+    /// Opens a map under a name that the user chose, and reports missing fields at that name.
+    pub fn open_named<'n>(
         &'static self,
-        cx: &mut Cx,
+        cx: &mut LoadContext,
         node: &'n Node,
         key: &MapKey,
     ) -> Option<MapFields<'n>> {
-        self.open_at(cx, node, key.place)
+        self.open_at(cx, node, key.location)
     }
 
     fn open_at<'n>(
         &'static self,
-        cx: &mut Cx,
+        cx: &mut LoadContext,
         node: &'n Node,
-        place: SourcePlace,
+        location: SourceLocation,
     ) -> Option<MapFields<'n>> {
         let YamlValue::Map(entries) = &node.value else {
-            let found = node.kind();
-            let message = format!("expected {}, a map of fields, found {found}", self.name);
-            cx.error(node.place, message, Some(self.example()));
+            let kind = node.kind();
+            let message = format!("expected {}, a map of fields, found {kind}", self.name);
+            cx.error(node.location, message, Some(self.example()));
             return None;
         };
-        cx.repeated(entries);
-        let mut meant = Vec::new();
+        cx.report_repeated_keys(entries);
+        let mut intended = Vec::new();
         for (key, _) in entries {
             if !self.names().any(|name| name == key.text) {
-                meant.extend(self.unknown(cx, key));
+                intended.extend(self.report_unknown_field(cx, key));
             }
         }
         let fields = MapFields {
             table: self,
             entries,
-            place,
+            location,
         };
-        let lacks = |field: &TableField| {
-            !fields.has(field.name) && !meant.contains(&field.name) && !fields.has("<<")
+        self.report_missing_fields(cx, &fields, &intended);
+        Some(fields)
+    }
+
+    /// Reports missing fields, except those that an unknown field probably intended.
+    fn report_missing_fields(
+        &self,
+        cx: &mut LoadContext,
+        fields: &MapFields<'_>,
+        intended: &[&str],
+    ) {
+        let is_missing = |field: &TableField| {
+            !fields.has(field.name) && !intended.contains(&field.name) && !fields.has("<<")
         };
-        for field in self.needing(Need::Must) {
-            if lacks(field) {
-                let help = format!("for instance `{}: {}`", field.name, field.example);
+        let for_instance =
+            |field: &TableField| format!("for instance `{}: {}`", field.name, field.example);
+        for field in self.fields_with_need(FieldNeed::Required) {
+            if is_missing(field) {
                 let message = format!("{} needs the field `{}`", self.name, field.name);
-                cx.error(place, message, Some(help));
+                cx.error(fields.location, message, Some(for_instance(field)));
             }
         }
-        if let Some(first) = self.needing(Need::Either).next()
-            && self.needing(Need::Either).all(lacks)
+        let alternatives: Vec<_> = self.fields_with_need(FieldNeed::Alternative).collect();
+        if let Some(first) = alternatives.first()
+            && alternatives.iter().all(|field| is_missing(field))
         {
-            let names: Vec<&str> = self.needing(Need::Either).map(|field| field.name).collect();
+            let names: Vec<&str> = alternatives.iter().map(|field| field.name).collect();
             let message = format!("{} needs `{}`", self.name, names.join("` or `"));
-            let help = format!("for instance `{}: {}`", first.name, first.example);
-            cx.error(place, message, Some(help));
+            cx.error(fields.location, message, Some(for_instance(first)));
         }
-        Some(fields)
     }
 
     /// An example with the required fields.
     fn example(&self) -> String {
-        let either = self.needing(Need::Either).take(1);
+        let alternative = self.fields_with_need(FieldNeed::Alternative).take(1);
         let fields: Vec<String> = self
-            .needing(Need::Must)
-            .chain(either)
+            .fields_with_need(FieldNeed::Required)
+            .chain(alternative)
             .map(|field| format!("{}: {}", field.name, field.example))
             .collect();
         match fields.as_slice() {
@@ -239,42 +250,42 @@ impl Table {
         }
     }
 
-    /// Reports an unknown field. Returns the name that was probably meant.
-    fn unknown(&self, cx: &mut Cx, key: &MapKey) -> Option<&'static str> {
+    /// Reports an unknown field, and returns the name that the user probably intended.
+    fn report_unknown_field(&self, cx: &mut LoadContext, key: &MapKey) -> Option<&'static str> {
         if key.text == "<<" {
             let help = "repeat the fields, or use an alias (`*name`) for a whole value";
             cx.error(
-                key.place,
+                key.location,
                 "merge keys (`<<`) are not supported",
                 Some(help.into()),
             );
             return None;
         }
         let message = format!("{} has no field `{}`", self.name, key.text);
-        if let Some(help) = former::field(self.name, &key.text) {
-            cx.error(key.place, message, Some(help.into()));
+        if let Some(help) = former_names::help_for_field(self.name, &key.text) {
+            cx.error(key.location, message, Some(help.into()));
             return None;
         }
-        let meant = nearest(&key.text, self.names());
-        let help = match meant {
-            Some(word) => format!("did you mean `{word}`?"),
+        let intended = nearest(&key.text, self.names());
+        let help = match intended {
+            Some(name) => format!("did you mean `{name}`?"),
             None => format!("the fields here are {}", listed(self.names())),
         };
-        cx.error(key.place, message, Some(help));
-        meant
+        cx.error(key.location, message, Some(help));
+        intended
     }
 }
 
 impl<'n> MapFields<'n> {
-    /// Whether the field is there, with a right or a wrong value.
+    /// Whether the field is present, with a valid or an invalid value.
     pub fn has(&self, name: &str) -> bool {
         self.entries.iter().any(|(key, _)| key.text == name)
     }
 
-    /// The field's value.
+    /// The value of a field of the table, if it is present.
     pub fn get(&self, name: &str) -> Option<&'n Node> {
         debug_assert!(
-            self.table.names().any(|known| known == name),
+            self.table.names().any(|field| field == name),
             "{name} is in the table"
         );
         self.entries
@@ -283,28 +294,32 @@ impl<'n> MapFields<'n> {
             .map(|(_, node)| node)
     }
 
-    /// The place of the field's name, or of the whole map if the field is absent.
-    pub fn place_of(&self, name: &str) -> SourcePlace {
+    /// The location of the field's name, or of the map if the field is absent.
+    pub fn location_of(&self, name: &str) -> SourceLocation {
         let key = self.entries.iter().find(|(key, _)| key.text == name);
-        key.map_or(self.place, |(key, _)| key.place)
+        key.map_or(self.location, |(key, _)| key.location)
     }
 
-    /// Reports `field` if `owner` is absent: it has a meaning only beside that.
-    pub fn belongs_to(&self, cx: &mut Cx, field: &str, owner: &str) {
+    /// Reports `field` if it is present without `owner`, because it has a meaning only together with that.
+    pub fn check_belongs_to(&self, cx: &mut LoadContext, field: &str, owner: &str) {
         if self.has(field) && !self.has(owner) {
             let message = format!("`{field}` belongs to `{owner}`, which is not here");
-            cx.error(self.place_of(field), message, Some("remove it".into()));
+            cx.error(self.location_of(field), message, Some("remove it".into()));
         }
     }
 
-    /// Requires exactly one of these fields. Returns the first that is there and reports the others.
-    pub fn one_of(&self, cx: &mut Cx, names: &[&'static str]) -> Option<&'static str> {
-        let mut there = names.iter().copied().filter(|name| self.has(name));
-        let first = there.next();
-        for other in there {
+    /// Requires exactly one of these fields. Returns the first that is present and reports the others.
+    pub fn require_one_of(
+        &self,
+        cx: &mut LoadContext,
+        names: &[&'static str],
+    ) -> Option<&'static str> {
+        let mut present = names.iter().copied().filter(|name| self.has(name));
+        let first = present.next();
+        for other in present {
             let message = format!("`{other}` and `{}` exclude each other", first.unwrap_or(""));
             cx.error(
-                self.place_of(other),
+                self.location_of(other),
                 message,
                 Some("keep one of them".into()),
             );
@@ -322,19 +337,22 @@ impl<'n> MapFields<'n> {
                 .find(|field| names.contains(&field.name));
             let help =
                 field.map(|field| format!("for instance `{}: {}`", field.name, field.example));
-            cx.error(self.place, message, help);
+            cx.error(self.location, message, help);
         }
         first
     }
 }
 
-impl Cx {
-    /// Reports keys that a map has twice.
-    pub fn repeated(&mut self, entries: &[(MapKey, Node)]) {
-        for (first, key) in repeated(entries) {
+impl LoadContext {
+    /// Reports keys that a map has more than once.
+    pub fn report_repeated_keys(&mut self, entries: &[(MapKey, Node)]) {
+        for (first_location, key) in find_repeated_keys(entries) {
             let message = format!("`{}` stands here twice", key.text);
-            let help = format!("it is already on line {}; remove one of them", first.line);
-            self.error(key.place, message, Some(help));
+            let help = format!(
+                "it is already on line {}; remove one of them",
+                first_location.line
+            );
+            self.error(key.location, message, Some(help));
         }
     }
 }

@@ -1,31 +1,31 @@
-//! Reads the bytes of a file as text, in the same way for all files that people write. No message shows any of
-//! the text.
+//! Decodes the bytes of files that people write: configuration, keys, secrets and certificates. All of them may begin
+//! with a byte order mark, and none may be UTF-16. No error shows any of the text, which may be a secret.
 
-/// What is wrong with a file, and where.
+/// Why the bytes of a file are not the expected text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextError {
-    /// The line, from 1.
+    /// The line of the mistake, from 1.
     pub line: u32,
     /// What is wrong.
     pub message: &'static str,
-    /// What to do about it.
+    /// What the user can do.
     pub help: &'static str,
 }
 
-const AS_UTF_8: &str = "save it as UTF-8";
+const UTF_8_HELP: &str = "save it as UTF-8";
 
-/// The bytes of a file of text, PEM for instance, without a byte order mark.
+/// Removes the byte order mark from the bytes of a text file, for instance of a PEM file.
 ///
 /// # Errors
 ///
-/// UTF-16, and NUL bytes, which are in UTF-16 without a mark, in UTF-32 and in binary files.
-pub fn bytes(mut bytes: Vec<u8>) -> Result<Vec<u8>, TextError> {
+/// The file is UTF-16, or has NUL bytes. These occur in UTF-16 without a mark, in UTF-32 and in binary files.
+pub fn strip_byte_order_mark(mut bytes: Vec<u8>) -> Result<Vec<u8>, TextError> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        return Err(wrong(&[], "the file is UTF-16", AS_UTF_8));
+        return Err(error_after(&[], "the file is UTF-16", UTF_8_HELP));
     }
-    if let Some(at) = memchr::memchr(0, &bytes) {
+    if let Some(offset) = memchr::memchr(0, &bytes) {
         let message = "the file has a NUL byte: it is UTF-16 or no text";
-        return Err(wrong(&bytes[..at], message, AS_UTF_8));
+        return Err(error_after(&bytes[..offset], message, UTF_8_HELP));
     }
     if bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.drain(..3);
@@ -33,53 +33,52 @@ pub fn bytes(mut bytes: Vec<u8>) -> Result<Vec<u8>, TextError> {
     Ok(bytes)
 }
 
-/// The text of a file without a byte order mark.
+/// Decodes the bytes of a text file, without its byte order mark.
 ///
 /// # Errors
 ///
-/// As [`bytes`], and where it is not UTF-8.
-pub fn text(raw: Vec<u8>) -> Result<String, TextError> {
-    String::from_utf8(bytes(raw)?).map_err(|error| {
-        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        wrong(before, "the file is not UTF-8", AS_UTF_8)
+/// The errors of [`strip_byte_order_mark`], and bytes that are not UTF-8.
+pub fn decode_utf8(bytes: Vec<u8>) -> Result<String, TextError> {
+    String::from_utf8(strip_byte_order_mark(bytes)?).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        error_after(valid, "the file is not UTF-8", UTF_8_HELP)
     })
 }
 
-/// The secret that is all of a file's text, without the blanks and line ends around it.
+/// Trims a text that consists of one secret: removes the ASCII blanks and line ends around it.
 ///
 /// # Errors
 ///
-/// An empty file, several lines, control characters, and marks around it that are not seen.
-pub fn secret(text: &str) -> Result<&str, TextError> {
-    let alone = "write the secret alone into it, on one line";
-    let all = text.trim_matches(|c: char| c.is_ascii_whitespace());
-    let start = text.find(all).unwrap_or(0);
-    if all.is_empty() {
-        return Err(wrong(&[], "the file is empty", alone));
+/// The text is empty, or has several lines, control characters, or invisible characters around the secret.
+pub fn trim_secret(text: &str) -> Result<&str, TextError> {
+    let one_line_help = "write the secret alone into it, on one line";
+    let secret = text.trim_matches(|c: char| c.is_ascii_whitespace());
+    let start = text.find(secret).unwrap_or(0);
+    if secret.is_empty() {
+        return Err(error_after(&[], "the file is empty", one_line_help));
     }
-    let control = all.find(char::is_control);
-    if let Some(at) = control {
-        let (before, rest) = (&text.as_bytes()[..start + at], &all[at..]);
-        return Err(if rest.starts_with(['\n', '\r']) {
-            wrong(before, "the secret has more than one line", alone)
+    if let Some(offset) = secret.find(char::is_control) {
+        let before = &text.as_bytes()[..start + offset];
+        return Err(if secret[offset..].starts_with(['\n', '\r']) {
+            error_after(before, "the secret has more than one line", one_line_help)
         } else {
             let message = "the secret has a control character";
-            wrong(before, message, "write a secret of printable characters")
+            error_after(before, message, "write a secret of printable characters")
         });
     }
-    let unseen = |c: char| c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}');
-    if all.starts_with(unseen) || all.ends_with(unseen) {
+    let is_invisible = |c: char| c.is_whitespace() || matches!(c, '\u{200b}' | '\u{feff}');
+    if secret.starts_with(is_invisible) || secret.ends_with(is_invisible) {
         let message = "the secret has a blank at its beginning or end that is not ASCII";
-        return Err(wrong(&text.as_bytes()[..start], message, "remove it"));
+        return Err(error_after(&text.as_bytes()[..start], message, "remove it"));
     }
-    Ok(all)
+    Ok(secret)
 }
 
-/// `before` is what stands before the mistake.
-fn wrong(before: &[u8], message: &'static str, help: &'static str) -> TextError {
-    let lines = before.iter().filter(|byte| **byte == b'\n').count();
+/// Builds the error of a mistake that directly follows the bytes `before`.
+fn error_after(before: &[u8], message: &'static str, help: &'static str) -> TextError {
+    let full_lines = before.iter().filter(|byte| **byte == b'\n').count();
     TextError {
-        line: u32::try_from(lines + 1).unwrap_or(u32::MAX),
+        line: u32::try_from(full_lines + 1).unwrap_or(u32::MAX),
         message,
         help,
     }
@@ -89,18 +88,18 @@ fn wrong(before: &[u8], message: &'static str, help: &'static str) -> TextError 
 mod tests {
     use super::*;
 
-    /// `expected`: the secret, or the line of the mistake and some of its words.
+    /// Expects the secret, or an error with this line and these words.
     #[track_caller]
     fn check(file: &[u8], expected: Result<&str, (u32, &str)>) {
-        let read = text(file.to_vec());
-        let read = read.and_then(|text| secret(&text).map(str::to_owned));
-        match (read, expected) {
-            (Ok(read), Ok(expected)) => assert_eq!(read, expected),
-            (Err(wrong), Err((line, words))) => {
-                assert_eq!(wrong.line, line, "{wrong:?}");
-                assert!(wrong.message.contains(words), "{wrong:?}");
+        let text = decode_utf8(file.to_vec());
+        let secret = text.and_then(|text| trim_secret(&text).map(str::to_owned));
+        match (secret, expected) {
+            (Ok(secret), Ok(expected)) => assert_eq!(secret, expected),
+            (Err(error), Err((line, words))) => {
+                assert_eq!(error.line, line, "{error:?}");
+                assert!(error.message.contains(words), "{error:?}");
             }
-            (read, expected) => panic!("{read:?} is not {expected:?} of {file:?}"),
+            (secret, expected) => panic!("{secret:?} is not {expected:?} of {file:?}"),
         }
     }
 

@@ -1,35 +1,35 @@
-//! The sections `timeouts` of the gateway file and of an upstream.
+//! The section `timeouts` of the gateway file, and the section `timeouts` of an upstream.
 
 use std::time::Duration;
 
-use super::collect::Cx;
-use super::decode::{Delay, Wait};
+use super::context::LoadContext;
+use super::decode::{DelayField, TimeoutField};
 use super::section::{FieldReader, section};
-use super::table::{Table, TableField, ValueShape, may, words};
+use super::table::{Table, TableField, ValueShape, optional, words};
 use super::tree::Node;
 
 section! {
     /// How long things may take.
-    pub struct Timeouts, table TIMEOUTS = "`timeouts`", "How long things may take.";
-    header: Wait = Duration::from_secs(10),
+    pub struct Timeouts, table TIMEOUTS_TABLE = "`timeouts`", "How long things may take.";
+    header: TimeoutField = Duration::from_secs(10),
         "From a request's first byte to the end of its head.", "10s";
-    body_idle: Wait = Duration::from_secs(30),
+    body_idle: TimeoutField = Duration::from_secs(30),
         "Between two pieces of a request body.", "30s";
-    idle: Wait = Duration::from_secs(60),
+    idle: TimeoutField = Duration::from_secs(60),
         "Between two requests of one connection.", "60s";
-    send: Wait = Duration::from_secs(30),
+    send: TimeoutField = Duration::from_secs(30),
         "Between two pieces of an answer that the client takes.", "30s";
-    connect: Wait = Duration::from_secs(2),
+    connect: TimeoutField = Duration::from_secs(2),
         "To connect to a server.", "2s";
-    first_byte: Wait = Duration::from_secs(60),
+    first_byte: TimeoutField = Duration::from_secs(60),
         "From the end of the request to the first byte of the answer.", "60s";
-    tunnel: Wait = Duration::from_secs(3600),
+    tunnel: TimeoutField = Duration::from_secs(3600),
         "Between two pieces, either way, of a WebSocket or another protocol that a connection changed to.", "1h";
-    total: Wait,
+    total: TimeoutField,
         "From the forwarding of a request to the end of its answer. Default: no bound.", "5m";
-    drain: Delay = Duration::from_secs(30),
+    drain: DelayField = Duration::from_secs(30),
         "For running requests when the process is told to stop.", "30s";
-    drain_delay: Delay = Duration::ZERO,
+    drain_delay: DelayField = Duration::ZERO,
         "Before that: connections are still accepted while `/readyz` is 503, so that load balancers send no more.", "5s";
     half_close: HalfClose = HalfClose::Answered,
         "Whether a client of HTTP/1 that closes its sending side after a whole request gets its answer, or is taken to have gone.", "gone";
@@ -37,20 +37,20 @@ section! {
 
 section! {
     /// How long things may take with one upstream.
-    pub struct UpstreamTimeouts, table UPSTREAM_TIMEOUTS = "an upstream's `timeouts`",
+    pub struct UpstreamTimeouts, table UPSTREAM_TIMEOUTS_TABLE = "an upstream's `timeouts`",
         "How long things may take with this upstream; what is left out is as in the gateway's timeouts.";
-    connect: Wait, "To connect to a server.", "2s";
-    first_byte: Wait, "To the first byte of an answer.", "60s";
-    idle: Wait, "How long an unused connection is kept.", "60s";
-    total: Wait, "From the forwarding of a request to the end of its answer.", "5m";
+    connect: TimeoutField, "To connect to a server.", "2s";
+    first_byte: TimeoutField, "To the first byte of an answer.", "60s";
+    idle: TimeoutField, "How long an unused connection is kept.", "60s";
+    total: TimeoutField, "From the forwarding of a request to the end of its answer.", "5m";
 }
 
-/// What happens to a complete request whose client closes its sending side before the response.
+/// What happens to a complete HTTP/1 request whose client closes its sending side before the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HalfClose {
     /// The client gets its response.
     Answered,
-    /// The client counts as gone.
+    /// The client counts as gone, and its request is cancelled.
     Gone,
 }
 
@@ -61,13 +61,12 @@ impl FieldReader for HalfClose {
     type Value = HalfClose;
     const SHAPE: ValueShape = ValueShape::Words(&words(&HALF_CLOSES));
 
-    fn read(cx: &mut Cx, node: &Node) -> Option<HalfClose> {
-        cx.word(node, &HALF_CLOSES).map(|word| word.value)
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<HalfClose> {
+        cx.read_word(node, &HALF_CLOSES).map(|word| word.value)
     }
 
-    fn written(value: &HalfClose) -> String {
-        let mut words = HALF_CLOSES.iter();
-        let word = words.find(|(_, meaning)| meaning == value);
+    fn format_value(value: &HalfClose) -> String {
+        let word = HALF_CLOSES.iter().find(|(_, meaning)| meaning == value);
         word.map_or_else(String::new, |(word, _)| (*word).into())
     }
 }

@@ -1,6 +1,6 @@
-//! Parses YAML into a tree in which every value knows its place. Bytes, depth, nodes and aliases are bounded, so
-//! that no file can hang the gateway or fill its memory. Nothing is included, interpolated or guessed, and no value
-//! gets a meaning here.
+//! Parses YAML into a tree in which every value knows its location. Bytes, depth, nodes and aliases are bounded, so
+//! that no file can hang the gateway or fill its memory. The parser includes no other file, interpolates nothing,
+//! and gives no value a meaning.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,66 +9,66 @@ use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Vis
 use serde_yaml::options::{DuplicateKeyPolicy, MergeKeyPolicy, NonFiniteFloatPolicy};
 use serde_yaml::{Location, Options, Spanned};
 
-mod place;
+mod location;
 mod syntax;
 
-use place::place_of;
-pub use place::{Located, SourcePlace};
+use location::location_from_parser;
+pub use location::{Located, SourceLocation};
 pub use syntax::SyntaxError;
 
-/// Most bytes of one file of configuration.
-pub const MAX_FILE: usize = 1024 * 1024;
-/// Deepest nesting of lists and maps.
+/// Maximum size of a configuration file in bytes: far above a large policy, and parsed in milliseconds.
+pub const MAX_FILE_BYTES: usize = 1024 * 1024;
+/// Maximum nesting of lists and maps, which bounds the recursion of all readers of the tree.
 const MAX_DEPTH: usize = 48;
-/// Most values of one file, keys included.
+/// Maximum number of values in a file, keys included.
 const MAX_NODES: usize = 50_000;
 
-/// A value and its place.
+/// A YAML value and its location.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// The first line of the value in its file.
-    pub place: SourcePlace,
-    /// The value, filled in where it refers to something.
+    pub location: SourceLocation,
+    /// The value, with references such as `${env:NAME}` replaced.
     pub value: YamlValue,
-    /// How many characters stand before the text in the file: the opening quote. Absent where the
-    /// text is not written as it reads (escapes, several lines).
-    quote: Option<u32>,
-    /// The text of the file, where a reference was filled in.
-    written: Option<Box<str>>,
+    /// The number of opening quotes before the text, 0 or 1. `None` if the file spells the text otherwise (with
+    /// escapes or on several lines), so that no location inside it can be computed.
+    opening_quotes: Option<u32>,
+    /// The text of the file, if references in it were replaced.
+    unfilled_text: Option<Box<str>>,
 }
 
-/// A value of YAML.
+/// The value of a node. Numbers stay text, because only a field's reader knows their unit and bounds.
 #[derive(Clone, Debug)]
 pub enum YamlValue {
-    /// Nothing, or `~`.
+    /// An absent value, or `~`.
     Null,
     /// `true` or `false`.
-    Flag(bool),
+    Bool(bool),
     /// A number, as it is written.
     Number(String),
     /// Any other scalar.
     Text(String),
     /// A list.
     List(Vec<Node>),
-    /// A map, in the order of the file. A key may occur twice.
+    /// The entries of a map in the order of the file. A key may occur twice.
     Map(Vec<(MapKey, Node)>),
 }
 
 /// A key of a map.
 #[derive(Clone, Debug)]
 pub struct MapKey {
-    /// Its place.
-    pub place: SourcePlace,
-    /// Its text.
+    /// The location of the key, where diagnostics about missing fields point.
+    pub location: SourceLocation,
+    /// The key without quotes.
     pub text: String,
 }
 
 impl Node {
-    /// The kind of value, for messages.
+    /// The kind of the value in words, for messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             YamlValue::Null => "nothing",
-            YamlValue::Flag(_) => "true or false",
+            YamlValue::Bool(_) => "true or false",
             YamlValue::Number(_) => "a number",
             YamlValue::Text(_) => "a text",
             YamlValue::List(_) => "a list",
@@ -76,116 +76,108 @@ impl Node {
         }
     }
 
-    /// The scalar as it is written; none for lists, maps and nothing.
-    pub fn text(&self) -> Option<&str> {
+    /// The text of a scalar; `None` for null, lists and maps.
+    pub fn scalar(&self) -> Option<&str> {
         match &self.value {
             YamlValue::Text(text) | YamlValue::Number(text) => Some(text),
-            YamlValue::Flag(true) => Some("true"),
-            YamlValue::Flag(false) => Some("false"),
+            YamlValue::Bool(true) => Some("true"),
+            YamlValue::Bool(false) => Some("false"),
             YamlValue::Null | YamlValue::List(_) | YamlValue::Map(_) => None,
         }
     }
 
-    /// Replaces the text of the file by a filled-in one.
-    pub fn fill_in(&mut self, written: String, text: String) {
-        self.value = match text.as_str() {
-            "true" => YamlValue::Flag(true),
-            "false" => YamlValue::Flag(false),
-            _ => YamlValue::Text(text),
+    /// Replaces `unfilled`, the text of the file, by `filled`, which has values in the place of references.
+    pub fn fill_in(&mut self, unfilled: String, filled: String) {
+        self.value = match filled.as_str() {
+            "true" => YamlValue::Bool(true),
+            "false" => YamlValue::Bool(false),
+            _ => YamlValue::Text(filled),
         };
-        self.written = Some(written.into());
+        self.unfilled_text = Some(unfilled.into());
     }
 
-    /// The text of the file, where a reference was filled in. The value itself may then be a secret.
-    pub fn written(&self) -> Option<&str> {
-        self.written.as_deref()
+    /// The text of the file, if references in it were replaced. The value itself may then be a secret.
+    pub fn unfilled_text(&self) -> Option<&str> {
+        self.unfilled_text.as_deref()
     }
 
-    /// The text as the file has it, before anything was filled in.
-    pub fn as_written(&self) -> Option<&str> {
-        self.written().or_else(|| self.text())
+    /// The text as the file has it, with its references.
+    pub fn text_in_file(&self) -> Option<&str> {
+        self.unfilled_text().or_else(|| self.scalar())
     }
 
-    /// The place of a part of the text as it is written, or of all where that cannot be told.
-    pub fn place_of(&self, part: std::ops::Range<usize>) -> SourcePlace {
+    /// The location of a byte range of the text in the file, or of the whole value if the range has no location.
+    pub fn location_of(&self, part: std::ops::Range<usize>) -> SourceLocation {
         let text = self
-            .as_written()
+            .text_in_file()
             .and_then(|text| text.get(part.clone()))
             .filter(|text| !text.contains('\n'));
-        match (self.quote, text) {
-            (Some(_), Some(part_text)) => SourcePlace {
-                width: count(part_text).max(1),
-                ..self.place_at(part.start)
+        match (self.opening_quotes, text) {
+            (Some(_), Some(part_text)) => SourceLocation {
+                width: count_chars(part_text).max(1),
+                ..self.location_at(part.start)
             },
-            _ => self.place,
+            _ => self.location,
         }
     }
 
-    /// The place of the rest of the text from a byte offset on, as far as it can be told.
-    pub fn place_at(&self, offset: usize) -> SourcePlace {
-        let (Some(quote), Some(text)) = (self.quote, self.as_written()) else {
-            return self.place;
+    /// The location of the word at a byte offset of the text, or of the whole value if the offset has no location.
+    pub fn location_at(&self, offset: usize) -> SourceLocation {
+        let (Some(quotes), Some(text)) = (self.opening_quotes, self.text_in_file()) else {
+            return self.location;
         };
         let Some(before) = text.get(..offset) else {
-            return self.place;
+            return self.location;
         };
-        let skipped = count(before) + quote;
-        let rest = text[offset..]
+        let skipped_chars = count_chars(before) + quotes;
+        let word_chars = text[offset..]
             .chars()
             .take_while(|c| !c.is_whitespace())
             .count();
-        SourcePlace {
-            column: self.place.column.saturating_add(skipped),
-            width: u32::try_from(rest).unwrap_or(1).max(1),
-            more: 0,
-            ..self.place
+        SourceLocation {
+            column: self.location.column.saturating_add(skipped_chars),
+            width: u32::try_from(word_chars).unwrap_or(1).max(1),
+            further_lines: 0,
+            ..self.location
         }
     }
 }
 
-fn count(text: &str) -> u32 {
+fn count_chars(text: &str) -> u32 {
     u32::try_from(text.chars().count()).unwrap_or(u32::MAX)
 }
 
-/// Reads `text`, the file numbered `file`. An empty text is [`Value::Null`].
+/// Parses `text`, the file numbered `file`. An empty text is [`YamlValue::Null`].
 ///
 /// # Errors
 ///
-/// The first part that is not YAML or costs too much; what follows cannot be judged.
+/// The first part that is not YAML or exceeds a bound. The parser cannot continue behind it.
 pub fn parse(file: u32, text: &str) -> Result<Node, SyntaxError> {
-    let start = SourcePlace {
-        file,
-        line: 1,
-        column: 1,
-        width: 1,
-        more: 0,
-    };
-    let refuse = |message: &str, help: &str| SyntaxError {
-        place: start,
-        message: message.into(),
-        help: Some(help.into()),
-    };
-    if text.len() > MAX_FILE {
-        return Err(refuse("the file is larger than 1 MiB", "split it"));
+    if text.len() > MAX_FILE_BYTES {
+        return Err(SyntaxError {
+            location: SourceLocation::start_of(file),
+            message: "the file is larger than 1 MiB".into(),
+            help: Some("split it".into()),
+        });
     }
-    let raw: RawNode = serde_yaml::from_str_with_options(text, options())
-        .map_err(|error| syntax::error(file, text, &error))?;
-    Ok(NodeReader { file, text }.node(raw))
+    let raw: RawNode = serde_yaml::from_str_with_options(text, parser_options())
+        .map_err(|error| syntax::syntax_error(file, text, &error))?;
+    Ok(TreeBuilder { file, text }.build_node(raw))
 }
 
-fn options() -> Options {
+fn parser_options() -> Options {
     let budget = serde_yaml::budget! {
-        max_reader_input_bytes: Some(MAX_FILE),
+        max_reader_input_bytes: Some(MAX_FILE_BYTES),
         flow_nesting_limit: MAX_DEPTH,
         max_events: 2 * MAX_NODES,
         max_aliases: 1_000,
         max_anchors: 1_000,
         max_recorded_anchor_events: 20_000,
-        max_recorded_anchor_bytes: MAX_FILE,
+        max_recorded_anchor_bytes: MAX_FILE_BYTES,
         max_depth: MAX_DEPTH,
         max_documents: 1,
         max_nodes: MAX_NODES,
-        max_total_scalar_bytes: MAX_FILE,
+        max_total_scalar_bytes: MAX_FILE_BYTES,
         max_merge_keys: 0,
     };
     let aliases = serde_yaml::alias_limits! {
@@ -195,7 +187,7 @@ fn options() -> Options {
     };
     serde_yaml::options! {
         budget: budget,
-        // Both of a pair of equal keys are wanted, to say where they are.
+        // The parser keeps both of two equal keys, so that a diagnostic can point at both.
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         merge_keys: MergeKeyPolicy::AsOrdinary,
         alias_limits: aliases,
@@ -205,12 +197,12 @@ fn options() -> Options {
     }
 }
 
-/// A value as the YAML reader hands it over.
+/// A value as the YAML parser hands it over.
 struct RawNode(Spanned<RawValue>);
 
 enum RawValue {
     Null,
-    Flag(bool),
+    Bool(bool),
     Number,
     Text(String),
     List(Vec<RawNode>),
@@ -251,7 +243,7 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 
     fn visit_bool<E>(self, flag: bool) -> Result<RawValue, E> {
-        Ok(RawValue::Flag(flag))
+        Ok(RawValue::Bool(flag))
     }
 
     fn visit_i64<E>(self, _: i64) -> Result<RawValue, E> {
@@ -306,89 +298,91 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 }
 
-/// Turns the values of the YAML reader into nodes.
-struct NodeReader<'t> {
+/// Turns the values of the YAML parser into nodes with locations in `text`.
+struct TreeBuilder<'t> {
     file: u32,
     text: &'t str,
 }
 
-impl NodeReader<'_> {
-    fn node(&self, RawNode(raw): RawNode) -> Node {
-        let written = self.written(&raw.defined);
-        let place = self.place(&raw.defined, written);
-        let mut quote = None;
+impl TreeBuilder<'_> {
+    fn build_node(&self, RawNode(raw): RawNode) -> Node {
+        let written = self.text_at(&raw.defined);
+        let location = self.locate(&raw.defined, written);
+        let mut opening_quotes = None;
         let value = match raw.value {
             RawValue::Null => YamlValue::Null,
-            RawValue::Flag(flag) => YamlValue::Flag(flag),
+            RawValue::Bool(flag) => YamlValue::Bool(flag),
             RawValue::Number => YamlValue::Number(written.trim().into()),
             RawValue::Text(text) => {
-                let opening = written.len() - written.trim_start_matches(['"', '\'']).len();
-                let as_written = written
-                    .get(opening.min(1)..)
-                    .is_some_and(|w| w.starts_with(&*text));
-                quote = as_written.then_some(u32::from(opening > 0));
+                let quotes = written.len() - written.trim_start_matches(['"', '\'']).len();
+                let is_verbatim = written
+                    .get(quotes.min(1)..)
+                    .is_some_and(|written| written.starts_with(&*text));
+                opening_quotes = is_verbatim.then_some(u32::from(quotes > 0));
                 YamlValue::Text(text)
             }
             RawValue::List(list) => {
-                YamlValue::List(list.into_iter().map(|item| self.node(item)).collect())
+                YamlValue::List(list.into_iter().map(|item| self.build_node(item)).collect())
             }
             RawValue::Map(entries) => YamlValue::Map(
                 entries
                     .into_iter()
-                    .map(|(key, value)| (self.key(key), self.node(value)))
+                    .map(|(key, value)| (self.build_key(key), self.build_node(value)))
                     .collect(),
             ),
         };
         Node {
-            place,
+            location,
             value,
-            quote,
-            written: None,
+            opening_quotes,
+            unfilled_text: None,
         }
     }
 
-    fn key(&self, key: Spanned<String>) -> MapKey {
-        let written = self.written(&key.defined);
+    fn build_key(&self, key: Spanned<String>) -> MapKey {
+        let written = self.text_at(&key.defined);
         MapKey {
-            place: self.place(&key.defined, written),
+            location: self.locate(&key.defined, written),
             text: key.value,
         }
     }
 
-    fn written(&self, at: &Location) -> &str {
-        let span = at.span();
-        let (Some(from), Some(length)) = (span.byte_offset(), span.byte_len()) else {
+    /// The text of the file at a position of the parser; empty if the parser does not know its length.
+    fn text_at(&self, position: &Location) -> &str {
+        let span = position.span();
+        let (Some(start), Some(length)) = (span.byte_offset(), span.byte_len()) else {
             return "";
         };
-        let from = usize::try_from(from).unwrap_or(usize::MAX);
-        let to = from.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
-        self.text.get(from..to).unwrap_or("")
+        let start = usize::try_from(start).unwrap_or(usize::MAX);
+        let end = start.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
+        self.text.get(start..end).unwrap_or("")
     }
 
-    fn place(&self, at: &Location, written: &str) -> SourcePlace {
+    /// The location of a value, whose text in the file is `written`.
+    fn locate(&self, position: &Location, written: &str) -> SourceLocation {
         let mut lines = written.trim_end().lines();
-        let first = lines.next().unwrap_or("").trim_end();
-        SourcePlace {
-            width: count(first).max(1),
-            more: u32::try_from(lines.count()).unwrap_or(u32::MAX),
-            ..place_of(self.file, at)
+        let first_line = lines.next().unwrap_or("").trim_end();
+        SourceLocation {
+            width: count_chars(first_line).max(1),
+            further_lines: u32::try_from(lines.count()).unwrap_or(u32::MAX),
+            ..location_from_parser(self.file, position)
         }
     }
 }
 
-/// The entries that repeat an earlier key: place of the earlier one, and the later key.
-pub fn repeated(entries: &[(MapKey, Node)]) -> Vec<(SourcePlace, &MapKey)> {
-    let mut first: HashMap<&str, SourcePlace> = HashMap::with_capacity(entries.len());
-    let mut again = Vec::new();
+/// Finds keys that repeat an earlier one. Returns the location of the earlier key, and the later key.
+pub fn find_repeated_keys(entries: &[(MapKey, Node)]) -> Vec<(SourceLocation, &MapKey)> {
+    let mut first_locations: HashMap<&str, SourceLocation> = HashMap::with_capacity(entries.len());
+    let mut repeated_keys = Vec::new();
     for (key, _) in entries {
-        match first.get(key.text.as_str()) {
-            Some(place) => again.push((*place, key)),
+        match first_locations.get(key.text.as_str()) {
+            Some(first_location) => repeated_keys.push((*first_location, key)),
             None => {
-                first.insert(&key.text, key.place);
+                first_locations.insert(&key.text, key.location);
             }
         }
     }
-    again
+    repeated_keys
 }
 
 #[cfg(test)]

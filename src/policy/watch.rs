@@ -1,5 +1,6 @@
-//! Watches the files of a configuration. It watches folders and not files, so that it sees editors that rename and
-//! the swapped links of Kubernetes. A hash of all contents decides: touching a file is no change.
+//! Watches the files of a configuration and reports changes. It watches folders instead of files, so that it notices
+//! editors that rename files and the swapped links of Kubernetes. Only a changed fingerprint of all contents counts as a
+//! change: touching a file does not.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,36 +11,38 @@ use std::time::Duration;
 use notify::event::{AccessKind, AccessMode, ModifyKind};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::load::traces;
+use super::load::fingerprint_files;
 
-/// How long all must be quiet before the files are looked at.
-const QUIET: Duration = Duration::from_millis(200);
-/// How often quiet is waited for while events keep coming.
-const PATIENCE: usize = 20;
-/// How often the files are looked at without any event: some file systems tell nothing.
-const LOOK: Duration = Duration::from_secs(30);
+/// Time without events before the files are read, so that an editor can finish writing.
+const QUIET_TIME: Duration = Duration::from_millis(200);
+/// Maximum number of waits for a quiet time while events keep coming.
+const MAX_QUIET_WAITS: usize = 20;
+/// Interval at which the files are read without an event, because some file systems report none.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Ends the watching when it is dropped.
+/// A running watch, which ends when this is dropped.
 #[derive(Debug)]
 pub struct ConfigWatch {
-    stop: Sender<Signal>,
+    signals: Sender<WatchSignal>,
 }
 
-enum Signal {
-    Event,
+/// A message to the thread that watches.
+enum WatchSignal {
+    /// Something changed in a watched folder.
+    FolderEvent,
+    /// The watch ends.
     Stop,
 }
 
 impl Drop for ConfigWatch {
     fn drop(&mut self) {
-        // The thread may be gone; it is not waited for, for it may be the one that drops this.
-        let _ = self.stop.send(Signal::Stop);
+        // The thread may have ended. It is not joined, because it may be the one that drops this.
+        let _ = self.signals.send(WatchSignal::Stop);
     }
 }
 
-/// Calls `changed`, from a thread of its own, whenever the files of the configuration at `path` are
-/// no more what they were: at first what [`super::LoadedConfig::fingerprint`] says, then what they were at
-/// the last call, be they right or wrong.
+/// Calls `on_change` from a new thread whenever the files of the configuration at `path` change, even if they then have
+/// mistakes. The first change is one from `fingerprint`, which is [`super::LoadedConfig::fingerprint`].
 ///
 /// # Errors
 ///
@@ -47,119 +50,129 @@ impl Drop for ConfigWatch {
 pub fn watch(
     path: PathBuf,
     fingerprint: u64,
-    changed: impl FnMut() + Send + 'static,
+    on_change: impl FnMut() + Send + 'static,
 ) -> io::Result<ConfigWatch> {
     let (signals, inbox) = channel();
     let events = signals.clone();
     std::thread::Builder::new()
         .name("policy-watch".into())
-        .spawn(move || run(path, fingerprint, &events, &inbox, changed))?;
-    Ok(ConfigWatch { stop: signals })
+        .spawn(move || watch_files(path, fingerprint, &events, &inbox, on_change))?;
+    Ok(ConfigWatch { signals })
 }
 
-fn run(
+fn watch_files(
     path: PathBuf,
-    mut last: u64,
-    events: &Sender<Signal>,
-    inbox: &Receiver<Signal>,
-    mut changed: impl FnMut(),
+    mut reported_fingerprint: u64,
+    events: &Sender<WatchSignal>,
+    inbox: &Receiver<WatchSignal>,
+    mut on_change: impl FnMut(),
 ) {
-    let mut folders = Folders::new(events.clone());
+    let mut watched_folders = WatchedFolders::new(events.clone());
     loop {
-        let (now, seen) = traces(&path);
-        let fresh = folders.follow(seen);
-        if now != last {
-            // A file may be half written: a change is one when it is still there after a while.
-            if !quiet(inbox) {
+        let (fingerprint, folders) = fingerprint_files(&path);
+        let has_new_folders = watched_folders.replace_by(folders);
+        if fingerprint != reported_fingerprint {
+            // A file may be half written, so a change counts once it is still the same after a quiet time.
+            if wait_until_quiet(inbox) == WatchState::Stopped {
                 return;
             }
-            if traces(&path).0 == now {
-                last = now;
-                changed();
+            if fingerprint_files(&path).0 == fingerprint {
+                reported_fingerprint = fingerprint;
+                on_change();
             }
             continue;
         }
-        // A change between the reading of a folder and its first watch sent no event.
-        if !fresh && !wait(inbox) {
+        // A change between the reading of a new folder and its first watch sent no event, so the files are read again.
+        if !has_new_folders && wait_for_events(inbox) == WatchState::Stopped {
             return;
         }
     }
 }
 
-/// Waits until something happened and all is quiet again; false when it is time to stop.
-fn wait(inbox: &Receiver<Signal>) -> bool {
-    match inbox.recv_timeout(LOOK) {
-        Ok(Signal::Event) => {}
-        Err(RecvTimeoutError::Timeout) => return true,
-        Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
-    }
-    quiet(inbox)
+/// Whether the watch goes on.
+#[derive(PartialEq, Eq)]
+enum WatchState {
+    Running,
+    Stopped,
 }
 
-/// Waits until nothing happens; false when it is time to stop.
-fn quiet(inbox: &Receiver<Signal>) -> bool {
-    for _ in 0..PATIENCE {
-        match inbox.recv_timeout(QUIET) {
-            Err(RecvTimeoutError::Timeout) => return true,
-            Ok(Signal::Event) => {}
-            Ok(Signal::Stop) | Err(RecvTimeoutError::Disconnected) => return false,
+/// Waits for events and a quiet time after them, or for [`POLL_INTERVAL`].
+fn wait_for_events(inbox: &Receiver<WatchSignal>) -> WatchState {
+    match inbox.recv_timeout(POLL_INTERVAL) {
+        Ok(WatchSignal::FolderEvent) => wait_until_quiet(inbox),
+        Err(RecvTimeoutError::Timeout) => WatchState::Running,
+        Ok(WatchSignal::Stop) | Err(RecvTimeoutError::Disconnected) => WatchState::Stopped,
+    }
+}
+
+/// Waits until no event has come for [`QUIET_TIME`].
+fn wait_until_quiet(inbox: &Receiver<WatchSignal>) -> WatchState {
+    for _ in 0..MAX_QUIET_WAITS {
+        match inbox.recv_timeout(QUIET_TIME) {
+            Err(RecvTimeoutError::Timeout) => return WatchState::Running,
+            Ok(WatchSignal::FolderEvent) => {}
+            Ok(WatchSignal::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                return WatchState::Stopped;
+            }
         }
-        // Events that came together are one.
+        // Events that came together count as one.
         while let Ok(signal) = inbox.try_recv() {
-            if matches!(signal, Signal::Stop) {
-                return false;
+            if matches!(signal, WatchSignal::Stop) {
+                return WatchState::Stopped;
             }
         }
     }
-    true
+    WatchState::Running
 }
 
-/// The folders that are watched.
-struct Folders {
+/// The folders from which the operating system reports events.
+struct WatchedFolders {
+    /// `None` if the operating system offers no events; then only [`POLL_INTERVAL`] counts.
     watcher: Option<RecommendedWatcher>,
-    watched: BTreeSet<PathBuf>,
+    folders: BTreeSet<PathBuf>,
 }
 
-impl Folders {
-    fn new(events: Sender<Signal>) -> Folders {
+impl WatchedFolders {
+    fn new(events: Sender<WatchSignal>) -> WatchedFolders {
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            if event.map_or(true, |event| matters(&event.kind)) {
-                let _ = events.send(Signal::Event);
+            if event.map_or(true, |event| may_change_files(&event.kind)) {
+                let _ = events.send(WatchSignal::FolderEvent);
             }
         });
-        // Without a watcher the files are still looked at from time to time.
-        Folders {
+        WatchedFolders {
             watcher: watcher.ok(),
-            watched: BTreeSet::new(),
+            folders: BTreeSet::new(),
         }
     }
 
-    /// Watches exactly these folders, and says whether it began to watch one. One that cannot be
-    /// watched now is tried again the next time.
-    fn follow(&mut self, folders: BTreeSet<PathBuf>) -> bool {
+    /// Watches exactly these folders, and returns whether one of them is new. A folder that cannot be watched now is
+    /// tried again at the next call.
+    fn replace_by(&mut self, folders: BTreeSet<PathBuf>) -> bool {
         let Some(watcher) = &mut self.watcher else {
             return false;
         };
-        for gone in self.watched.difference(&folders) {
-            let _ = watcher.unwatch(gone);
+        for removed in self.folders.difference(&folders) {
+            let _ = watcher.unwatch(removed);
         }
-        let mut fresh = false;
+        let mut has_new_folders = false;
         let mut watched = BTreeSet::new();
         for folder in folders {
-            // Also those that are watched already: one that was made anew needs it.
+            // Watched folders are watched again, because one may have been deleted and created anew.
             if watcher.watch(&folder, RecursiveMode::NonRecursive).is_ok() {
-                fresh |= !self.watched.contains(&folder);
+                has_new_folders |= !self.folders.contains(&folder);
                 watched.insert(folder);
             }
         }
-        self.watched = watched;
-        fresh
+        self.folders = watched;
+        has_new_folders
     }
 }
 
-/// Reading is no change; else the looking would see itself. On Linux a change of what a file says counts when its writer
-/// closes it, for a log may lie beside the policies; one that is never closed is seen by the next [`LOOK`].
-fn matters(kind: &EventKind) -> bool {
+/// Whether an event may mean that a file has other contents. Reading does not, or the watch would notice itself.
+///
+/// On Linux a write counts when the file is closed, because a log may be in the same folder. A file that is never
+/// closed is noticed after [`POLL_INTERVAL`].
+fn may_change_files(kind: &EventKind) -> bool {
     match kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
         EventKind::Access(_) => false,

@@ -146,7 +146,7 @@ fn each_challenge(challenge: &str) {
         .build()
         .unwrap();
     let reloaded = runtime.block_on(gateway.app.reload()).unwrap();
-    assert!(reloaded.restart.is_empty(), "{reloaded:?}");
+    assert!(reloaded.needs_restart.is_empty(), "{reloaded:?}");
     assert_eq!(shown(&gateway, &directory), first);
 
     // So does a restart, and nobody is asked.

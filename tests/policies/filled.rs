@@ -33,7 +33,7 @@ impl Files for Machine {
         self.0.read(path, most)
     }
 
-    fn variable(&self, name: &str) -> Option<String> {
+    fn environment_variable(&self, name: &str) -> Option<String> {
         let value = match name {
             "PORT" => "8081",
             "HOST" => "shop.internal",
@@ -164,7 +164,7 @@ fn all_said(loaded: &Result<LoadedConfig, DiagnosticReport>) -> String {
                 "{files}{}{}{:?}{:?}{:?}",
                 policy::describe(loaded),
                 policy::describe_json(loaded),
-                loaded.notes,
+                loaded.warnings,
                 loaded.process.push,
                 loaded.filled,
             )

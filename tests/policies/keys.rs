@@ -34,9 +34,9 @@ fn check(identity: &str, policy: &str, expected: (&str, Option<&str>)) {
     let (line, cure) = expected;
     let text = policy::describe(&loaded);
     assert!(text.contains(&format!("\n    {line}\n")), "{line}\n{text}");
-    let notes: Vec<_> = loaded.notes.iter().map(|note| &*note.message).collect();
+    let notes: Vec<_> = loaded.warnings.iter().map(|note| &*note.message).collect();
     let cures: Vec<_> = loaded
-        .notes
+        .warnings
         .iter()
         .filter_map(|note| note.help.as_deref())
         .collect();
@@ -48,7 +48,7 @@ fn check(identity: &str, policy: &str, expected: (&str, Option<&str>)) {
     if cure.is_some() {
         let message = format!("`few` does not hold on route `a`: {line}");
         assert_eq!(notes, [message]);
-        assert_eq!(&*loaded.notes[0].file, "policies/a.yaml");
+        assert_eq!(&*loaded.warnings[0].file, "policies/a.yaml");
     }
 }
 

@@ -92,7 +92,7 @@ fn files_of_keys_are_read_in_one_way() {
         ] {
             let loaded = load_changed(gateway, &all, (name, Some(changed.clone())));
             let loaded = loaded.unwrap_or_else(|report| panic!("{name}: {report}"));
-            assert_eq!(loaded.notes, [], "{name}");
+            assert_eq!(loaded.warnings, [], "{name}");
         }
         let text = String::from_utf8(right.clone()).expect("text");
         let utf_16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();

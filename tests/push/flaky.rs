@@ -352,7 +352,7 @@ fn a_receiver_under_tls() {
     vouch(&gateway.folder, &certificate);
     let runtime = Builder::new_current_thread().build().unwrap();
     let reloaded = runtime.block_on(gateway.app.reload()).unwrap();
-    assert!(reloaded.restart.is_empty());
+    assert!(reloaded.needs_restart.is_empty());
     wait_until("it is", || receiver.0.lock().unwrap().requests > 0);
     wait_until("all is well", || {
         gateway.app.push_status()[0].trouble.is_empty()

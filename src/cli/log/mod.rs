@@ -1,4 +1,5 @@
-//! `tollgate log`: queries of the record. All but `verify` ask the running gateway.
+//! The command `tollgate log`: queries the record through a running gateway. Only `verify` reads the files of the record
+//! itself, and no query changes them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -91,38 +92,41 @@ struct VerifyArguments {
 pub fn run(arguments: &Arguments) -> ExitCode {
     match &arguments.command {
         LogCommand::Verify(arguments) => verify(arguments),
-        LogCommand::Query(query) => print_answer(&query.span, &query.path(), render::curves),
-        LogCommand::Top(top) => print_answer(&top.span, &top.path(), render::top),
+        LogCommand::Query(query) => run_query(&query.span, &query.path(), render::render_curves),
+        LogCommand::Top(top) => run_query(&top.span, &top.path(), render::render_top),
         LogCommand::Explain(span) => {
-            print_answer(span, &span.path("explain", &[]), render::explanation)
+            run_query(span, &span.path("explain", &[]), render::render_explanation)
         }
         LogCommand::Export(query) => {
-            let as_lines = |answer: &Value| render::lines(answer, query.by.is_some());
-            print_answer(&query.span, &query.path(), as_lines)
+            let is_summed = query.by.is_some();
+            run_query(&query.span, &query.path(), |response| {
+                render::render_lines(response, is_summed)
+            })
         }
     }
 }
 
-/// Sends a query and prints the response as text or JSON.
-fn print_answer(span: &SpanArguments, path: &str, text: impl FnOnce(&Value) -> String) -> ExitCode {
+/// Sends a query, and prints the response as JSON or as `render` formats it.
+fn run_query(span: &SpanArguments, path: &str, render: impl FnOnce(&Value) -> String) -> ExitCode {
     match span.admin.request("GET", path, "") {
-        Ok(answer) if span.json => output::exit_code(
-            output::print_line(format_args!("{answer:#}")),
+        Ok(response) if span.json => output::exit_code(
+            output::print_line(format_args!("{response:#}")),
             ExitCode::SUCCESS,
         ),
-        Ok(answer) => output::exit_code(output::print(text(&answer)), ExitCode::SUCCESS),
-        Err((code, why)) => {
-            output::print_stderr(why);
+        Ok(response) => output::exit_code(output::print(render(&response)), ExitCode::SUCCESS),
+        Err((code, message)) => {
+            output::print_stderr(message);
             ExitCode::from(code)
         }
     }
 }
 
 impl SpanArguments {
-    fn path(&self, what: &str, more: &[(&str, &str)]) -> String {
+    /// The path and query of a request for `resource` in the span, with further parameters.
+    fn path(&self, resource: &str, parameters: &[(&str, &str)]) -> String {
         let span = [("from", self.from.as_str()), ("to", self.to.as_str())];
-        let mut path = format!("/v1/record/{what}?");
-        for (name, value) in span.iter().chain(more) {
+        let mut path = format!("/v1/record/{resource}?");
+        for (name, value) in span.iter().chain(parameters) {
             path += name;
             path.push('=');
             for byte in value.bytes() {
@@ -142,22 +146,23 @@ impl SpanArguments {
 impl QueryArguments {
     fn path(&self) -> String {
         let points = self.points.to_string();
-        let mut more = vec![("series", self.series.as_str()), ("points", &points)];
-        more.extend(self.by.as_deref().map(|by| ("by", by)));
-        self.span.path("range", &more)
+        let mut parameters = vec![("series", self.series.as_str()), ("points", &points)];
+        parameters.extend(self.by.as_deref().map(|by| ("by", by)));
+        self.span.path("range", &parameters)
     }
 }
 
 impl TopArguments {
     fn path(&self) -> String {
         let most = self.most.to_string();
-        let mut more = vec![("of", self.of.as_str()), ("most", &most)];
-        more.extend(self.limit.as_deref().map(|limit| ("limit", limit)));
-        self.span.path("top", &more)
+        let mut parameters = vec![("of", self.of.as_str()), ("most", &most)];
+        parameters.extend(self.limit.as_deref().map(|limit| ("limit", limit)));
+        self.span.path("top", &parameters)
     }
 }
 
-/// Exit code 0: the record is intact. 1: it is damaged or cannot be read.
+/// Verifies the files of the record. Exit code 0: they are intact. 1: they are damaged or cannot be read. 2: the
+/// configuration has a mistake, or its record has no folder.
 fn verify(arguments: &VerifyArguments) -> ExitCode {
     let loaded = match policy::load(&arguments.config) {
         Ok(loaded) => loaded,

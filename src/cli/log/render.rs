@@ -1,61 +1,64 @@
-//! Renders responses about the record for terminals.
+//! Renders responses about the record as text for terminals. Names from the record are foreign text, so control characters
+//! in them are replaced.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::cli::terminal::{bars, numbers, printable, rates, short};
+use crate::cli::terminal::{
+    format_short, parse_numbers, rates_per_second, replace_control, sparkline,
+};
 
-/// The name and labels of a series, as a selector has them.
-fn name(series: &Value) -> String {
+/// The name and the labels of a series, in the syntax of a selector.
+fn series_selector(series: &Value) -> String {
     let labels = series["labels"].as_object().into_iter().flatten();
     let labels: Vec<String> = labels
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
-    let name = printable(series["name"].as_str().unwrap_or_default());
+    let name = replace_control(series["name"].as_str().unwrap_or_default());
     match labels.is_empty() {
         true => name,
         false => format!("{name}{{{}}}", labels.join(",")),
     }
 }
 
-/// `log query`.
-pub(super) fn curves(answer: &Value) -> String {
-    let covered = numbers(&answer["covered"]);
+/// Renders the response for `log query`.
+pub(super) fn render_curves(response: &Value) -> String {
+    let covered = parse_numbers(&response["covered"]);
     let seconds: f64 = covered.iter().sum();
-    let mut text = format!("{} s to a step, {seconds} s recorded\n", answer["step"]);
-    for series in answer["series"].as_array().into_iter().flatten() {
-        let total: f64 = numbers(&series["sum"]).iter().sum();
-        let most = numbers(&series["max"]).into_iter().reduce(f64::max);
-        let rate = short(total / seconds.max(1.0));
+    let mut text = format!("{} s to a step, {seconds} s recorded\n", response["step"]);
+    for series in response["series"].as_array().into_iter().flatten() {
+        let total: f64 = parse_numbers(&series["sum"]).iter().sum();
+        let peak = parse_numbers(&series["max"]).into_iter().reduce(f64::max);
+        let rate = format_short(total / seconds.max(1.0));
         let _ = write!(
             text,
             "{}\n  {}\n  ",
-            name(series),
-            bars(&rates(series, &covered))
+            series_selector(series),
+            sparkline(&rates_per_second(series, &covered))
         );
         let _ = match series["kind"].as_str() {
             Some("gauge") => write!(text, "mean {rate}"),
             _ => write!(text, "{total} in all, {rate}/s"),
         };
-        if let Some(most) = most {
-            let _ = write!(text, ", at most {} in a second", short(most));
+        if let Some(peak) = peak {
+            let _ = write!(text, ", at most {} in a second", format_short(peak));
         }
         text.push('\n');
     }
     text
 }
 
-/// `log top`.
-pub(super) fn top(answer: &Value) -> String {
-    let total = answer["total"].as_u64().unwrap_or(0);
-    let mut text = format!("{total} {}", answer["of"].as_str().unwrap_or_default());
-    if let Some(distinct) = answer["distinct"].as_u64() {
-        let _ = write!(text, ", {}{distinct} different keys", at_least(answer));
+/// Renders the response for `log top`.
+pub(super) fn render_top(response: &Value) -> String {
+    let total = response["total"].as_u64().unwrap_or(0);
+    let mut text = format!("{total} {}", response["of"].as_str().unwrap_or_default());
+    if let Some(distinct) = response["distinct"].as_u64() {
+        let _ = write!(text, ", {}{distinct} different keys", at_least(response));
     }
     text.push('\n');
-    for listed in answer["keys"].as_array().into_iter().flatten() {
-        let part = |name: &str| printable(listed[name].as_str().unwrap_or_default());
+    for listed in response["keys"].as_array().into_iter().flatten() {
+        let part = |name: &str| replace_control(listed[name].as_str().unwrap_or_default());
         let count = listed["count"].as_u64().unwrap_or(0);
         let share = count as f64 / total.max(1) as f64 * 100.0;
         let _ = writeln!(
@@ -65,33 +68,33 @@ pub(super) fn top(answer: &Value) -> String {
             part("key")
         );
     }
-    match answer["rest"].as_u64() {
+    match response["rest"].as_u64() {
         Some(rest) if rest > 0 => text + &format!("{rest:>12}          others\n"),
         _ => text,
     }
 }
 
-/// Goes before a number of keys that is a lower bound.
-fn at_least(answer: &Value) -> &'static str {
-    let unsure = answer["at_least"].as_bool() == Some(true);
-    if unsure { "at least " } else { "" }
+/// The words before a number of keys: "at least" if the number is a lower bound.
+fn at_least(response: &Value) -> &'static str {
+    let is_lower_bound = response["at_least"].as_bool() == Some(true);
+    if is_lower_bound { "at least " } else { "" }
 }
 
-/// `log explain`.
-pub(super) fn explanation(answer: &Value) -> String {
-    let part = |value: &Value| printable(value.as_str().unwrap_or_default());
+/// Renders the response for `log explain`.
+pub(super) fn render_explanation(response: &Value) -> String {
+    let part = |value: &Value| replace_control(value.as_str().unwrap_or_default());
     let mut text = format!(
         "{}\n\n{} of {} requests were refused in {} s; {} of {} in {} s before.\n",
-        part(&answer["text"]),
-        answer["refused"],
-        answer["requests"],
-        answer["seconds"],
-        answer["before"]["refused"],
-        answer["before"]["requests"],
-        answer["before"]["seconds"],
+        part(&response["text"]),
+        response["refused"],
+        response["requests"],
+        response["seconds"],
+        response["before"]["refused"],
+        response["before"]["requests"],
+        response["before"]["seconds"],
     );
     let percent = |value: &Value| value.as_f64().unwrap_or(0.0) * 100.0;
-    for limit in answer["limits"].as_array().into_iter().flatten() {
+    for limit in response["limits"].as_array().into_iter().flatten() {
         let places = limit["places"].as_array().into_iter().flatten();
         let place =
             |place: &Value| format!("{}, {}", part(&place["guarantee"]), part(&place["at"]));
@@ -104,9 +107,13 @@ pub(super) fn explanation(answer: &Value) -> String {
             places.join("; ")
         );
     }
-    let distinct = &answer["distinct"];
-    let _ = writeln!(text, "who ({}{distinct} different keys):", at_least(answer));
-    for key in answer["keys"].as_array().into_iter().flatten() {
+    let distinct = &response["distinct"];
+    let _ = writeln!(
+        text,
+        "who ({}{distinct} different keys):",
+        at_least(response)
+    );
+    for key in response["keys"].as_array().into_iter().flatten() {
         let _ = writeln!(
             text,
             "  {:>5.1} %  {}  {}",
@@ -115,7 +122,7 @@ pub(super) fn explanation(answer: &Value) -> String {
             part(&key["limit"])
         );
     }
-    for event in answer["events"].as_array().into_iter().flatten() {
+    for event in response["events"].as_array().into_iter().flatten() {
         let _ = writeln!(
             text,
             "at {}: {}, {}",
@@ -125,7 +132,7 @@ pub(super) fn explanation(answer: &Value) -> String {
         );
         for change in event["changes"].as_array().into_iter().flatten() {
             let side = |name: &str| match change[name].as_str() {
-                Some(text) => printable(text),
+                Some(text) => replace_control(text),
                 None => String::from("nothing"),
             };
             let _ = writeln!(
@@ -140,29 +147,31 @@ pub(super) fn explanation(answer: &Value) -> String {
     text
 }
 
-/// `log export`: JSON lines.
-pub(super) fn lines(answer: &Value, summed: bool) -> String {
+/// Renders the response for `log export`, as JSON lines. Sums have no minima and maxima.
+pub(super) fn render_lines(response: &Value, is_summed: bool) -> String {
     let mut text = String::new();
-    let (from, step) = (&answer["from"], &answer["step"]);
+    let (from, step) = (&response["from"], &response["step"]);
     let (from, step) = (from.as_u64().unwrap_or(0), step.as_u64().unwrap_or(0));
-    let covered = answer["covered"].as_array().map_or(&[][..], Vec::as_slice);
-    for series in answer["series"].as_array().into_iter().flatten() {
-        for (place, seconds) in covered.iter().enumerate() {
+    let covered = response["covered"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    for series in response["series"].as_array().into_iter().flatten() {
+        for (index, seconds) in covered.iter().enumerate() {
             // A step without recorded seconds is unknown, not zero.
             if seconds == 0 {
                 continue;
             }
             let mut line = json!({
-                "at": from + place as u64 * step,
+                "at": from + index as u64 * step,
                 "step": step,
                 "seconds": seconds,
                 "name": series["name"],
                 "labels": series["labels"],
-                "sum": series["sum"][place],
+                "sum": series["sum"][index],
             });
-            if !summed {
-                line["min"] = series["min"][place].clone();
-                line["max"] = series["max"][place].clone();
+            if !is_summed {
+                line["min"] = series["min"][index].clone();
+                line["max"] = series["max"][index].clone();
             }
             let _ = writeln!(text, "{line}");
         }

@@ -1,41 +1,44 @@
-//! Bounds of the process that are narrower than those of the configuration: descriptors and memory.
+//! Checks that the operating system allows this process as many file descriptors and as much memory as the configuration
+//! may use.
 
 use super::cgroup;
 use super::findings::Findings;
 use crate::policy::LoadedConfig;
 use crate::serve::worker::listen;
 
-/// Below this number of connections a warning is due.
+/// A warning is due if the process may have fewer connections than this.
 const FEW_CONNECTIONS: usize = 200;
 
-pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
-    let room = listen::raise_connection_limit();
+/// Finds bounds of this process that are narrower than those of the configuration.
+pub fn check_bounds(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
+    let max_connections = listen::raise_connection_limit();
     if let Some(total) = loaded.ruleset.connections.total
-        && total > room
+        && total > max_connections
     {
         let total = total.to_string();
         let message = format!(
-            "{} connections need more file descriptors than this process may have, which are enough for {room}",
+            "{} connections need more file descriptors than this process may have, which are enough for {max_connections}",
             findings.shown("connections", &total, &total)
         );
         let help = "raise the limit where the gateway is started (`LimitNOFILE=` of a unit, `ulimit -n`, `--ulimit nofile=`), or lower `total`";
         findings.warn(("connections", &total), message, help);
-    } else if room < FEW_CONNECTIONS {
-        let message =
-            format!("the file descriptors of this process are enough for {room} connections");
+    } else if max_connections < FEW_CONNECTIONS {
+        let message = format!(
+            "the file descriptors of this process are enough for {max_connections} connections"
+        );
         let help = "raise the limit where the gateway is started (`LimitNOFILE=` of a unit, `ulimit -n`, `--ulimit nofile=`)";
         findings.warn(("connections", ""), message, help);
     }
     let process = &loaded.process;
     let ledger = process.shared.as_ref().map_or(0, |shared| shared.ledger);
-    let budget = (process.store_budget + ledger) as u64;
-    if let Some(most) = cgroup::memory_limit()
-        && budget >= most
+    let counts_memory = (process.store_budget + ledger) as u64;
+    if let Some(process_memory) = cgroup::memory_limit()
+        && counts_memory >= process_memory
     {
         let message = format!(
             "counts may take {} MiB, and all of this process may take {} MiB: it would be killed",
-            budget >> 20,
-            most >> 20
+            counts_memory >> 20,
+            process_memory >> 20
         );
         let help = "write `store: { memory: … }` with about half of it, or raise the limit of the container or the unit";
         findings.warn(("store", "memory"), message, help);

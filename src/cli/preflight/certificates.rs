@@ -1,43 +1,42 @@
-//! Certificates that have expired or soon will.
+//! Checks that certificates in files are valid now and do not expire soon. ACME certificates are renewed by the gateway
+//! itself and are not checked.
 
 use super::findings::Findings;
 use crate::base::clock::Clock;
 use crate::policy::{CertificateSource, LoadedConfig};
 
-/// Days before its expiry in which a certificate causes a warning.
-const EXPIRY_DAYS: u64 = 14;
+/// A warning is due if a certificate expires within this number of days.
+const EXPIRY_WARNING_DAYS: u64 = 14;
 
-pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig, clock: &Clock) {
+/// Finds certificates that are not valid now, or expire soon.
+pub fn check_certificates(findings: &mut Findings<'_>, loaded: &LoadedConfig, clock: &Clock) {
     let now = clock.wall();
-    let entrances = loaded.ruleset.listeners.iter();
-    for source in entrances.flat_map(|entrance| &entrance.certificates) {
+    let listeners = loaded.ruleset.listeners.iter();
+    for source in listeners.flat_map(|listener| &listener.certificates) {
         let CertificateSource::Files(certificate) = source else {
             continue;
         };
         let name = certificate.names.first();
         let name = name.map_or_else(String::new, |name| format!(" of `{name}`"));
-        let day = |at: std::time::Duration| {
-            let at = std::time::UNIX_EPOCH.checked_add(at);
-            at.map_or_else(String::new, httpdate::fmt_http_date)
-        };
         let (from, until) = (certificate.from, certificate.until);
-        let (what, help) = if until <= now {
-            (
-                format!("expired on {}", day(until)),
-                "renew it; clients refuse it",
-            )
+        let (problem, help) = if until <= now {
+            let problem = format!("expired on {}", format_date(until));
+            (problem, "renew it; clients refuse it")
         } else if from > now {
             let help = "check the clock of this machine; clients refuse it until then";
-            (format!("is not valid before {}", day(from)), help)
-        } else if (until - now).as_secs() / 86_400 < EXPIRY_DAYS {
-            (format!("expires on {}", day(until)), "renew it")
+            (format!("is not valid before {}", format_date(from)), help)
+        } else if (until - now).as_secs() / 86_400 < EXPIRY_WARNING_DAYS {
+            (format!("expires on {}", format_date(until)), "renew it")
         } else {
             continue;
         };
-        findings.warn(
-            ("listen", "cert"),
-            format!("the certificate{name} {what}"),
-            help,
-        );
+        let message = format!("the certificate{name} {problem}");
+        findings.warn(("listen", "cert"), message, help);
     }
+}
+
+/// Formats a time since 1970 as a date of HTTP; empty if it is out of range.
+fn format_date(since_epoch: std::time::Duration) -> String {
+    let time = std::time::UNIX_EPOCH.checked_add(since_epoch);
+    time.map_or_else(String::new, httpdate::fmt_http_date)
 }

@@ -1,23 +1,26 @@
-//! The memory limit of the control group of this process.
+//! Reads the memory limit of the control group of this process, in which containers and service managers run it.
 
 use std::fs;
 use std::path::Path;
 
-/// The limit in bytes, of cgroup version 2 or 1; `None` without one.
+/// The memory limit in bytes, of cgroup version 2 or 1; `None` if there is none.
 pub fn memory_limit() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    limit_in(Path::new("/sys/fs/cgroup"), &groups)
+    find_limit(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// The same, from a root of the groups and the text of `/proc/self/cgroup`. In a container the path may be that of the
-/// host, which does not exist there; its own group is the root then.
-fn limit_in(root: &Path, groups: &str) -> Option<u64> {
-    let mut least = None;
-    let mut look = |path: &Path, file: &str| {
+/// Finds the smallest limit of a group and its ancestors. `root` is the folder of all groups, and `groups` the text of
+/// `/proc/self/cgroup`.
+///
+/// In a container a path in `groups` may be that of the host, which does not exist there. The limit of its own group is
+/// then at the root, which is an ancestor of every path.
+fn find_limit(root: &Path, groups: &str) -> Option<u64> {
+    let mut smallest = None;
+    let mut read_limits = |path: &Path, file: &str| {
         for group in path.ancestors().filter(|group| group.starts_with(root)) {
             let text = fs::read_to_string(group.join(file)).unwrap_or_default();
             if let Ok(limit) = text.trim().parse::<u64>() {
-                least = Some(least.map_or(limit, |least: u64| least.min(limit)));
+                smallest = Some(smallest.map_or(limit, |smallest: u64| smallest.min(limit)));
             }
         }
     };
@@ -26,15 +29,15 @@ fn limit_in(root: &Path, groups: &str) -> Option<u64> {
         let (controllers, path) = (parts.next().unwrap_or(""), parts.next().unwrap_or("/"));
         let path = path.trim_start_matches('/');
         match controllers {
-            "" => look(&root.join(path), "memory.max"),
+            "" => read_limits(&root.join(path), "memory.max"),
             _ if controllers.split(',').any(|name| name == "memory") => {
-                look(&root.join("memory").join(path), "memory.limit_in_bytes");
+                read_limits(&root.join("memory").join(path), "memory.limit_in_bytes");
             }
             _ => {}
         }
     }
     // Version 1 reports a huge number if there is no limit.
-    least.filter(|limit| *limit < 1 << 60)
+    smallest.filter(|limit| *limit < 1 << 60)
 }
 
 #[cfg(test)]
@@ -42,14 +45,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_narrowest_group_counts() {
+    fn the_smallest_limit_counts() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        let limit = |groups: &str| limit_in(root.path(), groups);
+        let limit = |groups: &str| find_limit(root.path(), groups);
         assert_eq!(limit("0::/\n"), None);
         write("system.slice/memory.max", "2147483648\n");
         write("system.slice/a.service/memory.max", "max\n");

@@ -1,29 +1,30 @@
-//! Checks the files and folders that a run writes to.
+//! Checks that the gateway can write its files and folders. The checks create no folder and leave no file behind.
 
 use std::path::{Path, PathBuf};
 
 use super::findings::Findings;
-use crate::policy::settings::LogTo;
+use crate::policy::settings::LogDestination;
 use crate::policy::{CertificateSource, LoadedConfig};
 use crate::serve::access as access_log;
 
 const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user";
 
 /// Checks the access log and the folders of the record, of snapshots and of certificates.
-pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
+pub fn check_files(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let process = &loaded.process;
-    if let LogTo::File { path, rotate } = &process.access_log.to {
+    if let LogDestination::File { path, rotate } = &process.access_log.destination {
         let usable = access_log::check_log_path(path).map_err(|cause| (None, cause));
         let usable = match rotate {
-            Some(_) => usable.and_then(|()| writable(path.parent().unwrap_or(Path::new("")))),
+            // A rotation creates files beside the log.
+            Some(_) => usable.and_then(|()| check_writable(path.parent().unwrap_or(Path::new("")))),
             None => usable,
         };
-        if let Err(why) = usable {
-            let place = describe_path(findings, "access_log", path, why);
-            let message = format!("cannot write the access log {place}");
+        if let Err(error) = usable {
+            let described = describe_path(findings, "access_log", path, error);
+            let message = format!("cannot write the access log {described}");
             let help =
                 "name a file that can be written, in a folder that exists and can be written";
-            findings.error(("access_log", &name(path)), message, help);
+            findings.error(("access_log", &file_name(path)), message, help);
         }
     }
     let record = process.record.as_ref();
@@ -34,8 +35,8 @@ pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
         check_folder(findings, "store", "snapshots", &snapshots.folder);
     }
     let mut folders: Vec<&PathBuf> = Vec::new();
-    let entrances = loaded.ruleset.listeners.iter();
-    for source in entrances.flat_map(|entrance| &entrance.certificates) {
+    let listeners = loaded.ruleset.listeners.iter();
+    for source in listeners.flat_map(|listener| &listener.certificates) {
         if let CertificateSource::Acme(acme) = source
             && !folders.contains(&&acme.dir)
         {
@@ -45,15 +46,16 @@ pub fn check(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     }
 }
 
-fn check_folder(findings: &mut Findings<'_>, field: &str, what: &str, folder: &Path) {
-    if let Err(why) = check_creatable(folder) {
-        let place = describe_path(findings, field, folder, why);
-        let message = format!("cannot write to the folder of {what} {place}");
-        findings.error((field, &name(folder)), message, FOLDER_HELP);
+/// Checks a folder that the gateway creates if it is missing. `content` names what it holds.
+fn check_folder(findings: &mut Findings<'_>, field: &str, content: &str, folder: &Path) {
+    if let Err(error) = check_creatable(folder) {
+        let described = describe_path(findings, field, folder, error);
+        let message = format!("cannot write to the folder of {content} {described}");
+        findings.error((field, &file_name(folder)), message, FOLDER_HELP);
     }
 }
 
-/// The folder that cannot be written, if known, and the reason.
+/// The folder that cannot be written, if there is one, and the reason.
 type WriteError<'p> = (Option<&'p Path>, String);
 
 /// Describes a path and why it cannot be written. If the path was filled in, no folder on the way is named.
@@ -64,7 +66,7 @@ fn describe_path(
     (folder, cause): WriteError<'_>,
 ) -> String {
     let written = path.display().to_string();
-    let shown = findings.shown(field, &written, &name(path));
+    let shown = findings.shown(field, &written, &file_name(path));
     match folder {
         Some(folder) if shown == written && folder != path => {
             format!("`{shown}`: `{}`: {cause}", folder.display())
@@ -73,8 +75,8 @@ fn describe_path(
     }
 }
 
-/// The last part of a path, by which its place in the gateway file is found.
-fn name(path: &Path) -> String {
+/// The last part of a path, by which findings search the line of the gateway file.
+fn file_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }
@@ -84,17 +86,18 @@ fn check_creatable(folder: &Path) -> Result<(), WriteError<'_>> {
     let mut nearest = folder;
     loop {
         match nearest.metadata() {
-            Ok(_) => return writable(nearest),
+            Ok(_) => return check_writable(nearest),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err((None, error.to_string())),
         }
         nearest = nearest.parent().unwrap_or(Path::new(""));
         if nearest.as_os_str().is_empty() {
-            return writable(Path::new("."));
+            return check_writable(Path::new("."));
         }
     }
 }
 
-pub fn writable(folder: &Path) -> Result<(), WriteError<'_>> {
+/// Checks that this process may create files in a folder.
+pub fn check_writable(folder: &Path) -> Result<(), WriteError<'_>> {
     access_log::check_folder_writable(folder).map_err(|error| (Some(folder), error.to_string()))
 }

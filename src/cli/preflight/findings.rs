@@ -1,16 +1,47 @@
-//! Collects findings, and places each in the gateway file.
+//! Collects findings about this machine, and finds the line of the gateway file that each is about. FilledValue-in values are
+//! not shown, because they may be secrets.
 
 use std::sync::Arc;
 
 use crate::policy::diagnostic::{Diagnostic, Excerpt};
-use crate::policy::{Filled, LoadedConfig, Severity};
+use crate::policy::{FilledValue, LoadedConfig, Severity};
 
-/// The findings so far, and the gateway file in which they are placed.
+/// The findings so far, and the gateway file that they are about.
 pub struct Findings<'l> {
     file: Arc<str>,
     text: &'l str,
-    filled: &'l [Filled],
-    pub all: Vec<Diagnostic>,
+    filled: &'l [FilledValue],
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// The location of a finding in a line of the gateway file.
+struct LineLocation<'l> {
+    line: &'l str,
+    /// The number of the line, from 1.
+    number: u32,
+    /// The number of characters before the location.
+    before: usize,
+    /// The length of the location in characters.
+    width: usize,
+}
+
+/// Locates the word of a line that contains `value`.
+fn locate_value<'l>(line: &'l str, number: u32, value: &str) -> Option<LineLocation<'l>> {
+    // All delimiters are ASCII, so each is one byte.
+    let is_delimiter = |c: char| c.is_ascii_whitespace() || "\"'[]{},".contains(c);
+    let offset = line.rfind(value).filter(|_| !value.is_empty())?;
+    let start = line[..offset]
+        .rfind(is_delimiter)
+        .map_or(0, |delimiter| delimiter + 1);
+    let end = line[offset..]
+        .find(is_delimiter)
+        .map_or(line.len(), |length| offset + length);
+    Some(LineLocation {
+        line,
+        number,
+        before: line[..start].chars().count(),
+        width: line[start..end].chars().count(),
+    })
 }
 
 impl<'l> Findings<'l> {
@@ -21,7 +52,7 @@ impl<'l> Findings<'l> {
             file: config.into(),
             text: text.map_or("", |(_, text)| text),
             filled: &loaded.filled,
-            all: Vec::new(),
+            diagnostics: Vec::new(),
         }
     }
 
@@ -34,60 +65,65 @@ impl<'l> Findings<'l> {
         help: &str,
     ) {
         let lines = self.lines(field);
-        let first = lines.first().copied();
-        // In ASCII, so that each is one byte.
-        let parts = |c: char| c.is_ascii_whitespace() || "\"'[]{},".contains(c);
-        let holds = |(line, number): (&'l str, u32)| {
-            let at = line.rfind(value).filter(|_| !value.is_empty())?;
-            let start = line[..at].rfind(parts).map_or(0, |before| before + 1);
-            let end = line[at..].find(parts).map_or(line.len(), |more| at + more);
-            let (before, width) = (&line[..start], &line[start..end]);
-            Some((line, number, before.chars().count(), width.chars().count()))
-        };
-        let place = lines.into_iter().find_map(holds);
-        let place = place.or_else(|| first.map(|(line, number)| (line, number, 0, field.len())));
-        let (line, number, before, width) = place.unwrap_or(("", 1, 0, 1));
+        let field_location = lines.first().map(|(line, number)| LineLocation {
+            line,
+            number: *number,
+            before: 0,
+            width: field.chars().count(),
+        });
+        let location = lines
+            .into_iter()
+            .find_map(|(line, number)| locate_value(line, number, value))
+            .or(field_location);
         let to_u32 = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let column = to_u32(before).saturating_add(1);
-        self.all.push(Diagnostic {
+        let column = to_u32(location.as_ref().map_or(0, |location| location.before));
+        let column = column.saturating_add(1);
+        self.diagnostics.push(Diagnostic {
             severity,
             file: self.file.clone(),
-            line: number,
+            line: location.as_ref().map_or(1, |location| location.number),
             column,
             message,
             help: Some(help.to_owned()),
-            excerpt: place.map(|_| Excerpt::cut(line, column, to_u32(width))),
+            excerpt: location
+                .map(|location| Excerpt::cut(location.line, column, to_u32(location.width))),
         });
     }
 
     /// The lines of a field of the gateway file, with line numbers from 1.
     fn lines(&self, field: &str) -> Vec<(&'l str, u32)> {
         let lines = self.text.lines().zip(1..);
-        let begins = |line: &str| {
-            let rest = line.trim_start_matches(['"', '\'']).strip_prefix(field);
-            rest.is_some_and(|rest| rest.trim_start_matches(['"', '\'']).starts_with(':'))
+        let begins_field = |line: &str| {
+            let after_name = line.trim_start_matches(['"', '\'']).strip_prefix(field);
+            after_name.is_some_and(|text| text.trim_start_matches(['"', '\'']).starts_with(':'))
         };
-        let mut lines = lines.skip_while(|(line, _)| !begins(line));
+        let mut lines = lines.skip_while(|(line, _)| !begins_field(line));
         let first = lines.next();
+        // The next line that is not indented begins another field.
         let inside = lines.take_while(|(line, _)| !line.starts_with(|c: char| c.is_alphanumeric()));
         first.into_iter().chain(inside).collect()
     }
 
-    /// How messages show a value of a field.
+    /// Formats a value of a field for messages.
     ///
-    /// A filled-in value may be a secret, so its reference in the file is shown instead. If the file contains `part` of the
-    /// value, that place was not filled in.
+    /// A filled-in value may be a secret, so its reference in the file is shown instead. A value of which the file contains
+    /// `part` was not filled in.
     pub fn shown(&self, field: &str, value: &str, part: &str) -> String {
         let lines = self.lines(field);
-        let stands = |text: &str| lines.iter().any(|(line, _)| line.contains(text));
-        let here = |line| lines.is_empty() || lines.iter().any(|(_, number)| *number == line);
-        let filled = || self.filled.iter().filter(|one| here(one.line()));
-        if stands(value) || filled().next().is_none() {
+        let is_in_file = |text: &str| lines.iter().any(|(line, _)| line.contains(text));
+        let is_in_field =
+            |line| lines.is_empty() || lines.iter().any(|(_, number)| *number == line);
+        let filled_values = || {
+            self.filled
+                .iter()
+                .filter(|filled| is_in_field(filled.line()))
+        };
+        if is_in_file(value) || filled_values().next().is_none() {
             return value.to_owned();
         }
-        match filled().find_map(|one| one.shown(value)) {
-            Some(shown) => shown,
-            None if stands(part) => value.to_owned(),
+        match filled_values().find_map(|filled| filled.unfill(value)) {
+            Some(unfilled) => unfilled,
+            None if is_in_file(part) => value.to_owned(),
             None => String::from("a value that is filled in"),
         }
     }

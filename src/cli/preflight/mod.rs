@@ -1,6 +1,5 @@
-//! Checks what a configuration needs of this machine: files, folders, addresses, names, descriptors and memory.
-//!
-//! The checks leave nothing behind.
+//! Checks whether this machine can run a configuration: its files, folders, addresses, names, descriptors and memory. The
+//! checks leave nothing behind.
 
 mod bounds;
 mod certificates;
@@ -17,32 +16,32 @@ use crate::policy::diagnostic::Diagnostic;
 /// Whether checks may use the network.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum NetworkChecks {
-    /// Look up names and connect to the store.
+    /// Names are looked up, and the store must accept a connection.
     Online,
-    /// Check this machine only.
+    /// Only this machine is checked.
     Offline,
 }
 
-/// Finds everything that would make a run fail or disappoint.
+/// Finds everything on this machine that prevents or impairs a run. `config` is the path of the gateway file.
 pub fn check(
     loaded: &LoadedConfig,
     config: &str,
     network_checks: NetworkChecks,
 ) -> Vec<Diagnostic> {
     let mut findings = Findings::new(loaded, config);
-    files::check(&mut findings, loaded);
-    network::addresses(&mut findings, loaded);
-    certificates::check(&mut findings, loaded, &Clock::system());
+    files::check_files(&mut findings, loaded);
+    network::check_addresses(&mut findings, loaded);
+    certificates::check_certificates(&mut findings, loaded, &Clock::system());
     if network_checks == NetworkChecks::Online {
-        network::reachable(&mut findings, loaded);
+        network::check_reachable(&mut findings, loaded);
     }
-    bounds::check(&mut findings, loaded);
-    findings.all
+    bounds::check_bounds(&mut findings, loaded);
+    findings.diagnostics
 }
 
 /// Finds bounds of this process that are narrower than those of the configuration.
 pub fn check_bounds(loaded: &LoadedConfig, config: &str) -> Vec<Diagnostic> {
     let mut findings = Findings::new(loaded, config);
-    bounds::check(&mut findings, loaded);
-    findings.all
+    bounds::check_bounds(&mut findings, loaded);
+    findings.diagnostics
 }

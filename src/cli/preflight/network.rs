@@ -1,7 +1,8 @@
-//! Checks addresses to listen on, names to look up, and the shared store.
+//! Checks the network: addresses to bind, names to look up, and servers of the shared store. Each check ends after a fixed
+//! time, even if a resolver hangs.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -19,25 +20,25 @@ use crate::serve::worker::listen;
 use crate::store::{redis, shared};
 use crate::upstream::Location;
 
-/// Longest time for all checks of the network.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for all names and servers together.
+const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Longest time to connect to one address of the store.
+/// Maximum time to connect to one address of a server of the store.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of targets that are checked.
+/// Maximum number of names and servers that are checked.
 const MAX_TARGETS: usize = 256;
 
-/// Maximum number of targets at a time.
+/// Maximum number of names and servers that are checked at a time, each on a thread.
 const MAX_THREADS: usize = 32;
 
-const FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user; nothing is needed where systemd passes the socket";
+const SOCKET_FOLDER_HELP: &str = "name a folder that the user who runs the gateway may write to, or make it and give it to this user; nothing is needed where systemd passes the socket";
 
-/// Checks that this user may listen on the addresses of the file.
+/// Checks that this user may bind the addresses in the gateway file.
 ///
 /// A running gateway occupies its addresses, and systemd may create sockets for a later one, so most findings are warnings.
-/// Only a file in the place of a socket is an error, because it stops both.
-pub fn addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
+/// Only another file at the path of a socket is an error, because it prevents both.
+pub fn check_addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let process = &loaded.process;
     let listeners = process
         .listen
@@ -51,58 +52,95 @@ pub fn addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
             Address::Unix(path) if probed.is_ok() => path.parent(),
             _ => None,
         };
-        if let Some(Err((_, cause))) = folder.map(files::writable) {
+        if let Some(Err((_, cause))) = folder.map(files::check_writable) {
             let written = address.to_string();
             let shown = findings.shown(field, &written, &written);
             let message = format!("cannot listen on {shown}: {cause}");
-            findings.warn((field, &written), message, FOLDER_HELP);
+            findings.warn((field, &written), message, SOCKET_FOLDER_HELP);
         }
-        let Err(error) = probed else {
-            continue;
-        };
-        let help = match error.kind() {
-            ErrorKind::AddrInUse => {
-                "this is expected while the gateway itself runs; otherwise stop the other process, or choose another address"
-            }
-            ErrorKind::PermissionDenied if address.tcp().is_none() => {
-                "another user listens there; stop that process, or choose another path"
-            }
-            ErrorKind::PermissionDenied => {
-                "ports below 1024 need a privilege: `AmbientCapabilities=CAP_NET_BIND_SERVICE` or a socket of systemd, see examples/systemd"
-            }
-            ErrorKind::AddrNotAvailable => {
-                "this machine has no such address; use `0.0.0.0` or `[::]` for all of its addresses"
-            }
-            _ => "choose another address",
-        };
-        let written = address.to_string();
-        let message = format!(
-            "cannot listen on {}: {error}",
-            findings.shown(field, &written, &written)
-        );
-        if error.kind() == ErrorKind::AlreadyExists {
-            findings.error(
-                (field, &written),
-                message,
-                "remove it, or choose another path",
-            );
-            continue;
+        if let Err(error) = probed {
+            add_bind_finding(findings, field, &address, &error);
         }
-        findings.warn((field, &written), message, help);
     }
 }
 
-/// A target that is checked over the network, in this order.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum NetworkTarget {
-    /// A server of the store: does it accept connections?
-    Store(String, u16),
-    /// A name in this field: does it have an address?
-    Name(&'static str, String),
+fn add_bind_finding(
+    findings: &mut Findings<'_>,
+    field: &str,
+    address: &Address,
+    error: &io::Error,
+) {
+    let written = address.to_string();
+    let message = format!(
+        "cannot listen on {}: {error}",
+        findings.shown(field, &written, &written)
+    );
+    let help = match error.kind() {
+        ErrorKind::AlreadyExists => {
+            let help = "remove it, or choose another path";
+            return findings.error((field, &written), message, help);
+        }
+        ErrorKind::AddrInUse => {
+            "this is expected while the gateway itself runs; otherwise stop the other process, or choose another address"
+        }
+        ErrorKind::PermissionDenied if address.tcp().is_none() => {
+            "another user listens there; stop that process, or choose another path"
+        }
+        ErrorKind::PermissionDenied => {
+            "ports below 1024 need a privilege: `AmbientCapabilities=CAP_NET_BIND_SERVICE` or a socket of systemd, see examples/systemd"
+        }
+        ErrorKind::AddrNotAvailable => {
+            "this machine has no such address; use `0.0.0.0` or `[::]` for all of its addresses"
+        }
+        _ => "choose another address",
+    };
+    findings.warn((field, &written), message, help);
 }
 
-/// Checks that names have addresses, and that servers of the store accept connections. Ends after [`TIMEOUT`].
-pub fn reachable(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
+/// A target that is checked over the network. Servers come first, because there are few of them.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum NetworkTarget {
+    /// A server of the store, by host and port, which must accept a connection.
+    StoreServer(String, u16),
+    /// A host name, with its field of the gateway file, which must have an address.
+    HostName(&'static str, String),
+}
+
+/// Checks that names have addresses, and that servers of the store accept connections. Ends after [`REACH_TIMEOUT`].
+pub fn check_reachable(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
+    let mut targets = network_targets(loaded);
+    if let Some(skipped @ 1..) = targets.len().checked_sub(MAX_TARGETS) {
+        let message =
+            format!("{skipped} names and servers are not tried, beyond the first {MAX_TARGETS}");
+        findings.warn(("upstreams", ""), message, "look them up yourself");
+    }
+    targets.truncate(MAX_TARGETS);
+    let results = run_in_parallel(targets.clone(), check_target);
+    let timed_out = || Some(format!("no answer within {} s", REACH_TIMEOUT.as_secs()));
+    for (target, result) in targets.into_iter().zip(results) {
+        let Some(error) = result.unwrap_or_else(timed_out) else {
+            continue;
+        };
+        let (place, message, help) = match &target {
+            NetworkTarget::HostName(field, host) => {
+                let shown = findings.shown(field, host, host);
+                let message = format!("the name `{shown}` cannot be looked up: {error}");
+                let help = "correct it, or check the resolver of this machine; `--offline` looks up nothing";
+                ((*field, host.as_str()), message, help)
+            }
+            NetworkTarget::StoreServer(host, port) => {
+                let shown = findings.shown("store", &format!("{host}:{port}"), host);
+                let message = format!("the store at {shown} cannot be reached: {error}");
+                let help = "start it, or correct the address; without it the gateway goes on by `on_store_error`; `--offline` does not ask it";
+                (("store", host.as_str()), message, help)
+            }
+        };
+        findings.warn(place, message, help);
+    }
+}
+
+/// The distinct names and servers in a configuration, in the order in which they are checked.
+fn network_targets(loaded: &LoadedConfig) -> Vec<NetworkTarget> {
     let mut hosts: Vec<(&str, String)> = Vec::new();
     for upstream in &loaded.ruleset.upstreams {
         for server in &upstream.servers {
@@ -118,49 +156,22 @@ pub fn reachable(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     }
     let mut targets = BTreeSet::new();
     if let Some(shared) = &loaded.process.shared {
-        for (host, port) in hosts_of(&shared.backend) {
+        for (host, port) in store_servers(&shared.backend) {
             hosts.push(("store", host.clone()));
-            targets.insert(NetworkTarget::Store(host, port));
+            targets.insert(NetworkTarget::StoreServer(host, port));
         }
     }
     let names = hosts
         .into_iter()
         .filter(|(_, host)| host.parse::<IpAddr>().is_err());
-    targets.extend(names.map(|(field, host)| NetworkTarget::Name(field, host)));
-    if let Some(left @ 1..) = targets.len().checked_sub(MAX_TARGETS) {
-        let message =
-            format!("{left} names and servers are not tried, beyond the first {MAX_TARGETS}");
-        findings.warn(("upstreams", ""), message, "look them up yourself");
-    }
-    let targets: Vec<NetworkTarget> = targets.into_iter().take(MAX_TARGETS).collect();
-    let results = in_parallel(targets.clone(), reach);
-    let late = || Some(format!("no answer within {} s", TIMEOUT.as_secs()));
-    for (target, why) in targets.into_iter().zip(results) {
-        let Some(why) = why.unwrap_or_else(late) else {
-            continue;
-        };
-        let (place, message, help) = match &target {
-            NetworkTarget::Name(field, host) => {
-                let shown = findings.shown(field, host, host);
-                let message = format!("the name `{shown}` cannot be looked up: {why}");
-                let help = "correct it, or check the resolver of this machine; `--offline` looks up nothing";
-                ((*field, host.as_str()), message, help)
-            }
-            NetworkTarget::Store(host, port) => {
-                let shown = findings.shown("store", &format!("{host}:{port}"), host);
-                let message = format!("the store at {shown} cannot be reached: {why}");
-                let help = "start it, or correct the address; without it the gateway goes on by `on_store_error`; `--offline` does not ask it";
-                (("store", host.as_str()), message, help)
-            }
-        };
-        findings.warn(place, message, help);
-    }
+    targets.extend(names.map(|(field, host)| NetworkTarget::HostName(field, host)));
+    targets.into_iter().collect()
 }
 
-/// Checks one target; returns the reason if it fails.
-fn reach(target: NetworkTarget) -> Option<String> {
+/// Checks one target, and returns the error if it cannot be reached.
+fn check_target(target: NetworkTarget) -> Option<String> {
     match target {
-        NetworkTarget::Name(_, host) => {
+        NetworkTarget::HostName(_, host) => {
             let addresses = (host.as_str(), 0).to_socket_addrs();
             match addresses.map(|mut all| all.next()) {
                 Ok(Some(_)) => None,
@@ -168,57 +179,57 @@ fn reach(target: NetworkTarget) -> Option<String> {
                 Err(error) => Some(error.to_string()),
             }
         }
-        NetworkTarget::Store(host, port) => {
+        NetworkTarget::StoreServer(host, port) => {
             // A name without an address has a finding of its own.
             let addresses = (host.as_str(), port).to_socket_addrs().ok()?;
-            let mut last = None;
+            let mut last_error = None;
             for address in addresses {
                 match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
                     Ok(_) => return None,
-                    Err(error) => last = Some(error.to_string()),
+                    Err(error) => last_error = Some(error.to_string()),
                 }
             }
-            last
+            last_error
         }
     }
 }
 
-/// Runs `each` on all tasks in parallel; `None` for those that are not done after [`TIMEOUT`].
-fn in_parallel<T: Send + 'static, R: Send + 'static>(
-    tasks: Vec<T>,
-    each: fn(T) -> R,
+/// Runs `run` with all inputs in parallel. The result is `None` for inputs that are not done after [`REACH_TIMEOUT`].
+fn run_in_parallel<T: Send + 'static, R: Send + 'static>(
+    inputs: Vec<T>,
+    run: fn(T) -> R,
 ) -> Vec<Option<R>> {
-    let mut results: Vec<Option<R>> = tasks.iter().map(|_| None).collect();
-    let threads = tasks.len().min(MAX_THREADS);
-    let waiting = Arc::new(Mutex::new(tasks.into_iter().enumerate()));
-    let (send, done) = channel();
+    let mut results: Vec<Option<R>> = inputs.iter().map(|_| None).collect();
+    let thread_count = inputs.len().min(MAX_THREADS);
+    let pending = Arc::new(Mutex::new(inputs.into_iter().enumerate()));
+    let (sender, finished) = channel();
     // A lookup by the resolver of the system cannot be stopped; its thread ends with the process.
-    for _ in 0..threads {
-        let (waiting, send) = (waiting.clone(), send.clone());
+    for _ in 0..thread_count {
+        let (pending, sender) = (pending.clone(), sender.clone());
         thread::spawn(move || {
             loop {
-                let next = waiting.lock().next();
-                let Some((place, task)) = next else { break };
+                let next = pending.lock().next();
+                let Some((index, input)) = next else { break };
                 // The receiver may be gone after the timeout.
-                let _ = send.send((place, each(task)));
+                let _ = sender.send((index, run(input)));
             }
         });
     }
-    drop(send);
+    drop(sender);
     let clock = Clock::system();
-    let end = clock.now().after(TIMEOUT.into());
-    while let Ok((place, result)) = done.recv_timeout(end.since(clock.now()).into()) {
-        results[place] = Some(result);
+    let end = clock.now().after(REACH_TIMEOUT.into());
+    while let Ok((index, result)) = finished.recv_timeout(end.since(clock.now()).into()) {
+        results[index] = Some(result);
     }
     results
 }
 
-/// Host and port of each server of the store.
-fn hosts_of(place: &shared::Backend) -> Vec<(String, u16)> {
-    match place {
+/// The host and the port of each server of the store.
+fn store_servers(backend: &shared::Backend) -> Vec<(String, u16)> {
+    match backend {
         shared::Backend::Redis(redis) => redis.address.hosts.clone(),
         shared::Backend::Memcached(memcached) => {
-            // Each has a port.
+            // Each server has a port already, so the default is never used.
             let servers = memcached.servers.iter();
             let hosts = servers.map(|server| redis::host(server, 0));
             hosts.filter_map(Result::ok).collect()

@@ -1,13 +1,17 @@
-//! Whether the gateway file says how an identity is known.
+//! Checks whether the gateway file configures the identities that limits and routes use.
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::{GatewayConfig, Located};
 use crate::limit::Identity;
 
 /// Reports an identity that the gateway file does not configure.
-pub(super) fn check_identity(cx: &mut Cx, gateway: &GatewayConfig, identity: &Located<Identity>) {
+pub(super) fn check_identity(
+    cx: &mut LoadContext,
+    gateway: &GatewayConfig,
+    identity: &Located<Identity>,
+) {
     let sources = &gateway.identity;
-    let (known, help) = match identity.value {
+    let (is_configured, help) = match identity.value {
         Identity::Ip => (true, ""),
         Identity::User => (
             sources.user.is_some(),
@@ -26,11 +30,11 @@ pub(super) fn check_identity(cx: &mut Cx, gateway: &GatewayConfig, identity: &Lo
             "add `plans:`, and for instance `plan: { jwt: plan, default: free }` to `identity`",
         ),
     };
-    if !known {
+    if !is_configured {
         let message = format!(
             "the gateway file does not say how `{}` is known",
             identity.value.as_str()
         );
-        cx.error(identity.place, message, Some(help.into()));
+        cx.error(identity.location, message, Some(help.into()));
     }
 }

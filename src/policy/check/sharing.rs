@@ -1,12 +1,12 @@
-//! Checks whether the configured store can share a limit as the limit says.
+//! Checks whether gateways can share the configured store: its counts of each limit, and the series that they push.
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::{GatewayConfig, LimitConfig, RecordConfig, StoreAddress, ThrottleConfig};
 use crate::limit::{Algorithm, Sharing};
 
-/// Warns of gateways that push the same series without labels that tell them apart.
-pub(super) fn check_labels(cx: &mut Cx, gateway: &GatewayConfig) {
-    let (Some(_), Some(RecordConfig::Kept(_, push))) = (&gateway.store.address, &gateway.record)
+/// Warns if gateways that share a store push the same series without labels that tell the gateways apart.
+pub(super) fn check_push_labels(cx: &mut LoadContext, gateway: &GatewayConfig) {
+    let (Some(_), Some(RecordConfig::On(_, push))) = (&gateway.store.address, &gateway.record)
     else {
         return;
     };
@@ -16,17 +16,17 @@ pub(super) fn check_labels(cx: &mut Cx, gateway: &GatewayConfig) {
             push.settings.name
         );
         let help = "give each gateway labels of its own, for instance `labels: { instance: \"${env:HOSTNAME}\" }`";
-        cx.warn(push.place, message, Some(help.into()));
+        cx.warn(push.location, message, Some(help.into()));
     }
 }
 
 /// Reports sharing that the store or the algorithm cannot provide.
-pub(super) fn check_sharing(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitConfig) {
+pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     if limit.concurrent.is_some() {
         if let Some(at) = limit.sharing.filter(|at| at.value != Sharing::Local) {
             let message = "open requests are counted by each gateway for itself";
             let help = "remove it, and divide the number by that of the gateways";
-            cx.error(at.place, message, Some(help.into()));
+            cx.error(at.location, message, Some(help.into()));
         }
         return;
     }
@@ -34,43 +34,46 @@ pub(super) fn check_sharing(cx: &mut Cx, gateway: &GatewayConfig, limit: &LimitC
     let elastic = limit
         .throttle
         .filter(|at| at.value == ThrottleConfig::Elastic);
-    let answers = limit.count.as_ref().filter(|at| at.value.needs_response());
+    let response_count = limit.count.as_ref().filter(|at| at.value.needs_response());
     if let Some(at) = limit.sharing.filter(|at| at.value == Sharing::Leased) {
-        let exact = matches!(
+        let can_be_leased = matches!(
             algorithm,
             None | Some(Algorithm::SlidingLog | Algorithm::SlidingWindow)
         );
-        if !exact || elastic.is_some() || answers.is_some() {
+        if !can_be_leased || elastic.is_some() || response_count.is_some() {
             let message = "units of this limit cannot be granted in advance";
             let help = "write `sharing: strict`, or use sliding-log or sliding-window with `throttle: hard` or `soft` and `count: all`";
-            cx.error(at.place, message, Some(help.into()));
+            cx.error(at.location, message, Some(help.into()));
         }
     }
-    let arrivals = algorithm.is_some_and(Algorithm::is_gcra);
-    let local = limit.sharing.is_some_and(|at| at.value == Sharing::Local);
-    if let (Some(count), Some(_), true) = (&answers, &gateway.store.address, arrivals)
-        && !local
+    let keeps_arrival_times = algorithm.is_some_and(Algorithm::is_gcra);
+    let is_local = limit.sharing.is_some_and(|at| at.value == Sharing::Local);
+    let has_shared_store = gateway.store.address.is_some();
+    if let Some(count) = response_count
+        && has_shared_store
+        && keeps_arrival_times
+        && !is_local
     {
         let message =
             "an arrival time that gateways share cannot take back what an answer does not count";
         let help = "use `algorithm: sliding-window`, or `sharing: local`";
-        cx.error(count.place, message, Some(help.into()));
+        cx.error(count.location, message, Some(help.into()));
     }
     let store = gateway.store.address.as_ref().map(|at| &at.value);
-    if matches!(store, Some(StoreAddress::Memcached(_))) && !local {
-        memcached_can(cx, limit);
+    if matches!(store, Some(StoreAddress::Memcached(_))) && !is_local {
+        check_memcached(cx, limit);
     }
 }
 
-/// Reports what memcached cannot count.
-fn memcached_can(cx: &mut Cx, limit: &LimitConfig) {
+/// Reports limits that memcached cannot count.
+fn check_memcached(cx: &mut LoadContext, limit: &LimitConfig) {
     if let Some(at) = limit.algorithm.filter(|at| at.value.is_gcra()) {
         let message = format!(
             "memcached cannot keep arrival times, which {} needs",
             at.value.as_str()
         );
         let help = "use `algorithm: sliding-window`, `sharing: local`, or a Redis store";
-        cx.error(at.place, message, Some(help.into()));
+        cx.error(at.location, message, Some(help.into()));
     }
     if let Some(at) = limit
         .throttle
@@ -78,6 +81,6 @@ fn memcached_can(cx: &mut Cx, limit: &LimitConfig) {
     {
         let message = "with memcached an elastic limit lends nothing: it holds like a hard one";
         let help = "use a Redis store, or `sharing: local`";
-        cx.warn(at.place, message, Some(help.into()));
+        cx.warn(at.location, message, Some(help.into()));
     }
 }

@@ -1,114 +1,115 @@
-//! Reads the files that the gateway file names, all in the same way: see [`text`]. No message about a file of secrets
-//! shows its content. Nor does one about a missing file show its name: that may be the secret itself.
+//! Reads the files that the gateway file names: certificates, keys and secrets. Each function reports a mistake to `cx` and
+//! then returns `None`. No message about a file of secrets shows its content. A message about an unreadable file of secrets
+//! does not show its name either, because the user may have written the secret itself there.
 
 use std::path::Path;
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::Located;
 use super::super::source::Files;
 use super::super::text::{self, TextError};
-use super::super::tree::SourcePlace;
+use super::super::tree::SourceLocation;
 
-/// Most bytes of a file with keys.
-const MOST: usize = 1024 * 1024;
+/// Maximum size of a named file in bytes, enough for the certificates of all public authorities.
+const MAX_NAMED_FILE_BYTES: usize = 1024 * 1024;
 
-/// The bytes of a file that holds no secret; what is wrong is on record.
-pub(super) fn named_file(
-    cx: &mut Cx,
+/// Reads a file that holds no secret. Messages call it `what`, for instance "the certificate".
+pub(super) fn read_named_file(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     name: &Located<String>,
     what: &str,
 ) -> Option<Vec<u8>> {
-    match files.read(&base.join(&name.value), MOST) {
-        Ok(bytes) => without_mark(cx, base, name, bytes),
+    match files.read(&base.join(&name.value), MAX_NAMED_FILE_BYTES) {
+        Ok(bytes) => strip_mark(cx, base, name, bytes),
         Err(reason) => {
             let message = format!("cannot read {what} `{}`: {reason}", name.value);
             let help = "paths are relative to the folder of the gateway file";
-            cx.error(name.place, message, Some(help.into()));
+            cx.error(name.location, message, Some(help.into()));
             None
         }
     }
 }
 
-/// The bytes of a file that holds a secret; what is wrong is on record.
-pub(super) fn hidden_file(
-    cx: &mut Cx,
+/// Reads a file that holds a secret. Messages say "the file of" and `what`.
+pub(super) fn read_secret_file(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     name: &Located<String>,
     what: &str,
 ) -> Option<Vec<u8>> {
-    match files.read(&base.join(&name.value), MOST) {
-        Ok(bytes) => without_mark(cx, base, name, bytes),
+    match files.read(&base.join(&name.value), MAX_NAMED_FILE_BYTES) {
+        Ok(bytes) => strip_mark(cx, base, name, bytes),
         Err(reason) => {
-            cx.hide(name.place);
+            cx.hide_location(name.location);
             let message = format!("cannot read the file of {what}: {reason}");
             let help = "name a file, relative to the folder of the gateway file; the secret itself does not belong here";
-            cx.error(name.place, message, Some(help.into()));
+            cx.error(name.location, message, Some(help.into()));
             None
         }
     }
 }
 
-/// The bytes as the reader of all files leaves them; what is wrong is on record.
-fn without_mark(
-    cx: &mut Cx,
+/// Removes the byte order mark of a file.
+fn strip_mark(
+    cx: &mut LoadContext,
     base: &Path,
     name: &Located<String>,
     bytes: Vec<u8>,
 ) -> Option<Vec<u8>> {
-    let read = text::bytes(bytes);
-    read.map_err(|wrong| report_text_error(cx, base, name, wrong))
+    text::strip_byte_order_mark(bytes)
+        .map_err(|error| report_text_error(cx, base, name, error))
         .ok()
 }
 
-/// The text of a file that holds secrets; what is wrong is on record.
-pub(super) fn hidden_text(
-    cx: &mut Cx,
+/// Reads a file that holds secrets as text.
+pub(super) fn read_secret_text(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     name: &Located<String>,
     what: &str,
 ) -> Option<String> {
-    let bytes = hidden_file(cx, files, base, name, what)?;
-    let read = text::text(bytes);
-    read.map_err(|wrong| report_text_error(cx, base, name, wrong))
+    let bytes = read_secret_file(cx, files, base, name, what)?;
+    text::decode_utf8(bytes)
+        .map_err(|error| report_text_error(cx, base, name, error))
         .ok()
 }
 
-/// The one secret of a file; what is wrong is on record.
-pub(super) fn named_secret(
-    cx: &mut Cx,
+/// Reads a file whose whole text is one secret.
+pub(super) fn read_named_secret(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     name: &Located<String>,
     what: &str,
 ) -> Option<String> {
-    let text = hidden_text(cx, files, base, name, what)?;
-    secret_of(cx, base, name, &text)
+    let text = read_secret_text(cx, files, base, name, what)?;
+    trim_named_secret(cx, base, name, &text)
 }
 
-/// The one secret of a text that was read; what is wrong is on record.
-pub(super) fn secret_of(
-    cx: &mut Cx,
+/// Trims the text of a file that consists of one secret.
+pub(super) fn trim_named_secret(
+    cx: &mut LoadContext,
     base: &Path,
     name: &Located<String>,
     text: &str,
 ) -> Option<String> {
-    let read = text::secret(text).map(str::to_owned);
-    read.map_err(|wrong| report_text_error(cx, base, name, wrong))
+    text::trim_secret(text)
+        .map(str::to_owned)
+        .map_err(|error| report_text_error(cx, base, name, error))
         .ok()
 }
 
-fn report_text_error(cx: &mut Cx, base: &Path, name: &Located<String>, wrong: TextError) {
+/// Reports a mistake inside a named file, at its line and without an excerpt.
+fn report_text_error(cx: &mut LoadContext, base: &Path, name: &Located<String>, error: TextError) {
     let path = base.join(&name.value);
-    let place = SourcePlace {
-        file: cx.sources.add_hidden(&path.display().to_string()),
-        line: wrong.line,
-        column: 1,
-        width: 1,
-        more: 0,
+    let file = cx.sources.add_secret(&path.display().to_string());
+    let location = SourceLocation {
+        line: error.line,
+        ..SourceLocation::start_of(file)
     };
-    cx.error(place, wrong.message, Some(wrong.help.into()));
+    cx.error(location, error.message, Some(error.help.into()));
 }

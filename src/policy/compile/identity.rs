@@ -1,40 +1,29 @@
-//! The settings of identities, with the files of keys that they need.
+//! Compiles the settings of identities, with the keys in the files that the gateway file names. No message shows a key.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::{GatewayConfig, KeyFile, Located, PlanFrom, TokenConfig, UserConfig};
 use super::super::source::Files;
-use super::super::tree::{self, MapKey, Node, SourcePlace, SyntaxError, YamlValue};
-use super::files::{hidden_text, named_file, secret_of};
+use super::super::tree::{self, MapKey, Node, SourceLocation, SyntaxError, YamlValue};
+use super::files::{read_named_file, read_secret_text, trim_named_secret};
 use crate::base::suggest::{listed, nearest};
 use crate::identity::{self, api_keys, email, jwt, plan, token, user};
 
-/// The settings; what cannot be read or is wrong with a file is on record.
-pub fn compile(
-    cx: &mut Cx,
+/// Compiles the section `identity`. Mistakes in files are reported to `cx`.
+pub fn compile_identity(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     gateway: &GatewayConfig,
 ) -> identity::Settings {
     let written = &gateway.identity;
-    let plan = plans(gateway);
-    let token = written.token.as_ref().map(|token| match &token.value {
-        TokenConfig::Header(name) => token::TokenSource::Header(name.clone()),
-        TokenConfig::Bearer => token::TokenSource::Bearer,
-        TokenConfig::Scheme(name, scheme)
-            if *name == http::header::AUTHORIZATION && scheme.eq_ignore_ascii_case("bearer") =>
-        {
-            token::TokenSource::Bearer
-        }
-        TokenConfig::Scheme(header, scheme) => token::TokenSource::Scheme {
-            header: header.clone(),
-            scheme: scheme.as_str().into(),
-        },
-        TokenConfig::Query(name) => token::TokenSource::Query(name.as_str().into()),
-        TokenConfig::Cookie(name) => token::TokenSource::Cookie(name.as_str().into()),
-    });
+    let plan = compile_plans(gateway);
+    let token = written
+        .token
+        .as_ref()
+        .map(|token| token_source(&token.value));
     let email = written.email.as_ref().map(|email| email::Settings {
         field: email.value.field.as_str().into(),
         max_body: email.value.max,
@@ -48,7 +37,7 @@ pub fn compile(
             audience,
             leeway,
         } => {
-            let keys = jwt_keys(cx, files, base, keys.as_ref()?)?;
+            let keys = read_jwt_keys(cx, files, base, keys.as_ref()?)?;
             Some(user::Settings::Jwt(jwt::Settings {
                 claim: claim.clone(),
                 keys,
@@ -62,10 +51,10 @@ pub fn compile(
             from: from.clone(),
         }),
         UserConfig::ApiKeys(file) => {
-            let keys = api_keys(cx, files, base, file, &plan, token.as_ref())?;
+            let keys = read_api_keys(cx, files, base, file, &plan, token.as_ref())?;
             Some(user::Settings::ApiKeys(Arc::new(keys)))
         }
-        UserConfig::ClientCert(named) => Some(user::Settings::ClientCert(named.value)),
+        UserConfig::ClientCert(name) => Some(user::Settings::ClientCert(name.value)),
     });
     identity::Settings {
         ip: written.ip.clone(),
@@ -77,7 +66,27 @@ pub fn compile(
     }
 }
 
-fn plans(gateway: &GatewayConfig) -> plan::Settings {
+/// The part of a request that holds the credential. The scheme `Bearer` has a source of its own, whichever way it is
+/// written.
+fn token_source(written: &TokenConfig) -> token::TokenSource {
+    match written {
+        TokenConfig::Header(name) => token::TokenSource::Header(name.clone()),
+        TokenConfig::Bearer => token::TokenSource::Bearer,
+        TokenConfig::Scheme(name, scheme)
+            if *name == http::header::AUTHORIZATION && scheme.eq_ignore_ascii_case("bearer") =>
+        {
+            token::TokenSource::Bearer
+        }
+        TokenConfig::Scheme(header, scheme) => token::TokenSource::Scheme {
+            header: header.clone(),
+            scheme: scheme.as_str().into(),
+        },
+        TokenConfig::Query(name) => token::TokenSource::Query(name.as_str().into()),
+        TokenConfig::Cookie(name) => token::TokenSource::Cookie(name.as_str().into()),
+    }
+}
+
+fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
     let plans: Vec<plan::Plan> = gateway
         .plans
         .iter()
@@ -97,7 +106,7 @@ fn plans(gateway: &GatewayConfig) -> plan::Settings {
             from: from.clone(),
         }),
         Some(PlanFrom::ApiKeys(_)) => Some(plan::PlanOrigin::ApiKeys),
-        // The file of API keys says it where it says who the user is.
+        // A file of API keys that names users may name their plans too.
         None => match gateway.identity.user.as_ref().map(|user| &user.value) {
             Some(UserConfig::ApiKeys(_)) => Some(plan::PlanOrigin::ApiKeys),
             _ => None,
@@ -110,29 +119,30 @@ fn plans(gateway: &GatewayConfig) -> plan::Settings {
     }
 }
 
-fn jwt_keys(
-    cx: &mut Cx,
+/// Reads the keys that verify signed tokens.
+fn read_jwt_keys(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     keys: &KeyFile,
 ) -> Option<jwt::VerificationKeys> {
-    let (file, what, read) = match keys {
+    let (file, what, result) = match keys {
         KeyFile::Jwks(file) => {
-            let set = named_file(cx, files, base, file, "the key set")?;
+            let set = read_named_file(cx, files, base, file, "the key set")?;
             (file, "the key set", jwt::VerificationKeys::from_jwks(&set))
         }
         KeyFile::Secret(file) => {
-            let text = hidden_text(cx, files, base, file, "the secret")?;
-            let read = if jwt::is_pem(text.as_bytes()) {
+            let text = read_secret_text(cx, files, base, file, "the secret")?;
+            let result = if jwt::is_pem(text.as_bytes()) {
                 Err(jwt::VerificationKeysError::PemAsSecret)
             } else {
-                let secret = secret_of(cx, base, file, &text)?;
+                let secret = trim_named_secret(cx, base, file, &text)?;
                 jwt::VerificationKeys::from_secret(secret.as_bytes())
             };
-            (file, "the secret", read)
+            (file, "the secret", result)
         }
         KeyFile::Pem(file) => {
-            let pem = named_file(cx, files, base, file, "the public key")?;
+            let pem = read_named_file(cx, files, base, file, "the public key")?;
             (
                 file,
                 "the public key",
@@ -140,120 +150,129 @@ fn jwt_keys(
             )
         }
     };
-    let failed = |error| {
+    let report_error = |error| {
         let message = format!("cannot use {what} `{}`: {error}", file.value);
-        cx.error(file.place, message, None);
+        cx.error(file.location, message, None);
     };
-    read.map_err(failed).ok()
+    result.map_err(report_error).ok()
 }
 
-/// The file of API keys: `KEY: USER` or `KEY: { user: USER, plan: PLAN }`. No message shows a key or
-/// a line of the file.
-fn api_keys(
-    cx: &mut Cx,
+/// Reads the file of API keys, with entries `KEY: USER` or `KEY: { user: USER, plan: PLAN }`. No message shows a key or a
+/// line of the file.
+fn read_api_keys(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     file: &Located<String>,
     plans: &plan::Settings,
     token: Option<&token::TokenSource>,
 ) -> Option<api_keys::ApiKeys> {
-    let text = hidden_text(cx, files, base, file, "API keys")?;
-    let number = cx
+    let text = read_secret_text(cx, files, base, file, "API keys")?;
+    let file_number = cx
         .sources
-        .add_hidden(&base.join(&file.value).display().to_string());
-    let tree = match tree::parse(number, &text) {
-        Ok(tree) => tree,
-        Err(SyntaxError { place, .. }) => {
-            let help = "write `KEY: { user: USER, plan: PLAN }` on each line";
-            cx.error(place, "the file of API keys is not YAML", Some(help.into()));
+        .add_secret(&base.join(&file.value).display().to_string());
+    let help = "write `KEY: { user: USER, plan: PLAN }` on each line";
+    let root = match tree::parse(file_number, &text) {
+        Ok(root) => root,
+        Err(SyntaxError { location, .. }) => {
+            let message = "the file of API keys is not YAML";
+            cx.error(location, message, Some(help.into()));
             return None;
         }
     };
-    let entries = match &tree.value {
+    let entries = match &root.value {
         YamlValue::Map(entries) if !entries.is_empty() => entries,
         _ => {
-            let help = "write `KEY: { user: USER, plan: PLAN }` on each line";
-            cx.error(
-                tree.place,
-                "the file of API keys has no keys",
-                Some(help.into()),
-            );
+            let message = "the file of API keys has no keys";
+            cx.error(root.location, message, Some(help.into()));
             return None;
         }
     };
-    let owners: Vec<_> = entries
+    let owners: Vec<KeyEntry<'_>> = entries
         .iter()
-        .filter_map(|entry| owner(cx, plans, entry))
+        .filter_map(|(key, value)| read_owner(cx, plans, key, value))
         .collect();
     if owners.len() < entries.len() {
         return None;
     }
-    // A key is looked up as it is counted.
+    // Keys are looked up in the normal form in which they are counted.
     let token = token.unwrap_or(&token::TokenSource::Bearer);
-    let normal = owners
+    let normal_keys = owners
         .iter()
-        .map(|(key, user, plan)| (token.normal(key), user, *plan));
-    match api_keys::ApiKeys::new(normal) {
+        .map(|owner| (token.normal(owner.key), &owner.user, owner.plan));
+    match api_keys::ApiKeys::new(normal_keys) {
         Ok(keys) => Some(keys),
         Err(error) => {
-            let place = entries
+            let location = entries
                 .get(error.place())
-                .map_or(tree.place, |(key, _)| key.place);
-            cx.error(place, error.to_string(), None);
+                .map_or(root.location, |(key, _)| key.location);
+            cx.error(location, error.to_string(), None);
             None
         }
     }
 }
 
-fn owner(
-    cx: &mut Cx,
+/// An entry of the file of API keys.
+struct KeyEntry<'n> {
+    key: &'n str,
+    user: String,
+    /// The index of the plan among the plans of the gateway file.
+    plan: Option<usize>,
+}
+
+/// Reads one entry of the file of API keys.
+fn read_owner<'n>(
+    cx: &mut LoadContext,
     plans: &plan::Settings,
-    (key, node): &(MapKey, Node),
-) -> Option<(String, String, Option<usize>)> {
-    let YamlValue::Map(fields) = &node.value else {
-        let help = "write `KEY: { user: USER, plan: PLAN }`";
-        let Some(user) = node.text() else {
-            cx.error(key.place, "this key has no user", Some(help.into()));
-            return None;
-        };
-        return Some((key.text.clone(), user.to_owned(), None));
-    };
+    key: &'n MapKey,
+    value: &Node,
+) -> Option<KeyEntry<'n>> {
     let (mut user, mut plan) = (None, None);
-    for (name, value) in fields {
-        let text = value.text().map(str::to_owned);
-        match name.text.as_str() {
-            "user" => user = text,
-            "plan" => {
-                plan = Some(find_plan(
-                    cx,
-                    plans,
-                    &text.unwrap_or_default(),
-                    value.place,
-                )?)
-            }
-            _ => {
-                let help = "the fields of a key are `user` and `plan`";
-                cx.error(name.place, "a key has no such field", Some(help.into()));
-                return None;
+    if let YamlValue::Map(fields) = &value.value {
+        for (name, field) in fields {
+            let text = field.scalar().map(str::to_owned);
+            match name.text.as_str() {
+                "user" => user = text,
+                "plan" => {
+                    let name = text.unwrap_or_default();
+                    plan = Some(find_plan(cx, plans, &name, field.location)?);
+                }
+                _ => {
+                    let help = "the fields of a key are `user` and `plan`";
+                    cx.error(name.location, "a key has no such field", Some(help.into()));
+                    return None;
+                }
             }
         }
+    } else {
+        user = value.scalar().map(str::to_owned);
     }
     if user.is_none() {
         let help = "write `KEY: { user: USER, plan: PLAN }`";
-        cx.error(key.place, "this key has no user", Some(help.into()));
+        cx.error(key.location, "this key has no user", Some(help.into()));
     }
-    Some((key.text.clone(), user?, plan))
+    Some(KeyEntry {
+        key: &key.text,
+        user: user?,
+        plan,
+    })
 }
 
-fn find_plan(cx: &mut Cx, plans: &plan::Settings, name: &str, place: SourcePlace) -> Option<usize> {
-    let found = plans.plans.iter().position(|plan| plan.name == name);
-    if found.is_none() {
+/// Finds the index of a plan by its name, or reports that there is none.
+fn find_plan(
+    cx: &mut LoadContext,
+    plans: &plan::Settings,
+    name: &str,
+    location: SourceLocation,
+) -> Option<usize> {
+    let index = plans.plans.iter().position(|plan| plan.name == name);
+    if index.is_none() {
         let names = plans.plans.iter().map(|plan| plan.name.as_str());
         let help = match nearest(name, names.clone()) {
             Some(name) => format!("did you mean `{name}`?"),
             None => format!("the plans are {}", listed(names)),
         };
-        cx.error(place, format!("there is no plan `{name}`"), Some(help));
+        cx.error(location, format!("there is no plan `{name}`"), Some(help));
     }
-    found
+    index
 }

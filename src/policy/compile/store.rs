@@ -1,30 +1,33 @@
-//! The store that gateways share, and how they share each limit.
+//! Compiles the settings of the memory store and of the shared store, and how gateways share each limit.
 
 use std::path::Path;
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::{self, StoreAddress};
 use super::super::source::Files;
-use super::files::named_secret;
-use super::tls::{named_roots, system_roots};
+use super::files::read_named_secret;
+use super::tls::{load_system_roots, read_named_roots};
 use crate::limit::{RuleLimit, Sharing};
 use crate::store::{memcached, redis, shared};
 
-/// Bytes of counts in memory where no file says otherwise.
-const MEMORY: usize = 256 * 1024 * 1024;
+/// Default memory for counts in bytes.
+const DEFAULT_MEMORY_BYTES: usize = 256 * 1024 * 1024;
 
-/// Bytes of memory for this gateway's own counts.
-pub(super) fn budget(store: &model::StoreConfig) -> usize {
-    let memory = store.memory.unwrap_or(MEMORY);
+/// The prefix of all keys in a shared store, which other programs may use too.
+const KEY_PREFIX: &str = "tollgate";
+
+/// Computes the memory for this gateway's own counts, in bytes.
+pub(super) fn store_budget(store: &model::StoreConfig) -> usize {
+    let memory = store.memory.unwrap_or(DEFAULT_MEMORY_BYTES);
     match store.address {
-        Some(_) => (memory - ledger(memory)).max(crate::store::Settings::LEAST),
+        Some(_) => (memory - ledger_bytes(memory)).max(crate::store::Settings::LEAST),
         None => memory,
     }
 }
 
-/// The settings of the shared store, if there is one.
-pub(super) fn shared(
-    cx: &mut Cx,
+/// Compiles the settings of the shared store; `None` without one.
+pub(super) fn compile_shared_store(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     store: &model::StoreConfig,
@@ -33,18 +36,18 @@ pub(super) fn shared(
     let mut address = written.value.clone();
     if let (StoreAddress::Redis(address), Some(name)) = (&mut address, &store.password_file) {
         let what = "the store's password";
-        address.password = named_secret(cx, files, base, name, what);
+        address.password = read_named_secret(cx, files, base, name, what);
     }
     let roots = match (&store.roots, &address) {
-        (Some(name), _) => named_roots(cx, files, base, name),
+        (Some(name), _) => read_named_roots(cx, files, base, name),
         (None, StoreAddress::Redis(address)) if address.tls => {
             let help =
                 "install `ca-certificates`, or name a file: `store: { address: …, ca: ca.pem }`";
-            system_roots(cx, written.place, help)
+            load_system_roots(cx, written.location, help)
         }
         (None, _) => None,
     };
-    let prefix = String::from("tollgate");
+    let prefix = String::from(KEY_PREFIX);
     Some(shared::Settings {
         backend: match address {
             StoreAddress::Redis(address) => shared::Backend::Redis(redis::Settings {
@@ -57,20 +60,20 @@ pub(super) fn shared(
             }
         },
         budget: store.budget.unwrap_or(shared::Settings::BUDGET),
-        ledger: ledger(store.memory.unwrap_or(MEMORY)),
+        ledger: ledger_bytes(store.memory.unwrap_or(DEFAULT_MEMORY_BYTES)),
     })
 }
 
-/// Bytes of memory for the ledger of shared counters.
-fn ledger(memory: usize) -> usize {
+/// The part of the memory that the ledger of shared counters may take, in bytes.
+fn ledger_bytes(memory: usize) -> usize {
     memory / 4
 }
 
-/// How gateways share the limit, as it says or as suits it.
-pub(super) fn sharing(limit: &model::LimitConfig, bound: &RuleLimit) -> Sharing {
-    let Some(counted) = bound.rate() else {
+/// How gateways share a limit: as the file says, or by a default that depends on the limit.
+pub(super) fn compile_sharing(config: &model::LimitConfig, limit: &RuleLimit) -> Sharing {
+    let Some(rate_limit) = limit.rate() else {
         return Sharing::Local;
     };
-    let said = limit.sharing.map(|at| at.value);
-    said.unwrap_or_else(|| Sharing::default_for(counted))
+    let written = config.sharing.map(|sharing| sharing.value);
+    written.unwrap_or_else(|| Sharing::default_for(rate_limit))
 }

@@ -1,21 +1,28 @@
-//! Certificates: of listeners, and what clients and servers are verified by.
+//! Compiles everything about TLS: the certificates of listeners, the authorities that verify peers, and the TLS
+//! connections to servers. It reads certificates and keys, but connects to nothing.
 
 use std::path::Path;
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::{self, GatewayConfig, Located};
 use super::super::settings::{CertificateSource, ListenerSettings};
 use super::super::source::Files;
-use super::super::tree::SourcePlace;
-use super::files::{hidden_file, named_file};
+use super::super::tree::SourceLocation;
+use super::files::{read_named_file, read_secret_file};
 use crate::net::tls::acme;
 use crate::net::tls::roots::RootsError;
 use crate::net::{Certificate, Connector, Roots};
 use crate::upstream::{Location, Server};
 
-/// The certificates of the listeners, and the peers that they trust.
-pub fn listeners(
-    cx: &mut Cx,
+/// The directory if the gateway file names none.
+const LETS_ENCRYPT_URL: &str = "https://acme-v02.api.letsencrypt.org/directory";
+
+/// The folder of ACME accounts and certificates if the gateway file names none, relative to that file.
+const DEFAULT_ACME_FOLDER: &str = "acme";
+
+/// Compiles the listeners, with the certificates and authorities in the files that they name.
+pub fn compile_listeners(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     gateway: &GatewayConfig,
@@ -32,130 +39,127 @@ pub fn listeners(
             certificates: tls
                 .filter_map(|tls| match tls {
                     model::CertificateConfig::Files(tls) => {
-                        certificate(cx, files, base, tls).map(CertificateSource::Files)
+                        read_certificate(cx, files, base, tls).map(CertificateSource::Files)
                     }
                     model::CertificateConfig::Acme(acme) => {
-                        acme_settings(cx, files, base, acme).map(CertificateSource::Acme)
+                        compile_acme(cx, files, base, acme).map(CertificateSource::Acme)
                     }
                 })
                 .collect(),
-            client_roots: roots.and_then(|file| named_roots(cx, files, base, file)),
+            client_roots: roots.and_then(|file| read_named_roots(cx, files, base, file)),
             proxies: listener.proxies.clone(),
         });
     }
     listeners
 }
 
-fn certificate(
-    cx: &mut Cx,
+/// Reads a certificate chain and its key.
+fn read_certificate(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     tls: &model::CertificateFiles,
 ) -> Option<Certificate> {
-    let chain = named_file(cx, files, base, &tls.cert, "the certificate");
-    let key = hidden_file(cx, files, base, &tls.key, "the certificate's key");
+    let chain = read_named_file(cx, files, base, &tls.cert, "the certificate");
+    let key = read_secret_file(cx, files, base, &tls.key, "the certificate's key");
     match Certificate::from_pem(&chain?, &key?) {
         Ok(certificate) => Some(certificate),
         Err(error) => {
             let file = if error.in_key() { &tls.key } else { &tls.cert };
-            cx.error(file.place, format!("`{}`: {error}", file.value), None);
+            cx.error(file.location, format!("`{}`: {error}", file.value), None);
             None
         }
     }
 }
 
-/// The directory when no other is named.
-const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
-
-fn acme_settings(
-    cx: &mut Cx,
+fn compile_acme(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     written: &model::AcmeConfig,
 ) -> Option<acme::Settings> {
     let roots = match &written.roots {
-        Some(file) => named_roots(cx, files, base, file)?,
+        Some(file) => read_named_roots(cx, files, base, file)?,
         None => {
-            let place = written.challenge.place;
-            system_roots(
-                cx,
-                place,
-                "install `ca-certificates`, or name a file: `roots: ca.pem`",
-            )?
+            let help = "install `ca-certificates`, or name a file: `roots: ca.pem`";
+            load_system_roots(cx, written.challenge.location, help)?
         }
     };
     let names = written.names.iter().map(|name| name.value.clone());
     Some(acme::Settings {
-        directory: written.directory.clone().unwrap_or(LETS_ENCRYPT.into()),
+        directory: written.directory.clone().unwrap_or(LETS_ENCRYPT_URL.into()),
         roots,
         names: names.collect(),
         contact: written.contact.clone(),
-        dir: base.join(written.dir.as_deref().unwrap_or("acme")),
+        dir: base.join(written.dir.as_deref().unwrap_or(DEFAULT_ACME_FOLDER)),
         challenge: written.challenge.value,
     })
 }
 
-pub(super) fn system_roots(cx: &mut Cx, place: SourcePlace, help: &str) -> Option<Roots> {
-    let roots = Roots::of_system();
-    let told = |error: RootsError| cx.error(place, error.to_string(), Some(help.into()));
-    roots.map_err(told).ok()
+pub(super) fn load_system_roots(
+    cx: &mut LoadContext,
+    location: SourceLocation,
+    help: &str,
+) -> Option<Roots> {
+    let report_error = |error: RootsError| cx.error(location, error.to_string(), Some(help.into()));
+    Roots::of_system().map_err(report_error).ok()
 }
 
-/// The certificates of a file.
-pub(super) fn named_roots(
-    cx: &mut Cx,
+/// Reads the authorities in a file.
+pub(super) fn read_named_roots(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     file: &Located<String>,
 ) -> Option<Roots> {
-    let pem = named_file(cx, files, base, file, "the certificates")?;
-    let roots = Roots::from_pem(&pem);
-    let told = |error| cx.error(file.place, format!("`{}`: {error}", file.value), None);
-    roots.map_err(told).ok()
+    let pem = read_named_file(cx, files, base, file, "the certificates")?;
+    let report_error = |error| cx.error(file.location, format!("`{}`: {error}", file.value), None);
+    Roots::from_pem(&pem).map_err(report_error).ok()
 }
 
-/// Builds the servers of all upstreams, and reads the authorities of the system once.
-pub struct ServerBuilder<'a> {
+/// Compiles the servers of all upstreams. It loads the authorities of the system at most once.
+pub struct ServerCompiler<'a> {
     files: &'a dyn Files,
     base: &'a Path,
-    system: Option<Roots>,
+    system_roots: Option<Roots>,
 }
 
-impl<'a> ServerBuilder<'a> {
-    pub fn new(files: &'a dyn Files, base: &'a Path) -> ServerBuilder<'a> {
-        ServerBuilder {
+impl<'a> ServerCompiler<'a> {
+    pub fn new(files: &'a dyn Files, base: &'a Path) -> ServerCompiler<'a> {
+        ServerCompiler {
             files,
             base,
-            system: None,
+            system_roots: None,
         }
     }
 
-    /// The servers of one upstream.
-    pub fn servers_of(
+    /// Compiles the servers of one upstream. Returns `None` if their TLS settings have a mistake.
+    pub fn compile_servers(
         &mut self,
-        cx: &mut Cx,
+        cx: &mut LoadContext,
         written: &model::UpstreamConfig,
     ) -> Option<Vec<Server>> {
         let tls = written.tls.as_ref();
-        let first = written.servers.iter().find(|server| server.value.tls);
-        let Some(first) = first else {
+        let first_with_tls = written.servers.iter().find(|server| server.value.tls);
+        let Some(first_with_tls) = first_with_tls else {
             if let Some(tls) = tls {
                 let message = "`tls` is for servers that are written https://";
                 let help = "write `https://` before those that speak TLS, or drop `tls`";
-                cx.error(tls.place, message, Some(help.into()));
+                cx.error(tls.location, message, Some(help.into()));
             }
-            let plain = written
+            let servers = written
                 .servers
                 .iter()
-                .map(|server| server_settings(&server.value, None));
-            return Some(plain.collect());
+                .map(|server| compile_server(&server.value, None));
+            return Some(servers.collect());
         };
-        let named = tls.and_then(|tls| tls.value.roots.as_ref());
-        let own = tls.and_then(|tls| tls.value.own.as_ref());
-        let own = own.map(|own| certificate(cx, self.files, self.base, own));
-        let roots = match named {
-            Some(file) => named_roots(cx, self.files, self.base, file),
-            None => self.system(cx, first),
+        let roots_file = tls.and_then(|tls| tls.value.roots.as_ref());
+        let own_files = tls.and_then(|tls| tls.value.own.as_ref());
+        // Both are read before a mistake in one of them ends this, so that mistakes in both are reported.
+        let own = own_files.map(|own| read_certificate(cx, self.files, self.base, own));
+        let roots = match roots_file {
+            Some(file) => read_named_roots(cx, self.files, self.base, file),
+            None => self.system_roots(cx, first_with_tls),
         };
         let (roots, own) = (roots?, own.map_or(Some(None), |own| own.map(Some))?);
         let mut servers = Vec::with_capacity(written.servers.len());
@@ -163,46 +167,61 @@ impl<'a> ServerBuilder<'a> {
             let connector = if server.value.tls {
                 let name = tls.and_then(|tls| tls.value.name.as_ref());
                 let http2 = written.http2;
-                Some(connector(cx, server, name, &roots, own.clone(), http2)?)
+                Some(compile_connector(
+                    cx,
+                    server,
+                    name,
+                    &roots,
+                    own.clone(),
+                    http2,
+                )?)
             } else {
                 None
             };
-            servers.push(server_settings(&server.value, connector));
+            servers.push(compile_server(&server.value, connector));
         }
         Some(servers)
     }
 
-    fn system(&mut self, cx: &mut Cx, server: &Located<model::ServerConfig>) -> Option<Roots> {
-        if self.system.is_none() {
+    /// The authorities of the system, which `server` needs.
+    fn system_roots(
+        &mut self,
+        cx: &mut LoadContext,
+        server: &Located<model::ServerConfig>,
+    ) -> Option<Roots> {
+        if self.system_roots.is_none() {
             let help = "install `ca-certificates`, or name a file: `tls: { roots: ca.pem }`";
-            self.system = system_roots(cx, server.place, help);
+            self.system_roots = load_system_roots(cx, server.location, help);
         }
-        self.system.clone()
+        self.system_roots.clone()
     }
 }
 
-fn connector(
-    cx: &mut Cx,
+/// Compiles the TLS connections to a server. `name` is the name in its certificate if it differs from the host.
+fn compile_connector(
+    cx: &mut LoadContext,
     server: &Located<model::ServerConfig>,
     name: Option<&Located<String>>,
     roots: &Roots,
     own: Option<Certificate>,
     http2: bool,
 ) -> Option<Connector> {
-    let (text, place) = match (name, &server.value.location) {
-        (Some(name), _) => (&*name.value, name.place),
-        (None, Location::Host(host, _)) => (&**host, server.place),
-        // No TLS is spoken to it.
-        (None, Location::Unix(_)) => ("localhost", server.place),
+    let (text, location) = match (name, &server.value.location) {
+        (Some(name), _) => (&*name.value, name.location),
+        (None, Location::Host(host, _)) => (&**host, server.location),
+        // The gateway connects to Unix sockets without TLS, so this name is never used.
+        (None, Location::Unix(_)) => ("localhost", server.location),
     };
-    let made = match Connector::name(text) {
+    let connector = match Connector::name(text) {
         Ok(name) => Connector::new(name, roots, own, http2).map_err(|error| error.to_string()),
         Err(_) => Err(format!("`{text}` cannot be the name in a certificate")),
     };
-    made.map_err(|message| cx.error(place, message, None)).ok()
+    connector
+        .map_err(|message| cx.error(location, message, None))
+        .ok()
 }
 
-fn server_settings(server: &model::ServerConfig, tls: Option<Connector>) -> Server {
+fn compile_server(server: &model::ServerConfig, tls: Option<Connector>) -> Server {
     Server {
         location: server.location.clone(),
         tls,

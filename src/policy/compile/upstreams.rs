@@ -1,51 +1,54 @@
-//! The settings of upstreams, with their defaults.
+//! Compiles the settings of upstreams, with their defaults, and decides which upstreams measure their load.
 
 use std::path::Path;
 use std::time::Duration;
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::{self, EjectConfig, GatewayConfig};
 use super::super::source::Files;
-use super::tls::ServerBuilder;
+use super::tls::ServerCompiler;
 use crate::limit::ThrottleMode;
 use crate::limit::pressure;
 use crate::limit::pressure::Trust;
 use crate::route::{Priority, Route};
 use crate::upstream;
 
-/// Open requests at which even critical ones are shed, where no file says otherwise.
-const MOST_OPEN: u32 = 16_384;
-/// How often servers are asked whether they are well.
-const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// How long their answer may take.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Failed checks in a row that take a server out, and good ones that bring it back.
-const FALL: u32 = 3;
-const RISE: u32 = 2;
-/// Failed requests in a row that eject a server.
-const EJECT_AFTER: u32 = 3;
-/// For how long, the first time.
-const EJECT_FOR: Duration = Duration::from_secs(10);
+/// Default number of open requests at which even critical requests are shed.
+const DEFAULT_MAX_OPEN: u32 = 16_384;
+/// Default interval of health checks.
+const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Default timeout of a health check, unless the interval is shorter.
+const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Default number of failed checks in a row that take a server out.
+const DEFAULT_FALL: u32 = 3;
+/// Default number of successful checks in a row that bring a server back.
+const DEFAULT_RISE: u32 = 2;
+/// Default number of failed requests in a row that eject a server.
+const DEFAULT_EJECT_AFTER: u32 = 3;
+/// Default duration of a server's first ejection.
+const DEFAULT_EJECT_TIME: Duration = Duration::from_secs(10);
 
-/// All upstreams of the gateway file.
-pub fn compile(
-    cx: &mut Cx,
+/// Compiles all upstreams of the gateway file, without those that have a mistake.
+pub fn compile_upstreams(
+    cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
     gateway: &GatewayConfig,
 ) -> Vec<upstream::Settings> {
     let timeouts = &gateway.timeouts;
-    let mut servers = ServerBuilder::new(files, base);
+    let mut servers = ServerCompiler::new(files, base);
     let mut settings = |written: &model::UpstreamConfig| {
         let balance = written.balance.as_ref();
         Some(upstream::Settings {
             name: written.name.value.clone(),
-            servers: servers.servers_of(cx, written)?,
+            servers: servers.compile_servers(cx, written)?,
             http2: written.http2,
             proxy: written.proxy.map(|version| version.value),
-            balance: balance.map(|at| at.value.clone()).unwrap_or_default(),
-            check: written.health.as_ref().map(check),
-            eject: eject(written.eject),
+            balance: balance
+                .map(|balance| balance.value.clone())
+                .unwrap_or_default(),
+            check: written.health.as_ref().map(compile_health_check),
+            eject: compile_ejection(written.eject),
             slow_start: written.slow_start,
             bounds: written.bounds,
             load_metric: written
@@ -62,18 +65,19 @@ pub fn compile(
     gateway.upstreams.iter().filter_map(&mut settings).collect()
 }
 
-/// Turns on pressure for an upstream where something depends on its load: an elastic limit, or a priority.
-pub fn steer<'a>(
+/// Measures the load of an upstream if an elastic limit or a priority of its routes depends on it.
+pub fn compile_pressure<'a>(
     upstream: &mut upstream::Settings,
     gateway: &GatewayConfig,
     routes: impl Iterator<Item = &'a Route> + Clone,
 ) {
-    let prefers = |priority: Option<Priority>| priority.is_some_and(|is| is != Priority::Normal);
-    let by_route = routes.clone().any(|route| prefers(route.priority));
-    let by_plan = gateway
+    let is_special =
+        |priority: Option<Priority>| priority.is_some_and(|priority| priority != Priority::Normal);
+    let has_route_priority = routes.clone().any(|route| is_special(route.priority));
+    let has_plan_priority = gateway
         .plans
         .iter()
-        .any(|plan| prefers(plan.value.priority));
+        .any(|plan| is_special(plan.value.priority));
     let factors = routes
         .clone()
         .flat_map(|route| route.rules.iter())
@@ -84,8 +88,8 @@ pub fn steer<'a>(
             ThrottleMode::Hard | ThrottleMode::Soft { .. } => None,
         });
     let max_factor = factors.reduce(f64::max);
-    let by_plan = by_plan && routes.count() > 0;
-    if !by_route && !by_plan && max_factor.is_none() {
+    let has_plan_priority = has_plan_priority && routes.count() > 0;
+    if !has_route_priority && !has_plan_priority && max_factor.is_none() {
         return;
     }
     let written = gateway
@@ -94,29 +98,29 @@ pub fn steer<'a>(
         .find(|other| other.name.value == upstream.name);
     let report = written.and_then(|written| written.load_report.as_ref());
     upstream.pressure = Some(pressure::Settings {
-        max_open: upstream.bounds.open.unwrap_or(MOST_OPEN),
+        max_open: upstream.bounds.open.unwrap_or(DEFAULT_MAX_OPEN),
         max_factor: max_factor.unwrap_or(1.0),
         trust: report.map_or(Trust::Lower, |report| report.trust),
     });
 }
 
-fn check(health: &model::HealthConfig) -> upstream::HealthCheck {
-    let every = health.every.unwrap_or(CHECK_EVERY);
+fn compile_health_check(health: &model::HealthConfig) -> upstream::HealthCheck {
+    let every = health.every.unwrap_or(DEFAULT_CHECK_INTERVAL);
     upstream::HealthCheck {
         path: health.path.clone(),
         every,
-        timeout: health.timeout.unwrap_or(CHECK_TIMEOUT.min(every)),
-        fall: health.fall.unwrap_or(FALL),
-        rise: health.rise.unwrap_or(RISE),
+        timeout: health.timeout.unwrap_or(DEFAULT_CHECK_TIMEOUT.min(every)),
+        fall: health.fall.unwrap_or(DEFAULT_FALL),
+        rise: health.rise.unwrap_or(DEFAULT_RISE),
     }
 }
 
-fn eject(written: EjectConfig) -> Option<upstream::Ejection> {
+fn compile_ejection(written: EjectConfig) -> Option<upstream::Ejection> {
     match written {
         EjectConfig::Off => None,
         EjectConfig::On { after, span } => Some(upstream::Ejection {
-            after: after.unwrap_or(EJECT_AFTER),
-            span: span.unwrap_or(EJECT_FOR),
+            after: after.unwrap_or(DEFAULT_EJECT_AFTER),
+            span: span.unwrap_or(DEFAULT_EJECT_TIME),
         }),
     }
 }

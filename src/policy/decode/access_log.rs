@@ -1,127 +1,134 @@
-//! `access_log`: where requests are logged.
+//! Reads the section `access_log`: which requests are logged, where, and when the gateway rotates the file.
 
 use std::path::PathBuf;
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::AccessLogConfig;
-use super::super::settings::{LogTo, Logged, Rotate};
-use super::super::table::{Table, ValueShape, may, must};
+use super::super::settings::{LogDestination, LogRotation, LoggedRequests};
+use super::super::table::{Table, ValueShape, optional, required};
 use super::super::tree::{Node, YamlValue};
-use super::leaf::{PATH, SIZE};
-use super::switch::{is_off, is_on, mistyped, no_switch};
+use super::scalar::{PATH_FORMAT, SIZE_FORMAT};
+use super::switch_word::{is_off, is_on, report_mistyped_word, report_switch_word};
 
-static ROTATE: Table = Table {
+static ROTATE_TABLE: Table = Table {
     name: "`rotate`",
     doc: "The gateway itself puts the file aside: FILE becomes FILE.1, that FILE.2, and so on.",
     fields: &[
-        must(
+        required(
             "size",
-            ValueShape::Form(&SIZE),
+            ValueShape::Format(&SIZE_FORMAT),
             "From which size on.",
             "100MiB",
         ),
-        may(
+        optional(
             "keep",
-            ValueShape::Whole(1, 1000),
+            ValueShape::WholeNumber(1, MAX_KEPT_FILES),
             "How many files are kept beside it. Default: 5.",
             "5",
         ),
     ],
 };
 
-/// `access_log` with more than a file.
-pub static ACCESS_LOG: Table = Table {
+/// Minimum size in bytes at which a file is rotated: some 20 lines.
+const MIN_ROTATE_SIZE: u64 = 4 * 1024;
+/// Maximum size in bytes at which a file is rotated: 1 TiB.
+const MAX_ROTATE_SIZE: u64 = 1 << 40;
+
+/// Maximum number of old files that are kept.
+const MAX_KEPT_FILES: u64 = 1000;
+/// The number of old files that are kept if the gateway file has none.
+const DEFAULT_KEPT_FILES: u32 = 5;
+
+pub static ACCESS_LOG_TABLE: Table = Table {
     name: "`access_log`",
     doc: "Where requests are logged, as JSON lines.",
     fields: &[
-        may(
+        optional(
             "file",
-            ValueShape::Form(&PATH),
+            ValueShape::Format(&PATH_FORMAT),
             "The file, `stdout` or `stderr`. Default: stdout.",
             "access.log",
         ),
-        may(
+        optional(
             "requests",
             ValueShape::Words(&["all", "refused", "off"]),
             "Which requests. Default: all.",
             "refused",
         ),
-        may(
+        optional(
             "rotate",
-            ValueShape::Table(&ROTATE),
+            ValueShape::Table(&ROTATE_TABLE),
             "When the file is put aside. Default: never.",
             "{ size: 100MiB, keep: 5 }",
         ),
     ],
 };
 
-/// Smallest and largest size at which a file is put aside.
-const SIZES: (u64, u64) = (4 * 1024, 1 << 40);
-
-/// Files that are kept when nothing is said.
-const KEEP: u32 = 5;
-
-/// Reads `access_log`.
-pub fn access_log(cx: &mut Cx, node: &Node) -> Option<AccessLogConfig> {
+/// Reads `access_log`: a word, the path of a file, or a map.
+pub fn read_access_log(cx: &mut LoadContext, node: &Node) -> Option<AccessLogConfig> {
     let YamlValue::Map(_) = node.value else {
-        return plain(cx, node);
+        return read_access_log_scalar(cx, node);
     };
-    let fields = ACCESS_LOG.open(cx, node)?;
+    let fields = ACCESS_LOG_TABLE.open(cx, node)?;
     let words = [
-        ("all", Logged::All),
-        ("refused", Logged::Refused),
-        ("off", Logged::Off),
+        ("all", LoggedRequests::All),
+        ("refused", LoggedRequests::Refused),
+        ("off", LoggedRequests::Off),
     ];
     let requests = fields
         .get("requests")
-        .and_then(|node| cx.word(node, &words));
-    let file = fields.get("file");
-    let mut to = file.map_or(Some(LogTo::Stdout), |node| file_of(cx, node))?;
+        .and_then(|node| cx.read_word(node, &words));
+    let mut destination = match fields.get("file") {
+        Some(node) => read_destination(cx, node)?,
+        None => LogDestination::Stdout,
+    };
     if let Some(node) = fields.get("rotate") {
-        let rotate = rotate(cx, node);
-        match &mut to {
-            LogTo::File { rotate: own, .. } => *own = rotate,
-            LogTo::Stdout | LogTo::Stderr => {
+        let rotation = read_rotate(cx, node);
+        match &mut destination {
+            LogDestination::File { rotate, .. } => *rotate = rotation,
+            LogDestination::Stdout | LogDestination::Stderr => {
                 let help = "write `file: access.log` beside it, or remove it";
                 let message = "`rotate` is for a log that has a file";
-                cx.error(fields.place_of("rotate"), message, Some(help.into()));
+                cx.error(fields.location_of("rotate"), message, Some(help.into()));
             }
         }
     }
     Some(AccessLogConfig {
-        requests: requests.map_or(Logged::All, |requests| requests.value),
-        to,
+        requests: requests.map_or(LoggedRequests::All, |requests| requests.value),
+        destination,
     })
 }
 
-/// A word or a file.
-fn plain(cx: &mut Cx, node: &Node) -> Option<AccessLogConfig> {
-    let off = node.text().is_some_and(is_off);
-    let to = match node.text() {
-        Some(text) if is_off(text) || is_on(text) => LogTo::Stdout,
-        _ => file_of(cx, node)?,
+/// Reads a word that switches the log on or off, or its destination.
+fn read_access_log_scalar(cx: &mut LoadContext, node: &Node) -> Option<AccessLogConfig> {
+    let (requests, destination) = match node.scalar() {
+        Some(text) if is_off(text) => (LoggedRequests::Off, LogDestination::Stdout),
+        Some(text) if is_on(text) => (LoggedRequests::All, LogDestination::Stdout),
+        _ => (LoggedRequests::All, read_destination(cx, node)?),
     };
-    let requests = if off { Logged::Off } else { Logged::All };
-    Some(AccessLogConfig { requests, to })
+    Some(AccessLogConfig {
+        requests,
+        destination,
+    })
 }
 
-/// A file, or a stream of the process.
-fn file_of(cx: &mut Cx, node: &Node) -> Option<LogTo> {
-    let path = cx.text(node, "`stdout`, `stderr`, `off` or a file")?;
+/// Reads the path of a file, or the name of a standard stream.
+fn read_destination(cx: &mut LoadContext, node: &Node) -> Option<LogDestination> {
+    let path = cx.read_text(node, "`stdout`, `stderr`, `off` or a file")?;
     Some(match path.value.as_str() {
-        "stdout" | "-" => LogTo::Stdout,
-        "stderr" => LogTo::Stderr,
+        "stdout" | "-" => LogDestination::Stdout,
+        "stderr" => LogDestination::Stderr,
         text => {
             if is_off(text) || is_on(text) {
-                no_switch(
+                report_switch_word(
                     cx,
                     &path,
                     "name the file, and to log nothing write `requests: off`",
                 );
             } else {
-                mistyped(cx, &path, &["stdout", "stderr", "off"]);
+                report_mistyped_word(cx, &path, &["stdout", "stderr", "off"]);
             }
-            LogTo::File {
+            LogDestination::File {
                 path: PathBuf::from(path.value),
                 rotate: None,
             }
@@ -129,15 +136,16 @@ fn file_of(cx: &mut Cx, node: &Node) -> Option<LogTo> {
     })
 }
 
-fn rotate(cx: &mut Cx, node: &Node) -> Option<Rotate> {
-    let fields = ROTATE.open(cx, node)?;
-    let keep = fields.get("keep");
-    let keep = keep.and_then(|node| cx.whole(node, 1, 1000));
-    let keep = keep.and_then(|keep| u32::try_from(keep.value).ok());
-    let size = fields.get("size");
-    let size = size.and_then(|node| cx.size(node, SIZES.0, SIZES.1))?;
-    Some(Rotate {
+fn read_rotate(cx: &mut LoadContext, node: &Node) -> Option<LogRotation> {
+    let fields = ROTATE_TABLE.open(cx, node)?;
+    let keep = fields
+        .get("keep")
+        .and_then(|node| cx.read_count(node, MAX_KEPT_FILES));
+    let size = fields
+        .get("size")
+        .and_then(|node| cx.read_size(node, MIN_ROTATE_SIZE, MAX_ROTATE_SIZE))?;
+    Some(LogRotation {
         size: size.value as u64,
-        keep: keep.unwrap_or(KEEP),
+        keep: keep.unwrap_or(DEFAULT_KEPT_FILES),
     })
 }

@@ -1,161 +1,176 @@
-//! How servers share requests and when they are taken out: `balance`, `health`, `eject`.
+//! Reads the fields `balance`, `health` and `eject` of an upstream: how its servers share requests, and when one of them
+//! receives none.
 
 use std::time::Duration;
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::{EjectConfig, HealthConfig, Located};
-use super::super::table::{Table, ValueShape, may, must, words};
+use super::super::table::{Table, ValueShape, optional, required, words};
 use super::super::tree::{Node, YamlValue};
-use super::invalid;
-use super::leaf::DURATION;
+use super::ValueError;
+use super::scalar::DURATION_FORMAT;
 use crate::limit::Identity;
 use crate::upstream::Balance;
 
-/// The words for ways to choose a server, and whether its open requests decide.
-pub const BALANCES: [(&str, bool); 2] = [("round_robin", false), ("least_requests", true)];
+/// Maximum number of checks or requests in a row that decide about a server.
+const MAX_IN_A_ROW: u64 = 1_000;
 
-/// The identities that may choose a server: those that the head of a request holds.
-const KEYS: [(&str, Identity); 4] = [
+/// Minimum interval and timeout of health checks, so that checks do not load the servers.
+const MIN_CHECK_TIME: Duration = Duration::from_millis(100);
+/// Maximum interval and timeout of health checks: a day.
+const MAX_CHECK_TIME: Duration = Duration::from_secs(86_400);
+
+/// How a server is chosen, unless a key decides.
+#[derive(Clone, Copy)]
+pub enum BalanceWord {
+    RoundRobin,
+    LeastRequests,
+}
+
+pub const BALANCE_WORDS: [(&str, BalanceWord); 2] = [
+    ("round_robin", BalanceWord::RoundRobin),
+    ("least_requests", BalanceWord::LeastRequests),
+];
+
+/// The identities that may choose a server. An email address is not among them, because it is in the body.
+const HASH_KEY_WORDS: [(&str, Identity); 4] = [
     ("ip", Identity::Ip),
     ("user", Identity::User),
     ("token", Identity::Token),
     ("plan", Identity::Plan),
 ];
 
-/// A server chosen by a key.
-pub static HASH: Table = Table {
+pub static BALANCE_TABLE: Table = Table {
     name: "`balance`",
     doc: "Which server is next.",
-    fields: &[must(
+    fields: &[required(
         "hash",
-        ValueShape::Many(&ValueShape::Words(&words(&KEYS))),
+        ValueShape::OneOrList(&ValueShape::Words(&words(&HASH_KEY_WORDS))),
         "Requests with the same identity, or list of them, go to the same server as long as it is well; those without, in turn.",
         "user",
     )],
 };
 
-/// Checks.
-pub static HEALTH: Table = Table {
+pub static HEALTH_TABLE: Table = Table {
     name: "`health`",
     doc: "Asks each server whether it is well.",
     fields: &[
-        may(
+        optional(
             "path",
             ValueShape::Text,
             "A GET for this path must be answered with 2xx or 3xx.",
             "/healthz",
         ),
-        may(
+        optional(
             "tcp",
-            ValueShape::Flag,
+            ValueShape::Bool,
             "It must take a connection; instead of `path`.",
             "true",
         ),
-        may(
+        optional(
             "every",
-            ValueShape::Form(&DURATION),
+            ValueShape::Format(&DURATION_FORMAT),
             "How often. Default: 5s.",
             "5s",
         ),
-        may(
+        optional(
             "timeout",
-            ValueShape::Form(&DURATION),
+            ValueShape::Format(&DURATION_FORMAT),
             "How long an answer may take. Default: 2s, or `every` if that is less.",
             "2s",
         ),
-        may(
+        optional(
             "fall",
-            ValueShape::Whole(1, MOST),
+            ValueShape::WholeNumber(1, MAX_IN_A_ROW),
             "Failures in a row that take a server out. Default: 3; the very first check is enough.",
             "3",
         ),
-        may(
+        optional(
             "rise",
-            ValueShape::Whole(1, MOST),
+            ValueShape::WholeNumber(1, MAX_IN_A_ROW),
             "Successes in a row that bring it back. Default: 2.",
             "2",
         ),
     ],
 };
 
-/// Passive ejection.
-pub static EJECT: Table = Table {
+pub static EJECT_TABLE: Table = Table {
     name: "`eject`",
     doc: "When a server is left alone. A request fails that gets no connection, no answer or none in time, or 502, 503 or 504.",
     fields: &[
-        may(
+        optional(
             "after",
-            ValueShape::Whole(1, MOST),
+            ValueShape::WholeNumber(1, MAX_IN_A_ROW),
             "Failures in a row. Default: 3.",
             "3",
         ),
-        may(
+        optional(
             "for",
-            ValueShape::Form(&DURATION),
+            ValueShape::Format(&DURATION_FORMAT),
             "For how long the first time; the n-th time in a row n times as long, up to 5m. Default: 10s.",
             "10s",
         ),
     ],
 };
 
-/// Most checks or requests in a row.
-const MOST: u64 = 1_000;
-
-/// Reads `balance`.
-pub fn balance(cx: &mut Cx, node: &Node) -> Option<Located<Balance>> {
+/// Reads `balance`: a word, or a map with the key that chooses the server.
+pub fn read_balance(cx: &mut LoadContext, node: &Node) -> Option<Located<Balance>> {
     if matches!(node.value, YamlValue::Map(_)) {
-        let fields = HASH.open(cx, node)?;
+        let fields = BALANCE_TABLE.open(cx, node)?;
         let node = fields.get("hash")?;
-        let identities = cx.many(node, |cx, item| cx.word(item, &KEYS).map(|at| at.value));
+        let identities = cx.read_list(node, |cx, item| {
+            cx.read_word(item, &HASH_KEY_WORDS).map(|at| at.value)
+        });
         return Some(Located {
             value: Balance::Hash(identities),
-            place: node.place,
+            location: node.location,
         });
     }
-    let least = cx.word(node, &BALANCES)?;
-    Some(least.map(|least| {
-        if least {
-            Balance::LeastRequests
-        } else {
-            Balance::RoundRobin
-        }
+    let word = cx.read_word(node, &BALANCE_WORDS)?;
+    Some(word.map(|word| match word {
+        BalanceWord::RoundRobin => Balance::RoundRobin,
+        BalanceWord::LeastRequests => Balance::LeastRequests,
     }))
 }
 
-/// Reads `health`.
-pub fn health(cx: &mut Cx, node: &Node) -> Option<HealthConfig> {
-    let fields = HEALTH.open(cx, node)?;
-    let way = fields.one_of(cx, &["path", "tcp"]);
-    if let Some(tcp) = fields.get("tcp").and_then(|node| cx.flag(node))
+/// Reads `health`, which has a path to request, or only connects.
+pub fn read_health(cx: &mut LoadContext, node: &Node) -> Option<HealthConfig> {
+    let fields = HEALTH_TABLE.open(cx, node)?;
+    let method = fields.require_one_of(cx, &["path", "tcp"]);
+    if let Some(tcp) = fields.get("tcp").and_then(|node| cx.read_bool(node))
         && !tcp.value
     {
         let help = "write `tcp: true`, or `path: /healthz`";
         cx.error(
-            tcp.place,
+            tcp.location,
             "`tcp: false` asks for nothing",
             Some(help.into()),
         );
     }
     let path = fields.get("path").and_then(|node| {
-        cx.read(node, "a path such as /healthz", |text| {
+        cx.read_scalar(node, "a path such as /healthz", |text| {
             let fits = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
             fits.then(|| text.to_owned()).ok_or_else(|| {
-                invalid(
+                ValueError::new(
                     format!("`{text}` is not a path"),
                     "write for instance `/healthz`",
                 )
             })
         })
     });
-    let mut span = |name| {
+    let mut read_time = |name| {
         let node = fields.get(name)?;
-        let (least, most) = (Duration::from_millis(100), Duration::from_secs(86_400));
-        cx.span(node, least, most).map(|span| span.value)
+        cx.read_duration(node, MIN_CHECK_TIME, MAX_CHECK_TIME)
+            .map(|time| time.value)
     };
-    let (every, timeout) = (span("every"), span("timeout"));
-    let mut times = |name| fields.get(name).and_then(|node| cx.count(node, MOST));
-    let (fall, rise) = (times("fall"), times("rise"));
-    way.map(|_| HealthConfig {
+    let (every, timeout) = (read_time("every"), read_time("timeout"));
+    let mut read_count = |name| {
+        fields
+            .get(name)
+            .and_then(|node| cx.read_count(node, MAX_IN_A_ROW))
+    };
+    let (fall, rise) = (read_count("fall"), read_count("rise"));
+    method.map(|_| HealthConfig {
         path: path.map(|path| path.value),
         every,
         timeout,
@@ -164,20 +179,20 @@ pub fn health(cx: &mut Cx, node: &Node) -> Option<HealthConfig> {
     })
 }
 
-/// Reads `eject`.
-pub fn eject(cx: &mut Cx, node: &Node) -> EjectConfig {
+/// Reads `eject`: the word `off`, or a map.
+pub fn read_eject(cx: &mut LoadContext, node: &Node) -> EjectConfig {
     if !matches!(node.value, YamlValue::Map(_)) {
-        cx.read(node, "`off` or `{ after: 3, for: 10s }`", |text| {
+        cx.read_scalar(node, "`off` or `{ after: 3, for: 10s }`", |text| {
             let help = "write `off`, or for instance `{ after: 3, for: 10s }`";
-            let told = || invalid(format!("unknown word `{text}`"), help);
-            (text == "off").then_some(()).ok_or_else(told)
+            let error = || ValueError::new(format!("unknown word `{text}`"), help);
+            (text == "off").then_some(()).ok_or_else(error)
         });
         return EjectConfig::Off;
     }
-    let fields = EJECT.open(cx, node);
-    let get = |name| fields.as_ref().and_then(|fields| fields.get(name));
+    let fields = EJECT_TABLE.open(cx, node);
+    let field = |name| fields.as_ref().and_then(|fields| fields.get(name));
     EjectConfig::On {
-        after: get("after").and_then(|node| cx.count(node, MOST)),
-        span: get("for").and_then(|node| cx.timeout(node)),
+        after: field("after").and_then(|node| cx.read_count(node, MAX_IN_A_ROW)),
+        span: field("for").and_then(|node| cx.read_timeout(node)),
     }
 }

@@ -1,97 +1,98 @@
-//! The section `identity` of the gateway file: how clients are identified.
+//! Reads the section `identity` of the gateway file: how the gateway identifies the client of a request. Files of keys
+//! are read later, when the model is compiled.
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::{IdentityConfig, Located, PlanFrom, PlanSourceConfig};
-use super::super::table::{Table, ValueShape, may};
+use super::super::table::{Table, ValueShape, optional};
 use super::super::tree::Node;
-use super::leaf::{HEADER, NETWORK, PEERS};
+use super::scalar::{HEADER_NAME_FORMAT, NETWORK_FORMAT, PEERS_FORMAT};
 use crate::identity::embedded::Nat64;
 
 mod request;
 mod trusted_header;
 mod user;
 
-use trusted_header::trusted_header;
+use trusted_header::read_trusted_header;
 
-static GROUP: Table = Table {
+static GROUP_TABLE: Table = Table {
     name: "a group",
     doc: "How many leading bits of an address make one client.",
     fields: &[
-        may(
+        optional(
             "ipv4",
-            ValueShape::Whole(8, 32),
+            ValueShape::WholeNumber(8, 32),
             "Of an IPv4 address. Default: 32.",
             "32",
         ),
-        may(
+        optional(
             "ipv6",
-            ValueShape::Whole(32, 128),
+            ValueShape::WholeNumber(32, 128),
             "Of an IPv6 address. Default: 64.",
             "64",
         ),
     ],
 };
 
-static IP: Table = Table {
+static IP_TABLE: Table = Table {
     name: "`ip`",
     doc: "How a client's address is found and grouped.",
     fields: &[
-        may(
+        optional(
             "trusted_proxies",
-            ValueShape::Many(&ValueShape::Form(&PEERS)),
+            ValueShape::OneOrList(&ValueShape::Format(&PEERS_FORMAT)),
             "Peers whose X-Forwarded-For and Forwarded are believed.",
             "[10.0.0.0/8]",
         ),
-        may(
+        optional(
             "group",
-            ValueShape::Table(&GROUP),
+            ValueShape::Table(&GROUP_TABLE),
             "How many leading bits make one client.",
             "{ ipv4: 32, ipv6: 64 }",
         ),
-        may(
+        optional(
             "parents",
-            ValueShape::Flag,
+            ValueShape::Bool,
             "Whether the /56, /48 and /32 around an IPv6 client have budgets too. Default: true.",
             "true",
         ),
-        may(
+        optional(
             "nat64",
-            ValueShape::Many(&ValueShape::Form(&NETWORK)),
+            ValueShape::OneOrList(&ValueShape::Format(&NETWORK_FORMAT)),
             "Prefixes behind which translators write IPv4 addresses, which are counted as those: networks of 32, 40, 48, 56, 64 or 96 bits. Default: 64:ff9b::/96.",
             "[64:ff9b::/96, 2001:db8:64::/96]",
         ),
     ],
 };
 
-static PLAN: Table = Table {
+static PLAN_TABLE: Table = Table {
     name: "`plan`",
     doc: "How a request's plan is known.",
     fields: &[
-        may(
+        optional(
             "jwt",
             ValueShape::Text,
             "The claim of the verified token that names it.",
             "plan",
         ),
-        may(
+        optional(
             "header",
-            ValueShape::Form(&HEADER),
+            ValueShape::Format(&HEADER_NAME_FORMAT),
             "The header in which a trusted proxy names it.",
             "x-plan",
         ),
-        may(
+        optional(
             "from",
-            ValueShape::Many(&ValueShape::Form(&PEERS)),
+            ValueShape::OneOrList(&ValueShape::Format(&PEERS_FORMAT)),
             "With header: the peers that may set it.",
             "[10.0.0.0/8]",
         ),
-        may(
+        optional(
             "api_keys",
-            ValueShape::Flag,
+            ValueShape::Bool,
             "It stands in the file of API keys.",
             "true",
         ),
-        may(
+        optional(
             "default",
             ValueShape::Text,
             "The plan of requests without one.",
@@ -100,146 +101,146 @@ static PLAN: Table = Table {
     ],
 };
 
-/// The section `identity`.
-pub static IDENTITY: Table = Table {
+pub static IDENTITY_TABLE: Table = Table {
     name: "`identity`",
     doc: "How the gateway knows who asks.",
     fields: &[
-        may(
+        optional(
             "ip",
-            ValueShape::Table(&IP),
+            ValueShape::Table(&IP_TABLE),
             "The client's address.",
             "{ trusted_proxies: [10.0.0.0/8] }",
         ),
-        may(
+        optional(
             "user",
-            ValueShape::Table(&user::USER),
+            ValueShape::Table(&user::USER_TABLE),
             "Who the request proves to be.",
             "{ jwt: sub, jwks: jwks.json }",
         ),
-        may(
+        optional(
             "token",
-            ValueShape::Table(&request::TOKEN),
+            ValueShape::Table(&request::TOKEN_TABLE),
             "Where a credential is found.",
             "{ header: x-api-key }",
         ),
-        may(
+        optional(
             "email",
-            ValueShape::Table(&request::EMAIL),
+            ValueShape::Table(&request::EMAIL_TABLE),
             "Where an email address is found.",
             "{ body: email }",
         ),
-        may(
+        optional(
             "plan",
-            ValueShape::Table(&PLAN),
+            ValueShape::Table(&PLAN_TABLE),
             "How a request's plan is known.",
             "{ jwt: plan, default: free }",
         ),
     ],
 };
 
-/// Reads the section.
-pub fn identity(cx: &mut Cx, node: &Node) -> IdentityConfig {
-    let mut sources = IdentityConfig::default();
-    let Some(fields) = IDENTITY.open(cx, node) else {
-        return sources;
+/// Reads the section. A field that is absent or invalid has its default.
+pub fn read_identity(cx: &mut LoadContext, node: &Node) -> IdentityConfig {
+    let mut identity = IdentityConfig::default();
+    let Some(fields) = IDENTITY_TABLE.open(cx, node) else {
+        return identity;
     };
     if let Some(node) = fields.get("ip") {
-        ip(cx, node, &mut sources.ip);
+        read_ip(cx, node, &mut identity.ip);
     }
-    let at = |node: &Node| node.place;
-    sources.user = fields.get("user").and_then(|node| {
-        user::user(cx, node, &mut sources.unverified).map(|value| Located {
-            value,
-            place: at(node),
-        })
+    identity.user = read_located(cx, fields.get("user"), |cx, node| {
+        user::read_user(cx, node, &mut identity.unverified)
     });
-    sources.token = fields.get("token").and_then(|node| {
-        request::token(cx, node).map(|value| Located {
-            value,
-            place: at(node),
-        })
-    });
-    sources.email = fields.get("email").and_then(|node| {
-        request::email(cx, node).map(|value| Located {
-            value,
-            place: at(node),
-        })
-    });
-    sources.plan = fields.get("plan").and_then(|node| {
-        plan(cx, node).map(|value| Located {
-            value,
-            place: at(node),
-        })
-    });
-    sources
+    identity.token = read_located(cx, fields.get("token"), request::read_token);
+    identity.email = read_located(cx, fields.get("email"), request::read_email);
+    identity.plan = read_located(cx, fields.get("plan"), read_plan_source);
+    identity
 }
 
-fn ip(cx: &mut Cx, node: &Node, ip: &mut crate::identity::ip::Settings) {
-    let Some(fields) = IP.open(cx, node) else {
+/// Reads a field that is present, and adds its location.
+fn read_located<T>(
+    cx: &mut LoadContext,
+    node: Option<&Node>,
+    read: impl FnOnce(&mut LoadContext, &Node) -> Option<T>,
+) -> Option<Located<T>> {
+    let node = node?;
+    read(cx, node).map(|value| Located {
+        value,
+        location: node.location,
+    })
+}
+
+/// Reads `ip` into the settings, which keep their defaults for absent fields.
+fn read_ip(cx: &mut LoadContext, node: &Node, ip: &mut crate::identity::ip::Settings) {
+    let Some(fields) = IP_TABLE.open(cx, node) else {
         return;
     };
     if let Some(node) = fields.get("trusted_proxies") {
-        ip.trusted_proxies = cx.believed(node);
+        ip.trusted_proxies = cx.read_trusted_peers(node);
     }
-    if let Some(parents) = fields.get("parents").and_then(|node| cx.flag(node)) {
+    if let Some(parents) = fields.get("parents").and_then(|node| cx.read_bool(node)) {
         ip.parents = parents.value;
     }
     if let Some(node) = fields.get("nat64") {
-        ip.nat64 = cx.many(node, nat64);
+        ip.nat64 = cx.read_list(node, read_nat64);
     }
-    let Some(group) = fields.get("group").and_then(|node| GROUP.open(cx, node)) else {
+    let Some(group) = fields
+        .get("group")
+        .and_then(|node| GROUP_TABLE.open(cx, node))
+    else {
         return;
     };
-    let bits = |cx: &mut Cx, name: &str, from: u64, to: u64| {
-        let bits = group.get(name).and_then(|node| cx.whole(node, from, to))?;
+    let bits = |cx: &mut LoadContext, name: &str, from: u64, to: u64| {
+        let bits = group
+            .get(name)
+            .and_then(|node| cx.read_whole_number(node, from, to))?;
         u8::try_from(bits.value).ok()
     };
     ip.ipv4 = bits(cx, "ipv4", 8, 32).unwrap_or(ip.ipv4);
     ip.ipv6 = bits(cx, "ipv6", 32, 128).unwrap_or(ip.ipv6);
 }
 
-fn nat64(cx: &mut Cx, node: &Node) -> Option<Nat64> {
-    let network = cx.network(node)?;
+fn read_nat64(cx: &mut LoadContext, node: &Node) -> Option<Nat64> {
+    let network = cx.read_network(node)?;
     let prefix = Nat64::new(network.value);
-    if let Err(why) = prefix {
+    if let Err(cause) = prefix {
         let message = format!(
-            "`{}` is not the prefix of a translator: {why}",
+            "`{}` is not the prefix of a translator: {cause}",
             network.value
         );
         let help = "write one such as 64:ff9b::/96: RFC 6052 section 2.2";
-        cx.error(network.place, message, Some(help.into()));
+        cx.error(network.location, message, Some(help.into()));
     }
     prefix.ok()
 }
 
-fn plan(cx: &mut Cx, node: &Node) -> Option<PlanSourceConfig> {
-    let fields = PLAN.open(cx, node)?;
-    fields.belongs_to(cx, "from", "header");
-    let ways = ["jwt", "header", "api_keys"];
-    // A default alone is enough: everyone is on that plan, or the API keys say otherwise.
-    let way = if ways.iter().any(|way| fields.has(way)) || !fields.has("default") {
-        fields.one_of(cx, &ways)
+fn read_plan_source(cx: &mut LoadContext, node: &Node) -> Option<PlanSourceConfig> {
+    let fields = PLAN_TABLE.open(cx, node)?;
+    fields.check_belongs_to(cx, "from", "header");
+    let sources = ["jwt", "header", "api_keys"];
+    // A default alone is enough: every client has that plan, unless the file of API keys names another.
+    let has_source = sources.iter().any(|source| fields.has(source));
+    let source = if has_source || !fields.has("default") {
+        fields.require_one_of(cx, &sources)
     } else {
         None
     };
-    let from = match way {
+    let from = match source {
         Some("jwt") => fields
             .get("jwt")
-            .and_then(|node| cx.text(node, "the name of a claim"))
+            .and_then(|node| cx.read_text(node, "the name of a claim"))
             .map(PlanFrom::Claim),
         Some("header") => {
-            let (name, from) = trusted_header(cx, &fields);
+            let (name, from) = read_trusted_header(cx, &fields);
             name.map(|name| PlanFrom::Header { name, from })
         }
         Some(_) => fields
             .get("api_keys")
-            .and_then(|node| cx.flag(node))
-            .map(|flag| PlanFrom::ApiKeys(flag.place)),
+            .and_then(|node| cx.read_bool(node))
+            .map(|flag| PlanFrom::ApiKeys(flag.location)),
         None => None,
     };
     let default = fields
         .get("default")
-        .and_then(|node| cx.text(node, "the name of a plan"));
+        .and_then(|node| cx.read_text(node, "the name of a plan"));
     Some(PlanSourceConfig { from, default })
 }

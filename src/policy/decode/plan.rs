@@ -1,27 +1,29 @@
-//! The section `plans`.
+//! Reads one plan of the section `plans`.
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::{Located, PlanConfig};
-use super::super::table::{Table, ValueShape, may, must, words};
+use super::super::table::{Table, ValueShape, optional, required, words};
 use super::super::tree::{MapKey, Node};
 use super::ValueError;
-use super::leaf::parse_name;
-use super::route::PRIORITIES;
+use super::route::PRIORITY_WORDS;
+use super::scalar::parse_name;
 
-/// One plan.
-pub static PLAN: Table = Table {
+/// Maximum factor of a plan. Together with the largest quota it bounds what a limit may count.
+const MAX_MULTIPLY: u64 = 1000;
+
+pub static PLAN_TABLE: Table = Table {
     name: "a plan",
     doc: "What a plan gives.",
     fields: &[
-        must(
+        required(
             "multiply",
-            ValueShape::Whole(1, 1000),
+            ValueShape::WholeNumber(1, MAX_MULTIPLY),
             "What limits with `plans: true` are multiplied by.",
             "10",
         ),
-        may(
+        optional(
             "priority",
-            ValueShape::Words(&words(&PRIORITIES)),
+            ValueShape::Words(&words(&PRIORITY_WORDS)),
             "What is shed last under pressure, on routes whose policy does not say. Default: normal.",
             "critical",
         ),
@@ -29,16 +31,14 @@ pub static PLAN: Table = Table {
 };
 
 /// Reads the plan that is written under `key`.
-pub fn plan(cx: &mut Cx, key: &MapKey, node: &Node) -> Option<Located<PlanConfig>> {
+pub fn read_plan(cx: &mut LoadContext, key: &MapKey, node: &Node) -> Option<Located<PlanConfig>> {
     if let Err(ValueError { message, help, .. }) = parse_name(&key.text, "a plan") {
-        cx.error(key.place, message, help);
+        cx.error(key.location, message, help);
     }
-    let fields = PLAN.open_as(cx, node, key)?;
+    let fields = PLAN_TABLE.open_named(cx, node, key)?;
     let multiply = fields
         .get("multiply")
-        .and_then(|node| cx.whole(node, 1, 1000));
-    let multiply = multiply
-        .and_then(|many| u32::try_from(many.value).ok())
+        .and_then(|node| cx.read_count(node, MAX_MULTIPLY))
         .unwrap_or(1);
     Some(Located {
         value: PlanConfig {
@@ -46,9 +46,9 @@ pub fn plan(cx: &mut Cx, key: &MapKey, node: &Node) -> Option<Located<PlanConfig
             multiply,
             priority: fields
                 .get("priority")
-                .and_then(|node| cx.word(node, &PRIORITIES))
+                .and_then(|node| cx.read_word(node, &PRIORITY_WORDS))
                 .map(|priority| priority.value),
         },
-        place: key.place,
+        location: key.location,
     })
 }

@@ -1,32 +1,30 @@
-//! Where counts are kept when the process ends.
+//! Reads the fields of `store` about snapshots, which keep the counts on the disk.
 
 use std::path::PathBuf;
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::table::MapFields;
-use super::switch::{is_off, no_switch};
+use super::switch_word::{is_off, report_switch_word};
 use crate::store::snapshot::Settings;
 
 /// Reads `snapshots` and `every` of a store in memory.
-pub fn snapshots(cx: &mut Cx, fields: &MapFields<'_>) -> Option<Settings> {
-    let every = fields.get("every").map(|node| {
-        let span = cx.span(node, Settings::SHORTEST, Settings::LONGEST);
-        (node, span.map(|span| span.value))
-    });
-    let folder = fields.get("snapshots");
-    let Some(folder) = folder.filter(|node| !node.text().is_some_and(is_off)) else {
-        if let Some((node, _)) = every {
+pub fn read_snapshots(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<Settings> {
+    let every_node = fields.get("every");
+    let every =
+        every_node.and_then(|node| cx.read_duration(node, Settings::SHORTEST, Settings::LONGEST));
+    let folder_node = fields.get("snapshots");
+    let Some(folder_node) = folder_node.filter(|node| !node.scalar().is_some_and(is_off)) else {
+        if let Some(node) = every_node {
             let help = "name their folder, for instance `snapshots: data/counts`";
             let message = "`every` says how often snapshots are written, and there are none";
-            cx.error(node.place, message, Some(help.into()));
+            cx.error(node.location, message, Some(help.into()));
         }
         return None;
     };
-    let folder = cx.text(folder, "the name of a folder")?;
-    no_switch(cx, &folder, "name the folder");
-    let every = every.and_then(|(_, span)| span);
+    let folder = cx.read_text(folder_node, "the name of a folder")?;
+    report_switch_word(cx, &folder, "name the folder");
     Some(Settings {
         folder: PathBuf::from(folder.value),
-        every: every.unwrap_or(Settings::USUAL),
+        every: every.map_or(Settings::USUAL, |every| every.value),
     })
 }

@@ -1,54 +1,52 @@
-//! What the words of a file become.
+//! Examples, tables and scalars of the files.
 
 use super::*;
-use crate::policy::table::{Need, Table, TableField, ValueShape};
+use crate::policy::table::{FieldNeed, Table, TableField, ValueShape};
 use crate::policy::tree;
 
-/// Decodes a text and gives what was said.
-fn said(text: &str, read: impl FnOnce(&mut Cx, &Node)) -> Option<String> {
-    let mut cx = Cx::default();
+/// Decodes a text, and returns the report if it has a mistake.
+fn report_of(text: &str, read: impl FnOnce(&mut LoadContext, &Node)) -> Option<String> {
+    let mut cx = LoadContext::default();
     let file = cx.sources.add("file", text.into());
     let node = tree::parse(file, text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
     read(&mut cx, &node);
-    let failed = cx.failed();
-    let report = cx.finish().err().map(|report| report.to_string());
-    failed.then_some(report).flatten()
+    cx.finish().err().map(|report| report.to_string())
 }
 
 fn other_fields(table: &Table, field: &TableField) -> String {
-    let others = table.needing(Need::Must);
-    let either = table.needing(Need::Either).take(1);
+    let others = table.fields_with_need(FieldNeed::Required);
+    let alternatives = table.fields_with_need(FieldNeed::Alternative).take(1);
     others
         .filter(|other| other.name != field.name)
-        .chain(either.filter(|_| field.need != Need::Either))
+        .chain(alternatives.filter(|_| field.need != FieldNeed::Alternative))
         .map(|other| format!("{}: {}\n", other.name, other.example))
         .collect()
 }
 
 #[test]
 fn examples_of_whole_files_are_right() {
-    for field in GATEWAY.fields {
+    for field in GATEWAY_TABLE.fields {
         let text = format!(
             "{}{}: {}\n",
-            other_fields(&GATEWAY, field),
+            other_fields(&GATEWAY_TABLE, field),
             field.name,
             field.example
         );
         assert_eq!(
-            said(&text, |cx, node| drop(gateway(cx, node))),
+            report_of(&text, |cx, node| drop(read_gateway(cx, node))),
             None,
             "{text}"
         );
     }
-    for field in POLICY.fields {
+    for field in POLICY_TABLE.fields {
         let text = format!(
             "{}{}: {}\n",
-            other_fields(&POLICY, field),
+            other_fields(&POLICY_TABLE, field),
             field.name,
             field.example
         );
         assert_eq!(
-            said(&text, |cx, node| drop(policy(cx, "x", node))),
+            report_of(&text, |cx, node| drop(read_policy(cx, "x", node))),
             None,
             "{text}"
         );
@@ -57,34 +55,34 @@ fn examples_of_whole_files_are_right() {
 
 #[test]
 fn examples_of_limits_are_right() {
-    for field in limit::LIMIT.fields {
-        let others = other_fields(&limit::LIMIT, field).replace('\n', ", ");
+    for field in limit::LIMIT_TABLE.fields {
+        let others = other_fields(&limit::LIMIT_TABLE, field).replace('\n', ", ");
         let text = format!(
             "listen: 127.0.0.1:1\nupstreams: {{ a: http://b }}\nlimits: {{ x: {{ {others}{}: {} }} }}\n",
             field.name, field.example
         );
         assert_eq!(
-            said(&text, |cx, node| drop(gateway(cx, node))),
+            report_of(&text, |cx, node| drop(read_gateway(cx, node))),
             None,
             "{text}"
         );
     }
 }
 
-/// Calls `see` with each table that can be reached.
-fn tables(shape: &'static ValueShape, see: &mut impl FnMut(&'static Table)) {
+/// Calls `visit` with each table inside a shape.
+fn visit_tables(shape: &'static ValueShape, visit: &mut impl FnMut(&'static Table)) {
     match shape {
         ValueShape::Table(table) => {
-            see(table);
+            visit(table);
             table
                 .fields
                 .iter()
-                .for_each(|field| tables(&field.shape, see));
+                .for_each(|field| visit_tables(&field.shape, visit));
         }
-        ValueShape::List(inner) | ValueShape::Many(inner) | ValueShape::Named(inner) => {
-            tables(inner, see)
+        ValueShape::List(inner) | ValueShape::OneOrList(inner) | ValueShape::NamedMap(inner) => {
+            visit_tables(inner, visit)
         }
-        ValueShape::Either(shapes) => shapes.iter().for_each(|shape| tables(shape, see)),
+        ValueShape::AnyOf(shapes) => shapes.iter().for_each(|shape| visit_tables(shape, visit)),
         _ => {}
     }
 }
@@ -92,9 +90,9 @@ fn tables(shape: &'static ValueShape, see: &mut impl FnMut(&'static Table)) {
 #[test]
 fn examples_are_yaml_and_names_are_distinct() {
     let mut seen: Vec<&Table> = Vec::new();
-    for root in [&GATEWAY, &POLICY] {
+    for root in [&GATEWAY_TABLE, &POLICY_TABLE] {
         for field in root.fields {
-            tables(&field.shape, &mut |table| {
+            visit_tables(&field.shape, &mut |table| {
                 let other = seen.iter().find(|other| other.name == table.name);
                 assert!(
                     other.is_none_or(|other| std::ptr::eq(*other, table)),
@@ -119,26 +117,28 @@ fn examples_are_yaml_and_names_are_distinct() {
 
 #[test]
 fn words_for_identities_are_those_of_the_limits() {
-    let known: Vec<_> = crate::limit::Identity::ALL
+    let names: Vec<_> = crate::limit::Identity::ALL
         .iter()
         .map(|id| id.as_str())
         .collect();
-    assert_eq!(leaf::IDENTITIES, known);
+    assert_eq!(scalar::IDENTITY_WORDS, names);
 }
 
 #[track_caller]
-fn span(text: &str, millis: Option<u128>) {
-    let got = leaf::parse_span(text).ok().map(|span| span.as_millis());
-    assert_eq!(got, millis, "{text}");
+fn check_duration(text: &str, millis: Option<u128>) {
+    let parsed = scalar::parse_duration(text)
+        .ok()
+        .map(|duration| duration.as_millis());
+    assert_eq!(parsed, millis, "{text}");
 }
 
 #[test]
-fn spans() {
-    span("10s", Some(10_000));
-    span("200ms", Some(200));
-    span(" 1m ", Some(60_000));
-    span("1h", Some(3_600_000));
-    span("0s", Some(0));
+fn durations() {
+    check_duration("10s", Some(10_000));
+    check_duration("200ms", Some(200));
+    check_duration(" 1m ", Some(60_000));
+    check_duration("1h", Some(3_600_000));
+    check_duration("0s", Some(0));
     for text in [
         "",
         "s",
@@ -149,6 +149,6 @@ fn spans() {
         "99999999999999999999s",
         "9999999999999999d",
     ] {
-        span(text, None);
+        check_duration(text, None);
     }
 }

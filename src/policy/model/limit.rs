@@ -1,4 +1,5 @@
-//! A limit as it is written.
+//! The model of a limit, as a gateway or policy file writes it. `check` compares its fields with each other; nothing here
+//! is checked yet.
 
 use ipnet::IpNet;
 
@@ -9,76 +10,76 @@ use crate::limit::{
     Algorithm, CountMode, Disclose, Identity, LimitName, OnStoreError, Rate, Reserve, Sharing,
 };
 
-/// A limit as it is written.
+/// A limit of the gateway file or of a policy.
 #[derive(Clone, Debug)]
 pub struct LimitConfig {
-    /// Its name.
+    /// The name of the limit.
     pub name: Located<LimitName>,
-    /// The identities that it counts by.
+    /// The identities by which the limit counts.
     pub key: Vec<Located<Identity>>,
     /// The quota of each window.
     pub rates: Vec<Located<Rate>>,
-    /// The most open requests; then there are no rates.
+    /// The maximum number of open requests; a limit with it has no rates.
     pub concurrent: Option<Located<u32>>,
-    /// What happens above the rate.
+    /// How far the limit may be exceeded.
     pub throttle: Option<Located<ThrottleConfig>>,
     /// The condition under which an elastic limit lends.
     pub condition: Option<Located<Condition>>,
     /// The rate up to which an elastic limit lends.
     pub at_most: Option<Located<Rate>>,
-    /// `while` is there, right or wrong.
+    /// Whether the field `while` is present, with a valid or an invalid value.
     pub has_while: bool,
-    /// `at_most` is there, right or wrong.
+    /// Whether the field `at_most` is present, with a valid or an invalid value.
     pub has_at_most: bool,
-    /// `delay` is there, right or wrong.
+    /// Whether the field `delay` is present, with a valid or an invalid value.
     pub has_delay: bool,
-    /// How use is remembered, without what `burst` and `delay` say.
+    /// The algorithm, without the values of `burst` and `delay`.
     pub algorithm: Option<Located<Algorithm>>,
-    /// Units that may come at once; for gcra.
+    /// The number of units that may come at once, for gcra.
     pub burst: Option<Located<u32>>,
-    /// The longest delay; for leaky-bucket.
+    /// The maximum delay of a request, for leaky-bucket.
     pub delay: Option<Located<Nanos>>,
-    /// Which requests use it up, and by how many units.
+    /// The requests that use the limit up, and by how many units.
     pub count: Option<Located<CountMode>>,
     /// The units that a request holds until its cost is known.
     pub reserve: Option<Located<Reserve>>,
-    /// Whether plans multiply it.
+    /// Whether plans multiply the quota.
     pub plans: Option<Located<bool>>,
-    /// It counts and refuses nothing.
+    /// Whether the limit only counts and refuses nothing.
     pub shadow: bool,
-    /// The networks whose requests it does not count.
+    /// The networks whose requests the limit does not count.
     pub exempt: Vec<IpNet>,
-    /// What responses disclose about it.
+    /// How much responses disclose about the limit.
     pub disclose: Disclose,
-    /// How gateways with one store share it.
+    /// How gateways with one store share the limit.
     pub sharing: Option<Located<Sharing>>,
-    /// What holds while the store cannot be reached.
+    /// The decision while the store cannot be reached.
     pub on_store_error: OnStoreError,
-    /// Which routes have it, and whether they share its counts.
+    /// The routes that have the limit, and whether they share its counts.
     pub routes: LimitRoutes,
 }
 
 impl LimitConfig {
-    /// The rate that `at_most` lets grow, the one with its window, and `at_most`.
-    pub fn growth(&self) -> Option<(Rate, Rate)> {
-        let most = self.at_most?.value;
+    /// The rate that an elastic limit raises, and `at_most`, up to which it raises it. Both have the same window.
+    pub fn elastic_rates(&self) -> Option<(Rate, Rate)> {
+        let at_most = self.at_most?.value;
         let mut rates = self.rates.iter().map(|rate| rate.value);
-        let rate = rates.find(|rate| rate.window() == most.window())?;
-        Some((rate, most))
+        let rate = rates.find(|rate| rate.window() == at_most.window())?;
+        Some((rate, at_most))
     }
 }
 
-/// Which routes have a limit of the gateway file, and whether they share its counts.
+/// The routes that have a limit of the gateway file, and whether they share its counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitRoutes {
-    /// Every route; all count together.
+    /// Every route has the limit, and all routes count together.
     #[default]
     All,
-    /// Every route; each counts for itself.
+    /// Every route has the limit, and each route counts for itself.
     Each,
-    /// Those that list it; all count together.
+    /// Routes that list the limit have it, and they count together.
     Listed,
-    /// Those that list it; each counts for itself.
+    /// Routes that list the limit have it, and each route counts for itself.
     EachListed,
 }
 
@@ -94,13 +95,13 @@ impl LimitRoutes {
     }
 }
 
-/// What happens above the rate.
+/// How far a limit may be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThrottleConfig {
-    /// Never above.
+    /// The limit refuses every request above the rate.
     Hard,
-    /// By at most this percentage.
+    /// The limit admits requests up to this percentage above the rate.
     Soft(u16),
-    /// By what the upstream can bear.
+    /// The limit admits requests above the rate as long as the upstream can bear them.
     Elastic,
 }

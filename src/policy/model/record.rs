@@ -1,37 +1,37 @@
-//! The sections `record` and `access_log` as written.
+//! The model of the sections `record` and `access_log`, as the gateway file writes them.
 
-use super::super::settings::{LogTo, Logged};
-use super::super::tree::{Located, SourcePlace};
+use super::super::settings::{LogDestination, LoggedRequests};
+use super::super::tree::{Located, SourceLocation};
 use crate::record::Settings;
 use crate::record::push;
 
-/// Where the record is kept.
+/// Whether there is a record, and where it is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordConfig {
-    /// Nowhere.
+    /// There is no record.
     Off,
-    /// In this folder, or in memory, and pushed to these destinations.
-    Kept(Settings, Vec<PushConfig>),
+    /// The record is kept in a folder or in memory, and pushed to these destinations.
+    On(Settings, Vec<PushConfig>),
 }
 
-/// A destination of the record.
+/// A destination to which the record is pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushConfig {
-    /// The place of its declaration.
-    pub place: SourcePlace,
-    /// The settings that need no file.
+    /// The location of the declaration.
+    pub location: SourceLocation,
+    /// The settings without `token` and `roots`, which are read from files when the model is compiled.
     pub settings: push::Settings,
-    /// The file with its token.
+    /// The file with the bearer token.
     pub token_file: Option<Located<String>>,
-    /// The file of the authorities that verify its certificate.
+    /// The file of the authorities that verify the destination's certificate.
     pub roots: Option<Located<String>>,
 }
 
-/// Where requests are logged.
+/// The requests that are logged, and the destination of their lines.
 #[derive(Clone, Debug)]
 pub struct AccessLogConfig {
-    /// Which requests.
-    pub requests: Logged,
-    /// The destination, as written.
-    pub to: LogTo,
+    /// The requests that are logged.
+    pub requests: LoggedRequests,
+    /// The destination of the lines; a path is still relative to the gateway file.
+    pub destination: LogDestination,
 }

@@ -1,4 +1,4 @@
-//! The source of the user as written.
+//! The model of the field `user` of the section `identity`, as the gateway file writes it.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use super::super::tree::Located;
 use crate::identity::user::CertificateName;
 use crate::net::PeerNetwork;
 
-/// What proves the user of a request.
+/// The proof of the user of a request.
 #[derive(Clone, Debug)]
 pub enum UserConfig {
     /// A claim of a signed token.
     Jwt {
-        /// The claim.
+        /// The name of the claim.
         claim: String,
         /// The keys that verify signatures.
         keys: Option<KeyFile>,
@@ -21,14 +21,14 @@ pub enum UserConfig {
         issuer: Option<String>,
         /// The required audience.
         audience: Option<String>,
-        /// The tolerated difference between clocks.
+        /// The tolerated difference between clocks, in whole seconds.
         leeway: Option<Duration>,
     },
     /// A header that trusted peers set.
     Header {
-        /// The header.
+        /// The name of the header; `None` if it could not be read.
         name: Option<HeaderName>,
-        /// The peers.
+        /// The trusted peers.
         from: Vec<PeerNetwork>,
     },
     /// A file that maps tokens to users.
@@ -37,13 +37,13 @@ pub enum UserConfig {
     ClientCert(Located<CertificateName>),
 }
 
-/// The keys that verify signatures.
+/// The file of the keys that verify signatures.
 #[derive(Clone, Debug)]
 pub enum KeyFile {
-    /// A JSON Web Key Set.
+    /// The file of a JSON Web Key Set.
     Jwks(Located<String>),
-    /// A shared secret.
+    /// The file of a shared secret.
     Secret(Located<String>),
-    /// A public key in PEM.
+    /// The file of a public key in PEM.
     Pem(Located<String>),
 }

@@ -1,101 +1,119 @@
-//! Messages about texts that are not YAML.
+//! Turns errors of the YAML parser into messages that say what is wrong and what to do. The parser tells its errors
+//! apart by their texts only, so these functions search the texts for known phrases.
 
-use super::place::{SourcePlace, place_of};
+use super::location::{SourceLocation, location_from_parser};
 
 /// Why a text cannot be parsed.
 #[derive(Clone, Debug)]
 pub struct SyntaxError {
-    /// Where reading stopped.
-    pub place: SourcePlace,
+    /// The location where the parser stopped.
+    pub location: SourceLocation,
     /// What is wrong there.
     pub message: String,
-    /// What to do about it.
+    /// What the author of the file can do.
     pub help: Option<String>,
 }
 
-/// What is wrong with a text that is no YAML, or costs too much.
-pub(super) fn error(file: u32, text: &str, error: &serde_yaml::Error) -> SyntaxError {
-    let start = SourcePlace {
-        file,
-        line: 1,
-        column: 1,
-        width: 1,
-        more: 0,
-    };
-    let place = error.location().map_or(start, |at| place_of(file, &at));
-    let full = error.to_string();
-    // The place is told already.
-    let said = full.split(" at line ").next().unwrap_or(&full);
-    let costs = |what: &str| {
-        Some((
-            "the file costs too much to read",
-            format!("{what}; split it"),
-        ))
-    };
-    let known = if said.contains("Documents") {
-        Some((
-            "a file holds one document",
-            String::from("put what stands behind `---` into a file of its own"),
-        ))
-    } else if said.contains("Depth") || said.contains("recursion limit") || said.contains("nest") {
-        costs("lists and maps are too deep inside each other")
-    } else if said.contains("Nodes")
-        || said.contains("Events") && !said.contains("Anchor")
-        || said.contains("too long")
-    {
-        costs("it has too many values")
-    } else if said.contains("Anchor")
-        || said.contains("Alias")
-        || said.contains("alias replay")
-        || said.contains("alias expansion")
-    {
-        costs("its aliases repeat too much")
-    } else if said.starts_with("budget breached") {
-        costs("it is too large")
-    } else if said.contains("recursive references") {
-        Some((
-            "an alias stands inside its own anchor",
-            String::from("write the value out"),
-        ))
-    } else if said.contains("expected string scalar") || said.contains("null into string") {
-        Some(("a key is a plain word", String::from("write `name: value`")))
-    } else {
-        None
-    };
-    if let Some((message, help)) = known {
+/// Describes the error of a text that is not YAML or exceeds a bound of the parser.
+pub(super) fn syntax_error(file: u32, text: &str, error: &serde_yaml::Error) -> SyntaxError {
+    let location = error
+        .location()
+        .map_or(SourceLocation::start_of(file), |position| {
+            location_from_parser(file, &position)
+        });
+    let full_message = error.to_string();
+    // The diagnostic has the location already.
+    let parser_message = full_message
+        .split(" at line ")
+        .next()
+        .unwrap_or(&full_message);
+    let described = exceeded_bound(parser_message).or_else(|| unsupported_syntax(parser_message));
+    if let Some((message, help)) = described {
         return SyntaxError {
-            place,
+            location,
             message: message.into(),
             help: Some(help),
         };
     }
-    let line = usize::try_from(place.line).unwrap_or(1).saturating_sub(1);
-    let line = text.lines().nth(line).unwrap_or("");
+    let line_index = usize::try_from(location.line)
+        .unwrap_or(1)
+        .saturating_sub(1);
+    let line = text.lines().nth(line_index).unwrap_or("");
     SyntaxError {
-        place,
-        message: format!("this is not YAML: {said}"),
-        help: cure(said, line),
+        location,
+        message: format!("this is not YAML: {parser_message}"),
+        help: suggest_fix(parser_message, line),
     }
 }
 
-/// What to do about the usual mistakes.
-fn cure(said: &str, line: &str) -> Option<String> {
-    let starts = |c: char| line.contains(&format!(": {c}")) || line.contains(&format!("- {c}"));
+/// The message and the help if the text exceeds a bound of the parser. The order matters: the phrases overlap.
+fn exceeded_bound(parser_message: &str) -> Option<(&'static str, String)> {
+    let contains = |phrase: &str| parser_message.contains(phrase);
+    let cause = if contains("Documents") {
+        let help = "put what stands behind `---` into a file of its own";
+        return Some(("a file holds one document", help.into()));
+    } else if contains("Depth") || contains("recursion limit") || contains("nest") {
+        "lists and maps are too deep inside each other"
+    } else if contains("Nodes") || contains("Events") && !contains("Anchor") || contains("too long")
+    {
+        "it has too many values"
+    } else if contains("Anchor")
+        || contains("Alias")
+        || contains("alias replay")
+        || contains("alias expansion")
+    {
+        "its aliases repeat too much"
+    } else if parser_message.starts_with("budget breached") {
+        "it is too large"
+    } else {
+        return None;
+    };
+    Some((
+        "the file costs too much to read",
+        format!("{cause}; split it"),
+    ))
+}
+
+/// The message and the help if the text is YAML of a kind that configuration files may not use.
+fn unsupported_syntax(parser_message: &str) -> Option<(&'static str, String)> {
+    let contains = |phrase: &str| parser_message.contains(phrase);
+    if contains("recursive references") {
+        let help = "write the value out";
+        Some(("an alias stands inside its own anchor", help.into()))
+    } else if contains("expected string scalar") || contains("null into string") {
+        Some(("a key is a plain word", "write `name: value`".into()))
+    } else {
+        None
+    }
+}
+
+/// What to do about a common mistake, found by the parser's message and the text of the line.
+fn suggest_fix(parser_message: &str, line: &str) -> Option<String> {
+    let has_value_starting_with =
+        |c: char| line.contains(&format!(": {c}")) || line.contains(&format!("- {c}"));
     let help = if line.contains("${") {
         "put a value that has `${` into quotes"
-    } else if said.contains("tab") {
+    } else if parser_message.contains("tab") {
         "indent with spaces"
-    } else if said.contains("unknown anchor") || starts('*') {
+    } else if parser_message.contains("unknown anchor") || has_value_starting_with('*') {
         "put a value that begins with `*` into quotes"
-    } else if said.contains("unexpected character") && (starts('@') || starts('%') || starts('`')) {
+    } else if parser_message.contains("unexpected character")
+        && (has_value_starting_with('@')
+            || has_value_starting_with('%')
+            || has_value_starting_with('`'))
+    {
         "put a value that begins with this character into quotes"
-    } else if said.contains("quoted scalar") {
+    } else if parser_message.contains("quoted scalar") {
         "a quote is not closed, or not on the line where it should be"
-    } else if said.contains("mapping values are not allowed") {
+    } else if parser_message.contains("mapping values are not allowed") {
         "a `: ` inside a value needs quotes; else look at the indentation of this line"
-    } else if said.contains("did not find expected") || said.contains("indent") {
+    } else if parser_message.contains("did not find expected") || parser_message.contains("indent")
+    {
         "look at the indentation: fields of one map begin in the same column"
-    } else if said.contains("bracket") || said.contains("':' indicator") || said.contains("flow") {
+    } else if parser_message.contains("bracket")
+        || parser_message.contains("':' indicator")
+        || parser_message.contains("flow")
+    {
         "each `[` needs its `]`, and each `{` its `}`"
     } else {
         return None;

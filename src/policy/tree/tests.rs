@@ -5,40 +5,44 @@ use super::*;
 #[track_caller]
 fn error(text: &str, line: u32, column: u32, message: &str) {
     let error = parse(0, text).expect_err("no tree");
-    let said = (error.place.line, error.place.column, error.message.as_str());
-    assert_eq!(said, (line, column, message));
+    let reported = (
+        error.location.line,
+        error.location.column,
+        error.message.as_str(),
+    );
+    assert_eq!(reported, (line, column, message));
 }
 
-fn places(node: &Node, out: &mut Vec<(String, u32, u32, u32)>) {
-    let SourcePlace {
+fn collect_locations(node: &Node, out: &mut Vec<(String, u32, u32, u32)>) {
+    let SourceLocation {
         line,
         column,
         width,
         ..
-    } = node.place;
+    } = node.location;
     match &node.value {
-        YamlValue::List(list) => list.iter().for_each(|item| places(item, out)),
+        YamlValue::List(list) => list.iter().for_each(|item| collect_locations(item, out)),
         YamlValue::Map(entries) => {
             for (key, value) in entries {
                 out.push((
                     key.text.clone(),
-                    key.place.line,
-                    key.place.column,
-                    key.place.width,
+                    key.location.line,
+                    key.location.column,
+                    key.location.width,
                 ));
-                places(value, out);
+                collect_locations(value, out);
             }
         }
-        _ => out.push((node.text().unwrap_or("~").into(), line, column, width)),
+        _ => out.push((node.scalar().unwrap_or("~").into(), line, column, width)),
     }
 }
 
 #[test]
-fn every_value_knows_its_place() {
+fn every_value_knows_its_location() {
     let text = "a: 1\nb: [x, 'y z', 2.50, ~, yes]\nc:\n  é: \"q\"\n";
     let node = parse(0, text).expect("a tree");
     let mut found = Vec::new();
-    places(&node, &mut found);
+    collect_locations(&node, &mut found);
     let expected = [
         ("a", 1, 1, 1),
         ("1", 1, 4, 1),
@@ -73,7 +77,7 @@ fn offsets_inside_a_text() {
             panic!("a map")
         };
         assert_eq!(
-            entries[0].1.place_at(offset).column,
+            entries[0].1.location_at(offset).column,
             column,
             "{text} {offset}"
         );
@@ -114,7 +118,7 @@ fn bounds() {
 }
 
 fn error_of_size() {
-    let error = parse(0, &" ".repeat(MAX_FILE + 1)).expect_err("too large");
+    let error = parse(0, &" ".repeat(MAX_FILE_BYTES + 1)).expect_err("too large");
     assert_eq!(error.message, "the file is larger than 1 MiB");
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use super::*;
 use crate::policy::load;
 
-const LONG: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const GATEWAY: &str = "listen: 127.0.0.1:8080\nupstreams: { shop: http://127.0.0.1:9001 }\n";
 
 fn policy(rate: &str) -> String {
@@ -23,60 +23,60 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-/// Watches the configuration at `path`, and gives what arrives with each change.
+/// Watches the configuration at `path`, and returns a channel that receives each change.
 fn watched(path: &Path) -> (ConfigWatch, std::sync::mpsc::Receiver<()>) {
     let loaded = load(path).unwrap_or_else(|report| panic!("{report}"));
-    let (tell, told) = channel();
-    let changed = move || tell.send(()).unwrap_or(());
+    let (sender, changes) = channel();
+    let on_change = move || sender.send(()).unwrap_or(());
     (
-        watch(path.to_owned(), loaded.fingerprint, changed).expect("watching"),
-        told,
+        watch(path.to_owned(), loaded.fingerprint, on_change).expect("watching"),
+        changes,
     )
 }
 
 #[test]
-fn tells_of_changes_and_of_nothing_else() {
+fn reports_changes_and_nothing_else() {
     let (folder, path) = folder();
     let file = folder.path().join("policies/api.yaml");
     fs::write(&file, policy("1/s")).expect("written");
-    let (_watch, told) = watched(&path);
+    let (_watch, changes) = watched(&path);
 
-    // Written again without a change, then with one: told once.
+    // Written again without a change, then with one: reported once.
     fs::write(&file, policy("1/s")).expect("written");
     fs::write(&file, policy("2/s")).expect("written");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
 
     // As editors do it.
     let fresh = folder.path().join("policies/.api.yaml.swp");
     fs::write(&fresh, policy("3/s")).expect("written");
     fs::rename(&fresh, &file).expect("renamed");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
 
     // A mistake is a change too, and so is a new file, and one that goes.
     fs::write(&file, "match: [").expect("written");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
     fs::write(folder.path().join("policies/b.yaml"), policy("1/s")).expect("written");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
     fs::remove_file(&file).expect("removed");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
     fs::write(&path, format!("{GATEWAY}workers: 3\n")).expect("written");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
-    assert!(told.try_recv().is_err(), "told once of each");
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
+    assert!(changes.try_recv().is_err(), "reported once each");
 }
 
 #[test]
-fn sees_a_folder_that_was_made_anew() {
+fn notices_a_folder_that_was_created_anew() {
     let (folder, path) = folder();
     let policies = folder.path().join("policies");
     fs::write(policies.join("api.yaml"), policy("1/s")).expect("written");
-    let (_watch, told) = watched(&path);
+    let (_watch, changes) = watched(&path);
     fs::remove_dir_all(&policies).expect("removed");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
     fs::create_dir(&policies).expect("a folder");
     fs::write(policies.join("api.yaml"), policy("2/s")).expect("written");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
     fs::write(policies.join("api.yaml"), policy("3/s")).expect("written");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
 }
 
 #[cfg(unix)]
@@ -92,10 +92,10 @@ fn follows_the_swapped_links_of_a_config_map() {
     }
     symlink("..one", policies.join("..data")).expect("linked");
     symlink("..data/api.yaml", policies.join("api.yaml")).expect("linked");
-    let (_watch, told) = watched(&path);
+    let (_watch, changes) = watched(&path);
     symlink("..two", policies.join("..data_tmp")).expect("linked");
     fs::rename(policies.join("..data_tmp"), policies.join("..data")).expect("renamed");
-    assert_eq!(told.recv_timeout(LONG), Ok(()));
+    assert_eq!(changes.recv_timeout(TIMEOUT), Ok(()));
     let loaded = load(&path).unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(
         loaded.ruleset.rules[0].limit.window(0).unwrap().to_string(),
@@ -107,10 +107,13 @@ fn follows_the_swapped_links_of_a_config_map() {
 fn ends_when_it_is_dropped() {
     let (folder, path) = folder();
     fs::write(folder.path().join("policies/api.yaml"), policy("1/s")).expect("written");
-    let (watch, told) = watched(&path);
+    let (watch, changes) = watched(&path);
     drop(watch);
     // The sender lives in the closure, which goes with the thread.
-    assert_eq!(told.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
+    assert_eq!(
+        changes.recv_timeout(TIMEOUT),
+        Err(RecvTimeoutError::Disconnected)
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -120,11 +123,14 @@ fn a_file_that_is_being_written_counts_when_it_is_closed() {
 
     let folder = tempfile::tempdir().expect("a folder");
     let mut log = fs::File::create(folder.path().join("refused.log")).expect("made");
-    let (events, told) = channel();
-    let mut folders = Folders::new(events);
-    assert!(folders.follow([folder.path().to_owned()].into()));
+    let (events, signals) = channel();
+    let mut folders = WatchedFolders::new(events);
+    assert!(folders.replace_by([folder.path().to_owned()].into()));
     log.write_all(b"a line\n").expect("written");
-    assert!(told.recv_timeout(QUIET).is_err());
+    assert!(signals.recv_timeout(QUIET_TIME).is_err());
     drop(log);
-    assert!(matches!(told.recv_timeout(LONG), Ok(Signal::Event)));
+    assert!(matches!(
+        signals.recv_timeout(TIMEOUT),
+        Ok(WatchSignal::FolderEvent)
+    ));
 }

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use super::members::{push_fraction, push_number};
 use super::writer::LogWriter;
 use crate::base::clock::{Clock, Nanos};
-use crate::policy::settings::Logged;
+use crate::policy::settings::LoggedRequests;
 
 /// Bytes of lines that a worker collects before it hands them over.
 pub const BATCH_BYTES: usize = 64 * 1024;
@@ -58,7 +58,7 @@ impl WorkerLog {
 
     /// Whether any request may be logged, so that its target must be kept.
     pub fn wants_targets(&self) -> bool {
-        self.writer.logged != Logged::Off
+        self.writer.logged != LoggedRequests::Off
     }
 
     /// Hands the batch over to the writer.
@@ -74,9 +74,9 @@ impl WorkerLog {
     #[inline]
     pub(super) fn add_line(&self, is_notable: bool, write: impl FnOnce(&mut Vec<u8>)) {
         match self.writer.logged {
-            Logged::Off => return,
-            Logged::Refused if !is_notable => return,
-            Logged::Refused | Logged::All => {}
+            LoggedRequests::Off => return,
+            LoggedRequests::Refused if !is_notable => return,
+            LoggedRequests::Refused | LoggedRequests::All => {}
         }
         let mut batch = self.batch.borrow_mut();
         if batch.is_empty() {

@@ -8,12 +8,12 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::policy::settings::Rotate;
+use crate::policy::settings::LogRotation;
 
 /// The open file of the log. It is written only at its end.
 pub struct LogFile {
     path: PathBuf,
-    rotate: Option<Rotate>,
+    rotate: Option<LogRotation>,
     file: File,
     /// The identity of the open file; absent for pipes and devices, which are never reopened.
     open_id: Option<FileId>,
@@ -30,7 +30,7 @@ impl LogFile {
     /// # Errors
     ///
     /// The file cannot be written, or it is to be rotated and its folder cannot be written.
-    pub fn open(path: &Path, rotate: Option<Rotate>) -> io::Result<LogFile> {
+    pub fn open(path: &Path, rotate: Option<LogRotation>) -> io::Result<LogFile> {
         if rotate.is_some() {
             let folder = path.parent().unwrap_or(Path::new(""));
             check_folder_writable(folder).map_err(|error| {
@@ -87,7 +87,7 @@ impl LogFile {
 
     /// Renames the file and opens a new one. During a hand-over a second process may write to the same file. The one that
     /// gets the file's lock first renames, and the other only reopens.
-    fn rotate(&mut self, rotate: Rotate) -> io::Result<()> {
+    fn rotate(&mut self, rotate: LogRotation) -> io::Result<()> {
         self.file.lock()?;
         let result = self.rename_rotated(rotate).and_then(|()| self.reopen());
         if result.is_err() {
@@ -98,7 +98,7 @@ impl LogFile {
     }
 
     /// Renames the file to `.1`, `.1` to `.2` and so on, up to the first number that is free.
-    fn rename_rotated(&self, rotate: Rotate) -> io::Result<()> {
+    fn rename_rotated(&self, rotate: LogRotation) -> io::Result<()> {
         if file_id(&self.path.metadata()?) != self.open_id {
             return Ok(());
         }
@@ -187,7 +187,7 @@ mod tests {
     fn two_processes_may_write_and_rotate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let rotate = Rotate {
+        let rotate = LogRotation {
             size: 100,
             keep: 1000,
         };
@@ -232,7 +232,7 @@ mod tests {
     fn as_many_rotated_files_are_kept_as_configured() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let rotate = Rotate { size: 10, keep: 2 };
+        let rotate = LogRotation { size: 10, keep: 2 };
         let mut log = LogFile::open(&path, Some(rotate)).unwrap();
         for line in [
             "one one\n",

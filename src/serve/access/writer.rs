@@ -17,8 +17,8 @@ use super::file::LogFile;
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::{Metric, Registry};
 use crate::policy::{
-    AccessLog,
-    settings::{LogTo, Logged},
+    AccessLogSettings,
+    settings::{LogDestination, LoggedRequests},
 };
 
 /// Batches that may wait for the thread. Further ones are dropped.
@@ -37,7 +37,7 @@ pub const LOSS_REPORT_INTERVAL: Nanos = Nanos::from_secs(60);
 #[derive(Clone)]
 pub struct LogWriter {
     /// Which requests are logged.
-    pub logged: Logged,
+    pub logged: LoggedRequests,
     batches: SyncSender<Vec<u8>>,
     /// Lines that were lost.
     dropped: Counter,
@@ -63,19 +63,19 @@ impl LogWriter {
     /// The file cannot be opened, its folder cannot be written though the file is to be rotated, or no thread can be
     /// started.
     pub fn start(
-        settings: &AccessLog,
+        settings: &AccessLogSettings,
         registry: &Registry,
     ) -> io::Result<(LogWriter, LogWriterEnd)> {
-        let (out, losses) = match &settings.to {
-            LogTo::File { path, rotate } => (
+        let (out, losses) = match &settings.destination {
+            LogDestination::File { path, rotate } => (
                 LogOutput::File(LogFile::open(path, *rotate)?),
                 LossReport::new(&path.display().to_string()),
             ),
-            LogTo::Stdout => (
+            LogDestination::Stdout => (
                 LogOutput::Stdout(io::stdout()),
                 LossReport::new("standard output"),
             ),
-            LogTo::Stderr => (
+            LogDestination::Stderr => (
                 LogOutput::Stderr(io::stderr()),
                 LossReport::new("standard error"),
             ),
@@ -238,9 +238,9 @@ mod tests {
     fn all_batches_are_written_in_order_and_before_the_end() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("access.log");
-        let settings = AccessLog {
-            requests: Logged::All,
-            to: LogTo::File {
+        let settings = AccessLogSettings {
+            requests: LoggedRequests::All,
+            destination: LogDestination::File {
                 path: file.clone(),
                 rotate: None,
             },

@@ -20,7 +20,7 @@ use crate::net::tls::acme::ManagedCertificate;
 use crate::net::tls::config::{Offer, OfferedCertificate};
 use crate::net::unix::{self, SocketFile};
 use crate::net::{Address, PeerNetwork, Stream};
-use crate::policy::Listen;
+use crate::policy::BindSettings;
 
 /// Connections that may wait to be accepted, for each socket.
 const ACCEPT_BACKLOG: i32 = 4096;
@@ -237,7 +237,7 @@ pub struct BoundSockets {
 ///
 /// The system refuses to bind or to listen.
 pub fn bind(
-    listen: &Listen,
+    listen: &BindSettings,
     workers: usize,
     inherited: &mut InheritedSockets,
 ) -> io::Result<BoundSockets> {

@@ -1,96 +1,108 @@
-//! Identities that a request carries: its credential, and an email address in its body.
+//! Reads the fields `token` and `email` of the section `identity`: where a request has its credential, and where its body
+//! has an email address.
 
-use super::super::super::collect::Cx;
+use super::super::super::context::LoadContext;
 use super::super::super::model::{EmailConfig, TokenConfig};
-use super::super::super::table::{Table, ValueShape, may, must, words};
+use super::super::super::table::{Table, ValueShape, optional, required, words};
 use super::super::super::tree::Node;
-use super::super::invalid;
-use super::super::leaf::{HEADER, SIZE};
+use super::super::ValueError;
+use super::super::scalar::{HEADER_NAME_FORMAT, SIZE_FORMAT};
 use crate::identity::mailbox::Fold;
 
-pub(super) static TOKEN: Table = Table {
+pub(super) static TOKEN_TABLE: Table = Table {
     name: "`token`",
     doc: "Where a request's credential is found.",
     fields: &[
-        may(
+        optional(
             "header",
-            ValueShape::Form(&HEADER),
+            ValueShape::Format(&HEADER_NAME_FORMAT),
             "In this header.",
             "x-api-key",
         ),
-        may(
+        optional(
             "scheme",
             ValueShape::Text,
             "With header: it stands behind this scheme. Without, what stands behind any scheme of Authorization is the credential.",
             "Token",
         ),
-        may(
+        optional(
             "bearer",
-            ValueShape::Flag,
+            ValueShape::Bool,
             "In Authorization: Bearer.",
             "true",
         ),
-        may("query", ValueShape::Text, "In this query parameter.", "key"),
-        may("cookie", ValueShape::Text, "In this cookie.", "session"),
+        optional("query", ValueShape::Text, "In this query parameter.", "key"),
+        optional("cookie", ValueShape::Text, "In this cookie.", "session"),
     ],
 };
 
-const FOLD: [(&str, bool); 2] = [("keep", false), ("fold", true)];
+/// The words for whether a difference between addresses is ignored.
+const FOLD_WORDS: [(&str, bool); 2] = [("keep", false), ("fold", true)];
 
-pub(super) static EMAIL: Table = Table {
+/// Minimum of `max`, in bytes: smaller bodies hold no address.
+const MIN_BUFFERED_BODY: u64 = 256;
+/// Maximum of `max`, in bytes, because so much of each body is buffered in memory.
+const MAX_BUFFERED_BODY: u64 = 1 << 20;
+/// Default of `max`, in bytes.
+const DEFAULT_BUFFERED_BODY: usize = 64 * 1024;
+
+pub(super) static EMAIL_TABLE: Table = Table {
     name: "`email`",
     doc: "Where an email address is found; it is hashed before it is stored.",
     fields: &[
-        must(
+        required(
             "body",
             ValueShape::Text,
             "The field of a JSON, form or multipart body; dots reach into nested objects.",
             "email",
         ),
-        may(
+        optional(
             "max",
-            ValueShape::Form(&SIZE),
+            ValueShape::Format(&SIZE_FORMAT),
             "Most of a body that is held back to look for it; a route that counts by it refuses longer ones. Default: 64KiB.",
             "64KiB",
         ),
-        may(
+        optional(
             "accents",
-            ValueShape::Words(&words(&FOLD)),
+            ValueShape::Words(&words(&FOLD_WORDS)),
             "Whether letters count without accents, as databases that ignore these look accounts up. Default: keep.",
             "fold",
         ),
-        may(
+        optional(
             "tags",
-            ValueShape::Words(&words(&FOLD)),
+            ValueShape::Words(&words(&FOLD_WORDS)),
             "Whether an address counts without what stands behind a `+` before the `@`. Default: keep.",
             "fold",
         ),
-        may(
+        optional(
             "dots",
-            ValueShape::Words(&words(&FOLD)),
+            ValueShape::Words(&words(&FOLD_WORDS)),
             "Whether an address counts without dots before the `@`, and googlemail.com as gmail.com. Default: keep.",
             "fold",
         ),
     ],
 };
 
-pub(super) fn token(cx: &mut Cx, node: &Node) -> Option<TokenConfig> {
-    let fields = TOKEN.open(cx, node)?;
-    fields.belongs_to(cx, "scheme", "header");
-    let way = fields.one_of(cx, &["header", "bearer", "query", "cookie"])?;
-    match way {
+pub(super) fn read_token(cx: &mut LoadContext, node: &Node) -> Option<TokenConfig> {
+    let fields = TOKEN_TABLE.open(cx, node)?;
+    fields.check_belongs_to(cx, "scheme", "header");
+    let source = fields.require_one_of(cx, &["header", "bearer", "query", "cookie"])?;
+    match source {
         "header" => {
-            let name = fields.get(way).and_then(|node| cx.header(node))?.value;
+            let name = fields
+                .get(source)
+                .and_then(|node| cx.read_header_name(node))?
+                .value;
             match fields.get("scheme") {
                 None => Some(TokenConfig::Header(name)),
-                Some(node) => scheme(cx, node).map(|scheme| TokenConfig::Scheme(name, scheme)),
+                Some(node) => read_scheme(cx, node).map(|scheme| TokenConfig::Scheme(name, scheme)),
             }
         }
         "bearer" => {
-            let flag = fields.get(way).and_then(|node| cx.flag(node))?;
-            if !flag.value {
+            let bearer = fields.get(source).and_then(|node| cx.read_bool(node))?;
+            if !bearer.value {
                 cx.error(
-                    flag.place,
+                    bearer.location,
                     "`bearer: false` finds no token",
                     Some("write `bearer: true`".into()),
                 );
@@ -98,46 +110,46 @@ pub(super) fn token(cx: &mut Cx, node: &Node) -> Option<TokenConfig> {
             Some(TokenConfig::Bearer)
         }
         "query" => fields
-            .text(cx, way, "the name of a query parameter")
+            .read_text(cx, source, "the name of a query parameter")
             .map(TokenConfig::Query),
         _ => fields
-            .text(cx, way, "the name of a cookie")
+            .read_text(cx, source, "the name of a cookie")
             .map(TokenConfig::Cookie),
     }
 }
 
-/// The scheme of a credential, a token of RFC 9110.
-fn scheme(cx: &mut Cx, node: &Node) -> Option<String> {
-    cx.read(node, "a scheme", |text| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        if text.is_empty() || !text.chars().all(plain) {
+/// Reads the scheme of a credential, which is a `token` of RFC 9110.
+fn read_scheme(cx: &mut LoadContext, node: &Node) -> Option<String> {
+    cx.read_scalar(node, "a scheme", |text| {
+        let is_token_char = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        if text.is_empty() || !text.chars().all(is_token_char) {
             let message = format!("`{text}` is not a scheme");
-            return Err(invalid(message, "write one word, like `Token`"));
+            return Err(ValueError::new(message, "write one word, like `Token`"));
         }
         Ok(text.to_owned())
     })
     .map(|scheme| scheme.value)
 }
 
-pub(super) fn email(cx: &mut Cx, node: &Node) -> Option<EmailConfig> {
-    let fields = EMAIL.open(cx, node)?;
+pub(super) fn read_email(cx: &mut LoadContext, node: &Node) -> Option<EmailConfig> {
+    let fields = EMAIL_TABLE.open(cx, node)?;
     let max = fields
         .get("max")
-        .and_then(|node| cx.size(node, 256, 1 << 20));
-    let field = fields.text(cx, "body", "the name of a field")?;
-    let mut folds = |name: &str| {
+        .and_then(|node| cx.read_size(node, MIN_BUFFERED_BODY, MAX_BUFFERED_BODY));
+    let field = fields.read_text(cx, "body", "the name of a field")?;
+    let mut is_folded = |name: &str| {
         let node = fields.get(name);
-        let word = node.and_then(|node| cx.word(node, &FOLD));
+        let word = node.and_then(|node| cx.read_word(node, &FOLD_WORDS));
         word.is_some_and(|word| word.value)
     };
     let fold = Fold {
-        accents: folds("accents"),
-        tags: folds("tags"),
-        dots: folds("dots"),
+        accents: is_folded("accents"),
+        tags: is_folded("tags"),
+        dots: is_folded("dots"),
     };
     Some(EmailConfig {
         field,
         fold,
-        max: max.map_or(64 * 1024, |max| max.value),
+        max: max.map_or(DEFAULT_BUFFERED_BODY, |max| max.value),
     })
 }

@@ -1,89 +1,100 @@
-//! The source of the user: `user` in the section `identity`.
+//! Reads the field `user` of the section `identity`: what proves the user of a request.
 
 use std::time::Duration;
 
-use super::super::super::collect::Cx;
+use super::super::super::context::LoadContext;
 use super::super::super::model::{KeyFile, UserConfig};
-use super::super::super::table::{MapFields, Table, ValueShape, may};
+use super::super::super::table::{MapFields, Table, ValueShape, optional};
 use super::super::super::tree::Node;
-use super::super::leaf::{DURATION, HEADER, PATH, PEERS};
-use super::trusted_header::trusted_header;
+use super::super::scalar::{DURATION_FORMAT, HEADER_NAME_FORMAT, PATH_FORMAT, PEERS_FORMAT};
+use super::trusted_header::read_trusted_header;
 use crate::identity::user::{CertificateName, OnUnverified};
 
-/// Longest leeway: more would make of a stolen token one that lasts.
-const MOST_LEEWAY: Duration = Duration::from_secs(3600);
+/// Maximum leeway. A longer one would let a stolen token live on long after it expires.
+const MAX_LEEWAY: Duration = Duration::from_secs(3600);
 
-pub(super) static USER: Table = Table {
+/// The fields that have a meaning only together with another one, and that other field.
+const DEPENDENT_FIELDS: [(&str, &str); 7] = [
+    ("jwks", "jwt"),
+    ("secret", "jwt"),
+    ("key", "jwt"),
+    ("issuer", "jwt"),
+    ("audience", "jwt"),
+    ("leeway", "jwt"),
+    ("from", "header"),
+];
+
+pub(super) static USER_TABLE: Table = Table {
     name: "`user`",
     doc: "Who the request proves to be: by a signed token, a trusted header, an API key or a client certificate.",
     fields: &[
-        may(
+        optional(
             "jwt",
             ValueShape::Text,
             "The claim of a signed bearer token that names the user.",
             "sub",
         ),
-        may(
+        optional(
             "jwks",
-            ValueShape::Form(&PATH),
+            ValueShape::Format(&PATH_FORMAT),
             "With jwt: the file of the issuer's key set.",
             "jwks.json",
         ),
-        may(
+        optional(
             "secret",
-            ValueShape::Form(&PATH),
+            ValueShape::Format(&PATH_FORMAT),
             "With jwt: the file of the shared secret (HS256).",
             "secret.txt",
         ),
-        may(
+        optional(
             "key",
-            ValueShape::Form(&PATH),
+            ValueShape::Format(&PATH_FORMAT),
             "With jwt: the file of the issuer's public key in PEM.",
             "public.pem",
         ),
-        may(
+        optional(
             "issuer",
             ValueShape::Text,
             "With jwt: who must have issued the token.",
             "https://idp.example",
         ),
-        may(
+        optional(
             "audience",
             ValueShape::Text,
             "With jwt: for whom it must be issued.",
             "shop",
         ),
-        may(
+        optional(
             "leeway",
-            ValueShape::Form(&DURATION),
+            ValueShape::Format(&DURATION_FORMAT),
             "With jwt: how long before its `nbf` and after its `exp` a token is believed, in whole seconds up to 1h. Default: 60s.",
             "60s",
         ),
-        may(
+        optional(
             "header",
-            ValueShape::Form(&HEADER),
+            ValueShape::Format(&HEADER_NAME_FORMAT),
             "The header in which a trusted proxy names the user.",
             "x-user",
         ),
-        may(
+        optional(
             "from",
-            ValueShape::Many(&ValueShape::Form(&PEERS)),
+            ValueShape::OneOrList(&ValueShape::Format(&PEERS_FORMAT)),
             "With header: the peers that may set it.",
             "[10.0.0.0/8]",
         ),
-        may(
+        optional(
             "api_keys",
-            ValueShape::Form(&PATH),
+            ValueShape::Format(&PATH_FORMAT),
             "The file that maps tokens to users and plans.",
             "keys.yaml",
         ),
-        may(
+        optional(
             "client_cert",
             ValueShape::Words(&["subject", "san"]),
             "The verified certificate that the client shows, at listeners with `client_roots`: its subject as RFC 4514 writes it, or of its subject alternative names the first URI, else the first DNS name, else the first email address.",
             "subject",
         ),
-        may(
+        optional(
             "unverified",
             ValueShape::Words(&["refuse", "anonymous"]),
             "With jwt, api_keys or client_cert: what becomes of a request whose credential does not verify, on a route that counts by user or requires one. `refuse`: 401. `anonymous`: it is served as a request without a user. Default: refuse.",
@@ -92,37 +103,33 @@ pub(super) static USER: Table = Table {
     ],
 };
 
-/// Reads the source of the user, and what becomes of what does not verify.
-pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> Option<UserConfig> {
-    let fields = USER.open(cx, node)?;
-    let way = fields.one_of(cx, &["jwt", "header", "api_keys", "client_cert"])?;
-    for (field, owner) in [
-        ("jwks", "jwt"),
-        ("secret", "jwt"),
-        ("key", "jwt"),
-        ("issuer", "jwt"),
-        ("audience", "jwt"),
-        ("leeway", "jwt"),
-        ("from", "header"),
-    ] {
-        fields.belongs_to(cx, field, owner);
+/// Reads what proves the user, and into `unverified` what happens to a request whose credential does not verify.
+pub(super) fn read_user(
+    cx: &mut LoadContext,
+    node: &Node,
+    unverified: &mut OnUnverified,
+) -> Option<UserConfig> {
+    let fields = USER_TABLE.open(cx, node)?;
+    let source = fields.require_one_of(cx, &["jwt", "header", "api_keys", "client_cert"])?;
+    for (field, owner) in DEPENDENT_FIELDS {
+        fields.check_belongs_to(cx, field, owner);
     }
-    *unverified = on_unverified(cx, &fields, way);
-    match way {
+    *unverified = read_on_unverified(cx, &fields, source);
+    match source {
         "jwt" => {
             let claim = fields
                 .get("jwt")
-                .and_then(|node| cx.text(node, "the name of a claim"));
+                .and_then(|node| cx.read_text(node, "the name of a claim"));
             Some(UserConfig::Jwt {
                 claim: claim.map(|claim| claim.value).unwrap_or_default(),
-                keys: keys(cx, &fields),
-                issuer: fields.text(cx, "issuer", "an issuer"),
-                audience: fields.text(cx, "audience", "an audience"),
-                leeway: leeway(cx, &fields),
+                keys: read_key_file(cx, &fields),
+                issuer: fields.read_text(cx, "issuer", "an issuer"),
+                audience: fields.read_text(cx, "audience", "an audience"),
+                leeway: read_leeway(cx, &fields),
             })
         }
         "header" => {
-            let (name, from) = trusted_header(cx, &fields);
+            let (name, from) = read_trusted_header(cx, &fields);
             Some(UserConfig::Header { name, from })
         }
         "client_cert" => {
@@ -130,49 +137,53 @@ pub(super) fn user(cx: &mut Cx, node: &Node, unverified: &mut OnUnverified) -> O
                 ("subject", CertificateName::Subject),
                 ("san", CertificateName::San),
             ];
-            let named = cx.word(fields.get(way)?, &words)?;
+            let named = cx.read_word(fields.get(source)?, &words)?;
             Some(UserConfig::ClientCert(named))
         }
         _ => fields
             .get("api_keys")
-            .and_then(|node| cx.secret_file(node))
+            .and_then(|node| cx.read_secret_file_name(node))
             .map(UserConfig::ApiKeys),
     }
 }
 
-fn on_unverified(cx: &mut Cx, fields: &MapFields<'_>, way: &str) -> OnUnverified {
+fn read_on_unverified(cx: &mut LoadContext, fields: &MapFields<'_>, source: &str) -> OnUnverified {
     let words = [
         ("refuse", OnUnverified::Refuse),
         ("anonymous", OnUnverified::Anonymous),
     ];
-    if way == "header" && fields.has("unverified") {
+    if source == "header" && fields.has("unverified") {
         let message = "`unverified` belongs to `jwt`, `api_keys` and `client_cert`";
         let help =
             "remove it: a bad field of a trusted peer is a mistake of that peer, and gets 400";
-        cx.error(fields.place_of("unverified"), message, Some(help.into()));
+        cx.error(fields.location_of("unverified"), message, Some(help.into()));
     }
-    let word = fields.get("unverified");
-    word.and_then(|node| cx.word(node, &words))
+    let node = fields.get("unverified");
+    node.and_then(|node| cx.read_word(node, &words))
         .map_or_else(OnUnverified::default, |word| word.value)
 }
 
-fn leeway(cx: &mut Cx, fields: &MapFields<'_>) -> Option<Duration> {
+fn read_leeway(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<Duration> {
     let node = fields.get("leeway")?;
-    let span = cx.span(node, Duration::ZERO, MOST_LEEWAY)?;
-    if span.value.subsec_nanos() != 0 {
+    let leeway = cx.read_duration(node, Duration::ZERO, MAX_LEEWAY)?;
+    if leeway.value.subsec_nanos() != 0 {
         let message = "`leeway` is a number of whole seconds";
-        cx.error(span.place, message, Some("write for instance `60s`".into()));
+        cx.error(
+            leeway.location,
+            message,
+            Some("write for instance `60s`".into()),
+        );
     }
-    Some(span.value)
+    Some(leeway.value)
 }
 
-fn keys(cx: &mut Cx, fields: &MapFields<'_>) -> Option<KeyFile> {
-    let way = fields.one_of(cx, &["jwks", "secret", "key"])?;
-    let file = fields.get(way).and_then(|node| match way {
-        "secret" => cx.secret_file(node),
-        _ => cx.text(node, "the name of a file"),
+fn read_key_file(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<KeyFile> {
+    let format = fields.require_one_of(cx, &["jwks", "secret", "key"])?;
+    let file = fields.get(format).and_then(|node| match format {
+        "secret" => cx.read_secret_file_name(node),
+        _ => cx.read_text(node, "the name of a file"),
     })?;
-    Some(match way {
+    Some(match format {
         "jwks" => KeyFile::Jwks(file),
         "secret" => KeyFile::Secret(file),
         _ => KeyFile::Pem(file),

@@ -1,21 +1,25 @@
-//! The fields of a limit with a small language of their own: `soft 10%`, `status 401`.
+//! Parses the fields of a limit that have a grammar of their own, such as `soft 10%` and `status 401`. The errors suggest
+//! what the user probably meant.
 
 use super::super::super::model::ThrottleConfig;
-use super::super::leaf::parse_header;
-use super::super::{ValueError, invalid};
+use super::super::ValueError;
+use super::super::scalar::parse_header_name;
 use crate::base::suggest::nearest;
 use crate::limit::cost;
 use crate::limit::pressure::Condition;
 use crate::limit::{CountMode, Rate, Reserve, ReserveSource};
 
-pub(super) fn throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
+/// Maximum number of names in a path into JSON, which bounds the depth of the search.
+const MAX_JSON_PATH_NAMES: usize = 16;
+
+pub(super) fn parse_throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
     let mut words = text.split_whitespace();
     let first = words.next().unwrap_or_default();
-    let rest: Vec<&str> = words.collect();
-    match (first, rest.join(" ").as_str()) {
+    let argument = words.collect::<Vec<&str>>().join(" ");
+    match (first, argument.as_str()) {
         ("hard", "") => Ok(ThrottleConfig::Hard),
         ("elastic", "") => Ok(ThrottleConfig::Elastic),
-        ("soft", "") => Err(invalid(
+        ("soft", "") => Err(ValueError::new(
             "`soft` needs a percentage",
             "write for instance `soft 10%`",
         )),
@@ -26,18 +30,18 @@ pub(super) fn throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
                 .and_then(|digits| digits.parse::<u16>().ok());
             match number {
                 Some(percent @ 1..=1000) => Ok(ThrottleConfig::Soft(percent)),
-                Some(0) => Err(invalid(
+                Some(0) => Err(ValueError::new(
                     "`soft 0%` lends nothing",
                     "write `hard`, or a percentage from 1% to 1000%",
                 )),
-                _ => Err(invalid(
+                _ => Err(ValueError::new(
                     format!("`{percent}` is not a percentage from 1% to 1000%"),
                     "write for instance `soft 10%`",
                 )),
             }
         }
-        ("hard" | "elastic", more) => Err(invalid(
-            format!("`{first}` takes nothing behind it, not `{more}`"),
+        ("hard" | "elastic", argument) => Err(ValueError::new(
+            format!("`{first}` takes nothing behind it, not `{argument}`"),
             format!("write `{first}`"),
         )),
         _ => {
@@ -46,12 +50,12 @@ pub(super) fn throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
                 Some(word) => format!("did you mean `{word}`?"),
                 None => String::from("write `hard`, `soft 10%` or `elastic`"),
             };
-            Err(invalid(format!("`{text}` is not a throttle"), help))
+            Err(ValueError::new(format!("`{text}` is not a throttle"), help))
         }
     }
 }
 
-pub(super) fn condition(text: &str) -> Result<Condition, ValueError> {
+pub(super) fn parse_condition(text: &str) -> Result<Condition, ValueError> {
     Condition::parse(text).map_err(|error| ValueError {
         message: error.to_string(),
         help: Some("write for instance `upstream.load < 0.7`".into()),
@@ -59,18 +63,18 @@ pub(super) fn condition(text: &str) -> Result<Condition, ValueError> {
     })
 }
 
-pub(super) fn count(text: &str) -> Result<CountMode, ValueError> {
+pub(super) fn parse_count(text: &str) -> Result<CountMode, ValueError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {
         ["all"] => Ok(CountMode::All),
-        ["status", range] => status(range),
-        ["cost", "header", name] => parse_header(name)
+        ["status", range] => parse_status_range(range),
+        ["cost", "header", name] => parse_header_name(name)
             .map(CountMode::CostHeader)
-            .map_err(|message| invalid(message, "write for instance `cost header x-cost`")),
+            .map_err(|message| ValueError::new(message, "write for instance `cost header x-cost`")),
         ["cost", "json", path] => {
             let help =
                 "write names with dots between them, for instance `cost json usage.total_tokens`";
-            json_path(path, ("cost json", ""), help).map(CountMode::CostJson)
+            parse_json_path(path, ("cost json", ""), help).map(CountMode::CostJson)
         }
         _ => {
             let first = words.first().copied().unwrap_or_default();
@@ -83,7 +87,7 @@ pub(super) fn count(text: &str) -> Result<CountMode, ValueError> {
                     "write `all`, `status 401`, `status 400-499`, `cost header x-cost` or `cost json usage.total_tokens`"
                 }
             };
-            Err(invalid(
+            Err(ValueError::new(
                 format!("`{text}` does not say what is counted"),
                 help,
             ))
@@ -91,95 +95,99 @@ pub(super) fn count(text: &str) -> Result<CountMode, ValueError> {
     }
 }
 
-pub(super) fn reserve(text: &str) -> Result<Reserve, ValueError> {
+pub(super) fn parse_reserve(text: &str) -> Result<Reserve, ValueError> {
     let words: Vec<&str> = text.split_whitespace().collect();
-    let units = |text: &str| {
-        let units = text.parse().ok().filter(|units| *units > 0);
-        let help = format!("write a whole number from 1 to {}", Rate::MAX_QUOTA);
-        let units = units.filter(|units| *units <= Rate::MAX_QUOTA);
-        units.ok_or_else(|| invalid(format!("`{text}` is not a number of units"), help))
+    let parse_units = |text: &str| {
+        let units = text.parse::<u32>().ok();
+        let units = units.filter(|units| (1..=Rate::MAX_QUOTA).contains(units));
+        units.ok_or_else(|| {
+            let help = format!("write a whole number from 1 to {}", Rate::MAX_QUOTA);
+            ValueError::new(format!("`{text}` is not a number of units"), help)
+        })
     };
     let example =
         "write for instance `4000`, `json max_tokens else 4000` or `header x-max else 4000`";
     match words.as_slice() {
         ["json", path, "else", otherwise] => Ok(Reserve {
-            source: Some(ReserveSource::Json(json_path(
+            source: Some(ReserveSource::Json(parse_json_path(
                 path,
                 ("json", &format!(" else {otherwise}")),
                 example,
             )?)),
-            otherwise: units(otherwise)?,
+            otherwise: parse_units(otherwise)?,
         }),
         ["header", name, "else", otherwise] => Ok(Reserve {
             source: Some(ReserveSource::Header(
-                parse_header(name).map_err(|message| invalid(message, example))?,
+                parse_header_name(name).map_err(|message| ValueError::new(message, example))?,
             )),
-            otherwise: units(otherwise)?,
+            otherwise: parse_units(otherwise)?,
         }),
-        ["json" | "header", _] => Err(invalid(
+        ["json" | "header", _] => Err(ValueError::new(
             "a request need not say what it may cost",
             format!("add what is held then, for instance `{text} else 4000`"),
         )),
         [number] if number.starts_with(|first: char| first.is_ascii_digit()) => Ok(Reserve {
             source: None,
-            otherwise: units(number)?,
+            otherwise: parse_units(number)?,
         }),
-        _ => Err(invalid(
+        _ => Err(ValueError::new(
             format!("`{text}` does not say what is held"),
             example,
         )),
     }
 }
 
-/// Names with dots between them. Other languages' ways to write them get the right words.
-pub(super) fn json_path(
+/// Parses a path into JSON: names separated by dots.
+///
+/// If the path has the syntax of JSONPath, JSON Pointer or jq, the error suggests the same path with dots. The suggestion
+/// stands between the texts `before` and `behind`. Errors of other paths have `help`.
+fn parse_json_path(
     path: &str,
     (before, behind): (&str, &str),
     help: &str,
 ) -> Result<cost::Path, ValueError> {
-    let named = |path: &str| {
-        let parts: Vec<String> = path.split('.').map(String::from).collect();
-        let fits = parts.len() <= 16 && !parts.iter().any(String::is_empty);
-        fits.then_some(parts)
-    };
-    let foreign = path.starts_with(['$', '/', '.']) || path.contains(['[', '*']);
-    if let Some(parts) = named(path).filter(|_| !foreign) {
-        return Ok(parts.into());
+    let has_other_syntax = path.starts_with(['$', '/', '.']) || path.contains(['[', '*']);
+    if !has_other_syntax {
+        let names: Vec<String> = path.split('.').map(String::from).collect();
+        if names.len() <= MAX_JSON_PATH_NAMES && !names.iter().any(String::is_empty) {
+            return Ok(names.into());
+        }
     }
     let message = format!("`{path}` is not a path into JSON");
     let names = path
         .trim_start_matches('$')
         .replace(['[', ']', '/', '"', '\''], ".");
     let names: Vec<&str> = names.split('.').filter(|name| !name.is_empty()).collect();
-    if !foreign || names.is_empty() || names.contains(&"*") {
-        return Err(invalid(message, help));
+    if !has_other_syntax || names.is_empty() || names.contains(&"*") {
+        return Err(ValueError::new(message, help));
     }
-    Err(invalid(
+    Err(ValueError::new(
         message,
         format!("write `{before} {}{behind}`", names.join(".")),
     ))
 }
 
-fn status(range: &str) -> Result<CountMode, ValueError> {
+/// Parses a status such as `401`, or a range such as `400-499`.
+fn parse_status_range(range: &str) -> Result<CountMode, ValueError> {
     let (from, to) = range.split_once('-').unwrap_or((range, range));
-    let code = |text: &str| {
+    let parse_status = |text: &str| {
         text.parse::<u16>()
             .ok()
-            .filter(|code| (100..=599).contains(code))
+            .filter(|status| (100..=599).contains(status))
     };
     let help = "write a status from 100 to 599, or a range such as `status 400-499`";
-    match (code(from), code(to)) {
+    match (parse_status(from), parse_status(to)) {
         (Some(from), Some(to)) if from <= to => Ok(CountMode::Status { from, to }),
-        (Some(from), Some(to)) => Err(invalid(
+        (Some(from), Some(to)) => Err(ValueError::new(
             format!("`{range}` runs backwards"),
             format!("write `status {to}-{from}`"),
         )),
         _ => match range.strip_suffix("xx").filter(|class| class.len() == 1) {
-            Some(class) => Err(invalid(
+            Some(class) => Err(ValueError::new(
                 format!("`{range}` is not a status"),
                 format!("write `status {class}00-{class}99`"),
             )),
-            None => Err(invalid(format!("`{range}` is not a status"), help)),
+            None => Err(ValueError::new(format!("`{range}` is not a status"), help)),
         },
     }
 }

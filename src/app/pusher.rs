@@ -1,18 +1,18 @@
-//! Starts pushing the record to other engines.
+//! Starts the pusher, which sends the record to other engines.
 
 use std::sync::Arc;
 
 use super::error::Error;
-use super::figures::Figures;
+use super::live_metrics::LiveMetrics;
 use super::recording::{MetricsRecorder, current_series};
-use crate::policy::Process;
+use crate::policy::ProcessSettings;
 use crate::record::push::{PushContext, Pusher};
 
-/// Starts pushing if there is a record and a destination.
-pub fn start(
-    process: &Process,
+/// Starts the pusher if there are a record and a destination.
+pub fn start_pusher(
+    process: &ProcessSettings,
     recorder: Option<&MetricsRecorder>,
-    figures: &Arc<Figures>,
+    live_metrics: &Arc<LiveMetrics>,
     seed: u64,
 ) -> Result<Option<Pusher>, Error> {
     let (Some(recorder), Some(settings)) = (recorder, &process.record) else {
@@ -21,14 +21,14 @@ pub fn start(
     if process.push.is_empty() {
         return Ok(None);
     }
-    let all_figures = figures.clone();
+    let all_metrics = live_metrics.clone();
     let context = PushContext {
         settings: process.push.clone(),
         record: recorder.record(),
         folder: settings.folder.clone(),
-        live_series: Arc::new(move || current_series(&all_figures)),
-        clock: figures.clock.clone(),
-        registry: figures.registry.clone(),
+        live_series: Arc::new(move || current_series(&all_metrics)),
+        clock: live_metrics.clock.clone(),
+        registry: live_metrics.registry.clone(),
         seed,
     };
     Pusher::start(context).map(Some).map_err(Error::Thread)

@@ -1,4 +1,5 @@
-//! Writes top keys, sampled requests and events into the record.
+//! Writes notes into the record: the top keys of each minute, sampled requests, and events. It also rolls the lists of top
+//! keys up into hours and days.
 //!
 //! Bounds: [`MAX_WAITING`] minutes while another process still writes the record.
 
@@ -17,23 +18,23 @@ use crate::record::{Record, Topic};
 
 /// Maximum number of minutes that wait for the record.
 const MAX_WAITING: usize = 5;
-/// Seconds after an hour or day when no process adds lists to it any more.
-const SETTLE_SECONDS: u64 = 120;
-/// Seconds in which at most one sample of a kind is kept for days.
-const SAMPLE_PAUSE: u64 = 10;
-/// Maximum number of kinds of samples at a time.
-const MAX_KINDS: usize = 32;
+/// Time after an hour or day until it is complete, in seconds: afterwards no process adds lists to it.
+const COMPLETION_SECONDS: u64 = 120;
+/// Time in seconds in which at most one sample of a kind is kept for days.
+const KEPT_SAMPLE_INTERVAL: u64 = 10;
+/// Maximum number of kinds of samples that are told apart at a time.
+const MAX_SAMPLE_KINDS: usize = 32;
 
 /// Collects the notes of this process, minute by minute.
 pub(super) struct NoteWriter {
     insight: Arc<Insight>,
     events: Arc<Mutex<Vec<GatewayEvent>>>,
-    /// First second of the current minute.
+    /// The first second of the current minute.
     minute: u64,
-    /// Minutes that wait for the record.
+    /// Minutes that wait for the record, each with its first second.
     waiting: VecDeque<(u64, KeyLists)>,
-    /// Kinds of samples with one that is kept, and until when no further one is.
-    kept: Vec<(String, u64)>,
+    /// Kinds of samples of which one was kept, and the second until which no other one is.
+    kept_kinds: Vec<(String, u64)>,
 }
 
 impl NoteWriter {
@@ -48,44 +49,46 @@ impl NoteWriter {
             events,
             minute: minute.at,
             waiting: VecDeque::new(),
-            kept: Vec::new(),
+            kept_kinds: Vec::new(),
         }
     }
 
-    /// Call it at the end of each second. Events and samples stay where they are while there is no record.
-    pub(super) fn tick(&mut self, record: Option<&Record>, at: u64, seed: u64) {
+    /// Writes what became complete with the second `at`. Must be called at the end of each second. Events and samples stay
+    /// where they are while there is no record.
+    pub(super) fn end_second(&mut self, record: Option<&Record>, at: u64, seed: u64) {
         let next = minute_of(at + 1, seed);
         if next.at != self.minute {
-            self.turn(record, next);
+            self.begin_minute(record, next);
         }
         let Some(record) = record else {
             return;
         };
         for (at, lists) in self.waiting.drain(..) {
-            note(record, Topic::Minute, at, &lists, true);
+            write_note(record, Topic::Minute, at, &lists, true);
         }
         for event in self.events.lock().drain(..) {
-            note(record, Topic::Event, event.at, &event, true);
+            write_note(record, Topic::Event, event.at, &event, true);
         }
         for sample in self.insight.take_samples() {
-            let kept = self.keeps(&sample, at);
-            // By its end, because the file of the day in which it began may be closed.
-            let over = (sample.at + sample.seconds) as u64;
-            note(record, Topic::Sample, over, &sample, kept);
+            let is_kept = self.must_keep(&sample, at);
+            // A sample has the time of its end, because the file of the day in which it began may be closed.
+            let end = (sample.at + sample.seconds) as u64;
+            write_note(record, Topic::Sample, end, &sample, is_kept);
         }
     }
 
-    /// Writes the current minute, at the end of the process.
-    pub(super) fn end(&mut self, record: Option<&Record>) {
-        self.turn(record, Minute::default());
+    /// Writes the lists of the current minute at the end of the process.
+    pub(super) fn write_current_minute(&mut self, record: Option<&Record>) {
+        self.begin_minute(record, Minute::default());
     }
 
-    fn turn(&mut self, record: Option<&Record>, next: Minute) {
+    /// Writes the lists of the current minute, or lets them wait for the record, and begins another minute.
+    fn begin_minute(&mut self, record: Option<&Record>, next: Minute) {
         self.minute = next.at;
         let waiting = &mut self.waiting;
         self.insight.begin_minute(next, |at, lists| match record {
             _ if lists.asked.total == 0 => {}
-            Some(record) => note(record, Topic::Minute, at, &lists, true),
+            Some(record) => write_note(record, Topic::Minute, at, &lists, true),
             None => {
                 if waiting.len() == MAX_WAITING {
                     waiting.pop_front();
@@ -95,21 +98,25 @@ impl NoteWriter {
         });
     }
 
-    fn keeps(&mut self, sample: &RequestSample, at: u64) -> bool {
-        self.kept.retain(|(_, until)| *until > at);
+    /// Whether a sample is kept for days: the first of its kind in [`KEPT_SAMPLE_INTERVAL`].
+    fn must_keep(&mut self, sample: &RequestSample, at: u64) -> bool {
+        self.kept_kinds.retain(|(_, until)| *until > at);
         let limit = sample.limit.as_ref();
         let limit = limit.map(|limit| format!("{} {}", limit.limit, limit.standing));
         let kind = sample.outcome.clone() + &limit.unwrap_or_default();
-        let seen = self.kept.iter().any(|(kept_kind, _)| *kept_kind == kind);
-        if seen || self.kept.len() >= MAX_KINDS {
+        let was_kept = self
+            .kept_kinds
+            .iter()
+            .any(|(kept_kind, _)| *kept_kind == kind);
+        if was_kept || self.kept_kinds.len() >= MAX_SAMPLE_KINDS {
             return false;
         }
-        self.kept.push((kind, at + SAMPLE_PAUSE));
+        self.kept_kinds.push((kind, at + KEPT_SAMPLE_INTERVAL));
         true
     }
 }
 
-/// The minute of a second.
+/// The minute that contains a second. `seed` hashes its keys.
 pub(super) fn minute_of(second: u64, seed: u64) -> Minute {
     let at = second - second % 60;
     Minute { at, seed }
@@ -118,21 +125,21 @@ pub(super) fn minute_of(second: u64, seed: u64) -> Minute {
 /// Rolls complete minutes up into hours and hours into days, whichever process has written them.
 #[derive(Default)]
 pub(super) struct Rollup {
-    /// The end of the last hour and of the last day that are done.
+    /// The ends of the last hour and of the last day that were rolled up, in seconds since 1970.
     done_until: [u64; 2],
 }
 
 impl Rollup {
-    /// Call it every second; it may wait for the disk.
-    pub(super) fn keep(&mut self, record: &Record, now: u64) -> io::Result<()> {
+    /// Rolls up the hours and days that have become complete. Must be called every second. It may wait for the disk.
+    pub(super) fn roll_up_complete(&mut self, record: &Record, now: u64) -> io::Result<()> {
         // A clock that runs ahead must not end a day early.
-        let now = now.min(record.settled() + SETTLE_SECONDS);
+        let now = now.min(record.settled() + COMPLETION_SECONDS);
         let steps = [
             (Topic::Minute, Topic::Hour, 3_600),
             (Topic::Hour, Topic::Day, 86_400),
         ];
         for ((shorter, longer, step), done_until) in steps.into_iter().zip(&mut self.done_until) {
-            let until = now.saturating_sub(SETTLE_SECONDS) / step * step;
+            let until = now.saturating_sub(COMPLETION_SECONDS) / step * step;
             if until == *done_until {
                 continue;
             }
@@ -150,25 +157,27 @@ impl Rollup {
     }
 }
 
+/// Adds up the lists of a topic in a span, and writes the sum as one note of the longer topic.
 fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> io::Result<()> {
-    let mut all = ListSums::default();
+    let mut sums = ListSums::default();
     record.notes(shorter, span, |(_, text)| {
         if let Ok(lists) = serde_json::from_slice(text) {
-            all.add(&lists);
+            sums.add(&lists);
         }
         ControlFlow::Continue(())
     })?;
-    let all = all.lists(LONGEST);
-    if all.asked.total > 0 {
-        note(record, longer, span.0, &all, true);
+    let lists = sums.lists(LONGEST);
+    if lists.asked.total > 0 {
+        write_note(record, longer, span.0, &lists, true);
     }
     Ok(())
 }
 
-fn note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, kept: bool) {
-    // These types always serialize.
+/// Writes a note of the second `at`. Only notes that are kept stay in the record for days.
+fn write_note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, is_kept: bool) {
+    // Serializing these types cannot fail.
     if let Ok(text) = serde_json::to_vec(content) {
-        record.note(topic, (at, text), kept);
+        record.note(topic, (at, text), is_kept);
     }
 }
 
@@ -202,7 +211,7 @@ mod tests {
         }
     }
 
-    /// When lists were noted, and of whom, the latest first.
+    /// The times of the lists in the record, and the counts of their keys, the latest first.
     fn noted(record: &Record, topic: Topic) -> Vec<(u64, Vec<u64>)> {
         let mut noted = Vec::new();
         let see = |(at, text): &Note| {
@@ -221,7 +230,7 @@ mod tests {
         let record = open(folder.path());
         let mut before = writer(HOUR);
         count(&before, 1, 5);
-        before.tick(Some(&record), HOUR + 59, 1);
+        before.end_second(Some(&record), HOUR + 59, 1);
         record.keep().unwrap();
         // What it has counted since is lost with it.
         count(&before, 2, 9);
@@ -230,7 +239,7 @@ mod tests {
         let mut after = writer(HOUR + 1_800);
         count(&after, 1, 3);
         count(&after, 3, 1);
-        after.tick(Some(&record), HOUR + 1_859, 1);
+        after.end_second(Some(&record), HOUR + 1_859, 1);
         let lives = |from: u64, until: u64| {
             for at in (from..=until).step_by(600) {
                 let values = Vec::new();
@@ -238,21 +247,25 @@ mod tests {
                 record.keep().unwrap();
             }
         };
-        let mut longer = Rollup::default();
+        let mut rollup = Rollup::default();
         // A clock that is ahead ends neither the hour nor the day.
-        longer.keep(&record, HOUR + 3 * 86_400).unwrap();
-        longer
-            .keep(&record, HOUR + 3_600 + SETTLE_SECONDS - 1)
+        rollup.roll_up_complete(&record, HOUR + 3 * 86_400).unwrap();
+        rollup
+            .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_SECONDS - 1)
             .unwrap();
         assert_eq!(noted(&record, Topic::Hour), []);
         lives(HOUR, HOUR + 2 * 3_600);
-        longer.keep(&record, HOUR + 3_600 + SETTLE_SECONDS).unwrap();
-        Rollup::default().keep(&record, HOUR + 3 * 3_600).unwrap();
+        rollup
+            .roll_up_complete(&record, HOUR + 3_600 + COMPLETION_SECONDS)
+            .unwrap();
+        Rollup::default()
+            .roll_up_complete(&record, HOUR + 3 * 3_600)
+            .unwrap();
         assert_eq!(noted(&record, Topic::Hour), [(HOUR, vec![8, 1])]);
         let midnight = HOUR - HOUR % 86_400;
         lives(HOUR + 3 * 3_600, midnight + 86_400 + 3_600);
-        longer
-            .keep(&record, midnight + 86_400 + SETTLE_SECONDS)
+        rollup
+            .roll_up_complete(&record, midnight + 86_400 + COMPLETION_SECONDS)
             .unwrap();
         assert_eq!(noted(&record, Topic::Day), [(midnight, vec![8, 1])]);
     }
@@ -262,11 +275,11 @@ mod tests {
         let mut writer = writer(HOUR);
         for number in 0..MAX_WAITING as u64 + 2 {
             count(&writer, 1, 1 + number);
-            writer.tick(None, HOUR + number * 60 + 59, 1);
+            writer.end_second(None, HOUR + number * 60 + 59, 1);
         }
         let folder = tempfile::tempdir().unwrap();
         let record = open(folder.path());
-        writer.tick(Some(&record), HOUR + 7 * 60, 1);
+        writer.end_second(Some(&record), HOUR + 7 * 60, 1);
         let noted = noted(&record, Topic::Minute);
         let expected = (2..7)
             .rev()
@@ -285,7 +298,7 @@ mod tests {
         writer
             .insight
             .add_sample(serde_json::from_value(sample).unwrap());
-        writer.tick(Some(&record), HOUR + 2, 1);
+        writer.end_second(Some(&record), HOUR + 2, 1);
         let mut found = None;
         let span = (HOUR, HOUR + 9);
         let see = |(at, _): &Note| {

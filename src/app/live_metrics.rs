@@ -1,4 +1,5 @@
-//! Metrics that are computed when a scrape or the record reads them.
+//! Computes the metrics that are not counted as requests pass, such as open requests and the state of servers. They are
+//! refreshed whenever a scrape or the record reads the metrics.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::{Mutex, RwLock};
 use rustix::param::page_size;
 
-use super::listeners;
+use super::listeners::certificate_expiries;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::RequestClass;
@@ -18,58 +19,69 @@ use crate::store::shared::breaker::StoreStatus;
 use crate::store::{Memory, Shared};
 use crate::upstream::health::ServerHealth;
 
-/// The metrics, and the state that they are computed from.
-pub struct Figures {
-    /// All metrics.
+/// All metrics, and the state from which some are computed.
+pub struct LiveMetrics {
+    /// The metrics, including those that requests count.
     pub registry: Registry,
     /// The running configuration.
     pub running: Arc<RwLock<RunningConfig>>,
-    /// The memory store.
+    /// The store of the counts of this gateway.
     pub store: Arc<Memory>,
     /// The shared store, if there is one.
     pub shared: Option<Arc<Shared>>,
-    /// The clock.
+    /// Tells the time and the CPU time of the process.
     pub clock: Clock,
     /// Held while metrics are refreshed and read, so that no reader sees a part of a refresh.
     pub reading: Mutex<()>,
 }
 
-impl Figures {
-    /// Refreshes the metrics and reads them.
+impl LiveMetrics {
+    /// Refreshes the metrics, and calls `read` with all of them.
     pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
-        let _one = self.reading.lock();
+        let _only_reader = self.reading.lock();
         self.refresh();
         read(&self.registry)
     }
 
-    /// The seed by which keys are hashed now.
+    /// The seed by which keys are currently hashed.
     pub fn seed(&self) -> u64 {
         self.running.read().keyer().seed()
     }
 
     fn refresh(&self) {
         let running = self.running.read().clone();
-        let mut open: BTreeMap<&str, u64> = BTreeMap::new();
-        for (rule, open_now) in running
-            .ruleset
-            .rules
-            .iter()
-            .zip(running.admission.open_permits())
-        {
-            if let Some(permits) = open_now {
-                *open.entry(rule.name.as_str()).or_default() += permits;
-            }
-        }
-        self.registry
-            .gauges(Metric::PermitsOpen, Label::Limit, &open);
-        let usage = self.store.usage();
-        let expiry = listeners::expiry(&running.listeners);
-        let expiry = expiry.iter().map(|(name, until)| (name.as_str(), *until));
+        self.refresh_permits(&running);
+        let expiries = certificate_expiries(&running.listeners);
+        let expiries = expiries.iter().map(|(name, until)| (name.as_str(), *until));
         self.registry.gauges(
             Metric::CertificateExpiry,
             Label::Certificate,
-            &expiry.collect(),
+            &expiries.collect(),
         );
+        self.refresh_memory_store();
+        if let Some(shared) = &self.shared {
+            self.refresh_shared_store(shared);
+        }
+        self.refresh_servers(&running);
+        self.refresh_pressure(&running);
+        self.refresh_open_requests(&running);
+        self.refresh_process();
+    }
+
+    fn refresh_permits(&self, running: &RunningConfig) {
+        let mut permits_by_limit: BTreeMap<&str, u64> = BTreeMap::new();
+        let rules = running.ruleset.rules.iter();
+        for (rule, open_permits) in rules.zip(running.admission.open_permits()) {
+            if let Some(permits) = open_permits {
+                *permits_by_limit.entry(rule.name.as_str()).or_default() += permits;
+            }
+        }
+        self.registry
+            .gauges(Metric::PermitsOpen, Label::Limit, &permits_by_limit);
+    }
+
+    fn refresh_memory_store(&self) {
+        let usage = self.store.usage();
         self.registry
             .gauge(Metric::StoreBytes, &[])
             .set(usage.bytes as f64);
@@ -82,39 +94,33 @@ impl Figures {
         self.registry
             .counter(Metric::StoreSketched, &[])
             .absolute(usage.sketched);
-        if let Some(shared) = &self.shared {
-            self.count_shared(shared);
-        }
-        self.count_servers(&running);
-        self.count_pressure(&running);
-        self.count_open(&running);
-        self.count_process();
     }
 
-    fn count_open(&self, running: &RunningConfig) {
+    fn refresh_open_requests(&self, running: &RunningConfig) {
         // A reload may have removed a route.
         self.registry.forget(Metric::RequestsOpen);
         for route in &running.ruleset.routes {
-            let label = (Label::Route, &*route.name);
-            let ended = |outcome: RequestOutcome| {
-                let labels = [label, (Label::Outcome, outcome.as_str())];
+            let route_label = (Label::Route, &*route.name);
+            let ended_with = |outcome: RequestOutcome| {
+                let labels = [route_label, (Label::Outcome, outcome.as_str())];
                 self.registry.total(Metric::Requests, &labels)
             };
             // Ended requests are read first, so that each of them is among the started ones.
-            let ended: u64 = RequestOutcome::ALL.into_iter().map(ended).sum();
-            let started = self.registry.total(Metric::RequestsStarted, &[label]);
+            let ended: u64 = RequestOutcome::ALL.into_iter().map(ended_with).sum();
+            let started = self.registry.total(Metric::RequestsStarted, &[route_label]);
             let open = started.saturating_sub(ended);
             self.registry
-                .gauge(Metric::RequestsOpen, &[label])
+                .gauge(Metric::RequestsOpen, &[route_label])
                 .set(open as f64);
         }
     }
 
-    fn count_process(&self) {
-        if let Some(used) = self.clock.cpu() {
+    /// Refreshes the CPU time of the process in milliseconds, and its resident memory in bytes.
+    fn refresh_process(&self) {
+        if let Some(cpu_time) = self.clock.cpu() {
             self.registry
                 .counter(Metric::ProcessCpu, &[])
-                .absolute(used.0 / 1_000_000);
+                .absolute(cpu_time.0 / 1_000_000);
         }
         // The second number is the resident size in pages.
         let pages = fs::read_to_string("/proc/self/statm").ok();
@@ -127,9 +133,9 @@ impl Figures {
         }
     }
 
-    fn count_shared(&self, shared: &Shared) {
-        let (standing, gateways, _) = shared.status();
-        let up = f64::from(u8::from(standing == StoreStatus::Shared));
+    fn refresh_shared_store(&self, shared: &Shared) {
+        let (status, gateways, _) = shared.status();
+        let up = f64::from(u8::from(status == StoreStatus::Shared));
         self.registry.gauge(Metric::SharedUp, &[]).set(up);
         let gateways = f64::from(gateways);
         self.registry
@@ -152,7 +158,7 @@ impl Figures {
         }
     }
 
-    fn count_pressure(&self, running: &RunningConfig) {
+    fn refresh_pressure(&self, running: &RunningConfig) {
         let gauges = [
             Metric::UpstreamLoad,
             Metric::UpstreamConcurrency,
@@ -167,43 +173,50 @@ impl Figures {
                 continue;
             };
             let upstream = (Label::Upstream, servers.settings.name.as_str());
-            let now = pressure.figures();
-            let values = [now.load, now.limit, now.factor.get(), now.level];
+            let figures = pressure.figures();
+            let values = [
+                figures.load,
+                figures.limit,
+                figures.factor.get(),
+                figures.level,
+            ];
             for (gauge, value) in gauges.into_iter().zip(values) {
                 self.registry.gauge(gauge, &[upstream]).set(value);
             }
             self.registry
                 .counter(Metric::Lent, &[upstream])
-                .absolute(now.lent);
-            for (class, shed) in RequestClass::ALL.into_iter().zip(now.shed) {
+                .absolute(figures.lent);
+            for (class, shed) in RequestClass::ALL.into_iter().zip(figures.shed) {
                 let labels = [upstream, (Label::Priority, class.as_str())];
                 self.registry.counter(Metric::Shed, &labels).absolute(shed);
             }
         }
     }
 
-    fn count_servers(&self, running: &RunningConfig) {
+    fn refresh_servers(&self, running: &RunningConfig) {
         let gauges = [Metric::ServerUp, Metric::ServerOpen];
         for gauge in gauges {
             self.registry.forget(gauge);
         }
         for servers in &running.upstreams {
             let now = self.clock.now();
-            // One series per name, because addresses change without end.
-            servers.for_each_server(|name, all, gone| {
+            // A server has one series for all its addresses, because addresses change without end.
+            servers.for_each_server(|name, addresses, removed| {
                 let upstream = (Label::Upstream, servers.settings.name.as_str());
                 let labels = [upstream, (Label::Server, name)];
-                let up = all.iter().any(|one| servers.state(one, now).is_asked());
-                let open: u32 = all.iter().map(|one| one.health.open()).sum();
+                let up = addresses
+                    .iter()
+                    .any(|address| servers.state(address, now).is_asked());
+                let open: u32 = addresses.iter().map(|address| address.health.open()).sum();
                 let values = [f64::from(u8::from(up)), f64::from(open)];
                 for (gauge, value) in gauges.into_iter().zip(values) {
                     self.registry.gauge(gauge, &labels).set(value);
                 }
                 let sum = |count: fn(&ServerHealth) -> u64| -> u64 {
-                    all.iter().map(|one| count(&one.health)).sum()
+                    addresses.iter().map(|address| count(&address.health)).sum()
                 };
-                let ejections = gone.ejections + sum(ServerHealth::ejections);
-                let failed_checks = gone.failed_checks + sum(ServerHealth::failed_checks);
+                let ejections = removed.ejections + sum(ServerHealth::ejections);
+                let failed_checks = removed.failed_checks + sum(ServerHealth::failed_checks);
                 let counts = [
                     (Metric::ServerEjections, ejections),
                     (Metric::ServerCheckFailures, failed_checks),

@@ -1,30 +1,31 @@
-//! Words that may stand in the place of a path: those that switch something on or off, and slips of others.
+//! Words in fields that accept a word or a path: words that switch something on or off, and paths that look like a
+//! mistyped word. A file whose name is such a word must be written `./off`.
 
-use super::super::collect::Cx;
+use super::super::context::LoadContext;
 use super::super::model::Located;
 use crate::base::suggest::nearest;
 
-/// Whether a word switches off. YAML 1.1 and other programs have several of them.
+/// Whether a word switches something off. YAML 1.1 and other programs have several such words.
 pub fn is_off(text: &str) -> bool {
     matches!(text, "off" | "false" | "no" | "none")
 }
 
-/// Whether a word switches on, as is usual.
+/// Whether a word switches something on.
 pub fn is_on(text: &str) -> bool {
     matches!(text, "on" | "true" | "yes")
 }
 
-/// Reports a path that is one of these words: nobody means a file of that name.
-pub fn no_switch(cx: &mut Cx, path: &Located<String>, help: &str) {
+/// Reports a path that is a word for on or off, because no user means a file of that name.
+pub fn report_switch_word(cx: &mut LoadContext, path: &Located<String>, help: &str) {
     if is_off(&path.value) || is_on(&path.value) {
         let message = format!("`{}` is neither a path nor a known word here", path.value);
         let help = format!("{help}; a file of that name is `./{}`", path.value);
-        cx.error(path.place, message, Some(help));
+        cx.error(path.location, message, Some(help));
     }
 }
 
-/// Reports a path that looks like a slip of one of the words that may stand in its place.
-pub fn mistyped(cx: &mut Cx, path: &Located<String>, words: &[&'static str]) {
+/// Reports a path that is probably a mistyped one of `words`, which the field accepts beside a path.
+pub fn report_mistyped_word(cx: &mut LoadContext, path: &Located<String>, words: &[&'static str]) {
     if path.value.contains(['/', '.']) || words.contains(&path.value.as_str()) {
         return;
     }
@@ -34,7 +35,7 @@ pub fn mistyped(cx: &mut Cx, path: &Located<String>, words: &[&'static str]) {
             path.value
         );
         cx.error(
-            path.place,
+            path.location,
             format!("`{}` is neither a path nor a known word", path.value),
             Some(help),
         );

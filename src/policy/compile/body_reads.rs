@@ -1,0 +1,67 @@
+//! Decides which routes search request bodies for something that their own limits do not name: another method, another
+//! path, or a credential. Servers may read these from bodies, and other limits may then apply.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use crate::identity::{Settings, token, user};
+use crate::limit::Identity;
+use crate::route::{Paths, Route};
+
+/// Sets for each route what it searches bodies for.
+pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: Paths) {
+    // Computed once, because the search for overrides compares each route with all others.
+    let has_methods = |route: &Route| !route.pattern.methods().is_any();
+    let may_override = paths == Paths::Fold && routes.iter().any(has_methods);
+    let read_method: Vec<bool> = routes
+        .iter()
+        .map(|route| may_override && must_read_method(route, routes))
+        .collect();
+    let read_path: Vec<bool> = routes
+        .iter()
+        .map(|route| must_read_path(route, routes, paths))
+        .collect();
+    for ((route, read_method), read_path) in routes.iter_mut().zip(read_method).zip(read_path) {
+        route.reads.method_in_body = read_method;
+        route.reads.path_in_body = read_path;
+        route.reads.token_in_body = must_read_token(route, identity);
+    }
+}
+
+/// Whether a method in the body of a POST, `_method`, may lead to a route with limits that this one lacks.
+fn must_read_method(route: &Route, routes: &[Route]) -> bool {
+    routes.iter().any(|other| may_override_to(route, other))
+}
+
+/// Whether a path in the body may lead to a route with limits that this one lacks.
+fn must_read_path(route: &Route, routes: &[Route], paths: Paths) -> bool {
+    let counts_more = |other: &Route| other.is_rest_api() && other.holds_more_than(route);
+    paths == Paths::Fold && routes.iter().any(counts_more)
+}
+
+/// Whether the route depends on a credential in the query, which many frameworks read from forms as well.
+fn must_read_token(route: &Route, identity: &Settings) -> bool {
+    let is_token_in_query = matches!(identity.token, Some(token::TokenSource::Query(_)));
+    let proves_user = matches!(identity.user, Some(user::Settings::ApiKeys(_)));
+    let depends_on_user = || route.needs(Identity::User) || route.depends_on(Identity::Plan);
+    is_token_in_query && (route.needs(Identity::Token) || (proves_user && depends_on_user()))
+}
+
+/// Whether a method in the body may turn a POST on this route into a request of another route that counts more. Only
+/// routes that share a path are considered.
+pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>]) -> bool {
+    let may_override = |other: &Arc<Route>| {
+        may_override_to(route, other) && route.pattern.may_share_path(&other.pattern)
+    };
+    let accepts_post = route.pattern.methods().contains(&Method::POST);
+    accepts_post && route.reads.method_in_body && routes.iter().any(may_override)
+}
+
+/// Whether a method in the body of a POST on `route` may lead to `other`, and `other` counts more than `route`. Whether a
+/// path matches both routes is decided for each request.
+fn may_override_to(route: &Route, other: &Route) -> bool {
+    let accepts_post = other.pattern.methods().contains(&Method::POST);
+    let differs_by_method = !route.pattern.methods().is_any() || !accepts_post;
+    differs_by_method && !route.counts_all_of(other)
+}

@@ -1,0 +1,276 @@
+//! Compiles the limits of the gateway file and of policies to rules, and the routes that refer to them.
+//!
+//! A limit of the gateway file becomes one rule that all routes share, or one rule for each route. All defaults of limits
+//! are set here.
+
+use std::sync::Arc;
+
+use super::super::context::LoadContext;
+use super::super::model::{self, GatewayConfig, LimitUse, PolicyConfig};
+use super::super::settings::UnroutedLimits;
+use super::super::tree::SourceLocation;
+use super::store;
+use crate::identity::embedded::translated_network;
+use crate::limit::{
+    Algorithm, Concurrency, CountMode, Identity, Limit, Rule, RuleLimit, ThrottleMode, header_texts,
+};
+use crate::route::{OwnRules, Reads, Route};
+use crate::upstream;
+
+/// The number of keys of each limit that must fit the memory for counts.
+const MIN_KEYS_IN_MEMORY: usize = 16;
+/// A warning is due if fewer keys of a limit than this fit the memory for counts.
+const FEW_KEYS_IN_MEMORY: usize = 10_000;
+
+/// Compiles limits, and numbers their rules.
+pub(super) struct RuleCompiler<'g> {
+    gateway: &'g GatewayConfig,
+    /// All rules so far, by [`Rule::index`].
+    pub(super) all: Vec<Arc<Rule>>,
+    /// The location of each rule's key, by [`Rule::index`].
+    pub(super) key_locations: Vec<SourceLocation>,
+    /// The rules of the limits of the gateway file that routes share, by the index of the limit. A rule is compiled when
+    /// the first route needs it.
+    shared: Vec<Option<Arc<Rule>>>,
+}
+
+impl<'g> RuleCompiler<'g> {
+    pub(super) fn new(gateway: &'g GatewayConfig) -> RuleCompiler<'g> {
+        RuleCompiler {
+            gateway,
+            all: Vec::new(),
+            key_locations: Vec::new(),
+            shared: vec![None; gateway.limits.len()],
+        }
+    }
+
+    /// Compiles the route of a policy. Returns `None` if the policy has a mistake, which is already reported.
+    pub(super) fn compile_route(
+        &mut self,
+        cx: &mut LoadContext,
+        upstreams: &[upstream::Settings],
+        index: usize,
+        policy: PolicyConfig,
+    ) -> Option<Route> {
+        let pattern = policy.pattern_with_host()?;
+        let upstream_name = policy.upstream.as_ref()?;
+        let upstream = upstreams
+            .iter()
+            .position(|upstream| upstream.name == upstream_name.value)?;
+        let is_listed = |limit: &model::LimitConfig| {
+            let limit_name = limit.name.value.as_str();
+            policy
+                .limits
+                .iter()
+                .any(|used| matches!(used, LimitUse::Shared(name) if name.value == limit_name))
+        };
+        let mut rules = Vec::new();
+        for (limit_index, limit) in self.gateway.limits.iter().enumerate() {
+            if !limit.routes.is_only_listed() || is_listed(limit) {
+                rules.push(self.compile_gateway_limit(cx, limit_index, limit, &policy.name));
+            }
+        }
+        for used in &policy.limits {
+            if let LimitUse::Own(limit) = used {
+                let scope = format!("{}/{}", policy.name, limit.name.value);
+                rules.push(self.add_rule(cx, limit, scope));
+            }
+        }
+        let require: Vec<_> = policy
+            .require
+            .iter()
+            .map(|identity| identity.value)
+            .collect();
+        let default_headers = self.gateway.headers;
+        Some(Route {
+            name: policy.name.as_str().into(),
+            index,
+            pattern,
+            upstream,
+            own: OwnRules::of(&rules, &require),
+            reads: Reads::of(&rules, &require),
+            rules: rules.into_iter().collect(),
+            require,
+            priority: policy.priority,
+            headers: policy.headers.or(default_headers).unwrap_or_default(),
+            keeps_slashes: policy.keeps_slashes,
+        })
+    }
+
+    /// Compiles the limits of requests without a route: those that hold on every route. If each route counts for itself,
+    /// requests without a route are counted as if they had a route of their own.
+    pub(super) fn compile_unrouted(&mut self, cx: &mut LoadContext) -> UnroutedLimits {
+        let gateway = self.gateway;
+        let limits = gateway.limits.iter().enumerate();
+        let everywhere = limits.filter(|(_, limit)| !limit.routes.is_only_listed());
+        let rules: Vec<_> = everywhere
+            .map(|(limit_index, limit)| self.compile_gateway_limit(cx, limit_index, limit, ""))
+            .filter(|rule| rule.counts_own_responses())
+            .collect();
+        let needs_credential = |rule: &Arc<Rule>| rule.plans || rule.key != [Identity::Ip];
+        UnroutedLimits {
+            by_credential: rules.iter().any(needs_credential),
+            rules: rules.into_iter().collect(),
+            headers: gateway.headers.unwrap_or_default(),
+        }
+    }
+
+    /// Compiles a limit of the gateway file for the route `route_name`.
+    fn compile_gateway_limit(
+        &mut self,
+        cx: &mut LoadContext,
+        limit_index: usize,
+        limit: &model::LimitConfig,
+        route_name: &str,
+    ) -> Arc<Rule> {
+        if limit.routes.counts_each_route() {
+            return self.add_rule(cx, limit, format!("{route_name}/{}", limit.name.value));
+        }
+        if let Some(rule) = self.shared.get(limit_index).and_then(Option::as_ref) {
+            return Arc::clone(rule);
+        }
+        let rule = self.add_rule(cx, limit, limit.name.value.to_string());
+        if let Some(shared) = self.shared.get_mut(limit_index) {
+            *shared = Some(Arc::clone(&rule));
+        }
+        rule
+    }
+
+    /// Compiles a limit to a new rule. `scope` identifies its counts in the store.
+    fn add_rule(
+        &mut self,
+        cx: &mut LoadContext,
+        config: &model::LimitConfig,
+        scope: String,
+    ) -> Arc<Rule> {
+        let gateway = self.gateway;
+        let count = config
+            .count
+            .as_ref()
+            .map_or(CountMode::All, |count| count.value.clone());
+        let limit = match config.concurrent {
+            Some(max_open) => RuleLimit::Open(Concurrency {
+                max_open: max_open.value,
+                throttle: compile_throttle(config),
+                max_multiply: gateway.max_multiply(config),
+            }),
+            None => RuleLimit::Rate(compile_rate_limit(gateway, config, count.needs_response())),
+        };
+        let nat64 = &gateway.identity.ip.nat64;
+        let rule = Arc::new(Rule {
+            name: config.name.value.clone(),
+            index: self.all.len(),
+            origin: cx.sources.origin(config.name.location),
+            scope,
+            key: config.key.iter().map(|identity| identity.value).collect(),
+            sharing: store::compile_sharing(config, &limit),
+            on_store_error: config.on_store_error,
+            header_texts: header_texts::UnclonedCell::default(),
+            limit,
+            algorithm_is_written: config.algorithm.is_some(),
+            count,
+            reserve: config.reserve.as_ref().map(|reserve| reserve.value.clone()),
+            condition: config
+                .condition
+                .as_ref()
+                .map(|condition| condition.value.clone()),
+            plans: config.plans.is_some_and(|plans| plans.value),
+            shadow: config.shadow,
+            exempt: config
+                .exempt
+                .iter()
+                .map(|network| translated_network(*network, nat64))
+                .collect(),
+            disclose: config.disclose,
+        });
+        check_keys_in_memory(cx, store::store_budget(&gateway.store), config, &rule);
+        let first_part = config.key.first();
+        self.key_locations
+            .push(first_part.map_or(config.name.location, |identity| identity.location));
+        self.all.push(Arc::clone(&rule));
+        rule
+    }
+}
+
+fn compile_throttle(limit: &model::LimitConfig) -> ThrottleMode {
+    match limit.throttle.map(|throttle| throttle.value) {
+        Some(model::ThrottleConfig::Soft(percent)) => ThrottleMode::Soft { percent },
+        // `check` has made sure that `at_most` has the window of a rate.
+        Some(model::ThrottleConfig::Elastic) => {
+            limit
+                .elastic_rates()
+                .map_or(ThrottleMode::Hard, |(rate, at_most)| {
+                    ThrottleMode::Elastic {
+                        at_most: at_most.quota(),
+                        base: rate.quota(),
+                    }
+                })
+        }
+        Some(model::ThrottleConfig::Hard) | None => ThrottleMode::Hard,
+    }
+}
+
+fn compile_rate_limit(
+    gateway: &GatewayConfig,
+    limit: &model::LimitConfig,
+    reserves: bool,
+) -> Limit {
+    let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
+    windows.sort_by_key(|rate| rate.window());
+    let throttle = compile_throttle(limit);
+    let max_multiply = gateway.max_multiply(limit);
+    let quota = windows.iter().map(|rate| rate.quota()).max().unwrap_or(0);
+    // `check` has made sure that this fits 32 bits.
+    let max_units = throttle.ceiling(quota).saturating_mul(max_multiply);
+    let algorithm = compile_algorithm(limit, quota, max_units);
+    Limit {
+        windows,
+        algorithm,
+        throttle,
+        reserves,
+        max_multiply,
+    }
+}
+
+/// The algorithm of a limit, which is chosen by its quota and its largest count if the file names none.
+fn compile_algorithm(limit: &model::LimitConfig, quota: u32, max_units: u32) -> Algorithm {
+    match limit.algorithm.map(|algorithm| algorithm.value) {
+        Some(Algorithm::Gcra { .. }) => Algorithm::Gcra {
+            burst: limit.burst.map(|burst| burst.value),
+        },
+        Some(Algorithm::LeakyBucket { .. }) => Algorithm::LeakyBucket {
+            max_delay: limit.delay.map(|delay| delay.value).unwrap_or_default(),
+        },
+        Some(written) => written,
+        None => Algorithm::default_for(quota, max_units),
+    }
+}
+
+/// Reports a limit if the memory for counts, `budget` bytes, holds only few of its keys.
+fn check_keys_in_memory(
+    cx: &mut LoadContext,
+    budget: usize,
+    limit: &model::LimitConfig,
+    rule: &Rule,
+) {
+    let RuleLimit::Rate(rate_limit) = &rule.limit else {
+        return;
+    };
+    let key_bytes = rate_limit.bytes_per_key().max(1);
+    let keys = budget / key_bytes;
+    let message = || {
+        format!(
+            "a key of `{}` may take {key_bytes} bytes, so that memory for counts holds {keys} of them",
+            rule.name
+        )
+    };
+    let location = limit
+        .algorithm
+        .map_or(limit.name.location, |algorithm| algorithm.location);
+    let help = "use `algorithm: sliding-window`, which takes little whatever the rate, or a larger `store: { memory: … }`";
+    if keys < MIN_KEYS_IN_MEMORY {
+        cx.error(location, message(), Some(help.into()));
+    } else if keys < FEW_KEYS_IN_MEMORY {
+        cx.warn(location, message(), Some(help.into()));
+    }
+}

@@ -1,0 +1,92 @@
+//! Describes a loaded configuration as JSON, for programs.
+
+use serde_json::{Value, json};
+
+use super::super::diagnostic::Diagnostic;
+use super::super::key_control::KeyControl;
+use super::super::load::LoadedConfig;
+use super::routes::{by_specificity, find_broader_route};
+use super::{format_count, format_throttle, key_controls_of, promise};
+use crate::limit::{Disclose, Rule};
+use crate::route::HostPattern;
+
+/// Describes the configuration as JSON, in the form that `tollgate check --json` prints.
+pub fn describe_json(loaded: &LoadedConfig) -> Value {
+    let ruleset = &loaded.ruleset;
+    let routes: Vec<Value> = by_specificity(loaded)
+        .into_iter()
+        .map(|route| {
+            json!({
+                "name": &*route.name,
+                "match": route.pattern.to_string(),
+                "host": match route.pattern.host() {
+                    HostPattern::Any => Value::Null,
+                    host => host.to_string().into(),
+                },
+                "upstream": ruleset.upstreams.get(route.upstream).map(|up| up.name.as_str()),
+                "broader": find_broader_route(loaded, route).map(|broader| &*broader.name),
+                "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),
+                "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let limits: Vec<Value> = ruleset
+        .rules
+        .iter()
+        .zip(key_controls_of(ruleset))
+        .map(|(rule, control)| limit_json(rule, loaded, control))
+        .collect();
+    let diagnostics: Vec<Value> = loaded.warnings.iter().map(Diagnostic::to_json).collect();
+    json!({
+        "ok": true,
+        "routes": routes,
+        "limits": limits,
+        "store_budget": loaded.process.store_budget,
+        "snapshots": loaded.process.snapshots.as_ref().map(|settings| json!({
+            "folder": settings.folder.display().to_string(),
+            "every": settings.every.as_secs_f64(),
+        })),
+        "record": loaded.process.record.as_ref().map(|settings| json!({
+            "folder": settings.folder.as_ref().map(|folder| folder.display().to_string()),
+            "size": settings.most_bytes,
+        })),
+        "push": loaded.process.push.iter().map(|push| json!({
+            "name": push.name,
+            "to": push.engine.as_str(),
+            "url": push.display_url,
+            "every": push.every,
+        })).collect::<Vec<_>>(),
+        "store": loaded.process.shared.as_ref().map(|shared| shared.backend.to_string()),
+        "diagnostics": diagnostics,
+    })
+}
+
+fn limit_json(rule: &Rule, loaded: &LoadedConfig, control: Option<KeyControl>) -> Value {
+    let (rules, identity) = (&loaded.ruleset.rules, &loaded.ruleset.identity);
+    let client = control.map(|control| control.to_json(&control.describe(rule, rules, identity)));
+    let rate = rule.limit.rate();
+    let key_bytes = rate.map(|limit| limit.bytes_per_key().max(1));
+    let windows = rate.map_or(&[][..], |limit| &limit.windows);
+    json!({
+        "name": rule.name.as_str(),
+        "index": rule.index,
+        "origin": rule.origin,
+        "scope": rule.scope,
+        "key": rule.key.iter().map(|part| part.as_str()).collect::<Vec<_>>(),
+        "rates": windows.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "concurrent": rule.limit.open().map(|limit| limit.max_open),
+        "algorithm": rate.map(|limit| limit.algorithm.as_str()),
+        "throttle": format_throttle(rule.limit.throttle()),
+        "count": format_count(&rule.count),
+        "reserve": rule.reserve.as_ref().map(ToString::to_string),
+        "plans": rule.plans,
+        "shadow": rule.shadow,
+        "disclosed": rule.disclose == Disclose::All,
+        "sharing": loaded.process.shared.as_ref().map(|_| rule.sharing.as_str()),
+        "on_store_error": loaded.process.shared.as_ref().map(|_| rule.on_store_error.as_str()),
+        "client": client,
+        "guarantee": promise(rule),
+        "bytes_per_key": key_bytes,
+        "keys_in_budget": key_bytes.map(|bytes| loaded.process.store_budget / bytes),
+    })
+}

@@ -1,0 +1,87 @@
+//! Orders the routes of a configuration, and finds routes by which a client may evade the limits of another.
+
+use std::cmp::Ordering;
+
+use super::super::load::LoadedConfig;
+use crate::route::pattern::Segment;
+use crate::route::{HostPattern, Pattern, Route};
+
+/// Finds a route that counts less than `route` and matches other spellings of its path, on the same upstream.
+pub(super) fn find_broader_route<'l>(loaded: &'l LoadedConfig, route: &Route) -> Option<&'l Route> {
+    let is_literal = |segment: &Segment| matches!(segment, Segment::Literal(_));
+    if !route.pattern.segments().iter().any(is_literal) {
+        return None;
+    }
+    let routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);
+    let broader = routes.filter(|other: &&Route| {
+        other.pattern.is_broader_than(&route.pattern)
+            && route.holds_more_than(other)
+            && (route.is_as_strict_as(other) || !other.is_as_strict_as(route))
+    });
+    broader.min_by(|a, b| compare_specificity(&a.pattern, &b.pattern))
+}
+
+/// Finds a route that counts less than `route` and that a client reaches by naming another host.
+pub(super) fn find_route_with_other_host<'l>(
+    loaded: &'l LoadedConfig,
+    route: &Route,
+) -> Option<&'l Route> {
+    if *route.pattern.host() == HostPattern::Any {
+        return None;
+    }
+    let mut routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);
+    routes.find(|other: &&Route| {
+        *other.pattern.host() == HostPattern::Any
+            && other.pattern.may_share_path(&route.pattern)
+            && route.holds_more_than(other)
+    })
+}
+
+/// The routes in the order in which they match.
+pub(super) fn by_specificity(loaded: &LoadedConfig) -> Vec<&Route> {
+    let mut routes: Vec<&Route> = loaded.ruleset.routes.iter().map(AsRef::as_ref).collect();
+    routes.sort_by(|a, b| {
+        compare_specificity(&a.pattern, &b.pattern).then_with(|| a.name.cmp(&b.name))
+    });
+    routes
+}
+
+/// Orders the more specific pattern first, as [`crate::route::RouteTable`] prefers it.
+fn compare_specificity(a: &Pattern, b: &Pattern) -> Ordering {
+    let host_rank = |pattern: &Pattern| match pattern.host() {
+        HostPattern::Exact(_) => (0, 0),
+        HostPattern::Below(name) => (1, usize::MAX - name.len()),
+        HostPattern::Any => (2, 0),
+    };
+    let segment_rank = |segment: &Segment| match segment {
+        Segment::Literal(_) => 0,
+        Segment::One(_) => 1,
+        Segment::Rest => 2,
+    };
+    let literal = |segment: &Segment| match segment {
+        Segment::Literal(text) => text.clone(),
+        Segment::One(_) | Segment::Rest => "".into(),
+    };
+    let compare_segments = || {
+        for (one, other) in a.segments().iter().zip(b.segments()) {
+            let order = segment_rank(one)
+                .cmp(&segment_rank(other))
+                .then_with(|| literal(one).cmp(&literal(other)));
+            if order != Ordering::Equal {
+                return order;
+            }
+        }
+        // The longer path is more specific, but `/a` comes before `/a/**`.
+        let (a_len, b_len) = (a.segments().len(), b.segments().len());
+        match (a.segments().get(b_len), b.segments().get(a_len)) {
+            (Some(Segment::Rest), _) => Ordering::Greater,
+            (_, Some(Segment::Rest)) => Ordering::Less,
+            _ => b_len.cmp(&a_len),
+        }
+    };
+    let has_any_method = |pattern: &Pattern| pattern.methods().is_any();
+    host_rank(a)
+        .cmp(&host_rank(b))
+        .then_with(compare_segments)
+        .then_with(|| has_any_method(a).cmp(&has_any_method(b)))
+}

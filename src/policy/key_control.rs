@@ -1,0 +1,230 @@
+//! Finds limits that a client can evade: by choosing another key for each request, or by leaving the key out. The findings
+//! are warnings and parts of the description; they change nothing about the limits.
+
+use std::sync::Arc;
+
+use super::context::LoadContext;
+use super::tree::SourceLocation;
+use crate::identity::user::OnUnverified;
+use crate::identity::{Settings, user};
+use crate::limit::{CountMode, Identity, Rule, RuleLimit};
+use crate::route::Route;
+
+/// How far a client controls the key of one limit, on the route where it controls most.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyControl {
+    /// The index of that route.
+    route: usize,
+    /// The first part of the key of which a client can send another value each time.
+    chosen_part: Option<Identity>,
+    /// Whether a client can leave out all parts, so that the limit does not apply.
+    can_be_omitted: bool,
+    /// The index of another limit of the route that counts these requests by a key that no client controls.
+    covering_rule: Option<usize>,
+    /// Whether a client can evade the limit.
+    is_evadable: bool,
+}
+
+/// Finds how far a client controls the key of each limit, by index; `None` for limits that no route has.
+pub fn find_key_controls(
+    rule_count: usize,
+    routes: &[Arc<Route>],
+    identity: &Settings,
+) -> Vec<Option<KeyControl>> {
+    let mut key_controls: Vec<Option<KeyControl>> = vec![None; rule_count];
+    for route in routes {
+        for rule in route.rules.iter() {
+            let Some(worst) = key_controls.get_mut(rule.index) else {
+                continue;
+            };
+            if worst.is_none_or(|worst| !worst.is_evadable) {
+                let control = KeyControl::new(rule, route, identity);
+                if worst.is_none() || control.is_evadable {
+                    *worst = Some(control);
+                }
+            }
+        }
+    }
+    key_controls
+}
+
+/// Warns of each limit that a client can evade. `key_locations` are the locations of the rules' keys, by index.
+pub(super) fn warn_of_controlled_keys(
+    cx: &mut LoadContext,
+    rules: &[Arc<Rule>],
+    key_locations: &[SourceLocation],
+    routes: &[Arc<Route>],
+    identity: &Settings,
+) {
+    let key_controls = find_key_controls(rules.len(), routes, identity);
+    for ((rule, location), control) in rules.iter().zip(key_locations).zip(key_controls) {
+        let Some(control) = control.filter(|control| control.is_evadable && !rule.shadow) else {
+            continue;
+        };
+        let description = control.describe(rule, rules, identity);
+        let route = routes.get(control.route).map_or("", |route| &*route.name);
+        let message = format!(
+            "`{}` does not hold on route `{route}`: {description}",
+            rule.name
+        );
+        cx.warn(*location, message, Some(control.suggest_fix(rule)));
+    }
+}
+
+/// How far a client controls one part of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PartControl {
+    /// Every request has the part, and a client cannot choose it.
+    Fixed,
+    /// The part is verified, but a client can leave it out.
+    Proven,
+    /// A client can send any value.
+    Chosen,
+}
+
+fn part_control(identity: Identity, settings: &Settings) -> PartControl {
+    match identity {
+        Identity::Ip if settings.ip.ipv6 > 64 && !settings.ip.parents => PartControl::Chosen,
+        Identity::Ip => PartControl::Fixed,
+        Identity::User => PartControl::Proven,
+        Identity::Token if settings.proves(Identity::Token) => PartControl::Proven,
+        Identity::Token | Identity::Email => PartControl::Chosen,
+        Identity::Plan if settings.plan.default.is_some() => PartControl::Fixed,
+        Identity::Plan => PartControl::Proven,
+    }
+}
+
+impl KeyControl {
+    fn new(rule: &Rule, route: &Route, settings: &Settings) -> KeyControl {
+        let chosen_part = find_chosen_part(rule, settings);
+        let can_be_omitted = can_omit_key(rule, route, settings);
+        let is_covering = |other: &&Arc<Rule>| {
+            let has_same_kind = matches!(
+                (&other.limit, &rule.limit),
+                (RuleLimit::Rate(_), RuleLimit::Rate(_)) | (RuleLimit::Open(_), RuleLimit::Open(_))
+            );
+            other.index != rule.index
+                && has_same_kind
+                && !other.shadow
+                && (other.count == CountMode::All || other.count == rule.count)
+                && find_chosen_part(other, settings).is_none()
+                && !can_omit_key(other, route, settings)
+        };
+        let covering_rule = route.rules.iter().find(is_covering).map(|rule| rule.index);
+        let is_evadable = match chosen_part {
+            // A limit by email protects each mailbox, and a limit by another key does not. So choosing another email
+            // evades nothing, and a covering rule does not help against requests without one.
+            Some(Identity::Email) => can_be_omitted,
+            Some(_) => covering_rule.is_none(),
+            None => can_be_omitted && covering_rule.is_none(),
+        };
+        KeyControl {
+            route: route.index,
+            chosen_part,
+            can_be_omitted,
+            covering_rule,
+            is_evadable,
+        }
+    }
+
+    /// Describes in one line how far a client controls the key of `rule`.
+    pub fn describe(&self, rule: &Rule, rules: &[Arc<Rule>], settings: &Settings) -> String {
+        let covering_rule = self.covering_rule.and_then(|index| rules.get(index));
+        if let Some(chosen_part) = self.chosen_part {
+            let omission = if self.can_be_omitted {
+                " or leave it out"
+            } else {
+                ""
+            };
+            let coverage = match covering_rule {
+                Some(other) => format!("; `{}` counts it all the same", other.name),
+                None => String::new(),
+            };
+            return format!(
+                "a client can choose another {}{omission}{coverage}",
+                chosen_part.as_str()
+            );
+        }
+        let proven_parts = parts_with_control(rule, PartControl::Proven, settings);
+        let proven_names = proven_parts.join(" or ");
+        if self.can_be_omitted {
+            let coverage = match covering_rule {
+                Some(other) => format!("counted by `{}` only", other.name),
+                None => String::from("not counted"),
+            };
+            let is_anonymous = settings.unverified == OnUnverified::Anonymous;
+            let is_user_in_header = matches!(settings.user, Some(user::Settings::Header { .. }));
+            let unverified = if is_anonymous && !is_user_in_header {
+                ", or with one that does not verify,"
+            } else {
+                ""
+            };
+            return format!("requests without a {proven_names}{unverified} are {coverage}");
+        }
+        let fixed_parts = parts_with_control(rule, PartControl::Fixed, settings);
+        match (proven_parts.is_empty(), fixed_parts.is_empty()) {
+            (true, _) => String::from("a client cannot choose its key"),
+            (false, true) => {
+                format!("a client cannot choose its key; without a {proven_names} it gets 401")
+            }
+            (false, false) => format!(
+                "a client cannot choose its key; without a {proven_names} it is counted by {}",
+                fixed_parts.join(" and ")
+            ),
+        }
+    }
+
+    /// Suggests how to make a limit hold that a client can evade.
+    fn suggest_fix(&self, rule: &Rule) -> String {
+        let required_part = match self.chosen_part {
+            Some(Identity::Ip) => {
+                return String::from("write `group: { ipv6: 64 }`, or drop `parents: false`");
+            }
+            Some(Identity::Email) => return String::from("add `require: email` to the policy"),
+            Some(_) => return String::from("add a limit by ip beside it"),
+            None => rule.key.iter().find(|part| **part != Identity::Plan),
+        };
+        match required_part {
+            Some(part) => format!(
+                "add `require: {}` to the policy, or a limit by ip beside it",
+                part.as_str()
+            ),
+            None => String::from("add `default` to `plan`, or a limit by ip beside it"),
+        }
+    }
+
+    /// Formats the control as JSON, with the line that [`KeyControl::describe`] returned.
+    pub fn to_json(self, description: &str) -> serde_json::Value {
+        serde_json::json!({
+            "chooses": self.chosen_part.map(Identity::as_str),
+            "leaves_out": self.can_be_omitted,
+            "passes": self.is_evadable,
+            "says": description,
+        })
+    }
+}
+
+/// Finds the first part of a rule's key that a client can choose.
+fn find_chosen_part(rule: &Rule, settings: &Settings) -> Option<Identity> {
+    let mut parts = rule.key.iter().copied();
+    parts.find(|part| part_control(*part, settings) == PartControl::Chosen)
+}
+
+/// The names of the parts of a rule's key that a client controls in this way.
+fn parts_with_control(rule: &Rule, control: PartControl, settings: &Settings) -> Vec<&'static str> {
+    let parts = rule.key.iter().copied();
+    parts
+        .filter(|part| part_control(*part, settings) == control)
+        .map(Identity::as_str)
+        .collect()
+}
+
+/// Whether a request may have none of the parts of the key.
+fn can_omit_key(rule: &Rule, route: &Route, settings: &Settings) -> bool {
+    let is_always_present = |part: &Identity| {
+        *part == Identity::Ip
+            || part_control(*part, settings) == PartControl::Fixed
+            || route.require.contains(part)
+    };
+    !rule.key.iter().any(is_always_present)
+}

@@ -206,7 +206,7 @@ impl LiveMetrics {
                 let labels = [upstream, (Label::Server, name)];
                 let up = addresses
                     .iter()
-                    .any(|address| servers.state(address, now).is_asked());
+                    .any(|address| servers.state(address, now).gets_requests());
                 let open: u32 = addresses.iter().map(|address| address.health.open()).sum();
                 let values = [f64::from(u8::from(up)), f64::from(open)];
                 for (gauge, value) in gauges.into_iter().zip(values) {

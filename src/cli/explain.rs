@@ -17,6 +17,7 @@ use crate::net::tls::acme::ChallengeTokens;
 use crate::policy;
 use crate::serve::stack::explain;
 use crate::serve::stack::explain::RequestToExplain;
+use crate::serve::stack::explanation;
 use crate::serve::worker::generation::RunningConfig;
 use crate::store::{Memory, Settings};
 use crate::throttle::admission::Admission;
@@ -70,7 +71,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     let text = match explanation {
         Ok(explanation) if arguments.json => format!("{explanation:#}\n"),
         Ok(explanation) => {
-            let mut text = explain::render(&explanation);
+            let mut text = explanation::render(&explanation);
             if arguments.admin.admin.is_none() {
                 text.push_str("nothing has been counted: ask the running gateway with --admin\n");
             }

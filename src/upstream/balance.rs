@@ -1,10 +1,11 @@
-//! Which server is next, as one worker sees it. Never waits, reads no clock, allocates nothing.
+//! Chooses the server for the next request, as one worker sees the servers. It never waits, reads no clock and allocates
+//! nothing for a choice.
 //!
 //! | method | what it does |
 //! |---|---|
-//! | round robin | a counter while all are well and weigh the same, else nginx's smooth weighted round robin |
-//! | least requests | the power of two choices: Mitzenmacher 2001; drawn by weight |
-//! | hash | rendezvous hashing: Thaler and Ravishankar 1998, with the weights of Schindelhauer and Schomaker 2005. When a server goes only its own keys move, and they come back with it |
+//! | round robin | a counter while all servers are healthy and have the same weight, else nginx's smooth weighted round robin |
+//! | least requests | the power of two choices: Mitzenmacher 2001; servers are drawn by weight |
+//! | hash | rendezvous hashing: Thaler and Ravishankar 1998, with the weights of Schindelhauer and Schomaker 2005. When a server is removed only its own keys move, and they return with it |
 
 use std::cell::Cell;
 use std::hash::Hasher as _;
@@ -12,93 +13,105 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 
 use super::endpoint::Endpoint;
-use super::health::FULL;
+use super::health::FULL_SHARE;
 use super::settings::{Balance, Settings};
 use crate::base::random::{SplitMix64, mix};
 
-/// What is known of the servers as one of them is chosen.
+/// The servers, as the choice for one request sees them.
 pub trait ServerView {
-    /// It may be asked as if nothing had ever been wrong.
-    fn is_plain(&self, server: usize) -> bool;
-    /// How much of its weight counts, of [`FULL`]; 0 if it must not be asked.
+    /// Whether the server may get its full share of requests.
+    fn has_full_share(&self, server: usize) -> bool;
+    /// The server's share of its weight, of [`FULL_SHARE`]; 0 if it must get no request.
     fn share(&self, server: usize) -> u32;
-    /// Open requests.
+    /// The number of open requests at the server.
     fn open(&self, server: usize) -> u32;
 }
 
-/// See the module.
+/// The choice of servers of one worker for one upstream.
 #[derive(Debug)]
 pub struct Balancer {
     method: Balance,
     weights: Vec<u32>,
-    /// All weigh the same.
-    even: bool,
-    turn: Cell<usize>,
-    /// What smooth round robin owes each server.
-    credit: Vec<Cell<i64>>,
+    /// Whether all servers have the same weight.
+    has_equal_weights: bool,
+    /// The server whose turn is next in plain round robin.
+    next_turn: Cell<usize>,
+    /// The current weights of nginx's smooth weighted round robin.
+    current_weights: Vec<Cell<i64>>,
     random: SplitMix64,
-    /// Of each server's name, and its address if it is one of several: the same in every process.
+    /// The hash of each server, the same in every process.
     hashes: Vec<u64>,
 }
 
 impl Balancer {
-    /// `seed` makes workers begin at different servers and draw differently.
+    /// `seed` makes workers begin at different servers and draw different numbers.
     pub fn new(settings: &Settings, servers: &[Endpoint], seed: u64) -> Balancer {
         let weight = |server: &Endpoint| settings.servers[server.server].weight;
         let weights: Vec<u32> = servers.iter().map(weight).collect();
         let start = usize::try_from(seed).unwrap_or_default();
         let names = servers.chunk_by(|one, other| one.server == other.server);
-        let hashes = names.flat_map(|all| all.iter().map(|server| hash(server, all.len() > 1)));
+        let hashes = names.flat_map(|all| {
+            all.iter()
+                .map(|server| hash_endpoint(server, all.len() > 1))
+        });
         Balancer {
             method: settings.balance.clone(),
-            even: weights.windows(2).all(|pair| pair[0] == pair[1]),
-            turn: Cell::new(start % servers.len().max(1)),
-            credit: servers.iter().map(|_| Cell::new(0)).collect(),
+            has_equal_weights: weights.windows(2).all(|pair| pair[0] == pair[1]),
+            next_turn: Cell::new(start % servers.len().max(1)),
+            current_weights: servers.iter().map(|_| Cell::new(0)).collect(),
             random: SplitMix64::new(seed),
             hashes: hashes.collect(),
             weights,
         }
     }
 
-    /// The next server; `first` as long as none was tried for the same request. Nothing when none may
-    /// be asked.
-    pub fn next(&self, key: Option<u64>, first: bool, view: &impl ServerView) -> Option<usize> {
+    /// Chooses the next server; none if no server may get a request. `is_first` says that no server was tried for the same
+    /// request before.
+    pub fn choose(
+        &self,
+        key: Option<u64>,
+        is_first: bool,
+        view: &impl ServerView,
+    ) -> Option<usize> {
         match (&self.method, key) {
-            (Balance::Hash(_), Some(key)) => self.highest(key, view),
-            (Balance::LeastRequests, _) => self.less_busy(view),
-            // Another one's turn would be taken from it.
-            _ if !self.even || !first => self.smooth(None, view),
-            _ => self.in_turn(view),
+            (Balance::Hash(_), Some(key)) => self.choose_by_hash(key, view),
+            (Balance::LeastRequests, _) => self.choose_less_busy(view),
+            // A second try must not take the turn of another request.
+            _ if !self.has_equal_weights || !is_first => self.choose_smoothly(None, view),
+            _ => self.choose_in_turn(view),
         }
     }
 
-    fn in_turn(&self, view: &impl ServerView) -> Option<usize> {
-        let turn = self.turn.get();
-        let after = turn + 1;
-        self.turn
-            .set(if after < self.weights.len() { after } else { 0 });
-        if view.is_plain(turn) {
-            return Some(turn);
+    /// Plain round robin.
+    fn choose_in_turn(&self, view: &impl ServerView) -> Option<usize> {
+        let server = self.next_turn.get();
+        let after = server + 1;
+        let is_last = after >= self.weights.len();
+        self.next_turn.set(if is_last { 0 } else { after });
+        if view.has_full_share(server) {
+            return Some(server);
         }
-        let share = view.share(turn);
-        if share > self.below(FULL) {
-            return Some(turn);
+        let share = view.share(server);
+        if share > self.random_below(FULL_SHARE) {
+            return Some(server);
         }
-        // All others share its turn, so that its neighbour does not get all of it.
-        self.smooth(Some(turn), view)
-            .or_else(|| (share > 0).then_some(turn))
+        // All other servers share the turn, so that the neighbour does not get all of it.
+        self.choose_smoothly(Some(server), view)
+            .or_else(|| (share > 0).then_some(server))
     }
 
+    /// The weight of a server for the next request: its own, reduced to its share.
     fn weight(&self, server: usize, view: &impl ServerView) -> u32 {
-        let share = if view.is_plain(server) {
-            FULL
+        let share = if view.has_full_share(server) {
+            FULL_SHARE
         } else {
             view.share(server)
         };
         self.weights[server] * share
     }
 
-    fn smooth(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
+    /// Smooth weighted round robin, without the server `except`.
+    fn choose_smoothly(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
         let mut sum = 0;
         let mut best: Option<usize> = None;
         for server in (0..self.weights.len()).filter(|server| Some(*server) != except) {
@@ -107,50 +120,53 @@ impl Balancer {
                 continue;
             }
             sum += weight;
-            let credit = &self.credit[server];
-            credit.set(credit.get() + weight);
-            if best.is_none_or(|best| self.credit[best].get() < credit.get()) {
+            let current = &self.current_weights[server];
+            current.set(current.get() + weight);
+            if best.is_none_or(|best| self.current_weights[best].get() < current.get()) {
                 best = Some(server);
             }
         }
-        let credit = &self.credit[best?];
-        credit.set(credit.get() - sum);
+        let current = &self.current_weights[best?];
+        current.set(current.get() - sum);
         best
     }
 
-    fn less_busy(&self, view: &impl ServerView) -> Option<usize> {
-        let one = self.draw(None, view)?;
-        let Some(other) = self.draw(Some(one), view) else {
-            return Some(one);
+    /// Of two servers drawn by weight, the one with fewer open requests for its weight.
+    fn choose_less_busy(&self, view: &impl ServerView) -> Option<usize> {
+        let first = self.draw_by_weight(None, view)?;
+        let Some(second) = self.draw_by_weight(Some(first), view) else {
+            return Some(first);
         };
         let weight = |server| u64::from(self.weight(server, view));
-        let load = |server, beside| u64::from(view.open(server)) * weight(beside);
-        let less = load(other, one) < load(one, other);
-        Some(if less { other } else { one })
+        // Compares open requests per weight without a division.
+        let load = |server, other| u64::from(view.open(server)) * weight(other);
+        let is_second_less_busy = load(second, first) < load(first, second);
+        Some(if is_second_less_busy { second } else { first })
     }
 
-    /// One by weight, at random.
-    fn draw(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
-        let all = || (0..self.weights.len()).filter(|server| Some(*server) != except);
+    /// A random server, with a probability by its weight.
+    fn draw_by_weight(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
+        let servers = || (0..self.weights.len()).filter(|server| Some(*server) != except);
         let weight = |server| u64::from(self.weight(server, view));
-        let sum = all().map(weight).sum();
+        let sum = servers().map(weight).sum();
         let mut point = self.random.draw().checked_rem(sum)?;
-        all().find(|server| {
+        servers().find(|server| {
             let weight = weight(*server);
-            let found = point < weight;
+            let is_drawn = point < weight;
             point = point.saturating_sub(weight);
-            found
+            is_drawn
         })
     }
 
-    fn highest(&self, key: u64, view: &impl ServerView) -> Option<usize> {
+    /// The server with the highest score for this key.
+    fn choose_by_hash(&self, key: u64, view: &impl ServerView) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
         for (server, hash) in self.hashes.iter().enumerate() {
             let weight = self.weight(server, view);
             if weight == 0 {
                 continue;
             }
-            // Between 0 and 1, and neither.
+            // A number above 0 and below 1, so that its logarithm is finite and not zero.
             let point = ((mix(key ^ hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
             let score = f64::from(weight) / -point.ln();
             if best.is_none_or(|(_, best)| score > best) {
@@ -160,17 +176,18 @@ impl Balancer {
         best.map(|(server, _)| server)
     }
 
-    fn below(&self, end: u32) -> u32 {
-        // The remainder is less than a u32.
+    fn random_below(&self, end: u32) -> u32 {
+        // The remainder is less than `end`, so it fits.
         (self.random.draw() % u64::from(end.max(1))) as u32
     }
 }
 
-/// A name that leads to one place at a time keeps its keys when it moves.
-fn hash(server: &Endpoint, one_of_several: bool) -> u64 {
+/// Hashes a server's name, and its address if the name has several. So a name with a single address keeps its keys when that
+/// address changes.
+fn hash_endpoint(server: &Endpoint, is_one_of_several: bool) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(server.name.as_bytes());
-    if let Some(address) = server.address.as_ref().filter(|_| one_of_several) {
+    if let Some(address) = server.address.as_ref().filter(|_| is_one_of_several) {
         hasher.write(address.to_string().as_bytes());
     }
     hasher.finish()

@@ -1,66 +1,74 @@
-//! The retry budget of one worker and upstream, as in Finagle: one retry for every five requests, beside a small floor.
-//! So failing servers do not get more work by retries. While the budget is nearly spent, requests use new
-//! connections, which need no retry.
+//! The retry budget of one worker and upstream, as in Finagle: one retry for every five requests, and a few retries without
+//! any. So retries do not add much work to failing servers. While the budget is nearly spent, requests use new connections,
+//! which the server cannot have closed before.
 
 use std::cell::Cell;
 
 use crate::base::clock::Nanos;
 
 /// Requests that earn one retry.
-const EARN: u32 = 5;
+const REQUESTS_PER_RETRY: u32 = 5;
 /// Retries that are available without any requests; one returns each second.
-const FLOOR: u32 = 10;
-/// Below this many, the rest is kept for requests under way.
-const NEARLY: u32 = 5;
+const MIN_RETRIES: u32 = 10;
+/// With fewer retries the budget is low, and new requests should not need one.
+const LOW_RETRIES: u32 = 5;
 /// Most retries that can be saved up.
-const MOST: u32 = 100;
+const MAX_RETRIES: u32 = 100;
 
-/// See the module.
+/// The retry budget of one worker for one upstream.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// In requests.
-    saved: Cell<u32>,
-    filled: Cell<Nanos>,
+    /// What is left, in requests: [`REQUESTS_PER_RETRY`] of them are one retry.
+    saved_requests: Cell<u32>,
+    /// When retries were last returned for the time that passed.
+    refilled_at: Cell<Nanos>,
 }
 
 impl RetryBudget {
-    /// A budget with only the floor.
+    /// A budget of [`MIN_RETRIES`].
     pub fn new(now: Nanos) -> RetryBudget {
         RetryBudget {
-            saved: Cell::new(FLOOR * EARN),
-            filled: Cell::new(now),
+            saved_requests: Cell::new(MIN_RETRIES * REQUESTS_PER_RETRY),
+            refilled_at: Cell::new(now),
         }
     }
 
     /// Counts a request that is sent for the first time.
-    pub fn earn(&self) {
-        self.saved.set((self.saved.get() + 1).min(MOST * EARN));
+    pub fn record_request(&self) {
+        let saved = self.saved_requests.get() + 1;
+        self.saved_requests
+            .set(saved.min(MAX_RETRIES * REQUESTS_PER_RETRY));
     }
 
-    /// Whether too few retries are left for requests that may need one.
+    /// Whether fewer than [`LOW_RETRIES`] are left.
     pub fn is_low(&self) -> bool {
-        self.saved.get() < NEARLY * EARN
+        self.saved_requests.get() < LOW_RETRIES * REQUESTS_PER_RETRY
     }
 
     /// Takes one retry; false if none is left.
-    pub fn spend(&self, now: Nanos) -> bool {
-        self.fill(now);
-        let left = self.saved.get().checked_sub(EARN);
-        if let Some(left) = left {
-            self.saved.set(left);
+    pub fn take_retry(&self, now: Nanos) -> bool {
+        self.refill(now);
+        let remaining = self.saved_requests.get().checked_sub(REQUESTS_PER_RETRY);
+        if let Some(remaining) = remaining {
+            self.saved_requests.set(remaining);
         }
-        left.is_some()
+        remaining.is_some()
     }
 
-    fn fill(&self, now: Nanos) {
-        let seconds = now.since(self.filled.get()).0 / Nanos::from_secs(1).0;
+    /// Returns one retry for each second that passed, up to [`MIN_RETRIES`].
+    fn refill(&self, now: Nanos) {
+        let seconds = now.since(self.refilled_at.get()).0 / Nanos::from_secs(1).0;
         if seconds == 0 {
             return;
         }
-        self.filled.set(now);
-        let saved = self.saved.get();
-        let come = u32::try_from(seconds).unwrap_or(FLOOR).min(FLOOR) * EARN;
-        self.saved.set(saved.max((saved + come).min(FLOOR * EARN)));
+        self.refilled_at.set(now);
+        let saved = self.saved_requests.get();
+        let returned = u32::try_from(seconds)
+            .unwrap_or(MIN_RETRIES)
+            .min(MIN_RETRIES);
+        let refilled = saved + returned * REQUESTS_PER_RETRY;
+        let refilled = refilled.min(MIN_RETRIES * REQUESTS_PER_RETRY);
+        self.saved_requests.set(saved.max(refilled));
     }
 }
 
@@ -69,7 +77,7 @@ mod tests {
     use super::*;
 
     fn spent(budget: &RetryBudget, now: Nanos) -> usize {
-        (0..1_000).take_while(|_| budget.spend(now)).count()
+        (0..1_000).take_while(|_| budget.take_retry(now)).count()
     }
 
     #[test]
@@ -79,9 +87,9 @@ mod tests {
         assert!(!budget.is_low());
         assert_eq!(spent(&budget, now), 10);
         assert!(budget.is_low());
-        (0..49).for_each(|_| budget.earn());
+        (0..49).for_each(|_| budget.record_request());
         assert_eq!(spent(&budget, now), 9);
-        (0..10_000).for_each(|_| budget.earn());
+        (0..10_000).for_each(|_| budget.record_request());
         assert_eq!(spent(&budget, now), 100);
     }
 

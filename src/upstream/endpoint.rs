@@ -1,4 +1,5 @@
-//! One server: each address of a name is one of its own.
+//! An endpoint: one address of a configured server. A server whose name resolves to several addresses has as many endpoints,
+//! each with a health of its own.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,21 +8,21 @@ use std::sync::Arc;
 use super::health::ServerHealth;
 use crate::net::Address;
 
-/// See the module.
+/// One address of a configured server. Clones share their health.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// Its location as configured, the same for all addresses of a name.
+    /// The server's location as configured, the same for all addresses of a name.
     pub name: Arc<str>,
-    /// The configured server that it belongs to, by index.
+    /// The index of the configured server.
     pub server: usize,
-    /// None until its name is resolved.
+    /// The address; none until the name is resolved.
     pub address: Option<Address>,
-    /// Whether it may be asked.
+    /// Whether the endpoint gets requests, and how many.
     pub health: Arc<ServerHealth>,
 }
 
 impl Endpoint {
-    /// An endpoint of which nothing is known yet.
+    /// An endpoint that is healthy and has no open request.
     pub fn new(server: usize, name: &Arc<str>, address: Option<Address>) -> Endpoint {
         Endpoint {
             name: name.clone(),
@@ -31,20 +32,20 @@ impl Endpoint {
         }
     }
 
-    /// The address that its name resolves to; none if it is configured as an address.
+    /// The address that the name resolves to; none if the server is configured as an address.
     pub fn resolved_ip(&self) -> Option<IpAddr> {
-        let named = |address: &SocketAddr| *address.to_string() != *self.name;
+        let is_resolved = |address: &SocketAddr| *address.to_string() != *self.name;
         let address = self.address.as_ref().and_then(Address::tcp);
-        address.filter(named).map(|address| address.ip())
+        address.filter(is_resolved).map(|address| address.ip())
     }
 
-    /// Whether both are the same endpoint, maybe of different times.
+    /// Whether both are the same endpoint, which may have been cloned before its index or address changed.
     pub fn is_same(&self, other: &Endpoint) -> bool {
         Arc::ptr_eq(&self.health, &other.health)
     }
 }
 
-/// Its location, and the address that a name resolves to.
+/// Writes the location, and the address that a name resolves to.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)?;

@@ -1,75 +1,75 @@
-//! Why an upstream gave no response, or only a part of one.
+//! Why an upstream sent no response, or only a part of one. The texts are for the log; clients get others.
 
 use std::io;
 use std::time::Duration;
 
 use crate::http::http1::{Malformed, MessageError};
 
-/// See the module.
+/// Why an upstream sent no whole response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No connection within the connect timeout.
+    /// The server did not accept a connection within the connect timeout.
     #[error("no connection to {server} within {after:?}")]
     ConnectTimeout {
-        /// Which server.
+        /// The server's location.
         server: String,
-        /// How long was allowed.
+        /// The timeout.
         after: Duration,
     },
-    /// No connection.
+    /// The connection to the server failed.
     #[error("no connection to {server}: {cause}")]
     Connect {
-        /// Which server.
+        /// The server's location.
         server: String,
-        /// Why.
+        /// What failed.
         cause: io::Error,
     },
     /// The connection broke or the response was not HTTP.
     #[error("{server} gave no answer: {cause}")]
     Exchange {
-        /// Which server.
+        /// The server's location.
         server: String,
-        /// Why.
+        /// What failed.
         cause: MessageError,
     },
-    /// No first byte within its timeout.
+    /// The server sent no byte within the timeout for the first one.
     #[error("{server} sent no answer within {after:?}")]
     FirstByteTimeout {
-        /// Which server.
+        /// The server's location.
         server: String,
-        /// How long was allowed.
+        /// The timeout.
         after: Duration,
     },
-    /// No response within the timeout of the whole request.
+    /// The response did not begin within the timeout of the whole request.
     #[error("{upstream} gave no answer within {after:?}")]
     TotalTimeout {
-        /// Which upstream.
+        /// The upstream's name.
         upstream: String,
-        /// How long was allowed.
+        /// The timeout.
         after: Duration,
     },
     /// Every server is ejected or failing.
     #[error("no server of {upstream} is available")]
     Unavailable {
-        /// Which upstream.
+        /// The upstream's name.
         upstream: String,
     },
     /// The upstream has reached a bound on its requests.
-    #[error("{upstream} has {most} requests {what}")]
+    #[error("{upstream} has {max} requests {state}")]
     Full {
-        /// Which upstream.
+        /// The upstream's name.
         upstream: String,
-        /// "open", or "waiting for a connection".
-        what: &'static str,
-        /// How many it may have.
-        most: u32,
+        /// The state of the requests that are bounded: "open", or "waiting for a connection".
+        state: &'static str,
+        /// The bound.
+        max: u32,
     },
 }
 
 /// The side on which an exchange failed; `E` is the error of the request's body.
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError<E> {
-    /// The request's body broke off.
+    /// The client's body broke off.
     #[error("the request broke off")]
     Request(E),
     /// The server sent no response, or broke it off.

@@ -1,4 +1,5 @@
-//! One request and its response, in either version of HTTP.
+//! One request to a server and its response, in either version of HTTP. Both directions run in the task that polls it. Whether
+//! and where a failed request is sent again is decided elsewhere.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,30 +8,29 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, SizeHint};
 
+use super::connection::Transport;
 use super::error::ExchangeError;
-use super::pool::{LeasedConnection, Transport};
+use super::pool::LeasedConnection;
 use super::received::{NextFrame, ReceivedHead};
 use super::{http1, http2};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 
-/// See the module.
+/// One request with a body of type `B`, and its response.
 pub struct Exchange<B>(VersionedExchange<B>);
 
 enum VersionedExchange<B> {
-    /// Over a connection of HTTP/1.1.
     Http1(http1::Http1Exchange<B>),
-    /// Over a stream of HTTP/2.
     Http2(Box<http2::Http2Exchange<B>>),
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
-    /// A request that has not been sent.
+    /// An exchange of which nothing has been sent.
     pub fn new(connection: LeasedConnection, head: &Head, body: B) -> Exchange<B> {
-        let LeasedConnection { lease, line } = connection;
-        match line {
-            Transport::Http1(link) => Exchange(VersionedExchange::Http1(
-                http1::Http1Exchange::new(lease, link, head, body),
+        let LeasedConnection { lease, transport } = connection;
+        match transport {
+            Transport::Http1(connection) => Exchange(VersionedExchange::Http1(
+                http1::Http1Exchange::new(lease, connection, head, body),
             )),
             Transport::Http2(channel) => {
                 let exchange = http2::Http2Exchange::new(lease, channel, head, body);
@@ -39,23 +39,23 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Sends the head, and the body only when the server says so or [`Exchange::go_on`] is called.
-    pub fn ask_first(&mut self) {
+    /// Holds the body back until the server sends `100 Continue` or [`Exchange::send_body`] is called.
+    pub fn hold_body(&mut self) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.hold(true),
-            VersionedExchange::Http2(exchange) => exchange.hold(true),
+            VersionedExchange::Http1(exchange) => exchange.set_held(true),
+            VersionedExchange::Http2(exchange) => exchange.set_held(true),
         }
     }
 
-    /// Sends the body.
-    pub fn go_on(&mut self) {
+    /// Sends the body that was held back.
+    pub fn send_body(&mut self) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.hold(false),
-            VersionedExchange::Http2(exchange) => exchange.hold(false),
+            VersionedExchange::Http1(exchange) => exchange.set_held(false),
+            VersionedExchange::Http2(exchange) => exchange.set_held(false),
         }
     }
 
-    /// The server that is asked.
+    /// The location of the server.
     pub fn server(&self) -> &Arc<str> {
         match &self.0 {
             VersionedExchange::Http1(exchange) => exchange.lease.server(),
@@ -63,99 +63,99 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Whether the server may have got some of the request.
+    /// Whether the server may have received some of the request.
     pub fn has_begun(&self) -> bool {
         match &self.0 {
             VersionedExchange::Http1(exchange) => exchange.has_begun(),
-            VersionedExchange::Http2(exchange) => exchange.begun,
+            VersionedExchange::Http2(exchange) => exchange.has_begun,
         }
     }
 
-    /// Whether the request, having failed, may be sent over another connection: the server may have
-    /// closed this one while it was unused, and nothing was answered; or it says that it has not looked at it.
-    pub fn may_repeat(&self) -> bool {
+    /// Whether the request, having failed, may be sent over another connection. Either the server may have closed this one
+    /// while it was idle, and nothing of the response has come. Or the server says that it has not processed the request.
+    pub fn is_retryable(&self) -> bool {
         match &self.0 {
-            VersionedExchange::Http1(exchange) => exchange.may_repeat(),
-            VersionedExchange::Http2(exchange) => exchange.may_repeat(),
+            VersionedExchange::Http1(exchange) => exchange.is_retryable(),
+            VersionedExchange::Http2(exchange) => exchange.is_retryable(),
         }
     }
 
-    /// The same request over another connection.
-    pub fn repeat(&mut self, head: &Head, connection: LeasedConnection) {
-        let LeasedConnection { lease, line } = connection;
-        match (&mut self.0, line) {
-            (VersionedExchange::Http1(exchange), Transport::Http1(link)) => {
-                exchange.repeat(head, lease, link)
+    /// Sends the same request over another connection.
+    pub fn retry_over(&mut self, head: &Head, connection: LeasedConnection) {
+        let LeasedConnection { lease, transport } = connection;
+        match (&mut self.0, transport) {
+            (VersionedExchange::Http1(exchange), Transport::Http1(connection)) => {
+                exchange.retry_over(head, lease, connection)
             }
             (VersionedExchange::Http2(exchange), Transport::Http2(channel)) => {
-                exchange.repeat(head, lease, channel)
+                exchange.retry_over(head, lease, channel)
             }
-            // A pool's connections are all of one kind.
+            // All connections of a pool use the same version of HTTP.
             (VersionedExchange::Http1(_), Transport::Http2(_))
             | (VersionedExchange::Http2(_), Transport::Http1(_)) => {}
         }
     }
 
-    /// Whether the server has taken some of the request since the last time this was asked.
-    pub fn has_sent(&mut self) -> bool {
+    /// Whether the server has accepted bytes of the request since the last call.
+    pub fn take_progress(&mut self) -> bool {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.has_sent(),
-            VersionedExchange::Http2(exchange) => exchange.has_sent(),
+            VersionedExchange::Http1(exchange) => exchange.take_progress(),
+            VersionedExchange::Http2(exchange) => exchange.take_progress(),
         }
     }
 
-    /// Sends these bytes from now on: the server has changed to another protocol.
-    pub fn tunnel(&mut self, bytes: B) {
+    /// Sends these bytes from now on, because the server has switched to another protocol.
+    pub fn begin_tunnel(&mut self, bytes: B) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.tunnel(bytes),
-            VersionedExchange::Http2(exchange) => exchange.tunnel(bytes),
+            VersionedExchange::Http1(exchange) => exchange.begin_tunnel(bytes),
+            VersionedExchange::Http2(exchange) => exchange.begin_tunnel(bytes),
         }
     }
 
-    /// Whether all of the request has been sent that will be.
+    /// Whether no more of the request will be sent.
     pub fn is_sent(&self) -> bool {
         match &self.0 {
-            VersionedExchange::Http1(exchange) => exchange.sent,
-            VersionedExchange::Http2(exchange) => exchange.sent,
+            VersionedExchange::Http1(exchange) => exchange.is_sent,
+            VersionedExchange::Http2(exchange) => exchange.is_sent,
         }
     }
 
-    /// The server has broken off its answer.
-    fn failed(&mut self) {
+    /// Records for the server's health that it broke off its response.
+    fn record_failure(&mut self) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.lease.failed(),
-            VersionedExchange::Http2(exchange) => exchange.lease.failed(),
+            VersionedExchange::Http1(exchange) => exchange.lease.record_failure(),
+            VersionedExchange::Http2(exchange) => exchange.lease.record_failure(),
         }
     }
 
-    /// The server took too long.
-    pub fn late(&mut self) {
+    /// Records for the server's health that it took too long. Other requests avoid its HTTP/2 connection from now on.
+    pub fn record_timeout(&mut self) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.lease.failed(),
-            VersionedExchange::Http2(exchange) => exchange.late(),
+            VersionedExchange::Http1(exchange) => exchange.lease.record_failure(),
+            VersionedExchange::Http2(exchange) => exchange.record_timeout(),
         }
     }
 
-    /// Tells the server that nobody waits for the response, as far as it can be told while its end can be seen: over
-    /// HTTP/1.1 by the end of what is sent to it. An incomplete request over HTTP/2 is taken back, and nothing more
-    /// is seen of it. To be called until the exchange is over, for what was to be sent before may wait.
-    pub fn hang_up(&mut self, cx: &mut Context<'_>) {
+    /// Tells the server that nobody waits for the response. Over HTTP/1.1 the gateway closes its sending side, so that the
+    /// end of the server's work can still be observed. Over HTTP/2 it resets a request that is not sent whole. Must be called
+    /// before each poll, because queued bytes of a whole request are sent first.
+    pub fn cancel(&mut self, cx: &mut Context<'_>) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.hang_up(cx),
-            VersionedExchange::Http2(exchange) => exchange.hang_up(),
+            VersionedExchange::Http1(exchange) => exchange.cancel(cx),
+            VersionedExchange::Http2(exchange) => exchange.cancel(),
         }
     }
 
-    /// What the server does can be seen.
-    pub fn is_seen(&self) -> bool {
+    /// Whether the end of the server's work can be observed.
+    pub fn is_observable(&self) -> bool {
         match &self.0 {
             VersionedExchange::Http1(_) => true,
-            VersionedExchange::Http2(exchange) => !exchange.canceled,
+            VersionedExchange::Http2(exchange) => !exchange.is_canceled,
         }
     }
 
-    /// Sends, and reads the answer's heads.
-    // In one piece with what every request takes; the other caller is rare.
+    /// Sends what can be sent, and reads the next head of the response.
+    // Inlined into the path of every request, which saves instructions there; the other caller is rare.
     #[inline(always)]
     pub fn poll_head(
         &mut self,
@@ -167,7 +167,7 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// The body, once the head is there. `now` may be coarse.
+    /// The body of the response, once its final head has come. `now` may be coarse; the connection becomes idle at that time.
     pub fn into_body(self, now: Nanos) -> UpstreamBody<B> {
         let mut body = UpstreamBody {
             exchange: Some(self),
@@ -193,17 +193,18 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     }
 }
 
-/// The body of a response, streamed; at its end the connection returns to its pool.
+/// The body of a response, streamed. At its end the connection returns to its pool.
 pub struct UpstreamBody<B: Body> {
+    /// The exchange; none at the end of the body.
     exchange: Option<Exchange<B>>,
-    /// Boxed, for it is rare.
+    /// An error that the next poll returns. Boxed, because it is rare.
     failure: Option<Box<ExchangeError<B::Error>>>,
     now: Nanos,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
-    /// One of which nothing is left.
-    pub fn over() -> UpstreamBody<B> {
+    /// A body of which nothing remains.
+    pub fn empty() -> UpstreamBody<B> {
         UpstreamBody {
             exchange: None,
             failure: None,
@@ -217,25 +218,25 @@ impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
         }
     }
 
-    /// The answer is over.
+    /// Records the success, and returns a connection of HTTP/1.1 to its pool.
     fn finish(&mut self) {
         match self.exchange.take() {
             Some(Exchange(VersionedExchange::Http1(exchange))) => exchange.finish(self.now),
-            Some(Exchange(VersionedExchange::Http2(exchange))) => exchange.lease.succeeded(),
+            Some(Exchange(VersionedExchange::Http2(exchange))) => exchange.lease.record_success(),
             None => {}
         }
     }
 
-    /// See [`Exchange::hang_up`].
-    pub fn hang_up(&mut self, cx: &mut Context<'_>) {
+    /// See [`Exchange::cancel`].
+    pub fn cancel(&mut self, cx: &mut Context<'_>) {
         if let Some(exchange) = &mut self.exchange {
-            exchange.hang_up(cx);
+            exchange.cancel(cx);
         }
     }
 
-    /// See [`Exchange::is_seen`].
-    pub fn is_seen(&self) -> bool {
-        self.exchange.as_ref().is_none_or(Exchange::is_seen)
+    /// See [`Exchange::is_observable`].
+    pub fn is_observable(&self) -> bool {
+        self.exchange.as_ref().is_none_or(Exchange::is_observable)
     }
 
     /// See [`Exchange::is_sent`].
@@ -243,9 +244,9 @@ impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
         self.exchange.as_ref().is_none_or(Exchange::is_sent)
     }
 
-    /// See [`Exchange::has_sent`].
-    pub fn has_sent(&mut self) -> bool {
-        self.exchange.as_mut().is_some_and(Exchange::has_sent)
+    /// See [`Exchange::take_progress`].
+    pub fn take_progress(&mut self) -> bool {
+        self.exchange.as_mut().is_some_and(Exchange::take_progress)
     }
 }
 
@@ -256,11 +257,11 @@ where
     type Data = Bytes;
     type Error = ExchangeError<B::Error>;
 
-    // In one piece with what every request takes; the other caller is rare.
+    // Inlined into the path of every request, which saves instructions there; the other caller is rare.
     #[inline(always)]
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         if let Some(failure) = self.failure.take() {
-            // A server that got the request in part may still be read, once it has been told.
+            // After an error of the request's body the response may still be read.
             if let ExchangeError::Server(_) = *failure {
                 self.exchange = None;
             }
@@ -284,9 +285,9 @@ where
             }
             Some(Err(failure)) => {
                 if let ExchangeError::Server(_) = failure {
-                    exchange.failed();
+                    exchange.record_failure();
                 }
-                // The next time, so that what came before it goes out first.
+                // Returned with the next poll, so that what came before is sent to the client first.
                 self.failure = Some(Box::new(failure));
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

@@ -1,46 +1,46 @@
-//! Keeps requests from waiting in vain for connections. After no server accepted one, all requests fail at once for a
-//! moment; then one request tries again for all.
+//! The gate before an upstream's connections. After no server has accepted a connection, all requests fail at once for a moment
+//! instead of waiting in vain. Then one request at a time tries again for all.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::base::clock::Nanos;
 
-/// The time from a search without success to the next one.
-const PAUSE: Nanos = Nanos::from_millis(100);
+/// How long all requests fail at once after no server has accepted a connection.
+const SHUT_TIME: Nanos = Nanos::from_millis(100);
 
-/// See the module.
+/// The gate before one upstream's connections, shared by all workers.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// The time until which the gate is shut; 0 while it is open.
-    until: AtomicU64,
+    /// The time in nanoseconds until which the gate is shut; 0 while it is open.
+    shut_until: AtomicU64,
 }
 
 impl Gate {
-    /// Whether a request may try for a connection. While the gate is shut, the one that may has `patience` to do so before
-    /// the next is admitted.
-    pub fn admits(&self, now: Nanos, patience: Duration) -> bool {
-        let until = self.until.load(Relaxed);
-        if until == 0 {
+    /// Whether a request may try to connect. While the gate is shut only one request at a time may, for at most
+    /// `connect_timeout`.
+    pub fn try_pass(&self, now: Nanos, connect_timeout: Duration) -> bool {
+        let shut_until = self.shut_until.load(Relaxed);
+        if shut_until == 0 {
             return true;
         }
-        let next = now.after(patience.into()).0;
+        let next = now.after(connect_timeout.into()).0;
         let claim = || {
-            self.until
-                .compare_exchange(until, next, Relaxed, Relaxed)
+            self.shut_until
+                .compare_exchange(shut_until, next, Relaxed, Relaxed)
                 .is_ok()
         };
-        until <= now.0 && claim()
+        shut_until <= now.0 && claim()
     }
 
-    /// No server accepted a connection.
+    /// Shuts the gate, because no server accepted a connection.
     pub fn shut(&self, now: Nanos) {
-        self.until.store(now.after(PAUSE).0, Relaxed);
+        self.shut_until.store(now.after(SHUT_TIME).0, Relaxed);
     }
 
-    /// A server accepted a connection.
+    /// Opens the gate, because a server accepted a connection.
     pub fn open(&self) {
-        self.until.store(0, Relaxed);
+        self.shut_until.store(0, Relaxed);
     }
 }
 
@@ -51,17 +51,20 @@ mod tests {
     #[test]
     fn one_tries_for_all() {
         let gate = Gate::default();
-        let patience = Duration::from_secs(2);
+        let connect_timeout = Duration::from_secs(2);
         let mut now = Nanos::from_secs(5);
-        assert!(gate.admits(now, patience) && gate.admits(now, patience));
+        assert!(gate.try_pass(now, connect_timeout) && gate.try_pass(now, connect_timeout));
         gate.shut(now);
-        assert!(!gate.admits(now, patience));
-        now = now.after(PAUSE);
-        assert!(gate.admits(now, patience), "the one that tries");
-        assert!(!gate.admits(now, patience));
-        now = now.after(patience.into());
-        assert!(gate.admits(now, patience), "the one before went away");
+        assert!(!gate.try_pass(now, connect_timeout));
+        now = now.after(SHUT_TIME);
+        assert!(gate.try_pass(now, connect_timeout), "the one that tries");
+        assert!(!gate.try_pass(now, connect_timeout));
+        now = now.after(connect_timeout.into());
+        assert!(
+            gate.try_pass(now, connect_timeout),
+            "the one before went away"
+        );
         gate.open();
-        assert!(gate.admits(now, patience) && gate.admits(now, patience));
+        assert!(gate.try_pass(now, connect_timeout) && gate.try_pass(now, connect_timeout));
     }
 }

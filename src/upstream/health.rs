@@ -1,7 +1,7 @@
-//! The health of one server: whether it gets requests, its share of them, and how many are open. All workers share it,
-//! and it is kept over reloads. Reads no clock.
+//! The health of one endpoint: whether it gets requests, its share of them, and how many are open. All workers share it, and it
+//! is kept over reloads. It reads no clock.
 //!
-//! A request to a healthy server costs one relaxed load here, and one addition at each end.
+//! A request to a healthy server costs one relaxed load here, and one addition at its start and at its end.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,83 +9,93 @@ use std::time::Duration;
 use super::settings::Ejection;
 use crate::base::clock::Nanos;
 
-/// A server's whole share of its weight.
-pub const FULL: u32 = 1024;
-/// The share of a server on trial, and the first share in a slow start.
-pub const LEAST: u32 = FULL / 10;
-/// The longest ejection, unless the first one is configured longer.
-const LONGEST: Duration = Duration::from_secs(300);
+/// The share of a healthy server, which gets requests by its full weight.
+pub const FULL_SHARE: u32 = 1024;
+
+/// The share of a server on trial, and the first share in a slow start: a tenth.
+pub const MIN_SHARE: u32 = FULL_SHARE / 10;
+
+/// The longest ejection, unless the first one is configured to be longer.
+const MAX_EJECTION: Duration = Duration::from_secs(300);
 
 /// How long no new connections are tried to a server that did not accept the last one in time.
-const UNREACHABLE_FOR: Nanos = Nanos::from_secs(5);
+const UNREACHABLE_TIME: Nanos = Nanos::from_secs(5);
 
-/// Flag: the server is ejected, for its requests failed.
+/// Flag: the server is ejected, because requests to it failed.
 pub const EJECTED: u8 = 1;
-/// Flag: its health checks fail.
+
+/// Flag: the health checks of the server fail.
 pub const FAILING: u8 = 2;
-/// Flag: it is in its slow start.
+
+/// Flag: the server is in its slow start.
 pub const STARTING: u8 = 4;
-/// Flag: it was ejected and has sent no response since.
+
+/// Flag: the server was ejected, and has sent no good response since.
 pub const TRIAL: u8 = 8;
 
-/// See the module. On a cache line of its own, for workers write to it.
+/// The health of one endpoint. It has a cache line of its own, because all workers write to it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct ServerHealth {
     /// The flags that are set; 0 for a healthy server.
     flags: AtomicU8,
+    /// The number of open requests.
     open: AtomicU32,
     /// Failures in a row.
     failures: AtomicU32,
+    /// When the current or last ejection ends, in nanoseconds.
     ejected_until: AtomicU64,
-    /// Ejections in a row: each is longer than the one before.
-    spell: AtomicU32,
-    back_since: AtomicU64,
+    /// Ejections in a row, each of which is longer than the one before.
+    ejections_in_row: AtomicU32,
+    /// When the slow start began, in nanoseconds.
+    returned_at: AtomicU64,
+    /// Ejections in all.
     ejections: AtomicU64,
+    /// Failed checks in all.
     failed_checks: AtomicU64,
-    /// No new connections are tried until then; 0 while it accepts them.
+    /// Until when no new connections are tried, in nanoseconds; 0 while the server accepts them.
     unreachable_until: AtomicU64,
 }
 
-/// Whether new connections to a server are tried.
+/// Whether a new connection to a server is tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachability {
-    /// It accepted the last one, or none was tried.
+    /// The server accepted its last connection, or none was tried.
     Reachable,
-    /// It did not accept the last one; the caller that gets this tries it again, beside another server.
+    /// The server did not accept its last connection, and this caller tries it again, beside another server.
     Retry,
-    /// It did not accept the last one.
+    /// The server did not accept its last connection.
     Unreachable,
 }
 
 impl ServerHealth {
-    /// What of `mask` is not as it should be.
+    /// The flags in `mask` that are set.
     pub fn flags(&self, mask: u8) -> u8 {
         self.flags.load(Relaxed) & mask
     }
 
-    /// Open requests.
+    /// The number of open requests.
     pub fn open(&self) -> u32 {
         self.open.load(Relaxed)
     }
 
-    /// A request begins.
-    pub fn opened(&self) {
+    /// Counts a request that begins.
+    pub fn increment_open(&self) {
         self.open.fetch_add(1, Relaxed);
     }
 
-    /// A request has ended.
-    pub fn closed(&self) {
+    /// Counts a request that has ended.
+    pub fn decrement_open(&self) {
         self.open.fetch_sub(1, Relaxed);
     }
 
-    /// Whether a new connection to it is tried. [`Reachability::Retry`] is given to one caller.
-    pub fn reach(&self, now: Nanos) -> Reachability {
+    /// Whether a new connection is tried. Of several callers only one gets [`Reachability::Retry`].
+    pub fn try_reach(&self, now: Nanos) -> Reachability {
         let until = self.unreachable_until.load(Relaxed);
         if until == 0 {
             return Reachability::Reachable;
         }
-        let next = now.after(UNREACHABLE_FOR).0;
+        let next = now.after(UNREACHABLE_TIME).0;
         let claim = || {
             self.unreachable_until
                 .compare_exchange(until, next, Relaxed, Relaxed)
@@ -97,70 +107,70 @@ impl ServerHealth {
         Reachability::Unreachable
     }
 
-    /// Whether it did not accept its last connection in time.
+    /// Whether the server did not accept its last connection in time.
     pub fn is_unreachable(&self) -> bool {
         self.unreachable_until.load(Relaxed) != 0
     }
 
-    /// It did not accept a connection before the next attempt started.
+    /// Records that the server accepted no connection before the next attempt started.
     pub fn mark_unreachable(&self, now: Nanos) {
         self.unreachable_until
-            .store(now.after(UNREACHABLE_FOR).0, Relaxed);
+            .store(now.after(UNREACHABLE_TIME).0, Relaxed);
     }
 
-    /// It accepted a connection.
+    /// Records that the server accepted a connection.
     pub fn mark_reachable(&self) {
         if self.unreachable_until.load(Relaxed) != 0 {
             self.unreachable_until.store(0, Relaxed);
         }
     }
 
-    /// Ejections so far.
+    /// How often the server was ejected.
     pub fn ejections(&self) -> u64 {
         self.ejections.load(Relaxed)
     }
 
-    /// Failed checks so far.
+    /// How many health checks have failed.
     pub fn failed_checks(&self) -> u64 {
         self.failed_checks.load(Relaxed)
     }
 
-    /// It has begun to answer as a server that is well would.
-    pub fn answers(&self) {
+    /// Records that a good response has begun. A trial ends with it.
+    pub fn record_response(&self) {
         if self.flags(TRIAL) != 0 {
             self.flags.fetch_and(!TRIAL, Relaxed);
         }
     }
 
-    /// A request was answered to its end as a server that is well would.
-    pub fn succeeded(&self) {
+    /// Records that a good response has ended.
+    pub fn record_success(&self) {
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
         }
     }
 
-    /// A request failed; says whether that is enough to eject the server.
-    pub fn failed(&self, after: u32) -> bool {
+    /// Records that a request failed. Returns whether at least `eject_after` requests have failed in a row, so that the server is
+    /// to be ejected.
+    pub fn record_failure(&self, eject_after: u32) -> bool {
         if self.flags(EJECTED) != 0 {
             return false;
         }
-        self.failures.fetch_add(1, Relaxed).saturating_add(1) >= after
+        self.failures.fetch_add(1, Relaxed).saturating_add(1) >= eject_after
     }
 
-    /// Leaves it alone: the first time for the span of `eject`, the n-th time in a row for n times that,
-    /// as Envoy does. A server that has been back for as long as it was out begins anew.
+    /// Ejects the server, and returns for how long: the n-th time in a row for n times the configured span, as in Envoy. The row
+    /// ends when the server has been back for longer than its last ejection.
     pub fn eject(&self, eject: Ejection, now: Nanos) -> Duration {
-        let longest = LONGEST.max(eject.span);
-        let length = |spell: u32| eject.span.saturating_mul(spell).min(longest);
-        let before = self.spell.load(Relaxed);
-        let back = now.since(Nanos(self.ejected_until.load(Relaxed)));
-        let spell = if back > length(before).into() {
-            1
-        } else {
-            before.saturating_add(1)
+        let longest = MAX_EJECTION.max(eject.span);
+        let length_of = |in_row: u32| eject.span.saturating_mul(in_row).min(longest);
+        let before = self.ejections_in_row.load(Relaxed);
+        let back_for = now.since(Nanos(self.ejected_until.load(Relaxed)));
+        let in_row = match back_for > length_of(before).into() {
+            true => 1,
+            false => before.saturating_add(1),
         };
-        let length = length(spell);
-        self.spell.store(spell, Relaxed);
+        let length = length_of(in_row);
+        self.ejections_in_row.store(in_row, Relaxed);
         let until = now.after(length.into());
         self.ejected_until.store(until.0, Relaxed);
         self.ejections.fetch_add(1, Relaxed);
@@ -168,92 +178,96 @@ impl ServerHealth {
         length
     }
 
-    /// Whether it is ejected and its time is over.
-    pub fn is_due(&self, now: Nanos) -> bool {
+    /// Whether the server is ejected and the time of its ejection is over.
+    pub fn is_ejection_over(&self, now: Nanos) -> bool {
         self.flags(EJECTED) != 0 && self.ejected_until.load(Relaxed) <= now.0
     }
 
-    /// Ends its ejection, on trial: it gets little before it has answered something, and one more failure
-    /// ejects it again.
+    /// Ends the ejection, on trial: the server gets few requests until a good response begins, and one more failure ejects it
+    /// again.
     pub fn readmit(&self, eject: Ejection, now: Nanos) {
         self.failures.store(eject.after.saturating_sub(1), Relaxed);
         self.flags.fetch_or(TRIAL, Relaxed);
-        self.come_back(EJECTED, now);
+        self.return_from(EJECTED, now);
     }
 
-    /// Its checks have come to a verdict.
-    pub fn judged(&self, well: bool, now: Nanos) {
-        if well {
-            self.come_back(FAILING, now);
+    /// Records a new verdict of the health checks.
+    pub fn record_verdict(&self, is_healthy: bool, now: Nanos) {
+        if is_healthy {
+            self.return_from(FAILING, now);
         } else {
             self.flags.fetch_or(FAILING, Relaxed);
         }
     }
 
-    /// One check failed.
-    pub fn check_failed(&self) {
+    /// Counts one failed health check.
+    pub fn record_failed_check(&self) {
         self.failed_checks.fetch_add(1, Relaxed);
     }
 
-    /// It begins with a small share.
+    /// Begins a slow start.
     pub fn start_slowly(&self, now: Nanos) {
-        self.come_back(0, now);
+        self.return_from(0, now);
     }
 
-    fn come_back(&self, from: u8, now: Nanos) {
-        self.back_since.store(now.0, Relaxed);
+    /// Clears a flag, and begins a slow start.
+    fn return_from(&self, flag: u8, now: Nanos) {
+        self.returned_at.store(now.0, Relaxed);
         self.flags.fetch_or(STARTING, Relaxed);
-        self.flags.fetch_and(!from, Relaxed);
+        self.flags.fetch_and(!flag, Relaxed);
     }
 
-    /// Its share while it starts slowly: from a tenth to all, in a straight line.
-    pub fn started(&self, slow_start: Duration, now: Nanos) -> u32 {
-        let back = now.since(Nanos(self.back_since.load(Relaxed)));
-        let whole = Nanos::from(slow_start).0.max(1);
-        let share = u128::from(back.0) * u128::from(FULL) / u128::from(whole);
-        let share = u32::try_from(share).map_or(FULL, |share| share.min(FULL));
-        if share == FULL {
+    /// The share in a slow start, which grows from a tenth to all in a straight line. Ends the slow start after its time.
+    pub fn slow_start_share(&self, slow_start: Duration, now: Nanos) -> u32 {
+        let back_for = now.since(Nanos(self.returned_at.load(Relaxed)));
+        let length = Nanos::from(slow_start).0.max(1);
+        let share = u128::from(back_for.0) * u128::from(FULL_SHARE) / u128::from(length);
+        let share = u32::try_from(share).map_or(FULL_SHARE, |share| share.min(FULL_SHARE));
+        if share == FULL_SHARE {
             self.flags.fetch_and(!STARTING, Relaxed);
         }
-        share.max(LEAST)
+        share.max(MIN_SHARE)
     }
 }
 
-/// Counts the checks of one server.
+/// Turns the results of one server's health checks into verdicts: several results in a row are one.
 #[derive(Debug)]
-pub struct Judge {
+pub struct CheckJudge {
+    /// Failed checks in a row that make a healthy server fail.
     fall: u32,
+    /// Successful checks in a row that make a failing server healthy.
     rise: u32,
-    well: bool,
-    /// Checks in a row that say otherwise.
-    against: u32,
+    /// The last verdict.
+    is_healthy: bool,
+    /// Checks in a row against the last verdict.
+    contrary: u32,
 }
 
-impl Judge {
-    /// Of a server that is taken to be `well`, or not, until its first check, which alone may say
-    /// otherwise.
-    pub fn new(fall: u32, rise: u32, well: bool) -> Judge {
-        Judge {
+impl CheckJudge {
+    /// The judge of a server that counts as healthy, or as failing, until its first check. That check alone can change it.
+    pub fn new(fall: u32, rise: u32, is_healthy: bool) -> CheckJudge {
+        let needed = if is_healthy { fall } else { rise };
+        CheckJudge {
             fall,
             rise,
-            well,
-            against: if well { fall } else { rise }.saturating_sub(1),
+            is_healthy,
+            contrary: needed.saturating_sub(1),
         }
     }
 
-    /// One check's result; the new verdict when there is one.
-    pub fn saw(&mut self, well: bool) -> Option<bool> {
-        if well == self.well {
-            self.against = 0;
+    /// Counts the result of a check. Returns the verdict if it changes: whether the server is healthy now.
+    pub fn record_check(&mut self, has_succeeded: bool) -> Option<bool> {
+        if has_succeeded == self.is_healthy {
+            self.contrary = 0;
             return None;
         }
-        self.against += 1;
-        let enough = if well { self.rise } else { self.fall };
-        if self.against < enough {
+        self.contrary += 1;
+        let needed = if has_succeeded { self.rise } else { self.fall };
+        if self.contrary < needed {
             return None;
         }
-        (self.well, self.against) = (well, 0);
-        Some(well)
+        (self.is_healthy, self.contrary) = (has_succeeded, 0);
+        Some(has_succeeded)
     }
 }
 
@@ -269,10 +283,10 @@ mod tests {
     #[test]
     fn failures_count_only_in_a_row() {
         let health = ServerHealth::default();
-        assert!(!health.failed(3) && !health.failed(3));
-        health.succeeded();
-        assert!(!health.failed(3) && !health.failed(3));
-        assert!(health.failed(3));
+        assert!(!health.record_failure(3) && !health.record_failure(3));
+        health.record_success();
+        assert!(!health.record_failure(3) && !health.record_failure(3));
+        assert!(health.record_failure(3));
     }
 
     #[test]
@@ -282,19 +296,19 @@ mod tests {
         for expected in [10, 20, 30] {
             let length = health.eject(EJECT, now);
             assert_eq!(length, Duration::from_secs(expected));
-            assert!(!health.is_due(now));
+            assert!(!health.is_ejection_over(now));
             now = now.after(length.into());
-            assert!(health.is_due(now));
+            assert!(health.is_ejection_over(now));
             health.readmit(EJECT, now);
             assert_eq!(health.flags(EJECTED), 0);
-            assert!(health.failed(3), "one failure on trial is enough");
+            assert!(health.record_failure(3), "one failure on trial is enough");
         }
         now = now.after(Nanos::from_secs(31));
         assert_eq!(health.eject(EJECT, now), EJECT.span);
         for _ in 0..100 {
             health.eject(EJECT, now);
         }
-        assert_eq!(health.eject(EJECT, now), LONGEST);
+        assert_eq!(health.eject(EJECT, now), MAX_EJECTION);
         assert_eq!(health.ejections(), 105);
     }
 
@@ -302,18 +316,18 @@ mod tests {
     fn one_caller_at_a_time_retries_an_unreachable_server() {
         let health = ServerHealth::default();
         let start = Nanos::from_secs(1_000);
-        assert_eq!(health.reach(start), Reachability::Reachable);
+        assert_eq!(health.try_reach(start), Reachability::Reachable);
         health.mark_unreachable(start);
         for time in 0..3 {
             let now = start.after(Nanos::from_secs(5 * time));
             let early = now.after(Nanos::from_millis(4_999));
-            assert_eq!(health.reach(early), Reachability::Unreachable);
-            let now = now.after(UNREACHABLE_FOR);
-            assert_eq!(health.reach(now), Reachability::Retry);
-            assert_eq!(health.reach(now), Reachability::Unreachable);
+            assert_eq!(health.try_reach(early), Reachability::Unreachable);
+            let now = now.after(UNREACHABLE_TIME);
+            assert_eq!(health.try_reach(now), Reachability::Retry);
+            assert_eq!(health.try_reach(now), Reachability::Unreachable);
         }
         health.mark_reachable();
-        assert_eq!(health.reach(start), Reachability::Reachable);
+        assert_eq!(health.try_reach(start), Reachability::Reachable);
     }
 
     #[test]
@@ -322,16 +336,16 @@ mod tests {
         let start = Nanos::from_secs(5);
         health.start_slowly(start);
         let span = Duration::from_secs(100);
-        let share = |seconds| health.started(span, start.after(Nanos::from_secs(seconds)));
+        let share = |seconds| health.slow_start_share(span, start.after(Nanos::from_secs(seconds)));
         let shares = [0, 10, 25, 50, 75, 99].map(share);
         assert_eq!(shares, [102, 102, 256, 512, 768, 1013]);
         assert_eq!(health.flags(STARTING), STARTING);
-        assert_eq!((share(100), health.flags(STARTING)), (FULL, 0));
+        assert_eq!((share(100), health.flags(STARTING)), (FULL_SHARE, 0));
     }
 
     #[test]
     fn checks_take_out_and_bring_back_in_a_row() {
-        let mut judge = Judge::new(3, 2, true);
+        let mut judge = CheckJudge::new(3, 2, true);
         let verdicts = [
             (true, None),
             (false, None),
@@ -347,8 +361,8 @@ mod tests {
             (true, Some(true)),
         ];
         for (place, (well, expected)) in verdicts.into_iter().enumerate() {
-            assert_eq!(judge.saw(well), expected, "check {place}");
+            assert_eq!(judge.record_check(well), expected, "check {place}");
         }
-        assert_eq!(Judge::new(3, 2, true).saw(false), Some(false));
+        assert_eq!(CheckJudge::new(3, 2, true).record_check(false), Some(false));
     }
 }

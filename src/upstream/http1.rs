@@ -1,5 +1,5 @@
-//! One request and its response over a connection of HTTP/1.1. Both directions run in the task of the request, so that
-//! nothing passes from task to task.
+//! One request and its response over a connection of HTTP/1.1. Both directions run in the task of the request, so that nothing
+//! is handed from task to task. A connection is reused only after both ended cleanly.
 
 use std::cell::RefCell;
 use std::io;
@@ -8,12 +8,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Method, StatusCode};
+use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::AsyncWrite;
 
+use super::connection::Http1Connection;
 use super::error::ExchangeError;
-use super::pool::{Http1Connection, Lease};
+use super::pool::Lease;
 use super::received::{NextFrame, ReceivedHead};
 use super::response_head::{HeadReader, ParsedHead};
 use super::upload::{Upload, UploadError};
@@ -22,97 +23,99 @@ use crate::http::head::Head;
 use crate::http::http1::chunked::Piece;
 use crate::http::http1::{Framing, MessageError, Outbox};
 
-/// See the module.
+/// An exchange over HTTP/1.1.
 pub struct Http1Exchange<B> {
     pub(super) lease: Lease,
-    link: Rc<RefCell<Http1Connection>>,
+    connection: Rc<RefCell<Http1Connection>>,
     upload: Upload<B>,
     reader: HeadReader,
-    /// All of the request has been sent, or no more of it will be.
-    pub(super) sent: bool,
-    /// The server stopped taking the request.
-    failed: Option<io::Error>,
+    /// Whether no more of the request will be sent.
+    pub(super) is_sent: bool,
+    /// The error with which the server stopped accepting the request.
+    write_error: Option<io::Error>,
+    /// How the end of the response's body is found.
     framing: Framing,
-    keep: bool,
-    /// The server has been told that nobody waits.
-    hung_up: bool,
+    /// Whether the server keeps the connection open after the response.
+    keeps_alive: bool,
+    /// Whether the gateway has closed its sending side.
+    is_shut_down: bool,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     pub fn new(
         lease: Lease,
-        link: Rc<RefCell<Http1Connection>>,
+        connection: Rc<RefCell<Http1Connection>>,
         head: &Head,
         body: B,
     ) -> Http1Exchange<B> {
         let upload = Upload::new(head, body);
-        upload.begin(head, &mut link.borrow_mut());
+        upload.queue_head(head, &mut connection.borrow_mut());
         Http1Exchange {
             lease,
-            link,
+            connection,
             upload,
-            reader: HeadReader {
-                bodiless: head.method == Method::HEAD,
-                upgrade: head.upgrade.is_some(),
-                interim: 0,
-                heard: false,
-            },
-            sent: false,
-            failed: None,
+            reader: HeadReader::for_request(head),
+            is_sent: false,
+            write_error: None,
             framing: Framing::Length(0),
-            keep: false,
-            hung_up: false,
+            keeps_alive: false,
+            is_shut_down: false,
         }
     }
 
-    pub fn hold(&mut self, held: bool) {
-        self.upload.held = held;
+    pub fn set_held(&mut self, is_held: bool) {
+        self.upload.is_held = is_held;
     }
 
     pub fn has_begun(&self) -> bool {
-        self.upload.begun
+        self.upload.has_begun
     }
 
-    pub fn may_repeat(&self) -> bool {
-        self.link.borrow().reused && !self.reader.heard && self.upload.may_repeat()
+    pub fn is_retryable(&self) -> bool {
+        self.connection.borrow().reused && !self.reader.has_received && self.upload.is_retryable()
     }
 
-    pub fn repeat(&mut self, head: &Head, lease: Lease, link: Rc<RefCell<Http1Connection>>) {
-        // What waits there is not to leave, and may be a piece of the body.
-        let waiting = std::mem::take(&mut self.link.borrow_mut().outbox);
-        if self.upload.begun {
-            self.upload.begun = false;
-            self.upload.begin(head, &mut link.borrow_mut());
+    pub fn retry_over(
+        &mut self,
+        head: &Head,
+        lease: Lease,
+        connection: Rc<RefCell<Http1Connection>>,
+    ) {
+        // The old connection must not send what is queued. If nothing was sent yet, that is all of the request so far.
+        let queued = std::mem::take(&mut self.connection.borrow_mut().outbox);
+        if self.upload.has_begun {
+            self.upload.has_begun = false;
+            self.upload.queue_head(head, &mut connection.borrow_mut());
         } else {
-            link.borrow_mut().outbox = waiting;
+            connection.borrow_mut().outbox = queued;
         }
-        (self.lease, self.link) = (lease, link);
-        self.sent = false;
-        self.failed = None;
+        (self.lease, self.connection) = (lease, connection);
+        self.is_sent = false;
+        self.write_error = None;
     }
 
-    pub fn has_sent(&mut self) -> bool {
-        std::mem::take(&mut self.upload.progress)
+    pub fn take_progress(&mut self) -> bool {
+        std::mem::take(&mut self.upload.has_progress)
     }
 
-    pub fn tunnel(&mut self, bytes: B) {
-        self.upload.tunnel(bytes);
-        self.sent = false;
+    pub fn begin_tunnel(&mut self, bytes: B) {
+        self.upload.begin_tunnel(bytes);
+        self.is_sent = false;
     }
 
-    pub fn hang_up(&mut self, cx: &mut Context<'_>) {
-        let link = &mut *self.link.borrow_mut();
-        if !self.sent {
-            self.upload.give_up();
-            self.sent = true;
-            link.outbox = Outbox::default();
-            link.late = false;
+    pub fn cancel(&mut self, cx: &mut Context<'_>) {
+        let connection = &mut *self.connection.borrow_mut();
+        if !self.is_sent {
+            self.upload.drop_body();
+            self.is_sent = true;
+            connection.outbox = Outbox::default();
+            connection.is_flush_late = false;
         }
-        // A whole request still leaves.
-        if !self.hung_up && link.outbox.is_empty() && !link.late {
-            self.hung_up = true;
-            // Under TLS the end may find no room; then the server learns of it by the end of the connection.
-            let _ = Pin::new(&mut link.socket).poll_shutdown(cx);
+        // The rest of a whole request is sent first.
+        if !self.is_shut_down && connection.outbox.is_empty() && !connection.is_flush_late {
+            self.is_shut_down = true;
+            // A full TLS buffer may prevent the shutdown; then the server notices when the connection closes.
+            let _ = Pin::new(&mut connection.socket).poll_shutdown(cx);
         }
     }
 
@@ -120,35 +123,38 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
-        let lead = self.poll_lead(cx);
-        match &lead {
-            Poll::Ready(Ok(ReceivedHead::Final(head))) => self.lease.answered(head.status),
-            // A server may close a connection that is unused, or one whose client is slow.
+        let head = self.poll_next_head(cx);
+        match &head {
+            Poll::Ready(Ok(ReceivedHead::Final(head))) => self.lease.record_response(head.status),
+            // It is no failure to close an idle connection, or one whose client is slow.
             Poll::Ready(Err(ExchangeError::Server(_)))
-                if self.sent && (self.reader.heard || !self.link.borrow().reused) =>
+                if self.is_sent
+                    && (self.reader.has_received || !self.connection.borrow().reused) =>
             {
-                self.lease.failed();
+                self.lease.record_failure();
             }
             _ => {}
         }
-        lead
+        head
     }
 
-    fn poll_lead(
+    fn poll_next_head(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
         self.send(cx)?;
         loop {
-            let mut held = self.link.borrow_mut();
-            let link = &mut *held;
-            let Http1Connection { inbox, last, .. } = link;
+            let mut borrowed = self.connection.borrow_mut();
+            let connection = &mut *borrowed;
+            let Http1Connection {
+                inbox, last_head, ..
+            } = connection;
             if inbox.may_hold_whole_head() {
-                match self.reader.next(&mut inbox.bytes, last)? {
+                match self.reader.next(&mut inbox.bytes, last_head)? {
                     Some(ParsedHead::Interim(head)) if head.status == StatusCode::CONTINUE => {
                         inbox.begin_message();
-                        drop(held);
-                        self.hold(false);
+                        drop(borrowed);
+                        self.set_held(false);
                         self.send(cx)?;
                         continue;
                     }
@@ -157,76 +163,78 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
                         return Poll::Ready(Ok(ReceivedHead::Interim(head)));
                     }
                     Some(ParsedHead::Final(head)) => {
-                        (self.framing, self.keep) = (head.framing, head.keep);
-                        return Poll::Ready(Ok(ReceivedHead::Final(head.answer)));
+                        (self.framing, self.keeps_alive) = (head.framing, head.keeps_alive);
+                        return Poll::Ready(Ok(ReceivedHead::Final(head.response)));
                     }
                     None => {}
                 }
             }
-            let read = ready!(link.poll_read(cx));
-            match (read, self.failed.take()) {
-                (Ok(1..), failed) => self.failed = failed,
-                // The write says more than the read that failed after it.
+            let read = ready!(connection.poll_read(cx));
+            match (read, self.write_error.take()) {
+                (Ok(1..), write_error) => self.write_error = write_error,
+                // The write failed first, so its error tells more than the read's.
                 (_, Some(error)) | (Err(error), None) => return Poll::Ready(Err(error.into())),
                 (Ok(0), None) => return Poll::Ready(Err(MessageError::Closed.into())),
             }
         }
     }
 
-    /// A server may answer and stop reading, so a write that fails does not end the exchange.
+    /// Sends what can be sent. A server may respond and stop reading, so a write that fails does not end the exchange.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError<B::Error>> {
-        let link = &mut *self.link.borrow_mut();
-        if std::mem::take(&mut link.late) {
-            self.sent = false;
+        let connection = &mut *self.connection.borrow_mut();
+        if std::mem::take(&mut connection.is_flush_late) {
+            self.is_sent = false;
         }
-        if link.outbox.is_broken() {
-            // The server may wait for the rest for ever, so that reading would not end.
+        if connection.outbox.is_broken() {
+            // The server may wait for the rest of the request for ever, and send no response.
             return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
-        if self.sent {
+        if self.is_sent {
             return Ok(());
         }
-        if self.upload.is_new() && self.upload.is_bodiless() {
-            // Together with those of other connections. Whoever asks takes it for sent.
-            self.upload.leaves();
-            self.sent = true;
-            link.waker = Some(cx.waker().clone());
-            self.lease.flushes().add(self.link.clone());
+        if self.upload.is_new() && self.upload.has_no_body() {
+            // The worker sends such requests of several connections together. This one counts as sent already.
+            self.upload.mark_queued();
+            self.is_sent = true;
+            connection.waker = Some(cx.waker().clone());
+            self.lease.flushes().add(self.connection.clone());
             return Ok(());
         }
-        match self.upload.poll_send(cx, link) {
+        match self.upload.poll_send(cx, connection) {
             Poll::Pending => {}
-            Poll::Ready(Ok(())) => self.sent = true,
+            Poll::Ready(Ok(())) => self.is_sent = true,
             Poll::Ready(Err(UploadError::Body(error))) => {
                 return Err(ExchangeError::Request(error));
             }
             Poll::Ready(Err(UploadError::Server(error))) => {
-                self.sent = true;
-                self.failed = Some(error);
+                self.is_sent = true;
+                self.write_error = Some(error);
             }
         }
         Ok(())
     }
 
-    /// Nothing of the answer is left.
+    /// Whether the response has ended.
     pub fn is_over(&self) -> bool {
         self.framing.is_over()
     }
 
-    /// The answer is over. What was left unsent or unread ends the connection too.
+    /// Ends the exchange after the response. The connection returns to its pool, unless bytes are unsent or unread.
     pub fn finish(self, now: Nanos) {
-        self.lease.succeeded();
-        let whole = self.sent && self.failed.is_none();
-        let quiet = {
-            let link = self.link.borrow();
-            link.inbox.bytes.is_empty() && link.outbox.is_empty() && !link.late
+        self.lease.record_success();
+        let is_whole = self.is_sent && self.write_error.is_none();
+        let is_quiet = {
+            let connection = self.connection.borrow();
+            connection.inbox.bytes.is_empty()
+                && connection.outbox.is_empty()
+                && !connection.is_flush_late
         };
-        if self.keep && whole && quiet && !self.hung_up {
-            self.lease.release(self.link, now);
+        if self.keeps_alive && is_whole && is_quiet && !self.is_shut_down {
+            self.lease.release(self.connection, now);
         }
     }
 
-    /// The next piece of the answer's body.
+    /// The next piece of the response's body.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         Poll::Ready(match ready!(self.poll_piece(cx))? {
             Piece::Data(data) => Some(Ok(Frame::data(data))),
@@ -237,13 +245,13 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
 
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, ExchangeError<B::Error>>> {
         self.send(cx)?;
-        let link = &mut *self.link.borrow_mut();
+        let connection = &mut *self.connection.borrow_mut();
         loop {
-            let piece = self.framing.next_piece(&mut link.inbox.bytes)?;
+            let piece = self.framing.next_piece(&mut connection.inbox.bytes)?;
             if piece != Piece::More {
                 return Poll::Ready(Ok(piece));
             }
-            if ready!(link.poll_read(cx))? == 0 {
+            if ready!(connection.poll_read(cx))? == 0 {
                 return Poll::Ready(match self.framing {
                     Framing::Close => Ok(Piece::End),
                     _ => Err(MessageError::Closed.into()),
@@ -254,7 +262,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
 
     pub fn size_hint(&self) -> SizeHint {
         match self.framing {
-            Framing::Length(left) => SizeHint::with_exact(left),
+            Framing::Length(remaining) => SizeHint::with_exact(remaining),
             Framing::Chunked(_) | Framing::Close => SizeHint::default(),
         }
     }

@@ -1,4 +1,5 @@
-//! One request and its response over HTTP/2.
+//! One request and its response over a stream of HTTP/2. The connection itself runs in a task of its own, with the `h2` crate.
+//! Other requests share the connection; an error of this stream does not touch theirs.
 
 use std::io;
 use std::pin::Pin;
@@ -21,180 +22,195 @@ use super::websocket;
 use crate::http::head::{Fields, Head, ResponseHead, hop};
 use crate::http::http1::{MAX_FIELDS, Malformed, MessageError, without_zeros};
 
-/// Most interim answers before the final one.
+/// Most interim responses before the final one.
 const MAX_INTERIM: u32 = 16;
 
-const LENGTH: &str = "content-length";
+const LENGTH_FIELD: &str = "content-length";
 
-/// See the module.
+/// An exchange over HTTP/2.
 pub struct Http2Exchange<B> {
     pub(super) lease: Lease,
     channel: Channel,
+    /// The head that is to be sent, and whether the request ends with it. None if it is sent or cannot be written.
     request: Option<(Request<()>, bool)>,
-    answer: Option<ResponseFuture>,
-    interim: u32,
-    /// The protocol that the server is asked to change to.
+    /// The head of the response that is to come; none before the request's head is sent.
+    response: Option<ResponseFuture>,
+    /// Interim responses so far.
+    interim_count: u32,
+    /// The protocol that the server is asked to switch to.
     protocol: Option<Bytes>,
-    /// What a WebSocket's client of HTTP/1.1 waits for.
+    /// The value of `Sec-WebSocket-Accept` that a WebSocket client of HTTP/1.1 expects.
     accept: Option<String>,
-    out: Option<SendStream<Bytes>>,
+    send_stream: Option<SendStream<Bytes>>,
+    /// The request's body; none once all of it is taken.
     body: Option<B>,
-    piece: Bytes,
-    /// The server is asked before the body is.
-    held: bool,
-    /// All of the request has been sent, or no more of it will be.
-    pub(super) sent: bool,
-    /// The server may have got some of it, and of its body.
-    pub(super) begun: bool,
-    body_begun: bool,
-    progress: bool,
-    heard: bool,
-    /// The server has not looked at the request.
-    untouched: bool,
-    /// The whole connection has ended.
-    lost: bool,
-    /// The stream was reset before all of the request was sent.
-    pub(super) canceled: bool,
-    /// The request has no body, and its method no effect.
-    repeatable: bool,
-    answer_body: Option<RecvStream>,
-    /// What the answer's head says of its body's length and has not come yet. `h2` holds the server to it.
-    left: Option<u64>,
+    /// The part of the body that the server's window has no room for.
+    unsent_piece: Bytes,
+    /// Whether the body is held back until the server sends `100 Continue`.
+    is_held: bool,
+    /// Whether no more of the request will be sent.
+    pub(super) is_sent: bool,
+    /// Whether the server may have received some of the request.
+    pub(super) has_begun: bool,
+    /// Whether some of the request's body was read from the client.
+    has_body_begun: bool,
+    /// Whether the server has accepted bytes since the flag was last cleared.
+    has_progress: bool,
+    /// Whether some of the response has come.
+    has_received: bool,
+    /// Whether the server certainly has not processed the request.
+    is_unprocessed: bool,
+    /// Whether the whole connection has ended.
+    is_lost: bool,
+    /// Whether the stream was reset before all of the request was sent.
+    pub(super) is_canceled: bool,
+    /// Whether the request has no body and a safe method, so that it may be sent again.
+    is_safe: bool,
+    response_body: Option<RecvStream>,
+    /// The bytes of the response's body that are still to come, by its `Content-Length`. `h2` checks that the server keeps to it.
+    remaining_length: Option<u64>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
-    /// A request that has not been sent.
+    /// An exchange of which nothing has been sent.
     pub fn new(lease: Lease, channel: Channel, head: &Head, body: B) -> Http2Exchange<B> {
         let body = Some(body).filter(|body| !body.is_end_stream());
         let protocol = head.upgrade.clone();
         let protocol = protocol.filter(|_| channel.send.is_extended_connect_protocol_enabled());
-        let key = head.fields.first(websocket::KEY);
-        let safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let key = head.fields.first(websocket::KEY_FIELD);
+        let has_safe_method = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let mut exchange = Http2Exchange {
             request: None,
-            answer: None,
-            interim: 0,
-            out: None,
-            piece: Bytes::new(),
-            held: false,
-            sent: false,
-            begun: false,
-            body_begun: false,
-            progress: false,
-            heard: false,
-            untouched: false,
-            lost: false,
-            canceled: false,
-            repeatable: safe && body.is_none(),
-            answer_body: None,
-            left: None,
+            response: None,
+            interim_count: 0,
+            send_stream: None,
+            unsent_piece: Bytes::new(),
+            is_held: false,
+            is_sent: false,
+            has_begun: false,
+            has_body_begun: false,
+            has_progress: false,
+            has_received: false,
+            is_unprocessed: false,
+            is_lost: false,
+            is_canceled: false,
+            is_safe: has_safe_method && body.is_none(),
+            response_body: None,
+            remaining_length: None,
             lease,
-            accept: key.map(websocket::accept).filter(|_| protocol.is_some()),
+            accept: key
+                .map(websocket::accept_value)
+                .filter(|_| protocol.is_some()),
             channel,
             protocol,
             body,
         };
-        exchange.begin(head);
+        exchange.build_head(head);
         exchange
     }
 
-    fn begin(&mut self, head: &Head) {
-        let end = self.body.is_none() && self.protocol.is_none();
-        let request = request(head, self.protocol.as_deref(), self.lease.is_secure());
-        // One that cannot be written shows when it is to be sent.
-        self.request = request.ok().map(|request| (request, end));
+    /// Builds the head for the current connection. A head that HTTP/2 cannot express becomes an error when it is sent.
+    fn build_head(&mut self, head: &Head) {
+        let ends_request = self.body.is_none() && self.protocol.is_none();
+        let request = build_request(head, self.protocol.as_deref(), self.lease.is_tls());
+        self.request = request.ok().map(|request| (request, ends_request));
     }
 
-    pub fn hold(&mut self, held: bool) {
-        self.held = held;
+    pub fn set_held(&mut self, is_held: bool) {
+        self.is_held = is_held;
     }
 
-    pub fn may_repeat(&self) -> bool {
-        if self.untouched {
-            return !self.body_begun;
+    pub fn is_retryable(&self) -> bool {
+        if self.is_unprocessed {
+            return !self.has_body_begun;
         }
-        self.lost && self.channel.reused && !self.heard && (self.repeatable || !self.begun)
+        self.is_lost
+            && self.channel.reused
+            && !self.has_received
+            && (self.is_safe || !self.has_begun)
     }
 
-    pub fn repeat(&mut self, head: &Head, lease: Lease, channel: Channel) {
+    pub fn retry_over(&mut self, head: &Head, lease: Lease, channel: Channel) {
         (self.lease, self.channel) = (lease, channel);
-        (self.begun, self.untouched, self.sent) = (false, false, false);
-        self.lost = false;
-        (self.answer, self.out) = (None, None);
-        self.begin(head);
+        (self.has_begun, self.is_unprocessed, self.is_sent) = (false, false, false);
+        self.is_lost = false;
+        (self.response, self.send_stream) = (None, None);
+        self.build_head(head);
     }
 
-    pub fn has_sent(&mut self) -> bool {
-        std::mem::take(&mut self.progress)
+    pub fn take_progress(&mut self) -> bool {
+        std::mem::take(&mut self.has_progress)
     }
 
-    pub fn tunnel(&mut self, bytes: B) {
+    pub fn begin_tunnel(&mut self, bytes: B) {
         self.body = Some(bytes);
-        self.sent = false;
+        self.is_sent = false;
     }
 
-    pub fn hang_up(&mut self) {
-        if self.sent {
+    pub fn cancel(&mut self) {
+        if self.is_sent {
             return;
         }
-        if let Some(out) = &mut self.out {
-            out.send_reset(Reason::CANCEL);
+        if let Some(stream) = &mut self.send_stream {
+            stream.send_reset(Reason::CANCEL);
         }
-        (self.body, self.piece) = (None, Bytes::new());
-        (self.sent, self.canceled) = (true, true);
+        (self.body, self.unsent_piece) = (None, Bytes::new());
+        (self.is_sent, self.is_canceled) = (true, true);
     }
 
-    /// The server does not answer: others are not to wait for it on the same connection.
-    pub fn late(&mut self) {
-        self.channel.leave();
-        self.lease.failed();
+    /// Records that the server sends no response. New requests use other connections, which may still work.
+    pub fn record_timeout(&mut self) {
+        self.channel.retire();
+        self.lease.record_failure();
     }
 
     pub fn poll_head(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
-        let lead = self.poll_lead(cx);
-        match &lead {
-            Poll::Ready(Ok(ReceivedHead::Final(head))) => self.lease.answered(head.status),
+        let head = self.poll_next_head(cx);
+        match &head {
+            Poll::Ready(Ok(ReceivedHead::Final(head))) => self.lease.record_response(head.status),
             Poll::Ready(Err(ExchangeError::Server(_)))
-                if !self.untouched && (self.heard || !self.channel.reused) =>
+                if !self.is_unprocessed && (self.has_received || !self.channel.reused) =>
             {
-                self.lease.failed();
+                self.lease.record_failure();
             }
             _ => {}
         }
-        lead
+        head
     }
 
-    fn poll_lead(
+    fn poll_next_head(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<ReceivedHead, ExchangeError<B::Error>>> {
-        ready!(self.poll_begin(cx))?;
+        ready!(self.poll_send_head(cx))?;
         self.send(cx)?;
         loop {
-            let Some(answer) = &mut self.answer else {
+            let Some(response) = &mut self.response else {
                 return Poll::Ready(Err(MessageError::Closed.into()));
             };
-            if let Poll::Ready(Some(interim)) = answer.poll_informational(cx) {
-                let (parts, ()) = interim.map_err(|error| self.failed(error))?.into_parts();
-                (self.heard, self.interim) = (true, self.interim + 1);
-                if self.interim > MAX_INTERIM {
+            if let Poll::Ready(Some(interim)) = response.poll_informational(cx) {
+                let (parts, ()) = interim
+                    .map_err(|error| self.exchange_error(error))?
+                    .into_parts();
+                (self.has_received, self.interim_count) = (true, self.interim_count + 1);
+                if self.interim_count > MAX_INTERIM {
                     return Poll::Ready(Err(Malformed("too many interim answers").into()));
                 }
                 if parts.status == StatusCode::SWITCHING_PROTOCOLS {
-                    // RFC 9113 section 8.6.
+                    // HTTP/2 has no 101: RFC 9113 section 8.6.
                     return Poll::Ready(Err(Malformed("it switches protocols").into()));
                 }
                 if parts.status == StatusCode::CONTINUE {
-                    self.held = false;
+                    self.is_held = false;
                     self.send(cx)?;
                     continue;
                 }
                 check_count(&parts.headers)?;
                 let mut fields = Fields::from(&parts.headers);
-                fields.remove(LENGTH);
+                fields.remove(LENGTH_FIELD);
                 hop::strip_connection_fields(&mut fields);
                 return Poll::Ready(Ok(ReceivedHead::Interim(ResponseHead {
                     status: parts.status,
@@ -202,40 +218,40 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                     fields,
                 })));
             }
-            let answer = ready!(Pin::new(answer).poll(cx));
-            let answer = answer.map_err(|error| self.failed(error))?;
-            self.heard = true;
-            check_count(answer.headers())?;
-            return Poll::Ready(Ok(ReceivedHead::Final(self.head(answer))));
+            let response = ready!(Pin::new(response).poll(cx));
+            let response = response.map_err(|error| self.exchange_error(error))?;
+            self.has_received = true;
+            check_count(response.headers())?;
+            return Poll::Ready(Ok(ReceivedHead::Final(self.final_head(response))));
         }
     }
 
-    fn head(&mut self, answer: Response<RecvStream>) -> ResponseHead {
-        let (parts, body) = answer.into_parts();
+    fn final_head(&mut self, response: Response<RecvStream>) -> ResponseHead {
+        let (parts, body) = response.into_parts();
         let mut fields = Fields::from(&parts.headers);
         hop::strip_connection_fields(&mut fields);
         let mut status = parts.status;
-        if let Some(length) = parts.headers.get(LENGTH) {
-            // Once, however often: `h2` takes none that differ.
-            fields.set(LENGTH, without_zeros(length.as_bytes()));
+        if let Some(length) = parts.headers.get(LENGTH_FIELD) {
+            // The field may be repeated. `h2` has refused values that differ.
+            fields.set(LENGTH_FIELD, without_zeros(length.as_bytes()));
         }
-        self.left = fields.text(LENGTH).and_then(|text| text.parse().ok());
+        self.remaining_length = fields.text(LENGTH_FIELD).and_then(|text| text.parse().ok());
         match &self.protocol {
-            // As HTTP/1.1 says it: RFC 8441 section 5.
+            // Success means a switch of protocols (RFC 8441 section 5), for which HTTP/1.1 has a status of its own.
             Some(protocol) if status == StatusCode::OK => {
                 status = StatusCode::SWITCHING_PROTOCOLS;
                 fields.set("upgrade", protocol);
                 if let Some(accept) = &self.accept {
-                    fields.set(websocket::ACCEPT, accept.as_bytes());
+                    fields.set(websocket::ACCEPT_FIELD, accept.as_bytes());
                 }
-                fields.remove(LENGTH);
-                self.left = None;
+                fields.remove(LENGTH_FIELD);
+                self.remaining_length = None;
             }
-            // Neither may say so: RFC 9110 section 8.6.
-            _ if status == StatusCode::NO_CONTENT => fields.remove(LENGTH),
+            // A response without content must not give a length: RFC 9110 section 8.6.
+            _ if status == StatusCode::NO_CONTENT => fields.remove(LENGTH_FIELD),
             _ => {}
         }
-        self.answer_body = Some(body);
+        self.response_body = Some(body);
         ResponseHead {
             status,
             reason: None,
@@ -243,137 +259,146 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         }
     }
 
-    /// Sends the head.
-    fn poll_begin(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExchangeError<B::Error>>> {
-        if self.answer.is_some() {
+    /// Sends the request's head, once the connection has room for another stream.
+    fn poll_send_head(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), ExchangeError<B::Error>>> {
+        if self.response.is_some() {
             return Poll::Ready(Ok(()));
         }
         let ready = ready!(self.channel.send.poll_ready(cx));
-        let Some((request, end)) = self.request.take() else {
-            return Poll::Ready(Err(Malformed("the request cannot be said").into()));
+        let Some((request, ends_request)) = self.request.take() else {
+            return Poll::Ready(Err(Malformed("the request has no form in HTTP/2").into()));
         };
-        let sent = ready.and_then(|()| self.channel.send.send_request(request, end));
-        let (answer, out) = sent.map_err(|error| {
-            // It has not left.
-            self.untouched = true;
-            self.failed(error)
+        let sent = ready.and_then(|()| self.channel.send.send_request(request, ends_request));
+        let (response, stream) = sent.map_err(|error| {
+            // Nothing of the request was sent.
+            self.is_unprocessed = true;
+            self.exchange_error(error)
         })?;
-        (self.begun, self.progress) = (true, true);
-        (self.answer, self.out) = (Some(answer), Some(out));
-        self.sent = end;
+        (self.has_begun, self.has_progress) = (true, true);
+        (self.response, self.send_stream) = (Some(response), Some(stream));
+        self.is_sent = ends_request;
         Poll::Ready(Ok(()))
     }
 
-    /// A server may answer and stop reading, so that what cannot be sent does not end the exchange.
+    /// Sends what can be sent. A server may respond and stop reading, so an error of the stream does not end the exchange.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError<B::Error>> {
-        if self.sent {
+        if self.is_sent {
             return Ok(());
         }
         match self.poll_send(cx) {
             Poll::Pending => {}
-            Poll::Ready(Ok(())) => self.sent = true,
+            Poll::Ready(Ok(())) => self.is_sent = true,
             Poll::Ready(Err(Some(error))) => return Err(ExchangeError::Request(error)),
-            Poll::Ready(Err(None)) => self.sent = true,
+            Poll::Ready(Err(None)) => self.is_sent = true,
         }
         Ok(())
     }
 
-    /// The error is the body's; none when the server takes no more.
+    /// Sends the body. The error is that of the client's body; none if the server accepts no more bytes.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Option<B::Error>>> {
-        let Some(out) = &mut self.out else {
+        let Some(stream) = &mut self.send_stream else {
             return Poll::Ready(Err(None));
         };
         loop {
-            while !self.piece.is_empty() {
-                out.reserve_capacity(self.piece.len());
-                let room = match out.capacity() {
-                    0 => ready!(out.poll_capacity(cx))
+            while !self.unsent_piece.is_empty() {
+                stream.reserve_capacity(self.unsent_piece.len());
+                let room = match stream.capacity() {
+                    0 => ready!(stream.poll_capacity(cx))
                         .ok_or(None)?
                         .map_err(|_| None)?,
                     room => room,
                 };
-                let part = self.piece.split_to(room.min(self.piece.len()));
-                out.send_data(part, false).map_err(|_| None)?;
-                self.progress = true;
+                let part = self
+                    .unsent_piece
+                    .split_to(room.min(self.unsent_piece.len()));
+                stream.send_data(part, false).map_err(|_| None)?;
+                self.has_progress = true;
             }
             let Some(body) = &mut self.body else {
-                // What a tunnel will say is not known before the server has agreed.
-                return if self.protocol.is_some() && self.answer_body.is_none() {
+                // A tunnel has no bytes before the server has agreed to it.
+                return if self.protocol.is_some() && self.response_body.is_none() {
                     Poll::Pending
                 } else {
                     Poll::Ready(Ok(()))
                 };
             };
-            if self.held {
+            if self.is_held {
                 return Poll::Pending;
             }
             let frame = ready!(Pin::new(body).poll_frame(cx))
                 .transpose()
                 .map_err(Some)?;
-            self.body_begun = true;
+            self.has_body_begun = true;
             match frame.map(Frame::into_data) {
-                Some(Ok(data)) => self.piece = data,
+                Some(Ok(data)) => self.unsent_piece = data,
                 Some(Err(frame)) => {
                     self.body = None;
                     let trailers = frame.into_trailers().unwrap_or_default();
-                    return Poll::Ready(out.send_trailers(trailers).map_err(|_| None));
+                    return Poll::Ready(stream.send_trailers(trailers).map_err(|_| None));
                 }
                 None => {
                     self.body = None;
-                    let end = out.send_data(Bytes::new(), true);
-                    return Poll::Ready(end.map_err(|_| None));
+                    let sent = stream.send_data(Bytes::new(), true);
+                    return Poll::Ready(sent.map_err(|_| None));
                 }
             }
         }
     }
 
-    fn failed(&mut self, error: h2::Error) -> ExchangeError<B::Error> {
+    /// Records what an error of the stream means for a retry, and converts it.
+    fn exchange_error(&mut self, error: h2::Error) -> ExchangeError<B::Error> {
         if error.is_go_away() || error.is_io() {
-            self.lost = true;
-            self.channel.leave();
+            self.is_lost = true;
+            self.channel.retire();
         }
-        // RFC 9113 section 8.7.
-        let refused = error.reason() == Some(Reason::REFUSED_STREAM);
-        self.untouched |= !self.heard && (refused || error.is_go_away() && error.is_remote());
-        cause(error).into()
+        // With REFUSED_STREAM, and with GOAWAY, the server says that it has not processed the request: RFC 9113 section 8.7.
+        let is_refused = error.reason() == Some(Reason::REFUSED_STREAM);
+        let is_gone = error.is_go_away() && error.is_remote();
+        self.is_unprocessed |= !self.has_received && (is_refused || is_gone);
+        error_cause(error).into()
     }
 
-    /// The next piece of the answer's body.
+    /// The next piece of the response's body.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         if let Err(failure) = self.send(cx) {
             return Poll::Ready(Some(Err(failure)));
         }
-        let Some(body) = &mut self.answer_body else {
+        let Some(body) = &mut self.response_body else {
             return Poll::Ready(None);
         };
         loop {
             let Some(data) = ready!(body.poll_data(cx)) else {
                 let trailers = match ready!(body.poll_trailers(cx)) {
                     Ok(trailers) => trailers,
-                    Err(error) => return Poll::Ready(Some(Err(self.failed(error)))),
+                    Err(error) => return Poll::Ready(Some(Err(self.exchange_error(error)))),
                 };
-                self.answer_body = None;
+                self.response_body = None;
                 return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
             };
-            // Whoever asks for a piece has no other, so this much more may come.
+            // The caller has no other piece, so the server may send as many bytes again.
             let released = data.and_then(|data| {
                 body.flow_control().release_capacity(data.len())?;
                 Ok(data)
             });
             let data = match released {
                 Ok(data) => data,
-                Err(error) => return Poll::Ready(Some(Err(self.failed(error)))),
+                Err(error) => return Poll::Ready(Some(Err(self.exchange_error(error)))),
             };
             if !data.is_empty() {
-                self.left = self.left.map(|left| left.saturating_sub(data.len() as u64));
+                let length = data.len() as u64;
+                let remaining = self.remaining_length;
+                self.remaining_length = remaining.map(|bytes| bytes.saturating_sub(length));
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
         }
     }
 
-    /// Nothing of the answer is left.
+    /// Whether the response has ended.
     pub fn is_over(&self) -> bool {
-        self.answer_body
+        self.response_body
             .as_ref()
             .is_none_or(RecvStream::is_end_stream)
     }
@@ -382,12 +407,12 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         if self.is_over() {
             return SizeHint::with_exact(0);
         }
-        self.left
+        self.remaining_length
             .map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
 
-/// Refuses more fields than a head of HTTP/1.1 may have. `h2` refuses more bytes.
+/// Refuses more fields than a head of HTTP/1.1 may have. `h2` limits the bytes.
 fn check_count(fields: &HeaderMap) -> Result<(), Malformed> {
     match fields.len() > MAX_FIELDS {
         true => Err(Malformed("it has too many fields")),
@@ -395,7 +420,7 @@ fn check_count(fields: &HeaderMap) -> Result<(), Malformed> {
     }
 }
 
-fn cause(error: h2::Error) -> MessageError {
+fn error_cause(error: h2::Error) -> MessageError {
     match error.is_io() {
         true => error
             .into_io()
@@ -404,7 +429,12 @@ fn cause(error: h2::Error) -> MessageError {
     }
 }
 
-fn request(head: &Head, protocol: Option<&[u8]>, secure: bool) -> Result<Request<()>, http::Error> {
+/// Builds a request for `h2`. A protocol makes it an extended CONNECT: RFC 8441.
+fn build_request(
+    head: &Head,
+    protocol: Option<&[u8]>,
+    secure: bool,
+) -> Result<Request<()>, http::Error> {
     let mut fields = HeaderMap::from(head.fields.clone());
     fields.remove(CONNECTION);
     fields.remove(UPGRADE);
@@ -415,7 +445,7 @@ fn request(head: &Head, protocol: Option<&[u8]>, secure: bool) -> Result<Request
     let builder = Builder::new()
         .scheme(if secure { "https" } else { "http" })
         .authority(authority);
-    // `http://host?query` has no path.
+    // The target of `http://host?query` has no path.
     let uri = if target.starts_with(['/', '*']) {
         builder.path_and_query(target)
     } else {
@@ -428,7 +458,7 @@ fn request(head: &Head, protocol: Option<&[u8]>, secure: bool) -> Result<Request
     if let Some(protocol) = protocol.and_then(|text| std::str::from_utf8(text).ok()) {
         *request.method_mut() = Method::CONNECT;
         request.extensions_mut().insert(Protocol::from(protocol));
-        fields.remove(websocket::KEY);
+        fields.remove(websocket::KEY_FIELD);
     }
     *request.headers_mut() = fields;
     Ok(request)

@@ -1,32 +1,36 @@
-//! The servers behind the gateway, the connections to them, and the HTTP that these connections carry.
+//! The servers behind the gateway, the connections to them, and the HTTP that these connections carry. Nothing here knows which
+//! client a request comes from, except for the PROXY header.
 //!
-//! The client of hyper runs each connection in a task of its own and hands requests over through
-//! channels; measured beside nginx that made a proxied request a sixth dearer. Here both directions of
-//! an exchange run in the request's own task.
+//! The HTTP/1.1 client is the gateway's own. The client of hyper runs each connection in a task of its own and hands requests
+//! over through channels; measured beside nginx, that made a proxied request a sixth dearer. Here both directions of an
+//! exchange run in the request's own task.
 //!
 //! | file | what it is | one for each |
 //! |---|---|---|
 //! | `settings` | the configuration | upstream |
 //! | `servers` | the state of an upstream's servers, and the addresses of their names | upstream |
-//! | `endpoint` | one address of a server | server |
-//! | `health` | whether a server gets requests, and how many | server |
+//! | `server_state` | that state in one word, for operators | address |
+//! | `endpoint` | one address of a server | address |
+//! | `health` | whether a server gets requests, and how many | address |
 //! | `gate` | fails requests at once while no server accepts connections | upstream |
 //! | `watch` | health checks and name lookups | process |
 //! | `balance` | the choice of the next server | worker and upstream |
 //! | `budget` | the retry budget | worker and upstream |
 //! | `pool` | the connections | worker and upstream |
-//! | `search` | a new connection, to the first server that accepts one | request |
-//! | `mux` | the connections of HTTP/2 | worker and server |
+//! | `connection` | a connection of HTTP/1.1, or a place on one of HTTP/2 | request |
+//! | `search` | makes a new connection, to the first server that accepts one | request |
+//! | `mux` | the connections of HTTP/2 | worker and address |
 //! | `exchange` | one request and its response | request |
 //! | `received` | what an exchange receives | request |
 //! | `error` | why there is no response, or only a part of one | request |
 //! | `http1`, `http2` | the exchange in each version | request |
-//! | `upload` | a request of HTTP/1.1 as bytes | request |
+//! | `upload` | the sending of a request over HTTP/1.1 | request |
 //! | `response_head` | the head of a response of HTTP/1.1 | request |
 //! | `websocket` | the fields of a WebSocket handshake that only HTTP/1.1 has | request |
 
 pub mod balance;
 pub mod budget;
+mod connection;
 pub mod endpoint;
 pub mod error;
 pub mod exchange;
@@ -39,6 +43,7 @@ pub mod pool;
 mod received;
 pub mod response_head;
 mod search;
+pub mod server_state;
 pub mod servers;
 pub mod settings;
 mod upload;
@@ -60,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// A server of no special kind.
+    /// A server without TLS, of weight 1.
     pub fn server(host: &str, port: u16) -> Server {
         Server {
             location: Location::Host(host.into(), port),
@@ -69,7 +74,7 @@ mod tests {
         }
     }
 
-    /// An upstream of so many servers that no test connects to.
+    /// An upstream with this number of servers, to which no test connects.
     pub fn settings(servers: usize) -> Settings {
         let ports = 9_001_u16..;
         Settings {

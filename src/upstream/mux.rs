@@ -1,4 +1,5 @@
-//! Connections of HTTP/2 to one server: many requests at a time on each, a new one when all are full.
+//! One worker's connections of HTTP/2 to one server. Each carries many requests at the same time; when all are full, a new one is
+//! made. The `h2` crate runs each connection in a task of its own.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -12,23 +13,23 @@ use tokio::sync::Mutex;
 use crate::base::clock::Nanos;
 use crate::net::Socket;
 
-/// Requests under way on one connection, if the server allows as many.
+/// Most requests at the same time on one connection. The server may allow fewer.
 const MAX_STREAMS: usize = 100;
 
-/// Bytes of an answer's body that wait for a slow client, on each stream.
+/// Most bytes of a response's body that wait for a slow client, on each stream.
 const STREAM_WINDOW: u32 = 128 * 1024;
 
-/// Bytes of an answer's trailers and head.
+/// Most bytes of a response's head, and of its trailers.
 const MAX_HEAD: u32 = 64 * 1024;
 
-/// Bytes of a request's body that wait in a stream to be sent.
+/// Most bytes of a request's body that wait to be sent, on each stream.
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// One worker's connections to one server.
 #[derive(Default)]
 pub struct MuxedConnections {
-    all: RefCell<Vec<MuxedConnection>>,
-    /// One connects for all that wait.
+    connections: RefCell<Vec<MuxedConnection>>,
+    /// Held while one request makes a connection for all that wait.
     pub connecting: Mutex<()>,
 }
 
@@ -38,41 +39,46 @@ struct MuxedConnection {
 }
 
 struct MuxState {
+    /// The number of open requests.
     open: Cell<usize>,
-    /// It takes no more requests.
-    over: Cell<bool>,
-    /// When it was last seen with a request.
-    used: Cell<Nanos>,
+    /// Whether the connection gets no more requests.
+    is_retired: Cell<bool>,
+    /// When the connection was last seen with an open request; zero before the first look.
+    last_used: Cell<Nanos>,
 }
 
 /// A place for one request on a connection.
 pub struct Channel {
-    /// What the request is sent by.
+    /// The handle by which the request is sent.
     pub send: SendRequest<Bytes>,
     state: Rc<MuxState>,
-    /// Other requests came before on the same connection.
+    /// Whether the connection has carried other requests before.
     pub reused: bool,
 }
 
 impl MuxedConnections {
-    /// A place on a connection that is there.
+    /// A place on an existing connection; none if all are full.
     pub fn channel(&self) -> Option<Channel> {
-        self.all.borrow_mut().retain(|mux| !mux.state.over.get());
-        let all = self.all.borrow();
-        let free = all.iter().find(|mux| {
-            let most = mux.send.current_max_send_streams().min(MAX_STREAMS);
-            mux.state.open.get() < most
+        let mut connections = self.connections.borrow_mut();
+        connections.retain(|mux| !mux.state.is_retired.get());
+        let free = connections.iter().find(|mux| {
+            let max_streams = mux.send.current_max_send_streams().min(MAX_STREAMS);
+            mux.state.open.get() < max_streams
         });
         free.map(|mux| mux.channel(true))
     }
 
-    /// Begins HTTP/2 over a socket; the place of the first request.
-    pub async fn begin(&self, socket: Socket) -> io::Result<Channel> {
+    /// Begins HTTP/2 over a socket, and returns a place for the first request.
+    ///
+    /// # Errors
+    ///
+    /// The connection broke, or the server does not speak HTTP/2.
+    pub async fn connect(&self, socket: Socket) -> io::Result<Channel> {
         let window = STREAM_WINDOW * MAX_STREAMS as u32;
         let (send, mut connection) = Builder::new()
             .enable_push(false)
             .initial_window_size(STREAM_WINDOW)
-            // No stream waits for another one's client.
+            // With room for all streams, none waits for another one's client.
             .initial_connection_window_size(window)
             .max_header_list_size(MAX_HEAD)
             .max_send_buffer_size(SEND_BUFFER)
@@ -81,41 +87,42 @@ impl MuxedConnections {
             .map_err(io::Error::other)?;
         let state = Rc::new(MuxState {
             open: Cell::new(0),
-            over: Cell::new(false),
-            used: Cell::new(Nanos::ZERO),
+            is_retired: Cell::new(false),
+            last_used: Cell::new(Nanos::ZERO),
         });
         let ping = connection.ping_pong();
-        let ended = OverOnDrop(state.clone());
+        let retire_on_drop = RetireOnDrop(state.clone());
         tokio::task::spawn_local(async move {
-            let _ended = ended;
-            // How it ends, the requests on it see.
+            let _retire_on_drop = retire_on_drop;
+            // The requests on the connection get its error.
             let _ = connection.await;
         });
-        // Its answer comes after what the server allows, and from nobody who speaks something else.
+        // The pong comes after the server's SETTINGS, which say how many streams it allows. A server that speaks another
+        // protocol sends none.
         if let Some(mut ping) = ping {
             let pong = ping.ping(Ping::opaque()).await;
             pong.map_err(io::Error::other)?;
         }
         let mux = MuxedConnection { send, state };
         let channel = mux.channel(false);
-        self.all.borrow_mut().push(mux);
+        self.connections.borrow_mut().push(mux);
         Ok(channel)
     }
 
-    /// Gives up connections without a request since `keep_since`.
-    pub fn expire(&self, now: Nanos, keep_since: Nanos) {
-        self.all.borrow_mut().retain(|mux| {
+    /// Closes connections that had no open request since `keep_since`.
+    pub fn close_idle(&self, now: Nanos, keep_since: Nanos) {
+        self.connections.borrow_mut().retain(|mux| {
             let state = &mux.state;
-            if state.open.get() > 0 || state.used.get() == Nanos::ZERO {
-                state.used.set(now);
+            if state.open.get() > 0 || state.last_used.get() == Nanos::ZERO {
+                state.last_used.set(now);
             }
-            !state.over.get() && state.used.get() >= keep_since
+            !state.is_retired.get() && state.last_used.get() >= keep_since
         });
     }
 
-    /// Gives up all of them; requests under way go on.
+    /// Closes each connection as soon as its open requests have ended.
     pub fn close(&self) {
-        self.all.borrow_mut().clear();
+        self.connections.borrow_mut().clear();
     }
 }
 
@@ -131,9 +138,9 @@ impl MuxedConnection {
 }
 
 impl Channel {
-    /// New requests go over other connections.
-    pub fn leave(&self) {
-        self.state.over.set(true);
+    /// Retires the connection: new requests go over others.
+    pub fn retire(&self) {
+        self.state.is_retired.set(true);
     }
 }
 
@@ -143,10 +150,11 @@ impl Drop for Channel {
     }
 }
 
-struct OverOnDrop(Rc<MuxState>);
+/// Retires a connection when its task ends, even by a panic.
+struct RetireOnDrop(Rc<MuxState>);
 
-impl Drop for OverOnDrop {
+impl Drop for RetireOnDrop {
     fn drop(&mut self) {
-        self.0.over.set(true);
+        self.0.is_retired.set(true);
     }
 }

@@ -1,46 +1,44 @@
-//! One worker's connections to one upstream; the most recently used one is used first. `balance` chooses the server,
-//! `servers`, which all workers share, learns how requests end, and `search` makes a connection where none is idle.
+//! One worker's connections to one upstream. Idle connections are kept for the next requests, and the most recently used one is
+//! used first. `balance` chooses the server, `search` makes a connection where none is idle, and `servers` learns how
+//! requests end.
 //!
-//! Bound: [`MAX_IDLE`] unused connections for each worker and server.
+//! Bound: [`MAX_IDLE`] idle connections for each worker and endpoint.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
 use http::StatusCode;
 use smallvec::SmallVec;
 
 use super::balance::{Balancer, ServerView};
 use super::budget::RetryBudget;
+use super::connection::{Http1Connection, Transport};
 use super::endpoint::Endpoint;
 use super::error::Error;
-use super::mux::{Channel, MuxedConnections};
-use super::response_head::LastHead;
+use super::mux::MuxedConnections;
 use super::servers::{RequestBound, Servers};
 use super::{Balance, Settings};
 use crate::base::clock::{Clock, Nanos};
-use crate::http::http1::Outbox;
-use crate::http::http1::inbox::Inbox;
 use crate::limit::Identity;
+use crate::net::Flushes;
 use crate::net::proxy::Ends;
-use crate::net::{Flushes, Leave, Socket};
 
-/// Unused connections kept for each server.
+/// Most idle connections that a worker keeps to one endpoint.
 pub const MAX_IDLE: usize = 256;
 
 /// The connections of one worker to one upstream.
 pub struct UpstreamPool {
-    pub(super) counters: Counters,
+    pub(super) counters: PoolCounters,
     budget: RetryBudget,
+    /// The endpoints that new requests go to.
     current: RefCell<Rc<EndpointSet>>,
     servers: Arc<Servers>,
     seed: u64,
 }
 
-/// The endpoints of an upstream at one time, and the connections to them.
+/// The endpoints of an upstream at one time, and the connections to them. A request keeps the set that it began with.
 pub(super) struct EndpointSet {
     pub(super) endpoints: Arc<[Endpoint]>,
     pools: Vec<Rc<EndpointPool>>,
@@ -53,83 +51,74 @@ pub(super) struct EndpointSet {
 /// The connections to one endpoint.
 #[derive(Default)]
 pub(super) struct EndpointPool {
-    /// Unused ones of HTTP/1.1.
-    idle: RefCell<Vec<Idle>>,
-    /// Those of HTTP/2.
+    /// Idle connections of HTTP/1.1, most recently used last.
+    idle: RefCell<Vec<IdleConnection>>,
+    /// Connections of HTTP/2.
     pub(super) muxes: MuxedConnections,
-    /// Its name no longer resolves to it: requests under way finish, and no connection is kept.
-    removed: Cell<bool>,
+    /// Whether the name no longer resolves to the endpoint. Open requests finish, and no connection is kept.
+    is_removed: Cell<bool>,
 }
 
 /// One worker's counters of one upstream.
-pub struct Counters {
-    /// Connections made.
+pub struct PoolCounters {
+    /// Connections that were made.
     pub connected: metrics::Counter,
-    /// Requests that went on to another server, or over another connection.
+    /// Requests that went to another server, or over another connection.
     pub retried: metrics::Counter,
 }
 
-struct Idle {
-    link: Rc<RefCell<Http1Connection>>,
-    since: Nanos,
-}
-
-/// A connection of HTTP/1.1 and the room it keeps from request to request.
-pub(super) struct Http1Connection {
-    pub(super) socket: Socket,
-    pub(super) inbox: Inbox,
-    pub(super) outbox: Outbox,
-    /// What it said last.
-    pub(super) last: LastHead,
-    /// It has carried a request before, so the server may have closed it unseen.
-    pub(super) reused: bool,
-    /// The task of the request, when that may have to send what is left of it.
-    pub(super) waker: Option<Waker>,
-    /// It has to.
-    pub(super) late: bool,
+struct IdleConnection {
+    connection: Rc<RefCell<Http1Connection>>,
+    idle_since: Nanos,
 }
 
 /// The client for whom a request is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller {
     /// The hash that chooses the server, if the upstream balances by one.
-    pub key: Option<u64>,
-    /// The client's connection.
+    pub balance_key: Option<u64>,
+    /// The addresses of the client's connection, for the PROXY header.
     pub ends: Ends,
 }
 
-/// The connection or stream that carries a request.
-pub(super) enum Transport {
-    /// A connection of its own. Give it back with `Lease::release` once the answer has been read;
-    /// dropping it closes it.
-    Http1(Rc<RefCell<Http1Connection>>),
-    /// A place on a connection of HTTP/2.
-    Http2(Channel),
+/// Whether a request may use an idle connection of HTTP/1.1, which the server may have closed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum IdleUse {
+    Allowed,
+    Avoided,
+}
+
+/// Whether a request is sent for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    First,
+    Retry,
 }
 
 /// A connection from the pool, counted as an open request.
 pub struct LeasedConnection {
     pub(super) lease: Lease,
-    pub(super) line: Transport,
+    pub(super) transport: Transport,
 }
 
 /// A request that counts as open at a server, however it ends.
 pub(super) struct Lease {
     pub(super) set: Rc<EndpointSet>,
+    /// The index of the endpoint.
     pub(super) server: usize,
-    /// The request failed, so that nothing that follows is a success.
-    failed: bool,
+    /// Whether the request has failed, so that the end of its response is no success.
+    has_failed: bool,
 }
 
-/// Servers tried for one request.
+/// The indices of endpoints that were tried for one request.
 pub(super) type Tried = SmallVec<[usize; 8]>;
 
 impl UpstreamPool {
-    /// No connection is made yet. Pools of different `seed` begin at different servers.
+    /// A pool without connections. Pools with different `seed` begin at different servers.
     pub fn new(
         servers: Arc<Servers>,
         clock: Clock,
-        counters: Counters,
+        counters: PoolCounters,
         seed: u64,
         flushes: Rc<Flushes>,
     ) -> Rc<UpstreamPool> {
@@ -143,67 +132,80 @@ impl UpstreamPool {
         })
     }
 
-    /// What is configured.
+    /// The settings of the upstream.
     pub fn settings(&self) -> &Settings {
         &self.servers.settings
     }
 
-    /// What all workers know of its servers.
+    /// The state of the servers, which all workers share.
     pub fn servers(&self) -> &Arc<Servers> {
         &self.servers
     }
 
-    /// What requests are spread by, if by a key.
-    pub fn hashes(&self) -> Option<&[Identity]> {
+    /// The identities whose hash chooses the server, if the upstream balances by hash.
+    pub fn hashed_identities(&self) -> Option<&[Identity]> {
         match &self.settings().balance {
             Balance::Hash(identities) => Some(identities),
             Balance::RoundRobin | Balance::LeastRequests => None,
         }
     }
 
-    /// A connection for a new request, an unused one if there is one. Each server that may be asked is
-    /// tried once; nothing has been sent to those that cannot be reached.
+    /// A connection for a new request: an idle one if there is one. Each server that may get requests is tried once.
+    ///
+    /// # Errors
+    ///
+    /// No server accepts a connection, or a bound is reached. Nothing of the request was sent.
     pub fn checkout(
         self: &Rc<Self>,
         caller: Caller,
     ) -> impl Future<Output = Result<LeasedConnection, Error>> {
-        self.budget.earn();
-        let fresh = self.budget.is_low();
-        self.find(caller, fresh, false)
+        self.budget.record_request();
+        let idle_use = match self.budget.is_low() {
+            true => IdleUse::Avoided,
+            false => IdleUse::Allowed,
+        };
+        self.lease_connection(caller, Attempt::First, idle_use)
     }
 
-    /// Whether a request that may be repeated may also be repeated for the sake of the servers.
-    pub fn may_retry(&self) -> bool {
-        self.budget.spend(self.current.borrow().clock.now())
+    /// Takes one retry from the budget; false if none is left, so that a failed request must not be sent again.
+    pub fn take_retry(&self) -> bool {
+        self.budget.take_retry(self.current.borrow().clock.now())
     }
 
-    /// Another connection for a request that is repeated: a new one, or a place on one of HTTP/2 that goes on.
-    pub fn checkout_fresh(
+    /// A connection for a request that is sent again: a new one, or a place on an open one of HTTP/2.
+    ///
+    /// # Errors
+    ///
+    /// No server accepts a connection, or a bound is reached.
+    pub fn checkout_for_retry(
         self: &Rc<Self>,
         caller: Caller,
     ) -> impl Future<Output = Result<LeasedConnection, Error>> {
         self.counters.retried.increment(1);
-        self.find(caller, true, true)
+        self.lease_connection(caller, Attempt::Retry, IdleUse::Avoided)
     }
 
-    // An `async fn` would keep its arguments twice.
-    fn find(
+    // Not an `async fn`, whose future would keep the arguments twice.
+    fn lease_connection(
         self: &Rc<Self>,
         caller: Caller,
-        fresh: bool,
-        again: bool,
+        attempt: Attempt,
+        idle_use: IdleUse,
     ) -> impl Future<Output = Result<LeasedConnection, Error>> {
         let set = self.endpoints();
         async move {
-            let Some(server) = set.next(caller.key, &Tried::new()) else {
+            let Some(server) = set.choose_server(caller.balance_key, &Tried::new()) else {
                 return Err(set.unavailable());
             };
-            let lease = set.lease(server, again)?;
-            if let Some(line) = lease.set.unused(server, fresh) {
-                return Ok(LeasedConnection { lease, line });
+            let lease = match attempt {
+                Attempt::First => set.lease(server)?,
+                Attempt::Retry => set.lease_again(server),
+            };
+            if let Some(transport) = lease.set.take_existing(server, idle_use) {
+                return Ok(LeasedConnection { lease, transport });
             }
-            // Boxed, as all that is rare: what a request's future may hold is copied with it.
-            Box::pin(self.search(lease, caller, fresh)).await
+            // Boxed, because it is rare: each request's future is moved with the room for all that it may hold.
+            Box::pin(self.search(lease, caller, idle_use)).await
         }
     }
 
@@ -212,58 +214,56 @@ impl UpstreamPool {
         self.current.borrow().clone()
     }
 
-    /// What to call the upstream in a request that names no host: its first server.
+    /// The `Host` for requests that have none: that of the first server.
     pub fn host(&self) -> &str {
         self.servers.host(0)
     }
 
-    /// Closes connections that were not used for the time allowed, or that the server has closed.
-    pub fn expire(&self) {
+    /// Closes connections that were idle for longer than the idle timeout, or that the server has closed.
+    pub fn close_idle(&self) {
         let set = self.endpoints();
         let now = set.clock.now();
         let keep_since = now.since(self.settings().idle.into());
         for pool in &set.pools {
-            pool.muxes.expire(now, keep_since);
+            pool.muxes.close_idle(now, keep_since);
             pool.idle.borrow_mut().retain_mut(|idle| {
-                idle.since >= keep_since && idle.link.borrow_mut().socket.is_quiet()
+                idle.idle_since >= keep_since && idle.connection.borrow_mut().socket.is_quiet()
             });
         }
     }
 
-    /// Uses the endpoints that names resolve to now. Requests under way to removed ones finish.
+    /// Replaces the endpoints by those that names resolve to now. Open requests to removed endpoints finish.
     pub fn update_endpoints(&self) {
         let before = self.endpoints();
         if self.servers.is_current(&before.endpoints) {
             return;
         }
         let (clock, flushes) = (before.clock.clone(), before.flushes.clone());
-        let next = EndpointSet::new(&self.servers, self.seed, clock, flushes, |one| {
-            let place = before
-                .endpoints
-                .iter()
-                .position(|other| other.is_same(one))?;
-            Some(before.pools[place].clone())
+        let after = EndpointSet::new(&self.servers, self.seed, clock, flushes, |endpoint| {
+            let mut known = before.endpoints.iter();
+            let index = known.position(|other| other.is_same(endpoint))?;
+            Some(before.pools[index].clone())
         });
         for pool in &before.pools {
-            if !next.pools.iter().any(|one| Rc::ptr_eq(one, pool)) {
+            if !after.pools.iter().any(|other| Rc::ptr_eq(other, pool)) {
                 pool.close();
             }
         }
-        self.current.replace(Rc::new(next));
+        self.current.replace(Rc::new(after));
     }
 }
 
 impl EndpointSet {
-    /// Takes over the connections of endpoints that were `known` before.
+    /// The current endpoints of the servers. `existing_pool` returns the pool of an endpoint that is kept.
     fn new(
         servers: &Arc<Servers>,
         seed: u64,
         clock: Clock,
         flushes: Rc<Flushes>,
-        known: impl Fn(&Endpoint) -> Option<Rc<EndpointPool>>,
+        existing_pool: impl Fn(&Endpoint) -> Option<Rc<EndpointPool>>,
     ) -> EndpointSet {
         let endpoints = servers.endpoints();
-        let pool = |one: &Endpoint| known(one).unwrap_or_default();
+        let pool = |endpoint: &Endpoint| existing_pool(endpoint).unwrap_or_default();
         EndpointSet {
             pools: endpoints.iter().map(pool).collect(),
             balancer: Balancer::new(&servers.settings, &endpoints, seed),
@@ -282,62 +282,81 @@ impl EndpointSet {
         &self.pools[server]
     }
 
-    pub(super) fn next(&self, key: Option<u64>, tried: &Tried) -> Option<usize> {
-        let view = PoolView { set: self, tried };
-        self.balancer.next(key, tried.is_empty(), &view)
+    /// The server for the next attempt; none if every server was tried or must get no request.
+    pub(super) fn choose_server(&self, key: Option<u64>, tried: &Tried) -> Option<usize> {
+        let view = RequestView { set: self, tried };
+        self.balancer.choose(key, tried.is_empty(), &view)
     }
 
-    /// `again`: the request has its place already.
-    pub(super) fn lease(self: Rc<Self>, server: usize, again: bool) -> Result<Lease, Error> {
-        if again {
-            self.servers.enter_again(RequestBound::Open);
-        } else {
-            let entered = self.servers.enter(RequestBound::Open);
-            entered.map_err(|most| self.full("open", most))?;
-        }
-        self.endpoints[server].health.opened();
-        Ok(Lease {
+    /// Counts a new request as open at this server.
+    ///
+    /// # Errors
+    ///
+    /// The upstream has as many open requests as it may have.
+    pub(super) fn lease(self: Rc<Self>, server: usize) -> Result<Lease, Error> {
+        let counted = self.servers.try_count_in(RequestBound::Open);
+        counted.map_err(|max| self.full("open", max))?;
+        Ok(self.new_lease(server))
+    }
+
+    /// Counts a request as open at one more server. Its first lease has passed the bound.
+    pub(super) fn lease_again(self: Rc<Self>, server: usize) -> Lease {
+        self.servers.count_in(RequestBound::Open);
+        self.new_lease(server)
+    }
+
+    fn new_lease(self: Rc<Self>, server: usize) -> Lease {
+        self.endpoints[server].health.increment_open();
+        Lease {
             set: self,
             server,
-            failed: false,
-        })
+            has_failed: false,
+        }
     }
 
-    /// A place on a connection of HTTP/2 is as good as a fresh one: what failed is not among them.
-    pub(super) fn unused(&self, server: usize, fresh: bool) -> Option<Transport> {
+    /// Takes an existing connection to this server. Over HTTP/2 it may always be used, because broken ones are retired.
+    pub(super) fn take_existing(&self, server: usize, idle_use: IdleUse) -> Option<Transport> {
         let pool = &self.pools[server];
         if self.settings().http2 {
             return pool.muxes.channel().map(Transport::Http2);
         }
-        (!fresh)
-            .then(|| pool.idle())
-            .flatten()
-            .map(Transport::Http1)
+        match idle_use {
+            IdleUse::Allowed => pool.take_idle().map(Transport::Http1),
+            IdleUse::Avoided => None,
+        }
     }
 
     /// Keeps a connection for the next request. `now` may be coarse.
-    pub(super) fn keep_idle(&self, server: usize, link: Rc<RefCell<Http1Connection>>, now: Nanos) {
+    pub(super) fn keep_idle(
+        &self,
+        server: usize,
+        connection: Rc<RefCell<Http1Connection>>,
+        now: Nanos,
+    ) {
         let pool = &self.pools[server];
-        // With a PROXY header the server takes all that comes over it for one client's.
-        if self.settings().proxy.is_some() || pool.removed.get() {
+        // The PROXY header names one client for the whole connection.
+        if self.settings().proxy.is_some() || pool.is_removed() {
             return;
         }
         {
-            let link = &mut *link.borrow_mut();
-            link.inbox.begin_message();
-            link.reused = true;
+            let connection = &mut *connection.borrow_mut();
+            connection.inbox.begin_message();
+            connection.reused = true;
         }
         let mut idle = pool.idle.borrow_mut();
         if idle.len() < MAX_IDLE {
-            idle.push(Idle { link, since: now });
+            idle.push(IdleConnection {
+                connection,
+                idle_since: now,
+            });
         }
     }
 
-    pub(super) fn full(&self, what: &'static str, most: u32) -> Error {
+    pub(super) fn full(&self, state: &'static str, max: u32) -> Error {
         Error::Full {
             upstream: self.settings().name.clone(),
-            what,
-            most,
+            state,
+            max,
         }
     }
 
@@ -350,38 +369,40 @@ impl EndpointSet {
 }
 
 impl EndpointPool {
-    fn idle(&self) -> Option<Rc<RefCell<Http1Connection>>> {
+    /// The most recently used idle connection that the server has not closed.
+    fn take_idle(&self) -> Option<Rc<RefCell<Http1Connection>>> {
         let mut idle = self.idle.borrow_mut();
         loop {
             let last = idle.pop()?;
-            if last.link.borrow_mut().socket.is_quiet() {
-                return Some(last.link);
+            if last.connection.borrow_mut().socket.is_quiet() {
+                return Some(last.connection);
             }
         }
     }
 
-    /// Whether its name no longer resolves to it.
+    /// Whether the name no longer resolves to the endpoint.
     pub(super) fn is_removed(&self) -> bool {
-        self.removed.get()
+        self.is_removed.get()
     }
 
+    /// Marks the endpoint as removed, and closes its idle connections.
     fn close(&self) {
-        self.removed.set(true);
+        self.is_removed.set(true);
         self.idle.borrow_mut().clear();
         self.muxes.close();
     }
 }
 
-/// The servers as one request sees them.
-struct PoolView<'a> {
+/// The servers as one request sees them: those that it has tried get no share.
+struct RequestView<'a> {
     set: &'a EndpointSet,
     tried: &'a Tried,
 }
 
-impl ServerView for PoolView<'_> {
-    fn is_plain(&self, server: usize) -> bool {
+impl ServerView for RequestView<'_> {
+    fn has_full_share(&self, server: usize) -> bool {
         let set = self.set;
-        set.servers.is_plain(&set.endpoints[server]) && !self.tried.contains(&server)
+        set.servers.has_full_share(&set.endpoints[server]) && !self.tried.contains(&server)
     }
 
     fn share(&self, server: usize) -> u32 {
@@ -403,82 +424,56 @@ impl Lease {
         &self.set.endpoints[self.server]
     }
 
-    /// The server at the other end, as it is written.
+    /// The location of the server, as it is configured.
     pub fn server(&self) -> &Arc<str> {
         &self.endpoint().name
     }
 
-    /// It is spoken to under TLS.
-    pub(super) fn is_secure(&self) -> bool {
-        let written = self.endpoint().server;
-        self.set.settings().servers[written].tls.is_some()
+    /// Whether the connection uses TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        let server = self.endpoint().server;
+        self.set.settings().servers[server].tls.is_some()
     }
 
-    /// The request failed, and the server is to blame.
-    pub(super) fn failed(&mut self) {
-        if !std::mem::replace(&mut self.failed, true) {
+    /// Records that the request failed by the server's fault. Later failures of the same request do not count.
+    pub(super) fn record_failure(&mut self) {
+        if !std::mem::replace(&mut self.has_failed, true) {
             let now = self.set.clock.now();
-            self.set.servers.failed(self.endpoint(), now);
+            self.set.servers.record_failure(self.endpoint(), now);
         }
     }
 
-    /// The head of the answer is there. Those of gateways in trouble are failures.
-    pub(super) fn answered(&mut self, status: StatusCode) {
+    /// Records that the response has begun. The statuses of gateways whose server failed, 502 to 504, are failures.
+    pub(super) fn record_response(&mut self, status: StatusCode) {
         if matches!(status.as_u16(), 502..=504) {
-            self.failed();
+            self.record_failure();
         } else {
-            self.endpoint().health.answers();
+            self.endpoint().health.record_response();
         }
     }
 
-    /// The answer is there to its end.
-    pub(super) fn succeeded(&self) {
-        if !self.failed {
-            self.endpoint().health.succeeded();
+    /// Records that the response has ended.
+    pub(super) fn record_success(&self) {
+        if !self.has_failed {
+            self.endpoint().health.record_success();
         }
     }
 
-    /// Where requests of the worker wait to leave together.
+    /// The queue of requests that the worker sends together.
     pub(super) fn flushes(&self) -> &Flushes {
         &self.set.flushes
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
-    pub fn release(self, link: Rc<RefCell<Http1Connection>>, now: Nanos) {
-        self.set.keep_idle(self.server, link, now);
+    pub fn release(self, connection: Rc<RefCell<Http1Connection>>, now: Nanos) {
+        self.set.keep_idle(self.server, connection, now);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.endpoint().health.closed();
-        self.set.servers.leave(RequestBound::Open);
-    }
-}
-
-impl Leave for RefCell<Http1Connection> {
-    fn leave(&self, cx: &mut Context<'_>) {
-        let link = &mut *self.borrow_mut();
-        let sent = link.outbox.poll_flush(cx, &mut link.socket);
-        let waker = link.waker.take();
-        if !matches!(sent, Poll::Ready(Ok(()))) {
-            link.late = true;
-            waker.into_iter().for_each(Waker::wake);
-        }
-    }
-
-    fn broke(&self) {
-        let link = &mut *self.borrow_mut();
-        link.outbox.mark_broken();
-        link.late = true;
-        link.waker.take().into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Http1Connection {
-    /// Reads more; 0 at the end.
-    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.inbox.poll_read(cx, &mut self.socket)
+        self.endpoint().health.decrement_open();
+        self.set.servers.count_out(RequestBound::Open);
     }
 }
 

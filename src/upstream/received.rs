@@ -1,4 +1,4 @@
-//! The parts of a response as an exchange receives them: heads, then pieces of a body.
+//! The parts of a response as an exchange receives them, in either version of HTTP: heads, then the pieces of a body.
 
 use bytes::Bytes;
 use http_body::Frame;
@@ -9,9 +9,9 @@ use crate::http::head::ResponseHead;
 /// The head of a response.
 #[derive(Debug)]
 pub enum ReceivedHead {
-    /// The head of an interim response, such as 103.
+    /// The head of an interim response, such as 103; another head follows.
     Interim(ResponseHead),
-    /// The head of the final response.
+    /// The head of the final response, which the body follows.
     Final(ResponseHead),
 }
 

@@ -1,13 +1,13 @@
-//! The strict reader of a response's head. It accepts lines that end in LF alone: some old servers send them, and no
-//! client can make a server do so.
+//! The strict reader of a response's head over HTTP/1.1. It refuses what two readers could understand differently. Lines that end
+//! in LF alone are accepted: some old servers send them, and no client can make a server do so.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::{StatusCode, Version};
+use http::{Method, StatusCode, Version};
 
-use crate::http::head::{Fields, ResponseHead, hop};
+use crate::http::head::{Fields, Head, ResponseHead, hop};
 use crate::http::http1::{
     Framing, FramingFields, MAX_FIELDS, MAX_HEAD, Malformed, fields, version_of,
 };
@@ -15,129 +15,146 @@ use crate::http::http1::{
 /// Most interim responses before the final one.
 const MAX_INTERIM: u32 = 16;
 
-/// Most bytes of a head that is remembered.
-const MOST: usize = 4 * 1024;
+/// Most bytes of a head that is kept for reuse.
+const MAX_KEPT_HEAD: usize = 4 * 1024;
 
 /// The head of a final response.
 #[derive(Clone, Debug)]
 pub struct FinalHead {
-    /// Status and fields; without those of the connection, unless that changes to another protocol.
-    pub answer: ResponseHead,
-    /// How far the body reaches.
+    /// The status and the fields. Hop-by-hop fields are removed, unless the server switches to another protocol.
+    pub response: ResponseHead,
+    /// How the end of the body is found.
     pub framing: Framing,
-    /// The connection may carry another request.
-    pub keep: bool,
+    /// Whether the connection may carry another request.
+    pub keeps_alive: bool,
 }
 
 /// The last final head of a connection. Servers often send the same bytes again; then the parsed head is reused.
 #[derive(Debug, Default)]
 pub struct LastHead {
     bytes: Vec<u8>,
-    /// Made when the bytes have come a second time.
+    /// The parsed head; none until the bytes come a second time.
     head: Option<FinalHead>,
-    /// It was that of an answer without a body, because of what was asked.
-    bodiless: bool,
+    /// Whether the head was parsed as one to HEAD, without a body.
+    has_no_body: bool,
 }
 
 impl LastHead {
-    /// The head, if it comes again.
-    fn again(&self, input: &mut BytesMut, bodiless: bool) -> Option<FinalHead> {
+    /// Takes the head off the input, if the input begins with the same bytes again.
+    fn take_repeated(&self, input: &mut BytesMut, has_no_body: bool) -> Option<FinalHead> {
         let head = self.head.as_ref()?;
-        if bodiless != self.bodiless || !input.starts_with(&self.bytes) {
+        if has_no_body != self.has_no_body || !input.starts_with(&self.bytes) {
             return None;
         }
         input.advance(self.bytes.len());
         Some(head.clone())
     }
 
-    /// Remembers a head that stood in these bytes.
-    fn learn(&mut self, bytes: &[u8], head: &mut FinalHead, bodiless: bool) {
+    /// Keeps the bytes of a head, and the head itself if the bytes have come before.
+    fn remember(&mut self, bytes: &[u8], head: &mut FinalHead, has_no_body: bool) {
         if self.bytes == bytes {
-            // Copies, for a part of the input would keep all of it.
-            let ResponseHead { reason, fields, .. } = &mut head.answer;
+            // Copied, because a slice of the input would keep the whole input in memory.
+            let ResponseHead { reason, fields, .. } = &mut head.response;
             *reason = reason.take().map(|reason| Bytes::copy_from_slice(&reason));
             *fields = fields.to_shared();
             self.head = Some(head.clone());
-            self.bodiless = bodiless;
+            self.has_no_body = has_no_body;
             return;
         }
         self.head = None;
         self.bytes.clear();
-        if bytes.len() <= MOST {
+        if bytes.len() <= MAX_KEPT_HEAD {
             self.bytes.extend_from_slice(bytes);
         }
     }
 }
 
-/// Reads heads from the start of the input.
-#[derive(Clone, Copy, Debug)]
+/// Reads the heads of one response: interim ones, then the final one. By default the response is that to a plain GET.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct HeadReader {
-    /// The request was a HEAD: whatever the answer says, it has no body.
-    pub bodiless: bool,
-    /// The request asked for a change of protocol.
-    pub upgrade: bool,
-    /// Interim answers so far.
-    pub interim: u32,
-    /// Something has come in.
-    pub heard: bool,
+    /// Whether the request was a HEAD, whose response has no body whatever its fields say.
+    pub has_no_body: bool,
+    /// Whether the request asked for a switch to another protocol.
+    pub may_switch: bool,
+    /// The number of interim responses so far.
+    pub interim_count: u32,
+    /// Whether some of the response has come.
+    pub has_received: bool,
 }
 
 impl HeadReader {
-    /// The next head, when all of it is there.
+    /// The reader of the response to this request.
+    pub fn for_request(head: &Head) -> HeadReader {
+        HeadReader {
+            has_no_body: head.method == Method::HEAD,
+            may_switch: head.upgrade.is_some(),
+            ..HeadReader::default()
+        }
+    }
+
+    /// Takes the next head off the input; none if the head is not complete.
+    ///
+    /// # Errors
+    ///
+    /// The head is malformed, or there are more than [`MAX_INTERIM`] interim ones.
     pub fn next(
         &mut self,
         input: &mut BytesMut,
         last: &mut LastHead,
     ) -> Result<Option<ParsedHead>, Malformed> {
-        self.heard |= !input.is_empty();
-        if let Some(head) = last.again(input, self.bodiless) {
+        self.has_received |= !input.is_empty();
+        if let Some(head) = last.take_repeated(input, self.has_no_body) {
             return Ok(Some(ParsedHead::Final(head)));
         }
-        let Some(raw) = parse(input)? else {
+        let Some(raw) = parse_head(input)? else {
             return Ok(None);
         };
         match raw.status.as_u16() {
-            101 if self.upgrade => raw.switched(input).map(ParsedHead::Final).map(Some),
+            101 if self.may_switch => raw.take_switched(input).map(ParsedHead::Final).map(Some),
             101 => Err(Malformed("it switches protocols unasked")),
             100..=199 => {
-                self.interim += 1;
-                if self.interim > MAX_INTERIM {
+                self.interim_count += 1;
+                if self.interim_count > MAX_INTERIM {
                     return Err(Malformed("too many interim answers"));
                 }
-                let (mut head, _) = raw.head(input, true)?;
-                head.answer.fields.remove("content-length");
-                hop::strip_connection_fields(&mut head.answer.fields);
-                Ok(Some(ParsedHead::Interim(head.answer)))
+                let (mut head, _) = raw.take_head(input, true)?;
+                head.response.fields.remove("content-length");
+                hop::strip_connection_fields(&mut head.response.fields);
+                Ok(Some(ParsedHead::Interim(head.response)))
             }
             _ => {
-                let (mut head, bytes) = raw.head(input, self.bodiless)?;
-                hop::strip_connection_fields(&mut head.answer.fields);
-                last.learn(&bytes, &mut head, self.bodiless);
+                let (mut head, bytes) = raw.take_head(input, self.has_no_body)?;
+                hop::strip_connection_fields(&mut head.response.fields);
+                last.remember(&bytes, &mut head, self.has_no_body);
                 Ok(Some(ParsedHead::Final(head)))
             }
         }
     }
 }
 
-/// A head that was read.
+/// A head that was read from a connection.
 #[derive(Debug)]
 pub enum ParsedHead {
-    /// The head of an interim response.
+    /// The head of an interim response; another head follows.
     Interim(ResponseHead),
-    /// The final one.
+    /// The head of the final response.
     Final(FinalHead),
 }
 
+/// A head as it stands in the input.
 struct RawHead {
+    /// The length of the head in bytes.
     end: usize,
     version: Version,
     status: StatusCode,
+    /// Where the reason phrase stands in the input.
     reason: Range<usize>,
     fields: Fields,
-    said: FramingFields,
+    framing_fields: FramingFields,
 }
 
-fn parse(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
+/// Parses the head at the start of the input; none if it is not complete.
+fn parse_head(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
     if input.is_empty() {
         return Ok(None);
     }
@@ -153,7 +170,7 @@ fn parse(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
     };
     let reason = head.reason.unwrap_or_default().as_bytes();
     let start = fields::offset_in(input, reason);
-    let (fields, said) = fields::read_fields(input, head.headers)?;
+    let (fields, framing_fields) = fields::read_fields(input, head.headers)?;
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     Ok(Some(RawHead {
         end,
@@ -161,52 +178,55 @@ fn parse(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
         status: status.ok_or(Malformed("its status is not one"))?,
         reason: start..start + reason.len(),
         fields,
-        said,
+        framing_fields,
     }))
 }
 
 impl RawHead {
-    /// What follows is another protocol.
-    fn switched(mut self, input: &mut BytesMut) -> Result<FinalHead, Malformed> {
-        // It has no body: RFC 9110 section 8.6.
-        (self.said.length, self.said.chunked) = (None, false);
-        let (mut head, _) = self.head(input, false)?;
-        head.answer.fields.remove("content-length");
-        head.answer.fields.remove("transfer-encoding");
-        (head.framing, head.keep) = (Framing::Close, false);
+    /// Takes off the input the head of a response that switches to another protocol.
+    fn take_switched(mut self, input: &mut BytesMut) -> Result<FinalHead, Malformed> {
+        // Such a response has no body, so its framing fields mean nothing: RFC 9110 section 8.6.
+        (self.framing_fields.length, self.framing_fields.chunked) = (None, false);
+        let (mut head, _) = self.take_head(input, false)?;
+        head.response.fields.remove("content-length");
+        head.response.fields.remove("transfer-encoding");
+        (head.framing, head.keeps_alive) = (Framing::Close, false);
         Ok(head)
     }
 
-    /// The head, and what it stood in.
-    fn head(
+    /// Takes the head off the input. Returns it with its bytes.
+    fn take_head(
         mut self,
         input: &mut BytesMut,
-        bodiless: bool,
+        has_no_body: bool,
     ) -> Result<(FinalHead, Bytes), Malformed> {
         let bytes = input.split_to(self.end).freeze();
         let usual = self.status.canonical_reason().unwrap_or_default();
         let reason = Some(bytes.slice(self.reason)).filter(|reason| reason != usual.as_bytes());
         self.fields.attach_text(bytes.clone());
-        let mut keep = self.said.is_persistent(self.version);
+        let framing_fields = &self.framing_fields;
+        let mut keeps_alive = framing_fields.is_persistent(self.version);
         if self.status == StatusCode::NO_CONTENT {
-            // It may not say so: RFC 9110 section 8.6. What follows may be a body or an answer.
+            // A 204 must not give a length (RFC 9110 section 8.6). If it does, the bytes that follow may be a body or the next
+            // response, so the connection is not used again.
             self.fields.remove("content-length");
-            keep &= !self.said.chunked && self.said.length.is_none_or(|length| length == 0);
+            let is_empty = framing_fields.length.is_none_or(|length| length == 0);
+            keeps_alive &= !framing_fields.chunked && is_empty;
         }
-        let bodiless = bodiless || matches!(self.status.as_u16(), 204 | 304);
-        let framing = if bodiless {
+        let has_no_body = has_no_body || matches!(self.status.as_u16(), 204 | 304);
+        let framing = if has_no_body {
             Framing::Length(0)
         } else {
-            self.said.body_framing(self.version, Framing::Close)?
+            framing_fields.body_framing(self.version, Framing::Close)?
         };
         let head = FinalHead {
-            answer: ResponseHead {
+            response: ResponseHead {
                 status: self.status,
                 reason,
                 fields: self.fields,
             },
             framing,
-            keep: keep && framing != Framing::Close,
+            keeps_alive: keeps_alive && framing != Framing::Close,
         };
         Ok((head, bytes))
     }
@@ -217,12 +237,10 @@ mod tests {
     use super::*;
     use crate::http::http1::chunked::Chunked;
 
-    fn read(text: &[u8], bodiless: bool, cut: usize) -> Result<Option<FinalHead>, Malformed> {
+    fn read(text: &[u8], has_no_body: bool, cut: usize) -> Result<Option<FinalHead>, Malformed> {
         let mut reader = HeadReader {
-            bodiless,
-            upgrade: false,
-            interim: 0,
-            heard: false,
+            has_no_body,
+            ..HeadReader::default()
         };
         let (mut input, mut last) = (BytesMut::new(), LastHead::default());
         for piece in text.chunks(cut) {
@@ -292,14 +310,14 @@ mod tests {
                 true,
             ),
         ];
-        for (text, bodiless, framing, keep) in cases {
+        for (text, has_no_body, framing, keep) in cases {
             for cut in [1, 7, text.len()] {
-                let head = read(text.as_bytes(), bodiless, cut).unwrap().unwrap();
-                assert_eq!((head.framing, head.keep), (framing, keep), "{text}");
+                let head = read(text.as_bytes(), has_no_body, cut).unwrap().unwrap();
+                assert_eq!((head.framing, head.keeps_alive), (framing, keep), "{text}");
             }
         }
         let head = read(b"HTTP/1.1 200 Fine\r\ncontent-length: 0\r\n\r\n", false, 9);
-        let reason = head.unwrap().unwrap().answer.reason;
+        let reason = head.unwrap().unwrap().response.reason;
         assert_eq!(reason.as_deref(), Some(&b"Fine"[..]));
     }
 
@@ -315,27 +333,27 @@ mod tests {
             "HTTP/1.1 103 Hints\r\nlink: a\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 5, 5\r\n\r\n",
         ];
-        let read = |text: &str, bodiless: bool, cut: usize, last: &mut LastHead| {
+        let read = |text: &str, has_no_body: bool, cut: usize, last: &mut LastHead| {
             let mut reader = HeadReader {
-                bodiless,
-                upgrade: false,
-                interim: 0,
-                heard: false,
+                has_no_body,
+                ..HeadReader::default()
             };
             let mut input = BytesMut::new();
             for piece in [text, "and more"].concat().into_bytes().chunks(cut) {
                 input.extend_from_slice(piece);
                 let read = reader.next(&mut input, last).map(|read| {
                     let (head, rest) = match read? {
-                        ParsedHead::Interim(answer) => (answer, None),
-                        ParsedHead::Final(head) => (head.answer, Some((head.framing, head.keep))),
+                        ParsedHead::Interim(response) => (response, None),
+                        ParsedHead::Final(head) => {
+                            (head.response, Some((head.framing, head.keeps_alive)))
+                        }
                     };
                     let mut lines = Vec::new();
                     head.fields.write_lines(&mut lines);
                     Some((head.status, head.reason, lines, rest))
                 });
                 if !matches!(read, Ok(None)) {
-                    return read.map(|read| (read, reader.heard, input.len()));
+                    return read.map(|read| (read, reader.has_received, input.len()));
                 }
             }
             Ok((None, false, 0))
@@ -354,9 +372,9 @@ mod tests {
             if next(4) == 0 {
                 head = heads[next(heads.len())];
             }
-            let (bodiless, cut) = (next(8) == 0, [1, 7, 200][next(3)]);
-            let busy = read(head, bodiless, cut, &mut last);
-            let new = read(head, bodiless, cut, &mut LastHead::default());
+            let (has_no_body, cut) = (next(8) == 0, [1, 7, 200][next(3)]);
+            let busy = read(head, has_no_body, cut, &mut last);
+            let new = read(head, has_no_body, cut, &mut LastHead::default());
             assert_eq!(format!("{busy:?}"), format!("{new:?}"), "{head:?}");
         }
     }

@@ -1,35 +1,194 @@
-//! A new connection, to the first endpoint that accepts one. Each endpoint that may be asked is tried once. The next
-//! attempt starts when the last one fails, or beside it after [`ATTEMPT_DELAY`]: RFC 8305 section 5. No request is sent
-//! before an attempt has won. Endpoints that did not accept their last connection in time are tried after all others.
-//! Looking up a name is an attempt too: its addresses are tried once they are known, and others beside it meanwhile.
+//! Makes a new connection, to the first endpoint that accepts one. It decides the order of attempts; which endpoint is next is
+//! chosen in `balance`.
+//!
+//! Each endpoint that may get requests is tried once. The next attempt starts when the last one fails, or beside it after
+//! [`ATTEMPT_DELAY`]: RFC 8305 section 5. No request is sent before an attempt has won. Endpoints that did not accept their
+//! last connection in time are tried after all others. Looking up a name counts as an attempt: its addresses are tried once
+//! they are known, and other endpoints beside it.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
+use super::connection::{Http1Connection, Transport};
 use super::endpoint::Endpoint;
 use super::error::Error;
 use super::health::Reachability;
-use super::pool::{
-    Caller, EndpointSet, Http1Connection, Lease, LeasedConnection, Transport, Tried, UpstreamPool,
-};
-use super::response_head::LastHead;
+use super::pool::{Caller, EndpointSet, IdleUse, Lease, LeasedConnection, Tried, UpstreamPool};
 use super::servers::RequestBound;
-use crate::http::http1::Outbox;
-use crate::http::http1::inbox::Inbox;
 use crate::net::proxy::{self, Ends};
 use crate::net::{Socket, Stream};
 
 /// The Connection Attempt Delay that RFC 8305 section 8 recommends.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// The search of one request for a connection.
+struct Search<'a> {
+    race: Race<'a>,
+    set: Rc<EndpointSet>,
+    idle_use: IdleUse,
+    /// The endpoints whose turn has come.
+    tried: Tried,
+    /// The endpoints that did not accept their last connection, and wait for a last resort.
+    unreachable: Tried,
+    /// Whether the gate lets the request connect; unset until it is asked.
+    may_connect: Option<bool>,
+    /// Counts the request as waiting, from its first attempt on.
+    pending: Option<PendingRequest>,
+}
+
+/// The next step of a search.
+enum SearchStep {
+    /// Try this server.
+    Attempt(Lease, Turn),
+    /// Use a connection that another request has made meanwhile.
+    Finish(LeasedConnection),
+    /// Wait for the attempts under way.
+    Wait,
+    /// Fail, because every attempt has failed.
+    Fail,
+}
+
+/// Why a server is tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// The balancer chose it.
+    Regular,
+    /// All other servers were tried, and this one did not accept its last connection.
+    LastResort,
+}
+
+impl UpstreamPool {
+    /// Connects to a server. `first` is the lease of the server whose turn it is, to which there is no connection.
+    ///
+    /// # Errors
+    ///
+    /// Every server failed, the gate is shut, or too many requests wait for a connection.
+    pub(super) async fn search(
+        &self,
+        first: Lease,
+        caller: Caller,
+        idle_use: IdleUse,
+    ) -> Result<LeasedConnection, Error> {
+        let mut search = Search {
+            set: first.set.clone(),
+            race: Race {
+                pool: self,
+                caller,
+                attempts: Vec::new(),
+                error: None,
+                has_resolved: false,
+            },
+            idle_use,
+            tried: Tried::new(),
+            unreachable: Tried::new(),
+            may_connect: None,
+            pending: None,
+        };
+        let mut first = Some(first);
+        loop {
+            search.use_resolved_endpoints();
+            let step = match first.take() {
+                Some(lease) => SearchStep::Attempt(lease, Turn::Regular),
+                None => search.next_step(),
+            };
+            let (lease, turn) = match step {
+                SearchStep::Attempt(lease, turn) => (lease, turn),
+                SearchStep::Finish(connection) => return Ok(search.race.finish(connection)),
+                SearchStep::Wait => match search.race.next_event(None).await {
+                    RaceEvent::Connected(connection) => return Ok(search.race.finish(connection)),
+                    RaceEvent::Ended | RaceEvent::Slow => continue,
+                },
+                SearchStep::Fail => return Err(search.into_error()),
+            };
+            let server = lease.server;
+            match search.reachability(server, turn)? {
+                None => {}
+                Some(Reachability::Unreachable) => search.unreachable.push(server),
+                Some(reachability) => {
+                    if let Some(connection) = search.race.attempt(lease, reachability).await {
+                        return Ok(search.race.finish(connection));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Search<'_> {
+    /// After a name was looked up, goes on with the endpoints that it resolves to.
+    fn use_resolved_endpoints(&mut self) {
+        if !std::mem::take(&mut self.race.has_resolved) {
+            return;
+        }
+        let before = self.set.endpoints.clone();
+        self.race.pool.update_endpoints();
+        self.set = self.race.pool.endpoints();
+        for servers in [&mut self.tried, &mut self.unreachable] {
+            *servers = carry_over(servers, &before, &self.set.endpoints);
+        }
+    }
+
+    fn next_step(&mut self) -> SearchStep {
+        let set = &self.set;
+        let key = self.race.caller.balance_key;
+        if let Some(server) = set.choose_server(key, &self.tried) {
+            let lease = set.clone().lease_again(server);
+            return match set.take_existing(server, self.idle_use) {
+                Some(transport) => SearchStep::Finish(LeasedConnection { lease, transport }),
+                None => SearchStep::Attempt(lease, Turn::Regular),
+            };
+        }
+        if !self.unreachable.is_empty() {
+            let server = self.unreachable.remove(0);
+            let lease = set.clone().lease_again(server);
+            return SearchStep::Attempt(lease, Turn::LastResort);
+        }
+        match self.race.attempts.is_empty() {
+            true => SearchStep::Fail,
+            false => SearchStep::Wait,
+        }
+    }
+
+    /// Whether a connection to this server is tried now; none if the gate is shut.
+    ///
+    /// # Errors
+    ///
+    /// Too many requests wait for a connection.
+    fn reachability(&mut self, server: usize, turn: Turn) -> Result<Option<Reachability>, Error> {
+        if turn == Turn::LastResort {
+            return Ok(Some(Reachability::Reachable));
+        }
+        self.tried.push(server);
+        let set = &self.set;
+        let (now, gate) = (set.clock.now(), set.servers.gate());
+        let connect_timeout = set.settings().connect;
+        let pass_gate = || gate.try_pass(now, connect_timeout);
+        if !*self.may_connect.get_or_insert_with(pass_gate) {
+            return Ok(None);
+        }
+        if self.pending.is_none() {
+            self.pending = Some(PendingRequest::new(set)?);
+        }
+        Ok(Some(set.endpoints[server].health.try_reach(now)))
+    }
+
+    /// The error of the last attempt. Shuts the gate if there was one.
+    fn into_error(self) -> Error {
+        let Search { race, set, .. } = self;
+        if race.error.is_some() {
+            set.servers.gate().shut(set.clock.now());
+        }
+        race.error.unwrap_or_else(|| set.unavailable())
+    }
+}
 
 /// The progress of an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,30 +201,32 @@ enum AttemptStage {
     Connected,
 }
 
-/// The success of an attempt.
+/// What an attempt has achieved.
 enum AttemptSuccess {
     Connected(Transport),
-    /// The upstream has the addresses of the name now.
+    /// The name was looked up, and its addresses are endpoints of the upstream now.
     Resolved,
 }
 
+/// An attempt to connect to one endpoint.
 struct ConnectAttempt {
     lease: Lease,
     stage: Rc<Cell<AttemptStage>>,
     future: Pin<Box<dyn Future<Output = Result<AttemptSuccess, Error>>>>,
 }
 
-/// Attempts under way for one request.
+/// The attempts under way for one request. The first one that connects wins.
 struct Race<'a> {
     pool: &'a UpstreamPool,
     caller: Caller,
     attempts: Vec<ConnectAttempt>,
+    /// The error of the last attempt that failed.
     error: Option<Error>,
-    /// A name was looked up, so that there are other endpoints.
-    resolved: bool,
+    /// Whether a name was looked up, so that there may be other endpoints.
+    has_resolved: bool,
 }
 
-/// What ends a wait for attempts.
+/// The end of a wait for attempts.
 enum RaceEvent {
     Connected(LeasedConnection),
     /// An attempt has failed, or a name was looked up.
@@ -74,95 +235,20 @@ enum RaceEvent {
     Slow,
 }
 
-impl UpstreamPool {
-    /// `first` is the lease of the server whose turn it is, to which there is no unused connection.
-    pub(super) async fn search(
-        &self,
-        first: Lease,
-        caller: Caller,
-        fresh: bool,
-    ) -> Result<LeasedConnection, Error> {
-        let mut set = first.set.clone();
-        let mut race = Race {
-            pool: self,
-            caller,
-            attempts: Vec::new(),
-            error: None,
-            resolved: false,
-        };
-        let (mut tried, mut unreachable) = (Tried::new(), Tried::new());
-        let mut first = Some(first);
-        let (mut admitted, mut pending) = (None, None);
-        loop {
-            if std::mem::take(&mut race.resolved) {
-                let before = set.endpoints.clone();
-                self.update_endpoints();
-                set = self.endpoints();
-                for servers in [&mut tried, &mut unreachable] {
-                    *servers = carried_over(servers, &before, &set.endpoints);
-                }
-            }
-            let (lease, patient) = match first.take() {
-                Some(lease) => (lease, false),
-                None => match set.next(caller.key, &tried) {
-                    Some(server) => {
-                        let lease = set.clone().lease(server, true)?;
-                        if let Some(line) = set.unused(server, fresh) {
-                            return Ok(race.finish(LeasedConnection { lease, line }));
-                        }
-                        (lease, false)
-                    }
-                    None if !unreachable.is_empty() => {
-                        let server = unreachable.remove(0);
-                        (set.clone().lease(server, true)?, true)
-                    }
-                    None if race.attempts.is_empty() => break,
-                    None => match race.next_event(None).await {
-                        RaceEvent::Connected(connection) => return Ok(race.finish(connection)),
-                        RaceEvent::Ended | RaceEvent::Slow => continue,
-                    },
-                },
-            };
-            let server = lease.server;
-            let now = set.clock.now();
-            let reach = match patient {
-                true => Reachability::Reachable,
-                false => {
-                    tried.push(server);
-                    let patience = set.settings().connect;
-                    let gate = set.servers.gate();
-                    if !*admitted.get_or_insert_with(|| gate.admits(now, patience)) {
-                        continue;
-                    }
-                    if pending.is_none() {
-                        pending = Some(PendingRequest::new(&set)?);
-                    }
-                    set.endpoints[server].health.reach(now)
-                }
-            };
-            if reach == Reachability::Unreachable {
-                unreachable.push(server);
-            } else if let Some(connection) = race.attempt(lease, reach).await {
-                return Ok(race.finish(connection));
-            }
-        }
-        if race.error.is_some() {
-            set.servers.gate().shut(set.clock.now());
-        }
-        Err(race.error.unwrap_or_else(|| set.unavailable()))
-    }
-}
-
 impl Race<'_> {
     /// Starts an attempt and waits for a connection, until it is time to start another one.
-    async fn attempt(&mut self, lease: Lease, reach: Reachability) -> Option<LeasedConnection> {
+    async fn attempt(
+        &mut self,
+        lease: Lease,
+        reachability: Reachability,
+    ) -> Option<LeasedConnection> {
         if self.error.is_some() || !self.attempts.is_empty() {
             self.pool.counters.retried.increment(1);
         }
         let stage = Rc::new(Cell::new(AttemptStage::Queued));
         let connected = self.pool.counters.connected.clone();
         let (set, server) = (lease.set.clone(), lease.server);
-        let future = attempt(
+        let future = run_attempt(
             set.clone(),
             server,
             self.caller.ends,
@@ -174,14 +260,15 @@ impl Race<'_> {
             stage: stage.clone(),
             future: Box::pin(future),
         });
-        let delay = match reach {
+        let delay = match reachability {
             Reachability::Retry => Duration::ZERO,
             Reachability::Reachable | Reachability::Unreachable => ATTEMPT_DELAY,
         };
         match self.next_event(Some(delay)).await {
             RaceEvent::Connected(connection) => return Some(connection),
             RaceEvent::Slow
-                if reach == Reachability::Reachable && stage.get() == AttemptStage::Connecting =>
+                if reachability == Reachability::Reachable
+                    && stage.get() == AttemptStage::Connecting =>
             {
                 set.endpoints[server]
                     .health
@@ -192,38 +279,20 @@ impl Race<'_> {
         None
     }
 
-    /// Waits for any attempt to end; with a `delay` no longer than that, unless the newest one is connected by then.
+    /// Waits until an attempt ends. With a `delay` it waits no longer than that, unless the newest attempt is connected by
+    /// then.
     async fn next_event(&mut self, delay: Option<Duration>) -> RaceEvent {
         let mut timer = pin!(delay.map(sleep));
         poll_fn(|cx| {
-            let polled = self.attempts.iter_mut().enumerate();
-            let mut ready =
-                polled.filter_map(|(place, attempt)| match attempt.future.as_mut().poll(cx) {
-                    Poll::Ready(ended) => Some((place, ended)),
-                    Poll::Pending => None,
-                });
-            if let Some((place, ended)) = ready.next() {
-                let lease = self.attempts.remove(place).lease;
-                return Poll::Ready(match ended {
-                    Ok(AttemptSuccess::Connected(line)) => {
-                        RaceEvent::Connected(LeasedConnection { lease, line })
-                    }
-                    Ok(AttemptSuccess::Resolved) => {
-                        self.resolved = true;
-                        RaceEvent::Ended
-                    }
-                    Err(error) => {
-                        self.error = Some(error);
-                        RaceEvent::Ended
-                    }
-                });
+            if let Poll::Ready(event) = self.poll_attempts(cx) {
+                return Poll::Ready(event);
             }
-            let connected =
+            let is_connected =
                 |attempt: &ConnectAttempt| attempt.stage.get() == AttemptStage::Connected;
             match timer.as_mut().as_pin_mut().map(|timer| timer.poll(cx)) {
                 Some(Poll::Ready(())) => {
                     timer.set(None);
-                    match self.attempts.last().is_some_and(connected) {
+                    match self.attempts.last().is_some_and(is_connected) {
                         true => Poll::Pending,
                         false => Poll::Ready(RaceEvent::Slow),
                     }
@@ -234,7 +303,35 @@ impl Race<'_> {
         .await
     }
 
-    /// Lets the other attempts run on: their results say how their servers are, and serve other requests.
+    /// Polls the attempts, oldest first, until one of them ends.
+    fn poll_attempts(&mut self, cx: &mut Context<'_>) -> Poll<RaceEvent> {
+        let attempts = self.attempts.iter_mut().enumerate();
+        let mut ended =
+            attempts.filter_map(|(index, attempt)| match attempt.future.as_mut().poll(cx) {
+                Poll::Ready(result) => Some((index, result)),
+                Poll::Pending => None,
+            });
+        let Some((index, result)) = ended.next() else {
+            return Poll::Pending;
+        };
+        let lease = self.attempts.remove(index).lease;
+        Poll::Ready(match result {
+            Ok(AttemptSuccess::Connected(transport)) => {
+                RaceEvent::Connected(LeasedConnection { lease, transport })
+            }
+            Ok(AttemptSuccess::Resolved) => {
+                self.has_resolved = true;
+                RaceEvent::Ended
+            }
+            Err(error) => {
+                self.error = Some(error);
+                RaceEvent::Ended
+            }
+        })
+    }
+
+    /// Returns the connection that has won. The other attempts run on: their results count for the health of their servers,
+    /// and their connections serve other requests.
     fn finish(self, connection: LeasedConnection) -> LeasedConnection {
         for attempt in self.attempts {
             if attempt.stage.get() == AttemptStage::Queued {
@@ -242,10 +339,11 @@ impl Race<'_> {
             }
             let (set, server) = (attempt.lease.set.clone(), attempt.lease.server);
             tokio::task::spawn_local(async move {
-                if let Ok(AttemptSuccess::Connected(Transport::Http1(link))) = attempt.future.await
+                if let Ok(AttemptSuccess::Connected(Transport::Http1(connection))) =
+                    attempt.future.await
                 {
                     let now = set.clock.now();
-                    set.keep_idle(server, link, now);
+                    set.keep_idle(server, connection, now);
                 }
             });
         }
@@ -253,76 +351,25 @@ impl Race<'_> {
     }
 }
 
-/// Servers of `before` where they stand among the endpoints `after`.
-fn carried_over(servers: &Tried, before: &[Endpoint], after: &Arc<[Endpoint]>) -> Tried {
-    let place = |server: &usize| after.iter().position(|one| one.is_same(&before[*server]));
-    servers.iter().filter_map(place).collect()
+/// The indices of these servers of `before` among the endpoints `after`, for those that are still there.
+fn carry_over(servers: &Tried, before: &[Endpoint], after: &[Endpoint]) -> Tried {
+    let index = |server: &usize| after.iter().position(|one| one.is_same(&before[*server]));
+    servers.iter().filter_map(index).collect()
 }
 
-/// Connects to a server, or looks its name up where its address is not known.
-async fn attempt(
+/// Connects to a server within the connect timeout, and records the result for its health and for the gate.
+async fn run_attempt(
     set: Rc<EndpointSet>,
     server: usize,
     ends: Ends,
     connected: metrics::Counter,
     stage: Rc<Cell<AttemptStage>>,
 ) -> Result<AttemptSuccess, Error> {
-    let (settings, endpoint) = (set.settings(), &set.endpoints[server]);
-    let pool = set.pool(server);
-    let muxes = &pool.muxes;
-    let attempt = async {
-        let Some(address) = &endpoint.address else {
-            stage.set(AttemptStage::Connecting);
-            set.servers
-                .look_up(endpoint.server, set.clock.now())
-                .await?;
-            return Ok(AttemptSuccess::Resolved);
-        };
-        let _one = match settings.http2 {
-            true => Some(muxes.connecting.lock().await),
-            false => None,
-        };
-        // Another request may have connected meanwhile.
-        if let Some(line) = set.unused(server, true) {
-            return Ok(AttemptSuccess::Connected(line));
-        }
-        stage.set(AttemptStage::Connecting);
-        let mut stream = Stream::connect(address).await?;
-        stage.set(AttemptStage::Connected);
-        endpoint.health.mark_reachable();
-        if let Some(version) = settings.proxy {
-            stream.write_all(&proxy::header(version, ends)?).await?;
-        }
-        let socket = match &settings.servers[endpoint.server].tls {
-            Some(tls) => Socket::connect(stream, tls).await?,
-            None => Socket::new(stream)?,
-        };
-        connected.increment(1);
-        if settings.http2 {
-            if socket.is_secure() && !socket.speaks_http2() {
-                return Err(io::Error::other("it does not speak HTTP/2"));
-            }
-            let channel = muxes.begin(socket).await?;
-            if pool.is_removed() {
-                muxes.close();
-            }
-            return Ok(AttemptSuccess::Connected(Transport::Http2(channel)));
-        }
-        let link = Http1Connection {
-            socket,
-            inbox: Inbox::default(),
-            outbox: Outbox::default(),
-            last: LastHead::default(),
-            reused: false,
-            waker: None,
-            late: false,
-        };
-        let line = Transport::Http1(Rc::new(RefCell::new(link)));
-        Ok(AttemptSuccess::Connected(line))
-    };
-    let after = settings.connect;
-    let ended = match timeout(after, attempt).await {
-        Ok(ended) => ended.map_err(|cause| Error::Connect {
+    let endpoint = &set.endpoints[server];
+    let after = set.settings().connect;
+    let attempt = connect_or_look_up(&set, server, ends, &connected, &stage);
+    let result = match timeout(after, attempt).await {
+        Ok(result) => result.map_err(|cause| Error::Connect {
             server: endpoint.to_string(),
             cause,
         }),
@@ -331,35 +378,87 @@ async fn attempt(
             after,
         }),
     };
-    match &ended {
+    match &result {
         Ok(AttemptSuccess::Connected(_)) => set.servers.gate().open(),
         Ok(AttemptSuccess::Resolved) => {}
-        Err(Error::Connect { cause, .. }) if is_ours(cause) => {}
-        Err(_) => set.servers.failed(endpoint, set.clock.now()),
+        Err(Error::Connect { cause, .. }) if is_out_of_descriptors(cause) => {}
+        Err(_) => set.servers.record_failure(endpoint, set.clock.now()),
     }
-    ended
+    result
 }
 
-/// The gateway has no descriptor left: no server is to blame.
-fn is_ours(error: &io::Error) -> bool {
+/// Connects to a server, or looks up its name if the address is not known yet.
+async fn connect_or_look_up(
+    set: &EndpointSet,
+    server: usize,
+    ends: Ends,
+    connected: &metrics::Counter,
+    stage: &Cell<AttemptStage>,
+) -> io::Result<AttemptSuccess> {
+    let (settings, endpoint) = (set.settings(), &set.endpoints[server]);
+    let pool = set.pool(server);
+    let muxes = &pool.muxes;
+    let Some(address) = &endpoint.address else {
+        stage.set(AttemptStage::Connecting);
+        let lookup = set.servers.look_up(endpoint.server, set.clock.now());
+        lookup.await?;
+        return Ok(AttemptSuccess::Resolved);
+    };
+    let _connecting = match settings.http2 {
+        true => Some(muxes.connecting.lock().await),
+        false => None,
+    };
+    // Another request may have connected meanwhile.
+    if let Some(transport) = set.take_existing(server, IdleUse::Avoided) {
+        return Ok(AttemptSuccess::Connected(transport));
+    }
+    stage.set(AttemptStage::Connecting);
+    let mut stream = Stream::connect(address).await?;
+    stage.set(AttemptStage::Connected);
+    endpoint.health.mark_reachable();
+    if let Some(version) = settings.proxy {
+        stream.write_all(&proxy::header(version, ends)?).await?;
+    }
+    let socket = match &settings.servers[endpoint.server].tls {
+        Some(tls) => Socket::connect(stream, tls).await?,
+        None => Socket::new(stream)?,
+    };
+    connected.increment(1);
+    if settings.http2 {
+        if socket.is_secure() && !socket.speaks_http2() {
+            return Err(io::Error::other("it does not speak HTTP/2"));
+        }
+        let channel = muxes.connect(socket).await?;
+        if pool.is_removed() {
+            muxes.close();
+        }
+        return Ok(AttemptSuccess::Connected(Transport::Http2(channel)));
+    }
+    let connection = Http1Connection::new(socket);
+    let transport = Transport::Http1(Rc::new(RefCell::new(connection)));
+    Ok(AttemptSuccess::Connected(transport))
+}
+
+/// Whether the gateway itself has no file descriptor left, which is no server's fault.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let errno = Errno::from_io_error(error);
     matches!(errno, Some(Errno::MFILE | Errno::NFILE))
 }
 
-/// A request that waits for a connection.
+/// A request that counts as waiting for a connection until it is dropped.
 struct PendingRequest(Rc<EndpointSet>);
 
 impl PendingRequest {
     fn new(set: &Rc<EndpointSet>) -> Result<PendingRequest, Error> {
-        let entered = set.servers.enter(RequestBound::Pending);
-        entered.map_err(|most| set.full("waiting for a connection", most))?;
+        let counted = set.servers.try_count_in(RequestBound::Pending);
+        counted.map_err(|max| set.full("waiting for a connection", max))?;
         Ok(PendingRequest(set.clone()))
     }
 }
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.0.servers.leave(RequestBound::Pending);
+        self.0.servers.count_out(RequestBound::Pending);
     }
 }

@@ -1,5 +1,5 @@
-//! The state of one upstream's servers, shared by all workers. A reload that changes the upstream makes a new one and
-//! keeps the state of servers that stay. Reads no clock.
+//! The state of one upstream's servers, shared by all workers. A reload that changes the upstream makes a new state, which
+//! takes over that of servers that stay. It reads no clock and chooses no server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,59 +11,72 @@ use tokio::sync::Notify;
 
 use super::endpoint::Endpoint;
 use super::gate::Gate;
-use super::health::{EJECTED, FAILING, FULL, LEAST, STARTING, TRIAL};
+use super::health::{EJECTED, FAILING, FULL_SHARE, MIN_SHARE, STARTING, ServerHealth, TRIAL};
+use super::server_state::ServerState;
 use super::{Location, Server, Settings};
 use crate::base::clock::Nanos;
 use crate::limit::pressure::{Controller, Pressure, StepContext};
 use crate::net::Address;
 
-/// Most addresses of one name that are used.
-const MOST: usize = 64;
+/// Most addresses of one name that are used; a name server may return any number.
+const MAX_ADDRESSES: usize = 64;
 
-/// See the module. Bound: [`MOST`] endpoints for each name.
+/// The state of one upstream's servers. Bound: [`MAX_ADDRESSES`] endpoints for each name.
 #[derive(Debug)]
 pub struct Servers {
-    /// What it was made from.
+    /// The settings of the upstream.
     pub settings: Settings,
     configured: Vec<ConfiguredServer>,
+    /// The endpoints in the order of the settings. Each server has at least one.
     endpoints: RwLock<Arc<[Endpoint]>>,
     /// Notified when `endpoints` is replaced.
     changed: Notify,
-    /// Which flags count here.
-    mask: u8,
-    /// Requests that count for the bounds.
+    /// The health flags that count with these settings.
+    flag_mask: u8,
+    /// Open requests, counted only if they are bounded.
     open: AtomicU32,
+    /// Requests that wait for a connection, counted only if they are bounded.
     pending: AtomicU32,
-    steering: Option<Arc<Steering>>,
-    /// Outlives reloads.
-    core: Arc<PersistentState>,
+    pressure_control: Option<Arc<PressureControl>>,
+    persistent: Arc<PersistentState>,
 }
 
 /// A server as it is configured.
 #[derive(Debug)]
 struct ConfiguredServer {
-    /// Its location.
+    /// The location.
     name: Arc<str>,
     /// The `Host` of requests that have none.
     host: String,
-    /// Counts of addresses that the name no longer resolves to.
-    removed: FailureCounts<AtomicU64>,
+    /// The counts of endpoints that the name no longer resolves to.
+    removed_counts: FailureCounts<AtomicU64>,
     lookups: Lookups,
 }
 
-/// Lookups of one name, one at a time.
+/// The lookups of one name, one at a time.
 #[derive(Debug)]
 struct Lookups {
-    /// The result of the last one; held while there is one.
-    last: Arc<tokio::sync::Mutex<Result<(), String>>>,
+    /// The result of the last lookup. Locked while a lookup is under way.
+    last_result: Arc<tokio::sync::Mutex<Result<(), String>>>,
+    /// The number of finished lookups.
     finished: AtomicU64,
 }
 
 impl ConfiguredServer {
+    /// Adds the counts of an endpoint that is removed.
+    fn add_removed(&self, health: &ServerHealth) {
+        let FailureCounts {
+            ejections,
+            failed_checks,
+        } = &self.removed_counts;
+        ejections.fetch_add(health.ejections(), Relaxed);
+        failed_checks.fetch_add(health.failed_checks(), Relaxed);
+    }
+
     fn removed_counts(&self) -> FailureCounts<u64> {
         FailureCounts {
-            ejections: self.removed.ejections.load(Relaxed),
-            failed_checks: self.removed.failed_checks.load(Relaxed),
+            ejections: self.removed_counts.ejections.load(Relaxed),
+            failed_checks: self.removed_counts.failed_checks.load(Relaxed),
         }
     }
 }
@@ -71,250 +84,242 @@ impl ConfiguredServer {
 /// Counters of a server's failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailureCounts<N> {
-    /// How often it was ejected.
+    /// How often the server was ejected.
     pub ejections: N,
-    /// Checks of it that failed.
+    /// How many of its health checks failed.
     pub failed_checks: N,
 }
 
-/// How much the upstream bears, where something gives way to it.
+/// The measured pressure on the upstream, and the controller that computes what follows from it.
 #[derive(Debug)]
-struct Steering {
+struct PressureControl {
     pressure: Arc<Pressure>,
     controller: Mutex<Controller>,
 }
 
+/// State that outlives reloads.
 #[derive(Debug, Default)]
 struct PersistentState {
     gate: Gate,
-    /// Held while servers are counted to eject one, and never across a wait.
+    /// Held while servers are counted to eject one, and never across an await.
     ejecting: Mutex<()>,
 }
 
-/// The state of a server, as the admin listener shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerState {
-    /// It is asked.
-    Up,
-    /// It is asked less than its weight says.
-    Starting,
-    /// It is left alone because requests to it failed.
-    Ejected,
-    /// It is left alone because its checks fail.
-    Failing,
-    /// It did not accept the last connection in time.
-    Unreachable,
-}
-
-impl ServerState {
-    /// Whether requests go to it.
-    pub fn is_asked(self) -> bool {
-        !matches!(self, ServerState::Ejected | ServerState::Failing)
-    }
-
-    /// As the admin listener writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ServerState::Up => "up",
-            ServerState::Starting => "starting",
-            ServerState::Ejected => "ejected",
-            ServerState::Failing => "failing",
-            ServerState::Unreachable => "unreachable",
-        }
-    }
-}
-
-/// Which bound an upstream has reached.
+/// A bound on an upstream's concurrent requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBound {
-    /// Open requests.
+    /// The bound on open requests.
     Open,
-    /// Requests that wait for a connection.
+    /// The bound on requests that wait for a connection.
     Pending,
 }
 
-/// That of before, if there was one: what it has learnt holds, however it is steered from now on.
-fn steering(
+/// The pressure control of these settings. That of `before` is kept, with what it has measured, and gets the new settings.
+fn pressure_control(
     settings: &Settings,
     before: Option<&Arc<Servers>>,
     now: Nanos,
-) -> Option<Arc<Steering>> {
-    let wanted = settings.pressure.clone()?;
-    if let Some(kept) = before.and_then(|before| before.steering.clone()) {
-        kept.controller.lock().set_settings(wanted);
+) -> Option<Arc<PressureControl>> {
+    let settings = settings.pressure.clone()?;
+    if let Some(kept) = before.and_then(|before| before.pressure_control.clone()) {
+        kept.controller.lock().set_settings(settings);
         return Some(kept);
     }
-    let (pressure, controller) = Controller::new(wanted, 1, now);
+    let (pressure, controller) = Controller::new(settings, 1, now);
     let controller = Mutex::new(controller);
-    Some(Arc::new(Steering {
+    Some(Arc::new(PressureControl {
         pressure,
         controller,
     }))
 }
 
+/// The configured servers, with the counts of removed endpoints that `before` has.
+fn configured_servers(settings: &Settings, before: Option<&Arc<Servers>>) -> Vec<ConfiguredServer> {
+    let configured = settings.servers.iter().map(|server| {
+        let removed = before.map_or_else(FailureCounts::default, |before| {
+            before.removed_counts(server)
+        });
+        ConfiguredServer {
+            name: server.location.to_string().into(),
+            host: server.host(),
+            removed_counts: FailureCounts {
+                ejections: removed.ejections.into(),
+                failed_checks: removed.failed_checks.into(),
+            },
+            lookups: Lookups {
+                last_result: Arc::new(Ok(()).into()),
+                finished: 0.into(),
+            },
+        }
+    });
+    configured.collect()
+}
+
+/// The endpoints of the configured servers. Servers that `before` has too keep theirs; new ones start slowly.
+fn initial_endpoints(
+    settings: &Settings,
+    configured: &[ConfiguredServer],
+    before: Option<&Arc<Servers>>,
+    now: Nanos,
+) -> Arc<[Endpoint]> {
+    let mut endpoints = Vec::new();
+    for (index, server) in settings.servers.iter().enumerate() {
+        let kept = before.map_or_else(Vec::new, |before| before.endpoints_of(server));
+        if kept.is_empty() {
+            let address = server.location.address();
+            let endpoint = Endpoint::new(index, &configured[index].name, address);
+            if before.is_some() {
+                endpoint.health.start_slowly(now);
+            }
+            endpoints.push(endpoint);
+        }
+        endpoints.extend(kept.into_iter().map(|kept| Endpoint {
+            server: index,
+            ..kept
+        }));
+    }
+    endpoints.into()
+}
+
 impl Servers {
-    /// Knows what `before` knew of servers that stay.
+    /// The state for these settings. It takes over what `before` knows of servers that stay; with the same settings, it is
+    /// `before` itself.
     pub fn new(settings: Settings, before: Option<&Arc<Servers>>, now: Nanos) -> Arc<Servers> {
         if let Some(before) = before.filter(|before| before.settings == settings) {
             return before.clone();
         }
-        let name = |server: &Server| {
-            let removed = before.map_or_else(FailureCounts::default, |before| {
-                before.removed_counts(server)
-            });
-            ConfiguredServer {
-                name: server.location.to_string().into(),
-                host: server.host(),
-                removed: FailureCounts {
-                    ejections: removed.ejections.into(),
-                    failed_checks: removed.failed_checks.into(),
-                },
-                lookups: Lookups {
-                    last: Arc::new(Ok(()).into()),
-                    finished: 0.into(),
-                },
-            }
-        };
-        let configured: Vec<ConfiguredServer> = settings.servers.iter().map(name).collect();
-        let mut all = Vec::new();
-        for (place, server) in settings.servers.iter().enumerate() {
-            let kept = before.map_or_else(Vec::new, |before| before.endpoints_of(server));
-            if kept.is_empty() {
-                let address = server.location.address();
-                let endpoint = Endpoint::new(place, &configured[place].name, address);
-                if before.is_some() {
-                    endpoint.health.start_slowly(now);
-                }
-                all.push(endpoint);
-            }
-            all.extend(kept.into_iter().map(|kept| Endpoint {
-                server: place,
-                ..kept
-            }));
-        }
-        let counts = |flag, on| if on { flag } else { 0 };
+        let configured = configured_servers(&settings, before);
+        let endpoints = initial_endpoints(&settings, &configured, before, now);
+        let flag_if = |flag, is_used| if is_used { flag } else { 0 };
         Arc::new(Servers {
             configured,
-            endpoints: RwLock::new(all.into()),
+            endpoints: RwLock::new(endpoints),
             changed: Notify::new(),
-            mask: counts(EJECTED | TRIAL, settings.eject.is_some())
-                | counts(FAILING, settings.check.is_some())
-                | counts(STARTING, settings.slow_start.is_some()),
+            flag_mask: flag_if(EJECTED | TRIAL, settings.eject.is_some())
+                | flag_if(FAILING, settings.check.is_some())
+                | flag_if(STARTING, settings.slow_start.is_some()),
             open: AtomicU32::new(0),
             pending: AtomicU32::new(0),
-            steering: steering(&settings, before, now),
-            core: before.map_or_else(Arc::default, |before| before.core.clone()),
+            pressure_control: pressure_control(&settings, before, now),
+            persistent: before.map_or_else(Arc::default, |before| before.persistent.clone()),
             settings,
         })
     }
 
-    /// The pressure on it, where something gives way to that.
+    /// The pressure on the upstream, if elastic limits or priorities depend on it.
     pub fn pressure(&self) -> Option<&Arc<Pressure>> {
-        self.steering.as_ref().map(|steering| &steering.pressure)
+        let control = self.pressure_control.as_ref();
+        control.map(|control| &control.pressure)
     }
 
-    /// To be called every [`CONTROL_STEP`](crate::limit::pressure::CONTROL_STEP), by one worker.
-    pub fn steer(&self, now: Nanos, around: &StepContext) {
-        if let Some(steering) = &self.steering {
-            steering.controller.lock().step(now, around);
+    /// Computes the pressure anew. One worker must call it every [`CONTROL_STEP`](crate::limit::pressure::CONTROL_STEP).
+    pub fn step_pressure(&self, now: Nanos, context: &StepContext) {
+        if let Some(control) = &self.pressure_control {
+            control.controller.lock().step(now, context);
         }
     }
 
-    /// The endpoints of this server, if it is one of these.
+    /// The index of a server with the same location and TLS settings.
+    fn index_of(&self, server: &Server) -> Option<usize> {
+        let mut servers = self.settings.servers.iter();
+        servers.position(|other| other.is_same(server))
+    }
+
+    /// The endpoints of this server; none if it is not configured here.
     fn endpoints_of(&self, server: &Server) -> Vec<Endpoint> {
-        let same = |other: &Server| other.is(server);
-        let place = self.settings.servers.iter().position(same);
+        let index = self.index_of(server);
         let endpoints = self.endpoints();
-        let of_it = endpoints.iter().filter(|one| Some(one.server) == place);
-        of_it.cloned().collect()
+        let own = endpoints.iter().filter(|one| Some(one.server) == index);
+        own.cloned().collect()
     }
 
     fn removed_counts(&self, server: &Server) -> FailureCounts<u64> {
-        let same = |other: &Server| other.is(server);
-        let place = self.settings.servers.iter().position(same);
-        place.map_or_else(FailureCounts::default, |place| {
-            self.configured[place].removed_counts()
-        })
+        let configured = self.index_of(server).map(|index| &self.configured[index]);
+        configured.map_or_else(FailureCounts::default, ConfiguredServer::removed_counts)
     }
 
-    /// The endpoints that names resolve to now, in the order of the settings.
+    /// The endpoints that names currently resolve to, in the order of the settings.
     pub fn endpoints(&self) -> Arc<[Endpoint]> {
         self.endpoints.read().clone()
     }
 
-    /// Whether [`Servers::endpoints`] would give the same.
+    /// Whether these are the current endpoints.
     pub fn is_current(&self, endpoints: &Arc<[Endpoint]>) -> bool {
         Arc::ptr_eq(&self.endpoints.read(), endpoints)
     }
 
-    /// Waits until the endpoints change. For one task.
-    pub async fn changed(&self) {
+    /// Waits until the endpoints change. Only one task may wait.
+    pub async fn wait_for_change(&self) {
         self.changed.notified().await;
     }
 
-    /// Resolves the name of a server. On an error its endpoints stay. Callers that come meanwhile wait for the same
-    /// result, also where the first one has gone: the system's resolver holds a thread for each question, and cannot be
-    /// told to give up.
+    /// Resolves the name of a server, and updates its endpoints. Callers that come meanwhile wait for the same result, even if
+    /// the first one is dropped: the system's resolver holds a thread for each lookup, and cannot be cancelled.
+    ///
+    /// # Errors
+    ///
+    /// The name cannot be resolved. The endpoints stay as they are.
     pub async fn look_up(self: &Arc<Self>, server: usize, now: Nanos) -> io::Result<()> {
         let lookups = &self.configured[server].lookups;
-        let before = lookups.finished.load(Relaxed);
-        let mut last = lookups.last.clone().lock_owned().await;
-        if lookups.finished.load(Relaxed) != before {
-            return last.clone().map_err(io::Error::other);
+        let finished_before = lookups.finished.load(Relaxed);
+        let mut result = lookups.last_result.clone().lock_owned().await;
+        if lookups.finished.load(Relaxed) != finished_before {
+            return result.clone().map_err(io::Error::other);
         }
         let servers = self.clone();
-        let resolving = tokio::spawn(async move {
-            *last = servers.resolve(server, now).await;
+        let lookup = tokio::spawn(async move {
+            *result = servers.resolve(server, now).await;
             let lookups = &servers.configured[server].lookups;
             lookups.finished.fetch_add(1, Relaxed);
-            last.clone()
+            result.clone()
         });
-        resolving.await?.map_err(io::Error::other)
+        lookup.await?.map_err(io::Error::other)
     }
 
     async fn resolve(&self, server: usize, now: Nanos) -> Result<(), String> {
         let Location::Host(host, port) = &self.settings.servers[server].location else {
             return Ok(());
         };
-        let found = tokio::net::lookup_host((host.as_str(), *port)).await;
-        let found = found.map_err(|error| error.to_string())?;
-        let found: Vec<SocketAddr> = found.take(MOST).collect();
-        if found.is_empty() {
+        let addresses = tokio::net::lookup_host((host.as_str(), *port)).await;
+        let addresses = addresses.map_err(|error| error.to_string())?;
+        let addresses: Vec<SocketAddr> = addresses.take(MAX_ADDRESSES).collect();
+        if addresses.is_empty() {
             return Err(String::from("the name has no address"));
         }
-        self.set_addresses(server, found, now);
+        self.set_addresses(server, addresses, now);
         Ok(())
     }
 
-    /// Replaces the endpoints of a server; what is known of addresses that stay is kept.
-    pub(super) fn set_addresses(&self, server: usize, mut found: Vec<SocketAddr>, now: Nanos) {
+    /// Replaces the endpoints of a server. Addresses that stay keep their health.
+    pub(super) fn set_addresses(&self, server: usize, mut addresses: Vec<SocketAddr>, now: Nanos) {
         // DNS servers rotate the order.
-        found.sort_unstable();
-        found.dedup();
-        let found: Vec<Address> = found.into_iter().map(Address::Tcp).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        let addresses: Vec<Address> = addresses.into_iter().map(Address::Tcp).collect();
         let mut endpoints = self.endpoints.write();
-        let of_name = |one: &&Endpoint| one.server == server;
-        let known = || endpoints.iter().filter(of_name);
-        if known()
-            .map(|one| one.address.as_ref())
-            .eq(found.iter().map(Some))
-        {
+        let is_own = |one: &&Endpoint| one.server == server;
+        let existing = || endpoints.iter().filter(is_own);
+        let existing_addresses = existing().map(|one| one.address.as_ref());
+        if existing_addresses.eq(addresses.iter().map(Some)) {
             return;
         }
-        let unresolved = |one: &Endpoint| one.address.is_none();
-        let at_full_share = known().any(|one| unresolved(one) && one.health.flags(STARTING) == 0);
-        let removed = &self.configured[server].removed;
-        for one in known().filter(|one| one.address.as_ref().is_none_or(|at| !found.contains(at))) {
-            removed.ejections.fetch_add(one.health.ejections(), Relaxed);
-            let failed_checks = one.health.failed_checks();
-            removed.failed_checks.fetch_add(failed_checks, Relaxed);
+        let configured = &self.configured[server];
+        let is_removed = |one: &&Endpoint| {
+            let address = one.address.as_ref();
+            address.is_none_or(|address| !addresses.contains(address))
+        };
+        for removed in existing().filter(is_removed) {
+            configured.add_removed(&removed.health);
         }
+        // The first addresses of a name have a full share, unless the server itself starts slowly.
+        let has_full_share =
+            |one: &Endpoint| one.address.is_none() && one.health.flags(STARTING) == 0;
+        let has_full_share = existing().any(has_full_share);
         let endpoint = |address: &Address| {
-            let kept = known().find(|one| one.address.as_ref() == Some(address));
+            let kept = existing().find(|one| one.address.as_ref() == Some(address));
             kept.cloned().unwrap_or_else(|| {
-                let name = &self.configured[server].name;
-                let endpoint = Endpoint::new(server, name, Some(address.clone()));
-                if !at_full_share {
+                let endpoint = Endpoint::new(server, &configured.name, Some(address.clone()));
+                if !has_full_share {
                     endpoint.health.start_slowly(now);
                 }
                 endpoint
@@ -322,9 +327,9 @@ impl Servers {
         };
         let before = endpoints.iter().filter(|one| one.server < server);
         let after = endpoints.iter().filter(|one| one.server > server);
-        let all = before.cloned().chain(found.iter().map(endpoint));
-        let all: Arc<[Endpoint]> = all.chain(after.cloned()).collect();
-        *endpoints = all;
+        let replaced = before.cloned().chain(addresses.iter().map(endpoint));
+        let replaced: Arc<[Endpoint]> = replaced.chain(after.cloned()).collect();
+        *endpoints = replaced;
         drop(endpoints);
         self.changed.notify_one();
     }
@@ -335,117 +340,121 @@ impl Servers {
         server.map_or("", |server| &server.host)
     }
 
-    /// Calls `each` for each configured server, with its endpoints and the counts of removed ones.
-    pub fn for_each_server(&self, mut each: impl FnMut(&str, &[Endpoint], FailureCounts<u64>)) {
+    /// Calls `visit` for each configured server, with its name, its endpoints and the counts of removed ones.
+    pub fn for_each_server(&self, mut visit: impl FnMut(&str, &[Endpoint], FailureCounts<u64>)) {
         let endpoints = self.endpoints();
-        let chunks = endpoints.chunk_by(|one, other| one.server == other.server);
-        for (server, all) in self.configured.iter().zip(chunks) {
-            each(&server.name, all, server.removed_counts());
+        let by_server = endpoints.chunk_by(|one, other| one.server == other.server);
+        for (server, endpoints) in self.configured.iter().zip(by_server) {
+            visit(&server.name, endpoints, server.removed_counts());
         }
     }
 
-    /// Whether anybody may be asked for a connection.
+    /// The gate before new connections.
     pub fn gate(&self) -> &Gate {
-        &self.core.gate
+        &self.persistent.gate
     }
 
-    /// Nothing is wrong with it.
-    pub fn is_plain(&self, endpoint: &Endpoint) -> bool {
-        endpoint.health.flags(self.mask) == 0
+    /// Whether the endpoint gets requests by its full weight.
+    pub fn has_full_share(&self, endpoint: &Endpoint) -> bool {
+        endpoint.health.flags(self.flag_mask) == 0
     }
 
-    /// How much of its weight counts now, of [`FULL`]. Ends an ejection whose time is over.
+    /// The endpoint's share of its weight, of [`FULL_SHARE`]. Ends an ejection whose time is over.
     pub fn share(&self, endpoint: &Endpoint, now: Nanos) -> u32 {
         let health = &endpoint.health;
-        self.readmit(endpoint, now);
-        let flags = health.flags(self.mask);
+        self.readmit_if_due(endpoint, now);
+        let flags = health.flags(self.flag_mask);
         if flags & (EJECTED | FAILING) != 0 {
             return 0;
         }
         match self.settings.slow_start {
-            _ if flags & TRIAL != 0 => LEAST,
-            Some(span) if flags & STARTING != 0 => health.started(span, now),
-            _ => FULL,
+            _ if flags & TRIAL != 0 => MIN_SHARE,
+            Some(span) if flags & STARTING != 0 => health.slow_start_share(span, now),
+            _ => FULL_SHARE,
         }
     }
 
-    fn readmit(&self, endpoint: &Endpoint, now: Nanos) {
+    fn readmit_if_due(&self, endpoint: &Endpoint, now: Nanos) {
         let health = &endpoint.health;
-        let Some(eject) = self.settings.eject.filter(|_| health.is_due(now)) else {
+        let Some(eject) = self.settings.eject.filter(|_| health.is_ejection_over(now)) else {
             return;
         };
-        let _one = self.core.ejecting.lock();
-        if health.is_due(now) {
+        let _ejecting = self.persistent.ejecting.lock();
+        if health.is_ejection_over(now) {
             health.readmit(eject, now);
             tracing::info!(upstream = %self.settings.name, server = %endpoint, "asked again, on trial");
         }
     }
 
-    /// A request to it failed. Ejects it when that is too often, but never so that less than half of
-    /// the servers are left.
-    pub fn failed(&self, endpoint: &Endpoint, now: Nanos) {
+    /// Records that a request to the endpoint failed. Ejects it after too many failures in a row, but only while at least half of
+    /// all endpoints keep getting requests.
+    pub fn record_failure(&self, endpoint: &Endpoint, now: Nanos) {
         let health = &endpoint.health;
         let Some(eject) = self.settings.eject else {
             return;
         };
-        if !health.failed(eject.after) {
+        if !health.record_failure(eject.after) {
             return;
         }
-        let _one = self.core.ejecting.lock();
+        let _ejecting = self.persistent.ejecting.lock();
         let all = self.endpoints();
-        let out = |one: &&Endpoint| one.health.flags(self.mask) & (EJECTED | FAILING) != 0;
-        let others = all.iter().filter(out).count();
-        if health.flags(EJECTED) != 0 || (others + 1) * 2 > all.len() {
+        let is_out = |one: &&Endpoint| one.health.flags(self.flag_mask) & (EJECTED | FAILING) != 0;
+        let out_count = all.iter().filter(is_out).count();
+        if health.flags(EJECTED) != 0 || (out_count + 1) * 2 > all.len() {
             return;
         }
         let length = health.eject(eject, now);
         tracing::warn!(upstream = %self.settings.name, server = %endpoint, ?length, "ejected");
     }
 
-    /// Its checks have come to a verdict.
-    pub fn judged(&self, endpoint: &Endpoint, well: bool, now: Nanos) {
-        endpoint.health.judged(well, now);
+    /// Records and logs a new verdict of the health checks.
+    pub fn record_verdict(&self, endpoint: &Endpoint, is_healthy: bool, now: Nanos) {
+        endpoint.health.record_verdict(is_healthy, now);
         let upstream = &self.settings.name;
-        if well {
+        if is_healthy {
             tracing::info!(%upstream, server = %endpoint, "its checks succeed again");
         } else {
             tracing::warn!(%upstream, server = %endpoint, "its checks fail");
         }
     }
 
-    /// How it stands.
+    /// The state of an endpoint. Ends an ejection whose time is over.
     pub fn state(&self, endpoint: &Endpoint, now: Nanos) -> ServerState {
-        let starting = self.share(endpoint, now) < FULL;
-        match endpoint.health.flags(self.mask) {
+        let is_starting = self.share(endpoint, now) < FULL_SHARE;
+        match endpoint.health.flags(self.flag_mask) {
             flags if flags & FAILING != 0 => ServerState::Failing,
             flags if flags & EJECTED != 0 => ServerState::Ejected,
             _ if endpoint.health.is_unreachable() => ServerState::Unreachable,
-            _ if starting => ServerState::Starting,
+            _ if is_starting => ServerState::Starting,
             _ => ServerState::Up,
         }
     }
 
-    /// Counts a request in, or says which bound forbids it. Undone by [`Servers::leave`].
-    pub fn enter(&self, bound: RequestBound) -> Result<(), u32> {
-        let (count, most) = self.bound(bound);
-        let Some(most) = most else { return Ok(()) };
-        if count.fetch_add(1, Relaxed) < most {
+    /// Counts a request for a bound, until [`Servers::count_out`].
+    ///
+    /// # Errors
+    ///
+    /// The bound, if as many requests are counted already.
+    pub fn try_count_in(&self, bound: RequestBound) -> Result<(), u32> {
+        let (count, max) = self.bound(bound);
+        let Some(max) = max else { return Ok(()) };
+        if count.fetch_add(1, Relaxed) < max {
             return Ok(());
         }
         count.fetch_sub(1, Relaxed);
-        Err(most)
+        Err(max)
     }
 
-    /// Counts a request in, whatever the bound: one that is repeated has its place already, and leaves it when
-    /// it has the next. Undone by [`Servers::leave`].
-    pub fn enter_again(&self, bound: RequestBound) {
+    /// Counts a request whatever the bound, until [`Servers::count_out`]. A request that is sent again has passed the bound
+    /// before, and is counted twice for a moment.
+    pub fn count_in(&self, bound: RequestBound) {
         if let (count, Some(_)) = self.bound(bound) {
             count.fetch_add(1, Relaxed);
         }
     }
 
-    /// Counts it out again.
-    pub fn leave(&self, bound: RequestBound) {
+    /// Ends the counting of a request.
+    pub fn count_out(&self, bound: RequestBound) {
         if let (count, Some(_)) = self.bound(bound) {
             count.fetch_sub(1, Relaxed);
         }

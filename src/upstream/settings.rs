@@ -1,4 +1,4 @@
-//! The settings of one upstream.
+//! The settings of one upstream, as policies compile to them. Nothing here changes while the gateway runs.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -14,50 +14,50 @@ use crate::net::{Address, Connector};
 /// One upstream: servers that can stand in for each other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Its name in policies.
+    /// The name in policies.
     pub name: String,
-    /// Its servers.
+    /// The servers, at least one.
     pub servers: Vec<Server>,
-    /// Requests use HTTP/2 instead of HTTP/1.1.
+    /// Whether requests use HTTP/2 instead of HTTP/1.1.
     pub http2: bool,
-    /// Each connection begins with a PROXY header of this version, and serves only that client.
+    /// The version of the PROXY header that begins each connection; none without one. Such a connection serves one client.
     pub proxy: Option<Version>,
     /// How the next server is chosen.
     pub balance: Balance,
-    /// The health checks; none without them.
+    /// The health checks, if servers are checked.
     pub check: Option<HealthCheck>,
-    /// When a server is ejected because its requests fail.
+    /// When a server is ejected, if servers are.
     pub eject: Option<Ejection>,
     /// How long a returning server takes to reach its full share; none if it gets it at once.
     pub slow_start: Option<Duration>,
-    /// Bounds on concurrent requests.
+    /// The bounds on concurrent requests.
     pub bounds: Bounds,
-    /// Whether load reports of servers are used; inside it the name of a custom metric, if one counts.
+    /// Whether load reports of servers are used. The inner value is the name of a custom metric, if one counts.
     pub load_metric: Option<Option<String>>,
-    /// How its load is measured, if an elastic limit or a priority depends on it.
+    /// How the pressure is measured, if an elastic limit or a priority depends on it.
     pub pressure: Option<pressure::Settings>,
-    /// How long to wait for a connection.
+    /// The timeout for a new connection.
     pub connect: Duration,
-    /// How long to wait for the first byte of a response.
+    /// The timeout for the first byte of a response.
     pub first_byte: Duration,
-    /// How long an unused connection is kept.
+    /// How long an idle connection is kept.
     pub idle: Duration,
-    /// How long a request may take from its forwarding to the end of its response.
+    /// The timeout for a whole request, from its forwarding to the end of its response.
     pub total: Option<Duration>,
 }
 
-/// One server.
+/// One server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// Where it is.
+    /// The address or the name.
     pub location: Location,
-    /// How TLS is spoken to it, if it is.
+    /// The TLS settings; none for a server without TLS.
     pub tls: Option<Connector>,
-    /// Its share beside those of the others, at least 1.
+    /// The server's share of requests relative to the other servers' weights, at least 1.
     pub weight: u32,
 }
 
-/// Where a server is. Shown as `host:port`, an IPv6 address in brackets, or as `unix:/run/app.sock`.
+/// The location of a server. Written as `host:port`, an IPv6 address in brackets, or as `unix:/run/app.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Location {
     /// A host name or an address without brackets, and a port.
@@ -67,7 +67,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// Where to connect; none for a name, which must be looked up.
+    /// The address to connect to; none for a name, which must be looked up.
     pub fn address(&self) -> Option<Address> {
         match self {
             Location::Host(host, port) => {
@@ -90,7 +90,7 @@ impl fmt::Display for Location {
 }
 
 impl Server {
-    /// The `Host` of requests that have none.
+    /// The `Host` for requests that have none.
     pub fn host(&self) -> String {
         match &self.location {
             Location::Host(..) => self.location.to_string(),
@@ -99,15 +99,15 @@ impl Server {
     }
 
     /// Whether both are the same server, whatever their weights.
-    pub fn is(&self, other: &Server) -> bool {
+    pub fn is_same(&self, other: &Server) -> bool {
         self.location == other.location && self.tls == other.tls
     }
 }
 
-/// Which server is next.
+/// How the server for the next request is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// One after the other.
+    /// One server after another, by weight.
     #[default]
     RoundRobin,
     /// Of two drawn at random, the one with fewer open requests.
@@ -131,20 +131,20 @@ pub struct HealthCheck {
     pub rise: u32,
 }
 
-/// When a server is ejected because its requests fail.
+/// When a server is ejected because requests to it fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// Consecutive failures.
+    /// The number of consecutive failures that eject a server.
     pub after: u32,
     /// The length of the first ejection.
     pub span: Duration,
 }
 
-/// Most requests of all workers at a time.
+/// The bounds on the concurrent requests of all workers; none where they are unbounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Requests forwarded whose responses have not ended.
+    /// Most forwarded requests whose responses have not ended.
     pub open: Option<u32>,
-    /// Requests that wait for a connection.
+    /// Most requests that wait for a connection.
     pub pending: Option<u32>,
 }

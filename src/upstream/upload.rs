@@ -1,5 +1,5 @@
-//! A request on its way to a server: its head as bytes, then its body piece by piece. Only what the server has not
-//! taken yet is held.
+//! A request on its way to a server over HTTP/1.1: its head as bytes, then its body piece by piece. It holds only what the server
+//! has not accepted yet.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use http::Method;
 use http_body::Body;
 use tokio::io::AsyncWrite;
 
-use super::pool::Http1Connection;
+use super::connection::Http1Connection;
 use super::websocket;
 use crate::http::head::Head;
 use crate::http::http1::{Outbox, fields};
@@ -18,112 +18,105 @@ use crate::http::http1::{Outbox, fields};
 /// Why a request could not be sent whole.
 #[derive(Debug)]
 pub enum UploadError<E> {
-    /// Its body broke off.
+    /// The client's body broke off.
     Body(E),
-    /// The server takes no more.
+    /// The server accepts no more bytes.
     Server(io::Error),
 }
 
-/// See the module.
+/// The sending of one request.
 #[derive(Debug)]
 pub struct Upload<B> {
+    /// The body; none once all of it is queued.
     body: Option<B>,
-    chunked: bool,
-    /// The body's length, if it is known.
-    exact: Option<u64>,
-    /// The server is asked before the body is.
-    pub held: bool,
-    /// A write has been tried.
-    started: bool,
-    /// The server may have got some of it.
-    pub begun: bool,
-    /// The same, since somebody looked.
-    pub progress: bool,
-    /// Some of what was written waits under TLS to be sent.
-    waits: bool,
-    /// The request has no body, and its method no effect: it may be sent again.
-    repeatable: bool,
-    /// The end of the body is that of the connection's sending side.
-    closes: bool,
+    is_chunked: bool,
+    /// The body's length in bytes, if it is known.
+    length: Option<u64>,
+    /// Whether the body is held back until the server sends `100 Continue`.
+    pub is_held: bool,
+    /// Whether a write has been tried.
+    has_started: bool,
+    /// Whether the server may have received some of the request.
+    pub has_begun: bool,
+    /// Whether the server has accepted bytes since the flag was last cleared.
+    pub has_progress: bool,
+    /// Whether written bytes still wait in the TLS buffer.
+    is_flush_pending: bool,
+    /// Whether the request has no body and a safe method, so that it may be sent again.
+    is_safe: bool,
+    /// Whether the end of the body closes the connection's sending side.
+    closes_at_end: bool,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// A request of which nothing has been sent.
     pub fn new(head: &Head, body: B) -> Upload<B> {
         let body = Some(body).filter(|body| !body.is_end_stream());
-        let exact = body.as_ref().and_then(|body| body.size_hint().exact());
-        let safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let length = body.as_ref().and_then(|body| body.size_hint().exact());
+        let has_safe_method = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         Upload {
-            chunked: body.is_some() && exact.is_none(),
-            exact,
-            repeatable: safe && body.is_none(),
+            is_chunked: body.is_some() && length.is_none(),
+            length,
+            is_safe: has_safe_method && body.is_none(),
             body,
-            held: false,
-            started: false,
-            begun: false,
-            progress: false,
-            waits: false,
-            closes: false,
+            is_held: false,
+            has_started: false,
+            has_begun: false,
+            has_progress: false,
+            is_flush_pending: false,
+            closes_at_end: false,
         }
     }
 
-    /// Goes on with these bytes as they are, after a change of protocol.
-    pub fn tunnel(&mut self, bytes: B) {
+    /// Sends these bytes without any framing, after a switch to another protocol.
+    pub fn begin_tunnel(&mut self, bytes: B) {
         self.body = Some(bytes);
-        self.chunked = false;
-        self.closes = true;
+        self.is_chunked = false;
+        self.closes_at_end = true;
     }
 
-    /// Sends no more of it.
-    pub fn give_up(&mut self) {
+    /// Drops the part of the body that is not queued yet.
+    pub fn drop_body(&mut self) {
         self.body = None;
     }
 
-    /// Queues the head.
-    pub fn begin(&self, head: &Head, link: &mut Http1Connection) {
-        link.outbox
-            .push_with(|out| encode(out, head, self.chunked, self.exact));
+    /// Queues the head of the request.
+    pub fn queue_head(&self, head: &Head, connection: &mut Http1Connection) {
+        let outbox = &mut connection.outbox;
+        outbox.push_with(|out| write_head(out, head, self.is_chunked, self.length));
     }
 
-    /// Whether it may go to another connection after this one failed without an answer.
-    pub fn may_repeat(&self) -> bool {
-        self.repeatable || !self.begun
+    /// Whether the request may be sent over another connection, after this one failed without a response.
+    pub fn is_retryable(&self) -> bool {
+        self.is_safe || !self.has_begun
     }
 
-    /// Sends what there is; ready when all has been sent.
+    /// Sends what is queued and what comes of the body; ready when all has been sent.
     pub fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
-        link: &mut Http1Connection,
+        connection: &mut Http1Connection,
     ) -> Poll<Result<(), UploadError<B::Error>>> {
         loop {
-            if self.started {
-                while !link.outbox.is_empty() {
-                    ready!(link.outbox.poll_write(cx, &mut link.socket))
-                        .map_err(UploadError::Server)?;
-                    (self.begun, self.progress) = (true, true);
-                }
+            if self.has_started {
+                ready!(self.poll_write_queued(cx, connection)).map_err(UploadError::Server)?;
             }
-            // What is there of the body goes with the head, and small pieces go together.
-            self.started = true;
-            let mut more = self.poll_body(cx, &mut link.outbox);
-            while matches!(more, Poll::Ready(Ok(true))) && !link.outbox.is_full() {
-                more = self.poll_body(cx, &mut link.outbox);
+            // The beginning of the body is written together with the head, and small pieces with each other.
+            self.has_started = true;
+            let mut piece = self.poll_body(cx, &mut connection.outbox);
+            while matches!(piece, Poll::Ready(Ok(true))) && !connection.outbox.is_full() {
+                piece = self.poll_body(cx, &mut connection.outbox);
             }
-            while !link.outbox.is_empty() {
-                ready!(link.outbox.poll_write(cx, &mut link.socket))
-                    .map_err(UploadError::Server)?;
-                (self.begun, self.progress) = (true, true);
-            }
-            // Under TLS what was written may still have to be sent, also when more is to come later.
-            let sent = Pin::new(&mut link.socket).poll_flush(cx);
-            let sent = sent.map_err(UploadError::Server)?;
-            let waited = std::mem::replace(&mut self.waits, sent.is_pending());
-            self.progress |= waited && sent.is_ready();
-            if !ready!(more).map_err(UploadError::Body)? {
-                ready!(sent);
-                if self.closes {
-                    let closed = Pin::new(&mut link.socket).poll_shutdown(cx);
+            ready!(self.poll_write_queued(cx, connection)).map_err(UploadError::Server)?;
+            // The TLS buffer is flushed even when more of the body comes later.
+            let flushed = Pin::new(&mut connection.socket).poll_flush(cx);
+            let flushed = flushed.map_err(UploadError::Server)?;
+            let was_pending = std::mem::replace(&mut self.is_flush_pending, flushed.is_pending());
+            self.has_progress |= was_pending && flushed.is_ready();
+            if !ready!(piece).map_err(UploadError::Body)? {
+                ready!(flushed);
+                if self.closes_at_end {
+                    let closed = Pin::new(&mut connection.socket).poll_shutdown(cx);
                     return closed.map_err(UploadError::Server);
                 }
                 return Poll::Ready(Ok(()));
@@ -131,22 +124,36 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         }
     }
 
-    /// Nothing has been sent yet, nor is it on its way.
-    pub fn is_new(&self) -> bool {
-        !self.started
+    /// Writes everything that is queued.
+    #[inline]
+    fn poll_write_queued(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut Http1Connection,
+    ) -> Poll<io::Result<()>> {
+        while !connection.outbox.is_empty() {
+            ready!(connection.outbox.poll_write(cx, &mut connection.socket))?;
+            (self.has_begun, self.has_progress) = (true, true);
+        }
+        Poll::Ready(Ok(()))
     }
 
-    /// There is nothing behind the head.
-    pub fn is_bodiless(&self) -> bool {
+    /// Whether no write has been tried yet.
+    pub fn is_new(&self) -> bool {
+        !self.has_started
+    }
+
+    /// Whether nothing follows the head.
+    pub fn has_no_body(&self) -> bool {
         self.body.is_none()
     }
 
-    /// Somebody else sends what is queued.
-    pub fn leaves(&mut self) {
-        (self.started, self.begun, self.progress) = (true, true, true);
+    /// Marks the queued bytes as sent, because the worker sends them together with those of other connections.
+    pub fn mark_queued(&mut self) {
+        (self.has_started, self.has_begun, self.has_progress) = (true, true, true);
     }
 
-    /// Queues the next piece of the body; says whether there was one.
+    /// Queues the next piece of the body. Returns whether there was one.
     fn poll_body(
         &mut self,
         cx: &mut Context<'_>,
@@ -155,21 +162,21 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         let Some(body) = &mut self.body else {
             return Poll::Ready(Ok(false));
         };
-        if self.held {
+        if self.is_held {
             return Poll::Pending;
         }
         let frame = ready!(Pin::new(body).poll_frame(cx)?);
         match frame.map(http_body::Frame::into_data) {
-            Some(Ok(data)) => outbox.push_data(data, self.chunked),
+            Some(Ok(data)) => outbox.push_data(data, self.is_chunked),
             Some(Err(trailers)) => {
                 self.body = None;
-                if self.chunked {
+                if self.is_chunked {
                     outbox.push_end(trailers.trailers_ref());
                 }
             }
             None => {
                 self.body = None;
-                if self.chunked {
+                if self.is_chunked {
                     outbox.push_end(None);
                 }
             }
@@ -178,12 +185,13 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     }
 }
 
-fn encode(out: &mut Vec<u8>, head: &Head, chunked: bool, exact: Option<u64>) {
+/// Writes the head of a request: its line, its fields, and the fields that follow from the body's framing.
+fn write_head(out: &mut Vec<u8>, head: &Head, is_chunked: bool, length: Option<u64>) {
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
     let target = head.uri.path_and_query();
     let target = target.map_or("/", |target| target.as_str());
-    // `http://host?query` has no path.
+    // The target of `http://host?query` has no path.
     if !target.starts_with('/') {
         out.push(b'/');
     }
@@ -193,13 +201,14 @@ fn encode(out: &mut Vec<u8>, head: &Head, chunked: bool, exact: Option<u64>) {
     if let Some(upgrade) = &head.upgrade {
         fields::write_field(out, b"connection", b"upgrade");
         fields::write_field(out, b"upgrade", upgrade);
-        if websocket::is_asked_for(upgrade) && !head.fields.contains(websocket::KEY) {
-            fields::write_field(out, websocket::KEY.as_bytes(), &websocket::key());
+        if websocket::is_websocket(upgrade) && !head.fields.contains(websocket::KEY_FIELD) {
+            let key = websocket::random_key();
+            fields::write_field(out, websocket::KEY_FIELD.as_bytes(), &key);
         }
     }
-    if chunked {
+    if is_chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
-    } else if let Some(length) = exact.filter(|_| !head.fields.contains("content-length")) {
+    } else if let Some(length) = length.filter(|_| !head.fields.contains("content-length")) {
         fields::write_number_field(out, b"content-length", length);
     }
     out.extend_from_slice(b"\r\n");

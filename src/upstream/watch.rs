@@ -1,5 +1,5 @@
-//! Background tasks for each server: health checks, and lookups of its name. They run once in the process, beside the
-//! requests of one worker; no request waits for them.
+//! The background tasks for upstreams: health checks of servers, and lookups of their names. They run once in the process, on the
+//! thread of one worker. No request waits for them.
 
 use std::future::Future;
 use std::io;
@@ -14,92 +14,93 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::endpoint::Endpoint;
-use super::health::{FAILING, Judge};
+use super::health::{CheckJudge, FAILING};
 use super::response_head::{HeadReader, LastHead, ParsedHead};
 use super::servers::Servers;
 use super::settings::HealthCheck;
 use crate::base::clock::Clock;
 use crate::net::{Socket, Stream};
 
-/// The pause between two lookups of a name.
+/// The time from one lookup of a name to the next.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The tasks for the upstreams of the running configuration. Dropping it ends them.
 #[derive(Default)]
 pub struct ServerWatch {
-    watched: Vec<(Arc<Servers>, Vec<Task>)>,
+    watched: Vec<(Arc<Servers>, Vec<WatchTask>)>,
 }
 
-struct Task(JoinHandle<()>);
+/// A background task that ends when it is dropped.
+struct WatchTask(JoinHandle<()>);
 
-impl Drop for Task {
+impl Drop for WatchTask {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 impl ServerWatch {
-    /// Watches these upstreams; tasks of unchanged ones go on. Must be called inside a local runtime.
+    /// Watches these upstreams from now on. The tasks of unchanged upstreams go on; those of removed ones end. Must be called
+    /// inside a local runtime.
     pub fn follow(&mut self, upstreams: &[Arc<Servers>], clock: &Clock) {
         let mut before = std::mem::take(&mut self.watched);
         for servers in upstreams {
-            let same = before
-                .iter()
-                .position(|(known, _)| Arc::ptr_eq(known, servers));
-            let watched = match same {
-                Some(place) => before.swap_remove(place),
-                None => (servers.clone(), tasks(servers, clock)),
+            let mut existing = before.iter();
+            let unchanged = existing.position(|(existing, _)| Arc::ptr_eq(existing, servers));
+            let watched = match unchanged {
+                Some(index) => before.swap_remove(index),
+                None => (servers.clone(), spawn_tasks(servers, clock)),
             };
             self.watched.push(watched);
         }
     }
 }
 
-fn tasks(servers: &Arc<Servers>, clock: &Clock) -> Vec<Task> {
-    let written = servers.settings.servers.iter().enumerate();
-    let named = written.filter(|(_, server)| server.location.address().is_none());
-    let mut tasks: Vec<Task> = named
-        .map(|(written, _)| spawn(keep_looking_up(servers.clone(), written, clock.clone())))
-        .collect();
+/// Starts the tasks for one upstream: a lookup task for each name, and one for all checks.
+fn spawn_tasks(servers: &Arc<Servers>, clock: &Clock) -> Vec<WatchTask> {
+    let configured = servers.settings.servers.iter().enumerate();
+    let named = configured.filter(|(_, server)| server.location.address().is_none());
+    let lookups = named
+        .map(|(server, _)| spawn_task(keep_looking_up(servers.clone(), server, clock.clone())));
+    let mut tasks: Vec<WatchTask> = lookups.collect();
     if let Some(check) = servers.settings.check.clone().map(Rc::new) {
-        tasks.push(spawn(keep_all_checked(
-            servers.clone(),
-            check,
-            clock.clone(),
-        )));
+        let checks = keep_all_checked(servers.clone(), check, clock.clone());
+        tasks.push(spawn_task(checks));
     }
     tasks
 }
 
-fn spawn(task: impl Future<Output = ()> + 'static) -> Task {
-    Task(tokio::task::spawn_local(task))
+fn spawn_task(task: impl Future<Output = ()> + 'static) -> WatchTask {
+    WatchTask(tokio::task::spawn_local(task))
 }
 
-async fn keep_looking_up(servers: Arc<Servers>, written: usize, clock: Clock) {
+/// Looks up the name of a configured server again and again.
+async fn keep_looking_up(servers: Arc<Servers>, server: usize, clock: Clock) {
     loop {
-        // On an error the last addresses stay; the first request that needs the name reports it.
-        let _ = servers.look_up(written, clock.now()).await;
+        // After an error the last addresses stay. The first request that needs the name reports the error.
+        let _ = servers.look_up(server, clock.now()).await;
         sleep(LOOKUP_INTERVAL).await;
     }
 }
 
 /// Keeps a checking task for each endpoint, as long as its name resolves to it.
 async fn keep_all_checked(servers: Arc<Servers>, check: Rc<HealthCheck>, clock: Clock) {
-    let mut checked: Vec<(Endpoint, Task)> = Vec::new();
+    let mut checked: Vec<(Endpoint, WatchTask)> = Vec::new();
     loop {
-        let all = servers.endpoints();
-        checked.retain(|(one, _)| all.iter().any(|other| other.is_same(one)));
-        for one in all.iter() {
-            if !checked.iter().any(|(other, _)| other.is_same(one)) {
+        let current = servers.endpoints();
+        checked.retain(|(one, _)| current.iter().any(|other| other.is_same(one)));
+        for endpoint in current.iter() {
+            if !checked.iter().any(|(other, _)| other.is_same(endpoint)) {
                 let (servers, check) = (servers.clone(), check.clone());
-                let task = keep_checking(servers, one.clone(), check, clock.clone());
-                checked.push((one.clone(), spawn(task)));
+                let task = keep_checking(servers, endpoint.clone(), check, clock.clone());
+                checked.push((endpoint.clone(), spawn_task(task)));
             }
         }
-        servers.changed().await;
+        servers.wait_for_change().await;
     }
 }
 
+/// Checks one endpoint again and again, and records when the verdict changes.
 async fn keep_checking(
     servers: Arc<Servers>,
     endpoint: Endpoint,
@@ -107,30 +108,30 @@ async fn keep_checking(
     clock: Clock,
 ) {
     let health = &endpoint.health;
-    let well = health.flags(FAILING) == 0;
-    let mut judge = Judge::new(check.fall, check.rise, well);
+    let is_healthy = health.flags(FAILING) == 0;
+    let mut judge = CheckJudge::new(check.fall, check.rise, is_healthy);
     loop {
-        let asked = ask(&servers, &endpoint, &check, &clock);
-        let well = matches!(timeout(check.timeout, asked).await, Ok(Ok(true)));
-        if !well {
-            health.check_failed();
+        let result = check_endpoint(&servers, &endpoint, &check, &clock);
+        let has_succeeded = matches!(timeout(check.timeout, result).await, Ok(Ok(true)));
+        if !has_succeeded {
+            health.record_failed_check();
         }
-        if let Some(well) = judge.saw(well) {
-            servers.judged(&endpoint, well, clock.now());
+        if let Some(is_healthy) = judge.record_check(has_succeeded) {
+            servers.record_verdict(&endpoint, is_healthy, clock.now());
         }
         sleep(check.every).await;
     }
 }
 
-/// Whether the server responds as a healthy one does.
-async fn ask(
+/// Checks an endpoint once. Returns whether it responds as a healthy one does.
+async fn check_endpoint(
     servers: &Arc<Servers>,
     endpoint: &Endpoint,
     check: &HealthCheck,
     clock: &Clock,
 ) -> io::Result<bool> {
     let Some(address) = &endpoint.address else {
-        // Without an address, resolving the name is the check.
+        // Without an address, looking up the name is the check.
         servers.look_up(endpoint.server, clock.now()).await?;
         return Ok(true);
     };
@@ -139,34 +140,29 @@ async fn ask(
     let Some(path) = &check.path else {
         return Ok(true);
     };
-    let mut socket = match &servers.settings.servers[endpoint.server].tls {
+    let socket = match &servers.settings.servers[endpoint.server].tls {
         Some(tls) => Socket::connect(stream, tls).await?,
         None => Socket::new(stream)?,
     };
     let host = servers.host(endpoint.server);
     if servers.settings.http2 {
-        return ask_over_http2(socket, host, path).await;
+        return check_over_http2(socket, host, path).await;
     }
+    check_over_http1(socket, host, path).await
+}
+
+async fn check_over_http1(mut socket: Socket, host: &str, path: &str) -> io::Result<bool> {
     let request = format!(
         "GET {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: tollgate\r\nconnection: close\r\n\r\n"
     );
     socket.write_all(request.as_bytes()).await?;
     socket.flush().await?;
     let mut input = BytesMut::new();
-    let mut reader = HeadReader {
-        bodiless: false,
-        upgrade: false,
-        interim: 0,
-        heard: false,
-    };
+    let mut reader = HeadReader::default();
     loop {
-        match reader
-            .next(&mut input, &mut LastHead::default())
-            .map_err(io::Error::other)?
-        {
-            Some(ParsedHead::Final(head)) => {
-                return Ok(is_well(head.answer.status));
-            }
+        let head = reader.next(&mut input, &mut LastHead::default());
+        match head.map_err(io::Error::other)? {
+            Some(ParsedHead::Final(head)) => return Ok(is_healthy(head.response.status)),
             Some(ParsedHead::Interim(_)) => {}
             None if socket.read_buf(&mut input).await? == 0 => return Ok(false),
             None => {}
@@ -174,7 +170,7 @@ async fn ask(
     }
 }
 
-async fn ask_over_http2(socket: Socket, host: &str, path: &str) -> io::Result<bool> {
+async fn check_over_http2(socket: Socket, host: &str, path: &str) -> io::Result<bool> {
     let scheme = if socket.is_secure() { "https" } else { "http" };
     let request = Request::get(format!("{scheme}://{host}{path}"))
         .header("user-agent", "tollgate")
@@ -183,16 +179,17 @@ async fn ask_over_http2(socket: Socket, host: &str, path: &str) -> io::Result<bo
     let (mut send, connection) = h2::client::handshake(socket)
         .await
         .map_err(io::Error::other)?;
-    let asked = async {
-        let (answer, _) = send.send_request(request, true)?;
-        Ok(is_well(answer.await?.status()))
+    let check = async {
+        let (response, _) = send.send_request(request, true)?;
+        Ok(is_healthy(response.await?.status()))
     };
     tokio::select! {
-        well = asked => well.map_err(|error: h2::Error| io::Error::other(error)),
+        result = check => result.map_err(|error: h2::Error| io::Error::other(error)),
         ended = connection => ended.map(|()| false).map_err(io::Error::other),
     }
 }
 
-fn is_well(status: StatusCode) -> bool {
+/// Whether a healthy server responds to a check with this status.
+fn is_healthy(status: StatusCode) -> bool {
     status.is_success() || status.is_redirection()
 }

@@ -13,16 +13,16 @@ use crate::base::clock::Nanos;
 use crate::identity::token;
 use crate::limit::LimitStanding;
 use crate::serve::http1::repeat::{LoggedRefusal, MAX_CACHED_BYTES};
-use crate::serve::stack::note::RequestNote;
+use crate::serve::stack::context::RequestContext;
 use crate::serve::stack::outcome::RequestOutcome;
 
 /// Logs a request that ended at `now`.
-pub(crate) fn log_request(log: &WorkerLog, note: &RequestNote, now: Nanos) {
+pub(crate) fn log_request(log: &WorkerLog, note: &RequestContext, now: Nanos) {
     let is_notable = note.outcome() != RequestOutcome::Admitted
-        || matches!(note.limit.get(), Some((_, LimitStanding::Over)));
+        || matches!(note.deciding_limit.get(), Some((_, LimitStanding::Over)));
     log.add_line(is_notable, |out| {
-        let duration = now.since(note.at);
-        log.begin_line(out, note.at);
+        let duration = now.since(note.arrived_at);
+        log.begin_line(out, note.arrived_at);
         write_middle_or_repeat(out, note);
         push_number(out, ",\"seconds\":", duration.0 / 1_000_000_000);
         push_fraction::<6>(out, (duration.0 % 1_000_000_000 / 1_000) as u32);
@@ -31,19 +31,20 @@ pub(crate) fn log_request(log: &WorkerLog, note: &RequestNote, now: Nanos) {
 }
 
 /// Writes the part of a line between the times, or copies it from the client's last refusal if nothing differs.
-fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestNote) {
+fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestContext) {
     let refused = note
         .repeated
         .as_ref()
         .filter(|_| note.outcome() == RequestOutcome::Refused);
-    let (Some(repeated), Some(client), Some(head)) = (refused, note.who.get(), &note.head) else {
+    let (Some(repeated), Some(client), Some(head)) = (refused, note.client.get(), &note.head)
+    else {
         return write_middle(out, note);
     };
     let facts = (
         note.status(),
-        note.sent(),
-        note.limit.get(),
-        note.alone.get(),
+        note.sent_bytes(),
+        note.deciding_limit.get(),
+        note.without_store.get(),
     );
     let mut last = repeated.logged.borrow_mut();
     if let Some(last) = &*last
@@ -64,17 +65,21 @@ fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestNote) {
     });
 }
 
-fn write_middle(out: &mut Vec<u8>, note: &RequestNote) {
+fn write_middle(out: &mut Vec<u8>, note: &RequestContext) {
     let generation = &*note.generation;
     let ruleset = &generation.ruleset;
-    match note.address() {
+    match note.connection_address() {
         Some(address) => push_plain(out, ",\"ip\":", address),
         None => push_plain(out, ",\"ip\":", &note.ip().to_string()),
     }
     if let Some(user) = note.user() {
         push_text(out, ",\"user\":", user);
     }
-    if let Some(reason) = note.who.get().and_then(|client| client.credential_fault()) {
+    if let Some(reason) = note
+        .client
+        .get()
+        .and_then(|client| client.credential_fault())
+    {
         push_plain(out, ",\"credential\":", reason.as_str());
     }
     if let Some(method) = &note.method {
@@ -93,11 +98,11 @@ fn write_middle(out: &mut Vec<u8>, note: &RequestNote) {
     }
     push_number(out, ",\"status\":", note.status().into());
     push_plain(out, ",\"outcome\":", note.outcome().as_str());
-    if let Some((rule, standing)) = note.limit.get() {
+    if let Some((rule, standing)) = note.deciding_limit.get() {
         out.extend_from_slice(&generation.rules[rule].log_members);
         push_plain(out, ",\"standing\":", standing.as_str());
     }
-    if note.alone.get() {
+    if note.without_store.get() {
         push_plain(out, ",\"store\":", "away");
     }
     if let Some(reason) = note.reason.get() {
@@ -117,7 +122,7 @@ fn write_middle(out: &mut Vec<u8>, note: &RequestNote) {
             out.extend_from_slice(b",\"cost_unknown\":true");
         }
     }
-    push_number(out, ",\"bytes\":", note.sent());
+    push_number(out, ",\"bytes\":", note.sent_bytes());
 }
 
 /// The request target as the client sent it.

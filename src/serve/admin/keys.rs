@@ -13,7 +13,7 @@ use super::problem::problem;
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::Rule;
 use crate::record::insight::LimitKey;
-use crate::serve::stack::{counted_key, explain};
+use crate::serve::stack::{counted_key, explanation};
 use crate::serve::worker::generation;
 use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::AdmissionRequest;
@@ -122,9 +122,9 @@ impl KeyLookup {
                 reserved: &[(0, 1)],
             };
             let verdict = self.running.admission.peek_shared(&request).await;
-            let mut value = explain::describe_rule(rule);
+            let mut value = explanation::describe_rule(rule);
             if let Some(finding) = verdict.findings.first() {
-                value.extend(explain::reading(finding, rule));
+                value.extend(explanation::describe_finding(finding, rule));
             }
             limits.push(Value::Object(value));
         }
@@ -183,7 +183,7 @@ fn with_plan(
         .and_then(|(insight, key)| {
             insight
                 .plans
-                .get(counted_key::hash(key, generation::limit_hash(rule)))
+                .get(counted_key::hash_key(key, generation::limit_hash(rule)))
         });
     match plan {
         Some(name) => ClientIdentity {

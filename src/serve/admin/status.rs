@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::control::{Control, ControlState};
 use super::record;
 use crate::base::telemetry::{Label, Metric};
-use crate::serve::stack::explain;
+use crate::serve::stack::explanation;
 use crate::upstream::Servers;
 
 /// Every limit with its decisions since the start.
@@ -19,7 +19,7 @@ pub(super) fn all_limits(gateway: &dyn Control) -> Vec<Value> {
     let running = gateway.running();
     let open = running.admission.open_permits();
     let describe = |rule: &Arc<crate::limit::Rule>| {
-        let mut value = explain::describe_rule(rule);
+        let mut value = explanation::describe_rule(rule);
         if let Some(permits) = open.get(rule.index).copied().flatten() {
             value.insert("open".into(), json!(permits));
         }
@@ -68,7 +68,7 @@ pub(super) fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
         json!({
             "upstream": servers.settings.name,
             "servers": endpoints.collect::<Vec<_>>(),
-            "pressure": servers.pressure().map(|pressure| explain::describe_pressure(pressure)),
+            "pressure": servers.pressure().map(|pressure| explanation::describe_pressure(pressure)),
         })
     };
     gateway.running().upstreams.iter().map(describe).collect()
@@ -124,7 +124,7 @@ pub(super) async fn policies(State(gateway): ControlState) -> Json<Value> {
             .upstreams
             .get(route.upstream)
             .map(|upstream| &*upstream.name);
-        explain::describe_route(route, upstream)
+        explanation::describe_route(route, upstream)
     };
     let routes: Vec<Value> = ruleset.routes.iter().map(route).collect();
     Json(json!({ "files": files, "routes": routes }))

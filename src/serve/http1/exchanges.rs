@@ -38,7 +38,7 @@ pub enum ConnectionEnd {
 pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> ConnectionEnd {
     let worker = &peer.worker;
     // A client without TLS may begin with the preface of HTTP/2.
-    let mut may_be_http2 = !peer.secure;
+    let mut may_be_http2 = !peer.is_tls;
     loop {
         wire.begin_request();
         let next = poll_fn(|cx| poll_request(wire, peer, cx));
@@ -52,7 +52,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
             }
         };
         may_be_http2 = false;
-        let is_unanswered = head.as_ref().is_err_and(|head| head.unanswered);
+        let is_unanswered = head.as_ref().is_err_and(|head| head.without_response);
         let acme_response = head
             .as_ref()
             .ok()
@@ -68,11 +68,17 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
                     repeated,
                 }));
                 let Some(Ok(response)) = unless_gone(wire, future.as_mut()).await else {
-                    if let Some(holdings) = future.as_mut().leave(CLIENT_LEFT) {
+                    if let Some(holdings) = future.as_mut().record_departure(CLIENT_LEFT) {
                         wire.hang_up();
                         let owner = (&**wire.guard(), &worker.detached);
                         let permits = holdings.permits;
-                        detached::finish(future, ObservedBody::into_relayed, permits, owner).await;
+                        detached::finish_response(
+                            future,
+                            ObservedBody::into_relayed,
+                            permits,
+                            owner,
+                        )
+                        .await;
                     }
                     return ConnectionEnd::Closed;
                 };
@@ -84,7 +90,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
         }
         match reply::send_response(wire, expectations, response, worker).await {
             Ok(Reuse::Possible) if wire.is_body_over() || drain_body(wire).await => {
-                peer.response_ended();
+                peer.enter_idle();
                 if !wire.is_idle() {
                     // The next request has arrived already, so other connections are served first.
                     OthersFirst::default().await;
@@ -111,7 +117,7 @@ fn poll_request(
         if ready!(wire.poll_unsent_response(cx)).is_err() {
             return Poll::Ready(Ok(None));
         }
-        peer.response_ended();
+        peer.enter_idle();
     }
     let head = wire.poll_head(cx);
     if head.is_pending() && peer.worker.is_draining() && wire.is_idle() {
@@ -134,7 +140,7 @@ const LAST_RESPONSE: ClientExpectations = ClientExpectations {
 /// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS. It is counted apart from
 /// the requests of clients.
 fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
-    if peer.secure {
+    if peer.is_tls {
         return None;
     }
     let text = peer

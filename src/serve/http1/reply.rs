@@ -68,7 +68,7 @@ pub fn send_response<'a>(
         present.connection = false;
     }
     // A response of the gateway may leave the request's body unread.
-    let can_read_body = !body.is_own() || wire.can_drain_body();
+    let can_read_body = !body.is_from_gateway() || wire.can_drain_body();
     let is_persistent = expectations.persistent
         && !worker.is_draining()
         && !ends_with_connection

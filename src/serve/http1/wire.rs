@@ -26,7 +26,7 @@ use crate::http::http1::inbox::Inbox;
 use crate::http::http1::{Framing, MAX_HEAD, MessageError, Outbox};
 use crate::net::Leave;
 use crate::net::flush::OthersFirst;
-use crate::serve::stack::unreadable::{FirstLine, Unreadable};
+use crate::serve::stack::unreadable::{FirstLine, UnreadableRequest};
 use crate::serve::worker::client_socket::{ClientSocket, MAX_DRAINED_BYTES};
 use crate::serve::worker::guard::Guard;
 
@@ -129,11 +129,11 @@ impl Wire {
 
     /// What is recorded of a request that [`Wire::poll_head`] could not read. A bad preface gets no response if the client
     /// `may_be_http2`: it could not read one of HTTP/1.
-    pub fn describe_unreadable(&self, error: HeadError, may_be_http2: bool) -> Unreadable {
-        Unreadable {
-            why: error.into(),
+    pub fn describe_unreadable(&self, error: HeadError, may_be_http2: bool) -> UnreadableRequest {
+        UnreadableRequest {
+            cause: error.into(),
             line: FirstLine::parse(&self.inner.borrow().inbox.bytes),
-            unanswered: may_be_http2 && error == HeadError::Preface,
+            without_response: may_be_http2 && error == HeadError::Preface,
         }
     }
 

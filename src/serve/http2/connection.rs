@@ -30,7 +30,7 @@ use crate::serve::stack::gateway::Stack;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
 use crate::serve::stack::stages::FreshRequest;
-use crate::serve::stack::unreadable::Unreadable;
+use crate::serve::stack::unreadable::UnreadableRequest;
 use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, ClientSocket, LINGER_TIMEOUT};
 use crate::serve::worker::guard::Phase;
 
@@ -307,20 +307,22 @@ impl Http2Connection {
         &self,
         cx: &mut Context<'_>,
         (id, charge): (u32, HeadCharge),
-        head: Result<Head, Unreadable>,
+        head: Result<Head, UnreadableRequest>,
         ends_stream: bool,
     ) {
         let Peer {
             worker,
-            idle,
-            header,
+            idle_timeout,
+            header_timeout,
             ..
         } = &*self.peer;
         if self.peer.guard.phase() != Phase::Linger {
             // This restarts the idle time, also if the request is over before the phase is computed again.
             self.peer.guard.request_began();
         }
-        let guard = worker.guards.watch_connection(*idle, *header);
+        let guard = worker
+            .guards
+            .watch_connection(*idle_timeout, *header_timeout);
         guard.request_began();
         if head.is_err() {
             self.handle.with(|shared| shared.allowance.spend_head());
@@ -383,12 +385,7 @@ impl Http2Connection {
 
     /// Enters the phase of the connection's deadline that its state calls for.
     fn update_phase(&self) {
-        let Peer {
-            guard,
-            idle,
-            header,
-            ..
-        } = &*self.peer;
+        let (peer, guard) = (&*self.peer, &self.peer.guard);
         // While there is too much output nothing is read, so a head cannot be late.
         let is_reading = !self.handle.with(|shared| shared.is_overfull());
         let is_in_head = is_reading && self.reader.is_in_head(&self.inbox.bytes);
@@ -403,9 +400,9 @@ impl Http2Connection {
         let is_closing = guard.phase() == Phase::Linger && open_requests == 0;
         if guard.phase() != phase && !is_closing {
             match phase {
-                Phase::Header => guard.enter(phase, *header),
+                Phase::Header => guard.enter(phase, peer.header_timeout),
                 Phase::Linger => guard.enter(phase, LINGER_TIMEOUT),
-                Phase::IdleHttp2 | Phase::Idle => guard.enter(phase, *idle),
+                Phase::IdleHttp2 | Phase::Idle => guard.enter(phase, peer.idle_timeout),
                 Phase::Request => guard.request_began(),
             }
         }
@@ -437,13 +434,17 @@ impl Drop for OpenRequest {
 }
 
 /// Passes one request through the stack and sends its response.
-async fn serve_request(request: OpenRequest, head: Result<Head, Unreadable>, mut stack: Stack) {
+async fn serve_request(
+    request: OpenRequest,
+    head: Result<Head, UnreadableRequest>,
+    mut stack: Stack,
+) {
     // The stream holds the charge for the head's memory, so it must live as long as the head.
     let stream = &request.stream.clone();
     let peer = request.peer.clone();
     let worker = &peer.worker;
     let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
-    let is_unanswered = head.as_ref().is_err_and(|head| head.unanswered);
+    let is_unanswered = head.as_ref().is_err_and(|head| head.without_response);
     let future = stack.call(FreshRequest {
         head: head.map(Rc::new).map_err(Box::new),
         downstream: Downstream::Http2(stream.clone()),
@@ -460,10 +461,11 @@ async fn serve_request(request: OpenRequest, head: Result<Head, Unreadable>, mut
         Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
     });
     let Some(response) = unless_late(stream, response).await.flatten() else {
-        if let Some(holdings) = future.as_mut().leave(stream.end_reason()) {
+        if let Some(holdings) = future.as_mut().record_departure(stream.end_reason()) {
             drop(request);
             let owner = (&**stream.guard(), &worker.detached);
-            detached::finish(future, ObservedBody::into_relayed, holdings.permits, owner).await;
+            detached::finish_response(future, ObservedBody::into_relayed, holdings.permits, owner)
+                .await;
         }
         return;
     };
@@ -472,7 +474,7 @@ async fn serve_request(request: OpenRequest, head: Result<Head, Unreadable>, mut
         drop(response);
         return stream.fail(Reason::PROTOCOL_ERROR);
     }
-    let is_own = response.body.is_own();
+    let is_own = response.body.is_from_gateway();
     let date = worker.date();
     // If the client is late, the rest of the response is dropped, and `request` resets the stream at the end.
     let sent = reply::send_response(stream, head_only, &date, response);

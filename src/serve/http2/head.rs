@@ -17,7 +17,7 @@ use crate::http::http2::hpack::{DecodedField, FieldKind};
 use crate::route::host;
 use crate::serve::http1::request::is_upgrade_allowed;
 use crate::serve::stack::refusal::RefusalCause;
-use crate::serve::stack::unreadable::{FirstLine, Unreadable};
+use crate::serve::stack::unreadable::{FirstLine, UnreadableRequest};
 
 /// Initial capacity for the text of a head, in bytes. Most heads fit.
 const INITIAL_TEXT_CAPACITY: usize = 512;
@@ -270,16 +270,16 @@ impl HeadDraft {
         mut self,
         is_bodiless: bool,
         memory: &mut HeadMemory,
-    ) -> Result<Option<(Head, HeadCharge)>, Unreadable> {
+    ) -> Result<Option<(Head, HeadCharge)>, UnreadableRequest> {
         self.build_head(is_bodiless, memory).map_err(|fault| {
             let method = self.method.as_ref().map_or("", Method::as_str);
             let path = self
                 .path
                 .map(|(start, length)| &self.text[start..start + length]);
-            Unreadable {
+            UnreadableRequest {
                 line: FirstLine::new(method.as_bytes(), path.unwrap_or_default()),
-                unanswered: matches!(fault, HeadFault::Malformed(_)),
-                why: fault.into(),
+                without_response: matches!(fault, HeadFault::Malformed(_)),
+                cause: fault.into(),
             }
         })
     }

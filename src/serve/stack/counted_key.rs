@@ -1,4 +1,4 @@
-//! What requests report to [`Insight`](crate::record::insight::Insight) of each key that they count.
+//! Reports the keys that limits count to [`Insight`](crate::record::insight::Insight), which finds the busiest ones.
 
 use std::rc::Rc;
 
@@ -8,12 +8,13 @@ use crate::record::insight::{CountSink, LimitKey, RecentCounts};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Finding;
 
-/// A key that a limit has counted: the client's identities and the limit. Its name is made only if it is recorded.
+/// A key that a limit has counted. It holds the client's identities rather than a name, which is made only for keys that
+/// are recorded.
 pub struct CountedKey {
     generation: Rc<Generation>,
-    /// The limit, by index.
+    /// The index of the limit among the ruleset's rules.
     rule: usize,
-    who: Rc<ClientIdentity>,
+    client: Rc<ClientIdentity>,
 }
 
 impl CountSink for CountedKey {
@@ -24,12 +25,12 @@ impl CountSink for CountedKey {
         let rule = &self.generation.ruleset.rules[self.rule];
         let name = || LimitKey {
             limit: rule.name.as_str().to_owned(),
-            key: self.generation.identifier.key_name(&self.who, &rule.key),
+            key: self.generation.identifier.key_name(&self.client, &rule.key),
         };
         insight.asked.count(hash, asked, name);
         if rule.plans {
             let plans = &self.generation.ruleset.identity.plan.plans;
-            let plan = self.who.plan.and_then(|plan| plans.get(plan));
+            let plan = self.client.plan.and_then(|plan| plans.get(plan));
             let name = plan.map_or("", |plan| &plan.name);
             insight.plans.record(hash, name);
         }
@@ -39,26 +40,26 @@ impl CountSink for CountedKey {
     }
 }
 
-/// The hash of a key, different for each limit.
-pub(crate) fn hash(key: Fingerprint, limit_hash: u64) -> u64 {
+/// Hashes a key together with the mark of its limit, so that the same client has another hash under each limit.
+pub(crate) fn hash_key(key: Fingerprint, limit_hash: u64) -> u64 {
     key.0 as u64 ^ limit_hash
 }
 
-/// Counts a request of a key, and whether the limit refused it.
+/// Counts one request for the key of this finding, and whether the limit refused it.
 #[inline]
-pub(crate) fn count(
+pub(crate) fn count_request(
     recent: &RecentCounts<CountedKey>,
     generation: &Rc<Generation>,
-    who: &Rc<ClientIdentity>,
+    client: &Rc<ClientIdentity>,
     (rule, finding): (&Rule, &Finding),
 ) {
-    let hash = hash(finding.key, generation.rules[rule.index].limit_hash);
-    let refused = !finding.reading.standing.admits() && !rule.shadow;
-    // The plan that counted last is shown.
-    let is_same = |counted: &CountedKey| !rule.plans || counted.who.plan == who.plan;
-    recent.count(hash, refused, is_same, || CountedKey {
+    let hash = hash_key(finding.key, generation.rules[rule.index].limit_hash);
+    let is_refused = !finding.reading.standing.admits() && !rule.shadow;
+    // A client that changes its plan is counted anew, so that the latest plan is shown.
+    let is_same = |counted: &CountedKey| !rule.plans || counted.client.plan == client.plan;
+    recent.count(hash, is_refused, is_same, || CountedKey {
         generation: generation.clone(),
         rule: rule.index,
-        who: who.clone(),
+        client: client.clone(),
     });
 }

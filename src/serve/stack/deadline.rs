@@ -1,4 +1,4 @@
-//! The end of the time that a whole request may take, where it has one.
+//! The deadline of a whole request: the end of the time it may take, where its upstream sets one.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -7,23 +7,24 @@ use std::time::Duration;
 
 use tokio::time::Sleep;
 
-/// See the module.
+/// The time at which a request is given up; without one it may take for ever.
 pub struct Deadline(Option<Pin<Box<Sleep>>>);
 
 impl Deadline {
-    /// From now on.
-    pub fn new(span: Option<Duration>) -> Deadline {
-        Deadline(span.map(|span| Box::pin(tokio::time::sleep(span))))
+    /// A deadline that passes `timeout` from now; without a timeout it never does.
+    pub fn after(timeout: Option<Duration>) -> Deadline {
+        Deadline(timeout.map(|timeout| Box::pin(tokio::time::sleep(timeout))))
     }
 
-    /// Whether it has passed. If not, wakes the task when it does.
+    /// Whether the deadline has passed. If not, the task is woken when it does.
     pub fn has_passed(&mut self, cx: &mut Context<'_>) -> bool {
         let sleep = self.0.as_mut();
         sleep.is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
     }
 
-    /// What `future` comes to, if it does in time. Borrowed, for what is handed over is kept twice.
-    pub async fn before<F: Future>(&mut self, mut future: Pin<&mut F>) -> Option<F::Output> {
+    /// The output of `future`; none if the deadline passes first. The future is borrowed, because a future that is moved
+    /// into an `async fn` takes up its size twice.
+    pub async fn limit<F: Future>(&mut self, mut future: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Pending if self.has_passed(cx) => Poll::Ready(None),
             polled => polled.map(Some),

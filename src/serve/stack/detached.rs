@@ -1,13 +1,13 @@
-//! Requests that go on after their client has left, because a limit depends on their end: limits on cost wait for the
-//! response, and permits count the work of the server, however patient the client or the gateway is.
+//! Requests that go on after their client has left, because a limit depends on their end. Limits on cost wait for the
+//! response. Permits count the work of the server, which goes on whether or not anybody waits for it.
 //!
 //! The response of such a request is read to its end and discarded. Where only permits depend on it, the gateway cancels
-//! the request and waits for the server to end it. So it does for a request that was not sent whole, or whose server was
-//! too slow.
+//! the request and waits for the server to end it. The same happens to a request that was not sent whole, or whose server
+//! was too slow.
 //!
-//! Bounds: [`LONGEST`] and [`MOST_BYTES`] for each, [`MOST`] for each worker. Beyond them the connection to the server
-//! ends and what was reserved is charged, or what was found if that is more. Permits whose server is not watched to its
-//! end stay out for [`UNWATCHED`], of at most [`MOST_UNWATCHED`] requests of a worker.
+//! Bounds: [`MAX_TIME`] and [`MAX_BYTES`] for each request, [`MAX_REQUESTS`] for each worker. Beyond them the connection to
+//! the server closes. The units that the request reserved are charged, or the cost read so far if that is more. Where the
+//! end of a server's work cannot be observed, permits stay in use for [`UNOBSERVED_TIME`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -31,184 +31,189 @@ use crate::throttle::{PendingSettlement, Settling};
 use crate::upstream::{Exchange, ReceivedHead, UpstreamBody};
 
 /// How long a request goes on without its client.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// How long permits stay out whose server is not watched: over HTTP/2 a request that was taken back does not show when
-/// its work has ended.
-const UNWATCHED: Duration = Duration::from_secs(10);
+/// Most bytes that are read of a response whose client has left.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Most bytes of a body that nobody waits for.
-const MOST_BYTES: u64 = 64 * 1024 * 1024;
+/// Most requests of a worker that go on without their clients at the same time.
+const MAX_REQUESTS: usize = 4096;
 
-/// Most requests of a worker that go on without their clients.
-const MOST: usize = 4096;
+/// How long permits stay in use where the end of the server's work cannot be observed. Over HTTP/2 it cannot once the
+/// request is cancelled.
+const UNOBSERVED_TIME: Duration = Duration::from_secs(10);
 
-/// Most requests of a worker whose permits stay out unwatched; beyond it the oldest come back.
-const MOST_UNWATCHED: usize = 65_536;
+/// Most requests of a worker that hold permits for [`UNOBSERVED_TIME`]; beyond it the oldest return theirs.
+const MAX_UNOBSERVED: usize = 65_536;
 
 /// The detached requests of one worker.
 #[derive(Debug)]
 pub struct DetachedRequests {
     guards: Rc<Guards>,
+    /// How many are under way, of [`MAX_REQUESTS`].
     open: Cell<usize>,
-    /// Permits whose server is not watched, and when they come back.
-    unwatched: RefCell<VecDeque<(Nanos, Arc<PermitGuard>)>>,
+    /// Permits of unobserved servers, oldest first, and when they are returned.
+    unobserved: RefCell<VecDeque<(Nanos, Arc<PermitGuard>)>>,
     /// The worker is about to end.
-    over: Cell<bool>,
+    is_closed: Cell<bool>,
 }
 
 impl DetachedRequests {
-    /// None yet.
+    /// A worker without detached requests. `guards` wake those whose servers are late.
     pub fn new(guards: Rc<Guards>) -> Rc<DetachedRequests> {
         Rc::new(DetachedRequests {
             guards,
             open: Cell::new(0),
-            unwatched: RefCell::default(),
-            over: Cell::new(false),
+            unobserved: RefCell::default(),
+            is_closed: Cell::new(false),
         })
     }
 
-    /// Detaches no more requests, and returns the permits that are not watched.
+    /// Detaches no more requests, and returns the permits of unobserved servers.
     pub fn close(&self) {
-        self.over.set(true);
-        self.unwatched.take();
+        self.is_closed.set(true);
+        self.unobserved.take();
     }
 
-    /// Returns the permits whose time has come.
+    /// Returns the permits whose time is over.
     pub fn tick(&self) {
         let now = self.guards.coarse_now();
-        let unwatched = &mut *self.unwatched.borrow_mut();
-        while unwatched.pop_front_if(|(until, _)| *until <= now).is_some() {}
+        let unobserved = &mut *self.unobserved.borrow_mut();
+        while unobserved
+            .pop_front_if(|(until, _)| *until <= now)
+            .is_some()
+        {}
     }
 
     fn has_room(&self) -> bool {
-        self.open.get() < MOST && !self.over.get()
+        self.open.get() < MAX_REQUESTS && !self.is_closed.get()
     }
 
-    /// Keeps permits out for [`UNWATCHED`], because the end of the server's work is not seen.
-    fn hold(&self, permits: Option<Arc<PermitGuard>>) {
-        let Some(permits) = permits.filter(|_| !self.over.get()) else {
+    /// Holds permits for [`UNOBSERVED_TIME`], because the end of the server's work cannot be observed.
+    fn hold_permits(&self, permits: Option<Arc<PermitGuard>>) {
+        let Some(permits) = permits.filter(|_| !self.is_closed.get()) else {
             return;
         };
-        let unwatched = &mut *self.unwatched.borrow_mut();
-        if unwatched.len() == MOST_UNWATCHED {
-            unwatched.pop_front();
+        let unobserved = &mut *self.unobserved.borrow_mut();
+        if unobserved.len() == MAX_UNOBSERVED {
+            unobserved.pop_front();
         }
-        let until = self.guards.coarse_now().after(UNWATCHED.into());
-        unwatched.push_back((until, permits));
+        let until = self.guards.coarse_now().after(UNOBSERVED_TIME.into());
+        unobserved.push_back((until, permits));
     }
 }
 
-/// One of [`MOST`] detached requests; counted until it is dropped.
+/// One of [`MAX_REQUESTS`] detached requests; counted until it is dropped.
 struct DetachedRequest {
-    left: Rc<DetachedRequests>,
+    registry: Rc<DetachedRequests>,
     permits: Option<Arc<PermitGuard>>,
 }
 
 impl DetachedRequest {
-    /// None if there is no room for one more; its permits stay out all the same.
+    /// Counts one more request; none if there is no room. Its permits are held for a while then.
     fn new(
-        left: &Rc<DetachedRequests>,
+        registry: &Rc<DetachedRequests>,
         permits: Option<Arc<PermitGuard>>,
     ) -> Option<DetachedRequest> {
-        if !left.has_room() {
-            left.hold(permits);
+        if !registry.has_room() {
+            registry.hold_permits(permits);
             return None;
         }
-        left.open.update(|open| open + 1);
+        registry.open.update(|open| open + 1);
         Some(DetachedRequest {
-            left: left.clone(),
+            registry: registry.clone(),
             permits,
         })
     }
 
-    /// Reads what is left of an exchange to its end, within the bound.
-    async fn drain(&mut self, mut rest: PendingExchange) {
-        let waits = self.permits.is_some();
-        let now = self.left.guards.coarse_now();
+    /// Reads an exchange to its end, within [`MAX_BYTES`].
+    async fn drain(&mut self, mut exchange: PendingExchange) {
+        let has_permits = self.permits.is_some();
+        let now = self.registry.guards.coarse_now();
         let mut bytes = 0;
-        while bytes <= MOST_BYTES {
-            match poll_fn(|cx| rest.poll_step(waits, now, cx)).await {
+        while bytes <= MAX_BYTES {
+            match poll_fn(|cx| exchange.poll_step(has_permits, now, cx)).await {
                 DrainStep::Bytes(more) => bytes += more,
                 DrainStep::Ended => return,
-                DrainStep::TakenBack => break,
+                DrainStep::Unobservable => break,
             }
         }
-        self.left.hold(self.permits.take());
+        self.registry.hold_permits(self.permits.take());
     }
 }
 
 impl Drop for DetachedRequest {
     fn drop(&mut self) {
-        self.left.open.update(|open| open - 1);
+        self.registry.open.update(|open| open - 1);
     }
 }
 
-/// Finishes a request whose response has not begun. `relayed` returns the body that its upstream sends.
-pub async fn finish<F, B>(
+/// Finishes a request whose response has not begun, in the task that calls it. `into_relayed` takes the upstream's body out of
+/// the response.
+pub async fn finish_response<F, B>(
     mut future: Pin<&mut F>,
-    relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
+    into_relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
     permits: Option<Arc<PermitGuard>>,
-    (guard, left): (&Guard, &Rc<DetachedRequests>),
+    (guard, registry): (&Guard, &Rc<DetachedRequests>),
 ) where
     F: Future<Output = Result<Response<B>, Infallible>>,
 {
-    let Some(mut detached) = DetachedRequest::new(left, permits) else {
+    let Some(mut detached) = DetachedRequest::new(registry, permits) else {
         return;
     };
-    // It does not wait for the client any more.
+    // The request no longer waits for the client to read.
     guard.write_progressed();
-    let whole = async {
-        let answered = poll_fn(|cx| {
+    let drained = async {
+        let result = poll_fn(|cx| {
             let _ = guard.must_close(cx);
             future.as_mut().poll(cx)
         });
-        let Ok(response) = answered.await;
-        if let Some(body) = relayed(response.body) {
-            detached.drain(PendingExchange::of(body)).await;
+        let Ok(response) = result.await;
+        if let Some(body) = into_relayed(response.body) {
+            detached.drain(PendingExchange::from_body(body)).await;
         }
     };
-    let _ = tokio::time::timeout(LONGEST, whole).await;
+    let _ = tokio::time::timeout(MAX_TIME, drained).await;
 }
 
-/// Finishes an exchange in a task of its own.
-pub fn go_on(
-    rest: PendingExchange,
+/// Reads an exchange to its end in a task of its own.
+pub fn spawn_drain(
+    exchange: PendingExchange,
     permits: Option<Arc<PermitGuard>>,
-    left: &Rc<DetachedRequests>,
+    registry: &Rc<DetachedRequests>,
 ) {
-    let Some(mut detached) = DetachedRequest::new(left, permits) else {
+    let Some(mut detached) = DetachedRequest::new(registry, permits) else {
         return;
     };
     tokio::task::spawn_local(async move {
-        let whole = detached.drain(rest);
-        let _ = tokio::time::timeout(LONGEST, whole).await;
+        let drained = detached.drain(exchange);
+        let _ = tokio::time::timeout(MAX_TIME, drained).await;
     });
 }
 
-/// The part of an exchange with a server that is still to come.
+/// An exchange with a server, as far as it is still to come.
 pub enum PendingExchange {
-    /// The head of its response, and the body.
+    /// The head of the response has not come.
     Head(Exchange<RequestBody>),
-    /// The body.
+    /// The body has not ended, and only permits depend on its end.
     Body(UpstreamBody<RequestBody>),
-    /// The body, which limits wait for.
+    /// The body has not ended, and limits on cost wait for it.
     Settling(Settling<Relay>),
 }
 
-/// What came of one step of draining an exchange.
+/// The result of one step of draining an exchange.
 enum DrainStep {
     /// This many bytes of the body were read.
     Bytes(u64),
-    /// The server has ended its side.
+    /// The server has ended its response, or its connection.
     Ended,
-    /// The request was cancelled, and the end of the server's work is not seen.
-    TakenBack,
+    /// The request was cancelled in such a way that the end of the server's work cannot be observed.
+    Unobservable,
 }
 
 impl PendingExchange {
-    /// Of a body.
-    pub fn of(mut body: Settling<Relay>) -> PendingExchange {
+    /// The exchange whose response has this body.
+    pub fn from_body(mut body: Settling<Relay>) -> PendingExchange {
         match body.pending() {
             Some(PendingSettlement::Units) => PendingExchange::Settling(body),
             Some(PendingSettlement::Permits) | None => {
@@ -217,11 +222,16 @@ impl PendingExchange {
         }
     }
 
-    /// The next step. `waits`: for the end of the server too, when nothing is left to settle.
-    fn poll_step(&mut self, waits: bool, now: Nanos, cx: &mut Context<'_>) -> Poll<DrainStep> {
+    /// Polls for the next step. With permits, the end of the server's work is awaited even when nothing is left to settle.
+    fn poll_step(
+        &mut self,
+        has_permits: bool,
+        now: Nanos,
+        cx: &mut Context<'_>,
+    ) -> Poll<DrainStep> {
         loop {
-            if !self.hang_up(cx) {
-                return Poll::Ready(DrainStep::TakenBack);
+            if !self.cancel(cx) {
+                return Poll::Ready(DrainStep::Unobservable);
             }
             match self {
                 PendingExchange::Head(exchange) => match ready!(exchange.poll_head(cx)) {
@@ -232,15 +242,17 @@ impl PendingExchange {
                 PendingExchange::Body(body) => {
                     let frame = ready!(Pin::new(body).poll_frame(cx));
                     return Poll::Ready(match frame {
-                        Some(Ok(frame)) => DrainStep::Bytes(length(&frame)),
+                        Some(Ok(frame)) => DrainStep::Bytes(data_length(&frame)),
                         Some(Err(_)) | None => DrainStep::Ended,
                     });
                 }
                 PendingExchange::Settling(body) => {
                     match ready!(Pin::new(&mut *body).poll_frame(cx)) {
-                        Some(Ok(frame)) => return Poll::Ready(DrainStep::Bytes(length(&frame))),
-                        // It may be the gateway that waits no longer.
-                        Some(Err(_)) | None if waits => {
+                        Some(Ok(frame)) => {
+                            return Poll::Ready(DrainStep::Bytes(data_length(&frame)));
+                        }
+                        // An error may be the gateway's own timeout, while the server works on.
+                        Some(Err(_)) | None if has_permits => {
                             *self = PendingExchange::Body(body.inner_mut().take())
                         }
                         Some(Err(_)) | None => return Poll::Ready(DrainStep::Ended),
@@ -250,32 +262,32 @@ impl PendingExchange {
         }
     }
 
-    /// Cancels the request, unless limits wait for a response that the server may still give. True if the end of the server's
-    /// work can be seen.
-    fn hang_up(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Cancels the request, unless limits wait for its response and it was sent whole. Returns whether the end of the server's
+    /// work can be observed.
+    fn cancel(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             PendingExchange::Head(exchange) => {
-                exchange.hang_up(cx);
-                exchange.is_seen()
+                exchange.cancel(cx);
+                exchange.is_observable()
             }
             PendingExchange::Body(body) => {
-                body.hang_up(cx);
-                body.is_seen()
+                body.cancel(cx);
+                body.is_observable()
             }
-            PendingExchange::Settling(body) => body.inner_mut().go_on_alone(cx),
+            PendingExchange::Settling(body) => body.inner_mut().poll_detached(cx),
         }
     }
 
     fn begin_body(&mut self, now: Nanos) {
         if let PendingExchange::Head(exchange) =
-            std::mem::replace(self, PendingExchange::Body(UpstreamBody::over()))
+            std::mem::replace(self, PendingExchange::Body(UpstreamBody::empty()))
         {
             *self = PendingExchange::Body(exchange.into_body(now));
         }
     }
 }
 
-fn length(frame: &Frame<Bytes>) -> u64 {
+fn data_length(frame: &Frame<Bytes>) -> u64 {
     frame.data_ref().map_or(0, |data| data.len() as u64)
 }
 
@@ -289,71 +301,71 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::store::permits::Permits;
 
-    /// The left requests of a worker whose time stands still.
-    fn left() -> (Rc<DetachedRequests>, Clock) {
+    /// The detached requests of a worker whose time stands still.
+    fn registry() -> (Rc<DetachedRequests>, Clock) {
         let clock = Clock::manual(Nanos::from_secs(5));
         (DetachedRequests::new(Guards::new(clock.clone())), clock)
     }
 
     fn permits() -> (Option<Arc<PermitGuard>>, Weak<PermitGuard>) {
-        let (_, taken) = Arc::new(Permits::default()).take(&[], &mut SmallVec::new(), |_| true);
-        let taken = Arc::new(taken);
-        let seen = Arc::downgrade(&taken);
-        (Some(taken), seen)
+        let (_, permits) = Arc::new(Permits::default()).take(&[], &mut SmallVec::new(), |_| true);
+        let permits = Arc::new(permits);
+        let observer = Arc::downgrade(&permits);
+        (Some(permits), observer)
     }
 
-    fn is_out(permits: &Weak<PermitGuard>) -> bool {
+    fn are_held(permits: &Weak<PermitGuard>) -> bool {
         permits.strong_count() > 0
     }
 
     #[test]
     fn permits_stay_out_for_their_time_where_no_request_may_go_on() {
-        let (left, clock) = left();
-        let others: Vec<_> = (0..MOST)
-            .map(|_| DetachedRequest::new(&left, None))
+        let (registry, clock) = registry();
+        let others: Vec<_> = (0..MAX_REQUESTS)
+            .map(|_| DetachedRequest::new(&registry, None))
             .collect();
         assert!(others.iter().all(Option::is_some));
-        let (taken, seen) = permits();
-        assert!(DetachedRequest::new(&left, taken).is_none());
+        let (held_permits, observer) = permits();
+        assert!(DetachedRequest::new(&registry, held_permits).is_none());
         let pass = |span: Duration| {
             clock.advance(span.into());
-            left.guards.tick();
-            left.tick();
-            is_out(&seen)
+            registry.guards.tick();
+            registry.tick();
+            are_held(&observer)
         };
-        assert!(is_out(&seen));
-        assert!(pass(UNWATCHED - Duration::from_millis(1)));
+        assert!(are_held(&observer));
+        assert!(pass(UNOBSERVED_TIME - Duration::from_millis(1)));
         assert!(!pass(Duration::from_millis(1)));
         drop(others);
-        let (taken, seen) = permits();
-        let detached = DetachedRequest::new(&left, taken);
-        assert!(detached.is_some() && is_out(&seen));
+        let (held_permits, observer) = permits();
+        let detached = DetachedRequest::new(&registry, held_permits);
+        assert!(detached.is_some() && are_held(&observer));
         drop(detached);
-        assert!(!is_out(&seen));
+        assert!(!are_held(&observer));
     }
 
     #[test]
     fn beyond_the_bound_the_oldest_permits_come_back() {
-        let (left, _) = left();
-        let (taken, oldest) = permits();
-        left.hold(taken);
-        for _ in 1..MOST_UNWATCHED {
-            left.hold(permits().0);
+        let (registry, _) = registry();
+        let (held_permits, oldest) = permits();
+        registry.hold_permits(held_permits);
+        for _ in 1..MAX_UNOBSERVED {
+            registry.hold_permits(permits().0);
         }
-        assert!(is_out(&oldest));
-        left.hold(permits().0);
-        assert!(!is_out(&oldest));
-        assert_eq!(left.unwatched.borrow().len(), MOST_UNWATCHED);
+        assert!(are_held(&oldest));
+        registry.hold_permits(permits().0);
+        assert!(!are_held(&oldest));
+        assert_eq!(registry.unobserved.borrow().len(), MAX_UNOBSERVED);
     }
 
     #[test]
     fn a_worker_that_ends_keeps_none() {
-        let (left, _) = left();
-        let (taken, before) = permits();
-        left.hold(taken);
-        left.close();
-        let (taken, after) = permits();
-        assert!(DetachedRequest::new(&left, taken).is_none());
-        assert!(!is_out(&before) && !is_out(&after));
+        let (registry, _) = registry();
+        let (held_permits, before) = permits();
+        registry.hold_permits(held_permits);
+        registry.close();
+        let (held_permits, after) = permits();
+        assert!(DetachedRequest::new(&registry, held_permits).is_none());
+        assert!(!are_held(&before) && !are_held(&after));
     }
 }

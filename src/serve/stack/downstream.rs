@@ -1,4 +1,5 @@
-//! The client side of one request, whatever its version of HTTP: the rest of its body, and the way for interim responses.
+//! The client's side of one request, in either version of HTTP. Layers read the request's body from it and send interim
+//! responses over it. The final response does not pass through here.
 
 use std::io;
 use std::rc::Rc;
@@ -14,17 +15,17 @@ use crate::serve::http1::wire::Wire;
 use crate::serve::http2::Http2Stream;
 use crate::serve::worker::guard::Guard;
 
-/// See the module.
+/// Where a request comes from.
 #[derive(Clone)]
 pub enum Downstream {
-    /// A connection of HTTP/1, at this request.
+    /// A connection of HTTP/1.0 or HTTP/1.1, which carries one request at a time.
     Http1(Rc<Wire>),
-    /// A stream of HTTP/2.
+    /// One stream of an HTTP/2 connection.
     Http2(Rc<Http2Stream>),
 }
 
 impl Downstream {
-    /// The request's deadlines.
+    /// The deadlines of the request.
     pub fn guard(&self) -> &Rc<Guard> {
         match self {
             Downstream::Http1(wire) => wire.guard(),
@@ -32,7 +33,7 @@ impl Downstream {
         }
     }
 
-    /// What `Via` says of a request that came from here: RFC 9110 section 7.6.3.
+    /// The gateway's element of the request's `Via` field: RFC 9110 section 7.6.3.
     pub fn via(&self, version: Version) -> &'static [u8] {
         match self {
             Downstream::Http1(_) if version >= Version::HTTP_11 => b"1.1 tollgate",
@@ -41,7 +42,7 @@ impl Downstream {
         }
     }
 
-    /// The next piece of the body. A client that waits for `100 Continue` gets it first.
+    /// Reads the next piece of the body. A client that waits for `100 Continue` gets it first.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, MessageError>> {
         match self {
             Downstream::Http1(wire) => wire.poll_body(cx),
@@ -49,7 +50,7 @@ impl Downstream {
         }
     }
 
-    /// How much of the body is left.
+    /// How many bytes of the body are still to be read.
     pub fn remaining_body(&self) -> SizeHint {
         match self {
             Downstream::Http1(wire) => wire.remaining_body(),
@@ -57,7 +58,7 @@ impl Downstream {
         }
     }
 
-    /// Whether the client cannot send, because the gateway has no room for more.
+    /// Whether the client cannot send, because the gateway has given it no more flow-control window.
     pub fn is_held_back(&self) -> bool {
         match self {
             Downstream::Http1(_) => false,
@@ -65,7 +66,7 @@ impl Downstream {
         }
     }
 
-    /// From now on the body is another protocol, to the end of the connection or stream.
+    /// Reads the body as another protocol from now on, to the end of the connection or stream.
     pub fn open_tunnel(&self) {
         match self {
             Downstream::Http1(wire) => wire.open_tunnel(),
@@ -73,7 +74,7 @@ impl Downstream {
         }
     }
 
-    /// All of the body has been read.
+    /// Whether all of the body has been read.
     pub fn is_body_over(&self) -> bool {
         match self {
             Downstream::Http1(wire) => wire.is_body_over(),
@@ -89,7 +90,7 @@ impl Downstream {
         }
     }
 
-    /// Passes on an interim response.
+    /// Queues an interim response, such as 103, for the client.
     pub fn send_interim(&self, head: &ResponseHead) {
         match self {
             Downstream::Http1(wire) => wire.send_interim(head),
@@ -97,11 +98,11 @@ impl Downstream {
         }
     }
 
-    /// Sends the interim responses.
+    /// Sends the queued interim responses.
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Downstream::Http1(wire) => wire.poll_flush(cx),
-            // The connection sends by itself.
+            // A connection of HTTP/2 sends what its streams queue.
             Downstream::Http2(_) => Poll::Ready(Ok(())),
         }
     }

@@ -1,498 +1,359 @@
-//! Says what the gateway would do with a request, and why, without counting it: by the parser, the routing, the
-//! identities and the admission of the request path. Nothing is decided here a second time.
+//! Explains what the gateway would do with a request, without counting it. The request path's own parser, routing, identities
+//! and admission decide; nothing is decided here a second time. `explanation.rs` says how the result reads.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::body::MAX_AHEAD;
-use super::ending::{CountingLimits, unrouted_who};
-use super::identify::{class, cohort, may_check, objection};
-use super::in_body;
-use super::matched::MatchedRoute;
+use super::body::MAX_READ_AHEAD;
+use super::credential_in_body;
+use super::explanation::{
+    describe_client, describe_limit, describe_pressure, describe_route, refusal_reason,
+};
+use super::identified::{request_class, shed_cohort};
+use super::identify::{find_objection, may_check};
+use super::matched_route::MatchedRoute;
 use super::refusal::RefusalCause;
-use super::reserve::{self, Reserved};
+use super::reserve::{self, ReservedUnits};
 use super::routing::find_route;
-use crate::base::clock::{Clock, Nanos};
+use super::unserved::{CountingLimits, identify_unrouted};
+use crate::base::clock::Clock;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
-use crate::identity::{ClientIdentity, ConnectionPeer, CredentialCheck, Identifier, Unverified};
-use crate::limit::pressure::{Pressure, RequestClass};
-use crate::limit::{Rule, RuleLimit};
+use crate::identity::{ClientIdentity, ConnectionPeer, CredentialCheck, Identifier};
+use crate::limit::Rules;
+use crate::limit::pressure::{RequestClass, Shed};
 use crate::net::Subject;
-use crate::route::Route;
 use crate::serve::http1::{repeat::RepeatCache, request};
 use crate::serve::worker::generation::RunningConfig;
-use crate::throttle::admission::{AdmissionRequest, Finding};
+use crate::throttle::admission::{AdmissionRequest, Verdict};
 
 /// A request to explain.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestToExplain {
-    /// `GET`.
+    /// The method, such as `GET`.
     pub method: String,
-    /// Path and query.
+    /// The path and the query.
     pub path: String,
-    /// The `Host`; `localhost` when absent.
+    /// The value of `Host`; `localhost` if absent.
     #[serde(default)]
     pub host: Option<String>,
-    /// Name and value of each field.
+    /// The name and the value of each header field.
     #[serde(default)]
     pub headers: Vec<(String, String)>,
-    /// The address of the connection's other end; 127.0.0.1 when absent.
+    /// The address at the other end of the connection; 127.0.0.1 if absent.
     #[serde(default)]
     pub ip: Option<IpAddr>,
     /// The body.
     #[serde(default)]
     pub body: String,
-    /// The certificate that the client shows, in PEM; taken as verified.
+    /// The client's certificate in PEM, which counts as verified.
     #[serde(default)]
     pub client_cert: Option<String>,
 }
 
-/// Why a question cannot be answered.
+/// A request to explain that cannot be sent over HTTP/1.1 at all.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Unclear(String);
+pub enum ExplainError {
+    /// The method is empty, or has characters that no method has.
+    #[error("`{0}` is not a method")]
+    Method(String),
+    /// The path is empty, or has a line break.
+    #[error("`{0}` is not a path")]
+    Path(String),
+    /// The name of a header field has characters that no name has.
+    #[error("`{0}` is not a field name")]
+    FieldName(String),
+    /// The value of the header field of this name has characters that no value has.
+    #[error("the value of `{0}` is not one")]
+    FieldValue(String),
+    /// The certificate is not in PEM.
+    #[error("the client's certificate is none in PEM")]
+    Certificate,
+}
 
 impl RequestToExplain {
-    /// The head as the gateway reads it from a connection, or why it does not.
-    fn read(&self) -> Result<Result<Rc<Head>, RefusalCause>, Unclear> {
-        let unclear = |text: &str, what: &str| Unclear(format!("`{text}` is not {what}"));
-        let lines = |text: &str| text.contains(['\r', '\n']);
-        if self.method.is_empty() || lines(&self.method) {
-            return Err(unclear(&self.method, "a method"));
+    /// The head as the gateway reads it from a connection. The inner error is why the gateway refuses it.
+    fn read_head(&self) -> Result<Result<Rc<Head>, RefusalCause>, ExplainError> {
+        let method_error = || ExplainError::Method(self.method.clone());
+        let has_line_break = |text: &str| text.contains(['\r', '\n']);
+        if self.method.is_empty() || has_line_break(&self.method) {
+            return Err(method_error());
         }
-        if self.path.is_empty() || lines(&self.path) {
-            return Err(unclear(&self.path, "a path"));
+        if self.path.is_empty() || has_line_break(&self.path) {
+            return Err(ExplainError::Path(self.path.clone()));
         }
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
-        let has = |name: &str| {
-            let mut names = self.headers.iter().map(|(name, _)| name);
-            names.any(|other| other.eq_ignore_ascii_case(name))
-        };
-        let mut add = |name: &str, value: &str| {
-            HeaderName::try_from(name).map_err(|_| unclear(name, "a field name"))?;
-            HeaderValue::try_from(value)
-                .map_err(|_| Unclear(format!("the value of `{name}` is not one")))?;
-            for part in [name, ": ", value, "\r\n"] {
-                text.push_str(part);
-            }
-            Ok(())
-        };
         for (name, value) in &self.headers {
-            add(name, value)?;
+            write_field(&mut text, name, value)?;
         }
-        if !has("host") {
-            add("host", self.host.as_deref().unwrap_or("localhost"))?;
+        if !self.has_field("host") {
+            let host = self.host.as_deref().unwrap_or("localhost");
+            write_field(&mut text, "host", host)?;
         }
-        if !self.body.is_empty() && !has("content-length") && !has("transfer-encoding") {
-            add("content-length", &self.body.len().to_string())?;
+        let has_framing = self.has_field("content-length") || self.has_field("transfer-encoding");
+        if !self.body.is_empty() && !has_framing {
+            write_field(&mut text, "content-length", &self.body.len().to_string())?;
         }
         text.push_str("\r\n");
         match request::parse_request(&mut text.as_bytes().into(), &mut RepeatCache::default()) {
             Ok(Some(request)) => Ok(Ok(request.head)),
-            Ok(None) => Err(unclear(&self.method, "a method")),
-            Err(bad) => Ok(Err(bad.into())),
+            Ok(None) => Err(method_error()),
+            Err(error) => Ok(Err(error.into())),
         }
     }
 
-    fn subject(&self) -> Result<Option<Subject>, Unclear> {
+    fn has_field(&self, name: &str) -> bool {
+        let mut names = self.headers.iter().map(|(name, _)| name);
+        names.any(|other| other.eq_ignore_ascii_case(name))
+    }
+
+    /// The subject of the client's certificate, if there is one.
+    fn subject(&self) -> Result<Option<Subject>, ExplainError> {
         let pem = self.client_cert.as_ref();
         let subject = pem.map(|pem| Subject::from_pem(pem.as_bytes())).transpose();
-        subject.map_err(|_| Unclear("the client's certificate is none in PEM".into()))
+        subject.map_err(|_| ExplainError::Certificate)
     }
 }
 
-/// What is decided of a request before its limits are asked. Holds nothing of its head, for that may not wait.
-struct Examined {
-    who: ClientIdentity,
-    /// What it holds of limits on cost.
-    reserved: Reserved,
-    matched: Option<MatchedRoute>,
-    ends: Option<OwnResponse>,
+/// Appends a header field to the text of a head.
+fn write_field(text: &mut String, name: &str, value: &str) -> Result<(), ExplainError> {
+    HeaderName::try_from(name).map_err(|_| ExplainError::FieldName(name.to_owned()))?;
+    HeaderValue::try_from(value).map_err(|_| ExplainError::FieldValue(name.to_owned()))?;
+    for part in [name, ": ", value, "\r\n"] {
+        text.push_str(part);
+    }
+    Ok(())
 }
 
-/// That the gateway answers it itself.
+/// What is known of a request before its limits are asked. Keeps nothing of its head, which cannot be held across an await.
+struct Examined {
+    client: ClientIdentity,
+    reserved: ReservedUnits,
+    /// The route; none if the request has none.
+    matched: Option<MatchedRoute>,
+    /// The response of the gateway itself; none if an upstream would serve the request.
+    own_response: Option<OwnResponse>,
+}
+
+/// A response that the gateway gives itself, if limits admit the request.
 struct OwnResponse {
-    /// The limits that count it.
+    /// The limits that count the request.
     counted: CountingLimits,
     status: u16,
     reason: String,
 }
 
-/// Takes the steps that the gateway takes, in its order.
-fn examine(
-    running: &RunningConfig,
-    question: &RequestToExplain,
-    clock: &Clock,
-    identifier: &Identifier,
-) -> Result<Examined, Unclear> {
-    let ruleset = &*running.ruleset;
-    let subject = question.subject()?;
-    let connection = ConnectionPeer {
-        peer: question.ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).into(),
-        subject: subject.as_ref(),
-    };
-    let (now, wall) = (clock.now(), || clock.wall());
-    let (head, found) = match question.read()? {
-        Ok(head) => {
-            let route = find_route(&head, question.body.as_bytes(), ruleset);
-            (head, route)
+impl OwnResponse {
+    fn new(counted: CountingLimits, cause: &RefusalCause) -> OwnResponse {
+        OwnResponse {
+            counted,
+            status: cause.status().as_u16(),
+            reason: refusal_reason(cause),
         }
-        Err(why) => (Rc::default(), Err(why)),
-    };
-    let ends = |counted, why: &RefusalCause| OwnResponse {
-        counted,
-        status: why.status().as_u16(),
-        reason: reason(why),
-    };
-    match found {
-        Ok(matched) => {
-            let route = matched.route(ruleset);
-            let servers = running.upstreams.get(route.upstream);
-            let pressure = servers.and_then(|servers| Some(&**servers.pressure()?));
-            let may = |who: &ClientIdentity| {
-                may_check(&running.admission, route, (who, identifier), pressure, now)
-            };
-            let check = CredentialCheck { now, may: &may };
-            let body = question.body.as_bytes();
-            let whole = body.len() <= MAX_AHEAD;
-            let (in_body, refused) = match in_body::find(route, identifier, &head, body, whole) {
-                Ok(found) => (found, None),
-                Err(why) => (FieldValue::Absent, Some(why)),
-            };
-            let mut who = identifier.identify_if(connection, (&*head, in_body), wall, Some(&check));
-            let hidden = !body.is_empty() && identifier.hides_body(&mut who, &head);
-            if !hidden {
-                identifier.set_email(&mut who, &head, body, true);
-            }
-            let why = refused.or_else(|| objection(route, &who, identifier));
-            let ends = why.map(|why| ends(CountingLimits::of(&matched, ruleset, &who), &why));
-            let reserved = match route.reads.reserve {
-                true => reserve::reserved(&route.rules, &head, body, whole),
-                false => None,
-            };
-            Ok(Examined {
-                who,
-                reserved,
-                matched: Some(matched),
-                ends,
-            })
-        }
-        Err(why) => Ok(Examined {
-            who: unrouted_who(ruleset, identifier, connection, &head, (now, wall)),
-            reserved: None,
-            matched: None,
-            ends: Some(ends(CountingLimits::Unrouted, &why)),
-        }),
     }
 }
 
-/// What would happen, as JSON: `status`, `route`, `who`, and of each limit its key, what remains and
-/// whether it decides.
+/// Takes the steps that the stack takes before limits, in its order.
+struct Examiner<'a> {
+    running: &'a RunningConfig,
+    clock: &'a Clock,
+    identifier: &'a Identifier,
+}
+
+impl Examiner<'_> {
+    fn examine(&self, question: &RequestToExplain) -> Result<Examined, ExplainError> {
+        let ruleset = &*self.running.ruleset;
+        let subject = question.subject()?;
+        let connection = ConnectionPeer {
+            peer: question.ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).into(),
+            subject: subject.as_ref(),
+        };
+        let body = question.body.as_bytes();
+        let (head, matched) = match question.read_head()? {
+            Ok(head) => {
+                let matched = find_route(&head, body, ruleset);
+                (head, matched)
+            }
+            Err(cause) => (Rc::default(), Err(cause)),
+        };
+        match matched {
+            Ok(matched) => Ok(self.examine_routed(matched, connection, &head, body)),
+            Err(cause) => {
+                let time = (self.clock.now(), || self.clock.wall());
+                let client = identify_unrouted(ruleset, self.identifier, connection, &head, time);
+                Ok(Examined {
+                    client,
+                    reserved: None,
+                    matched: None,
+                    own_response: Some(OwnResponse::new(CountingLimits::Unrouted, &cause)),
+                })
+            }
+        }
+    }
+
+    fn examine_routed(
+        &self,
+        matched: MatchedRoute,
+        connection: ConnectionPeer<'_>,
+        head: &Head,
+        body: &[u8],
+    ) -> Examined {
+        let (running, identifier) = (self.running, self.identifier);
+        let (now, wall) = (self.clock.now(), || self.clock.wall());
+        let route = matched.route(&running.ruleset);
+        let servers = running.upstreams.get(route.upstream);
+        let pressure = servers.and_then(|servers| Some(&**servers.pressure()?));
+        let may = |client: &ClientIdentity| {
+            may_check(
+                &running.admission,
+                route,
+                (client, identifier),
+                pressure,
+                now,
+            )
+        };
+        let check = CredentialCheck { now, may: &may };
+        let is_whole = body.len() <= MAX_READ_AHEAD;
+        let in_body = credential_in_body::find_credential(route, identifier, head, body, is_whole);
+        let (in_body, objection) = match in_body {
+            Ok(credential) => (credential, None),
+            Err(cause) => (FieldValue::Absent, Some(cause)),
+        };
+        let mut client = identifier.identify_if(connection, (head, in_body), wall, Some(&check));
+        let is_hidden = !body.is_empty() && identifier.hides_body(&mut client, head);
+        if !is_hidden {
+            identifier.set_email(&mut client, head, body, true);
+        }
+        let objection = objection.or_else(|| find_objection(route, &client, identifier));
+        let own_response = objection.map(|cause| {
+            let counted = CountingLimits::for_route(&matched, &running.ruleset, &client);
+            OwnResponse::new(counted, &cause)
+        });
+        let reserved = match route.reads.reserve {
+            true => reserve::read_reserved(&route.rules, head, body, is_whole),
+            false => None,
+        };
+        Examined {
+            client,
+            reserved,
+            matched: Some(matched),
+            own_response,
+        }
+    }
+}
+
+/// What the gateway would respond. A request that an upstream would serve counts as 200.
+struct ExplainedOutcome {
+    status: u16,
+    reason: Option<String>,
+    /// The seconds in `Retry-After`.
+    retry_after: Option<u64>,
+}
+
+impl ExplainedOutcome {
+    /// The verdict of the limits comes first, then the gateway's own response, then the pressure on the upstream.
+    fn new(
+        verdict: &Verdict,
+        rules: &Rules,
+        own_response: Option<&OwnResponse>,
+        shed: Option<&Shed>,
+    ) -> ExplainedOutcome {
+        let (status, reason, retry_after) = match (verdict.admitted, own_response, shed) {
+            (false, _, _) => (429, None, verdict.retry_after(rules)),
+            (true, Some(own), _) => {
+                let retry_after = verdict.retry_after(rules).filter(|_| own.status == 429);
+                (own.status, Some(own.reason.clone()), retry_after)
+            }
+            (true, None, Some(shed)) => {
+                let class = shed.class.as_str();
+                let reason = format!("shed as {class}: the upstream is under pressure");
+                (503, Some(reason), Some(shed.retry_after.ceil_secs()))
+            }
+            (true, None, None) => (200, None, None),
+        };
+        ExplainedOutcome {
+            status,
+            reason,
+            retry_after,
+        }
+    }
+}
+
+/// Explains a request as JSON: its `status`, `route` and `who`, and each limit's key, what remains of it and whether it
+/// decides.
+///
+/// # Errors
+///
+/// The request cannot be sent over HTTP/1.1 at all.
 pub async fn explain(
     running: &RunningConfig,
     question: &RequestToExplain,
     clock: &Clock,
-) -> Result<Value, Unclear> {
+) -> Result<Value, ExplainError> {
     let ruleset = &*running.ruleset;
-    let identifier = Identifier::new(ruleset.identity.clone(), running.keyer());
+    let identifier = &Identifier::new(ruleset.identity.clone(), running.keyer());
+    let examiner = Examiner {
+        running,
+        clock,
+        identifier,
+    };
     let Examined {
-        who,
+        client,
         reserved,
         matched,
-        ends,
-    } = examine(running, question, clock, &identifier)?;
+        own_response,
+    } = examiner.examine(question)?;
+    let own_response = own_response.as_ref();
     let route = matched.as_ref().map(|matched| matched.route(ruleset));
-    let all = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
-    let by_gateway = ends.as_ref().map(|ends| ends.counted.rules(ruleset));
-    let rules = by_gateway.unwrap_or(all);
+    let all_rules = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
+    let rules = own_response.map_or(all_rules, |own| own.counted.rules(ruleset));
     let servers = route.and_then(|route| running.upstreams.get(route.upstream));
     let pressure = servers.and_then(|servers| servers.pressure());
-    let ask = AdmissionRequest {
+    let request = AdmissionRequest {
         rules,
-        client: &who,
-        identifier: &identifier,
+        client: &client,
+        identifier,
         now: clock.now(),
         pressure: pressure.map(|pressure| &**pressure),
         reserved: reserved.as_deref().unwrap_or_default(),
     };
-    let verdict = running.admission.peek_shared(&ask).await;
-    let speaks = !verdict.admitted || ends.is_none();
-    let speaker = verdict.decider(rules).filter(|_| speaks);
-    let speaker = speaker.map(|(rule, _)| rule.index);
-    let limits = all.iter().map(|rule| {
+    let verdict = running.admission.peek_shared(&request).await;
+    let limits_decide = !verdict.admitted || own_response.is_none();
+    let decider = verdict.decider(rules).filter(|_| limits_decide);
+    let decider = decider.map(|(rule, _)| rule.index);
+    let limits = all_rules.iter().map(|rule| {
         let counts = rules.iter().any(|other| other.index == rule.index);
         let mut findings = verdict.findings.iter();
         let finding = findings.find(|finding| rules[finding.rule].index == rule.index);
-        let decides = speaker == Some(rule.index);
-        limit((rule, counts), finding, &who, &identifier, decides)
+        let decides = decider == Some(rule.index);
+        describe_limit((rule, counts), finding, &client, identifier, decides)
     });
-    let class = route.map(|route| class(route, &who, &identifier));
-    let shed = pressure.zip(class).filter(|_| ends.is_none());
-    let shed = shed.and_then(|(at, class)| at.would_shed(class, || cohort(&who, &identifier)));
-    let (status, reason) = match (&ends, verdict.admitted, &shed) {
-        (_, false, _) => (429, None),
-        (Some(ends), true, _) => (ends.status, Some(ends.reason.clone())),
-        (None, true, Some(shed)) => {
-            let class = shed.class.as_str();
-            let reason = format!("shed as {class}: the upstream is under pressure");
-            (503, Some(reason))
-        }
-        (None, true, None) => (200, None),
-    };
-    let retry_after = match shed.filter(|_| status == 503) {
-        Some(shed) => Some(shed.retry_after.ceil_secs()),
-        None => verdict.retry_after(rules).filter(|_| status == 429),
-    };
-    let upstream = |route: &Route| ruleset.upstreams.get(route.upstream).map(|u| &*u.name);
+    let limits: Vec<Value> = limits.collect();
+    let class = route.map(|route| request_class(route, &client, identifier));
+    let shed = pressure.zip(class).filter(|_| own_response.is_none());
+    let shed = shed.and_then(|(pressure, class)| {
+        pressure.would_shed(class, || shed_cohort(&client, identifier))
+    });
+    let ExplainedOutcome {
+        status,
+        reason,
+        retry_after,
+    } = ExplainedOutcome::new(&verdict, rules, own_response, shed.as_ref());
+    let upstream = |index: usize| ruleset.upstreams.get(index).map(|upstream| &*upstream.name);
     Ok(json!({
         "status": status,
         "admitted": status == 200,
         "reason": reason,
         "priority": class.map(RequestClass::as_str),
-        "route": route.map(|route| describe_route(route, upstream(route))),
-        "who": describe_who(&who, &identifier),
+        "route": route.map(|route| describe_route(route, upstream(route.upstream))),
+        "who": describe_client(&client, identifier),
         "retry_after": retry_after,
-        "limits": limits.collect::<Vec<_>>(),
+        "limits": limits,
         "pressure": pressure.map(|pressure| describe_pressure(pressure)),
     }))
-}
-
-/// Why the gateway answers a request itself, in operators' words.
-fn reason(why: &RefusalCause) -> String {
-    match why {
-        RefusalCause::Unidentified(identity) => {
-            format!("this route requires a valid {}", identity.as_str())
-        }
-        RefusalCause::Unverified(reason) => format!("the request comes with {reason}"),
-        RefusalCause::Bad(detail) => (*detail).to_owned(),
-        other => {
-            let mut detail = other.detail();
-            detail[..1].make_ascii_lowercase();
-            detail.trim_end_matches('.').to_owned()
-        }
-    }
-}
-
-/// How busy an upstream is and what follows from it, as operators see it.
-pub fn describe_pressure(pressure: &Pressure) -> Value {
-    let now = pressure.figures();
-    let millis = |span: Option<Nanos>| span.map(|span| span.0 as f64 / 1e6);
-    let shed = RequestClass::ALL.into_iter().zip(now.shed);
-    let shed: Map<String, Value> = shed
-        .map(|(class, many)| (class.as_str().into(), many.into()))
-        .collect();
-    json!({
-        "load": now.load,
-        "concurrency_limit": now.limit,
-        "open": now.open,
-        "elastic_factor": now.factor.get(),
-        "latency_ms": { "base": millis(now.baseline), "p50": millis(now.p50), "p90": millis(now.p90) },
-        "reported_load": now.reported,
-        "gateway_cpu": now.cpu,
-        "shedding_level": now.level,
-        "lent": now.lent,
-        "shed": shed,
-    })
-}
-
-/// A route, as operators see it.
-pub fn describe_route(route: &Route, upstream: Option<&str>) -> Value {
-    let require: Vec<&str> = route
-        .require
-        .iter()
-        .map(|identity| identity.as_str())
-        .collect();
-    let limits: Vec<&str> = route.rules.iter().map(|rule| rule.name.as_str()).collect();
-    json!({
-        "name": &*route.name,
-        "match": route.pattern.to_string(),
-        "upstream": upstream,
-        "require": require,
-        "limits": limits,
-    })
-}
-
-fn describe_who(who: &ClientIdentity, identifier: &Identifier) -> Value {
-    let plans = &identifier.settings().plan.plans;
-    json!({
-        "ip": who.ip.to_string(),
-        "user": who.user.as_deref(),
-        "token": who.token.is_some(),
-        "email": who.email.is_some(),
-        "plan": who.plan.and_then(|plan| plans.get(plan)).map(|plan| &plan.name),
-        "unverified": who.credential_fault().map(Unverified::as_str),
-    })
-}
-
-fn limit(
-    (rule, counts): (&Arc<Rule>, bool),
-    finding: Option<&Finding>,
-    who: &ClientIdentity,
-    identifier: &Identifier,
-    decides: bool,
-) -> Value {
-    let mut value = describe_rule(rule);
-    value.insert("applies".into(), json!(finding.is_some()));
-    let Some(finding) = finding else {
-        let absent = rule.key.iter().all(|part| !who.has(*part));
-        let why = match (counts, absent) {
-            (false, _) => "it does not count what the gateway answers itself",
-            (true, true) => "none of its keys is known",
-            (true, false) => "the address is exempt",
-        };
-        value.insert("reason".into(), json!(why));
-        return Value::Object(value);
-    };
-    value.insert("key".into(), json!(identifier.key_name(who, &rule.key)));
-    value.extend(reading(finding, rule));
-    value.insert("decides".into(), json!(decides));
-    Value::Object(value)
-}
-
-/// What a limit says of a key.
-pub fn reading(finding: &Finding, rule: &Rule) -> Map<String, Value> {
-    let reading = &finding.reading;
-    let seconds = |nanos: crate::base::clock::Nanos| Duration::from(nanos).as_secs_f64();
-    let rate = rule.limit.window(reading.window);
-    let (remaining, reset) = rule.limit.client_figures(reading);
-    let value = json!({
-        "standing": reading.standing.as_str(),
-        "window": rate.map(|rate| rate.window().ceil_secs()),
-        "quota": reading.quota,
-        "remaining": remaining,
-        "next_unit_in": reset.map_or(0.0, seconds),
-        "wait": seconds(reading.wait),
-        "sketched": reading.sketched,
-    });
-    value.as_object().cloned().unwrap_or_default()
-}
-
-/// A limit, as operators see it.
-pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
-    let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
-    let value = json!({
-        "limit": rule.name.as_str(),
-        "at": rule.origin,
-        "scope": rule.scope,
-        "counts_by": key,
-        "guarantee": rule.guarantee(),
-        "shadow": rule.shadow,
-    });
-    let mut value = value.as_object().cloned().unwrap_or_default();
-    if let Some(condition) = &rule.condition {
-        value.insert("while".into(), json!(condition.as_str()));
-    }
-    match &rule.limit {
-        RuleLimit::Rate(limit) => {
-            let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();
-            value.insert("rate".into(), json!(rates));
-            value.insert("algorithm".into(), json!(limit.algorithm.as_str()));
-        }
-        RuleLimit::Open(limit) => {
-            value.insert("concurrent".into(), json!(limit.max_open));
-        }
-    }
-    value
-}
-
-/// The text form of an explanation.
-pub fn render(explanation: &Value) -> String {
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    };
-    let mut out = String::new();
-    let status = text(&explanation["status"]);
-    let what = match explanation["status"].as_u64() {
-        Some(200) => "admitted",
-        Some(429) => "refused by a limit",
-        _ => "not served",
-    };
-    out += &format!("{status} {what}");
-    if let Some(reason) = explanation["reason"].as_str() {
-        out += &format!(": {reason}");
-    }
-    if let Some(wait) = explanation["retry_after"].as_u64() {
-        out += &format!("; admitted again in {wait} s");
-    }
-    out.push('\n');
-    let route = &explanation["route"];
-    if route.is_object() {
-        let upstream = text(&route["upstream"]);
-        out += &format!(
-            "route {} ({}) to {upstream}\n",
-            text(&route["name"]),
-            text(&route["match"])
-        );
-    }
-    let who = &explanation["who"];
-    if who.is_object() {
-        out += &format!("from ip {}", text(&who["ip"]));
-        for name in ["user", "plan"] {
-            if let Some(value) = who[name].as_str() {
-                out += &format!(", {name} {value}");
-            }
-        }
-        let reason = who["unverified"].as_str();
-        let known = |word| Unverified::ALL.into_iter().find(|one| one.as_str() == word);
-        if let Some(reason) = reason.and_then(known) {
-            out += &format!(", with {reason}");
-        }
-        out.push('\n');
-    }
-    let pressure = &explanation["pressure"];
-    if let Some((load, factor)) = pressure["load"]
-        .as_f64()
-        .zip(pressure["elastic_factor"].as_f64())
-    {
-        out += &format!(
-            "priority {}; upstream load {load:.2}, elastic limits lend {:.2} times their rate\n",
-            text(&explanation["priority"]),
-            factor - 1.0
-        );
-    }
-    for limit in explanation["limits"].as_array().into_iter().flatten() {
-        let mark = if limit["decides"] == true { "*" } else { " " };
-        out += &format!("{mark} {} ({})", text(&limit["limit"]), text(&limit["at"]));
-        if limit["applies"] == true {
-            out += &format!(
-                ": {} for {}; {} of {} ",
-                text(&limit["standing"]),
-                text(&limit["key"]),
-                text(&limit["remaining"]),
-                text(&limit["quota"]),
-            );
-            match limit["window"].as_u64() {
-                Some(window) => {
-                    let next = limit["next_unit_in"].as_f64().unwrap_or(0.0);
-                    out += &format!("left in {window} s, next unit in {next:.3} s");
-                }
-                None => out += "permits free",
-            }
-        } else {
-            out += &format!(": does not apply, {}", text(&limit["reason"]));
-        }
-        if limit["shadow"] == true {
-            out += " (shadow: never refuses)";
-        }
-        out += &format!("\n    {}", text(&limit["guarantee"]));
-        if let Some(condition) = limit["while"].as_str() {
-            out += &format!(", while {condition}");
-        }
-        out.push('\n');
-    }
-    let limits = explanation["limits"].as_array();
-    if limits.is_some_and(|limits| !limits.is_empty()) {
-        out += "* decides\n";
-    }
-    out
 }

@@ -1,45 +1,27 @@
-//! Sends an admitted request to its upstream and the response back, streaming both ways.
+//! The innermost service: sends an admitted request to its upstream and streams the response back. It also gives an unserved
+//! request its own response. Limits have decided before; nothing is counted here.
 
-use std::future::{Future, Ready, poll_fn, ready};
-use std::pin::pin;
+use std::future::{Future, Ready, ready};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::Method;
 use http_body::Body;
 use tower::Service;
 
-use super::announce::{UpstreamClaims, announce};
+use super::added_fields::{UpstreamClaims, add_proxy_fields};
 use super::body::{Relay, RequestBody};
-use super::deadline::Deadline;
-use super::detached::{self, PendingExchange};
-use super::downstream::Downstream;
-use super::ending::Ending;
-use super::forwarded;
-use super::load::{self, Load};
-use super::note::RequestNote;
-use super::peer::Peer;
-use super::pooled::{FuturePool, Pooled};
-use super::refusal::{Refusal, RefusalCause};
+use super::forwarding::Forwarding;
+use super::future_pool::{FuturePool, PooledFuture};
+use super::proxy_fields;
+use super::refusal::Refusal;
 use super::stages::{Admitted, Arrival, Identified};
-use crate::base::telemetry::Metric;
-use crate::http::head::{Fields, Head, Response, ResponseHead, hop};
-use crate::http::http1::Malformed;
-use crate::limit::pressure::Utilisation;
-use crate::net::flush::OthersFirst;
+use super::unserved::Unserved;
+use super::upstream_load::LoadProbe;
+use crate::http::head::{Fields, Head, Response, hop};
 use crate::route::Route;
-use crate::upstream::{self, Caller, Exchange, ExchangeError, ReceivedHead, UpstreamPool};
 
-/// How long the gateway waits for `100 Continue` of a server before it sends the body anyway.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// How many times one request is sent again at most.
-const MAX_REPEATS: u32 = 2;
-
-const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
-
-/// The innermost service.
+/// The innermost service. Clones share the boxes of their futures.
 #[derive(Clone)]
 pub struct Forward(FuturePool<Admitted, Result<Response<Relay>, Refusal>>);
 
@@ -52,7 +34,7 @@ impl Default for Forward {
 impl Service<Admitted> for Forward {
     type Response = Response<Relay>;
     type Error = Refusal;
-    type Future = Pooled<Admitted, Result<Response<Relay>, Refusal>>;
+    type Future = PooledFuture<Admitted, Result<Response<Relay>, Refusal>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))
@@ -63,8 +45,8 @@ impl Service<Admitted> for Forward {
     }
 }
 
-/// Limits admit it, and it ends here.
-impl Service<Ending> for Forward {
+/// Ends an unserved request that its limits admit.
+impl Service<Unserved> for Forward {
     type Response = Response<Relay>;
     type Error = Refusal;
     type Future = Ready<Result<Response<Relay>, Refusal>>;
@@ -73,13 +55,13 @@ impl Service<Ending> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, ending: Ending) -> Self::Future {
-        let fields = &ending.arrival.head.fields;
-        ready(Err(Refusal::unsent(ending.why, fields)))
+    fn call(&mut self, unserved: Unserved) -> Self::Future {
+        let fields = &unserved.arrival.head.fields;
+        ready(Err(Refusal::unsent(unserved.cause, fields)))
     }
 }
 
-// An `async fn` would keep what it takes apart beside the parts.
+/// Forwards a request. Not an `async fn`, which would keep the whole `Admitted` beside the parts that it takes out.
 fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, Refusal>> {
     let Admitted {
         identified,
@@ -87,70 +69,57 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
         slot,
     } = admitted;
     let route = identified.routed.route();
-    let (index, upstream) = (identified.routed.matched.index, route.upstream);
+    let (route_index, upstream) = (identified.routed.matched.index, route.upstream);
     let costs_in_body = route.reads.cost_in_body;
-    let note = &identified.routed.arrival.note;
+    let context = &identified.routed.arrival.context;
     let placement = |identities| {
-        note.generation
+        context
+            .generation
             .identifier
-            .placement(&identified.who, identities)
+            .placement(&identified.client, identities)
     };
-    let key = note.generation.pools[upstream].hashes().and_then(placement);
+    let balance_key = context.generation.pools[upstream]
+        .hashed_identities()
+        .and_then(placement);
     let head = forwarded_head(&identified, over);
     let Arrival {
         body,
         downstream,
-        note,
+        context,
         ..
     } = identified.routed.arrival;
     async move {
-        let (peer, generation) = (&note.peer, &note.generation);
+        let generation = &context.generation;
         let pool = &generation.pools[upstream];
-        let load = |slot| Load::new(slot, generation.kinds[index], generation.clock.clone());
-        let attempt = ForwardAttempt {
-            pool,
-            key,
-            downstream: &downstream,
-            note: &note,
-            load: slot.map(load),
+        let probe = |slot| {
+            let kind = generation.kinds[route_index];
+            LoadProbe::new(slot, kind, generation.clock.clone())
         };
-        match attempt.run(&head, body).await {
+        let forwarding = Forwarding {
+            pool,
+            balance_key,
+            downstream: &downstream,
+            context: &context,
+            load: slot.map(probe),
+        };
+        match forwarding.run(&head, body).await {
             Ok(mut response) => {
-                if let Some(metric) = &pool.settings().load_metric {
-                    let load = load::take_report(&mut response.head.fields, metric.as_deref());
-                    attempt.report_load(load);
-                }
-                let upgrade = head.upgrade.as_ref();
-                if let Some(protocol) = upgrade.filter(|_| response.head.status == SWITCHED) {
-                    hop::strip_connection_fields(&mut response.head.fields);
-                    response.head.fields.add("connection", b"upgrade");
-                    response.head.fields.add("upgrade", protocol);
-                }
-                if costs_in_body && response.head.fields.contains("accept-ranges") {
-                    // Ranges are taken out of its requests.
-                    response.head.fields.set("accept-ranges", b"none");
-                }
+                forwarding.adapt_response(&mut response.head, &head, costs_in_body);
                 Ok(response)
             }
-            Err(why) => {
-                if let RefusalCause::Upstream(error) = &why {
-                    peer.count_failure(&pool.settings().name, error);
-                    tracing::warn!(upstream = %pool.settings().name, %error, "no answer");
-                    if let Some(load) = &attempt.load {
-                        load.failed();
-                    }
-                }
-                Err(Refusal::new(why, &head.fields))
+            Err(cause) => {
+                forwarding.record_failure(&cause);
+                Err(Refusal::new(cause, &head.fields))
             }
         }
     }
 }
 
-/// The head that the upstream gets.
+/// Builds the head that the upstream gets, or takes it from the connection if it was built for the same fields before.
 fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let Identified {
         routed,
-        who,
+        client,
         route_repeat,
         ..
     } = identified;
@@ -158,50 +127,50 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
         head: received,
         body,
         downstream,
-        note,
+        context,
         ..
     } = &routed.arrival;
     let repeat = route_repeat.as_ref().filter(|_| over.is_none());
     if let Some(head) = repeat.and_then(|repeat| repeat.forwarded_head(received)) {
         return head;
     }
-    let (peer, generation) = (&note.peer, &note.generation);
+    let (peer, generation) = (&context.peer, &context.generation);
     let route = routed.route();
     let plans = &generation.ruleset.identity.plan.plans;
     let claims = UpstreamClaims {
-        user: who.user.as_deref(),
-        plan: who.plan.map(|plan| &*plans[plan].name),
+        user: client.user.as_deref(),
+        plan: client.plan.map(|plan| &*plans[plan].name),
         over,
     };
     let mut fields = received.fields.clone();
-    // Fields that the client lists in Connection go before the gateway adds its own, so that a client cannot list those.
+    // Fields that the client lists in Connection are removed before the gateway adds its own, so that it cannot list those.
     hop::strip_connection_fields(&mut fields);
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
-    let passing = names_target && forwarded::retain_agreeing(&mut fields, routed);
-    claims.write(&mut fields);
-    announce(&mut fields, peer, downstream.via(received.version));
+    let names_path = names_target && proxy_fields::retain_agreeing(&mut fields, routed);
+    claims.add_to(&mut fields);
+    add_proxy_fields(&mut fields, peer, downstream.via(received.version));
     if !fields.contains("host") {
         let host = generation.pools[route.upstream].host();
         fields.add("host", host.as_bytes());
     }
-    adapt(&mut fields, route, body);
+    adapt_request(&mut fields, route, body);
     if repeat.is_some() {
         fields = fields.to_shared();
     }
     let mut line = received.without_fields();
     if line.method == Method::HEAD && route.reads.cost_in_body {
-        // The client gets the head of the same response, and what it costs is known.
+        // The response to GET states its cost in the body. The client gets its head only.
         line.method = Method::GET;
     }
     let head = Rc::new(Head { fields, ..line });
-    if let Some(repeat) = repeat.filter(|_| !passing) {
+    if let Some(repeat) = repeat.filter(|_| !names_path) {
         repeat.remember_forwarded_head(received.clone(), head.clone());
     }
     head
 }
 
-/// Changes fields that would be wrong or in the way at the upstream.
-fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
+/// Changes fields of a request that would hide its cost, or would be wrong for the body as it is sent.
+fn adapt_request(fields: &mut Fields, route: &Route, body: &RequestBody) {
     if route.reads.cost_in_body || route.reads.cost_by_length {
         // Decompression costs time, and a response that is compressed on the fly has no length in its head.
         fields.set("accept-encoding", b"identity");
@@ -209,251 +178,12 @@ fn adapt(fields: &mut Fields, route: &Route, body: &RequestBody) {
     if route.reads.cost_in_body {
         // A part of a body may lack the cost.
         fields.remove("range");
-        // Apache reads it where there is no Range.
+        // Apache reads Request-Range where there is no Range.
         fields.remove("request-range");
     }
     if body.size_hint().exact().is_none() {
-        // It is sent in chunks, even if an HTTP/2 client gave a length before its trailers.
+        // Such a body is sent in chunks, even if an HTTP/2 client gave a length before its trailers.
         fields.remove("content-length");
-    }
-}
-
-/// Checks that a server has switched to the protocol that was asked for, or clearly says that it has not. An HTTP/2 client
-/// takes any success for a switch (RFC 8441 section 5).
-fn check_upgrade(
-    exchange: &Exchange<RequestBody>,
-    asked: &Head,
-    head: &ResponseHead,
-    downstream: &Downstream,
-) -> Result<(), RefusalCause> {
-    let asked = asked.upgrade.as_deref();
-    if asked.is_none() && head.status != SWITCHED {
-        return Ok(());
-    }
-    let said = head.fields.first("upgrade").unwrap_or_default();
-    let same = asked.is_some_and(|asked| asked.eq_ignore_ascii_case(said));
-    let unclear =
-        asked.is_some() && matches!(downstream, Downstream::Http2(_)) && head.status.is_success();
-    let wrong = match head.status {
-        SWITCHED if same => return Ok(()),
-        SWITCHED => "it changes to a protocol that was not asked for",
-        _ if unclear => "it does not change to the protocol that was asked for",
-        _ => return Ok(()),
-    };
-    Err(RefusalCause::Upstream(upstream::Error::Exchange {
-        server: exchange.server().to_string(),
-        cause: Malformed(wrong).into(),
-    }))
-}
-
-struct ForwardAttempt<'a> {
-    pool: &'a Rc<UpstreamPool>,
-    /// The hash that chooses the server, if the upstream balances by one.
-    key: Option<u64>,
-    downstream: &'a Downstream,
-    note: &'a RequestNote,
-    load: Option<Load>,
-}
-
-impl ForwardAttempt<'_> {
-    /// Records how busy the upstream says it is.
-    fn report_load(&self, load: Option<Utilisation>) {
-        if let Some((own, load)) = self.load.as_ref().zip(load) {
-            own.report(load);
-        }
-    }
-
-    /// Sends the request, and sends it again over another connection in two cases only. Either no server has looked
-    /// at it, surely or by the server's word. Or it may be repeated, and the server may have closed the reused
-    /// connection meanwhile.
-    async fn run(&self, asked: &Head, body: RequestBody) -> Result<Response<Relay>, RefusalCause> {
-        if !body.is_empty() {
-            OthersFirst::default().await;
-        }
-        let mut deadline = Deadline::new(self.pool.settings().total);
-        let connection = {
-            let checkout = pin!(self.pool.checkout(self.caller()));
-            deadline.before(checkout).await
-        };
-        let connection = connection.unwrap_or_else(|| Err(self.overdue()));
-        let mut exchange = Exchange::new(connection.map_err(RefusalCause::Upstream)?, asked, body);
-        let began = self.note.generation.clock.now();
-        let mut repeats = 0;
-        loop {
-            match self.response_head(&mut exchange, &mut deadline).await {
-                Ok(head) => {
-                    let now = self.note.generation.clock.now();
-                    if let Some(load) = &self.load {
-                        load.response_began(head.status, now);
-                    }
-                    let counters = self.note.generation.route_counters(self.note.route.get());
-                    counters.upstream_duration.observe(now.since(began));
-                    let mut silence = self.pool.settings().first_byte;
-                    // From now on the client is late only if the server is silent too.
-                    self.downstream.guard().response_began();
-                    if let Err(why) = check_upgrade(&exchange, asked, &head, self.downstream) {
-                        let body = exchange.into_body(self.note.peer.coarse_now());
-                        self.keep_permits_out(PendingExchange::Body(body));
-                        return Err(why);
-                    }
-                    let tunnel = head.status == SWITCHED;
-                    if tunnel {
-                        silence = self.note.generation.ruleset.timeouts.tunnel;
-                        deadline = Deadline::new(None);
-                        self.downstream.open_tunnel();
-                        exchange.tunnel(RequestBody::new(self.downstream, &self.note.generation));
-                    }
-                    let body = exchange.into_body(self.note.peer.coarse_now());
-                    let guard = self.downstream.guard().clone();
-                    let reports = self.pool.settings().load_metric.is_some();
-                    let body = Relay::new(body, guard, silence, deadline, reports, tunnel);
-                    return Ok(Response { head, body });
-                }
-                Err(why @ RefusalCause::Upstream(upstream::Error::Exchange { .. }))
-                    if repeats < MAX_REPEATS && exchange.may_repeat() && self.pool.may_retry() =>
-                {
-                    repeats += 1;
-                    if let Some(load) = &self.load {
-                        load.sent_again();
-                    }
-                    let connection = {
-                        // Boxed, for it is rare.
-                        let mut checkout = Box::pin(self.pool.checkout_fresh(self.caller()));
-                        deadline.before(checkout.as_mut()).await
-                    };
-                    match connection.unwrap_or_else(|| Err(self.overdue())) {
-                        Ok(connection) => exchange.repeat(asked, connection),
-                        // The first server may have seen the request.
-                        Err(_) if exchange.has_begun() => return Err(why),
-                        Err(error) => return Err(RefusalCause::Upstream(error)),
-                    }
-                }
-                Err(why) => {
-                    let ended = matches!(
-                        why,
-                        RefusalCause::Upstream(upstream::Error::Exchange { .. })
-                    );
-                    if exchange.has_begun() && !ended {
-                        self.keep_permits_out(PendingExchange::Head(exchange));
-                    }
-                    return Err(why);
-                }
-            }
-        }
-    }
-
-    /// Keeps the permits out: the server may work on, and they count its work.
-    #[cold]
-    fn keep_permits_out(&self, rest: PendingExchange) {
-        if let Some(permits) = self.note.permits() {
-            detached::go_on(rest, Some(permits), &self.note.peer.worker.detached);
-        }
-    }
-
-    fn caller(&self) -> Caller {
-        Caller {
-            key: self.key,
-            ends: self.note.peer.ends,
-        }
-    }
-
-    fn overdue(&self) -> upstream::Error {
-        let settings = self.pool.settings();
-        upstream::Error::TotalTimeout {
-            upstream: settings.name.clone(),
-            after: settings.total.unwrap_or_default(),
-        }
-    }
-
-    async fn response_head(
-        &self,
-        exchange: &mut Exchange<RequestBody>,
-        deadline: &mut Deadline,
-    ) -> Result<ResponseHead, RefusalCause> {
-        if self.note.wants_server() {
-            self.note.server.replace(Some(exchange.server().clone()));
-        }
-        let guard = self.downstream.guard();
-        let after = self.pool.settings().first_byte;
-        let mut patience = self.downstream.expects_continue().then(|| {
-            exchange.ask_first();
-            // In time before it would be late itself.
-            Box::pin(tokio::time::sleep(PATIENCE.min(after / 2)))
-        });
-        let result = poll_fn(|cx| {
-            loop {
-                match exchange.poll_head(cx) {
-                    Poll::Ready(Ok(ReceivedHead::Interim(mut head))) => {
-                        if self.pool.settings().load_metric.is_some() {
-                            load::take_report(&mut head.fields, None);
-                        }
-                        self.downstream.send_interim(&head);
-                        continue;
-                    }
-                    Poll::Ready(Ok(ReceivedHead::Final(head))) => {
-                        return Poll::Ready(Some(Ok(head)));
-                    }
-                    Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
-                    Poll::Pending => {}
-                }
-                if let Some(load) = &self.load {
-                    load.note_waiting(!exchange.is_sent());
-                }
-                if self.note.client_left.get() && !self.note.settles() {
-                    exchange.hang_up(cx);
-                }
-                // A client that takes nothing shows with the response.
-                let _ = self.downstream.poll_flush(cx);
-                if patience
-                    .as_mut()
-                    .is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
-                {
-                    patience = None;
-                    exchange.go_on();
-                    continue;
-                }
-                if deadline.has_passed(cx) {
-                    return Poll::Ready(None);
-                }
-                let progress = exchange.has_sent();
-                if !progress && guard.is_server_late() {
-                    return Poll::Ready(None);
-                }
-                guard.await_server(after, progress);
-                return Poll::Pending;
-            }
-        })
-        .await;
-        let (slow_body, late) = (guard.is_body_late(), guard.is_server_late());
-        if result.is_none() && !slow_body && (late || exchange.is_sent()) {
-            exchange.late();
-        }
-        guard.server_responded();
-        let server = || exchange.server().to_string();
-        Err(match result {
-            Some(Ok(head)) => return Ok(head),
-            Some(Err(_)) | None if slow_body => RefusalCause::SlowBody,
-            Some(Err(ExchangeError::Request(error))) => error.into(),
-            Some(Err(ExchangeError::Server(cause))) => {
-                RefusalCause::Upstream(upstream::Error::Exchange {
-                    server: server(),
-                    cause,
-                })
-            }
-            None if late => RefusalCause::Upstream(upstream::Error::FirstByteTimeout {
-                server: server(),
-                after,
-            }),
-            None => RefusalCause::Upstream(self.overdue()),
-        })
-    }
-}
-
-impl Peer {
-    fn count_failure(&self, upstream: &str, error: &upstream::Error) {
-        let reason = super::refusal::upstream_reason(error);
-        self.failures(Metric::UpstreamErrors, upstream, reason)
-            .increment(1);
     }
 }
 

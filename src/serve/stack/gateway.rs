@@ -1,6 +1,6 @@
-//! The stack: what happens to a request, in order. Read this first.
+//! The stack: what happens to a request, in order. Read this file first.
 //!
-//! Each layer takes the type that the layer above gives it, so a wrong order does not compile.
+//! Each layer takes the type that the layer above hands on, so a wrong order does not compile.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::throttle::{ThrottleLayer, ThrottleService};
 /// The whole stack.
 pub type Stack = Observe<Routing<Identify<ThrottleService<Forward>>>>;
 
-/// Builds the stack. It holds no configuration: each request brings the generation that it is served by.
+/// Builds the stack. It holds no configuration: each request brings the generation that serves it.
 pub fn stack(access: Rc<WorkerLog>) -> Stack {
     ServiceBuilder::new()
         // FreshRequest → Arrival: reads the time once. However a request ends, it is counted once and logged once.
@@ -24,10 +24,10 @@ pub fn stack(access: Rc<WorkerLog>) -> Stack {
         // Arrival → Routed, or 400 where two servers could read the request differently, 404, 405, 421.
         .layer(RouteLayer)
         // Routed → Identified, or 401: reads ahead in a body where a limit counts by it.
-        // A request that ends here or above is an Ending from then on, which limits count too.
+        // A request that ends here or above is Unserved from then on, and limits count it too.
         .layer(IdentifyLayer)
         // Identified → Admitted, or 429: before any connection to an upstream is touched.
         .layer(ThrottleLayer)
-        // Admitted → Response, or 502, 503, 504. An Ending gets its own status here.
+        // Admitted → Response, or 502, 503, 504. An Unserved request gets its own status here.
         .service(Forward::default())
 }

@@ -1,4 +1,5 @@
-//! Finds the identities of the client. Reads ahead in a body only where it may hold something that a limit counts by.
+//! The layer that identifies the client of a request. It reads ahead in a body only where a limit counts by something that the
+//! body may hold. Limits decide elsewhere; here a request ends only if its credential or a required identity is missing or bad.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -7,120 +8,24 @@ use std::task::{Context, Poll};
 use futures_util::future::Either;
 use tower::{Layer, Service};
 
-use super::body::MAX_AHEAD;
-use super::ending::Ending;
-use super::in_body;
-use super::matched::MatchedRoute;
-use super::note::RequestNote;
+use super::body::MAX_READ_AHEAD;
+use super::context::RequestContext;
+use super::credential_in_body;
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::reserve;
-use super::stages::{Admitted, Arrival, Identified, Routed};
-use super::verdict::record_verdict;
-use crate::base::clock::{Clock, Nanos};
+use super::stages::{Arrival, Identified, Routed};
+use super::unserved::Unserved;
+use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::{ClientIdentity, CredentialCheck, Identifier, Unverified};
-use crate::limit::pressure::{Pressure, RequestClass, Shed, UpstreamSlot};
-use crate::limit::{Identity, Rules};
-use crate::route::{HeaderStyle, Priority, Route};
+use crate::limit::Identity;
+use crate::limit::pressure::Pressure;
+use crate::route::Route;
 use crate::serve::http1::repeat::RouteRepeat;
-use crate::serve::worker::generation::Generation;
-use crate::throttle::admission::{
-    Admission, AdmissionRequest, Holdings, PreparedDecision, Verdict,
-};
-use crate::throttle::{AppliedLimits, DecisionObserver, ThrottledRequest, exceeded_limits};
+use crate::throttle::admission::{Admission, AdmissionRequest};
 
-impl ThrottledRequest for Identified {
-    type Admitted = Admitted;
-    type Limits = RouteLimits;
-
-    fn admission_request(&self) -> AdmissionRequest<'_> {
-        let arrival = &self.routed.arrival;
-        AdmissionRequest {
-            rules: self.rules(),
-            client: &self.who,
-            identifier: &arrival.note.generation.identifier,
-            now: self.routed.now,
-            pressure: self.pressure().map(|pressure| &**pressure),
-            reserved: self.reserved.as_deref().unwrap_or_default(),
-        }
-    }
-
-    fn prepared(&self) -> Option<&PreparedDecision> {
-        self.route_repeat
-            .as_ref()
-            .map(|route_repeat| &route_repeat.prepared)
-    }
-
-    fn take_slot(&self) -> Result<Option<UpstreamSlot>, Shed> {
-        let Some(pressure) = self.pressure() else {
-            return Ok(None);
-        };
-        let identifier = &self.routed.arrival.note.generation.identifier;
-        let class = class(self.routed.route(), &self.who, identifier);
-        let cohort = || cohort(&self.who, identifier);
-        pressure.admit(class, self.routed.now, cohort).map(Some)
-    }
-
-    fn admission(&self) -> &Admission {
-        &self.routed.arrival.note.generation.admission
-    }
-
-    fn limits(&self) -> RouteLimits {
-        RouteLimits {
-            generation: self.routed.arrival.note.generation.clone(),
-            matched: self.routed.matched.clone(),
-        }
-    }
-
-    fn header_style(&self) -> HeaderStyle {
-        self.routed.route().headers
-    }
-
-    fn into_admitted(self, verdict: &Verdict, slot: Option<UpstreamSlot>) -> Admitted {
-        let over = exceeded_limits(verdict, self.rules());
-        Admitted {
-            identified: self,
-            over,
-            slot,
-        }
-    }
-}
-
-impl DecisionObserver for Identified {
-    fn on_verdict(&self, verdict: &Verdict) {
-        let note = &self.routed.arrival.note;
-        record_verdict(note, verdict, self.rules(), &self.who, self.routed.now);
-    }
-
-    fn on_holdings(&self, holdings: Holdings) {
-        self.routed.arrival.note.holdings.replace(Some(holdings));
-    }
-
-    fn on_shed(&self, shed: &Shed) {
-        if let Some(pressure) = self.pressure() {
-            pressure.record_shed(shed);
-        }
-    }
-}
-
-/// The limits of a request's route.
-pub struct RouteLimits {
-    generation: Rc<Generation>,
-    matched: MatchedRoute,
-}
-
-impl AppliedLimits for RouteLimits {
-    fn rules(&self) -> &Rules {
-        &self.matched.route(&self.generation.ruleset).rules
-    }
-
-    fn clock(&self) -> &Clock {
-        &self.generation.clock
-    }
-}
-
-/// Puts [`Identify`] around a service.
+/// The layer that wraps a service in [`Identify`].
 #[derive(Clone, Copy, Debug)]
 pub struct IdentifyLayer;
 
@@ -132,19 +37,19 @@ impl<S> Layer<S> for IdentifyLayer {
     }
 }
 
-/// See [`IdentifyLayer`].
+/// The service that identifies the client, and hands the request on as [`Identified`] or [`Unserved`].
 #[derive(Clone, Copy, Debug)]
 pub struct Identify<S> {
     inner: S,
 }
 
-/// What a service answers to a request that may go on.
+/// The response of a service to an identified request.
 type IdentifiedResponse<S> = <S as Service<Identified>>::Response;
 
 impl<S> Service<Routed> for Identify<S>
 where
     S: Service<Identified, Error = Refusal>
-        + Service<Ending, Response = IdentifiedResponse<S>, Error = Refusal>
+        + Service<Unserved, Response = IdentifiedResponse<S>, Error = Refusal>
         + Clone
         + 'static,
 {
@@ -152,7 +57,7 @@ where
     type Error = Refusal;
     type Future = Either<
         <S as Service<Identified>>::Future,
-        Either<BoxedOutcome<IdentifiedResponse<S>>, Pin<Box<<S as Service<Ending>>::Future>>>,
+        Either<BoxedOutcome<IdentifiedResponse<S>>, Pin<Box<<S as Service<Unserved>>::Future>>>,
     >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
@@ -161,46 +66,47 @@ where
 
     fn call(&mut self, routed: Routed) -> Self::Future {
         let arrival = &routed.arrival;
-        let generation = &arrival.note.generation;
+        let generation = &arrival.context.generation;
         let repeated = arrival.repeated.as_ref();
-        let alone = routed.matched.alone();
-        let route_repeat = repeated.and_then(|repeated| repeated.route_repeat(generation, alone?));
-        let (who, route_repeat) = match route_repeat {
+        let route = routed.matched.single_index();
+        let route_repeat = repeated.and_then(|repeated| repeated.route_repeat(generation, route?));
+        let (client, route_repeat) = match route_repeat {
             Some(route_repeat) => (route_repeat.client.clone(), Some(route_repeat)),
             None => identify_client(&routed),
         };
         let (rules, reads) = (&routed.route().rules, routed.route().reads);
-        let wants_token = wants_token(&routed);
-        if !wants_token {
-            note(&arrival.note, &who);
+        let needs_token = needs_token_in_body(&routed);
+        if !needs_token {
+            record_client(&arrival.context, &client);
         }
-        let reads_ahead =
-            wants_token || wants_email(&routed) || (reads.reserve_in_body && has_body(arrival));
+        let reads_ahead = needs_token
+            || needs_email_search(&routed)
+            || (reads.reserve_in_body && has_body(arrival));
         let reserved = match reads.reserve {
-            true => reserve::reserved(rules, &arrival.head, b"", true),
+            true => reserve::read_reserved(rules, &arrival.head, b"", true),
             false => None,
         };
         let identified = Identified {
             routed,
-            who,
+            client,
             route_repeat,
             reserved,
         };
         if reads_ahead {
             return Either::Right(Either::Left(self.read_ahead(identified)));
         }
-        match objects(&identified) {
+        match request_objection(&identified) {
             None => Either::Left(self.inner.call(identified)),
-            Some(why) => {
-                let ending = Ending::routed(identified, why);
-                Either::Right(Either::Right(self.call(ending)))
+            Some(cause) => {
+                let unserved = Unserved::routed(identified, cause);
+                Either::Right(Either::Right(self.call(unserved)))
             }
         }
     }
 }
 
-/// Boxed, because it is rare and would make the future of every request as large.
-impl<S: Service<Ending>> Service<Ending> for Identify<S> {
+/// Passes an unserved request on. Its future is boxed, because it is rare and would make that of every request as large.
+impl<S: Service<Unserved>> Service<Unserved> for Identify<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = Pin<Box<S::Future>>;
@@ -209,106 +115,121 @@ impl<S: Service<Ending>> Service<Ending> for Identify<S> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, ending: Ending) -> Self::Future {
-        Box::pin(self.inner.call(ending))
+    fn call(&mut self, unserved: Unserved) -> Self::Future {
+        Box::pin(self.inner.call(unserved))
     }
 }
 
 impl<S> Identify<S>
 where
     S: Service<Identified, Error = Refusal>
-        + Service<Ending, Response = IdentifiedResponse<S>, Error = Refusal>
+        + Service<Unserved, Response = IdentifiedResponse<S>, Error = Refusal>
         + Clone
         + 'static,
 {
+    /// Identifies the client by the body too, and hands the request on.
     fn read_ahead(&mut self, mut identified: Identified) -> BoxedOutcome<IdentifiedResponse<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            let unnoted = identified.routed.arrival.note.who.get().is_none();
-            let looked = look_ahead(&mut identified).await;
-            if unnoted {
-                note(&identified.routed.arrival.note, &identified.who);
+            let is_unrecorded = identified.routed.arrival.context.client.get().is_none();
+            let searched = search_body(&mut identified).await;
+            if is_unrecorded {
+                record_client(&identified.routed.arrival.context, &identified.client);
             }
-            let why = looked.err().or_else(|| objects(&identified));
-            match why {
+            let cause = searched.err().or_else(|| request_objection(&identified));
+            match cause {
                 None => inner.call(identified).await,
-                Some(why) => inner.call(Ending::routed(identified, why)).await,
+                Some(cause) => inner.call(Unserved::routed(identified, cause)).await,
             }
         })
     }
 }
 
-/// Reads ahead in the body, and finds there what the limits of the route count by.
-async fn look_ahead(identified: &mut Identified) -> Result<(), RefusalCause> {
+/// Reads ahead in the body, and searches it for what the limits of the route count by: a credential, an email address, and
+/// the units to reserve.
+///
+/// # Errors
+///
+/// The body broke off, or it may hold a credential and cannot be searched.
+async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
     let Identified {
         routed,
-        who,
+        client,
         reserved,
         ..
     } = identified;
-    let (mut wants_token, wants_email) = (wants_token(routed), wants_email(routed));
-    let generation = routed.arrival.note.generation.clone();
+    let (mut needs_token, needs_email) = (needs_token_in_body(routed), needs_email_search(routed));
+    let generation = routed.arrival.context.generation.clone();
     let identifier = &generation.identifier;
     let matched = routed.matched.clone();
     let route = matched.route(&generation.ruleset);
     let reserves = route.reads.reserve_in_body && has_body(&routed.arrival);
-    let email_in_body = wants_email && has_body(&routed.arrival);
+    let email_in_body = needs_email && has_body(&routed.arrival);
     let Arrival {
-        head, body, note, ..
+        head,
+        body,
+        context,
+        ..
     } = &mut routed.arrival;
-    if wants_token {
-        wants_token = in_body::may_be_there(identifier, head, body).await?;
+    if needs_token {
+        needs_token = credential_in_body::may_be_present(identifier, head, body).await?;
         routed.now = generation.clock.now();
     }
-    let who = Rc::make_mut(who);
-    let hidden = email_in_body && identifier.hides_body(who, head);
-    let email_in_body = email_in_body && !hidden;
-    if !(email_in_body || reserves || wants_token) {
-        if wants_email && !hidden {
-            identifier.set_email(who, head, b"", true);
+    let client = Rc::make_mut(client);
+    let is_hidden = email_in_body && identifier.hides_body(client, head);
+    let email_in_body = email_in_body && !is_hidden;
+    if !(email_in_body || reserves || needs_token) {
+        if needs_email && !is_hidden {
+            identifier.set_email(client, head, b"", true);
         }
         return Ok(());
     }
-    let for_email = identifier.max_body() * usize::from(email_in_body);
-    let for_others = MAX_AHEAD * usize::from(reserves || wants_token);
-    let peeked = body.peek(for_email.max(for_others)).await?;
+    let max_for_email = identifier.max_body() * usize::from(email_in_body);
+    let max_for_others = MAX_READ_AHEAD * usize::from(reserves || needs_token);
+    let peeked = body.peek(max_for_email.max(max_for_others)).await?;
     routed.now = generation.clock.now();
-    if wants_token {
-        let in_body = in_body::find(route, identifier, head, &peeked.ahead, peeked.whole)?;
+    if needs_token {
+        let in_body = credential_in_body::find_credential(
+            route,
+            identifier,
+            head,
+            &peeked.bytes,
+            peeked.is_whole,
+        )?;
         if in_body != FieldValue::Absent {
-            let unclear_email = who.unclear_email;
-            *who = who_asks((note, head), route, routed.now, in_body);
-            who.unclear_email = unclear_email;
+            let unclear_email = client.unclear_email;
+            *client = identify_with_body((context, head), route, routed.now, in_body);
+            client.unclear_email = unclear_email;
         }
     }
     if reserves {
-        *reserved = reserve::reserved(&route.rules, head, &peeked.ahead, peeked.whole);
+        *reserved = reserve::read_reserved(&route.rules, head, &peeked.bytes, peeked.is_whole);
     }
     if email_in_body {
-        identifier.set_email(who, head, &peeked.ahead, peeked.whole);
+        identifier.set_email(client, head, &peeked.bytes, peeked.is_whole);
     }
-    body.put_back(peeked.ahead, peeked.trailers);
+    body.put_back(peeked.bytes, peeked.trailers);
     Ok(())
 }
 
-/// Whether a limit counts by a credential of the query that may stand in the body.
-fn wants_token(routed: &Routed) -> bool {
+/// Whether a limit counts by a credential of the query, which may stand in the body instead.
+fn needs_token_in_body(routed: &Routed) -> bool {
     let Arrival { head, body, .. } = &routed.arrival;
-    !body.is_empty() && in_body::is_wanted(routed.route(), head)
+    !body.is_empty() && credential_in_body::is_searched(routed.route(), head)
 }
 
-/// Counts a credential that does not verify, and notes the identities.
-fn note(note: &RequestNote, who: &Rc<ClientIdentity>) {
-    if let Some(reason) = who.credential_fault() {
-        note.generation.unverified.count(reason);
+/// Keeps the client's identities in the context, and counts a credential that does not verify.
+fn record_client(context: &RequestContext, client: &Rc<ClientIdentity>) {
+    if let Some(reason) = client.credential_fault() {
+        context.generation.unverified.count(reason);
     }
-    let _ = note.who.set(who.clone());
+    let _ = context.client.set(client.clone());
 }
 
-/// Whether a limit counts by an address that may stand in the body, the query or a cookie.
+/// Whether a limit counts by an email address that may stand in the body, the query or a cookie.
 #[inline]
-fn wants_email(routed: &Routed) -> bool {
+fn needs_email_search(routed: &Routed) -> bool {
     routed.route().reads.email && {
         let arrival = &routed.arrival;
         let head = &arrival.head;
@@ -316,136 +237,148 @@ fn wants_email(routed: &Routed) -> bool {
     }
 }
 
-/// Whether there is a body to search. What a tunnel carries is none, and comes after the response. An HTTP/1.1 request with
-/// a body never opens a tunnel.
+/// Whether the request has a body to search. A request for a tunnel has none: the tunnel's bytes come after the response, and
+/// an HTTP/1.1 request with a body never opens a tunnel.
 fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
     !body.is_empty() && head.upgrade.is_none()
 }
 
-/// The identities of the client, and what the connection remembers of them if they depend on the header fields only.
+/// Identifies the client by the head alone. If its identities depend on the header fields only, the connection remembers them
+/// for the next request with the same fields.
 fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepeat>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
-    let generation = &arrival.note.generation;
+    let generation = &arrival.context.generation;
     let identifier = &generation.identifier;
-    let who = who_asks(
-        (&arrival.note, &arrival.head),
+    let client = identify_with_body(
+        (&arrival.context, &arrival.head),
         route,
         routed.now,
         FieldValue::Absent,
     );
-    let who = Rc::new(who);
-    // A credential that was not checked now may be checked the next time.
-    let checked = who.unverified != Some(Unverified::Unchecked);
-    let lasts = checked && identifier.looks_at_fields_only() && !route.needs(Identity::Email);
-    let repeated = arrival.repeated.as_ref().filter(|_| lasts);
-    let repeated = repeated.zip(routed.matched.alone());
+    let client = Rc::new(client);
+    // A credential that was not checked now may be checked with the next request.
+    let is_checked = client.unverified != Some(Unverified::Unchecked);
+    let is_repeatable =
+        is_checked && identifier.looks_at_fields_only() && !route.needs(Identity::Email);
+    let repeated = arrival.repeated.as_ref().filter(|_| is_repeatable);
+    let repeated = repeated.zip(routed.matched.single_index());
     let repeated = repeated.filter(|(repeated, index)| repeated.repeats_route(*index));
     let route_repeat = repeated.map(|(repeated, index)| {
         let prepared = generation.admission.prepare(&AdmissionRequest {
             rules: &route.rules,
-            client: &who,
+            client: &client,
             identifier,
             now: routed.now,
             pressure: None,
             reserved: &[],
         });
-        let who = who.clone();
-        repeated.remember_route_repeat(RouteRepeat::new(generation, index, who, prepared))
+        let client = client.clone();
+        repeated.remember_route_repeat(RouteRepeat::new(generation, index, client, prepared))
     });
-    (who, route_repeat)
+    (client, route_repeat)
 }
 
-/// The identities of the client. `in_body` is the credential in the body.
-fn who_asks(
-    (note, head): (&RequestNote, &Head),
+/// Identifies the client by the head and by `in_body`, the credential in the body. A credential is verified only if
+/// [`may_check`] allows it.
+fn identify_with_body(
+    (context, head): (&RequestContext, &Head),
     route: &Route,
     now: Nanos,
     in_body: FieldValue<'_>,
 ) -> ClientIdentity {
-    let generation = &note.generation;
+    let generation = &context.generation;
     let identifier = &generation.identifier;
     let wall = || generation.clock.wall();
-    let may = |who: &ClientIdentity| {
+    let may = |client: &ClientIdentity| {
         let pressure = generation.pools[route.upstream].servers().pressure();
         let pressure = pressure.map(|pressure| &**pressure);
         may_check(
             &generation.admission,
             route,
-            (who, identifier),
+            (client, identifier),
             pressure,
             now,
         )
     };
     let check = CredentialCheck { now, may: &may };
-    let connection = note.peer.connection();
+    let connection = context.peer.connection();
     identifier.identify_if(connection, (head, in_body), wall, Some(&check))
 }
 
-/// Why the route does not serve a request of this client, whatever its limits say.
-pub fn objection(
+/// Why the route does not serve requests of this client, whatever its limits decide; none if it serves them.
+pub fn find_objection(
     route: &Route,
-    who: &ClientIdentity,
+    client: &ClientIdentity,
     identifier: &Identifier,
 ) -> Option<RefusalCause> {
-    if (who.unverified.is_some() || who.ambiguous_token)
-        && let Some(why) = unproven(route, who, identifier)
+    if (client.unverified.is_some() || client.ambiguous_token)
+        && let Some(cause) = credential_objection(route, client, identifier)
     {
-        return Some(why);
+        return Some(cause);
     }
-    if let Some(why) = who.unclear_email.filter(|_| route.needs(Identity::Email)) {
-        return Some(RefusalCause::Bad(why));
+    if let Some(detail) = client
+        .unclear_email
+        .filter(|_| route.needs(Identity::Email))
+    {
+        return Some(RefusalCause::Bad(detail));
     }
     let mut required = route.require.iter();
-    let absent = required.find(|identity| !who.has(**identity))?;
+    let absent = required.find(|identity| !client.has(**identity))?;
     Some(RefusalCause::Unidentified(*absent))
 }
 
-/// Whether a credential of this client is verified: not if a limit refuses its address anyway. A signature costs a hundred
-/// times as much as a refusal, and guesses of keys beyond the limit must teach nothing.
+/// Whether a credential of this client may be verified. It may not if a limit refuses the address anyway: verifying a signature
+/// costs a hundred times as much as a refusal, and guesses of keys beyond the limit must reveal nothing.
 pub fn may_check(
     admission: &Admission,
     route: &Route,
-    (who, identifier): (&ClientIdentity, &Identifier),
+    (client, identifier): (&ClientIdentity, &Identifier),
     pressure: Option<&Pressure>,
     now: Nanos,
 ) -> bool {
-    let ask = AdmissionRequest {
+    let request = AdmissionRequest {
         rules: &route.own.by_ip,
-        client: who,
+        client,
         identifier,
         now,
         pressure,
         reserved: &[],
     };
-    ask.rules.is_empty() || admission.peek(&ask).admitted
+    request.rules.is_empty() || admission.peek(&request).admitted
 }
 
 /// Why a credential that does not verify ends the request. Counting it as absent is not enough: an upstream that reads it in
 /// another way, or whose clock is behind, would serve a request that no limit has counted.
-fn unproven(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> Option<RefusalCause> {
-    if who.ambiguous_token && route.needs(Identity::Token) {
-        return Some(RefusalCause::Bad(UNCLEAR));
+fn credential_objection(
+    route: &Route,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+) -> Option<RefusalCause> {
+    if client.ambiguous_token && route.needs(Identity::Token) {
+        return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
     }
-    let unverified = who.unverified?;
+    let unverified = client.unverified?;
     let by_credential = [Identity::User, Identity::Token, Identity::Plan];
-    let proves = |by: &Identity| identifier.settings().proves(*by);
-    let mut proven = by_credential.into_iter().filter(proves);
+    let is_proven = |by: &Identity| identifier.settings().proves(*by);
+    let mut proven = by_credential.into_iter().filter(is_proven);
     let decides = || proven.clone().any(|by| route.depends_on(by));
     match unverified {
-        Unverified::Ambiguous if decides() => return Some(RefusalCause::Bad(UNCLEAR)),
+        Unverified::Ambiguous if decides() => {
+            return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
+        }
         Unverified::Unchecked => return decides().then_some(RefusalCause::Unchecked),
         _ => {}
     }
     if unverified == Unverified::Field && route.needs(Identity::User) {
-        return Some(RefusalCause::Bad(BAD_FIELD));
+        return Some(RefusalCause::Bad(INVALID_USER_FIELD));
     }
-    if who.user.is_some() {
+    if client.user.is_some() {
         return None;
     }
-    // Also for a plan that has a default: a token that the gateway and the upstream read in two ways would use two counters.
+    // A plan with a default matters too: a token that gateway and upstream read differently would count for two plans.
     let matters = |by| {
-        let required = route.require.contains(&by);
-        required || (identifier.refuses(unverified) && route.needs(by))
+        let is_required = route.require.contains(&by);
+        is_required || (identifier.refuses(unverified) && route.needs(by))
     };
     proven
         .any(matters)
@@ -453,31 +386,14 @@ fn unproven(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> Opt
 }
 
 /// Why a request with an ambiguous credential is refused.
-const UNCLEAR: &str =
+const AMBIGUOUS_CREDENTIAL: &str =
     "the credential can be read in more than one way: send it once, alone, in its plain form";
 
-/// Why a request of a trusted proxy with an ambiguous user field is refused.
-const BAD_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";
+/// Why a request of a trusted proxy with an invalid user field is refused.
+const INVALID_USER_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";
 
-fn objects(identified: &Identified) -> Option<RefusalCause> {
-    let identifier = &identified.routed.arrival.note.generation.identifier;
-    objection(identified.routed.route(), &identified.who, identifier)
-}
-
-/// The priority of a request: that of the route, else that of the client's plan.
-pub fn class(route: &Route, who: &ClientIdentity, identifier: &Identifier) -> RequestClass {
-    let of_plan = || identifier.settings().plan.priority(who.plan);
-    match route.priority.or_else(of_plan).unwrap_or_default() {
-        Priority::Critical => RequestClass::Critical,
-        Priority::Normal => RequestClass::Normal,
-        Priority::Low => RequestClass::Low,
-    }
-}
-
-/// The number that decides who gives way first within a class: a hash of the user, else of the address.
-pub fn cohort(who: &ClientIdentity, identifier: &Identifier) -> u64 {
-    let whose = |by| identifier.key(who, &[by]).map(|key| key.0 as u64);
-    whose(Identity::User)
-        .or_else(|| whose(Identity::Ip))
-        .unwrap_or_default()
+/// Why the route of this request does not serve its client; none if it does.
+fn request_objection(identified: &Identified) -> Option<RefusalCause> {
+    let identifier = &identified.routed.arrival.context.generation.identifier;
+    find_objection(identified.routed.route(), &identified.client, identifier)
 }

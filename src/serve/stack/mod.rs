@@ -2,37 +2,39 @@
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `note.rs`, `outcome.rs`, `verdict.rs`, `counted_key.rs`, `sampling.rs` |
-//! | route | `routing.rs` | `target.rs`, `matched.rs`, `overrides.rs`, `query_path.rs` |
-//! | identify | `identify.rs` | `in_body.rs`, `reserve.rs` |
-//! | throttle | [`crate::throttle`] | `denied.rs`, `refusal_cache.rs` |
-//! | forward | `forward.rs` | `announce.rs`, `forwarded.rs`, `load.rs`, `detached.rs`, `pooled.rs`, `deadline.rs` |
+//! | observe | `observe.rs` | `context.rs`, `outcome.rs`, `verdict.rs`, `counted_key.rs`, `sampling.rs` |
+//! | route | `routing.rs` | `target.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
+//! | identify | `identify.rs` | `credential_in_body.rs`, `reserve.rs` |
+//! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
+//! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `deadline.rs` |
 //!
-//! A request that the gateway answers itself is an `ending.rs`; why and how is in `refusal.rs`. `explain.rs` says what the
-//! stack would do, by the same functions. `downstream.rs`, `peer.rs` and `body/` are what the layers see of a client.
+//! `unserved.rs` is a request that the gateway answers itself; `refusal.rs` says why, and builds the response. `explain.rs`
+//! says what the stack would do with a request, by the same functions. `downstream.rs`, `peer.rs` and `body/` are the
+//! client's side of a request, as the layers see it.
 
-pub mod announce;
+pub mod added_fields;
 pub mod body;
+pub mod context;
 pub mod counted_key;
+pub mod credential_in_body;
 pub mod deadline;
-pub mod denied;
 pub mod detached;
 pub mod downstream;
-pub mod ending;
 pub mod explain;
+pub mod explanation;
 pub mod forward;
-pub mod forwarded;
+mod forwarding;
+pub mod future_pool;
 pub mod gateway;
+pub mod identified;
 pub mod identify;
-pub mod in_body;
-pub mod load;
-pub mod matched;
-pub mod note;
+pub mod limit_refusal;
+pub mod matched_route;
+pub mod method_override;
 pub mod observe;
 pub mod outcome;
-pub mod overrides;
 pub mod peer;
-pub mod pooled;
+pub mod proxy_fields;
 pub mod query_path;
 pub mod refusal;
 pub mod refusal_cache;
@@ -42,4 +44,6 @@ pub mod sampling;
 pub mod stages;
 pub mod target;
 pub mod unreadable;
+pub mod unserved;
+pub mod upstream_load;
 pub mod verdict;

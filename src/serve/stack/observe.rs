@@ -16,39 +16,39 @@ use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
 use super::body::{self, Relay, ReplyBody, RequestBody};
+use super::context::RequestContext;
 use super::detached::{self, PendingExchange};
-use super::ending::Ending;
-use super::note::RequestNote;
 use super::outcome::RequestOutcome;
 use super::refusal::Refusal;
 use super::sampling;
 use super::stages::{Arrival, FreshRequest};
+use super::unserved::Unserved;
 use crate::base::telemetry::Metric;
 use crate::http::head::Response;
 use crate::serve::access::{self, WorkerLog};
 use crate::throttle::Settling;
 use crate::throttle::admission::Holdings;
 
-/// Counts and logs the request when the last part of it is gone.
-struct Recording(Rc<RequestNote>);
+/// Counts, samples and logs the request when it is dropped, with the last part of the request.
+struct RecordOnDrop(Rc<RequestContext>);
 
-impl Drop for Recording {
+impl Drop for RecordOnDrop {
     fn drop(&mut self) {
-        let note = &*self.0;
-        let now = note.generation.clock.now();
-        let counters = note.generation.route_counters(note.route.get());
-        counters.outcomes[note.outcome() as usize].increment(1);
-        counters.duration.observe(now.since(note.at));
-        counters.response_bytes.increment(note.sent());
-        sampling::tell(note, now);
-        access::log_request(&note.access, note, now);
+        let context = &*self.0;
+        let now = context.generation.clock.now();
+        let counters = context.generation.route_counters(context.route.get());
+        counters.outcomes[context.outcome() as usize].increment(1);
+        counters.duration.observe(now.since(context.arrived_at));
+        counters.response_bytes.increment(context.sent_bytes());
+        sampling::record_sample(context, now);
+        access::log_request(&context.access, context, now);
     }
 }
 
-/// Puts [`Observe`] around the stack.
+/// The layer that wraps a service in [`Observe`].
 #[derive(Clone)]
 pub struct ObserveLayer {
-    /// Where requests are logged.
+    /// The worker's access log.
     pub access: Rc<WorkerLog>,
 }
 
@@ -63,7 +63,7 @@ impl<S> Layer<S> for ObserveLayer {
     }
 }
 
-/// See [`ObserveLayer`].
+/// The service that records every request, and turns refusals into responses. It fails never.
 #[derive(Clone)]
 pub struct Observe<S> {
     inner: S,
@@ -73,12 +73,12 @@ pub struct Observe<S> {
 impl<S> Service<FreshRequest> for Observe<S>
 where
     S: Service<Arrival, Response = Response<Settling<Relay>>, Error = Refusal>
-        + Service<Ending, Response = Response<Settling<Relay>>, Error = Refusal>,
+        + Service<Unserved, Response = Response<Settling<Relay>>, Error = Refusal>,
 {
     type Response = Response<ObservedBody>;
     type Error = Infallible;
     type Future =
-        ObserveFuture<Either<<S as Service<Arrival>>::Future, <S as Service<Ending>>::Future>>;
+        ObserveFuture<Either<<S as Service<Arrival>>::Future, <S as Service<Unserved>>::Future>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -93,9 +93,9 @@ where
             repeated,
         } = fresh;
         downstream.guard().request_began();
-        let at = generation.clock.now();
-        let example = || generation.insight.is_some() && generation.sampler.has_room(at);
-        let wanted = self.access.wants_targets() || example();
+        let arrived_at = generation.clock.now();
+        let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);
+        let needs_head = self.access.wants_targets() || may_sample();
         let (head, mut unreadable) = match head {
             Ok(head) => (head, None),
             Err(unreadable) => (Rc::default(), Some(unreadable)),
@@ -104,50 +104,50 @@ where
             None => (Some(head.method.clone()), None),
             Some(unreadable) => (unreadable.line.method.take(), unreadable.line.path.take()),
         };
-        let note = Rc::new(RequestNote {
-            at,
+        let context = Rc::new(RequestContext {
+            arrived_at,
             method,
-            head: (wanted && unreadable.is_none()).then(|| head.clone()),
+            head: (needs_head && unreadable.is_none()).then(|| head.clone()),
             path,
             repeated: repeated.clone(),
-            who: OnceCell::new(),
+            client: OnceCell::new(),
             route: Cell::new(None),
-            limit: Cell::new(None),
-            decision: Cell::new(None),
-            alone: Cell::new(false),
+            deciding_limit: Cell::new(None),
+            sampled_decision: Cell::new(None),
+            without_store: Cell::new(false),
             server: RefCell::new(None),
             reason: Cell::new(None),
             status: Cell::new(0),
             by_upstream: Cell::new(false),
             outcome: Cell::new(RequestOutcome::Gone),
-            sent: Cell::new(0),
+            sent_bytes: Cell::new(0),
             holdings: RefCell::new(None),
             client_left: Cell::new(false),
             peer,
             generation,
             access: self.access.clone(),
         });
-        let recording = Some(Recording(note.clone()));
+        let record = Some(RecordOnDrop(context.clone()));
         let arrival = Arrival {
             head,
-            body: RequestBody::new(&downstream, &note.generation),
+            body: RequestBody::new(&downstream, &context.generation),
             downstream,
             repeated,
-            note,
+            context,
         };
-        // Each is made where it is returned, because it is large.
+        // Each future is built where it is returned, because it is large.
         match unreadable {
             None => ObserveFuture {
                 future: Either::Left(self.inner.call(arrival)),
-                recording,
+                record,
             },
             Some(unreadable) => ObserveFuture {
-                future: Either::Right(self.inner.call(Ending::unrouted(
+                future: Either::Right(self.inner.call(Unserved::unrouted(
                     arrival,
-                    unreadable.why,
-                    at,
+                    unreadable.cause,
+                    arrived_at,
                 ))),
-                recording,
+                record,
             },
         }
     }
@@ -158,19 +158,19 @@ pin_project! {
     pub struct ObserveFuture<F> {
         #[pin]
         future: F,
-        recording: Option<Recording>,
+        record: Option<RecordOnDrop>,
     }
 }
 
 impl<F> ObserveFuture<F> {
-    /// Counts and logs the request now: its client has left, or is taken to have for this reason. Returns what its limits
-    /// hold until it ends; if there is something, the request must go on.
-    pub fn leave(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
-        let recording = self.project().recording.take()?;
-        let note = &recording.0;
-        note.client_left.set(true);
-        note.reason.set(Some(reason));
-        note.holdings.borrow().clone()
+    /// Records the request now, because its client has left or no longer gets a response, for this reason. Returns what its
+    /// limits hold until it ends; the request must go on as long as that is something.
+    pub fn record_departure(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
+        let record = self.project().record.take()?;
+        let context = &record.0;
+        context.client_left.set(true);
+        context.reason.set(Some(reason));
+        context.holdings.borrow().clone()
     }
 }
 
@@ -183,42 +183,42 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let result = ready!(this.future.poll(cx));
-        let recording = this.recording.take();
-        let note = recording.as_ref().map(|recording| &recording.0);
+        let record = this.record.take();
+        let context = record.as_ref().map(|record| &record.0);
         let response = match result {
             Ok(response) => {
-                if let Some(note) = note {
-                    note.outcome.set(RequestOutcome::Admitted);
-                    note.by_upstream.set(true);
+                if let Some(context) = context {
+                    context.outcome.set(RequestOutcome::Admitted);
+                    context.by_upstream.set(true);
                 }
                 response.map(ReplyBody::Relayed)
             }
             Err(refusal) => {
-                if let Some(note) = note {
-                    note.outcome.set(refusal.outcome());
-                    note.reason.set(refusal.reason());
+                if let Some(context) = context {
+                    context.outcome.set(refusal.outcome());
+                    context.reason.set(refusal.reason());
                     // A refusal holds no permits, whether or not the client reads it.
-                    if let Some(holdings) = &mut *note.holdings.borrow_mut() {
+                    if let Some(holdings) = &mut *context.holdings.borrow_mut() {
                         holdings.permits = None;
                     }
                 }
                 refusal.into_response().map(ReplyBody::own)
             }
         };
-        if let Some(note) = note {
+        if let Some(context) = context {
             let status = response.head.status.as_u16();
-            note.status.set(status);
-            let counters = note.generation.route_counters(note.route.get());
-            counters.count_response(status, note.by_upstream());
+            context.status.set(status);
+            let counters = context.generation.route_counters(context.route.get());
+            counters.count_response(status, context.is_by_upstream());
         }
-        Poll::Ready(Ok(response.map(|inner| ObservedBody { inner, recording })))
+        Poll::Ready(Ok(response.map(|inner| ObservedBody { inner, record })))
     }
 }
 
-/// The body of a response. When it is dropped the request is over.
+/// The body of a response. When it is dropped, the request has ended and is recorded.
 pub struct ObservedBody {
     inner: ReplyBody,
-    recording: Option<Recording>,
+    record: Option<RecordOnDrop>,
 }
 
 impl ObservedBody {
@@ -226,11 +226,11 @@ impl ObservedBody {
     pub fn unobserved(inner: ReplyBody) -> ObservedBody {
         ObservedBody {
             inner,
-            recording: None,
+            record: None,
         }
     }
 
-    /// The body that an upstream sends, no longer observed.
+    /// The body that an upstream sends, no longer observed; none if the gateway itself responds.
     pub fn into_relayed(mut self) -> Option<Settling<Relay>> {
         match self.inner.take() {
             ReplyBody::Relayed(body) => Some(body),
@@ -238,8 +238,8 @@ impl ObservedBody {
         }
     }
 
-    /// Whether the gateway itself responds, so that the request's body may be unread.
-    pub fn is_own(&self) -> bool {
+    /// Whether the gateway itself responds. The request's body may be unread then.
+    pub fn is_from_gateway(&self) -> bool {
         matches!(self.inner, ReplyBody::Own(_))
     }
 }
@@ -249,27 +249,30 @@ impl Drop for ObservedBody {
         let ReplyBody::Relayed(body) = &self.inner else {
             return;
         };
-        let Some(Recording(note)) = self.recording.as_ref().filter(|_| !body.is_end_stream())
+        let Some(RecordOnDrop(context)) = self.record.as_ref().filter(|_| !body.is_end_stream())
         else {
             return;
         };
-        // A tunnel ends with either side.
-        if note.reason.get().is_some() || note.status() == 101 {
+        // A tunnel ends regularly when either side closes it.
+        if context.reason.get().is_some() || context.status() == 101 {
             return;
         }
-        // To HEAD the body is not sent.
-        if note.method != Some(Method::HEAD) {
-            note.reason.set(Some(body::CLIENT_LEFT));
+        // A response to HEAD is whole without its body.
+        if context.method != Some(Method::HEAD) {
+            context.reason.set(Some(body::CLIENT_LEFT));
         }
         if body.pending().is_none() {
             return;
         }
         if let ReplyBody::Relayed(mut body) = self.inner.take() {
-            let (peer, worker) = (&note.peer, &note.peer.worker);
-            let guard = worker.guards.watch_connection(peer.idle, peer.header);
+            let (peer, worker) = (&context.peer, &context.peer.worker);
+            let guard = worker
+                .guards
+                .watch_connection(peer.idle_timeout, peer.header_timeout);
             guard.request_began();
             body.inner_mut().detach(guard);
-            detached::go_on(PendingExchange::of(body), note.permits(), &worker.detached);
+            let exchange = PendingExchange::from_body(body);
+            detached::spawn_drain(exchange, context.permits(), &worker.detached);
         }
     }
 }
@@ -284,13 +287,13 @@ impl Body for ObservedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, body::Error>>> {
         let this = &mut *self;
         let frame = ready!(Pin::new(&mut this.inner).poll_frame(cx));
-        if let Some(Recording(note)) = &this.recording {
+        if let Some(RecordOnDrop(context)) = &this.record {
             match &frame {
                 Some(Ok(frame)) => {
                     let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                    note.sent.set(note.sent.get() + bytes);
+                    context.sent_bytes.set(context.sent_bytes.get() + bytes);
                 }
-                Some(Err(error)) => note_broken_response(note, &mut this.inner, error),
+                Some(Err(error)) => record_broken_response(context, &mut this.inner, error),
                 None => {}
             }
         }
@@ -306,27 +309,30 @@ impl Body for ObservedBody {
     }
 }
 
-/// Notes that a response broke off. Where the gateway has given up, the server may work on, so permits stay out.
+/// Records that a response broke off. Where the gateway has given up, the server may still work on the request, so its permits
+/// stay in use.
 #[cold]
-fn note_broken_response(note: &RequestNote, body: &mut ReplyBody, error: &body::Error) {
+fn record_broken_response(context: &RequestContext, body: &mut ReplyBody, error: &body::Error) {
     let reason = error.reason();
-    note.reason.set(Some(reason));
+    context.reason.set(Some(reason));
     if !error.is_client_gone() {
-        note.outcome.set(RequestOutcome::Failed);
+        context.outcome.set(RequestOutcome::Failed);
     }
-    if let (true, Some(route)) = (error.is_upstream_failure(), note.route.get()) {
-        let upstream = note.generation.ruleset.routes[route].upstream;
-        let name = &note.generation.pools[upstream].settings().name;
-        let counter = note.peer.failures(Metric::UpstreamErrors, name, reason);
+    if let (true, Some(route)) = (error.is_upstream_failure(), context.route.get()) {
+        let upstream = context.generation.ruleset.routes[route].upstream;
+        let name = &context.generation.pools[upstream].settings().name;
+        let counter = context
+            .peer
+            .failure_counter(Metric::UpstreamErrors, name, reason);
         counter.increment(1);
     }
     if matches!(error, body::Error::Upstream(_)) {
         return;
     }
-    if let Some(permits) = note.permits()
+    if let Some(permits) = context.permits()
         && let ReplyBody::Relayed(mut body) = body.take()
     {
-        let rest = PendingExchange::Body(body.inner_mut().take());
-        detached::go_on(rest, Some(permits), &note.peer.worker.detached);
+        let exchange = PendingExchange::Body(body.inner_mut().take());
+        detached::spawn_drain(exchange, Some(permits), &context.peer.worker.detached);
     }
 }

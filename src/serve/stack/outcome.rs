@@ -1,24 +1,24 @@
-//! How a request ended, as metrics, the access log and samples say it.
+//! The outcome of a request, with the word for it that metrics, the access log and samples share.
 
-/// How a request ended.
+/// How a request ended. Every request has exactly one outcome, which the metrics count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// The upstream responded.
+    /// The upstream sent a response.
     Admitted,
     /// A limit refused it.
     Refused,
-    /// It gave way under pressure to requests that matter more, though within its limits.
+    /// It was within its limits, but the upstream was under pressure and other requests had priority.
     Shed,
     /// The gateway refused it for another reason, such as no route or no credential.
     Rejected,
-    /// The upstream did not respond, or not with a whole response.
+    /// The upstream sent no response, or broke it off.
     Failed,
-    /// The client left first.
+    /// The client closed its connection or stream before there was a response.
     Gone,
 }
 
 impl RequestOutcome {
-    /// All of them, in the order of the counters.
+    /// Every outcome, in the order of the counters.
     pub const ALL: [RequestOutcome; 6] = [
         RequestOutcome::Admitted,
         RequestOutcome::Refused,
@@ -28,7 +28,7 @@ impl RequestOutcome {
         RequestOutcome::Gone,
     ];
 
-    /// As metrics and logs write it.
+    /// The word for it in metrics, logs and samples.
     pub fn as_str(self) -> &'static str {
         match self {
             RequestOutcome::Admitted => "admitted",
@@ -41,7 +41,7 @@ impl RequestOutcome {
     }
 }
 
-/// Who gave the response, as metrics and samples write it.
-pub fn origin(by_upstream: bool) -> &'static str {
+/// The word in metrics and samples for where a response came from.
+pub fn response_origin(by_upstream: bool) -> &'static str {
     if by_upstream { "upstream" } else { "gateway" }
 }

@@ -1,4 +1,5 @@
-//! The other end of a client's connection.
+//! The client's end of one connection: its address, its certificate and its deadlines. All requests of the connection share
+//! it. It knows nothing of a single request.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -17,41 +18,42 @@ use crate::route::host;
 use crate::serve::worker::guard::{Guard, Phase};
 use crate::serve::worker::state::Worker;
 
-/// The client side of one connection.
+/// The client's end of one connection.
 pub struct Peer {
-    /// The other end, as far as it is believed.
+    /// The client's address, or that of the proxy before the gateway. A trusted PROXY header replaces it.
     pub remote: PeerAddress,
-    /// Its address, IPv4-mapped IPv6 folded.
+    /// The IP address of `remote`; an IPv4-mapped IPv6 address as IPv4.
     pub ip: IpAddr,
-    /// The same as text.
+    /// The text of `ip`.
     pub address: String,
-    /// Both ends of the connection.
+    /// The addresses of both ends of the connection.
     pub ends: Ends,
     /// The connection's deadlines.
     pub guard: Rc<Guard>,
-    /// The client speaks under TLS.
-    pub secure: bool,
-    /// The subject of the client's certificate.
+    /// Whether the connection uses TLS.
+    pub is_tls: bool,
+    /// The subject of the client's certificate, if it has sent one.
     pub subject: Option<Subject>,
-    /// The server name of the client's handshake.
+    /// The server name of the TLS handshake, if the client sent one.
     server_name: Option<ServerName>,
-    /// How long it may be unused; as it was when the connection began, for a reload reaches new ones.
-    pub idle: Duration,
-    /// How long a request's head may take; the same.
-    pub header: Duration,
-    /// The worker that serves it.
+    /// The longest time between two requests. Set when the connection begins: a reload applies to new connections.
+    pub idle_timeout: Duration,
+    /// The longest time for the head of a request. Set when the connection begins.
+    pub header_timeout: Duration,
+    /// The worker that serves the connection.
     pub worker: Rc<Worker>,
+    /// The last host of a request, and the `Forwarded` element for it.
     forwarded: RefCell<(Vec<u8>, Bytes)>,
 }
 
-/// The server name of a handshake (RFC 6066 section 3) in the form of [`host`], and the certificates it chose from.
+/// The server name of a handshake (RFC 6066 section 3) in its canonical form, and the certificates offered for it.
 struct ServerName {
     name: Box<str>,
     offer: Offer,
 }
 
 impl Peer {
-    /// Who has made a connection, over `stream` by an `offer` of TLS.
+    /// The client at the other end of `stream`. `offer` is what TLS offered it; none for a connection without TLS.
     pub fn new(
         (remote, ends): (PeerAddress, Ends),
         (stream, offer): (&Socket, Option<&Offer>),
@@ -71,17 +73,17 @@ impl Peer {
             address: ip.to_string(),
             ends,
             guard,
-            secure: offer.is_some(),
+            is_tls: offer.is_some(),
             subject: stream.subject(),
             server_name,
-            idle: timeouts.idle,
-            header: timeouts.header,
+            idle_timeout: timeouts.idle,
+            header_timeout: timeouts.header,
             worker: worker.clone(),
             forwarded: RefCell::default(),
         })
     }
 
-    /// The connection, as identities are found by it.
+    /// What the connection tells about the client's identities.
     pub fn connection(&self) -> ConnectionPeer<'_> {
         ConnectionPeer {
             peer: self.remote,
@@ -89,34 +91,34 @@ impl Peer {
         }
     }
 
-    /// Whether a request for this host belongs on the connection: whether the certificate that its client was shown is for
-    /// it. Clients that asked for no name are not held to one, nor are trusted proxies, which may ask for one of their own.
+    /// Whether the certificate that the client was shown covers this host. Any host is covered for clients that sent no
+    /// server name, and for trusted proxies, which may send a name of their own.
     #[inline]
-    pub fn serves(&self, host: &str) -> bool {
+    pub fn covers_host(&self, host: &str) -> bool {
         let Some(server_name) = &self.server_name else {
             return true;
         };
-        let rest = host.as_bytes().strip_prefix(server_name.name.as_bytes());
-        matches!(rest, Some([] | [b':', ..])) || self.covers(server_name, host)
+        let port = host.as_bytes().strip_prefix(server_name.name.as_bytes());
+        matches!(port, Some([] | [b':', ..])) || self.covers_other_host(server_name, host)
     }
 
     #[cold]
-    fn covers(&self, server_name: &ServerName, host: &str) -> bool {
+    fn covers_other_host(&self, server_name: &ServerName, host: &str) -> bool {
         let proxies = &self.worker.generation().ruleset.identity.ip.trusted_proxies;
         let is_proxy = proxies.iter().any(|net| net.contains(self.remote));
         let ServerName { name, offer } = server_name;
         is_proxy || offer.covers(name, host::without_port(host))
     }
 
-    /// The scheme that the client used.
+    /// The scheme of the client's requests.
     pub fn scheme(&self) -> &'static str {
-        if self.secure { "https" } else { "http" }
+        if self.is_tls { "https" } else { "http" }
     }
 
-    /// This hop's element of `Forwarded`, kept while the connection asks for the same host.
-    pub fn forwarded(&self, host: &[u8]) -> Bytes {
-        let (known, element) = &mut *self.forwarded.borrow_mut();
-        if element.is_empty() || known != host {
+    /// This hop's element of the `Forwarded` field. It is built once for as long as requests name the same host.
+    pub fn forwarded_element(&self, host: &[u8]) -> Bytes {
+        let (last_host, element) = &mut *self.forwarded.borrow_mut();
+        if element.is_empty() || last_host != host {
             let node = match self.ip {
                 IpAddr::V4(ip) => ip.to_string(),
                 IpAddr::V6(ip) => format!("\"[{ip}]\""),
@@ -130,23 +132,28 @@ impl Peer {
                 self.scheme().as_bytes(),
             ];
             *element = parts.concat().into();
-            *known = host.to_vec();
+            *last_host = host.to_vec();
         }
         element.clone()
     }
 
-    /// A response is over: the client has until the idle deadline for its next request.
-    pub fn response_ended(&self) {
-        self.guard.enter(Phase::Idle, self.idle);
+    /// Starts the idle timeout, within which the client must send its next request.
+    pub fn enter_idle(&self) {
+        self.guard.enter(Phase::Idle, self.idle_timeout);
     }
 
-    /// Time as of the worker's last tick.
+    /// The time of the worker's last tick, which costs no system call.
     pub fn coarse_now(&self) -> Nanos {
         self.worker.guards.coarse_now()
     }
 
-    /// The counter of one kind of failure of one upstream.
-    pub fn failures(&self, metric: Metric, upstream: &str, reason: &str) -> metrics::Counter {
+    /// The counter of this worker for one kind of failure of one upstream.
+    pub fn failure_counter(
+        &self,
+        metric: Metric,
+        upstream: &str,
+        reason: &str,
+    ) -> metrics::Counter {
         let labels = [(Label::Upstream, upstream), (Label::Reason, reason)];
         self.worker
             .registry

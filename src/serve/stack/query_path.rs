@@ -1,29 +1,37 @@
-//! Paths that a query names, as frameworks read them where the path is a script or the root and so says nothing:
-//! `/?/login` (CodeIgniter), `/?r=login` (Yii), `route` (OpenCart), `q` (Drupal), `s` (ThinkPHP), `url` and `_url`
+//! Paths that a query or a form names, as frameworks read them beside the path of the request. Most do so where the path is a
+//! script or the root, which leads nowhere by itself. Which routes such paths lead to is decided elsewhere.
+//!
+//! Read here: `/?/login` (CodeIgniter), `/?r=login` (Yii), `route` (OpenCart), `q` (Drupal), `s` (ThinkPHP), `url` and `_url`
 //! (Phalcon), `PATH_INFO`, `rest_route` (WordPress).
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use crate::identity::body::FieldName;
-use crate::identity::form;
+use super::body::MAX_READ_AHEAD;
+use crate::http::head::Head;
+use crate::identity::body::{self, BodyField, FieldName};
+use crate::identity::{FieldValue, form};
 use crate::route::{literal_readings, normalise};
 
-/// Most bytes of the paths that are looked at, with [`EACH`] for each of them.
+/// Most bytes of the paths that one query may name, with [`PATH_OVERHEAD`] for each path.
 const MAX_BYTES: usize = 4096;
 
-/// What a short path is taken to cost beside its bytes.
-const EACH: usize = 64;
+/// The bytes that a path counts in addition to its length, because reading a short path has a cost too.
+const PATH_OVERHEAD: usize = 64;
 
-/// Fields whose value is a path.
-static FIELDS: LazyLock<[FieldName; 7]> =
+/// The query fields whose value is a path.
+static PATH_FIELDS: LazyLock<[FieldName; 7]> =
     LazyLock::new(|| ["r", "route", "q", "s", "url", "_url", "PATH_INFO"].map(FieldName::new));
 
-/// Those whose readers part at `|` too (ThinkPHP), or leave out what stands in no name of a controller (OpenCart).
-static LENIENT: LazyLock<[FieldName; 2]> = LazyLock::new(|| ["route", "s"].map(FieldName::new));
+/// The path fields whose readers also split at `|` (ThinkPHP), or drop what no controller's name contains (OpenCart).
+static LENIENT_FIELDS: LazyLock<[FieldName; 2]> =
+    LazyLock::new(|| ["route", "s"].map(FieldName::new));
 
-/// The same of WordPress, whose path is below `/wp-json` otherwise.
+/// The query field of WordPress, whose path is otherwise below `/wp-json`.
 static REST_ROUTE: LazyLock<FieldName> = LazyLock::new(|| FieldName::new("rest_route"));
+
+/// The form field of WordPress, which takes it before the one of the query.
+static REST_ROUTE_IN_BODY: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("rest_route"));
 
 /// A path that a query names.
 #[derive(Debug, PartialEq, Eq)]
@@ -32,13 +40,13 @@ pub struct PathInQuery {
     pub readings: Vec<String>,
     /// How many segments that folder has.
     pub depth: usize,
-    /// It begins with a slash, as words that are searched for do not.
-    pub surely: bool,
+    /// It is certainly a path. A value without a leading slash may be a word to search for.
+    pub is_certain: bool,
 }
 
-/// The readings of a path as it stands in a query.
-fn readings(path: &str) -> Option<Vec<String>> {
-    let path = with_sound_escapes(path);
+/// The readings of a path as it stands in a query; none if it is too long.
+fn read_path(path: &str) -> Option<Vec<String>> {
+    let path = escape_stray_percents(path);
     let mut readings = literal_readings(&path, false)?;
     if let Ok(normal) = normalise(&path)
         && readings.iter().all(|reading| *reading != normal)
@@ -48,8 +56,8 @@ fn readings(path: &str) -> Option<Vec<String>> {
     Some(readings)
 }
 
-/// Each `%` that two hexadecimal digits do not follow stands for itself.
-fn with_sound_escapes(path: &str) -> Cow<'_, str> {
+/// Escapes each `%` that two hexadecimal digits do not follow, because it stands for itself.
+fn escape_stray_percents(path: &str) -> Cow<'_, str> {
     let mut parts = path.split('%');
     let is_escape = |part: &str| {
         let digits = part.as_bytes().first_chunk::<2>();
@@ -58,18 +66,18 @@ fn with_sound_escapes(path: &str) -> Cow<'_, str> {
     if parts.clone().skip(1).all(is_escape) {
         return path.into();
     }
-    let mut sound = parts.next().unwrap_or_default().to_owned();
+    let mut escaped = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        sound += if is_escape(part) { "%" } else { "%25" };
-        sound += part;
+        escaped += if is_escape(part) { "%" } else { "%25" };
+        escaped += part;
     }
-    sound.into()
+    escaped.into()
 }
 
-/// Whether frameworks look for a path in this query beside this path, which is normal.
+/// Whether frameworks search this query for a path when the request has this normal path.
 #[inline]
-pub fn is_looked_for(path: &str, query: &str) -> bool {
-    is_folder_or_script(path) || query.split('&').any(may_be_route)
+pub fn may_name_path(path: &str, query: &str) -> bool {
+    is_folder_or_script(path) || query.split('&').any(may_be_route_field)
 }
 
 fn is_folder_or_script(path: &str) -> bool {
@@ -77,7 +85,7 @@ fn is_folder_or_script(path: &str) -> bool {
 }
 
 /// Whether a field of a query may be `r` of Yii or `rest_route` of WordPress, which both read beside any path.
-fn may_be_route(field: &str) -> bool {
+fn may_be_route_field(field: &str) -> bool {
     let first = field.as_bytes().first();
     first.is_some_and(|first| b"rR%.[+_ ".contains(first))
 }
@@ -87,81 +95,118 @@ fn is_script(path: &str) -> bool {
     end.is_some_and(|end| end.eq_ignore_ascii_case(b".php") || end.eq_ignore_ascii_case(b".cgi"))
 }
 
-/// The path that a form names as `rest_route`; nothing if it is longer than [`MAX_BYTES`].
-pub fn of_wordpress(value: &[u8]) -> Option<Vec<PathInQuery>> {
+/// Whether a body with this prefix may name a path; none if more of it must be read. See [`body::may_have_field`].
+pub fn may_be_in_body(head: &Head, prefix: &[u8], is_whole: bool) -> Option<bool> {
+    body::may_have_field(&REST_ROUTE_IN_BODY, &head.fields, prefix, is_whole)
+}
+
+/// Finds the path in the beginning of a body. `is_whole` says whether that is the whole body.
+pub fn find_in_body<'b>(head: &Head, text: &'b [u8], is_whole: bool) -> FieldValue<'b> {
+    if may_be_in_body(head, text, is_whole) == Some(false) {
+        return FieldValue::Absent;
+    }
+    match is_whole && !body::hides_fields(&head.fields, MAX_READ_AHEAD) {
+        true => body::find(&REST_ROUTE_IN_BODY, head.fields.all("content-type"), text),
+        false => FieldValue::Ambiguous,
+    }
+}
+
+/// Reads the value of `rest_route` in a form; none if it is longer than [`MAX_BYTES`].
+pub fn read_rest_route(value: &[u8]) -> Option<Vec<PathInQuery>> {
     let text = String::from_utf8_lossy(value);
     let text = text.trim_start_matches('/');
-    let named = |folder: &str| {
+    let read_below = |folder: &str| {
         let path = format!("{folder}{text}");
-        let readings = (path.len() <= MAX_BYTES).then(|| readings(&path))??;
+        let readings = (path.len() <= MAX_BYTES).then(|| read_path(&path))??;
         Some(PathInQuery {
             readings,
             depth: 0,
-            surely: true,
+            is_certain: true,
         })
     };
-    ["/", "/wp-json/"].into_iter().map(named).collect()
+    ["/", "/wp-json/"].into_iter().map(read_below).collect()
 }
 
-/// The paths that a query names beside `path`; nothing if there are more than [`MAX_BYTES`] of them.
-pub fn find(path: &str, query: &str) -> Option<Vec<PathInQuery>> {
+/// The paths that a query names beside `path`; none if they have more than [`MAX_BYTES`].
+pub fn find_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> {
     let file = path.strip_suffix('/').unwrap_or(path);
-    let script = is_script(file);
+    let is_script = is_script(file);
     let folder = match file.rfind('/') {
-        Some(slash) if script => &file[..=slash],
+        Some(slash) if is_script => &file[..=slash],
         _ => path,
     };
-    let mut all = Vec::new();
-    let mut bytes = 0;
-    let mut add = |folder: &str, text: &str, surely: bool| {
-        let path = format!("{folder}{}", text.trim_start_matches('/'));
-        let depth = folder.matches('/').count() - 1;
-        bytes += path.len() + EACH;
-        let readings = (bytes <= MAX_BYTES).then(|| readings(&path))??;
-        all.push(PathInQuery {
-            readings,
-            depth,
-            surely,
-        });
-        Some(())
-    };
+    let mut paths = NamedPaths::default();
     if query.starts_with('/') && is_folder_or_script(path) {
         let end = query.find(['?', '&']).unwrap_or(query.len());
-        add(folder, &query[..end], true)?;
+        paths.add(folder, &query[..end], true)?;
     }
+    let reads_all_fields = is_script || path == "/";
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.try_for_each(|(name, value)| {
+    pairs.try_for_each(|(name, value)| paths.add_field(folder, reads_all_fields, name, value))?;
+    Some(paths.paths)
+}
+
+/// The paths that are found in one query, within [`MAX_BYTES`].
+#[derive(Default)]
+struct NamedPaths {
+    paths: Vec<PathInQuery>,
+    bytes: usize,
+}
+
+impl NamedPaths {
+    /// Adds a path below a folder; none if there are too many bytes.
+    fn add(&mut self, folder: &str, text: &str, is_certain: bool) -> Option<()> {
+        let path = format!("{folder}{}", text.trim_start_matches('/'));
+        self.bytes += path.len() + PATH_OVERHEAD;
+        let readings = (self.bytes <= MAX_BYTES).then(|| read_path(&path))??;
+        self.paths.push(PathInQuery {
+            readings,
+            depth: folder.matches('/').count() - 1,
+            is_certain,
+        });
+        Some(())
+    }
+
+    /// Adds the paths that one field of a query names. Where the request's path is neither a script nor the root, only two
+    /// fields count, and their paths begin at the root.
+    fn add_field(
+        &mut self,
+        folder: &str,
+        reads_all_fields: bool,
+        name: &str,
+        value: &str,
+    ) -> Option<()> {
         let name = form::decode(name.as_bytes());
-        // PHP makes an array of those.
+        // PHP makes an array of a name with brackets.
         if value.is_empty() || name.contains(&b']') {
             return Some(());
         }
-        let of_wordpress = REST_ROUTE.resembles(&name);
-        let anywhere = of_wordpress || FIELDS[0].resembles(&name);
-        let beside = script || path == "/";
-        let here = || beside && FIELDS.iter().any(|field| field.resembles(&name));
-        if !(anywhere || here()) {
+        let resembles = |field: &FieldName| field.resembles(&name);
+        let is_rest_route = resembles(&REST_ROUTE);
+        let is_path_field = is_rest_route
+            || resembles(&PATH_FIELDS[0])
+            || reads_all_fields && PATH_FIELDS.iter().any(resembles);
+        if !is_path_field {
             return Some(());
         }
-        let folder = if beside { folder } else { "/" };
+        let folder = if reads_all_fields { folder } else { "/" };
         let value = form::decode(value.as_bytes());
         let text = String::from_utf8_lossy(&value);
-        // Frameworks trim those, or take them out.
+        // Frameworks trim control characters, or remove them.
         let text = text.replace(char::is_control, "");
-        add(folder, &text, text.starts_with('/'))?;
-        if LENIENT.iter().any(|field| field.resembles(&name)) {
+        self.add(folder, &text, text.starts_with('/'))?;
+        if LENIENT_FIELDS.iter().any(resembles) {
             let mut bare = text.replace('|', "/");
             bare.retain(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.'));
             if bare != text {
-                add(folder, &bare, text.starts_with('/'))?;
+                self.add(folder, &bare, text.starts_with('/'))?;
             }
         }
-        if of_wordpress {
-            add(&format!("{folder}wp-json/"), &text, true)?;
+        if is_rest_route {
+            self.add(&format!("{folder}wp-json/"), &text, true)?;
         }
         Some(())
-    })?;
-    Some(all)
+    }
 }
 
 #[cfg(test)]
@@ -170,8 +215,8 @@ mod tests {
 
     #[track_caller]
     fn check(path: &str, query: &str, expected: &[&str]) {
-        assert!(is_looked_for(path, query), "{path}");
-        let found = find(path, query).unwrap();
+        assert!(may_name_path(path, query), "{path}");
+        let found = find_in_query(path, query).unwrap();
         let mut found = found.iter();
         let same = expected.iter().all(|path| {
             let named = found.next();
@@ -202,21 +247,24 @@ mod tests {
             &["/login%7Cindex", "/login/index", "/a%7Cb"],
         );
         for path in ["/a", "/a.png", "/php", "/a.php5x"] {
-            assert!(!is_looked_for(path, "a=b&q=/login"), "{path}");
+            assert!(!may_name_path(path, "a=b&q=/login"), "{path}");
         }
         check("/a", "x&r=login&q=b", &["/login"]);
         check("/shop/a", "rest_route=/b", &["/b", "/wp-json/b"]);
         check("/a", "%72=login&ref=b", &["/login"]);
         check("/a", "/login&ref=b", &[]);
-        let named = find("/a/x.php", "q=b&s=/c").unwrap();
-        let seen: Vec<_> = named.iter().map(|one| (one.depth, one.surely)).collect();
+        let named = find_in_query("/a/x.php", "q=b&s=/c").unwrap();
+        let seen: Vec<_> = named
+            .iter()
+            .map(|one| (one.depth, one.is_certain))
+            .collect();
         assert_eq!(seen, [(1, false), (1, true)]);
     }
 
     #[test]
     fn readings_of_paths() {
         let check = |query: &str, expected: &[&str]| {
-            let named = find("/", query).unwrap();
+            let named = find_in_query("/", query).unwrap();
             assert_eq!(named[0].readings, expected, "{query}");
         };
         check("/login", &["/login"]);
@@ -232,11 +280,13 @@ mod tests {
 
     #[test]
     fn they_are_bounded() {
-        let count = |path: &str, many: usize| find(path, &"q=a&".repeat(many)).map(|all| all.len());
+        let count = |path: &str, many: usize| {
+            find_in_query(path, &"q=a&".repeat(many)).map(|all| all.len())
+        };
         assert_eq!(count("/", 62), Some(62));
         assert_eq!(count("/", 63), None);
         assert_eq!(count("/a/", 63), Some(0));
         let long = format!("/{}", "a/../".repeat(900));
-        assert_eq!(find("/", &long), None);
+        assert_eq!(find_in_query("/", &long), None);
     }
 }

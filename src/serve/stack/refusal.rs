@@ -1,4 +1,5 @@
-//! Why a request is not served, and what the client gets: one exhaustive match from cause to status.
+//! Why a request is not served, and the response that its client gets. One exhaustive match maps each cause to a status.
+//! Causes that a client may not learn, such as a server's address, reach the log and never the response.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,51 +21,51 @@ use crate::upstream;
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum RefusalCause {
-    /// It breaks a rule of HTTP, or servers could read it differently.
+    /// The request breaks a rule of HTTP, or servers could read it differently. The text completes "The request is refused:".
     Bad(&'static str),
-    /// Its head is too large.
+    /// The head is too large.
     TooLarge,
-    /// Its target is too long.
+    /// The target is too long.
     LongTarget,
-    /// It is of another version of HTTP.
+    /// The version of HTTP is not supported.
     Version,
-    /// The certificate of its connection does not cover its host: RFC 9110 section 15.5.20.
+    /// The certificate of the connection does not cover the host: RFC 9110 section 15.5.20.
     Misdirected,
-    /// No policy matches.
+    /// No policy matches the host and the path.
     NoRoute,
-    /// Policies match this path with these methods only, as `Allow` lists them.
+    /// Policies match the path with other methods only; these are the methods, as `Allow` lists them.
     WrongMethod(String),
-    /// The policy requires an identity that the request does not prove.
+    /// The policy requires this identity, and the request does not prove it.
     Unidentified(Identity),
-    /// Its credential does not verify.
+    /// The credential does not verify.
     Unverified(Unverified),
-    /// Its credential is not checked now, because its address is refused or too many others of it failed.
+    /// The credential was not checked, because a limit refuses the address or too many of its credentials have failed.
     Unchecked,
-    /// A limit refuses it, with this response.
+    /// A limit refuses the request, with this response.
     Limited(Rc<Response<Bytes>>),
-    /// It gives way under pressure to requests that matter more.
+    /// The upstream is under pressure, and other requests have priority.
     Shed(Shed),
     /// The client stopped sending its body.
     SlowBody,
     /// The client's body broke off.
     BrokenBody,
-    /// The upstream did not respond.
+    /// The upstream could not be reached, or sent no whole response.
     Upstream(upstream::Error),
 }
 
 impl RefusalCause {
     /// The status of the response.
     pub fn status(&self) -> StatusCode {
-        describe(self).0
+        status_and_detail(self).0
     }
 
-    /// The `detail` of the problem document.
+    /// The `detail` of the problem document (RFC 9457).
     pub fn detail(&self) -> String {
-        describe(self).1
+        status_and_detail(self).1
     }
 
-    /// Whether the connection must close, because the rest of the request cannot be read.
-    pub fn closes(&self) -> bool {
+    /// Whether the connection must close, because the gateway cannot find the end of the request.
+    pub fn must_close(&self) -> bool {
         match self {
             RefusalCause::Bad(_)
             | RefusalCause::TooLarge
@@ -85,44 +86,49 @@ impl RefusalCause {
     }
 }
 
-/// A response or a refusal to come, boxed where that is rare: the future of every request would be as large.
+/// A response or a refusal to come. Boxed, for rare cases whose futures would make that of every request as large.
 pub(super) type BoxedOutcome<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
 
-/// A request that is not served.
+/// A request that is not served, with all that its response depends on.
 #[derive(Debug)]
 pub struct Refusal {
-    why: RefusalCause,
-    grpc: bool,
-    /// Certainly nothing of the request went to an upstream.
-    unsent: bool,
+    cause: RefusalCause,
+    /// A gRPC call, which gets a gRPC status.
+    is_grpc: bool,
+    /// Nothing of the request went to an upstream.
+    is_unsent: bool,
 }
 
 impl Refusal {
-    /// Refuses a request with these fields.
-    pub fn new(why: RefusalCause, fields: &Fields) -> Refusal {
-        Refusal::with_grpc(why, reject::is_grpc(fields))
-    }
-
-    /// Refuses a request; `grpc` if it is a gRPC call, which gets a gRPC status.
-    pub fn with_grpc(why: RefusalCause, grpc: bool) -> Refusal {
+    /// The refusal of a request with these header fields.
+    pub fn new(cause: RefusalCause, fields: &Fields) -> Refusal {
         Refusal {
-            why,
-            grpc,
-            unsent: false,
+            cause,
+            is_grpc: reject::is_grpc(fields),
+            is_unsent: false,
         }
     }
 
-    /// Refuses a request of which nothing went to an upstream.
-    pub fn unsent(why: RefusalCause, fields: &Fields) -> Refusal {
+    /// The refusal of a request by a limit, with a response that is complete already.
+    pub fn limited(response: Rc<Response<Bytes>>) -> Refusal {
         Refusal {
-            unsent: true,
-            ..Refusal::new(why, fields)
+            cause: RefusalCause::Limited(response),
+            is_grpc: false,
+            is_unsent: false,
         }
     }
 
-    /// How the request ended, for metrics and the log.
+    /// The refusal of a request with these header fields, of which nothing went to an upstream.
+    pub fn unsent(cause: RefusalCause, fields: &Fields) -> Refusal {
+        Refusal {
+            is_unsent: true,
+            ..Refusal::new(cause, fields)
+        }
+    }
+
+    /// The outcome of the request, for metrics and the access log.
     pub fn outcome(&self) -> RequestOutcome {
-        match self.why {
+        match self.cause {
             RefusalCause::Limited(_) => RequestOutcome::Refused,
             RefusalCause::Shed(_) => RequestOutcome::Shed,
             RefusalCause::Upstream(_) => RequestOutcome::Failed,
@@ -141,9 +147,9 @@ impl Refusal {
         }
     }
 
-    /// The `reason` of the access log.
+    /// The `reason` in the access log; none for a limit's refusal, whose line names the limit.
     pub fn reason(&self) -> Option<&'static str> {
-        match &self.why {
+        match &self.cause {
             RefusalCause::Limited(_) => None,
             RefusalCause::Shed(shed) => Some(match shed.class {
                 RequestClass::Critical => "shed, though critical",
@@ -168,30 +174,30 @@ impl Refusal {
 
     /// The response to the client.
     pub fn into_response(self) -> Response<Bytes> {
-        if let RefusalCause::Limited(response) = self.why {
+        if let RefusalCause::Limited(response) = self.cause {
             return Rc::unwrap_or_clone(response);
         }
-        let (status, detail) = describe(&self.why);
-        let mut response = if self.grpc {
-            grpc(status, &detail)
+        let (status, detail) = status_and_detail(&self.cause);
+        let mut response = if self.is_grpc {
+            grpc_response(status, &detail)
         } else {
-            let kind = match &self.why {
+            let kind = match &self.cause {
                 RefusalCause::Shed(_) => reject::REDUCED_CAPACITY,
                 _ => "about:blank",
             };
-            problem(status, kind, &detail)
+            problem_response(status, kind, &detail)
         };
         let fields = &mut response.head.fields;
-        match &self.why {
+        match &self.cause {
             RefusalCause::Unidentified(_) | RefusalCause::Unverified(_) => {
                 fields.add("www-authenticate", b"Bearer");
             }
-            // Each second one more credential of the address may fail.
-            RefusalCause::Unchecked => reject::add_retry_after(fields, 1, self.grpc),
-            why if why.closes() => fields.add("connection", b"close"),
+            // An address regains one failed check each second.
+            RefusalCause::Unchecked => reject::add_retry_after(fields, 1, self.is_grpc),
+            cause if cause.must_close() => fields.add("connection", b"close"),
             RefusalCause::WrongMethod(allow) => fields.add("allow", allow.as_bytes()),
             RefusalCause::Shed(shed) => {
-                reject::add_retry_after(fields, shed.retry_after.ceil_secs(), self.grpc);
+                reject::add_retry_after(fields, shed.retry_after.ceil_secs(), self.is_grpc);
             }
             _ => {}
         }
@@ -199,8 +205,9 @@ impl Refusal {
     }
 }
 
-fn describe(why: &RefusalCause) -> (StatusCode, String) {
-    match why {
+/// The status of a refusal's response, and the sentence in its problem document.
+fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
+    match cause {
         RefusalCause::Bad(detail) => (
             StatusCode::BAD_REQUEST,
             format!("The request is refused: {detail}."),
@@ -233,7 +240,10 @@ fn describe(why: &RefusalCause) -> (StatusCode, String) {
             StatusCode::UNAUTHORIZED,
             format!("This route requires a valid {}.", identity.as_str()),
         ),
-        RefusalCause::Unverified(reason) => (StatusCode::UNAUTHORIZED, unverified(*reason).into()),
+        RefusalCause::Unverified(reason) => (
+            StatusCode::UNAUTHORIZED,
+            unverified_detail(*reason).into(),
+        ),
         RefusalCause::Unchecked => (
             StatusCode::TOO_MANY_REQUESTS,
             "The credential was not checked, because its address is refused or too many others of it failed; try again in 1 s.".into(),
@@ -251,33 +261,41 @@ fn describe(why: &RefusalCause) -> (StatusCode, String) {
             StatusCode::BAD_REQUEST,
             "The request body broke off.".into(),
         ),
-        RefusalCause::Upstream(error) => match error {
-            upstream::Error::FirstByteTimeout { .. } | upstream::Error::TotalTimeout { .. } => (
-                StatusCode::GATEWAY_TIMEOUT,
-                "The upstream did not respond in time.".into(),
-            ),
-            upstream::Error::ConnectTimeout { .. } | upstream::Error::Connect { .. } => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "The upstream cannot be reached.".into(),
-            ),
-            upstream::Error::Unavailable { .. } => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "No server of the upstream is available.".into(),
-            ),
-            upstream::Error::Full { .. } => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "The upstream has too many requests.".into(),
-            ),
-            upstream::Error::Exchange { .. } => (
-                StatusCode::BAD_GATEWAY,
-                "The upstream broke off its response.".into(),
-            ),
-        },
+        RefusalCause::Upstream(error) => {
+            let (status, detail) = upstream_status_and_detail(error);
+            (status, detail.into())
+        }
     }
 }
 
-/// What a client learns about its credential: enough for its owner, and nothing about the gateway's keys.
-fn unverified(reason: Unverified) -> &'static str {
+/// The same for a request whose upstream failed. The sentence names neither the server nor the cause.
+fn upstream_status_and_detail(error: &upstream::Error) -> (StatusCode, &'static str) {
+    match error {
+        upstream::Error::FirstByteTimeout { .. } | upstream::Error::TotalTimeout { .. } => (
+            StatusCode::GATEWAY_TIMEOUT,
+            "The upstream did not respond in time.",
+        ),
+        upstream::Error::ConnectTimeout { .. } | upstream::Error::Connect { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The upstream cannot be reached.",
+        ),
+        upstream::Error::Unavailable { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "No server of the upstream is available.",
+        ),
+        upstream::Error::Full { .. } => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The upstream has too many requests.",
+        ),
+        upstream::Error::Exchange { .. } => (
+            StatusCode::BAD_GATEWAY,
+            "The upstream broke off its response.",
+        ),
+    }
+}
+
+/// The sentence for a credential that does not verify: enough for its owner, and nothing about the gateway's keys.
+fn unverified_detail(reason: Unverified) -> &'static str {
     match reason {
         Unverified::Expired => "The token has expired.",
         Unverified::NotYet => "The token is not valid yet.",
@@ -298,7 +316,7 @@ fn unverified(reason: Unverified) -> &'static str {
     }
 }
 
-/// Why an upstream did not respond, in the words of metrics and the log.
+/// The word in metrics and the access log for why an upstream sent no response.
 pub fn upstream_reason(error: &upstream::Error) -> &'static str {
     match error {
         upstream::Error::ConnectTimeout { .. } => "connect timeout",
@@ -311,7 +329,8 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
     }
 }
 
-fn problem(status: StatusCode, kind: &str, detail: &str) -> Response<Bytes> {
+/// A response with a problem document: RFC 9457.
+fn problem_response(status: StatusCode, kind: &str, detail: &str) -> Response<Bytes> {
     let title = match kind {
         reject::REDUCED_CAPACITY => "Temporary reduced capacity",
         _ => status.canonical_reason().unwrap_or_default(),
@@ -330,9 +349,9 @@ fn problem(status: StatusCode, kind: &str, detail: &str) -> Response<Bytes> {
     }
 }
 
-/// The gRPC status that stands for an HTTP status: the gRPC project's mapping, and UNAVAILABLE for
-/// an upstream that cannot be reached.
-fn grpc(status: StatusCode, detail: &str) -> Response<Bytes> {
+/// A response with the gRPC status for an HTTP status, by the gRPC project's mapping. A status without a mapping, such as
+/// 503 for an upstream that cannot be reached, becomes UNAVAILABLE (14).
+fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
     let code = match status.as_u16() {
         400 => 13,
         401 => 16,
@@ -347,7 +366,7 @@ impl From<body::Error> for RefusalCause {
     fn from(error: body::Error) -> RefusalCause {
         match error {
             body::Error::Idle(_) => RefusalCause::SlowBody,
-            // A request's body has no other.
+            // The other errors arise only in responses' bodies.
             body::Error::Broken(_)
             | body::Error::Upstream(_)
             | body::Error::Silent(_)
@@ -360,12 +379,12 @@ impl From<body::Error> for RefusalCause {
 impl FailedRequest for Refusal {
     fn end(&self) -> RequestEnd {
         use upstream::Error::{Connect, ConnectTimeout, Full, Unavailable};
-        match &self.why {
-            why if self.unsent => RequestEnd::Status(why.status().as_u16()),
+        match &self.cause {
+            cause if self.is_unsent => RequestEnd::Status(cause.status().as_u16()),
             RefusalCause::Upstream(
                 Connect { .. } | ConnectTimeout { .. } | Unavailable { .. } | Full { .. },
             ) => RequestEnd::Unsent,
-            RefusalCause::Upstream(_) => RequestEnd::Status(describe(&self.why).0.as_u16()),
+            RefusalCause::Upstream(_) => RequestEnd::Status(self.cause.status().as_u16()),
             _ => RequestEnd::Unknown,
         }
     }

@@ -1,6 +1,8 @@
-//! Responses to refusals that a worker has made before. Those of one limit differ only in the seconds to wait.
+//! A cache of responses to requests that limits refuse. Refusals by one limit differ only in the seconds to wait, so a worker
+//! often builds the same response again.
 //!
-//! Bound: [`PLACES`] responses for each worker. The key is all that a response depends on, and a reload begins anew.
+//! Bound: [`CACHE_SLOTS`] responses for each worker. The key holds all that a response depends on, and a reload starts with
+//! an empty cache.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,50 +15,51 @@ use crate::route::HeaderStyle;
 use crate::throttle::admission::{Finding, Verdict};
 use crate::throttle::reject;
 
-/// Responses that are kept; a power of two.
-pub const PLACES: usize = 64;
+/// Responses that the cache holds; a power of two, so that a slot is found without a division.
+pub const CACHE_SLOTS: usize = 64;
 
-/// Most limits of a request whose refusal is kept.
-const MOST: usize = 4;
+/// Most limits of a request whose refusal is cached; each takes 8 bytes of every key.
+const MAX_LIMITS: usize = 4;
 
-/// See the module.
+/// One worker's cache of refusals. Each key has one slot, where a newer key replaces it.
 #[derive(Default)]
-pub struct RefusalCache(RefCell<Vec<Option<CachedResponse>>>);
+pub struct RefusalCache(RefCell<Vec<Option<CacheSlot>>>);
 
-struct CachedResponse {
+struct CacheSlot {
     key: RefusalKey,
-    /// Kept once the key has come a second time, or is about to.
+    /// The response; none until the key comes a second time or the verdict says that it will.
     response: Option<Rc<Response<Bytes>>>,
 }
 
-/// A request that limits refuse, as far as the response depends on it.
+/// A request that limits refuse, as far as its response depends on it.
 pub(crate) struct RefusedRequest<'a> {
-    /// The number of its set of limits, if they are those of one route.
+    /// The number of its set of limits; none for a combination of several routes, which is not cached.
     pub(crate) set: Option<usize>,
     pub(crate) rules: &'a Rules,
     pub(crate) headers: HeaderStyle,
-    pub(crate) grpc: bool,
+    pub(crate) is_grpc: bool,
 }
 
-/// All that the response to a request that limits refuse depends on.
+/// All that the response to a refused request depends on. The set of limits determines the style of its fields.
 #[derive(PartialEq, Eq)]
 struct RefusalKey {
     set: usize,
-    grpc: bool,
-    alone: bool,
-    wait: Option<u64>,
-    /// The limit that the response discloses, what remains of it and for how many seconds.
+    is_grpc: bool,
+    without_store: bool,
+    /// The seconds in `Retry-After`.
+    retry_after: Option<u64>,
+    /// The limit that the response discloses, what remains of its quota, and the seconds until it resets.
     decider: Option<(usize, u32, u64)>,
-    /// Each limit; zero behind the last one.
-    limits: [PackedFinding; MOST],
+    /// The finding of each limit; zero behind the last one.
+    limits: [PackedFinding; MAX_LIMITS],
 }
 
-/// A limit: its index, its window, its rank by wait among those that refuse, and its quota.
+/// A finding in one number: the limit's index, its window, its rank by wait among those that refuse, and its quota.
 type PackedFinding = u64;
 
 impl RefusalCache {
-    /// The response to a request that limits refuse.
-    pub(crate) fn response(
+    /// The response to a refused request, from the cache or newly built.
+    pub(crate) fn get_or_build(
         &self,
         request: &RefusedRequest<'_>,
         verdict: &Verdict,
@@ -64,44 +67,45 @@ impl RefusalCache {
         let RefusedRequest {
             rules,
             headers,
-            grpc,
+            is_grpc,
             ..
         } = *request;
-        let make = || reject::refusal(verdict, rules, headers, grpc);
-        let Some(key) = RefusalKey::of(request, verdict) else {
-            return Rc::new(make());
+        let build = || reject::refusal(verdict, rules, headers, is_grpc);
+        let Some(key) = RefusalKey::new(request, verdict) else {
+            return Rc::new(build());
         };
-        let mut places = self.0.borrow_mut();
-        if places.is_empty() {
-            places.resize_with(PLACES, || None);
+        let mut slots = self.0.borrow_mut();
+        if slots.is_empty() {
+            slots.resize_with(CACHE_SLOTS, || None);
         }
-        let place = key.wait.unwrap_or(0) as usize + 7 * key.decider.map_or(0, |(rule, ..)| rule);
-        let place = &mut places[place.wrapping_add(key.set.wrapping_mul(11)) % PLACES];
-        match place {
-            Some(CachedResponse {
-                key: known,
+        match &mut slots[key.slot_index()] {
+            Some(CacheSlot {
+                key: cached_key,
                 response: Some(response),
-            }) if *known == key => response.clone(),
-            place => {
-                let before = place.as_ref().is_some_and(|kept| kept.key == key);
-                let mut made = make();
-                if before || verdict.repeated {
-                    gather(&mut made);
+            }) if *cached_key == key => response.clone(),
+            slot => {
+                let is_second = slot.as_ref().is_some_and(|cached| cached.key == key);
+                let is_kept = is_second || verdict.repeated;
+                let mut response = build();
+                if is_kept {
+                    prepare_for_repetition(&mut response);
                 }
-                let made = Rc::new(made);
-                let response = (before || verdict.repeated).then(|| made.clone());
-                *place = Some(CachedResponse { key, response });
-                made
+                let response = Rc::new(response);
+                *slot = Some(CacheSlot {
+                    key,
+                    response: is_kept.then(|| response.clone()),
+                });
+                response
             }
         }
     }
 }
 
-/// Makes a response that is cheap to repeat.
-fn gather(response: &mut Response<Bytes>) {
+/// Makes a response cheap to send again: with a length, and with its fields in one piece of memory.
+fn prepare_for_repetition(response: &mut Response<Bytes>) {
     let fields = &mut response.head.fields;
     if !fields.contains("content-length") {
-        // The sender would add it each time.
+        // Otherwise the sender would format the length each time.
         let mut digits = itoa::Buffer::new();
         let length = digits.format(response.body.len());
         fields.add("content-length", length.as_bytes());
@@ -110,35 +114,11 @@ fn gather(response: &mut Response<Bytes>) {
 }
 
 impl RefusalKey {
-    /// None for more than [`MOST`] limits, or for those of several routes.
-    fn of(request: &RefusedRequest<'_>, verdict: &Verdict) -> Option<RefusalKey> {
+    /// The key of a refusal; none for more than [`MAX_LIMITS`] findings, or for a combination of several routes.
+    fn new(request: &RefusedRequest<'_>, verdict: &Verdict) -> Option<RefusalKey> {
         let (rules, set) = (request.rules, request.set?);
-        let refuses = |finding: &&Finding| !finding.reading.standing.admits();
-        let mut limits = [0; MOST];
-        if verdict.findings.len() > MOST {
+        if verdict.findings.len() > MAX_LIMITS {
             return None;
-        }
-        let single = verdict.findings.iter().filter(refuses).count() == 1;
-        for (place, (finding, limit)) in verdict.findings.iter().zip(&mut limits).enumerate() {
-            let LimitReading {
-                window,
-                quota,
-                wait,
-                ..
-            } = finding.reading;
-            // Of equals the first comes first.
-            let ahead = |(other, before): (usize, &Finding)| {
-                let before_it = (before.reading.wait, place) > (wait, other);
-                refuses(&before) && before_it
-            };
-            let each = verdict.findings.iter().enumerate();
-            let order = match refuses(&finding) {
-                true if single => 1,
-                true => 1 + each.filter(|f| ahead(*f)).count(),
-                false => 0,
-            };
-            let which = (finding.rule as u64) << 48 | u64::from(window) << 40;
-            *limit = which | (order as u64) << 32 | u64::from(quota);
         }
         let decider = verdict.disclosed_decider(rules).map(|finding| {
             let reading = &finding.reading;
@@ -147,11 +127,50 @@ impl RefusalKey {
         });
         Some(RefusalKey {
             set,
-            grpc: request.grpc,
-            alone: verdict.without_store,
-            wait: verdict.retry_after(rules),
+            is_grpc: request.is_grpc,
+            without_store: verdict.without_store,
+            retry_after: verdict.retry_after(rules),
             decider,
-            limits,
+            limits: pack_findings(&verdict.findings),
         })
     }
+
+    /// The slot of this key. The factors spread keys that differ in one part only.
+    fn slot_index(&self) -> usize {
+        let wait = self.retry_after.unwrap_or(0) as usize;
+        let by_limit = wait + 7 * self.decider.map_or(0, |(rule, ..)| rule);
+        by_limit.wrapping_add(self.set.wrapping_mul(11)) % CACHE_SLOTS
+    }
+}
+
+/// Packs at most [`MAX_LIMITS`] findings. The response lists those that refuse by their waits, of which the key needs only the
+/// order.
+fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
+    let refuses = |finding: &&Finding| !finding.reading.standing.admits();
+    let is_single = findings.iter().filter(refuses).count() == 1;
+    let mut packed = [0; MAX_LIMITS];
+    for (index, (finding, packed)) in findings.iter().zip(&mut packed).enumerate() {
+        let LimitReading {
+            window,
+            quota,
+            wait,
+            ..
+        } = finding.reading;
+        // Of equal waits the first comes first.
+        let is_before = |(other_index, other): (usize, &Finding)| {
+            let has_longer_wait = (other.reading.wait, index) > (wait, other_index);
+            refuses(&other) && has_longer_wait
+        };
+        let rank = match refuses(&finding) {
+            true if is_single => 1,
+            true => {
+                let others = findings.iter().enumerate();
+                1 + others.filter(|other| is_before(*other)).count()
+            }
+            false => 0,
+        };
+        let limit = (finding.rule as u64) << 48 | u64::from(window) << 40;
+        *packed = limit | (rank as u64) << 32 | u64::from(quota);
+    }
+    packed
 }

@@ -1,7 +1,8 @@
-//! How many units a request says it may cost, for limits that hold as many until its cost is known.
+//! How many units a request may cost, as its own header fields or JSON body say. Limits on cost hold as many until the cost is
+//! known.
 //!
-//! The client writes it, so the largest of several numbers counts. Where the upstream may see another number than the
-//! gateway, at least the policy's number counts.
+//! The client writes the number, so the largest of several counts. Where the upstream may read another number than the
+//! gateway, at least the policy's own number counts.
 
 use std::sync::Arc;
 
@@ -11,44 +12,50 @@ use crate::identity::strip::same;
 use crate::limit::cost::units_from;
 use crate::limit::{Reserve, ReserveSource, Rule};
 
-/// Units by the place of the rule; of other rules as many as the rule says.
-pub type Reserved = Option<Box<[(usize, u32)]>>;
+/// Units to reserve, by the index of the rule. Rules that are not listed reserve their own number.
+pub type ReservedUnits = Option<Box<[(usize, u32)]>>;
 
-/// What the head says, and the body as far as it is there; `whole` when that is all of it.
-pub fn reserved(rules: &[Arc<Rule>], head: &Head, body: &[u8], whole: bool) -> Reserved {
-    let each = rules.iter().enumerate().filter_map(|(place, rule)| {
+/// Reads the units to reserve from the head and the beginning of the body. `is_whole` says whether that is the whole body.
+pub fn read_reserved(
+    rules: &[Arc<Rule>],
+    head: &Head,
+    body: &[u8],
+    is_whole: bool,
+) -> ReservedUnits {
+    let units = rules.iter().enumerate().filter_map(|(index, rule)| {
         let reserve = rule.reserve.as_ref()?;
-        Some((place, units_of(reserve, &head.fields, body, whole)?))
+        Some((index, read_units(reserve, &head.fields, body, is_whole)?))
     });
-    let each: Box<[_]> = each.collect();
-    Some(each).filter(|each| !each.is_empty())
+    let units: Box<[_]> = units.collect();
+    Some(units).filter(|units| !units.is_empty())
 }
 
-fn units_of(reserve: &Reserve, fields: &Fields, body: &[u8], whole: bool) -> Option<u32> {
-    let (mut most, mut clear, mut strict) = (None, true, true);
+/// The largest number that the request gives for one rule; none if it gives none.
+fn read_units(reserve: &Reserve, fields: &Fields, body: &[u8], is_whole: bool) -> Option<u32> {
+    let (mut largest, mut all_are_numbers, mut is_unambiguous) = (None, true, true);
     let mut add = |text: Option<&[u8]>| {
-        // Zero says nothing to many upstreams, nor does what they round to it.
+        // Many upstreams take zero for no number, and round small numbers to zero. So zero counts as none.
         let units = text.and_then(|text| units_from(1.0, text));
-        clear &= units.is_some();
-        most = most.max(units);
+        all_are_numbers &= units.is_some();
+        largest = largest.max(units);
     };
     match reserve.source.as_ref()? {
         ReserveSource::Header(name) => {
             let values = fields
                 .iter()
-                .filter(|(given, _)| same(given, name.as_str()));
+                .filter(|(field, _)| same(field, name.as_str()));
             let numbers = values.flat_map(|(_, value)| value.split(|byte| *byte == b','));
             numbers.for_each(|number| add(Some(number)));
         }
         ReserveSource::Json(path) => {
             let field = BodyField::new(&path.join("."));
-            let mut see = |text: Option<String>| add(text.as_deref().map(str::as_bytes));
-            strict = each_in_json(&field, fields, body, &mut see) && whole;
+            let mut add_text = |text: Option<String>| add(text.as_deref().map(str::as_bytes));
+            is_unambiguous = each_in_json(&field, fields, body, &mut add_text) && is_whole;
         }
     }
-    match strict && clear {
-        true => most,
-        false => Some(most?.max(reserve.otherwise)),
+    match is_unambiguous && all_are_numbers {
+        true => largest,
+        false => Some(largest?.max(reserve.otherwise)),
     }
 }
 
@@ -80,8 +87,8 @@ mod tests {
         for (name, value) in fields {
             head.fields.add(name, value.as_bytes());
         }
-        let reserved = reserved(&[rule(source.clone())], &head, body.as_bytes(), whole);
-        let reserved = reserved.map(|each| each[0].1);
+        let reserved = read_reserved(&[rule(source.clone())], &head, body.as_bytes(), whole);
+        let reserved = reserved.map(|units| units[0].1);
         assert_eq!(reserved, units, "{fields:?} {body}");
     }
 

@@ -1,5 +1,5 @@
-//! Finds the route of a request, or refuses a request that cannot be matched safely. Reads ahead in a body only where it
-//! may name a method or a path that leads to another route.
+//! The layer that finds the route of a request. It refuses a request that two servers could take for different routes and that
+//! no combination of limits covers. It reads ahead in a body only where that may name a method or a path of another route.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -9,24 +9,25 @@ use futures_util::future::Either;
 use http::{Method, Version};
 use tower::{Layer, Service};
 
-use super::body::MAX_AHEAD;
-use super::ending::Ending;
-use super::matched::MatchedRoute;
-use super::overrides::{self, InBody};
+use super::body::MAX_READ_AHEAD;
+use super::matched_route::MatchedRoute;
+use super::method_override::{self, MethodInBody};
+use super::query_path;
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
 use super::stages::{Arrival, Routed};
 use super::target::{RequestTarget, match_route};
+use super::unserved::Unserved;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
-use crate::identity::body::is_stream;
+use crate::identity::body::{hides_fields, is_stream};
 use crate::policy::Ruleset;
 use crate::route::host;
 
-/// What a service answers to a request with a route.
+/// The response of a service to a request with a route.
 type RoutedResponse<S> = <S as Service<Routed>>::Response;
 
-/// Puts [`Routing`] around a service.
+/// The layer that wraps a service in [`Routing`].
 #[derive(Clone, Copy, Debug)]
 pub struct RouteLayer;
 
@@ -38,7 +39,7 @@ impl<S> Layer<S> for RouteLayer {
     }
 }
 
-/// See [`RouteLayer`].
+/// The service that finds the route, and hands the request on as [`Routed`] or [`Unserved`].
 #[derive(Clone, Copy, Debug)]
 pub struct Routing<S> {
     inner: S,
@@ -47,7 +48,7 @@ pub struct Routing<S> {
 impl<S> Service<Arrival> for Routing<S>
 where
     S: Service<Routed, Error = Refusal>
-        + Service<Ending, Response = RoutedResponse<S>, Error = Refusal>
+        + Service<Unserved, Response = RoutedResponse<S>, Error = Refusal>
         + Clone
         + 'static,
 {
@@ -55,7 +56,7 @@ where
     type Error = Refusal;
     type Future = Either<
         <S as Service<Routed>>::Future,
-        Either<<S as Service<Ending>>::Future, BoxedOutcome<RoutedResponse<S>>>,
+        Either<<S as Service<Unserved>>::Future, BoxedOutcome<RoutedResponse<S>>>,
     >;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
@@ -63,22 +64,21 @@ where
     }
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
-        match repeated_route(&arrival)
-            .map_or_else(|| route_arrival(&mut arrival), |route| Ok(route.into()))
-        {
+        let matched = match repeated_route(&arrival) {
+            Some(route) => Ok(route.into()),
+            None => route_arrival(&mut arrival),
+        };
+        let now = arrival.context.arrived_at;
+        match matched {
             Ok(matched) => match routes_by_body(&arrival, &matched) {
-                None => {
-                    let now = arrival.note.at;
-                    Either::Left(self.inner.call(routed(arrival, matched, now)))
-                }
+                None => Either::Left(self.inner.call(into_routed(arrival, matched, now))),
                 Some(others) => {
-                    Either::Right(Either::Right(self.read_body(arrival, matched, others)))
+                    Either::Right(Either::Right(self.route_by_body(arrival, matched, others)))
                 }
             },
-            Err(why) => {
-                let now = arrival.note.at;
-                let ending = Ending::unrouted(arrival, why, now);
-                Either::Right(Either::Left(self.inner.call(ending)))
+            Err(cause) => {
+                let unserved = Unserved::unrouted(arrival, cause, now);
+                Either::Right(Either::Left(self.inner.call(unserved)))
             }
         }
     }
@@ -87,12 +87,12 @@ where
 impl<S> Routing<S>
 where
     S: Service<Routed, Error = Refusal>
-        + Service<Ending, Response = RoutedResponse<S>, Error = Refusal>
+        + Service<Unserved, Response = RoutedResponse<S>, Error = Refusal>
         + Clone
         + 'static,
 {
-    /// Routes a request by the method and the path that its body names too.
-    fn read_body(
+    /// Routes a request by the method and the path that its body names too, and hands it on.
+    fn route_by_body(
         &mut self,
         mut arrival: Arrival,
         matched: MatchedRoute,
@@ -101,19 +101,20 @@ where
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
-            let matched = read_body(&mut arrival, matched, others).await;
-            let now = arrival.note.generation.clock.now();
+            let matched = match_read_body(&mut arrival, matched, others).await;
+            let now = arrival.context.generation.clock.now();
             match matched {
-                Ok(matched) => inner.call(routed(arrival, matched, now)).await,
-                Err(why) => inner.call(Ending::unrouted(arrival, why, now)).await,
+                Ok(matched) => inner.call(into_routed(arrival, matched, now)).await,
+                Err(cause) => inner.call(Unserved::unrouted(arrival, cause, now)).await,
             }
         })
     }
 }
 
-fn routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
-    arrival.note.route.set(Some(matched.index));
-    arrival.note.generation.routes[matched.index]
+/// Hands a request on with its route, and counts it as started there.
+fn into_routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
+    arrival.context.route.set(Some(matched.index));
+    arrival.context.generation.routes[matched.index]
         .started
         .increment(1);
     Routed {
@@ -125,89 +126,95 @@ fn routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
 
 /// The other routes that a body may lead to.
 struct OtherRoutes {
-    /// By a method in the body.
+    /// The routes that a method in the body may lead to.
     by_method: Vec<MatchedRoute>,
-    /// A path in the body may lead to others.
+    /// Whether a path in the body may lead to other routes.
     by_path: bool,
 }
 
-/// See [`other_routes`]; none where the body is not looked at.
+/// The routes that the body may lead to; none where the body is not read. See [`find_other_routes`].
 fn routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<OtherRoutes> {
-    let ruleset = &arrival.note.generation.ruleset;
+    let ruleset = &arrival.context.generation.ruleset;
     let reads = matched.route(ruleset).reads;
     if arrival.body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
         return None;
     }
     let host = arrival.head.fields.text("host");
-    other_routes(&arrival.head, host, matched, ruleset)
+    find_other_routes(&arrival.head, host, matched, ruleset)
 }
 
-async fn read_body(
+/// Reads ahead in the body as far as needed, and matches the request by what it names.
+///
+/// # Errors
+///
+/// The body broke off, or the request is refused by its body: 400, 404 or 405.
+async fn match_read_body(
     arrival: &mut Arrival,
     matched: MatchedRoute,
     others: OtherRoutes,
 ) -> Result<MatchedRoute, RefusalCause> {
     let Arrival {
-        head, body, note, ..
+        head,
+        body,
+        context,
+        ..
     } = arrival;
     let is_stream = is_stream(&head.fields);
-    let may_name = |begin: &[u8], whole| {
-        let method = overrides::may_name_method(head, begin, whole);
-        match method {
-            Some(false) if others.by_path => overrides::may_name_path(head, begin, whole),
-            may => may,
-        }
-    };
-    if !is_stream && !body.begins(may_name).await? {
+    let may_name_route =
+        |prefix: &[u8], is_whole| match method_override::may_be_in_body(head, prefix, is_whole) {
+            Some(false) if others.by_path => query_path::may_be_in_body(head, prefix, is_whole),
+            may_name_method => may_name_method,
+        };
+    if !is_stream && !body.judge_prefix(may_name_route).await? {
         return Ok(matched);
     }
-    let ruleset = &note.generation.ruleset;
+    let ruleset = &context.generation.ruleset;
     let host = head.fields.text("host");
-    if is_stream || overrides::hides_body(&head.fields) {
-        return by_body((head, host), None, matched, others, ruleset);
+    if is_stream || hides_fields(&head.fields, MAX_READ_AHEAD) {
+        return match_by_body((head, host), None, matched, others, ruleset);
     }
-    let peeked = body.peek(MAX_AHEAD).await?;
-    let text = Some((&*peeked.ahead, peeked.whole));
-    let matched = by_body((head, host), text, matched, others, ruleset);
-    body.put_back(peeked.ahead, peeked.trailers);
+    let peeked = body.peek(MAX_READ_AHEAD).await?;
+    let text = Some((&*peeked.bytes, peeked.is_whole));
+    let matched = match_by_body((head, host), text, matched, others, ruleset);
+    body.put_back(peeked.bytes, peeked.trailers);
     matched
 }
 
-/// What counts a request by its body too, of which `text` is as much as is there and whether that is all; none where it
-/// cannot be searched.
-fn by_body(
+/// Holds a request to the routes that its body leads to as well. `text` is the beginning of the body, and whether that is the
+/// whole body; none if the body cannot be searched.
+fn match_by_body(
     (head, host): (&Head, Option<&str>),
     text: Option<(&[u8], bool)>,
     mut matched: MatchedRoute,
     others: OtherRoutes,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
-    let target = RequestTarget::of(head, host)?;
+    let target = RequestTarget::new(head, host)?;
     if !others.by_method.is_empty() {
-        let in_body = text.map_or(InBody::Unclear, |(text, whole)| {
-            overrides::in_body(head, text, whole)
+        let method = text.map_or(MethodInBody::Unclear, |(text, is_whole)| {
+            method_override::find_in_body(head, text, is_whole)
         });
-        matched = target.by_body(&in_body, matched, others.by_method, ruleset)?;
+        matched = target.match_method_in_body(&method, matched, others.by_method, ruleset)?;
     }
     if !others.by_path {
         return Ok(matched);
     }
-    let path = text.map_or(FieldValue::Ambiguous, |(text, whole)| {
-        overrides::path_in_body(head, text, whole)
+    let path = text.map_or(FieldValue::Ambiguous, |(text, is_whole)| {
+        query_path::find_in_body(head, text, is_whole)
     });
-    target.by_path_in_body(&head.method, &path, matched, ruleset)
+    target.match_path_in_body(&head.method, &path, matched, ruleset)
 }
 
-/// The routes to which the body may lead, without those whose limits all count already; none if there are none, or if no
-/// framework looks there.
+/// The routes that the body may lead to, without those whose limits all count already. None if no route remains, or if no
+/// framework reads the body for one.
 #[inline(never)]
-fn other_routes(
+fn find_other_routes(
     head: &Head,
     host: Option<&str>,
     matched: &MatchedRoute,
     ruleset: &Ruleset,
 ) -> Option<OtherRoutes> {
-    if !overrides::may_be_in_body(head) {
+    if !method_override::is_body_searched(head) {
         return None;
     }
     let reads = matched.route(ruleset).reads;
@@ -216,19 +223,19 @@ fn other_routes(
         let by_method = Vec::new();
         return by_path.then_some(OtherRoutes { by_method, by_path });
     }
-    let target = RequestTarget::of(head, host).ok()?;
+    let target = RequestTarget::new(head, host).ok()?;
     // A method that no pattern names stands for all of them.
     let unnamed = Method::from_bytes(b"_").ok();
     let methods = ruleset.table.methods().iter().chain(&unnamed);
     let others = methods.filter_map(|method| target.look_up(method, ruleset).ok());
     let by_method: Vec<_> = others
-        .filter(|other| !matched.counts(other, ruleset))
+        .filter(|other| !matched.covers(other, ruleset))
         .collect();
     (by_path || !by_method.is_empty()).then_some(OtherRoutes { by_method, by_path })
 }
 
-/// A request that ends before it has a route.
-impl<S: Service<Ending>> Service<Ending> for Routing<S> {
+/// Passes on a request that was unserved before this layer.
+impl<S: Service<Unserved>> Service<Unserved> for Routing<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -237,33 +244,34 @@ impl<S: Service<Ending>> Service<Ending> for Routing<S> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, ending: Ending) -> S::Future {
-        self.inner.call(ending)
+    fn call(&mut self, unserved: Unserved) -> S::Future {
+        self.inner.call(unserved)
     }
 }
 
-/// The route, if the last request of the connection had the same head.
+/// The index of the route, if the last request of the connection had the same head.
 fn repeated_route(arrival: &Arrival) -> Option<usize> {
     let repeated = arrival.repeated.as_ref()?;
-    repeated.route(&arrival.head, &arrival.note.generation)
+    repeated.route(&arrival.head, &arrival.context.generation)
 }
 
+/// Matches a request by its head, and makes the connection remember the route for the next request with the same head.
 fn route_arrival(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
-    is_served(&arrival.head)?;
-    settle_host(arrival)?;
-    let ruleset = &arrival.note.generation.ruleset;
+    check_method(&arrival.head)?;
+    canonicalize_host(arrival)?;
+    let ruleset = &arrival.context.generation.ruleset;
     let host = arrival.head.fields.text("host");
-    if !host.is_none_or(|host| arrival.note.peer.serves(host)) {
+    if !host.is_none_or(|host| arrival.context.peer.covers_host(host)) {
         return Err(RefusalCause::Misdirected);
     }
     let matched = match_route(&arrival.head, host, ruleset)?;
-    if let Some((repeated, route)) = arrival.repeated.as_ref().zip(matched.alone()) {
-        repeated.remember_route(&arrival.head, &arrival.note.generation, route);
+    if let Some((repeated, route)) = arrival.repeated.as_ref().zip(matched.single_index()) {
+        repeated.remember_route(&arrival.head, &arrival.context.generation, route);
     }
     Ok(matched)
 }
 
-/// The route of a request, as the gateway finds it. Changes and counts nothing.
+/// The route of a request, as the gateway finds it. Neither changes the request nor counts it.
 ///
 /// # Errors
 ///
@@ -273,7 +281,7 @@ pub fn find_route(
     body: &[u8],
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
-    is_served(head)?;
+    check_method(head)?;
     let host = read_host(head)?;
     let matched = match_route(head, host.as_deref(), ruleset)?;
     let reads = matched.route(ruleset).reads;
@@ -281,19 +289,20 @@ pub fn find_route(
         return Ok(matched);
     }
     let host = host.as_deref();
-    let Some(others) = other_routes(head, host, &matched, ruleset) else {
+    let Some(others) = find_other_routes(head, host, &matched, ruleset) else {
         return Ok(matched);
     };
-    let is_searched = !is_stream(&head.fields) && !overrides::hides_body(&head.fields);
-    let text = is_searched.then_some((body, body.len() <= MAX_AHEAD));
-    by_body((head, host), text, matched, others, ruleset)
+    let is_searchable = !is_stream(&head.fields) && !hides_fields(&head.fields, MAX_READ_AHEAD);
+    let text = is_searchable.then_some((body, body.len() <= MAX_READ_AHEAD));
+    match_by_body((head, host), text, matched, others, ruleset)
 }
 
-fn is_served(head: &Head) -> Result<(), RefusalCause> {
+/// Refuses methods that the gateway does not serve.
+fn check_method(head: &Head) -> Result<(), RefusalCause> {
     if head.method == Method::CONNECT {
         return Err(RefusalCause::Bad("CONNECT is not served here"));
     }
-    // Some servers take `get` for GET, and a policy for GET would not: RFC 9110 section 9.1.
+    // Methods are case-sensitive (RFC 9110 section 9.1), but some servers take `get` for GET. A policy for GET would not.
     if head
         .method
         .as_str()
@@ -305,29 +314,29 @@ fn is_served(head: &Head) -> Result<(), RefusalCause> {
     Ok(())
 }
 
-/// Leaves exactly one `Host`, in its canonical form: that of an absolute target, else the one that the client
-/// sent. So the upstream, and what is said to it of the host, name the host that the route was found by.
-fn settle_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
+/// Replaces the `Host` fields by one in canonical form, from an absolute target or else from the client's own field. So the
+/// upstream reads the same host that the route was found by.
+fn canonicalize_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
     let head = &arrival.head;
-    let absolute = head.uri.authority().is_some();
+    let is_absolute = head.uri.authority().is_some();
     let repeated = arrival.repeated.as_ref();
-    if !absolute && repeated.is_some_and(|repeated| repeated.has_canonical_host.get()) {
+    if !is_absolute && repeated.is_some_and(|repeated| repeated.has_canonical_host.get()) {
         return Ok(());
     }
-    let other = match read_host(head)? {
+    let changed_host = match read_host(head)? {
         Some(Cow::Owned(host)) => Some(host),
         Some(Cow::Borrowed(host)) if head.fields.text("host") != Some(host) => {
             Some(host.to_owned())
         }
         _ => None,
     };
-    if let Some(host) = other {
+    if let Some(host) = changed_host {
         Rc::make_mut(&mut arrival.head)
             .fields
             .set("host", host.as_bytes());
         // The fields are no longer those that the connection remembers.
         arrival.repeated = None;
-    } else if absolute {
+    } else if is_absolute {
         arrival.repeated = None;
     } else if let Some(repeated) = repeated {
         repeated.has_canonical_host.set(true);
@@ -335,10 +344,14 @@ fn settle_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
     Ok(())
 }
 
-/// The host that a request is for, canonical; only HTTP/1.0 may name none.
+/// The host of a request in canonical form; none if a request of HTTP/1.0 names none.
+///
+/// # Errors
+///
+/// The host is missing, malformed or ambiguous: 400.
 fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
     let mut hosts = head.fields.all("host");
-    let named = match (hosts.next(), hosts.next()) {
+    let host_field = match (hosts.next(), hosts.next()) {
         (Some(host), None) => {
             let host = std::str::from_utf8(host).ok().and_then(host::canonical);
             Some(host.ok_or(RefusalCause::Bad("the Host field is malformed"))?)
@@ -348,10 +361,10 @@ fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
         (Some(_), Some(_)) => return Err(RefusalCause::Bad("there is more than one Host field")),
     };
     let Some(authority) = head.uri.authority() else {
-        return Ok(named);
+        return Ok(host_field);
     };
-    let of_http = matches!(head.uri.scheme_str(), Some("http" | "https"));
-    let host = host::canonical(authority.as_str()).filter(|_| of_http);
+    let is_http = matches!(head.uri.scheme_str(), Some("http" | "https"));
+    let host = host::canonical(authority.as_str()).filter(|_| is_http);
     host.map(Some)
         .ok_or(RefusalCause::Bad("the target is not an HTTP URL"))
 }

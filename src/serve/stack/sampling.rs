@@ -1,12 +1,13 @@
-//! Chooses single requests as samples, and records them in [`Insight`](crate::record::insight::Insight).
+//! Chooses single requests as samples, and records them in [`Insight`](crate::record::insight::Insight). Each kind of ending
+//! has its own room there, so that common ones do not displace rare ones.
 
 use std::sync::Arc;
 
 use http::Method;
 
-use super::note::RequestNote;
-use super::outcome::{RequestOutcome, origin};
-use super::unreadable::LONGEST_METHOD;
+use super::context::RequestContext;
+use super::outcome::{RequestOutcome, response_origin};
+use super::unreadable::MAX_METHOD_BYTES;
 use crate::base::clock::Nanos;
 use crate::identity::ClientIdentity;
 use crate::limit::{LimitStanding, Rule};
@@ -14,29 +15,30 @@ use crate::record::insight::{Decision, LONGEST_PATH, RequestSample};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Verdict;
 
-/// How many ways a request can end. The sampling classes of limits are numbered behind them.
-const ENDS: u8 = RequestOutcome::ALL.len() as u8;
+/// The number of sampling classes for outcomes. The classes for limits are numbered after them.
+const OUTCOME_CLASSES: u8 = RequestOutcome::ALL.len() as u8;
 
-/// What the limit found that matters most, if this request becomes a sample.
-pub(crate) fn example(
+/// The finding of the limit that matters most, if this request becomes a sample. That is the limit that decided, or else
+/// one in shadow mode that would have refused.
+pub(crate) fn sample_decision(
     generation: &Generation,
-    (who, at): (&ClientIdentity, Nanos),
+    (client, now): (&ClientIdentity, Nanos),
     verdict: &Verdict,
     rules: &[Arc<Rule>],
 ) -> Option<Box<Decision>> {
     let decider = verdict.decider(rules);
     let notable = decider.filter(|(_, finding)| finding.reading.standing != LimitStanding::Within);
     let (rule, finding) = notable.or_else(|| {
-        let each = verdict.findings.iter();
-        let mut each = each.map(|finding| (&*rules[finding.rule], finding));
-        each.find(|(rule, finding)| rule.shadow && !finding.reading.standing.admits())
+        let findings = verdict.findings.iter();
+        let mut findings = findings.map(|finding| (&*rules[finding.rule], finding));
+        findings.find(|(rule, finding)| rule.shadow && !finding.reading.standing.admits())
     })?;
     let reading = &finding.reading;
-    let class = ENDS + 2 * reading.standing as u8 + u8::from(rule.shadow);
-    if !generation.sampler.choose((class, Some(rule.index)), at) {
+    let class = OUTCOME_CLASSES + 2 * reading.standing as u8 + u8::from(rule.shadow);
+    if !generation.sampler.choose((class, Some(rule.index)), now) {
         return None;
     }
-    let window = rule.limit.window(reading.window);
+    let rate = rule.limit.window(reading.window);
     Some(Box::new(Decision {
         limit: rule.name.as_str().to_owned(),
         standing: match (reading.standing, rule.shadow) {
@@ -45,17 +47,17 @@ pub(crate) fn example(
             }
             (standing, _) => standing.as_str().to_owned(),
         },
-        key: generation.identifier.key_name(who, &rule.key),
+        key: generation.identifier.key_name(client, &rule.key),
         quota: reading.quota.into(),
-        window: window.and_then(|rate| {
+        window: rate.and_then(|rate| {
             let text = rate.to_string();
             let (_, window) = text.split_once('/')?;
-            let one = if window.starts_with(char::is_alphabetic) {
-                "1"
-            } else {
-                ""
+            // `100/h` has a window of `1h`.
+            let count = match window.starts_with(char::is_alphabetic) {
+                true => "1",
+                false => "",
             };
-            Some(format!("{one}{window}"))
+            Some(format!("{count}{window}"))
         }),
         remaining: reading.remaining.min(reading.quota).into(),
         retry_after: (!verdict.admitted)
@@ -64,36 +66,36 @@ pub(crate) fn example(
     }))
 }
 
-/// Records a request that is over, if it becomes a sample.
-pub(crate) fn tell(note: &RequestNote, now: Nanos) {
-    let generation = &*note.generation;
+/// Records a request that has ended, if it becomes a sample.
+pub(crate) fn record_sample(context: &RequestContext, now: Nanos) {
+    let generation = &*context.generation;
     let Some(insight) = &generation.insight else {
         return;
     };
-    let limit = note.decision.take();
+    let limit = context.sampled_decision.take();
     if limit.is_none() {
-        // Of refusals only those are samples that name a limit.
-        let class = (note.outcome() as u8, None);
-        if note.outcome() == RequestOutcome::Refused || !generation.sampler.choose(class, now) {
+        // A refusal is a sample only if it names its limit.
+        let class = (context.outcome() as u8, None);
+        if context.outcome() == RequestOutcome::Refused || !generation.sampler.choose(class, now) {
             return;
         }
     }
-    let took = now.since(note.at);
+    let took = now.since(context.arrived_at);
     let began = generation.clock.wall().saturating_sub(took.into());
-    let route = note.route.get();
-    let method = note.method.as_ref().map_or("", Method::as_str);
-    let path = note.head.as_ref().map(|head| head.uri.path());
-    let path = path.or(note.path.as_deref());
+    let route = context.route.get();
+    let method = context.method.as_ref().map_or("", Method::as_str);
+    let path = context.head.as_ref().map(|head| head.uri.path());
+    let path = path.or(context.path.as_deref());
     insight.add_sample(RequestSample {
         at: began.as_millis() as f64 / 1e3,
         route: route.map(|route| generation.ruleset.routes[route].name.to_string()),
-        method: method[..method.floor_char_boundary(LONGEST_METHOD)].to_owned(),
+        method: method[..method.floor_char_boundary(MAX_METHOD_BYTES)].to_owned(),
         path: path.map(|path| path[..path.floor_char_boundary(LONGEST_PATH)].to_owned()),
-        status: note.status(),
-        outcome: note.outcome().as_str().to_owned(),
-        origin: origin(note.by_upstream()).to_owned(),
-        ip: note.ip().to_string(),
-        user: note
+        status: context.status(),
+        outcome: context.outcome().as_str().to_owned(),
+        origin: response_origin(context.is_by_upstream()).to_owned(),
+        ip: context.ip().to_string(),
+        user: context
             .user()
             .map(|user| generation.identifier.user_name(user)),
         limit,

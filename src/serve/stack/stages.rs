@@ -1,18 +1,18 @@
-//! A request on its way down the stack: each layer takes one of these types and hands on the next.
+//! The stages of a request on its way down the stack. Each layer takes one of these types and hands on the next.
 //!
-//! `FreshRequest` → `Arrival` → `Routed` → `Identified` → `Admitted`. One that the gateway answers itself is an
-//! [`Ending`](super::ending::Ending) from then on.
+//! `FreshRequest` → `Arrival` → `Routed` → `Identified` → `Admitted`. A request that the gateway answers itself is
+//! [`Unserved`](super::unserved::Unserved) from then on.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::body::RequestBody;
+use super::context::RequestContext;
 use super::downstream::Downstream;
-use super::matched::MatchedRoute;
-use super::note::RequestNote;
+use super::matched_route::MatchedRoute;
 use super::peer::Peer;
-use super::reserve::Reserved;
-use super::unreadable::Unreadable;
+use super::reserve::ReservedUnits;
+use super::unreadable::UnreadableRequest;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::ClientIdentity;
@@ -25,45 +25,46 @@ use crate::serve::worker::generation::Generation;
 /// A request as its connection has read it.
 pub struct FreshRequest {
     /// The head, or why it could not be read.
-    pub head: Result<Rc<Head>, Box<Unreadable>>,
+    pub head: Result<Rc<Head>, Box<UnreadableRequest>>,
     /// The HTTP/1.1 connection or the HTTP/2 stream that it comes from.
     pub downstream: Downstream,
-    /// The other end of the connection.
+    /// The client's end of the connection.
     pub peer: Rc<Peer>,
-    /// The configuration that it is served by to its end, whatever is reloaded meanwhile.
+    /// The configuration that serves the request to its end, whatever is reloaded meanwhile.
     pub generation: Rc<Generation>,
     /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
 }
 
-/// A request that is being observed. Small, because every layer moves it.
+/// A request that is observed from now on. Small, because every layer moves it.
 pub struct Arrival {
-    /// Its head.
+    /// The head.
     pub head: Rc<Head>,
-    /// Its body.
+    /// The body, unread.
     pub body: RequestBody,
     /// The HTTP/1.1 connection or the HTTP/2 stream that it comes from.
     pub downstream: Downstream,
     /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
-    /// What the log, the counters and the samples will say of it.
-    pub note: Rc<RequestNote>,
+    /// What the access log, the metrics and the samples will report.
+    pub context: Rc<RequestContext>,
 }
 
 /// A request that has a route.
 pub struct Routed {
-    /// The request.
+    /// The request as it arrived.
     pub arrival: Arrival,
     /// The route, or several whose limits count together.
     pub matched: MatchedRoute,
-    /// The time for its limits: after any reading ahead, because limits must not be asked about the past.
+    /// The time at which limits count the request. It is read after any reading ahead, because limits decide about the
+    /// present only.
     pub now: Nanos,
 }
 
 impl Routed {
-    /// The route that it is held to.
+    /// The route with all limits that count the request.
     pub fn route(&self) -> &Route {
-        self.matched.route(&self.arrival.note.generation.ruleset)
+        self.matched.route(&self.arrival.context.generation.ruleset)
     }
 }
 
@@ -72,21 +73,21 @@ pub struct Identified {
     /// The request with its route.
     pub routed: Routed,
     /// The identities of the client.
-    pub who: Rc<ClientIdentity>,
+    pub client: Rc<ClientIdentity>,
     /// What the connection remembers of earlier requests with the same header fields on this route.
     pub route_repeat: Option<Rc<RouteRepeat>>,
-    /// Units that it reserves of each limit on cost.
-    pub reserved: Reserved,
+    /// The units that the request reserves of limits on cost.
+    pub reserved: ReservedUnits,
 }
 
 impl Identified {
-    /// The pressure on its upstream, if that has elastic limits or priorities.
+    /// The pressure on the upstream, if elastic limits or priorities depend on it.
     pub(super) fn pressure(&self) -> Option<&Arc<Pressure>> {
-        let pools = &self.routed.arrival.note.generation.pools;
+        let pools = &self.routed.arrival.context.generation.pools;
         pools[self.routed.route().upstream].servers().pressure()
     }
 
-    /// The limits of its route.
+    /// The limits of the route.
     pub fn rules(&self) -> &Rules {
         &self.routed.route().rules
     }
@@ -96,8 +97,8 @@ impl Identified {
 pub struct Admitted {
     /// The identified request.
     pub identified: Identified,
-    /// The soft and elastic limits it exceeds.
+    /// The names of the soft and elastic limits that it exceeds.
     pub over: Option<Box<str>>,
-    /// Its place among the open requests of the upstream, where those are bounded by what it bears.
+    /// Its slot among the open requests of the upstream, where the pressure on the upstream is measured.
     pub slot: Option<UpstreamSlot>,
 }

@@ -1,5 +1,5 @@
-//! What a request is for, by every reading of it that servers and frameworks make: which of the routes counts it that it
-//! may lead to.
+//! The target of a request, by every reading that servers and frameworks make of it. Where the readings lead to several routes,
+//! the strictest route counts the request, or all of them together. Host and method must be checked before.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use http::{Method, Uri};
 use smallvec::SmallVec;
 
-use super::matched::MatchedRoute;
-use super::overrides::{self, InBody};
+use super::matched_route::MatchedRoute;
+use super::method_override::{self, MethodInBody};
 use super::query_path::{self, PathInQuery};
 use super::refusal::RefusalCause;
 use crate::http::head::Head;
@@ -21,95 +21,91 @@ use crate::route::{
     with_encoded_slashes,
 };
 
-/// Why a request is refused with a path that is too long to be read in several ways.
+/// Why a request is refused whose path is too long to be read in several ways.
 const LONG_PATH: &str = "the path has more than 2 KiB and servers read it in several ways: send it without `;`, `\\`, `%2F`, `//`, dot segments and needless escapes";
 
-/// Why a request is refused whose query names more paths than are looked at.
-const MANY_PATHS: &str = "the query has too many fields that may name a path, or too long ones (`r`, `route`, `q`, `s`, `url`, `_url`, `PATH_INFO`, `rest_route`): send less of them";
+/// Why a request is refused whose query names more paths than are looked up.
+const TOO_MANY_PATHS: &str = "the query has too many fields that may name a path, or too long ones (`r`, `route`, `q`, `s`, `url`, `_url`, `PATH_INFO`, `rest_route`): send less of them";
 
-/// Why a request is refused that names more methods than are looked at.
-const MANY_METHODS: &str = "the request names more than four other methods (`X-HTTP-Method-Override`, `_method`): name one";
+/// Why a request is refused that names more methods than are looked up.
+const TOO_MANY_METHODS: &str = "the request names more than four other methods (`X-HTTP-Method-Override`, `_method`): name one";
 
-/// What counts a request by its head.
+/// Matches a request by its head.
 ///
 /// # Errors
 ///
-/// Why it is refused before it has a route: 400, 404 or 405.
+/// The request is refused before it has a route: 400, 404 or 405.
 pub fn match_route(
     head: &Head,
     host: Option<&str>,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
-    let target = RequestTarget::of(head, host)?;
+    let target = RequestTarget::new(head, host)?;
     let matched = target.look_up(&head.method, ruleset)?;
     if ruleset.table.methods().is_empty() {
         return Ok(matched);
     }
-    // The upstream takes the request's own method or another that is named in it, and nothing tells which. So all of
-    // them must be allowed, and the limits of all count.
-    let methods = overrides::methods(head, target.query_in_path())
-        .map_err(|_| RefusalCause::Bad(MANY_METHODS))?;
+    // The upstream takes the request's own method or one that the request names, and nothing tells which. So every method
+    // must be allowed, and the limits of all count.
+    let methods = method_override::named_methods(head, target.query_in_path())
+        .map_err(|_| RefusalCause::Bad(TOO_MANY_METHODS))?;
     methods.iter().try_fold(matched, |matched, method| {
-        matched.with(target.look_up(method, ruleset)?, ruleset)
+        matched.combined_with(target.look_up(method, ruleset)?, ruleset)
     })
 }
 
-/// That of two routes on one upstream which counts whatever the other counts.
-fn stricter(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
-    let (first, second) = (&ruleset.routes[one], &ruleset.routes[two]);
-    match (
-        first.upstream == second.upstream,
-        second.holds_more_than(first),
-    ) {
-        (true, false) => Some(one),
-        (true, true) if !first.holds_more_than(second) => Some(two),
+/// The one of two routes whose limits include all limits of the other. None on different upstreams, or if neither does.
+fn route_with_all_limits(first: usize, second: usize, ruleset: &Ruleset) -> Option<usize> {
+    let (one, other) = (&ruleset.routes[first], &ruleset.routes[second]);
+    match (one.upstream == other.upstream, other.holds_more_than(one)) {
+        (true, false) => Some(first),
+        (true, true) if !one.holds_more_than(other) => Some(second),
         _ => None,
     }
 }
 
-/// That of two routes which leaves nobody more than the other; the first, if both do.
-fn as_strict(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
-    let (first, second) = (&ruleset.routes[one], &ruleset.routes[two]);
-    match (first.is_as_strict_as(second), second.is_as_strict_as(first)) {
-        (true, _) => Some(one),
-        (false, true) => Some(two),
+/// The one of two routes that admits no client more than the other does; the first, if both do. None if neither does.
+fn route_as_strict(first: usize, second: usize, ruleset: &Ruleset) -> Option<usize> {
+    let (one, other) = (&ruleset.routes[first], &ruleset.routes[second]);
+    match (one.is_as_strict_as(other), other.is_as_strict_as(one)) {
+        (true, _) => Some(first),
+        (false, true) => Some(second),
         (false, false) => None,
     }
 }
 
-/// What a request is for but for its method.
+/// The host, path and query of a request, without its method.
 pub struct RequestTarget<'h> {
     host: Option<&'h str>,
     /// The path and the query as the client wrote them.
     uri: &'h Uri,
-    /// The path, normal.
+    /// The path in normal form.
     path: Cow<'h, str>,
-    /// Other readings of the path, worked out once for all methods; where escaped slashes split it and where they do not.
-    /// None where the path is too long.
+    /// Other readings of the path, computed once for all methods: where escaped slashes split it, and where they do not.
+    /// None if the path is too long.
     readings: [OnceCell<Option<Vec<String>>>; 2],
-    /// The same of the paths that the query names; none where there are too many.
-    named: [OnceCell<Option<Vec<PathInQuery>>>; 2],
+    /// The paths that the query names, computed in the same two ways; none if there are too many.
+    paths_in_query: [OnceCell<Option<Vec<PathInQuery>>>; 2],
 }
 
 impl<'h> RequestTarget<'h> {
-    /// Of a request whose host is this one.
+    /// The target of this head. `host` is the host in canonical form.
     ///
     /// # Errors
     ///
-    /// Why it is refused: 400.
-    pub fn of(head: &'h Head, host: Option<&'h str>) -> Result<RequestTarget<'h>, RefusalCause> {
-        let path =
-            normalise(head.uri.path()).map_err(|error| RefusalCause::Bad(unreadable(error)))?;
+    /// The path has no normal form: 400.
+    pub fn new(head: &'h Head, host: Option<&'h str>) -> Result<RequestTarget<'h>, RefusalCause> {
+        let path = normalise(head.uri.path());
         Ok(RequestTarget {
             host,
             uri: &head.uri,
-            path,
+            path: path.map_err(|error| RefusalCause::Bad(path_error_detail(error)))?,
             readings: Default::default(),
-            named: Default::default(),
+            paths_in_query: Default::default(),
         })
     }
 
-    /// What follows the first `;` of the path.
+    /// The part of the path after its first `;`, which Fastify takes for a query.
     #[inline]
     fn query_in_path(&self) -> Option<&'h str> {
         match self.path {
@@ -118,25 +114,25 @@ impl<'h> RequestTarget<'h> {
         }
     }
 
-    /// The route by this method; where the exact spelling only meets a broad route that counts less, the one that
-    /// frameworks would take. Where servers read the path in several ways and no route is enough for all, those count
-    /// together.
+    /// Looks up the route for this method. Where the exact spelling only meets a broad route with fewer limits, the route that
+    /// frameworks would take counts instead. Where servers read the path in several ways and no single route is strict
+    /// enough, several routes count together.
     ///
     /// # Errors
     ///
-    /// Why the request is refused: 400, 404 or 405.
+    /// The request is refused: 400, 404 or 405.
     pub fn look_up(
         &self,
         method: &Method,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         let is_rewritten = matches!(self.path, Cow::Owned(_));
-        let kept = match is_rewritten {
-            true => self.look_up_kept(method, ruleset)?,
+        let with_slashes = match is_rewritten {
+            true => self.look_up_with_slashes(method, ruleset)?,
             false => None,
         };
-        let slashes_kept = kept.is_some();
-        let (path, mut matched) = match kept {
+        let keeps_slashes = with_slashes.is_some();
+        let (path, mut matched) = match with_slashes {
             Some((path, matched)) => (Cow::Owned(path), matched),
             None => (
                 Cow::Borrowed(&*self.path),
@@ -147,27 +143,28 @@ impl<'h> RequestTarget<'h> {
             return Ok(matched);
         }
         if is_rewritten {
-            let readings = self.readings[usize::from(slashes_kept)]
-                .get_or_init(|| literal_readings(self.uri.path(), slashes_kept));
+            let readings = self.readings[usize::from(keeps_slashes)]
+                .get_or_init(|| literal_readings(self.uri.path(), keeps_slashes));
             let readings = readings.as_ref().ok_or(RefusalCause::Bad(LONG_PATH))?;
-            matched = self.look_up_literally(method, &path, readings, matched, ruleset)?;
+            matched = self.look_up_readings(method, &path, readings, matched, ruleset)?;
             if let Some(Ok(path)) = behind_authority(self.uri.path()).map(normalise)
-                && let Some(other) = self.look_up_beside(method, &path, &matched, ruleset)?
+                && let Some(other) = self.look_up_reading(method, &path, &matched, ruleset)?
             {
-                matched = matched.enough_of(other, ruleset, coarser)?;
+                matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
             }
         }
         if let Some(query) = self.uri.query()
-            && query_path::is_looked_for(&path, query)
+            && query_path::may_name_path(&path, query)
         {
-            let named = self.named[usize::from(slashes_kept)]
-                .get_or_init(|| query_path::find(&path, query));
-            let named = named.as_ref().ok_or(RefusalCause::Bad(MANY_PATHS))?;
-            matched = self.look_up_in_query(method, named, matched, ruleset)?;
+            let paths = self.paths_in_query[usize::from(keeps_slashes)]
+                .get_or_init(|| query_path::find_in_query(&path, query));
+            let paths = paths.as_ref().ok_or(RefusalCause::Bad(TOO_MANY_PATHS))?;
+            matched = self.look_up_named_paths(method, paths, matched, ruleset)?;
         }
         Ok(matched)
     }
 
+    /// The route that takes the path in normal form.
     #[inline]
     fn look_up_normal(
         &self,
@@ -185,31 +182,35 @@ impl<'h> RequestTarget<'h> {
         }
     }
 
-    /// What counts a request that `matched` counts by its head, by what its body says too. `others` are all those to which
-    /// a method in the body may lead.
+    /// Holds a request to the route of the method in its body as well. `others` are all routes that such a method may lead to;
+    /// they all count if the method is unclear.
     ///
     /// # Errors
     ///
-    /// Why the request is refused: 400, 404 or 405.
-    pub fn by_body(
+    /// The request is refused: 400, 404 or 405.
+    pub fn match_method_in_body(
         &self,
-        in_body: &InBody,
+        in_body: &MethodInBody,
         matched: MatchedRoute,
         others: Vec<MatchedRoute>,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         match in_body {
-            InBody::Silent => Ok(matched),
-            InBody::Named(method) => matched.with(self.look_up(method, ruleset)?, ruleset),
-            InBody::Unclear => {
+            MethodInBody::Absent => Ok(matched),
+            MethodInBody::Named(method) => {
+                matched.combined_with(self.look_up(method, ruleset)?, ruleset)
+            }
+            MethodInBody::Unclear => {
                 let mut others = others.into_iter();
-                others.try_fold(matched, |matched, other| matched.with(other, ruleset))
+                others.try_fold(matched, |matched, other| {
+                    matched.combined_with(other, ruleset)
+                })
             }
         }
     }
 
-    /// `exact`, which takes this path as it is spelled, or a route on its upstream that frameworks take it for, that
-    /// holds requests to more and leaves nobody more, or both.
+    /// The route for a path that `exact` takes as it is spelled. Frameworks may take the path for that of another route on the
+    /// same upstream, with more limits. Then that route counts, or both.
     #[inline]
     fn fold(
         &self,
@@ -221,34 +222,34 @@ impl<'h> RequestTarget<'h> {
         let Ruleset { table, routes, .. } = ruleset;
         let counts = |other: usize| {
             routes[other].holds_more_than(&routes[exact])
-                && as_strict(other, exact, ruleset) != Some(exact)
+                && route_as_strict(other, exact, ruleset) != Some(exact)
         };
-        let found = table.find_folded(self.host, method, path, exact, counts);
-        if found == exact {
+        let folded = table.find_folded(self.host, method, path, exact, counts);
+        if folded == exact {
             return Ok(exact.into());
         }
-        let mut matched = folded(path, found, exact, ruleset)?;
-        // Another reading may lead elsewhere, not only to a broader pattern: `/index.php/login` is the script and `/login`.
-        let mut seen: SmallVec<[usize; 4]> = SmallVec::from_slice(&[found]);
+        let mut matched = match_folded(path, folded, exact, ruleset)?;
+        // Other readings may lead to more routes than broader ones: `/index.php/login` is the script and `/login`.
+        let mut counted: SmallVec<[usize; 4]> = SmallVec::from_slice(&[folded]);
         loop {
             let counts = |other: usize| {
                 let is_broader = routes[other]
                     .pattern
-                    .is_broader_than(&routes[found].pattern);
-                counts(other) && !is_broader && !seen.contains(&other)
+                    .is_broader_than(&routes[folded].pattern);
+                counts(other) && !is_broader && !counted.contains(&other)
             };
             let other = table.find_folded(self.host, method, path, exact, counts);
             if other == exact {
                 return Ok(matched);
             }
-            seen.push(other);
-            matched = matched.enough_of(other.into(), ruleset, coarser)?;
+            counted.push(other);
+            matched = matched.choose_or_combine(other.into(), ruleset, strict_enough_route)?;
         }
     }
 
-    /// The path with `%2F` as part of a segment and the route that takes it, where its policy says so.
+    /// The path with each `%2F` as part of a segment, and its route, if the policy of that route keeps escaped slashes.
     #[cold]
-    fn look_up_kept(
+    fn look_up_with_slashes(
         &self,
         method: &Method,
         ruleset: &Ruleset,
@@ -270,10 +271,10 @@ impl<'h> RequestTarget<'h> {
         Ok(keeps.then_some((path, matched)))
     }
 
-    /// `matched`, which takes `normal`, or another on its upstream that counts more and that frameworks find by other
-    /// `readings` of the path. Where one of the two patterns is around the other, the one that leaves nobody more. Else both.
+    /// Holds a request that `matched` takes by its `normal` path to the routes of the other `readings` too. Of each two routes
+    /// the one that is strict enough for both readings counts, or else both.
     #[cold]
-    fn look_up_literally(
+    fn look_up_readings(
         &self,
         method: &Method,
         normal: &str,
@@ -281,25 +282,25 @@ impl<'h> RequestTarget<'h> {
         matched: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        // Clients join paths carelessly: what differs in this only does not count as another route too.
-        let has_doubles_only = without_doubles(self.uri.path()) == normal;
+        // Clients join paths carelessly. So doubled slashes alone never make two routes count together.
+        let has_only_doubled_slashes = collapse_slashes(self.uri.path()) == normal;
         let mut matched = matched;
         for path in readings.iter().filter(|path| **path != normal) {
-            let Some(other) = self.look_up_beside(method, path, &matched, ruleset)? else {
+            let Some(other) = self.look_up_reading(method, path, &matched, ruleset)? else {
                 continue;
             };
             let before = matched.clone();
-            matched = matched.enough_of(other, ruleset, coarser)?;
-            if has_doubles_only && matched.alone().is_none() {
+            matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
+            if has_only_doubled_slashes && matched.single_index().is_none() {
                 matched = before;
             }
         }
         Ok(matched)
     }
 
-    /// What takes another reading of the path, on the upstream of `matched`.
+    /// The route that takes another reading of the path; none if it is not on the upstream of `matched`.
     #[cold]
-    fn look_up_beside(
+    fn look_up_reading(
         &self,
         method: &Method,
         path: &str,
@@ -310,19 +311,20 @@ impl<'h> RequestTarget<'h> {
             return Ok(None);
         };
         let other = self.fold(method, path, exact, ruleset)?;
-        let is_beside = other.route(ruleset).upstream == matched.route(ruleset).upstream;
-        Ok(is_beside.then_some(other))
+        let is_on_upstream = other.route(ruleset).upstream == matched.route(ruleset).upstream;
+        Ok(is_on_upstream.then_some(other))
     }
 }
 
 impl RequestTarget<'_> {
-    /// What counts a request that `matched` counts, by the path that its body names to WordPress too.
+    /// Holds a request to the route of the path that its body names to WordPress as well. All routes of the REST API count if
+    /// the path is unclear.
     ///
     /// # Errors
     ///
-    /// Why the request is refused: 400.
+    /// The path is too long, or too many limits would count the request: 400.
     #[cold]
-    pub fn by_path_in_body(
+    pub fn match_path_in_body(
         &self,
         method: &Method,
         value: &FieldValue<'_>,
@@ -332,40 +334,42 @@ impl RequestTarget<'_> {
         match value {
             FieldValue::Absent => Ok(matched),
             FieldValue::One(value) => {
-                let named = query_path::of_wordpress(value).ok_or(RefusalCause::Bad(LONG_PATH))?;
-                self.look_up_in_query(method, &named, matched, ruleset)
+                let paths = query_path::read_rest_route(value);
+                let paths = paths.ok_or(RefusalCause::Bad(LONG_PATH))?;
+                self.look_up_named_paths(method, &paths, matched, ruleset)
             }
             FieldValue::Ambiguous => {
                 let upstream = matched.route(ruleset).upstream;
-                let any = |route: &&Arc<Route>| route.is_rest_api() && route.upstream == upstream;
-                let mut routes = ruleset.routes.iter().filter(any);
+                let is_rest_api =
+                    |route: &&Arc<Route>| route.is_rest_api() && route.upstream == upstream;
+                let mut routes = ruleset.routes.iter().filter(is_rest_api);
                 routes.try_fold(matched, |matched, route| {
-                    matched.with(route.index.into(), ruleset)
+                    matched.combined_with(route.index.into(), ruleset)
                 })
             }
         }
     }
 
-    /// The same by the paths that the query names: `matched`, or a route on its upstream by such a path which leaves nobody
-    /// more, or both.
+    /// Holds a request to the routes of the paths that its query or form names as well.
     #[cold]
-    fn look_up_in_query(
+    fn look_up_named_paths(
         &self,
         method: &Method,
-        named: &[PathInQuery],
+        paths: &[PathInQuery],
         matched: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        named.iter().try_fold(matched, |matched, named| {
+        paths.iter().try_fold(matched, |matched, named| {
             let mut readings = named.readings.iter();
             readings.try_fold(matched, |matched, path| {
-                self.look_up_named(method, named, path, matched, ruleset)
+                self.look_up_named_path(method, named, path, matched, ruleset)
             })
         })
     }
 
-    /// The same by one reading of one of these paths.
-    fn look_up_named(
+    /// Holds a request to the route of one reading of a named path as well. A word that is not certainly a path counts only
+    /// where the route's pattern has a literal segment for it.
+    fn look_up_named_path(
         &self,
         method: &Method,
         named: &PathInQuery,
@@ -373,57 +377,60 @@ impl RequestTarget<'_> {
         matched: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        let Some(other) = self.look_up_beside(method, path, &matched, ruleset)? else {
+        let Some(other) = self.look_up_reading(method, path, &matched, ruleset)? else {
             return Ok(matched);
         };
         let segments = other.route(ruleset).pattern.segments();
-        let mut own = segments.iter().skip(named.depth);
-        if !named.surely && !own.any(|segment| matches!(segment, Segment::Literal(_))) {
+        let mut own_segments = segments.iter().skip(named.depth);
+        let mut has_literal = || own_segments.any(|segment| matches!(segment, Segment::Literal(_)));
+        if !named.is_certain && !has_literal() {
             return Ok(matched);
         }
-        matched.enough_of(other, ruleset, |own, other, ruleset| {
-            stricter(own, other, ruleset).or_else(|| as_strict(other, own, ruleset))
+        matched.choose_or_combine(other, ruleset, |own, other, ruleset| {
+            route_with_all_limits(own, other, ruleset)
+                .or_else(|| route_as_strict(other, own, ruleset))
         })
     }
 }
 
-/// Of two routes to which two readings of a path lead, the one that counts it.
-fn coarser(one: usize, two: usize, ruleset: &Ruleset) -> Option<usize> {
-    stricter(one, two, ruleset).or_else(|| {
-        let [first, second] = [one, two].map(|at| &ruleset.routes[at].pattern);
-        if second.is_broader_than(first) {
-            as_strict(one, two, ruleset)
-        } else if first.is_broader_than(second) {
-            as_strict(two, one, ruleset)
+/// The one of two routes that is strict enough for two readings of one path; none if both must count. The more specific
+/// pattern is preferred where one is broader than the other.
+fn strict_enough_route(first: usize, second: usize, ruleset: &Ruleset) -> Option<usize> {
+    route_with_all_limits(first, second, ruleset).or_else(|| {
+        let [one, other] = [first, second].map(|index| &ruleset.routes[index].pattern);
+        if other.is_broader_than(one) {
+            route_as_strict(first, second, ruleset)
+        } else if one.is_broader_than(other) {
+            route_as_strict(second, first, ruleset)
         } else {
             None
         }
     })
 }
 
-/// See [`RequestTarget::fold`]: what counts a path that `exact` takes as it is spelled and that frameworks take for that of
-/// `found`. Where neither is as strict as the other, both count, but not for spellings that are usual, nor behind `/**`,
-/// where no more than a name is expected.
+/// The route for a path that `exact` takes as it is spelled and that frameworks take for that of `folded`. Both count where
+/// neither is as strict as the other. `folded` alone counts for spellings that are usual, and beside the pattern `/**`, which
+/// expects any name.
 #[cold]
-fn folded(
+fn match_folded(
     path: &str,
-    found: usize,
+    folded: usize,
     exact: usize,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
-    let [route, broader] = [found, exact].map(|at| &ruleset.routes[at].pattern);
-    let counts = as_strict(found, exact, ruleset).is_some()
+    let [pattern, broader] = [folded, exact].map(|index| &ruleset.routes[index].pattern);
+    let is_enough = route_as_strict(folded, exact, ruleset).is_some()
         || matches!(broader.segments(), [Segment::Rest])
-        || is_usual(route, path);
-    let found = MatchedRoute::from(found);
-    match counts {
-        true => Ok(found),
-        false => found.with(exact.into(), ruleset),
+        || is_usual(pattern, path);
+    let matched = MatchedRoute::from(folded);
+    match is_enough {
+        true => Ok(matched),
+        false => matched.combined_with(exact.into(), ruleset),
     }
 }
 
 /// Why a request is refused whose path has no normal form.
-fn unreadable(error: PathError) -> &'static str {
+fn path_error_detail(error: PathError) -> &'static str {
     match error {
         PathError::NotAbsolute => "the path does not begin with `/`",
         PathError::Control => "the path has a control character, perhaps escaped: leave it out",
@@ -436,8 +443,8 @@ fn unreadable(error: PathError) -> &'static str {
     }
 }
 
-/// A path with one slash for several.
-fn without_doubles(path: &str) -> String {
+/// Replaces each run of slashes by one slash.
+fn collapse_slashes(path: &str) -> String {
     let mut text = String::with_capacity(path.len());
     for letter in path.chars() {
         if letter != '/' || !text.ends_with('/') {

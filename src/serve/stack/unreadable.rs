@@ -1,38 +1,38 @@
-//! A request whose head cannot be read: why, and what its first line says. It ends at the gateway and is recorded as
-//! any other.
+//! A request whose head cannot be read: the cause, and what its first line shows for the record. The gateway itself responds
+//! to it, and records it as any other request.
 
 use http::Method;
 
 use super::refusal::RefusalCause;
 use crate::record::insight::LONGEST_PATH;
 
-/// Most bytes of a method that are recorded, for a client chooses it.
-pub const LONGEST_METHOD: usize = 32;
+/// Most bytes of a method that are recorded, because a client may send any length.
+pub const MAX_METHOD_BYTES: usize = 32;
 
-/// See the module.
-pub struct Unreadable {
+/// A request whose head cannot be read.
+pub struct UnreadableRequest {
     /// Why it cannot be read; the status follows from it.
-    pub why: RefusalCause,
+    pub cause: RefusalCause,
     /// What can be read of its first line.
     pub line: FirstLine,
-    /// The client sees no response: its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its connection,
-    /// for it speaks no HTTP/1 (section 3.4).
-    pub unanswered: bool,
+    /// The client gets no response. Its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its connection ends,
+    /// because it began as HTTP/2 (section 3.4).
+    pub without_response: bool,
 }
 
-/// What can be read of the first line of such a request. For the record only: nothing is decided by it.
+/// What can be read of the first line of an unreadable request. It is recorded, and nothing is decided by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstLine {
-    /// The method, if it is one of at most [`LONGEST_METHOD`] bytes.
+    /// The method, if it is one of at most [`MAX_METHOD_BYTES`] bytes.
     pub method: Option<Method>,
-    /// The path: at most [`LONGEST_PATH`] bytes. Without a query, for no credential in it could be masked for sure.
+    /// At most [`LONGEST_PATH`] bytes of the path. Never the query, because a credential in it could not be masked safely.
     pub path: Option<Box<str>>,
 }
 
 impl FirstLine {
-    /// From a method and a target, as they came in.
+    /// The first line with this method and this target, as the client sent them.
     pub fn new(method: &[u8], target: &[u8]) -> FirstLine {
-        let method = (method.len() <= LONGEST_METHOD).then(|| Method::from_bytes(method).ok());
+        let method = (method.len() <= MAX_METHOD_BYTES).then(|| Method::from_bytes(method).ok());
         let mut parts = target.split(|byte| matches!(byte, b'?' | b'#'));
         let path = parts.next().filter(|path| path.starts_with(b"/"));
         let bounded = |path: &[u8]| {
@@ -45,11 +45,11 @@ impl FirstLine {
         }
     }
 
-    /// From what came in over a connection of HTTP/1. Looks at no more bytes than can be recorded.
+    /// Parses the first line of a connection's input over HTTP/1. Examines no more bytes than can be recorded.
     pub fn parse(input: &[u8]) -> FirstLine {
         let start = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
         let input = &input[start.unwrap_or(input.len())..];
-        let input = &input[..input.len().min(LONGEST_METHOD + LONGEST_PATH + 2)];
+        let input = &input[..input.len().min(MAX_METHOD_BYTES + LONGEST_PATH + 2)];
         let line = input.split(|byte| matches!(byte, b'\r' | b'\n')).next();
         let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
         match (words.next(), words.next()) {

@@ -1,29 +1,29 @@
-//! Counts the verdict on a request, and notes it for the log and the samples.
+//! Records the verdict on a request: in the metrics, in the top keys, and in the request's context for the log and the samples.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::note::RequestNote;
+use super::context::RequestContext;
 use super::{counted_key, sampling};
 use crate::base::clock::Nanos;
 use crate::identity::ClientIdentity;
 use crate::limit::{LimitStanding, Rule};
 use crate::throttle::admission::Verdict;
 
-/// Counts the verdict on a request in the metrics and the top keys, and notes the limit that decided.
+/// Counts every finding of the verdict, and keeps in `context` which limit decided.
 pub(crate) fn record_verdict(
-    note: &RequestNote,
+    context: &RequestContext,
     verdict: &Verdict,
     rules: &[Arc<Rule>],
-    who: &Rc<ClientIdentity>,
+    client: &Rc<ClientIdentity>,
     now: Nanos,
 ) {
-    let generation = &note.generation;
-    let mut within = true;
+    let generation = &context.generation;
+    let mut is_within = true;
     for finding in &verdict.findings {
         let rule = &rules[finding.rule];
         let counters = &generation.rules[rule.index];
-        within &= finding.reading.standing == LimitStanding::Within;
+        is_within &= finding.reading.standing == LimitStanding::Within;
         match (finding.reading.standing, rule.shadow) {
             (LimitStanding::Within, _) => counters.within.increment(1),
             (LimitStanding::Over, _) => counters.over.increment(1),
@@ -31,16 +31,17 @@ pub(crate) fn record_verdict(
             (_, false) => counters.refused.increment(1),
         }
         if generation.insight.is_some() {
-            let recent = &note.peer.worker.recent;
-            counted_key::count(recent, generation, who, (rule, finding));
+            let recent = &context.peer.worker.recent;
+            counted_key::count_request(recent, generation, client, (rule, finding));
         }
     }
-    if !within && generation.insight.is_some() {
-        let example = sampling::example(generation, (who, now), verdict, rules);
-        note.decision.set(example);
+    if !is_within && generation.insight.is_some() {
+        let decision = sampling::sample_decision(generation, (client, now), verdict, rules);
+        context.sampled_decision.set(decision);
     }
-    note.alone.set(verdict.without_store);
+    context.without_store.set(verdict.without_store);
     if let Some((rule, finding)) = verdict.decider(rules) {
-        note.limit.set(Some((rule.index, finding.reading.standing)));
+        let standing = finding.reading.standing;
+        context.deciding_limit.set(Some((rule.index, standing)));
     }
 }

@@ -22,10 +22,10 @@ use crate::net::tls::acme::ChallengeTokens;
 use crate::policy::Ruleset;
 use crate::record::insight::{Insight, Sampler};
 use crate::serve::access::members;
-use crate::serve::stack::outcome::{RequestOutcome, origin};
+use crate::serve::stack::outcome::{RequestOutcome, response_origin};
 use crate::serve::stack::refusal_cache::RefusalCache;
 use crate::throttle::admission::Admission;
-use crate::upstream::pool::Counters;
+use crate::upstream::pool::PoolCounters;
 use crate::upstream::{Servers, UpstreamPool};
 
 /// The running configuration, as all workers get it.
@@ -249,10 +249,10 @@ impl Generation {
     }
 }
 
-fn upstream_counters(registry: &Registry, worker: usize, upstream: &str) -> Counters {
+fn upstream_counters(registry: &Registry, worker: usize, upstream: &str) -> PoolCounters {
     let labels = [(Label::Upstream, upstream)];
     let counter = |metric| registry.worker_counter(worker, metric, &labels);
-    Counters {
+    PoolCounters {
         connected: counter(Metric::UpstreamConnects),
         retried: counter(Metric::UpstreamRetries),
     }
@@ -288,7 +288,7 @@ impl RouteCounters {
         if let Some((_, counter)) = responses.iter().find(|(counted, _)| *counted == key) {
             return counter.increment(1);
         }
-        let response = (status, origin(by_upstream));
+        let response = (status, response_origin(by_upstream));
         let counter = self
             .registry
             .response_counter(self.worker, &self.route, response);

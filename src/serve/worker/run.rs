@@ -336,7 +336,7 @@ fn steer_upstreams(worker: &Worker, load_meter: &mut LoadMeter, clock: &Clock) {
         gateway_load: load_meter.measure(&worker.occupancy, worker.max_connections()),
     };
     for pool in &generation.pools {
-        pool.servers().steer(clock.now(), &context);
+        pool.servers().step_pressure(clock.now(), &context);
     }
 }
 
@@ -345,7 +345,7 @@ fn tick_second(worker: &Worker, clock: &Clock) {
     worker.date.replace(format_date(clock));
     let generation = worker.generation();
     for pool in &generation.pools {
-        pool.expire();
+        pool.close_idle();
     }
     if worker.number == 0 {
         let store = generation.admission.store();

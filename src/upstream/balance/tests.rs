@@ -9,17 +9,17 @@ use crate::upstream::Servers;
 use crate::upstream::tests::settings;
 
 /// Shares, and open requests.
-struct PoolView(Vec<u32>, RefCell<Vec<u32>>);
+struct FixedView(Vec<u32>, RefCell<Vec<u32>>);
 
-impl PoolView {
-    fn of(shares: &[u32]) -> PoolView {
-        PoolView(shares.to_vec(), RefCell::new(vec![0; shares.len()]))
+impl FixedView {
+    fn of(shares: &[u32]) -> FixedView {
+        FixedView(shares.to_vec(), RefCell::new(vec![0; shares.len()]))
     }
 }
 
-impl ServerView for PoolView {
-    fn is_plain(&self, server: usize) -> bool {
-        self.0[server] == FULL
+impl ServerView for FixedView {
+    fn has_full_share(&self, server: usize) -> bool {
+        self.0[server] == FULL_SHARE
     }
     fn share(&self, server: usize) -> u32 {
         self.0[server]
@@ -47,10 +47,10 @@ fn by_hash(weights: &[u32]) -> Balancer {
     balancer(Balance::Hash(vec![Identity::User]), weights)
 }
 
-fn spread(balancer: &Balancer, view: &PoolView, requests: usize) -> Vec<usize> {
+fn spread(balancer: &Balancer, view: &FixedView, requests: usize) -> Vec<usize> {
     let mut counts = vec![0; view.0.len()];
     for _ in 0..requests {
-        counts[balancer.next(None, true, view).unwrap()] += 1;
+        counts[balancer.choose(None, true, view).unwrap()] += 1;
     }
     counts
 }
@@ -59,27 +59,57 @@ fn spread(balancer: &Balancer, view: &PoolView, requests: usize) -> Vec<usize> {
 fn round_robin_follows_weights_and_shares() {
     let check = |weights: &[u32], shares: &[u32], requests, expected: &[usize]| {
         let balancer = balancer(Balance::RoundRobin, weights);
-        let counts = spread(&balancer, &PoolView::of(shares), requests);
+        let counts = spread(&balancer, &FixedView::of(shares), requests);
         for (got, wanted) in counts.iter().zip(expected) {
             assert!(got.abs_diff(*wanted) <= wanted / 10, "{counts:?}");
         }
     };
-    check(&[1, 1, 1], &[FULL, FULL, FULL], 300, &[100, 100, 100]);
-    check(&[1, 1, 1], &[FULL, 0, FULL], 300, &[150, 0, 150]);
-    check(&[1, 1, 1], &[0, 0, FULL], 300, &[0, 0, 300]);
-    check(&[1, 2, 3], &[FULL, FULL, FULL], 600, &[100, 200, 300]);
-    check(&[1, 2, 3], &[FULL, 0, FULL], 400, &[100, 0, 300]);
-    check(&[1, 1], &[FULL, FULL / 4], 8_000, &[7_000, 1_000]);
-    check(&[4, 4], &[FULL, FULL / 2], 8_000, &[6_000, 2_000]);
+    check(
+        &[1, 1, 1],
+        &[FULL_SHARE, FULL_SHARE, FULL_SHARE],
+        300,
+        &[100, 100, 100],
+    );
+    check(
+        &[1, 1, 1],
+        &[FULL_SHARE, 0, FULL_SHARE],
+        300,
+        &[150, 0, 150],
+    );
+    check(&[1, 1, 1], &[0, 0, FULL_SHARE], 300, &[0, 0, 300]);
+    check(
+        &[1, 2, 3],
+        &[FULL_SHARE, FULL_SHARE, FULL_SHARE],
+        600,
+        &[100, 200, 300],
+    );
+    check(
+        &[1, 2, 3],
+        &[FULL_SHARE, 0, FULL_SHARE],
+        400,
+        &[100, 0, 300],
+    );
+    check(
+        &[1, 1],
+        &[FULL_SHARE, FULL_SHARE / 4],
+        8_000,
+        &[7_000, 1_000],
+    );
+    check(
+        &[4, 4],
+        &[FULL_SHARE, FULL_SHARE / 2],
+        8_000,
+        &[6_000, 2_000],
+    );
     check(&[1, 1], &[1, 0], 10, &[10, 0]);
 }
 
 #[test]
 fn heavy_servers_are_not_asked_in_a_row() {
     let balancer = balancer(Balance::RoundRobin, &[5, 1, 1]);
-    let view = PoolView::of(&[FULL; 3]);
+    let view = FixedView::of(&[FULL_SHARE; 3]);
     let order: Vec<_> = (0..7)
-        .map(|_| balancer.next(None, true, &view).unwrap())
+        .map(|_| balancer.choose(None, true, &view).unwrap())
         .collect();
     assert_eq!(order, [0, 0, 1, 0, 2, 0, 0]);
 }
@@ -88,7 +118,7 @@ fn heavy_servers_are_not_asked_in_a_row() {
 fn workers_begin_at_different_servers() {
     let first = |seed| {
         let balancer = seeded(settings(3), seed);
-        balancer.next(None, true, &PoolView::of(&[FULL; 3]))
+        balancer.choose(None, true, &FixedView::of(&[FULL_SHARE; 3]))
     };
     assert_eq!([first(0), first(1), first(2)], [Some(0), Some(1), Some(2)]);
 }
@@ -101,23 +131,23 @@ fn nobody_is_asked_when_none_may_be() {
         Balance::Hash(vec![Identity::User]),
     ] {
         let balancer = balancer(method, &[1, 1]);
-        let view = PoolView::of(&[0, 0]);
-        assert_eq!(balancer.next(Some(1), true, &view), None);
-        assert_eq!(balancer.next(None, false, &view), None);
+        let view = FixedView::of(&[0, 0]);
+        assert_eq!(balancer.choose(Some(1), true, &view), None);
+        assert_eq!(balancer.choose(None, false, &view), None);
     }
 }
 
 #[test]
 fn the_busy_one_of_two_is_spared() {
     let least = balancer(Balance::LeastRequests, &[1, 1, 1]);
-    let view = PoolView::of(&[FULL; 3]);
+    let view = FixedView::of(&[FULL_SHARE; 3]);
     view.1.borrow_mut()[1] = 1_000;
     assert_eq!(spread(&least, &view, 300)[1], 0);
     // Nobody ends, so that open requests follow the weights.
     let least = balancer(Balance::LeastRequests, &[1, 2, 1]);
-    let view = PoolView::of(&[FULL, FULL, 0]);
+    let view = FixedView::of(&[FULL_SHARE, FULL_SHARE, 0]);
     for _ in 0..3_000 {
-        let server = least.next(None, true, &view).unwrap();
+        let server = least.choose(None, true, &view).unwrap();
         view.1.borrow_mut()[server] += 1;
     }
     let open = view.1.borrow();
@@ -128,13 +158,13 @@ fn the_busy_one_of_two_is_spared() {
 fn a_key_stays_and_only_keys_of_a_lost_server_move() {
     let balancer = by_hash(&[1; 5]);
     let place =
-        |key: u64, shares: &[u32]| balancer.next(Some(mix(key)), true, &PoolView::of(shares));
+        |key: u64, shares: &[u32]| balancer.choose(Some(mix(key)), true, &FixedView::of(shares));
     let (mut counts, mut moved) = ([0; 5], 0);
     for key in 0..10_000 {
-        let before = place(key, &[FULL; 5]).unwrap();
+        let before = place(key, &[FULL_SHARE; 5]).unwrap();
         counts[before] += 1;
-        assert_eq!(place(key, &[FULL; 5]), Some(before));
-        let after = place(key, &[FULL, FULL, 0, FULL, FULL]).unwrap();
+        assert_eq!(place(key, &[FULL_SHARE; 5]), Some(before));
+        let after = place(key, &[FULL_SHARE, FULL_SHARE, 0, FULL_SHARE, FULL_SHARE]).unwrap();
         if before == 2 {
             moved += 1;
         } else {
@@ -152,7 +182,9 @@ fn a_key_stays_and_only_keys_of_a_lost_server_move() {
 fn keys_follow_weights() {
     let balancer = by_hash(&[1, 3]);
     let heavy = (0..10_000)
-        .filter(|key| balancer.next(Some(mix(*key)), true, &PoolView::of(&[FULL; 2])) == Some(1))
+        .filter(|key| {
+            balancer.choose(Some(mix(*key)), true, &FixedView::of(&[FULL_SHARE; 2])) == Some(1)
+        })
         .count();
     assert!((7_300..7_700).contains(&heavy), "{heavy}");
 }

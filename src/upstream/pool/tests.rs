@@ -1,7 +1,7 @@
 //! Connections to names that stand for several addresses, and for others later.
 
 use std::net::{SocketAddr, TcpListener};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Method, Uri, Version};
@@ -11,6 +11,8 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::http::head::{Fields, Head};
+use crate::http::http1::Outbox;
+use crate::net::Leave;
 use crate::upstream::health::EJECTED;
 use crate::upstream::http1::Http1Exchange;
 use crate::upstream::settings::{Bounds, Ejection};
@@ -36,7 +38,7 @@ fn pool_of(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<Ups
     let clock = Clock::manual(NOW);
     let servers = Servers::new(settings, None, NOW);
     servers.set_addresses(0, addresses.to_vec(), NOW);
-    let counters = Counters {
+    let counters = PoolCounters {
         connected: metrics::Counter::noop(),
         retried: metrics::Counter::noop(),
     };
@@ -76,13 +78,17 @@ fn nobody() -> Caller {
         client: any,
         local: any,
     };
-    Caller { key: None, ends }
+    Caller {
+        balance_key: None,
+        ends,
+    }
 }
 
 /// A connection of HTTP/1.1 and what counts it.
 fn parts(connection: LeasedConnection) -> (Lease, Rc<RefCell<Http1Connection>>) {
-    match connection.line {
-        Transport::Http1(link) => (connection.lease, link),
+    let LeasedConnection { lease, transport } = connection;
+    match transport {
+        Transport::Http1(connection) => (lease, connection),
         Transport::Http2(_) => panic!("it is of HTTP/2"),
     }
 }
@@ -104,9 +110,9 @@ fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
     runtime().block_on(async {
         let mut held = Vec::new();
         for _ in 0..12 {
-            let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
-            assert!(!link.borrow().reused);
-            held.push((lease, link));
+            let (lease, connection) = parts(pool.checkout(nobody()).await.unwrap());
+            assert!(!connection.borrow().reused);
+            held.push((lease, connection));
         }
         let at = |place| {
             held.iter()
@@ -167,7 +173,7 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
         assert!(
             pool.servers
                 .gate()
-                .admits(pool.endpoints().clock.now(), Duration::ZERO)
+                .try_pass(pool.endpoints().clock.now(), Duration::ZERO)
         );
     });
 }
@@ -212,9 +218,9 @@ fn a_connection_that_comes_late_serves_another_request() {
         sleep(Duration::from_millis(1_500)).await;
         let links = (0..2).map(|_| pool.checkout(nobody()));
         let mut late = Vec::new();
-        for link in links {
-            let (lease, link) = parts(link.await.unwrap());
-            late.push((address(&lease), link.borrow().reused));
+        for connection in links {
+            let (lease, connection) = parts(connection.await.unwrap());
+            late.push((address(&lease), connection.borrow().reused));
         }
         assert!(late.contains(&(first, true)), "{late:?}");
     });
@@ -230,28 +236,28 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
             held.push(parts(pool.checkout(nobody()).await.unwrap()));
         }
         let under_way = held.split_off(2);
-        for (lease, link) in held {
-            lease.release(link, NOW);
+        for (lease, connection) in held {
+            lease.release(connection, NOW);
         }
         pool.servers.set_addresses(0, vec![second, third], NOW);
         pool.update_endpoints();
         let left: Vec<_> = under_way
             .iter()
-            .map(|(_, link)| Rc::downgrade(link))
+            .map(|(_, connection)| Rc::downgrade(connection))
             .collect();
         let places: Vec<_> = under_way.iter().map(|(lease, _)| address(lease)).collect();
-        for (lease, link) in under_way {
-            lease.release(link, NOW);
+        for (lease, connection) in under_way {
+            lease.release(connection, NOW);
         }
         // What was under way to an address that stays is kept.
-        for (place, link) in places.iter().zip(left) {
-            assert_eq!(link.upgrade().is_some(), *place == second);
+        for (place, connection) in places.iter().zip(left) {
+            assert_eq!(connection.upgrade().is_some(), *place == second);
         }
         let mut seen = Vec::new();
         for _ in 0..4 {
-            let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
-            seen.push((address(&lease), link.borrow().reused));
-            held_back(lease, link);
+            let (lease, connection) = parts(pool.checkout(nobody()).await.unwrap());
+            seen.push((address(&lease), connection.borrow().reused));
+            held_back(lease, connection);
         }
         seen.sort();
         let mut expected = [
@@ -266,8 +272,8 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
 }
 
 /// Neither unused nor closed.
-fn held_back(lease: Lease, link: Rc<RefCell<Http1Connection>>) {
-    std::mem::forget((lease, link));
+fn held_back(lease: Lease, connection: Rc<RefCell<Http1Connection>>) {
+    std::mem::forget((lease, connection));
 }
 
 #[test]
@@ -293,7 +299,7 @@ fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
     let mut settings = settings(0);
     settings.servers = vec![server("localhost", address.port())];
     let servers = Servers::new(settings, None, NOW);
-    let counters = Counters {
+    let counters = PoolCounters {
         connected: metrics::Counter::noop(),
         retried: metrics::Counter::noop(),
     };
@@ -326,7 +332,7 @@ fn a_lookup_has_no_server_tried_twice() {
             span: Duration::from_secs(10),
         });
         let servers = Servers::new(settings, None, NOW);
-        let counters = Counters {
+        let counters = PoolCounters {
             connected: metrics::Counter::noop(),
             retried: metrics::Counter::noop(),
         };
@@ -354,14 +360,14 @@ fn a_request_whose_sending_panicked_ends_at_once() {
     };
     runtime().block_on(async {
         for taken in [false, true] {
-            let (lease, link) = parts(pool.checkout(nobody()).await.unwrap());
-            let mut exchange = Http1Exchange::new(lease, link.clone(), &head, String::new());
+            let (lease, connection) = parts(pool.checkout(nobody()).await.unwrap());
+            let mut exchange = Http1Exchange::new(lease, connection.clone(), &head, String::new());
             let mut cx = Context::from_waker(Waker::noop());
             assert!(exchange.poll_head(&mut cx).is_pending());
             if taken {
-                link.borrow_mut().outbox = Outbox::default();
+                connection.borrow_mut().outbox = Outbox::default();
             }
-            link.broke();
+            connection.broke();
             let answer = exchange.poll_head(&mut cx);
             assert!(matches!(answer, Poll::Ready(Err(_))), "taken: {taken}");
         }

@@ -18,7 +18,7 @@ fn one(servers: &Servers, server: usize) -> Endpoint {
 }
 
 fn fail(servers: &Servers, server: usize, times: usize) {
-    (0..times).for_each(|_| servers.failed(&one(servers, server), NOW));
+    (0..times).for_each(|_| servers.record_failure(&one(servers, server), NOW));
 }
 
 fn address(text: &str) -> SocketAddr {
@@ -40,7 +40,7 @@ async fn a_lookup_goes_on_without_its_caller() {
     let cx = &mut Context::from_waker(Waker::noop());
     assert!(asking.as_mut().poll(cx).is_pending());
     drop(asking);
-    let changed = tokio::time::timeout(Duration::from_secs(30), servers.changed());
+    let changed = tokio::time::timeout(Duration::from_secs(30), servers.wait_for_change());
     changed.await.unwrap();
     assert!(one(&servers, 0).address.is_some());
 }
@@ -64,20 +64,23 @@ fn one_whose_time_is_over_is_asked_again_on_trial() {
     let servers = servers(3);
     let it = one(&servers, 1);
     fail(&servers, 1, 2);
-    assert!(servers.is_plain(&it));
+    assert!(servers.has_full_share(&it));
     fail(&servers, 1, 1);
-    assert_eq!((servers.is_plain(&it), servers.share(&it, NOW)), (false, 0));
+    assert_eq!(
+        (servers.has_full_share(&it), servers.share(&it, NOW)),
+        (false, 0)
+    );
     let back = NOW.after(Nanos::from_secs(10));
-    assert_eq!(servers.share(&it, back), LEAST);
+    assert_eq!(servers.share(&it, back), MIN_SHARE);
     assert_eq!(servers.state(&it, back), ServerState::Starting);
-    servers.failed(&it, back);
+    servers.record_failure(&it, back);
     assert_eq!(servers.state(&it, back), ServerState::Ejected);
     let back = back.after(Nanos::from_secs(20));
-    assert_eq!(servers.share(&it, back), LEAST);
-    it.health.answers();
-    assert!(servers.is_plain(&it));
-    it.health.succeeded();
-    servers.failed(&it, back);
+    assert_eq!(servers.share(&it, back), MIN_SHARE);
+    it.health.record_response();
+    assert!(servers.has_full_share(&it));
+    it.health.record_success();
+    servers.record_failure(&it, back);
     assert_eq!(servers.state(&it, back), ServerState::Up);
 }
 
@@ -93,18 +96,18 @@ fn checks_may_take_all_out_and_leave_none_to_eject() {
     });
     settings.slow_start = Some(Duration::from_secs(10));
     let servers = Servers::new(settings, None, NOW);
-    servers.judged(&one(&servers, 0), false, NOW);
+    servers.record_verdict(&one(&servers, 0), false, NOW);
     fail(&servers, 1, 10);
     assert_eq!(
         states(&servers, NOW),
         [ServerState::Failing, ServerState::Up]
     );
-    servers.judged(&one(&servers, 1), false, NOW);
+    servers.record_verdict(&one(&servers, 1), false, NOW);
     assert_eq!(
         states(&servers, NOW),
         [ServerState::Failing, ServerState::Failing]
     );
-    servers.judged(&one(&servers, 0), true, NOW);
+    servers.record_verdict(&one(&servers, 0), true, NOW);
     assert_eq!(
         states(&servers, NOW),
         [ServerState::Starting, ServerState::Failing]
@@ -146,12 +149,12 @@ fn bounds_hold() {
     };
     settings.eject = None::<Ejection>;
     let servers = Servers::new(settings, None, NOW);
-    assert_eq!(servers.enter(RequestBound::Open), Ok(()));
-    assert_eq!(servers.enter(RequestBound::Open), Ok(()));
-    assert_eq!(servers.enter(RequestBound::Open), Err(2));
-    servers.leave(RequestBound::Open);
-    assert_eq!(servers.enter(RequestBound::Open), Ok(()));
-    assert!((0..100).all(|_| servers.enter(RequestBound::Pending).is_ok()));
+    assert_eq!(servers.try_count_in(RequestBound::Open), Ok(()));
+    assert_eq!(servers.try_count_in(RequestBound::Open), Ok(()));
+    assert_eq!(servers.try_count_in(RequestBound::Open), Err(2));
+    servers.count_out(RequestBound::Open);
+    assert_eq!(servers.try_count_in(RequestBound::Open), Ok(()));
+    assert!((0..100).all(|_| servers.try_count_in(RequestBound::Pending).is_ok()));
 }
 
 #[test]

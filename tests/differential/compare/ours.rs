@@ -23,7 +23,7 @@ use tollgate::http::head::{Head, ResponseHead};
 use tollgate::http::http1::MessageError;
 use tollgate::net::Flushes;
 use tollgate::net::proxy::Ends;
-use tollgate::upstream::pool::Counters;
+use tollgate::upstream::pool::PoolCounters;
 use tollgate::upstream::response_head::{HeadReader, LastHead, ParsedHead};
 use tollgate::upstream::{
     Balance, Bounds, Caller, Exchange, ExchangeError, LeasedConnection, Location, ReceivedHead,
@@ -57,7 +57,7 @@ impl Ours {
         let settings = settings(listener.local_addr().unwrap());
         let servers = Servers::new(settings, None, clock.now());
         let connected = Arc::new(AtomicU64::new(0));
-        let counters = Counters {
+        let counters = PoolCounters {
             connected: metrics::Counter::from_arc(connected.clone()),
             retried: metrics::Counter::noop(),
         };
@@ -136,7 +136,10 @@ impl Ours {
             local: any,
         };
         let before = self.connected.load(Relaxed);
-        let caller = Caller { key: None, ends };
+        let caller = Caller {
+            balance_key: None,
+            ends,
+        };
         let connection = self.runtime.block_on(self.pool.checkout(caller)).unwrap();
         if self.connected.load(Relaxed) == before {
             return true;
@@ -179,16 +182,16 @@ fn settings(server: SocketAddr) -> Settings {
 /// Whether the final head says that another answer may follow.
 fn says_keep(case: &Case) -> bool {
     let mut reader = HeadReader {
-        bodiless: case.asks == Asks::Head,
-        upgrade: case.asks == Asks::Upgrade,
-        interim: 0,
-        heard: false,
+        has_no_body: case.asks == Asks::Head,
+        may_switch: case.asks == Asks::Upgrade,
+        interim_count: 0,
+        has_received: false,
     };
     let mut input = BytesMut::from(&case.bytes()[..]);
     loop {
         match reader.next(&mut input, &mut LastHead::default()) {
             Ok(Some(ParsedHead::Interim(_))) => {}
-            Ok(Some(ParsedHead::Final(head))) => return head.keep,
+            Ok(Some(ParsedHead::Final(head))) => return head.keeps_alive,
             Ok(None) | Err(_) => return false,
         }
     }

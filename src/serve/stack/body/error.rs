@@ -1,4 +1,4 @@
-//! Why a body broke off.
+//! Why a request's or a response's body broke off, and how the access log and the metrics say so.
 
 use std::time::Duration;
 
@@ -8,31 +8,31 @@ use crate::upstream::ExchangeError;
 /// Why a body broke off.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The client stopped sending.
+    /// The client sent no byte of its body for this long.
     #[error("the client sent nothing for {0:?}")]
     Idle(Duration),
-    /// The client broke the connection or the framing.
+    /// The client closed its connection, or broke the framing of its body.
     #[error(transparent)]
     Broken(#[from] MessageError),
-    /// The upstream broke off its response.
+    /// The upstream closed its connection, or broke the framing of its response.
     #[error("the upstream broke off its response: {0}")]
     Upstream(MessageError),
-    /// The upstream stopped in the middle of its response.
+    /// The upstream sent no byte of its response for this long.
     #[error("the upstream sent nothing for {0:?}")]
     Silent(Duration),
-    /// Nothing passed over a tunnel.
+    /// Nothing passed over a tunnel, in either direction, for this long.
     #[error("nothing passed for {0:?}")]
     Unused(Duration),
-    /// The whole request took too long.
+    /// The response did not end within the timeout of the whole request.
     #[error("the response was not complete in time")]
     Overdue,
 }
 
-/// The client left before its response was there.
+/// The `reason` in the access log of a request whose client left before its response had ended.
 pub const CLIENT_LEFT: &str = "client left";
 
 impl Error {
-    /// `reason` in the access log, once the response has begun.
+    /// The `reason` in the access log, where the body breaks off after the response has begun.
     pub fn reason(&self) -> &'static str {
         match self {
             Error::Idle(_) => "request body too slow",

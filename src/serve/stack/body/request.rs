@@ -1,4 +1,5 @@
-//! The body of a request: streamed, with a deadline for each piece, and read ahead where a limit needs it.
+//! The body of a request. It is streamed, with a deadline for each piece, and read ahead where a limit counts by it. What was
+//! read ahead goes back into the body, so that the upstream gets every byte.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,31 +17,33 @@ use crate::serve::stack::downstream::Downstream;
 use crate::serve::worker::generation::Generation;
 use crate::serve::worker::guard::Guard;
 
-/// What a client sends; streamed, with a deadline for each piece.
-pub struct RequestBody(Option<Box<Sent>>);
+/// The body that a client sends. Boxed, because most requests have none.
+pub struct RequestBody(Option<Box<UnreadBody>>);
 
-/// Most bytes that are read ahead of a body, but where a limit's own bound says less.
-pub const MAX_AHEAD: usize = 1024 * 1024;
+/// Most bytes that are read ahead of a body. A limit may set a lower bound of its own.
+pub const MAX_READ_AHEAD: usize = 1024 * 1024;
 
-/// Most bytes by which it is decided whether a body is read ahead. Few, for they are looked at anew with each piece.
-const MAX_BEGIN: usize = 512;
+/// Most bytes that decide whether a body is read ahead. Few, because each piece that comes has them examined again.
+const MAX_PREFIX: usize = 512;
 
 /// The beginning of a body.
-pub struct Peeked {
-    /// What was read.
-    pub ahead: Bytes,
-    /// The trailers, if they came too.
+pub struct ReadAhead {
+    /// The content that was read.
+    pub bytes: Bytes,
+    /// The trailers, if the body ended with some.
     pub trailers: Option<HeaderMap>,
-    /// It is all of it.
-    pub whole: bool,
+    /// Whether this is the whole body.
+    pub is_whole: bool,
 }
 
-/// Boxed, for most requests have none.
-struct Sent {
-    /// Read ahead to look for a field: content, and the trailers if they came too.
-    ahead: Option<Bytes>,
+/// What is still to be read of a body.
+struct UnreadBody {
+    /// Content that was read ahead and put back.
+    read_ahead: Option<Bytes>,
+    /// Trailers that were read ahead and put back.
     trailers: Option<Box<HeaderMap>>,
-    rest: Option<Downstream>,
+    /// Where the remaining content comes from; none at the end of the body.
+    downstream: Option<Downstream>,
     guard: Rc<Guard>,
     generation: Rc<Generation>,
 }
@@ -48,77 +51,77 @@ struct Sent {
 impl RequestBody {
     /// The body of the request that comes from `downstream`.
     pub fn new(downstream: &Downstream, generation: &Rc<Generation>) -> RequestBody {
-        let sent = || Sent {
-            ahead: None,
+        let unread = || UnreadBody {
+            read_ahead: None,
             trailers: None,
-            rest: Some(downstream.clone()),
+            downstream: Some(downstream.clone()),
             guard: downstream.guard().clone(),
             generation: generation.clone(),
         };
-        RequestBody((!downstream.is_body_over()).then(|| Box::new(sent())))
+        RequestBody((!downstream.is_body_over()).then(|| Box::new(unread())))
     }
 
-    /// Reads at most about `most` bytes ahead; what was read is to be put back.
-    pub async fn peek(&mut self, most: usize) -> Result<Peeked, Error> {
-        let mut ahead = BytesMut::new();
+    /// Reads ahead until more than `max_bytes` are read or the body ends. The caller must put back what was read.
+    pub async fn peek(&mut self, max_bytes: usize) -> Result<ReadAhead, Error> {
+        let mut bytes = BytesMut::new();
         let mut trailers = None;
-        while !self.is_empty() && ahead.len() <= most {
+        while !self.is_empty() && bytes.len() <= max_bytes {
             match self.frame().await.transpose()?.map(Frame::into_data) {
-                Some(Ok(data)) => ahead.extend_from_slice(&data),
+                Some(Ok(data)) => bytes.extend_from_slice(&data),
                 Some(Err(frame)) => trailers = frame.into_trailers().ok(),
                 None => break,
             }
         }
-        Ok(Peeked {
-            ahead: ahead.freeze(),
+        Ok(ReadAhead {
+            bytes: bytes.freeze(),
             trailers,
-            whole: self.is_empty(),
+            is_whole: self.is_empty(),
         })
     }
 
-    /// What `judge` says of its first bytes, of which it is told too whether they are all. Reads no more than it needs,
-    /// and at most [`MAX_BEGIN`]: true where those do not tell. They stay in the body.
-    pub async fn begins(
+    /// Asks `judge` about the first bytes of the body, which stay in it. `judge` also learns whether they are the whole body,
+    /// and returns none while it needs more of them. Returns true where [`MAX_PREFIX`] bytes do not decide.
+    pub async fn judge_prefix(
         &mut self,
         judge: impl Fn(&[u8], bool) -> Option<bool>,
     ) -> Result<bool, Error> {
-        let (mut ahead, mut whole) = (Bytes::new(), self.is_empty());
+        let (mut bytes, mut is_whole) = (Bytes::new(), self.is_empty());
         loop {
-            let begin = &ahead[..ahead.len().min(MAX_BEGIN)];
-            let is_all = whole && begin.len() == ahead.len();
-            if let Some(verdict) = judge(begin, is_all) {
+            let prefix = &bytes[..bytes.len().min(MAX_PREFIX)];
+            let is_whole_prefix = is_whole && prefix.len() == bytes.len();
+            if let Some(verdict) = judge(prefix, is_whole_prefix) {
                 return Ok(verdict);
             }
-            if whole || ahead.len() >= MAX_BEGIN {
+            if is_whole || bytes.len() >= MAX_PREFIX {
                 return Ok(true);
             }
-            let peeked = self.peek(ahead.len()).await?;
-            (ahead, whole) = (peeked.ahead.clone(), peeked.whole);
-            self.put_back(peeked.ahead, peeked.trailers);
+            let peeked = self.peek(bytes.len()).await?;
+            (bytes, is_whole) = (peeked.bytes.clone(), peeked.is_whole);
+            self.put_back(peeked.bytes, peeked.trailers);
         }
     }
 
-    /// Puts back what was read from it.
-    pub fn put_back(&mut self, ahead: Bytes, trailers: Option<HeaderMap>) {
-        if let Some(sent) = &mut self.0 {
-            sent.ahead = Some(ahead).filter(|bytes| !bytes.is_empty());
-            sent.trailers = trailers.map(Box::new);
+    /// Puts back what [`RequestBody::peek`] has read.
+    pub fn put_back(&mut self, bytes: Bytes, trailers: Option<HeaderMap>) {
+        if let Some(unread) = &mut self.0 {
+            unread.read_ahead = Some(bytes).filter(|bytes| !bytes.is_empty());
+            unread.trailers = trailers.map(Box::new);
         }
     }
 
-    /// Nothing is left to read.
+    /// Whether nothing remains to be read.
     pub fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|sent| sent.is_empty())
+        self.0.as_ref().is_none_or(|unread| unread.is_empty())
     }
 }
 
-impl Sent {
+impl UnreadBody {
     fn is_empty(&self) -> bool {
-        self.ahead.is_none() && self.trailers.is_none() && self.rest.is_none()
+        self.read_ahead.is_none() && self.trailers.is_none() && self.downstream.is_none()
     }
 }
 
-impl Drop for Sent {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
         self.guard.body_arrived();
     }
@@ -135,19 +138,19 @@ impl Body for RequestBody {
         let Some(this) = &mut self.0 else {
             return Poll::Ready(None);
         };
-        if let Some(ahead) = this.ahead.take() {
-            return Poll::Ready(Some(Ok(Frame::data(ahead))));
+        if let Some(bytes) = this.read_ahead.take() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
         }
         if let Some(trailers) = this.trailers.take() {
             return Poll::Ready(Some(Ok(Frame::trailers(*trailers))));
         }
-        let Some(downstream) = &this.rest else {
+        let Some(downstream) = &this.downstream else {
             return Poll::Ready(None);
         };
         let Poll::Ready(piece) = downstream.poll_body(cx) else {
             let idle = this.generation.ruleset.timeouts.body_idle;
             if downstream.is_held_back() {
-                // It may have become so while this one was waited for.
+                // The gateway may have run out of room while it waited for this piece.
                 this.guard.body_arrived();
                 return Poll::Pending;
             }
@@ -159,7 +162,7 @@ impl Body for RequestBody {
         };
         this.guard.body_arrived();
         if matches!(piece, Err(_) | Ok(Piece::End)) || downstream.is_body_over() {
-            this.rest = None;
+            this.downstream = None;
         }
         Poll::Ready(match piece {
             Ok(Piece::Data(data)) => Some(Ok(Frame::data(data))),
@@ -178,21 +181,22 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let Some(sent) = &self.0 else {
+        let Some(unread) = &self.0 else {
             return SizeHint::with_exact(0);
         };
-        let ahead = sent.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
-        let rest = match &sent.rest {
+        let read_ahead = unread.read_ahead.as_ref();
+        let read_ahead = read_ahead.map_or(0, |bytes| bytes.len() as u64);
+        let remaining = match &unread.downstream {
             Some(downstream) => downstream.remaining_body(),
-            // Trailers need chunks.
-            None if sent.trailers.is_some() => SizeHint::default(),
+            // A body with trailers is sent in chunks, without a length.
+            None if unread.trailers.is_some() => SizeHint::default(),
             None => SizeHint::with_exact(0),
         };
         let mut hint = SizeHint::new();
-        // What was read ahead came out of the same length.
-        hint.set_lower(rest.lower() + ahead);
-        if let Some(upper) = rest.upper() {
-            hint.set_upper(upper + ahead);
+        // The downstream has already subtracted what was read ahead.
+        hint.set_lower(remaining.lower() + read_ahead);
+        if let Some(upper) = remaining.upper() {
+            hint.set_upper(upper + read_ahead);
         }
         hint
     }

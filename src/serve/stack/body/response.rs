@@ -1,4 +1,5 @@
-//! The body of a response: what an upstream sends, streamed with a deadline for each piece, or what the gateway says itself.
+//! The body of a response. One that an upstream sends is streamed, with a deadline for each piece. One that the gateway makes
+//! itself is a single piece of bytes.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -12,64 +13,66 @@ use super::error::Error;
 use super::request::RequestBody;
 use crate::http::head::hop::clean_trailers;
 use crate::serve::stack::deadline::Deadline;
-use crate::serve::stack::load;
+use crate::serve::stack::upstream_load;
 use crate::serve::worker::guard::Guard;
 use crate::throttle::Settling;
 use crate::upstream::UpstreamBody;
 
-/// What an upstream answers; streamed, with a deadline for each piece. On the heap, for a response goes through many
-/// hands, also one that the gateway gives itself.
-pub struct Relay(Box<Relayed>);
+/// A response's body from an upstream. Boxed, because every layer of the stack moves the response, and a response of the
+/// gateway itself would be as large.
+pub struct Relay(Box<RelayedBody>);
 
-struct Relayed {
+struct RelayedBody {
     inner: UpstreamBody<RequestBody>,
     guard: Rc<Guard>,
-    silence: Duration,
-    deadline: Deadline,
-    takes_reports: bool,
-    tunnel: bool,
+    settings: RelaySettings,
+}
+
+/// How long a response's body may take, and what of it is not for the client.
+pub struct RelaySettings {
+    /// The longest time without a byte from the server.
+    pub idle_timeout: Duration,
+    /// The end of the time for the whole request.
+    pub deadline: Deadline,
+    /// Removes the server's load reports from the trailers.
+    pub strips_load_reports: bool,
+    /// The server has switched to another protocol, so that either side may be silent.
+    pub is_tunnel: bool,
 }
 
 impl Relay {
-    /// Lets the server say nothing for so long, and take until `deadline` for all of it. `takes_reports`: what
-    /// it says of its load in trailers is not for the client. `tunnel`: it is another protocol.
+    /// Streams `inner`. `guard` watches the client's connection meanwhile.
     pub fn new(
         inner: UpstreamBody<RequestBody>,
         guard: Rc<Guard>,
-        silence: Duration,
-        deadline: Deadline,
-        takes_reports: bool,
-        tunnel: bool,
+        settings: RelaySettings,
     ) -> Relay {
-        Relay(Box::new(Relayed {
+        Relay(Box::new(RelayedBody {
             inner,
             guard,
-            silence,
-            deadline,
-            takes_reports,
-            tunnel,
+            settings,
         }))
     }
 
-    /// The client has left, and its connection may go on: `guard` is for this body alone.
+    /// Replaces the guard of a client that has left, because its connection may carry other requests.
     pub fn detach(&mut self, guard: Rc<Guard>) {
         self.0.guard = guard;
     }
 
-    /// To be called before each piece once the client has left: wakes the task when the server is late, and gives up a
-    /// request that was not sent whole. Says whether more of the response can come.
-    pub fn go_on_alone(&mut self, cx: &mut Context<'_>) -> bool {
-        let Relayed { inner, guard, .. } = &mut *self.0;
+    /// Prepares the next read of a response whose client has left: wakes the task when the server is late, and cancels a
+    /// request that was not sent whole. Returns whether more of the response can come.
+    pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
+        let RelayedBody { inner, guard, .. } = &mut *self.0;
         let _ = guard.must_close(cx);
         if !inner.is_sent() {
-            inner.hang_up(cx);
+            inner.cancel(cx);
         }
-        inner.is_seen()
+        inner.is_observable()
     }
 
-    /// What is left of the server's side.
+    /// Takes the unread body out, without the client's deadlines.
     pub fn take(&mut self) -> UpstreamBody<RequestBody> {
-        std::mem::replace(&mut self.0.inner, UpstreamBody::over())
+        std::mem::replace(&mut self.0.inner, UpstreamBody::empty())
     }
 }
 
@@ -86,28 +89,30 @@ impl Body for Relay {
         if frame.is_ready() {
             this.guard.server_responded();
         } else {
-            if this.deadline.has_passed(cx) {
+            let settings = &mut this.settings;
+            if settings.deadline.has_passed(cx) {
                 return Poll::Ready(Some(Err(Error::Overdue)));
             }
-            let progress = this.inner.has_sent();
-            if !progress && this.guard.is_server_late() {
-                // A server that has begun to answer may have nothing to say: it is not to blame.
-                let silent = if this.tunnel {
-                    Error::Unused
-                } else {
-                    Error::Silent
+            let has_progress = this.inner.take_progress();
+            if !has_progress && this.guard.is_server_late() {
+                // A server whose response has begun may have nothing to send, so its health does not suffer.
+                let error = match settings.is_tunnel {
+                    true => Error::Unused,
+                    false => Error::Silent,
                 };
-                return Poll::Ready(Some(Err(silent(this.silence))));
+                return Poll::Ready(Some(Err(error(settings.idle_timeout))));
             }
-            this.guard.await_server(this.silence, progress);
+            let idle_timeout = settings.idle_timeout;
+            this.guard.await_server(idle_timeout, has_progress);
         }
-        let takes_reports = this.takes_reports;
+        let strips_load_reports = this.settings.strips_load_reports;
         frame.map(|frame| {
             let frame = frame?.map_err(Error::from);
             Some(frame.map(|frame| match frame.into_trailers() {
                 Ok(mut trailers) => {
-                    let is_report = |name: &[u8]| takes_reports && load::is_report(name);
-                    clean_trailers(&mut trailers, is_report);
+                    clean_trailers(&mut trailers, |name| {
+                        strips_load_reports && upstream_load::is_report_field(name)
+                    });
                     Frame::trailers(trailers)
                 }
                 Err(frame) => frame,
@@ -124,21 +129,21 @@ impl Body for Relay {
     }
 }
 
-/// What a client is answered.
+/// The body that a client gets.
 pub enum ReplyBody {
-    /// By the gateway itself.
+    /// Made by the gateway; none once it has been sent.
     Own(Option<Bytes>),
-    /// By an upstream.
+    /// Sent by an upstream.
     Relayed(Settling<Relay>),
 }
 
 impl ReplyBody {
-    /// What the gateway says itself.
+    /// Wraps a body that the gateway has made.
     pub fn own(bytes: Bytes) -> ReplyBody {
         ReplyBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 
-    /// Leaves nothing behind.
+    /// Takes the body out, and leaves an empty one.
     pub fn take(&mut self) -> ReplyBody {
         std::mem::replace(self, ReplyBody::Own(None))
     }

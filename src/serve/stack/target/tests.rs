@@ -40,11 +40,11 @@ fn route(ruleset: &Ruleset, request: &str) -> String {
         fields: Fields::default(),
     };
     match match_route(&head, None, ruleset) {
-        Ok(matched) if matched.alone().is_some() => matched.route(ruleset).name.to_string(),
+        Ok(matched) if matched.single_index().is_some() => matched.route(ruleset).name.to_string(),
         Ok(matched) => {
             let limited = |route: &&Arc<Route>| !route.rules.is_empty();
             let each = ruleset.routes.iter().filter(limited);
-            let counts = |route: &&Arc<Route>| matched.counts(&route.index.into(), ruleset);
+            let counts = |route: &&Arc<Route>| matched.covers(&route.index.into(), ruleset);
             let names: Vec<&str> = each.filter(counts).map(|route| &*route.name).collect();
             names.join("+")
         }

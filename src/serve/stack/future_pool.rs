@@ -1,7 +1,7 @@
-//! Futures of requests in boxes that all connections of a worker use again: as many requests wait for upstreams at a
-//! time, and the allocator keeps only a few boxes of each size at hand.
+//! A pool of boxes for the futures of requests, shared by all connections of a worker. Many requests wait for upstreams at the
+//! same time, and an allocator keeps only a few free blocks of each size at hand.
 //!
-//! Bound: [`MOST`] empty boxes for each worker, of less than a KiB each.
+//! Bound: [`MAX_EMPTY_BOXES`] for each worker, of less than a KiB each.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -11,12 +11,12 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-/// Empty boxes that a worker keeps.
-pub const MOST: usize = 128;
+/// Most empty boxes that a worker keeps; more are freed.
+pub const MAX_EMPTY_BOXES: usize = 128;
 
 type PooledBox<I, O> = Pin<Box<dyn ReusableBox<I, O>>>;
 
-/// Runs futures that make an `O` of an `I`. All clones share their boxes.
+/// Runs futures that make an `O` of an `I`. Clones share their boxes.
 pub struct FuturePool<I, O>(Rc<SharedBoxes<I, O>>);
 
 struct SharedBoxes<I, O> {
@@ -25,7 +25,7 @@ struct SharedBoxes<I, O> {
 }
 
 impl<I: 'static, O: 'static> FuturePool<I, O> {
-    /// For the futures that `make` makes.
+    /// A pool for the futures that `make` returns. It holds no box yet.
     pub fn new<F, M>(make: M) -> FuturePool<I, O>
     where
         F: Future<Output = O> + 'static,
@@ -37,13 +37,13 @@ impl<I: 'static, O: 'static> FuturePool<I, O> {
         }))
     }
 
-    /// What becomes of `input`.
-    pub fn run(&self, input: I) -> Pooled<I, O> {
+    /// Starts the future for `input`, in a box that is empty or new.
+    pub fn run(&self, input: I) -> PooledFuture<I, O> {
         let SharedBoxes { empty, build } = &*self.0;
-        let kept = empty.borrow_mut().pop();
-        let mut boxed = kept.unwrap_or_else(build);
-        boxed.as_mut().begin(input);
-        Pooled {
+        let reused = empty.borrow_mut().pop();
+        let mut boxed = reused.unwrap_or_else(build);
+        boxed.as_mut().start(input);
+        PooledFuture {
             boxed: Some(boxed),
             shared: self.0.clone(),
         }
@@ -56,26 +56,26 @@ impl<I, O> Clone for FuturePool<I, O> {
     }
 }
 
-/// A future in its box, which it leaves at its end.
-pub struct Pooled<I, O> {
+/// A future in a box. The box returns to the pool when the future ends or is dropped.
+pub struct PooledFuture<I, O> {
     boxed: Option<PooledBox<I, O>>,
     shared: Rc<SharedBoxes<I, O>>,
 }
 
-impl<I, O> Pooled<I, O> {
-    fn leave(&mut self) {
+impl<I, O> PooledFuture<I, O> {
+    fn return_box(&mut self) {
         let Some(mut boxed) = self.boxed.take() else {
             return;
         };
         boxed.as_mut().clear();
         let mut empty = self.shared.empty.borrow_mut();
-        if empty.len() < MOST {
+        if empty.len() < MAX_EMPTY_BOXES {
             empty.push(boxed);
         }
     }
 }
 
-impl<I, O> Future for Pooled<I, O> {
+impl<I, O> Future for PooledFuture<I, O> {
     type Output = O;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
@@ -84,21 +84,21 @@ impl<I, O> Future for Pooled<I, O> {
         };
         let polled = boxed.as_mut().poll(cx);
         if polled.is_ready() {
-            self.leave();
+            self.return_box();
         }
         polled
     }
 }
 
-impl<I, O> Drop for Pooled<I, O> {
+impl<I, O> Drop for PooledFuture<I, O> {
     fn drop(&mut self) {
-        self.leave();
+        self.return_box();
     }
 }
 
-/// A box for one future after the other.
+/// A box that holds one future after another.
 trait ReusableBox<I, O> {
-    fn begin(self: Pin<&mut Self>, input: I);
+    fn start(self: Pin<&mut Self>, input: I);
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O>;
     fn clear(self: Pin<&mut Self>);
 }
@@ -107,13 +107,13 @@ pin_project! {
     struct FutureSlot<F, M> {
         #[pin]
         future: Option<F>,
-        // Not by a pointer: in one piece with it a future is made in its place.
+        // A type parameter and no pointer, so that the compiler builds the future in place.
         make: M,
     }
 }
 
 impl<I, F: Future, M: Fn(I) -> F> ReusableBox<I, F::Output> for FutureSlot<F, M> {
-    fn begin(self: Pin<&mut Self>, input: I) {
+    fn start(self: Pin<&mut Self>, input: I) {
         let mut this = self.project();
         this.future.set(Some((this.make)(input)));
     }
@@ -171,9 +171,11 @@ mod tests {
             drop((well, never));
             assert_eq!((empty(), Rc::strong_count(&held)), (2, 1));
         }
-        let many: Vec<_> = (0..MOST + 10).map(|_| run(Ends::Never)).collect();
+        let many: Vec<_> = (0..MAX_EMPTY_BOXES + 10)
+            .map(|_| run(Ends::Never))
+            .collect();
         drop(many);
-        assert_eq!((empty(), Rc::strong_count(&held)), (MOST, 1));
+        assert_eq!((empty(), Rc::strong_count(&held)), (MAX_EMPTY_BOXES, 1));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! A request to which the gateway itself responds, such as with 401 or 404. Limits count it before it ends, so that scans
-//! for paths and guesses of credentials end in 429. It never reaches an upstream.
+//! A request that no upstream serves: the gateway itself responds, such as with 401 or 404. Limits count it first, so that
+//! scans for paths and guesses of credentials end in 429. It never reaches an upstream.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::matched::MatchedRoute;
+use super::matched_route::MatchedRoute;
 use super::refusal::RefusalCause;
 use super::stages::{Arrival, Identified};
 use super::verdict::record_verdict;
@@ -20,40 +20,45 @@ use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use crate::throttle::{AppliedLimits, DecisionObserver, ThrottledRequest};
 
-/// The limits that count such a request.
+/// Which limits count an unserved request.
 #[derive(Clone, Debug)]
 pub enum CountingLimits {
-    /// Those of requests without a route.
+    /// The limits for requests without a route.
     Unrouted,
-    /// Those of its route.
+    /// All limits of the request's route.
     Routed(MatchedRoute),
-    /// Those of its route that count by ip only, because its credential was not checked.
+    /// The limits of the route that count by ip only, because the credential was not checked.
     ByIp(MatchedRoute),
-    /// Those of its route but the ones that count by an absent identity: the one at this index of the route's `require`.
+    /// The limits of the route except those that count by an identity which the request lacks. The number is that
+    /// identity's index in the route's `require`.
     Without(MatchedRoute, usize),
 }
 
 impl CountingLimits {
-    /// The limits that count a request on this route.
-    pub fn of(matched: &MatchedRoute, ruleset: &Ruleset, who: &ClientIdentity) -> CountingLimits {
+    /// The limits that count a request of this client on this route.
+    pub fn for_route(
+        matched: &MatchedRoute,
+        ruleset: &Ruleset,
+        client: &ClientIdentity,
+    ) -> CountingLimits {
         let matched = matched.clone();
-        if who.unverified == Some(Unverified::Unchecked) {
+        if client.unverified == Some(Unverified::Unchecked) {
             return CountingLimits::ByIp(matched);
         }
         let mut required = matched.route(ruleset).require.iter();
-        match required.position(|identity| !who.has(*identity)) {
-            Some(place) => CountingLimits::Without(matched, place),
+        match required.position(|identity| !client.has(*identity)) {
+            Some(index) => CountingLimits::Without(matched, index),
             None => CountingLimits::Routed(matched),
         }
     }
 
-    /// The limits.
+    /// The rules of these limits.
     pub fn rules<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Rules {
         match self {
             CountingLimits::Unrouted => &ruleset.unrouted.rules,
             CountingLimits::Routed(matched) => &matched.route(ruleset).own.all,
             CountingLimits::ByIp(matched) => &matched.route(ruleset).own.by_ip,
-            CountingLimits::Without(matched, place) => &matched.route(ruleset).own.without[*place],
+            CountingLimits::Without(matched, index) => &matched.route(ruleset).own.without[*index],
         }
     }
 
@@ -66,13 +71,14 @@ impl CountingLimits {
         }
     }
 
-    /// Its route.
+    /// The route of the request; none if it has no route.
     pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> Option<&'r Route> {
         self.matched().map(|matched| matched.route(ruleset))
     }
 
-    /// A number for this set of limits that no other set has, nor any route; none for several routes together.
-    pub fn number(&self, ruleset: &Ruleset) -> Option<usize> {
+    /// A number that only this set of limits has, to cache its refusals by. Routes have their indices as numbers. A
+    /// combination of several routes has none.
+    pub fn set_number(&self, ruleset: &Ruleset) -> Option<usize> {
         let routes = ruleset.routes.len();
         let Some(matched) = self.matched() else {
             return Some(usize::MAX);
@@ -80,28 +86,28 @@ impl CountingLimits {
         let set = match self {
             CountingLimits::Unrouted | CountingLimits::Routed(_) => 1,
             CountingLimits::ByIp(_) => 2,
-            CountingLimits::Without(_, place) => place + 3,
+            CountingLimits::Without(_, index) => index + 3,
         };
-        Some(routes * set + matched.alone()?)
+        Some(routes * set + matched.single_index()?)
     }
 
-    /// Which rate-limit headers a refusal carries.
+    /// The rate-limit fields that a refusal carries.
     pub fn header_style(&self, ruleset: &Ruleset) -> HeaderStyle {
         let route = self.route(ruleset);
         route.map_or(ruleset.unrouted.headers, |route| route.headers)
     }
 }
 
-/// The identities of a request without a route: its address, and what its credentials prove if a limit counts by that.
-/// Otherwise no signature is verified for the sake of a 404.
-pub fn unrouted_who<'a>(
+/// Identifies the client of a request without a route: by its address, and by its credentials if a limit counts by those.
+/// Otherwise no signature is verified, because a 404 is not worth its cost.
+pub fn identify_unrouted<'a>(
     ruleset: &Ruleset,
     identifier: &Identifier,
     connection: ConnectionPeer<'a>,
     head: &Head,
     (now, wall): (Nanos, impl FnOnce() -> Duration),
 ) -> ClientIdentity {
-    // Its limits are asked in any case.
+    // No limit spares the check: all limits of the request are asked in any case.
     let check = CredentialCheck {
         now,
         may: &|_| true,
@@ -112,69 +118,69 @@ pub fn unrouted_who<'a>(
     }
 }
 
-/// See the module.
-pub struct Ending {
+/// A request that no upstream serves.
+pub struct Unserved {
     /// The request.
     pub arrival: Arrival,
     /// The identities of the client.
-    pub who: Rc<ClientIdentity>,
-    /// The time for its limits.
+    pub client: Rc<ClientIdentity>,
+    /// The time at which limits count it.
     pub now: Nanos,
-    /// Which limits count it.
+    /// The limits that count it.
     pub counted: CountingLimits,
-    /// Why it ends.
-    pub why: RefusalCause,
+    /// Why it is not served. The response follows from it if the limits admit the request.
+    pub cause: RefusalCause,
 }
 
-impl Ending {
-    /// Ends a request that has no route.
-    pub fn unrouted(arrival: Arrival, why: RefusalCause, now: Nanos) -> Ending {
-        let note = &arrival.note;
-        let generation = &note.generation;
-        let who = Rc::new(unrouted_who(
+impl Unserved {
+    /// A request that has no route.
+    pub fn unrouted(arrival: Arrival, cause: RefusalCause, now: Nanos) -> Unserved {
+        let context = &arrival.context;
+        let generation = &context.generation;
+        let client = Rc::new(identify_unrouted(
             &generation.ruleset,
             &generation.identifier,
-            note.peer.connection(),
+            context.peer.connection(),
             &arrival.head,
             (now, || generation.clock.wall()),
         ));
-        let _ = note.who.set(who.clone());
-        Ending {
-            who,
+        let _ = context.client.set(client.clone());
+        Unserved {
+            client,
             now,
             counted: CountingLimits::Unrouted,
-            why,
+            cause,
             arrival,
         }
     }
 
-    /// Ends a request that its route does not serve.
-    pub fn routed(identified: Identified, why: RefusalCause) -> Ending {
-        let Identified { routed, who, .. } = identified;
-        let ruleset = &routed.arrival.note.generation.ruleset;
-        let counted = CountingLimits::of(&routed.matched, ruleset, &who);
-        Ending {
+    /// A request that its route does not serve.
+    pub fn routed(identified: Identified, cause: RefusalCause) -> Unserved {
+        let Identified { routed, client, .. } = identified;
+        let ruleset = &routed.arrival.context.generation.ruleset;
+        let counted = CountingLimits::for_route(&routed.matched, ruleset, &client);
+        Unserved {
             arrival: routed.arrival,
-            who,
+            client,
             now: routed.now,
             counted,
-            why,
+            cause,
         }
     }
 
-    /// The limits that count it.
+    /// The rules of the limits that count it.
     pub fn rules(&self) -> &Rules {
         self.counted.rules(&self.generation().ruleset)
     }
 
     fn generation(&self) -> &Rc<Generation> {
-        &self.arrival.note.generation
+        &self.arrival.context.generation
     }
 }
 
-impl ThrottledRequest for Ending {
-    type Admitted = Ending;
-    type Limits = EndingLimits;
+impl ThrottledRequest for Unserved {
+    type Admitted = Unserved;
+    type Limits = UnservedLimits;
 
     fn admission_request(&self) -> AdmissionRequest<'_> {
         let generation = self.generation();
@@ -182,12 +188,12 @@ impl ThrottledRequest for Ending {
         let servers = route.map(|route| generation.pools[route.upstream].servers());
         AdmissionRequest {
             rules: self.rules(),
-            client: &self.who,
+            client: &self.client,
             identifier: &generation.identifier,
             now: self.now,
             pressure: servers
                 .and_then(|servers| servers.pressure())
-                .map(|at| &**at),
+                .map(|pressure| &**pressure),
             reserved: &[],
         }
     }
@@ -196,8 +202,8 @@ impl ThrottledRequest for Ending {
         &self.generation().admission
     }
 
-    fn limits(&self) -> EndingLimits {
-        EndingLimits {
+    fn limits(&self) -> UnservedLimits {
+        UnservedLimits {
             generation: self.generation().clone(),
             counted: self.counted.clone(),
         }
@@ -207,25 +213,25 @@ impl ThrottledRequest for Ending {
         self.counted.header_style(&self.generation().ruleset)
     }
 
-    fn into_admitted(self, _: &Verdict, _: Option<UpstreamSlot>) -> Ending {
+    fn into_admitted(self, _: &Verdict, _: Option<UpstreamSlot>) -> Unserved {
         self
     }
 }
 
-impl DecisionObserver for Ending {
+impl DecisionObserver for Unserved {
     fn on_verdict(&self, verdict: &Verdict) {
-        let note = &self.arrival.note;
-        record_verdict(note, verdict, self.rules(), &self.who, self.now);
+        let context = &self.arrival.context;
+        record_verdict(context, verdict, self.rules(), &self.client, self.now);
     }
 }
 
-/// The limits that count a request which ends at the gateway.
-pub struct EndingLimits {
+/// The limits that count an unserved request. They keep its configuration alive.
+pub struct UnservedLimits {
     generation: Rc<Generation>,
     counted: CountingLimits,
 }
 
-impl AppliedLimits for EndingLimits {
+impl AppliedLimits for UnservedLimits {
     fn rules(&self) -> &Rules {
         self.counted.rules(&self.generation.ruleset)
     }

@@ -1,5 +1,5 @@
-//! The fields by which a trusted proxy names the host or the path of a client's request. Most proxies pass on fields
-//! that they do not know, and frameworks believe them. So such a field stays only where it leads to the same route.
+//! Header fields in which a trusted proxy names the host or the path of the client's request. Most proxies pass on such fields
+//! from anybody, and frameworks believe them. So a field is kept only if it leads to the route that counted the request.
 
 use http::Uri;
 
@@ -10,16 +10,16 @@ use crate::identity::strip::same;
 use crate::policy::Ruleset;
 use crate::route::{RouteTable, host};
 
-/// Fields that name a host.
-const HOSTS: [&str; 4] = [
+/// The fields that name a host.
+const HOST_FIELDS: [&str; 4] = [
     "x-forwarded-host",
     "x-original-host",
     "x-host",
     "x-http-host-override",
 ];
 
-/// Fields that name a path, perhaps behind a scheme and a host.
-const PATHS: [&str; 7] = [
+/// The fields that name a path, perhaps after a scheme and a host.
+const PATH_FIELDS: [&str; 7] = [
     "x-original-url",
     "x-original-uri",
     "x-original-path",
@@ -29,125 +29,130 @@ const PATHS: [&str; 7] = [
     "x-waws-unencoded-url",
 ];
 
-/// Fields that name the beginning of the path that the application does not see. Underscores in them are hyphens.
-const PREFIXES: [&str; 2] = ["script-name", "x-script-name"];
+/// The fields that name a prefix of the path which the application does not see. An underscore in them counts as a hyphen.
+const PREFIX_FIELDS: [&str; 2] = ["script-name", "x-script-name"];
 
-/// Removes the fields that lead to another route. True if one stays that names a path: beside another method it may not.
+/// Removes the fields that lead to another route. Returns whether a field that names a path is kept. Such a head may not be
+/// reused for the next request, because with another method the field could lead elsewhere.
 #[cold]
 pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
     let Arrival {
-        head, body, note, ..
+        head,
+        body,
+        context,
+        ..
     } = &routed.arrival;
-    let ruleset = &note.generation.ruleset;
+    let ruleset = &context.generation.ruleset;
     retain_hosts(fields, &ruleset.table);
     let names_path = |name: &[u8]| {
-        let mut paths = PATHS.iter();
-        paths.any(|path| name.eq_ignore_ascii_case(path.as_bytes())) || is_prefix(name)
+        let mut paths = PATH_FIELDS.iter();
+        paths.any(|path| name.eq_ignore_ascii_case(path.as_bytes())) || is_prefix_field(name)
     };
     if ruleset.routes.len() == 1 || !fields.names().any(names_path) {
         return false;
     }
-    // A method in the body is not looked up by another path.
+    // The path of a field is looked up with the head's method only, not with one that the body names.
     let reads = routed.route().reads;
-    let by_head = body.is_empty() || !(reads.method_in_body || reads.path_in_body);
-    let route = routed.matched.alone().filter(|_| by_head);
-    let path_stays = retain_paths(fields, head, route, ruleset);
-    retain_prefixes(fields, head, route, ruleset) || path_stays
+    let is_by_head = body.is_empty() || !(reads.method_in_body || reads.path_in_body);
+    let route = routed.matched.single_index().filter(|_| is_by_head);
+    let keeps_path = retain_paths(fields, head, route, ruleset);
+    retain_prefix(fields, head, route, ruleset) || keeps_path
 }
 
-/// Removes hosts that other policies hold for than for the one that the request was routed by.
+/// Removes fields with hosts to which other policies apply than to the host that the request was routed by.
 fn retain_hosts(fields: &mut Fields, table: &RouteTable) {
     if !table.looks_at_hosts() {
         return;
     }
-    let routed = fields.text("host").map(str::to_owned);
-    let alike = |value: &[u8]| {
+    let routed_host = fields.text("host").map(str::to_owned);
+    let is_alike = |value: &[u8]| {
         let value = std::str::from_utf8(value.trim_ascii()).ok();
-        let named = value.and_then(host::canonical);
-        named.is_some_and(|named| table.takes_alike(routed.as_deref(), &named))
+        let named_host = value.and_then(host::canonical);
+        named_host.is_some_and(|named| table.takes_alike(routed_host.as_deref(), &named))
     };
-    for name in HOSTS {
-        // Frameworks take the first of a list, or the last.
-        let all = |line: &[u8]| line.split(|byte| *byte == b',').all(alike);
-        if !fields.all(name).all(all) {
+    for name in HOST_FIELDS {
+        // Of a list, frameworks take the first host or the last.
+        let are_alike = |line: &[u8]| line.split(|byte| *byte == b',').all(is_alike);
+        if !fields.all(name).all(are_alike) {
             fields.remove(name);
         }
     }
-    // Quotes may hide no host: there is none with a quote in it.
-    let is_sound = |part: &[u8]| {
-        let (name, value) = part.split_at(part.iter().position(|b| *b == b'=').unwrap_or(0));
+    // Splitting ignores quotes. That hides no host, because a host has no quote in it.
+    let is_pair_alike = |pair: &[u8]| {
+        let (name, value) = pair.split_at(pair.iter().position(|b| *b == b'=').unwrap_or(0));
         if !name.trim_ascii().eq_ignore_ascii_case(b"host") {
             return true;
         }
         let value = value[1..].trim_ascii();
         let quoted = value.strip_prefix(b"\"");
-        alike(quoted.map_or(value, |value| value.strip_suffix(b"\"").unwrap_or_default()))
+        is_alike(quoted.map_or(value, |value| value.strip_suffix(b"\"").unwrap_or_default()))
     };
-    let sound = |line: &[u8]| line.split(|byte| b",;".contains(byte)).all(is_sound);
-    if !fields.all("forwarded").all(sound) {
+    let are_alike = |line: &[u8]| line.split(|byte| b",;".contains(byte)).all(is_pair_alike);
+    if !fields.all("forwarded").all(are_alike) {
         fields.remove("forwarded");
     }
 }
 
-/// Removes paths that lead to another route than this one. True if some stay.
+/// Removes fields with paths that lead to another route than this one. Returns whether some are kept.
 fn retain_paths(fields: &mut Fields, head: &Head, route: Option<usize>, ruleset: &Ruleset) -> bool {
-    let mut stay = false;
-    for name in PATHS {
+    let mut keeps_some = false;
+    for name in PATH_FIELDS {
         if !fields.contains(name) {
             continue;
         }
-        let same = fields.all(name).all(|value| {
+        let all_lead_to_route = fields.all(name).all(|value| {
             let value = std::str::from_utf8(value).ok();
-            let path = value.and_then(path_of);
-            path.is_some_and(|path| leads_to(route, path, head, ruleset))
+            let target = value.and_then(target_of);
+            target.is_some_and(|target| leads_to(route, target, head, ruleset))
         });
-        if same {
-            stay = true;
+        if all_lead_to_route {
+            keeps_some = true;
         } else {
             fields.remove(name);
         }
     }
-    stay
+    keeps_some
 }
 
-/// Removes what is no prefix of the path, or leaves a path of it that leads to another route. True if one stays.
-fn retain_prefixes(
+/// Removes the prefix fields, unless there is a single one and the path without its prefix leads to this route too. Returns
+/// whether it is kept.
+fn retain_prefix(
     fields: &mut Fields,
     head: &Head,
     route: Option<usize>,
     ruleset: &Ruleset,
 ) -> bool {
-    let mut prefixes = fields.iter().filter(|(name, _)| is_prefix(name));
-    // Of several, readers take the first, the last or that of their own name.
-    let target = match (prefixes.next(), prefixes.next()) {
+    let mut prefixes = fields.iter().filter(|(name, _)| is_prefix_field(name));
+    // Of several fields, readers take the first, the last or the one whose name they know.
+    let prefix = match (prefixes.next(), prefixes.next()) {
         (Some((_, value)), None) => std::str::from_utf8(value).ok(),
         _ => None,
     };
-    let target = target.and_then(|value| below(head, value.trim_end_matches('/')));
+    let target = prefix.and_then(|prefix| target_below(head, prefix.trim_end_matches('/')));
     drop(prefixes);
-    let stays = target.is_some_and(|target| leads_to(route, &target, head, ruleset));
-    if !stays {
-        fields.retain(|name| !is_prefix(name));
+    let is_kept = target.is_some_and(|target| leads_to(route, &target, head, ruleset));
+    if !is_kept {
+        fields.retain(|name| !is_prefix_field(name));
     }
-    stays
+    is_kept
 }
 
-fn is_prefix(name: &[u8]) -> bool {
-    PREFIXES.iter().any(|prefix| same(name, prefix))
+fn is_prefix_field(name: &[u8]) -> bool {
+    PREFIX_FIELDS.iter().any(|prefix| same(name, prefix))
 }
 
-/// The target of a request without this prefix of its path.
-fn below(head: &Head, prefix: &str) -> Option<String> {
+/// The target of a request without this prefix of its path; none if the path does not begin with it.
+fn target_below(head: &Head, prefix: &str) -> Option<String> {
     let path = head.uri.path().strip_prefix(prefix)?;
     let query = head.uri.query();
     let query = query.map(|query| format!("?{query}"));
-    let is_whole = path.is_empty() || path.starts_with('/');
-    // Of no path frameworks make the root.
+    let ends_segment = path.is_empty() || path.starts_with('/');
+    // Frameworks take an empty path for the root.
     let root = if path.is_empty() { "/" } else { "" };
-    is_whole.then(|| format!("{root}{path}{}", query.unwrap_or_default()))
+    ends_segment.then(|| format!("{root}{path}{}", query.unwrap_or_default()))
 }
 
-/// Whether a request for this target takes this route.
+/// Whether a request with this head, but for this target, would take this route alone.
 fn leads_to(route: Option<usize>, target: &str, head: &Head, ruleset: &Ruleset) -> bool {
     let Ok(uri) = target.parse::<Uri>() else {
         return false;
@@ -157,17 +162,17 @@ fn leads_to(route: Option<usize>, target: &str, head: &Head, ruleset: &Ruleset) 
         fields: head.fields.clone(),
         ..head.without_fields()
     };
-    let found = match_route(&other, head.fields.text("host"), ruleset);
-    let found = found.ok().and_then(|matched| matched.alone());
-    route.is_some() && found == route
+    let matched = match_route(&other, head.fields.text("host"), ruleset);
+    let other_route = matched.ok().and_then(|matched| matched.single_index());
+    route.is_some() && other_route == route
 }
 
-/// The target that a value names, without scheme and host.
-fn path_of(value: &str) -> Option<&str> {
+/// The path and query that a field's value names, without scheme and host.
+fn target_of(value: &str) -> Option<&str> {
     let value = value.trim();
     match value.split_once("://") {
-        Some((scheme, rest)) if !scheme.contains(['/', '?']) => {
-            Some(rest.find('/').map_or("/", |at| &rest[at..]))
+        Some((scheme, after)) if !scheme.contains(['/', '?']) => {
+            Some(after.find('/').map_or("/", |slash| &after[slash..]))
         }
         _ => value.starts_with('/').then_some(value),
     }
@@ -201,7 +206,7 @@ mod tests {
     #[test]
     fn hosts_that_lead_elsewhere_go() {
         let apart = table(&["*", "a.com", "*.a.com"]);
-        for name in HOSTS {
+        for name in HOST_FIELDS {
             for value in ["c.com", "b.com", "B.com.:80", "c.com, d.com"] {
                 check(&apart, name, value, true);
             }
@@ -257,7 +262,7 @@ mod tests {
                 ..Head::default()
             };
             assert_eq!(
-                below(&head, prefix).as_deref(),
+                target_below(&head, prefix).as_deref(),
                 expected,
                 "{target} {prefix}"
             );
@@ -273,7 +278,7 @@ mod tests {
     #[test]
     fn paths_of_values() {
         let check =
-            |value: &str, expected: Option<&str>| assert_eq!(path_of(value), expected, "{value}");
+            |value: &str, expected: Option<&str>| assert_eq!(target_of(value), expected, "{value}");
         check("/a?b", Some("/a?b"));
         check("http://a.com/b://c", Some("/b://c"));
         check("http://a.com", Some("/"));

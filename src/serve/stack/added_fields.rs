@@ -1,0 +1,60 @@
+//! The header fields that the gateway adds for an upstream. They name the verified client and the connection that the
+//! request came over. What a client writes of its own under these names is removed elsewhere, never here.
+
+use super::peer::Peer;
+use crate::http::head::Fields;
+
+/// The gateway's claims about a client, sent as `Tollgate-*` fields.
+pub struct UpstreamClaims<'a> {
+    /// The verified user.
+    pub user: Option<&'a str>,
+    /// The name of the user's plan in the policies.
+    pub plan: Option<&'a str>,
+    /// The names of the soft and elastic limits that the request exceeds.
+    pub over: Option<Box<str>>,
+}
+
+impl UpstreamClaims<'_> {
+    /// Adds a field for each claim. A value with a control character is left out, because no field may carry it.
+    pub fn add_to(&self, fields: &mut Fields) {
+        let claims = [
+            ("tollgate-user", self.user),
+            ("tollgate-plan", self.plan),
+            ("tollgate-over", self.over.as_deref()),
+        ];
+        for (name, value) in claims {
+            let is_valid = |text: &&str| !text.bytes().any(|byte| byte.is_ascii_control());
+            if let Some(value) = value.filter(is_valid) {
+                fields.add(name, value.as_bytes());
+            }
+        }
+    }
+}
+
+/// Adds the fields by which a proxy describes the client's connection: `X-Forwarded-*`, `Via` and `Forwarded` (RFC 7239).
+pub fn add_proxy_fields(fields: &mut Fields, peer: &Peer, via: &[u8]) {
+    append_element(fields, "x-forwarded-for", peer.address.as_bytes());
+    fields.add("via", via);
+    if !fields.contains("x-forwarded-proto") {
+        fields.add("x-forwarded-proto", peer.scheme().as_bytes());
+    }
+    let host = fields.first("host");
+    let Some(element) = host.map(|host| peer.forwarded_element(host)) else {
+        return;
+    };
+    append_element(fields, "forwarded", &element);
+    if !fields.contains("x-forwarded-host") {
+        fields.add_copy("x-forwarded-host", "host");
+    }
+}
+
+/// Appends an element to a list that a trusted proxy may have begun. The list becomes one line: of several lines some
+/// upstreams read only the first, which may be the client's own.
+fn append_element(fields: &mut Fields, name: &str, element: &[u8]) {
+    if !fields.contains(name) {
+        return fields.add(name, element);
+    }
+    let lines = fields.all(name).filter(|line| !line.is_empty());
+    let list: Vec<_> = lines.chain([element]).collect();
+    fields.set(name, &list.join(&b", "[..]));
+}

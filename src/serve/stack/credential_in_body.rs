@@ -1,0 +1,63 @@
+//! A credential of the query that stands in the body instead. Many frameworks read the fields of both as one: Rack, PHP and
+//! Go those of forms, Laravel and Rails those of JSON too. A body that may hide one from the gateway is refused.
+
+use http::Method;
+
+use super::body::{MAX_READ_AHEAD, RequestBody};
+use super::refusal::RefusalCause;
+use crate::http::head::Head;
+use crate::identity::FieldValue;
+use crate::identity::Identifier;
+use crate::identity::body::{hides_fields, is_stream};
+use crate::route::Route;
+
+/// Why a request is refused whose body cannot be searched for a credential.
+const UNSEARCHABLE_BODY: &str = "the body cannot be searched for the credential that belongs into the query, which frameworks read from bodies too: send it without Content-Encoding and at most 1 MiB long, or with a Content-Type of data without fields";
+
+/// Whether a body of this request is searched for a credential.
+pub fn is_searched(route: &Route, head: &Head) -> bool {
+    // Frameworks take a body without a type for a form in a POST only.
+    let may_be_form = || head.method == Method::POST || head.fields.contains("content-type");
+    route.reads.token_in_body && head.upgrade.is_none() && may_be_form() && !is_stream(&head.fields)
+}
+
+/// Whether the body may hold a credential, by its first bytes.
+///
+/// # Errors
+///
+/// The body may hold one and cannot be searched, or it broke off.
+pub async fn may_be_present(
+    identifier: &Identifier,
+    head: &Head,
+    body: &mut RequestBody,
+) -> Result<bool, RefusalCause> {
+    let fields = &head.fields;
+    let judge = |prefix: &[u8], is_whole| identifier.may_have_credential(fields, prefix, is_whole);
+    match body.judge_prefix(judge).await? {
+        true if hides_fields(fields, MAX_READ_AHEAD) => Err(RefusalCause::Bad(UNSEARCHABLE_BODY)),
+        may_be_present => Ok(may_be_present),
+    }
+}
+
+/// Finds the credential in the beginning of a body. `is_whole` says whether that is the whole body.
+///
+/// # Errors
+///
+/// The body may hold a credential and cannot be searched.
+pub fn find_credential<'b>(
+    route: &Route,
+    identifier: &Identifier,
+    head: &Head,
+    body: &'b [u8],
+    is_whole: bool,
+) -> Result<FieldValue<'b>, RefusalCause> {
+    let fields = &head.fields;
+    let may_be_present = || identifier.may_have_credential(fields, body, is_whole) != Some(false);
+    if body.is_empty() || !is_searched(route, head) || !may_be_present() {
+        return Ok(FieldValue::Absent);
+    }
+    match is_whole && !hides_fields(fields, MAX_READ_AHEAD) {
+        true => Ok(identifier.credential_in_body(fields, body)),
+        false => Err(RefusalCause::Bad(UNSEARCHABLE_BODY)),
+    }
+}

@@ -1,0 +1,269 @@
+//! How an explanation reads: routes, limits, pressure and the client as JSON, and the whole as text. The admin listener shows
+//! the same JSON. Nothing is decided here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::refusal::RefusalCause;
+use crate::base::clock::Nanos;
+use crate::identity::{ClientIdentity, Identifier, Unverified};
+use crate::limit::pressure::{Pressure, RequestClass};
+use crate::limit::{Rule, RuleLimit};
+use crate::route::Route;
+use crate::throttle::admission::Finding;
+
+/// Why the gateway answers a request itself, in operators' words.
+pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
+    match cause {
+        RefusalCause::Unidentified(identity) => {
+            format!("this route requires a valid {}", identity.as_str())
+        }
+        RefusalCause::Unverified(reason) => format!("the request comes with {reason}"),
+        RefusalCause::Bad(detail) => (*detail).to_owned(),
+        other => {
+            let mut detail = other.detail();
+            detail[..1].make_ascii_lowercase();
+            detail.trim_end_matches('.').to_owned()
+        }
+    }
+}
+
+/// The pressure on an upstream, and what follows from it for requests.
+pub fn describe_pressure(pressure: &Pressure) -> Value {
+    let figures = pressure.figures();
+    let millis = |span: Option<Nanos>| span.map(|span| span.0 as f64 / 1e6);
+    let shed = RequestClass::ALL.into_iter().zip(figures.shed);
+    let shed: Map<String, Value> = shed
+        .map(|(class, count)| (class.as_str().into(), count.into()))
+        .collect();
+    json!({
+        "load": figures.load,
+        "concurrency_limit": figures.limit,
+        "open": figures.open,
+        "elastic_factor": figures.factor.get(),
+        "latency_ms": {
+            "base": millis(figures.baseline),
+            "p50": millis(figures.p50),
+            "p90": millis(figures.p90),
+        },
+        "reported_load": figures.reported,
+        "gateway_cpu": figures.cpu,
+        "shedding_level": figures.level,
+        "lent": figures.lent,
+        "shed": shed,
+    })
+}
+
+/// A route, with the name of its upstream.
+pub fn describe_route(route: &Route, upstream: Option<&str>) -> Value {
+    let require = route.require.iter().map(|identity| identity.as_str());
+    let require: Vec<&str> = require.collect();
+    let limits: Vec<&str> = route.rules.iter().map(|rule| rule.name.as_str()).collect();
+    json!({
+        "name": &*route.name,
+        "match": route.pattern.to_string(),
+        "upstream": upstream,
+        "require": require,
+        "limits": limits,
+    })
+}
+
+/// The identities of a client. Of tokens and email addresses it says only whether there is one.
+pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) -> Value {
+    let plans = &identifier.settings().plan.plans;
+    json!({
+        "ip": client.ip.to_string(),
+        "user": client.user.as_deref(),
+        "token": client.token.is_some(),
+        "email": client.email.is_some(),
+        "plan": client.plan.and_then(|plan| plans.get(plan)).map(|plan| &plan.name),
+        "unverified": client.credential_fault().map(Unverified::as_str),
+    })
+}
+
+/// A limit and its finding for this client. `counts` says whether the limit counts the request at all.
+pub(super) fn describe_limit(
+    (rule, counts): (&Arc<Rule>, bool),
+    finding: Option<&Finding>,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+    decides: bool,
+) -> Value {
+    let mut value = describe_rule(rule);
+    value.insert("applies".into(), json!(finding.is_some()));
+    let Some(finding) = finding else {
+        let lacks_key = rule.key.iter().all(|part| !client.has(*part));
+        let reason = match (counts, lacks_key) {
+            (false, _) => "it does not count what the gateway answers itself",
+            (true, true) => "none of its keys is known",
+            (true, false) => "the address is exempt",
+        };
+        value.insert("reason".into(), json!(reason));
+        return Value::Object(value);
+    };
+    value.insert("key".into(), json!(identifier.key_name(client, &rule.key)));
+    value.extend(describe_finding(finding, rule));
+    value.insert("decides".into(), json!(decides));
+    Value::Object(value)
+}
+
+/// What a limit finds for a key: what remains of its quota, and the seconds until more does.
+pub fn describe_finding(finding: &Finding, rule: &Rule) -> Map<String, Value> {
+    let reading = &finding.reading;
+    let seconds = |nanos: Nanos| Duration::from(nanos).as_secs_f64();
+    let rate = rule.limit.window(reading.window);
+    let (remaining, reset) = rule.limit.client_figures(reading);
+    let value = json!({
+        "standing": reading.standing.as_str(),
+        "window": rate.map(|rate| rate.window().ceil_secs()),
+        "quota": reading.quota,
+        "remaining": remaining,
+        "next_unit_in": reset.map_or(0.0, seconds),
+        "wait": seconds(reading.wait),
+        "sketched": reading.sketched,
+    });
+    value.as_object().cloned().unwrap_or_default()
+}
+
+/// A limit as its policy defines it, without counts.
+pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
+    let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
+    let value = json!({
+        "limit": rule.name.as_str(),
+        "at": rule.origin,
+        "scope": rule.scope,
+        "counts_by": key,
+        "guarantee": rule.guarantee(),
+        "shadow": rule.shadow,
+    });
+    let mut value = value.as_object().cloned().unwrap_or_default();
+    if let Some(condition) = &rule.condition {
+        value.insert("while".into(), json!(condition.as_str()));
+    }
+    match &rule.limit {
+        RuleLimit::Rate(limit) => {
+            let rates: Vec<String> = limit.windows.iter().map(ToString::to_string).collect();
+            value.insert("rate".into(), json!(rates));
+            value.insert("algorithm".into(), json!(limit.algorithm.as_str()));
+        }
+        RuleLimit::Open(limit) => {
+            value.insert("concurrent".into(), json!(limit.max_open));
+        }
+    }
+    value
+}
+
+/// The text form of an explanation.
+pub fn render(explanation: &Value) -> String {
+    let mut out = String::new();
+    render_outcome(&mut out, explanation);
+    render_route(&mut out, &explanation["route"]);
+    render_client(&mut out, &explanation["who"]);
+    render_pressure(&mut out, explanation);
+    let limits = explanation["limits"].as_array();
+    let limits = limits.map(Vec::as_slice).unwrap_or_default();
+    for limit in limits {
+        render_limit(&mut out, limit);
+    }
+    if !limits.is_empty() {
+        out += "* decides\n";
+    }
+    out
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+fn render_outcome(out: &mut String, explanation: &Value) {
+    let status = &explanation["status"];
+    let outcome = match status.as_u64() {
+        Some(200) => "admitted",
+        Some(429) => "refused by a limit",
+        _ => "not served",
+    };
+    *out += &format!("{} {outcome}", text_of(status));
+    if let Some(reason) = explanation["reason"].as_str() {
+        *out += &format!(": {reason}");
+    }
+    if let Some(wait) = explanation["retry_after"].as_u64() {
+        *out += &format!("; admitted again in {wait} s");
+    }
+    out.push('\n');
+}
+
+fn render_route(out: &mut String, route: &Value) {
+    if !route.is_object() {
+        return;
+    }
+    let [name, pattern, upstream] =
+        ["name", "match", "upstream"].map(|field| text_of(&route[field]));
+    *out += &format!("route {name} ({pattern}) to {upstream}\n");
+}
+
+fn render_client(out: &mut String, client: &Value) {
+    if !client.is_object() {
+        return;
+    }
+    *out += &format!("from ip {}", text_of(&client["ip"]));
+    for name in ["user", "plan"] {
+        if let Some(value) = client[name].as_str() {
+            *out += &format!(", {name} {value}");
+        }
+    }
+    let parse = |word| Unverified::ALL.into_iter().find(|one| one.as_str() == word);
+    if let Some(unverified) = client["unverified"].as_str().and_then(parse) {
+        *out += &format!(", with {unverified}");
+    }
+    out.push('\n');
+}
+
+fn render_pressure(out: &mut String, explanation: &Value) {
+    let pressure = &explanation["pressure"];
+    let load = pressure["load"].as_f64();
+    if let Some((load, factor)) = load.zip(pressure["elastic_factor"].as_f64()) {
+        *out += &format!(
+            "priority {}; upstream load {load:.2}, elastic limits lend {:.2} times their rate\n",
+            text_of(&explanation["priority"]),
+            factor - 1.0
+        );
+    }
+}
+
+fn render_limit(out: &mut String, limit: &Value) {
+    let field = |name: &str| text_of(&limit[name]);
+    let mark = if limit["decides"] == true { "*" } else { " " };
+    *out += &format!("{mark} {} ({})", field("limit"), field("at"));
+    if limit["applies"] == true {
+        *out += &format!(
+            ": {} for {}; {} of {} ",
+            field("standing"),
+            field("key"),
+            field("remaining"),
+            field("quota"),
+        );
+        match limit["window"].as_u64() {
+            Some(window) => {
+                let next = limit["next_unit_in"].as_f64().unwrap_or(0.0);
+                *out += &format!("left in {window} s, next unit in {next:.3} s");
+            }
+            None => *out += "permits free",
+        }
+    } else {
+        *out += &format!(": does not apply, {}", field("reason"));
+    }
+    if limit["shadow"] == true {
+        *out += " (shadow: never refuses)";
+    }
+    *out += &format!("\n    {}", field("guarantee"));
+    if let Some(condition) = limit["while"].as_str() {
+        *out += &format!(", while {condition}");
+    }
+    out.push('\n');
+}

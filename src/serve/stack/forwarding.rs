@@ -1,0 +1,372 @@
+//! The forwarding of one request: over one connection to its upstream, or over several in turn. It ends with the head of the
+//! response, whose body then streams by itself, or with the cause why there is none. It builds no head and decides no limit.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::time::Sleep;
+
+use super::body::{self, Relay, RelaySettings, RequestBody};
+use super::context::RequestContext;
+use super::deadline::Deadline;
+use super::detached::{self, PendingExchange};
+use super::downstream::Downstream;
+use super::refusal::{RefusalCause, upstream_reason};
+use super::upstream_load::{self, LoadProbe};
+use crate::base::clock::Nanos;
+use crate::base::telemetry::Metric;
+use crate::http::head::{Head, Response, ResponseHead, hop};
+use crate::http::http1::Malformed;
+use crate::net::flush::OthersFirst;
+use crate::upstream::{
+    self, Caller, Exchange, ExchangeError, LeasedConnection, ReceivedHead, UpstreamPool,
+};
+
+/// How long the gateway waits for a server's `100 Continue` before it sends the body anyway.
+const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many times one request is sent again at most. The retry budget of the upstream may allow fewer.
+const MAX_RETRIES: u32 = 2;
+
+const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
+
+/// The timer after which the request's body is sent without `100 Continue` from the server.
+type ContinueTimer = Option<Pin<Box<Sleep>>>;
+
+/// The head of the final response, or why the exchange failed; none if the gateway gave up waiting.
+type AwaitedHead = Option<Result<ResponseHead, ExchangeError<body::Error>>>;
+
+/// One request that is forwarded.
+pub(super) struct Forwarding<'a> {
+    pub(super) pool: &'a Rc<UpstreamPool>,
+    /// The hash that chooses the server, if the upstream balances by one.
+    pub(super) balance_key: Option<u64>,
+    pub(super) downstream: &'a Downstream,
+    pub(super) context: &'a RequestContext,
+    /// Measures the request, where the pressure on the upstream is measured.
+    pub(super) load: Option<LoadProbe>,
+}
+
+impl Forwarding<'_> {
+    /// Sends the request, and sends it again over another connection in two cases only. Either no server has processed it, for
+    /// certain or by the server's own word. Or it is safe to repeat, and the server may have closed the reused connection
+    /// before it came.
+    pub(super) async fn run(
+        &self,
+        request: &Head,
+        body: RequestBody,
+    ) -> Result<Response<Relay>, RefusalCause> {
+        if !body.is_empty() {
+            OthersFirst::default().await;
+        }
+        let mut deadline = Deadline::after(self.pool.settings().total);
+        let connection = {
+            let checkout = pin!(self.pool.checkout(self.caller()));
+            deadline.limit(checkout).await
+        };
+        let connection = connection.unwrap_or_else(|| Err(self.total_timeout()));
+        let connection = connection.map_err(RefusalCause::Upstream)?;
+        let mut exchange = Exchange::new(connection, request, body);
+        let sent_at = self.context.generation.clock.now();
+        let mut retries = 0;
+        loop {
+            match self.response_head(&mut exchange, &mut deadline).await {
+                Ok(head) => {
+                    self.record_response(&head, sent_at);
+                    return self.relay(exchange, request, head, deadline);
+                }
+                Err(cause @ RefusalCause::Upstream(upstream::Error::Exchange { .. }))
+                    if retries < MAX_RETRIES
+                        && exchange.is_retryable()
+                        && self.pool.take_retry() =>
+                {
+                    retries += 1;
+                    // Boxed, because it is rare and would make every request's future as large.
+                    match Box::pin(self.checkout_again(&mut deadline)).await {
+                        Ok(connection) => exchange.retry_over(request, connection),
+                        // The first server may have received the request.
+                        Err(_) if exchange.has_begun() => return Err(cause),
+                        Err(error) => return Err(RefusalCause::Upstream(error)),
+                    }
+                }
+                Err(cause) => {
+                    self.abandon(exchange, &cause);
+                    return Err(cause);
+                }
+            }
+        }
+    }
+
+    /// Another connection, for a request that is sent again.
+    async fn checkout_again(
+        &self,
+        deadline: &mut Deadline,
+    ) -> Result<LeasedConnection, upstream::Error> {
+        if let Some(load) = &self.load {
+            load.restart();
+        }
+        let checkout = pin!(self.pool.checkout_for_retry(self.caller()));
+        let connection = deadline.limit(checkout).await;
+        connection.unwrap_or_else(|| Err(self.total_timeout()))
+    }
+
+    /// Records how long the server took until its response began.
+    fn record_response(&self, head: &ResponseHead, sent_at: Nanos) {
+        let generation = &self.context.generation;
+        let now = generation.clock.now();
+        if let Some(load) = &self.load {
+            load.record_response(head.status, now);
+        }
+        let counters = generation.route_counters(self.context.route.get());
+        counters.upstream_duration.observe(now.since(sent_at));
+    }
+
+    /// Streams the rest of a response whose head has come, or the tunnel that it opens.
+    fn relay(
+        &self,
+        mut exchange: Exchange<RequestBody>,
+        request: &Head,
+        head: ResponseHead,
+        mut deadline: Deadline,
+    ) -> Result<Response<Relay>, RefusalCause> {
+        let (context, settings) = (self.context, self.pool.settings());
+        let now = context.peer.coarse_now();
+        // From now on the client is late only if the server is silent too.
+        self.downstream.guard().response_began();
+        if let Err(cause) = check_upgrade(&exchange, request, &head, self.downstream) {
+            self.hold_permits(PendingExchange::Body(exchange.into_body(now)));
+            return Err(cause);
+        }
+        let mut idle_timeout = settings.first_byte;
+        let is_tunnel = head.status == SWITCHED;
+        if is_tunnel {
+            idle_timeout = context.generation.ruleset.timeouts.tunnel;
+            deadline = Deadline::after(None);
+            self.downstream.open_tunnel();
+            exchange.begin_tunnel(RequestBody::new(self.downstream, &context.generation));
+        }
+        let guard = self.downstream.guard().clone();
+        let settings = RelaySettings {
+            idle_timeout,
+            deadline,
+            strips_load_reports: settings.load_metric.is_some(),
+            is_tunnel,
+        };
+        let body = Relay::new(exchange.into_body(now), guard, settings);
+        Ok(Response { head, body })
+    }
+
+    /// Gives up an exchange. If the server may still work on the request, permits are held until it ends.
+    fn abandon(&self, exchange: Exchange<RequestBody>, cause: &RefusalCause) {
+        let has_ended = matches!(
+            cause,
+            RefusalCause::Upstream(upstream::Error::Exchange { .. })
+        );
+        if exchange.has_begun() && !has_ended {
+            self.hold_permits(PendingExchange::Head(exchange));
+        }
+    }
+
+    /// Holds the request's permits until the server has ended the exchange, because permits count its work.
+    #[cold]
+    fn hold_permits(&self, exchange: PendingExchange) {
+        if let Some(permits) = self.context.permits() {
+            let registry = &self.context.peer.worker.detached;
+            detached::spawn_drain(exchange, Some(permits), registry);
+        }
+    }
+
+    fn caller(&self) -> Caller {
+        Caller {
+            balance_key: self.balance_key,
+            ends: self.context.peer.ends,
+        }
+    }
+
+    fn total_timeout(&self) -> upstream::Error {
+        let settings = self.pool.settings();
+        upstream::Error::TotalTimeout {
+            upstream: settings.name.clone(),
+            after: settings.total.unwrap_or_default(),
+        }
+    }
+
+    /// Sends the request and waits for the head of its final response.
+    async fn response_head(
+        &self,
+        exchange: &mut Exchange<RequestBody>,
+        deadline: &mut Deadline,
+    ) -> Result<ResponseHead, RefusalCause> {
+        if self.context.needs_server() {
+            let server = exchange.server().clone();
+            self.context.server.replace(Some(server));
+        }
+        let mut timer = self.hold_body(exchange);
+        let poll = |cx: &mut Context<'_>| self.poll_head(exchange, deadline, &mut timer, cx);
+        let result = poll_fn(poll).await;
+        self.head_or_cause(exchange, result)
+    }
+
+    /// Holds the body back if the client waits for `100 Continue`. The timer ends before the server would be late.
+    fn hold_body(&self, exchange: &mut Exchange<RequestBody>) -> ContinueTimer {
+        let first_byte = self.pool.settings().first_byte;
+        self.downstream.expects_continue().then(|| {
+            exchange.hold_body();
+            Box::pin(tokio::time::sleep(CONTINUE_TIMEOUT.min(first_byte / 2)))
+        })
+    }
+
+    /// Polls for the head of the final response, and passes interim ones on. Ready with none when the request is given up,
+    /// because its deadline has passed or the server is late.
+    fn poll_head(
+        &self,
+        exchange: &mut Exchange<RequestBody>,
+        deadline: &mut Deadline,
+        timer: &mut ContinueTimer,
+        cx: &mut Context<'_>,
+    ) -> Poll<AwaitedHead> {
+        loop {
+            match exchange.poll_head(cx) {
+                Poll::Ready(Ok(ReceivedHead::Interim(mut head))) => {
+                    if self.pool.settings().load_metric.is_some() {
+                        upstream_load::take_report(&mut head.fields, None);
+                    }
+                    self.downstream.send_interim(&head);
+                    continue;
+                }
+                Poll::Ready(Ok(ReceivedHead::Final(head))) => return Poll::Ready(Some(Ok(head))),
+                Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
+                Poll::Pending => {}
+            }
+            if let Some(load) = &self.load {
+                load.record_waiting(!exchange.is_sent());
+            }
+            if self.context.client_left.get() && !self.context.needs_settlement() {
+                exchange.cancel(cx);
+            }
+            // An error of the client's connection shows when the response is sent.
+            let _ = self.downstream.poll_flush(cx);
+            if let Some(sleep) = timer
+                && sleep.as_mut().poll(cx).is_ready()
+            {
+                *timer = None;
+                exchange.send_body();
+                continue;
+            }
+            if deadline.has_passed(cx) {
+                return Poll::Ready(None);
+            }
+            let guard = self.downstream.guard();
+            let has_progress = exchange.take_progress();
+            if !has_progress && guard.is_server_late() {
+                return Poll::Ready(None);
+            }
+            guard.await_server(self.pool.settings().first_byte, has_progress);
+            return Poll::Pending;
+        }
+    }
+
+    /// The head, or why there is none: whether the client, the server or the deadline ended the wait.
+    fn head_or_cause(
+        &self,
+        exchange: &mut Exchange<RequestBody>,
+        result: AwaitedHead,
+    ) -> Result<ResponseHead, RefusalCause> {
+        let guard = self.downstream.guard();
+        let (is_body_late, is_server_late) = (guard.is_body_late(), guard.is_server_late());
+        if result.is_none() && !is_body_late && (is_server_late || exchange.is_sent()) {
+            exchange.record_timeout();
+        }
+        guard.server_responded();
+        let server = || exchange.server().to_string();
+        Err(match result {
+            Some(Ok(head)) => return Ok(head),
+            Some(Err(_)) | None if is_body_late => RefusalCause::SlowBody,
+            Some(Err(ExchangeError::Request(error))) => error.into(),
+            Some(Err(ExchangeError::Server(cause))) => {
+                RefusalCause::Upstream(upstream::Error::Exchange {
+                    server: server(),
+                    cause,
+                })
+            }
+            None if is_server_late => RefusalCause::Upstream(upstream::Error::FirstByteTimeout {
+                server: server(),
+                after: self.pool.settings().first_byte,
+            }),
+            None => RefusalCause::Upstream(self.total_timeout()),
+        })
+    }
+
+    /// Takes the upstream's load report out of a response, and changes fields that are wrong for the client.
+    pub(super) fn adapt_response(
+        &self,
+        response: &mut ResponseHead,
+        request: &Head,
+        costs_in_body: bool,
+    ) {
+        if let Some(metric) = &self.pool.settings().load_metric {
+            let report = upstream_load::take_report(&mut response.fields, metric.as_deref());
+            if let Some((load, report)) = self.load.as_ref().zip(report) {
+                load.record_report(report);
+            }
+        }
+        let upgrade = request.upgrade.as_ref();
+        if let Some(protocol) = upgrade.filter(|_| response.status == SWITCHED) {
+            hop::strip_connection_fields(&mut response.fields);
+            response.fields.add("connection", b"upgrade");
+            response.fields.add("upgrade", protocol);
+        }
+        if costs_in_body && response.fields.contains("accept-ranges") {
+            // The gateway removes ranges from requests whose cost stands in the body.
+            response.fields.set("accept-ranges", b"none");
+        }
+    }
+
+    /// Counts and logs that the upstream sent no response.
+    pub(super) fn record_failure(&self, cause: &RefusalCause) {
+        let RefusalCause::Upstream(error) = cause else {
+            return;
+        };
+        let name = &self.pool.settings().name;
+        let (peer, reason) = (&self.context.peer, upstream_reason(error));
+        let counter = peer.failure_counter(Metric::UpstreamErrors, name, reason);
+        counter.increment(1);
+        tracing::warn!(upstream = %name, %error, "no answer");
+        if let Some(load) = &self.load {
+            load.record_failure();
+        }
+    }
+}
+
+/// Checks that a server has switched to the protocol that the request asks for, or clearly has not. An HTTP/2 client takes any
+/// success for a switch (RFC 8441 section 5).
+fn check_upgrade(
+    exchange: &Exchange<RequestBody>,
+    request: &Head,
+    response: &ResponseHead,
+    downstream: &Downstream,
+) -> Result<(), RefusalCause> {
+    let requested = request.upgrade.as_deref();
+    if requested.is_none() && response.status != SWITCHED {
+        return Ok(());
+    }
+    let chosen = response.fields.first("upgrade").unwrap_or_default();
+    let is_requested = requested.is_some_and(|requested| requested.eq_ignore_ascii_case(chosen));
+    let is_unclear = requested.is_some()
+        && matches!(downstream, Downstream::Http2(_))
+        && response.status.is_success();
+    let fault = match response.status {
+        SWITCHED if is_requested => return Ok(()),
+        SWITCHED => "it changes to a protocol that was not asked for",
+        _ if is_unclear => "it does not change to the protocol that was asked for",
+        _ => return Ok(()),
+    };
+    Err(RefusalCause::Upstream(upstream::Error::Exchange {
+        server: exchange.server().to_string(),
+        cause: Malformed(fault).into(),
+    }))
+}

@@ -1,0 +1,135 @@
+//! An identified request as the throttle sees it: its limits, its priority, and its context, which keeps the verdict.
+
+use std::rc::Rc;
+
+use super::matched_route::MatchedRoute;
+use super::stages::{Admitted, Identified};
+use super::verdict::record_verdict;
+use crate::base::clock::Clock;
+use crate::identity::{ClientIdentity, Identifier};
+use crate::limit::pressure::{RequestClass, Shed, UpstreamSlot};
+use crate::limit::{Identity, Rules};
+use crate::route::{HeaderStyle, Priority, Route};
+use crate::serve::worker::generation::Generation;
+use crate::throttle::admission::{
+    Admission, AdmissionRequest, Holdings, PreparedDecision, Verdict,
+};
+use crate::throttle::{AppliedLimits, DecisionObserver, ThrottledRequest, exceeded_limits};
+
+impl ThrottledRequest for Identified {
+    type Admitted = Admitted;
+    type Limits = RouteLimits;
+
+    fn admission_request(&self) -> AdmissionRequest<'_> {
+        let arrival = &self.routed.arrival;
+        AdmissionRequest {
+            rules: self.rules(),
+            client: &self.client,
+            identifier: &arrival.context.generation.identifier,
+            now: self.routed.now,
+            pressure: self.pressure().map(|pressure| &**pressure),
+            reserved: self.reserved.as_deref().unwrap_or_default(),
+        }
+    }
+
+    fn prepared(&self) -> Option<&PreparedDecision> {
+        self.route_repeat
+            .as_ref()
+            .map(|route_repeat| &route_repeat.prepared)
+    }
+
+    fn take_slot(&self) -> Result<Option<UpstreamSlot>, Shed> {
+        let Some(pressure) = self.pressure() else {
+            return Ok(None);
+        };
+        let identifier = &self.routed.arrival.context.generation.identifier;
+        let class = request_class(self.routed.route(), &self.client, identifier);
+        let cohort = || shed_cohort(&self.client, identifier);
+        pressure.admit(class, self.routed.now, cohort).map(Some)
+    }
+
+    fn admission(&self) -> &Admission {
+        &self.routed.arrival.context.generation.admission
+    }
+
+    fn limits(&self) -> RouteLimits {
+        RouteLimits {
+            generation: self.routed.arrival.context.generation.clone(),
+            matched: self.routed.matched.clone(),
+        }
+    }
+
+    fn header_style(&self) -> HeaderStyle {
+        self.routed.route().headers
+    }
+
+    fn into_admitted(self, verdict: &Verdict, slot: Option<UpstreamSlot>) -> Admitted {
+        let over = exceeded_limits(verdict, self.rules());
+        Admitted {
+            identified: self,
+            over,
+            slot,
+        }
+    }
+}
+
+impl DecisionObserver for Identified {
+    fn on_verdict(&self, verdict: &Verdict) {
+        let context = &self.routed.arrival.context;
+        record_verdict(
+            context,
+            verdict,
+            self.rules(),
+            &self.client,
+            self.routed.now,
+        );
+    }
+
+    fn on_holdings(&self, holdings: Holdings) {
+        self.routed.arrival.context.holdings.replace(Some(holdings));
+    }
+
+    fn on_shed(&self, shed: &Shed) {
+        if let Some(pressure) = self.pressure() {
+            pressure.record_shed(shed);
+        }
+    }
+}
+
+/// The limits of a request's route.
+pub struct RouteLimits {
+    generation: Rc<Generation>,
+    matched: MatchedRoute,
+}
+
+impl AppliedLimits for RouteLimits {
+    fn rules(&self) -> &Rules {
+        &self.matched.route(&self.generation.ruleset).rules
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.generation.clock
+    }
+}
+
+/// The class of a request when the upstream is under pressure: the route's priority, or else that of the client's plan.
+pub fn request_class(
+    route: &Route,
+    client: &ClientIdentity,
+    identifier: &Identifier,
+) -> RequestClass {
+    let plan_priority = || identifier.settings().plan.priority(client.plan);
+    match route.priority.or_else(plan_priority).unwrap_or_default() {
+        Priority::Critical => RequestClass::Critical,
+        Priority::Normal => RequestClass::Normal,
+        Priority::Low => RequestClass::Low,
+    }
+}
+
+/// The number that decides which clients of a class are shed first: a hash of the user, or else of the address.
+pub fn shed_cohort(client: &ClientIdentity, identifier: &Identifier) -> u64 {
+    let hash = |by| identifier.key(client, &[by]).map(|key| key.0 as u64);
+    hash(Identity::User)
+        .or_else(|| hash(Identity::Ip))
+        .unwrap_or_default()
+}

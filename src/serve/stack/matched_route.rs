@@ -1,0 +1,103 @@
+//! The route that a request is held to. Where servers may read the request in several ways, the limits of several routes count
+//! it together.
+
+use std::sync::Arc;
+
+use super::refusal::RefusalCause;
+use crate::policy::Ruleset;
+use crate::route::Route;
+
+/// Most limits that count one request; a request that more would count is refused.
+const MAX_LIMITS: usize = 64;
+
+/// Why a request is refused that more than [`MAX_LIMITS`] would count.
+const TOO_MANY_LIMITS: &str = "servers read the request in several ways, and more than 64 limits would count it: send the path in its plain form and the method as it is";
+
+/// The route of a request, together with the routes that a server may take the request for.
+#[derive(Clone, Debug)]
+pub struct MatchedRoute {
+    /// The index of the route among the ruleset's routes.
+    pub index: usize,
+    /// The route combined with the others whose limits count too; none if it counts alone.
+    combined: Option<Arc<Route>>,
+}
+
+impl MatchedRoute {
+    /// The route with all limits that count the request.
+    #[inline]
+    pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Route {
+        match &self.combined {
+            Some(combined) => combined,
+            None => &ruleset.routes[self.index],
+        }
+    }
+
+    /// Holds the request to `other` as well.
+    ///
+    /// # Errors
+    ///
+    /// More than [`MAX_LIMITS`] would count the request: 400.
+    pub(crate) fn combined_with(
+        self,
+        other: MatchedRoute,
+        ruleset: &Ruleset,
+    ) -> Result<MatchedRoute, RefusalCause> {
+        if self.covers(&other, ruleset) {
+            return Ok(self);
+        }
+        let (own, added) = (self.route(ruleset), other.route(ruleset));
+        if own.upstream == added.upstream && other.covers(&self, ruleset) {
+            return Ok(other);
+        }
+        let combined = own.combined_with(added);
+        if combined.rules.len() > MAX_LIMITS {
+            return Err(RefusalCause::Bad(TOO_MANY_LIMITS));
+        }
+        Ok(MatchedRoute {
+            index: self.index,
+            combined: Some(Arc::new(combined)),
+        })
+    }
+
+    /// Holds the request to the one of both routes that `choose` finds strict enough for both readings. Where `choose`
+    /// returns none, or several routes are combined already, both count.
+    ///
+    /// # Errors
+    ///
+    /// More than [`MAX_LIMITS`] would count the request: 400.
+    pub(crate) fn choose_or_combine(
+        self,
+        other: MatchedRoute,
+        ruleset: &Ruleset,
+        choose: impl FnOnce(usize, usize, &Ruleset) -> Option<usize>,
+    ) -> Result<MatchedRoute, RefusalCause> {
+        let both = self.single_index().zip(other.single_index());
+        match both.and_then(|(first, second)| choose(first, second, ruleset)) {
+            Some(chosen) => Ok(chosen.into()),
+            None => self.combined_with(other, ruleset),
+        }
+    }
+
+    /// Whether every limit of `other` counts here too.
+    pub fn covers(&self, other: &MatchedRoute, ruleset: &Ruleset) -> bool {
+        self.route(ruleset).counts_all_of(other.route(ruleset))
+    }
+
+    /// The index of the route, unless several routes are combined.
+    #[inline]
+    pub fn single_index(&self) -> Option<usize> {
+        match &self.combined {
+            Some(_) => None,
+            None => Some(self.index),
+        }
+    }
+}
+
+impl From<usize> for MatchedRoute {
+    fn from(index: usize) -> MatchedRoute {
+        MatchedRoute {
+            index,
+            combined: None,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Methods that frameworks take in place of a request's own. Symfony, Laravel, Rails, Spring and WordPress do so where they are
+//! configured to or by default, Express with `method-override`. Such a method stands in a header field, in the query, or in
+//! the body of a POST. Here they are found; which routes they lead to is decided elsewhere.
+
+use std::sync::LazyLock;
+
+use http::Method;
+use smallvec::SmallVec;
+
+use super::body::MAX_READ_AHEAD;
+use crate::http::head::Head;
+use crate::identity::body::{self, BodyField};
+use crate::identity::strip::METHOD_FIELDS;
+use crate::identity::{FieldValue, form};
+
+/// Most other methods that one request may name. Each needs a lookup of its own in the route table.
+const MAX_METHODS: usize = 4;
+
+/// The field of a query or a body that names a method.
+static METHOD_FIELD: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("_method"));
+
+/// The request names more than [`MAX_METHODS`] other methods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyMethods;
+
+/// The other methods that the head of a request names. `query_in_path` is the part of its path after the first `;`, which
+/// Fastify takes for a query.
+///
+/// # Errors
+///
+/// The head names more than four other methods.
+pub fn named_methods(
+    head: &Head,
+    query_in_path: Option<&str>,
+) -> Result<SmallVec<[Method; MAX_METHODS]>, TooManyMethods> {
+    let mut methods = SmallVec::new();
+    let mut add = |text: &[u8]| match parse_method(text) {
+        Some(method) if method == head.method || methods.contains(&method) => Ok(()),
+        Some(_) if methods.len() == MAX_METHODS => Err(TooManyMethods),
+        Some(method) => {
+            methods.push(method);
+            Ok(())
+        }
+        None => Ok(()),
+    };
+    for name in METHOD_FIELDS
+        .into_iter()
+        .filter(|name| head.fields.contains(name))
+    {
+        let lines = head.fields.all(name);
+        // Some frameworks take the first method of a list.
+        let mut values = lines.flat_map(|line| line.split(|byte| *byte == b','));
+        values.try_for_each(&mut add)?;
+    }
+    add_from_query(head.uri.query().unwrap_or_default().as_bytes(), &mut add)?;
+    if let Some(text) = query_in_path {
+        add_from_query(text.as_bytes(), &mut add)?;
+    }
+    Ok(methods)
+}
+
+/// Passes each method that a query names to `add`.
+fn add_from_query(
+    query: &[u8],
+    mut add: impl FnMut(&[u8]) -> Result<(), TooManyMethods>,
+) -> Result<(), TooManyMethods> {
+    // Most queries have neither the word nor an escape, which may hide the word.
+    let has_escapes = memchr::memchr(b'%', query).is_some();
+    let mut words = query.windows(6);
+    if !has_escapes && !words.any(|word| word.eq_ignore_ascii_case(b"method")) {
+        return Ok(());
+    }
+    for pair in query.split(|byte| matches!(byte, b'&' | b';')) {
+        let mut parts = pair.splitn(2, |byte| *byte == b'=');
+        let (name, value) = (parts.next(), parts.next());
+        let name = form::decode(name.unwrap_or_default());
+        if METHOD_FIELD.name().resembles(&name) {
+            add(&form::decode(value.unwrap_or_default()))?;
+        }
+    }
+    Ok(())
+}
+
+/// The other method that the body of a POST names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MethodInBody {
+    /// The body names no other method.
+    Absent,
+    /// The body names this method.
+    Named(Method),
+    /// The body may name any method: it cannot be searched, or can be read in several ways.
+    Unclear,
+}
+
+/// Whether frameworks search the body of this request for a method or a path.
+pub fn is_body_searched(head: &Head) -> bool {
+    head.method == Method::POST && head.upgrade.is_none()
+}
+
+/// Whether a body with this prefix may name a method; none if more of it must be read. See [`body::may_have_field`].
+pub fn may_be_in_body(head: &Head, prefix: &[u8], is_whole: bool) -> Option<bool> {
+    body::may_have_field(&METHOD_FIELD, &head.fields, prefix, is_whole)
+}
+
+/// Finds the other method in the beginning of a body. `is_whole` says whether that is the whole body.
+pub fn find_in_body(head: &Head, text: &[u8], is_whole: bool) -> MethodInBody {
+    if body::is_stream(&head.fields) {
+        return MethodInBody::Unclear;
+    }
+    if may_be_in_body(head, text, is_whole) == Some(false) {
+        return MethodInBody::Absent;
+    }
+    if !is_whole || body::hides_fields(&head.fields, MAX_READ_AHEAD) {
+        return MethodInBody::Unclear;
+    }
+    let types = head.fields.all("content-type");
+    match body::find(&METHOD_FIELD, types, text) {
+        FieldValue::Absent => MethodInBody::Absent,
+        FieldValue::Ambiguous => MethodInBody::Unclear,
+        FieldValue::One(value) => match parse_method(&value) {
+            Some(method) if method != head.method => MethodInBody::Named(method),
+            _ => MethodInBody::Absent,
+        },
+    }
+}
+
+/// The method with this name, in any case; none if it is no method's name.
+fn parse_method(text: &[u8]) -> Option<Method> {
+    Method::from_bytes(&trim_to_letters(text).to_ascii_uppercase()).ok()
+}
+
+/// Removes what is no letter from both ends of a text. Languages differ in what they take for blanks: some add NUL, or bytes
+/// beyond ASCII.
+fn trim_to_letters(text: &[u8]) -> &[u8] {
+    let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
+    let start = text.iter().position(is_letter).unwrap_or(text.len());
+    let end = text
+        .iter()
+        .rposition(is_letter)
+        .map_or(start, |last| last + 1);
+    &text[start..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Version;
+
+    use super::*;
+    use crate::http::head::Fields;
+
+    #[track_caller]
+    fn check(target: &str, lines: &[&str], expected: &str) {
+        let mut fields = Fields::default();
+        for line in lines {
+            let (name, value) = line.split_once(": ").unwrap();
+            fields.add(name, value.as_bytes());
+        }
+        let head = Head {
+            method: Method::POST,
+            uri: target.parse().unwrap(),
+            version: Version::HTTP_11,
+            upgrade: None,
+            fields,
+        };
+        let query_in_path = head.uri.path().split_once(';').map(|(_, text)| text);
+        let methods = named_methods(&head, query_in_path).map(|methods| {
+            let names: Vec<_> = methods.iter().map(Method::as_str).collect();
+            names.join(" ")
+        });
+        assert_eq!(
+            methods.as_deref().unwrap_or("too many"),
+            expected,
+            "{target} {lines:?}"
+        );
+    }
+
+    #[test]
+    fn methods_that_are_named() {
+        check("/a?b=c", &["x: y"], "");
+        check("/a", &["X-HTTP-Method-Override: DELETE"], "DELETE");
+        check("/a", &["X-HTTP-Method: delete "], "DELETE");
+        check("/a", &["X-Method-Override: Put, DELETE"], "PUT DELETE");
+        check(
+            "/a",
+            &["X-HTTP-Method: PUT", "X-HTTP-Method: PATCH"],
+            "PUT PATCH",
+        );
+        check("/a", &["X-HTTP-Method-Override: post"], "");
+        check("/a", &["X-HTTP-Method-Override: "], "");
+        check("/a", &["X-HTTP-Method-Override: (x y)"], "");
+        check("/a", &["X-HTTP-Method-Override: a,b,c,d,e"], "too many");
+        for query in [
+            "_method=DELETE",
+            "x=y&_method=delete",
+            "x=y;_method=delete",
+            "%5fmeth%6fd=%44ELETE",
+            "+_method=+DELETE+",
+            ".method=DELETE",
+            "_METHOD=DELETE",
+            "[_method]=DELETE",
+            "[method=DELETE",
+            "_method[]=DELETE",
+            "_method%00x=DELETE",
+            "_method=POST&_method=DELETE",
+            "_method=%C2%A0DELETE%00",
+        ] {
+            check(&format!("/a?{query}"), &[], "DELETE");
+        }
+        for query in [
+            "method=DELETE",
+            "_methods=DELETE",
+            "_method",
+            "_method=",
+            "a=_method",
+            "%",
+        ] {
+            check(&format!("/a?{query}"), &[], "");
+        }
+        check("/a?_method=PUT", &["X-HTTP-Method: PATCH"], "PATCH PUT");
+        check("/a;x&_method=PUT", &[], "PUT");
+        check("/a;_method=PUT&x=?_method=DELETE", &[], "DELETE PUT");
+    }
+}

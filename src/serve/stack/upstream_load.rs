@@ -1,0 +1,126 @@
+//! What one request shows about the load of its upstream: how long its response took, and the load that the response
+//! reports. The pressure on the upstream is computed from it elsewhere.
+
+use std::cell::Cell;
+
+use http::StatusCode;
+
+use crate::base::clock::{Clock, Nanos};
+use crate::http::head::Fields;
+use crate::limit::pressure::{OrcaReport, RequestKind, UpstreamSlot, Utilisation};
+
+/// Measures one request on its way, and holds its slot among the open requests of the upstream.
+pub struct LoadProbe {
+    slot: UpstreamSlot,
+    kind: RequestKind,
+    clock: Clock,
+    /// When the upstream had the whole request; none before.
+    sent_at: Cell<Option<Nanos>>,
+}
+
+impl LoadProbe {
+    /// A probe for a request that is about to be sent.
+    pub fn new(slot: UpstreamSlot, kind: RequestKind, clock: Clock) -> LoadProbe {
+        LoadProbe {
+            slot,
+            kind,
+            clock,
+            sent_at: Cell::new(None),
+        }
+    }
+
+    /// Records that the response has not begun, and whether the gateway still waits for the client's body.
+    pub fn record_waiting(&self, is_for_client: bool) {
+        self.slot.wait_for_client(is_for_client);
+        if !is_for_client && self.sent_at.get().is_none() {
+            self.sent_at.set(Some(self.clock.now()));
+        }
+    }
+
+    /// Records that the response has begun: its latency, or a failure for a status of 500 or more.
+    pub fn record_response(&self, status: StatusCode, now: Nanos) {
+        if status.is_server_error() {
+            return self.slot.record_failure();
+        }
+        // A response that begins before the request was sent tells nothing about load.
+        if let Some(sent_at) = self.sent_at.get() {
+            self.slot.record_latency(self.kind, now.since(sent_at));
+        }
+    }
+
+    /// Starts anew, because the request is sent again.
+    pub fn restart(&self) {
+        self.sent_at.set(None);
+    }
+
+    /// Records that the upstream sent no response.
+    pub fn record_failure(&self) {
+        self.slot.record_failure();
+    }
+
+    /// Records a load that the response reports.
+    pub fn record_report(&self, load: Utilisation) {
+        self.slot.record_load(load);
+    }
+}
+
+/// The response field that reports a load as text: gRFC A51.
+const REPORT_FIELD: &str = "endpoint-load-metrics";
+
+/// The fields for the other formats of a report, which the gateway does not read.
+const OTHER_REPORT_FIELDS: [&str; 2] = ["endpoint-load-metrics-bin", "endpoint-load-metrics-json"];
+
+/// Whether a field of this name, in lower case, reports the load of an upstream.
+pub fn is_report_field(name: &[u8]) -> bool {
+    let mut names = OTHER_REPORT_FIELDS.iter().chain([&REPORT_FIELD]);
+    names.any(|report| report.as_bytes() == name)
+}
+
+/// Removes the load report from a response. A report that is duplicated, in several formats or malformed is ignored.
+pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisation> {
+    let report = {
+        let mut values = fields.all(REPORT_FIELD);
+        let single = values.next().filter(|_| values.next().is_none());
+        let has_other = || OTHER_REPORT_FIELDS.iter().any(|name| fields.contains(name));
+        let single = single.filter(|_| !has_other());
+        single.and_then(|value| OrcaReport::parse(value, metric).ok())
+    };
+    fields.remove(REPORT_FIELD);
+    for name in OTHER_REPORT_FIELDS {
+        fields.remove(name);
+    }
+    report?.load()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(values: &[&str], expected: Option<f64>) {
+        let mut fields = Fields::default();
+        fields.add("a", b"b");
+        for value in values {
+            match value.strip_prefix("bin ") {
+                Some(value) => fields.add("endpoint-load-metrics-bin", value.as_bytes()),
+                None => fields.add("Endpoint-Load-Metrics", value.as_bytes()),
+            }
+        }
+        let load = take_report(&mut fields, Some("queue"));
+        assert_eq!(load.map(Utilisation::get), expected, "{values:?}");
+        assert_eq!(fields.iter().count(), 1);
+    }
+
+    #[test]
+    fn reports_are_taken_off() {
+        check(&[], None);
+        check(&["cpu_utilization:0.5"], Some(0.5));
+        check(
+            &["TEXT cpu_utilization=0.5,named_metrics.queue=0.7"],
+            Some(0.7),
+        );
+        check(&["cpu_utilization:nan"], None);
+        check(&["cpu_utilization:0.5", "cpu_utilization:0.5"], None);
+        check(&["cpu_utilization:0.5", "bin AA=="], None);
+    }
+}

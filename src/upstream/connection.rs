@@ -1,0 +1,74 @@
+//! The connection or stream that carries a request to a server. Which one a request gets is decided in `pool` and `search`.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use super::mux::Channel;
+use super::response_head::LastHead;
+use crate::http::http1::Outbox;
+use crate::http::http1::inbox::Inbox;
+use crate::net::{Leave, Socket};
+
+/// The connection or stream that carries a request.
+pub(super) enum Transport {
+    /// A whole connection. It returns to the pool by `Lease::release` after the response; dropping it closes it.
+    Http1(Rc<RefCell<Http1Connection>>),
+    /// A place on a connection of HTTP/2.
+    Http2(Channel),
+}
+
+/// A connection of HTTP/1.1, with the buffers that it keeps from request to request.
+pub(super) struct Http1Connection {
+    pub(super) socket: Socket,
+    pub(super) inbox: Inbox,
+    pub(super) outbox: Outbox,
+    /// The last response head, which the server may send again.
+    pub(super) last_head: LastHead,
+    /// Whether the connection has carried a request before. The server may have closed it meanwhile.
+    pub(super) reused: bool,
+    /// The task of a request that is sent together with those of other connections.
+    pub(super) waker: Option<Waker>,
+    /// Whether such a request was not sent whole, so that its own task must send the rest.
+    pub(super) is_flush_late: bool,
+}
+
+impl Http1Connection {
+    /// A connection that has carried no request.
+    pub(super) fn new(socket: Socket) -> Http1Connection {
+        Http1Connection {
+            socket,
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            last_head: LastHead::default(),
+            reused: false,
+            waker: None,
+            is_flush_late: false,
+        }
+    }
+
+    /// Reads more bytes into the inbox. Returns how many; 0 at the end of the stream.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        self.inbox.poll_read(cx, &mut self.socket)
+    }
+}
+
+impl Leave for RefCell<Http1Connection> {
+    fn leave(&self, cx: &mut Context<'_>) {
+        let connection = &mut *self.borrow_mut();
+        let sent = connection.outbox.poll_flush(cx, &mut connection.socket);
+        let waker = connection.waker.take();
+        if !matches!(sent, Poll::Ready(Ok(()))) {
+            connection.is_flush_late = true;
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    fn broke(&self) {
+        let connection = &mut *self.borrow_mut();
+        connection.outbox.mark_broken();
+        connection.is_flush_late = true;
+        connection.waker.take().into_iter().for_each(Waker::wake);
+    }
+}

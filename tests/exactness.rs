@@ -236,7 +236,7 @@ fn open_requests_never_exceed_their_permits() {
         true
     });
     assert!(done > 0);
-    assert_eq!(site.admission.permits().entries(), 0, "all are back");
+    assert_eq!(site.admission.permits().key_count(), 0, "all are back");
     let users = (0..USERS).chain(0..USERS);
     let all: Vec<(bool, Ticket)> = users.map(|user| site.decide(user)).collect();
     let admitted: Vec<bool> = all.iter().map(|(admitted, _)| *admitted).collect();
@@ -258,14 +258,14 @@ fn permits_and_rates_are_taken_together_or_not_at_all() {
             drop(ticket);
             admitted
         });
-        assert_eq!(site.admission.permits().entries(), 0, "{algorithm:?}");
+        assert_eq!(site.admission.permits().key_count(), 0, "{algorithm:?}");
         // What was refused for want of a permit used up no rate.
         let rest = (0..2_000).filter(|_| site.decide(0).0).count();
         assert_eq!(busy as usize + rest, 1_000, "{algorithm:?}");
         // What the rate refuses holds no permit.
         let refused: Vec<_> = (0..3).map(|_| site.decide(0)).collect();
         assert!(refused.iter().all(|(admitted, _)| !admitted));
-        assert_eq!(site.admission.permits().entries(), 0, "{algorithm:?}");
+        assert_eq!(site.admission.permits().key_count(), 0, "{algorithm:?}");
     }
 }
 

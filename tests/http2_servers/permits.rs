@@ -43,7 +43,13 @@ impl Site {
     }
 
     fn out(&self) -> u64 {
-        let permits = self.gateway.app.running().admission.permits().out();
+        let permits = self
+            .gateway
+            .app
+            .running()
+            .admission
+            .permits()
+            .counts_by_scope();
         permits.values().sum()
     }
 

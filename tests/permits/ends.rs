@@ -94,7 +94,7 @@ fn no_server_is_there() {
     for _ in 0..3 {
         assert_eq!(client.get("/").status(), 503);
     }
-    assert_eq!(gateway.app.running().admission.permits().entries(), 0);
+    assert_eq!(gateway.app.running().admission.permits().key_count(), 0);
 }
 
 /// Who has seen the end of an answer finds the permit free: no other request ever meets the last one.
@@ -146,9 +146,9 @@ fn the_gateway_drains() {
     let clients: Vec<Client> = (0..2).map(|_| site.open()).collect();
     site.upstream.drain();
     let waiting = sent(&site, "GET /silent HTTP/1.1\r\nhost: t\r\n\r\n");
-    assert_eq!(permits.entries(), 1);
+    assert_eq!(permits.key_count(), 1);
     assert_eq!(site.out(), 3);
     site.gateway.app.shut_down();
-    assert_eq!(permits.entries(), 0);
+    assert_eq!(permits.key_count(), 0);
     drop((clients, waiting));
 }

@@ -49,7 +49,7 @@ impl Limits {
     }
 
     fn out(&self) -> usize {
-        self.admission.permits().entries()
+        self.admission.permits().key_count()
     }
 }
 

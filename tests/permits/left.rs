@@ -324,6 +324,6 @@ fn a_drain_does_not_wait_for_servers_beyond_its_time() {
     });
     let permits = gateway.app.running().admission.permits().clone();
     gateway.app.shut_down();
-    assert_eq!(permits.entries(), 0);
+    assert_eq!(permits.key_count(), 0);
     gate.open();
 }

@@ -141,7 +141,7 @@ impl Site {
         assert_eq!(self.out(), most as u64);
         drop(clients);
         wait_until("all permits are back", || self.out() == 0);
-        let entries = self.gateway.app.running().admission.permits().entries();
+        let entries = self.gateway.app.running().admission.permits().key_count();
         assert_eq!(entries, 0);
     }
 }

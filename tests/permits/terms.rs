@@ -226,9 +226,9 @@ fn a_reload_counts_on_by_the_new_number() {
     reload("other: { key: ip, concurrent: 5 }");
     assert_eq!(site.get("/fine").status(), 200);
     let permits = site.gateway.app.running().admission.permits().clone();
-    assert_eq!((permits.entries(), site.out()), (1, 0));
+    assert_eq!((permits.key_count(), site.out()), (1, 0));
     drop(clients);
-    wait_until("all are back", || permits.entries() == 0);
+    wait_until("all are back", || permits.key_count() == 0);
     reload("parallel: { key: ip, concurrent: 2 }");
     site.all_back(2);
 }

@@ -1,4 +1,5 @@
-//! The shards that one request needs, locked in ascending order, from the first look to the last change.
+//! The shards that one request needs. They are locked in ascending order, from the evaluation to the last change, so that
+//! requests never wait for each other in a circle.
 
 use std::collections::HashMap;
 
@@ -9,31 +10,36 @@ use super::request::{PermitKey, PermitRequest};
 use crate::limit::concurrency::REFUSAL_WAIT;
 use crate::limit::{LimitReading, LimitStanding};
 
-pub(super) const SHARDS: usize = 64;
+/// The number of shards, each with a lock of its own.
+pub(super) const SHARD_COUNT: usize = 64;
 
-/// Permits that are out.
+/// The number of permits that each key holds.
 pub(super) type OpenCounts = HashMap<PermitKey, u32>;
 
-/// A cache line of its own, so that workers do not wait for each other's shards.
+/// One shard of the counts. It has cache lines of its own, so that workers do not wait for each other's shards.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct PermitShard(pub(super) Mutex<OpenCounts>);
 
 /// The number of a key's shard.
-pub(super) fn shard_of(place: &PermitKey) -> usize {
+pub(super) fn shard_of(key: &PermitKey) -> usize {
     // Both are hashes already.
-    (place.scope.hash() ^ place.key.0) as usize % SHARDS
+    (key.scope.hash() ^ key.key.0) as usize % SHARD_COUNT
 }
 
-/// The shards of one request.
+/// The locked shards of one request.
 pub(super) struct LockedShards<'a> {
+    /// The number of each shard, ascending, and its lock.
     guards: SmallVec<[(usize, MutexGuard<'a, OpenCounts>); 4]>,
 }
 
 impl<'a> LockedShards<'a> {
-    pub(super) fn new(shards: &'a [PermitShard], wants: &[PermitRequest<'_>]) -> LockedShards<'a> {
-        let places = wants.iter().flat_map(PermitRequest::places);
-        let mut numbers: SmallVec<[usize; 4]> = places.map(|place| shard_of(&place)).collect();
+    pub(super) fn new(
+        shards: &'a [PermitShard],
+        requests: &[PermitRequest<'_>],
+    ) -> LockedShards<'a> {
+        let keys = requests.iter().flat_map(PermitRequest::permit_keys);
+        let mut numbers: SmallVec<[usize; 4]> = keys.map(|key| shard_of(&key)).collect();
         numbers.sort_unstable();
         numbers.dedup();
         let guards = numbers
@@ -44,82 +50,86 @@ impl<'a> LockedShards<'a> {
         }
     }
 
-    fn counts(&mut self, place: &PermitKey) -> Option<&mut OpenCounts> {
-        let shard = shard_of(place);
+    fn counts_of(&mut self, key: &PermitKey) -> Option<&mut OpenCounts> {
+        let shard = shard_of(key);
         let mut guards = self.guards.iter_mut();
         let (_, guard) = guards.find(|(number, _)| *number == shard)?;
         Some(&mut **guard)
     }
 
-    fn out(&mut self, place: &PermitKey) -> u32 {
-        let counts = self.counts(place);
+    fn count(&mut self, key: &PermitKey) -> u32 {
+        let counts = self.counts_of(key);
         counts
-            .and_then(|counts| counts.get(place).copied())
+            .and_then(|counts| counts.get(key).copied())
             .unwrap_or(0)
     }
 
-    /// Leaves one reading for each request. Returns whether all that can refuse admit.
-    pub(super) fn look(
+    /// Leaves one reading for each request. Returns whether there is room for all requests but shadows.
+    pub(super) fn evaluate(
         &mut self,
-        wants: &[PermitRequest<'_>],
+        requests: &[PermitRequest<'_>],
         readings: &mut SmallVec<[LimitReading; 2]>,
     ) -> bool {
         readings.clear();
-        let mut there = true;
-        for (number, want) in wants.iter().enumerate() {
-            // Earlier requests for the same key.
-            let before = |place: &PermitKey| {
-                let earlier = wants[..number].iter().flat_map(PermitRequest::places);
-                earlier.filter(|other| other == place).count() as u32
+        let mut has_room = true;
+        for (index, request) in requests.iter().enumerate() {
+            // Permits that earlier requests of this round take of the same key.
+            let count_earlier = |key: &PermitKey| {
+                let earlier = requests[..index].iter();
+                let keys = earlier.flat_map(PermitRequest::permit_keys);
+                keys.filter(|other| other == key).count() as u32
             };
-            let place = want.place();
-            let mut reading = want
-                .limit
-                .assess(self.out(&place) + before(&place), want.multiply);
-            for parent in want.parents {
-                let place = want.network(parent);
-                let open = self.out(&place) + before(&place);
-                let left = want
-                    .limit
-                    .free_in_network(open, want.multiply, parent.factor);
-                reading.remaining = reading.remaining.min(left);
-                if left == 0 {
+            let key = request.permit_key();
+            let open = self.count(&key) + count_earlier(&key);
+            let mut reading = request.limit.assess(open, request.multiply);
+            for parent in request.parents {
+                let key = request.network_key(parent);
+                let open = self.count(&key) + count_earlier(&key);
+                let remaining =
+                    request
+                        .limit
+                        .free_in_network(open, request.multiply, parent.factor);
+                reading.remaining = reading.remaining.min(remaining);
+                if remaining == 0 {
                     reading.standing = LimitStanding::Refused;
                     reading.wait = REFUSAL_WAIT;
                 }
             }
-            there &= want.shadow || reading.standing.admits();
+            has_room &= request.shadow || reading.standing.admits();
             readings.push(reading);
         }
-        there
+        has_room
     }
 
-    /// Takes a permit for each request whose reading admits, and sets in the readings how many are left.
-    pub(super) fn give(
+    /// Takes a permit for each request whose reading admits, and adds its keys to `taken_keys`. Sets in the readings how
+    /// many permits remain.
+    pub(super) fn take(
         &mut self,
-        wants: &[PermitRequest<'_>],
+        requests: &[PermitRequest<'_>],
         readings: &mut [LimitReading],
-        taken: &mut SmallVec<[PermitKey; 1]>,
+        taken_keys: &mut SmallVec<[PermitKey; 1]>,
     ) {
-        let given = wants.iter().zip(&*readings);
-        for (want, _) in given.filter(|(_, reading)| reading.standing.admits()) {
-            for place in want.places() {
-                if let Some(counts) = self.counts(&place) {
-                    *counts.entry(place).or_insert(0) += 1;
-                    taken.push(place);
+        for (request, reading) in requests.iter().zip(&*readings) {
+            if !reading.standing.admits() {
+                continue;
+            }
+            for key in request.permit_keys() {
+                if let Some(counts) = self.counts_of(&key) {
+                    *counts.entry(key).or_insert(0) += 1;
+                    taken_keys.push(key);
                 }
             }
         }
-        for (want, reading) in wants.iter().zip(readings) {
-            reading.remaining = want
-                .limit
-                .free_permits(self.out(&want.place()), want.multiply);
-            for parent in want.parents {
-                let open = self.out(&want.network(parent));
-                let left = want
-                    .limit
-                    .free_in_network(open, want.multiply, parent.factor);
-                reading.remaining = reading.remaining.min(left);
+        for (request, reading) in requests.iter().zip(readings) {
+            let open = self.count(&request.permit_key());
+            reading.remaining = request.limit.free_permits(open, request.multiply);
+            for parent in request.parents {
+                let open = self.count(&request.network_key(parent));
+                let remaining =
+                    request
+                        .limit
+                        .free_in_network(open, request.multiply, parent.factor);
+                reading.remaining = reading.remaining.min(remaining);
             }
         }
     }

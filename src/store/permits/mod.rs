@@ -1,8 +1,8 @@
-//! Permits of open requests: how many are out for each key. They belong to this process, wherever rates are counted, because
-//! only it knows when a request has ended. No permit can be forgotten: dropping the [`PermitGuard`] returns it.
+//! Permits of open requests: how many each key holds. They belong to this process even where rates are shared, because only
+//! it knows when a request has ended. No permit can be forgotten: dropping the [`PermitGuard`] returns it.
 //!
-//! Bound: one entry of 48 bytes for each key with an open request and for each network around it. The entry goes with the
-//! last request; the tables keep their size.
+//! Bound: one entry of 48 bytes for each key with an open request and for each network around it. The entry is removed with
+//! the key's last request; the tables keep their size.
 
 mod locked;
 mod request;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::locked::{LockedShards, PermitShard, SHARDS, shard_of};
+use self::locked::{LockedShards, PermitShard, SHARD_COUNT, shard_of};
 use self::request::PermitKey;
 use crate::limit::LimitReading;
 
 pub use request::{PermitRequest, PermitScope};
 
-/// See the module.
+/// The permits that are held, by key.
 #[derive(Debug)]
 pub struct Permits {
     shards: Box<[PermitShard]>,
@@ -28,7 +28,7 @@ pub struct Permits {
 
 impl Default for Permits {
     fn default() -> Permits {
-        let shards = (0..SHARDS).map(|_| PermitShard::default());
+        let shards = (0..SHARD_COUNT).map(|_| PermitShard::default());
         Permits {
             shards: shards.collect(),
         }
@@ -36,66 +36,68 @@ impl Default for Permits {
 }
 
 impl Permits {
-    /// Takes a permit for each want, or none at all. `others` decides about everything else that the
-    /// request must pass: it learns whether the permits are there and says whether all else admits. It is called
-    /// once, while none of these permits can be taken or returned. So it must not wait.
+    /// Takes a permit for each request that has room, or none at all where one that is not a shadow has none.
     ///
-    /// Leaves one reading for each want and says whether the request passes.
+    /// `decide_others` decides about the other limits of the request: it is given whether there is room for the permits,
+    /// and returns whether the other limits admit. It is called once, while none of these permits can be taken or
+    /// returned. So it must not wait.
+    ///
+    /// Leaves one reading for each permit request. Returns whether the request passes, and its permits.
     pub fn take(
         self: &Arc<Self>,
-        wants: &[PermitRequest<'_>],
+        requests: &[PermitRequest<'_>],
         readings: &mut SmallVec<[LimitReading; 2]>,
-        others: impl FnOnce(bool) -> bool,
+        decide_others: impl FnOnce(bool) -> bool,
     ) -> (bool, PermitGuard) {
-        // Made before the locks, so that whatever happens they are gone when it is dropped.
-        let mut taken = PermitGuard {
+        // Made before the locks, so that they are released before it is dropped, whatever happens.
+        let mut guard = PermitGuard {
             permits: Arc::clone(self),
-            places: SmallVec::new(),
+            keys: SmallVec::new(),
         };
-        let mut locked = LockedShards::new(&self.shards, wants);
-        let there = locked.look(wants, readings);
-        let admitted = others(there) && there;
+        let mut locked = LockedShards::new(&self.shards, requests);
+        let has_room = locked.evaluate(requests, readings);
+        let admitted = decide_others(has_room) && has_room;
         if admitted {
-            locked.give(wants, readings, &mut taken.places);
+            locked.take(requests, readings, &mut guard.keys);
         }
-        (admitted, taken)
+        (admitted, guard)
     }
 
-    /// What [`Permits::take`] would say, taking nothing.
+    /// Returns what [`Permits::take`] would return, and takes nothing.
     pub fn peek(
         &self,
-        wants: &[PermitRequest<'_>],
+        requests: &[PermitRequest<'_>],
         readings: &mut SmallVec<[LimitReading; 2]>,
     ) -> bool {
-        LockedShards::new(&self.shards, wants).look(wants, readings)
+        LockedShards::new(&self.shards, requests).evaluate(requests, readings)
     }
 
-    /// The number of permits that are out, by scope.
-    pub fn out(&self) -> HashMap<PermitScope, u64> {
+    /// The number of permits that are held, by scope.
+    pub fn counts_by_scope(&self) -> HashMap<PermitScope, u64> {
         let mut sums = HashMap::new();
         for shard in &self.shards {
-            for (place, count) in &*shard.0.lock() {
-                *sums.entry(place.scope).or_insert(0) += u64::from(*count);
+            for (key, count) in &*shard.0.lock() {
+                *sums.entry(key.scope).or_insert(0) += u64::from(*count);
             }
         }
         sums
     }
 
-    /// The number of keys and networks with a permit out.
-    pub fn entries(&self) -> usize {
-        let each = self.shards.iter().map(|shard| shard.0.lock().len());
-        each.sum()
+    /// The number of keys and networks with a permit.
+    pub fn key_count(&self) -> usize {
+        let lengths = self.shards.iter().map(|shard| shard.0.lock().len());
+        lengths.sum()
     }
 
-    fn give_back(&self, place: PermitKey) {
-        let counts = &mut *self.shards[shard_of(&place)].0.lock();
-        let left = counts.get_mut(&place).map(|count| {
+    fn give_back(&self, key: PermitKey) {
+        let counts = &mut *self.shards[shard_of(&key)].0.lock();
+        let remaining = counts.get_mut(&key).map(|count| {
             *count = count.saturating_sub(1);
             *count
         });
-        debug_assert!(left.is_some(), "what comes back was given out");
-        if left == Some(0) {
-            counts.remove(&place);
+        debug_assert!(remaining.is_some(), "a permit that is returned was taken");
+        if remaining == Some(0) {
+            counts.remove(&key);
         }
     }
 }
@@ -105,20 +107,21 @@ impl Permits {
 #[must_use = "permits that are dropped are free again"]
 pub struct PermitGuard {
     permits: Arc<Permits>,
-    places: SmallVec<[PermitKey; 1]>,
+    /// The counts in which each permit is counted.
+    keys: SmallVec<[PermitKey; 1]>,
 }
 
 impl PermitGuard {
     /// Whether it holds no permits.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.keys.is_empty()
     }
 }
 
 impl Drop for PermitGuard {
     fn drop(&mut self) {
-        for place in self.places.drain(..) {
-            self.permits.give_back(place);
+        for key in self.keys.drain(..) {
+            self.permits.give_back(key);
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The permit that one limit asks for one request.
+//! A request for one permit: a limit on open requests, as it applies to one request, and the keys by which it is counted.
 
 use siphasher::sip128::SipHasher13;
 
 use crate::limit::{Concurrency, Fingerprint};
 use crate::store::Parent;
 
-/// Tells a limit's permits from those of other limits: its scope, hashed.
+/// The hash of a limit's scope, which tells its permits from those of other limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PermitScope(u128);
 
@@ -15,12 +15,11 @@ impl PermitScope {
         PermitScope(SipHasher13::new().hash(scope.as_bytes()).as_u128())
     }
 
-    /// The hash that tells it from other scopes.
     pub(super) fn hash(self) -> u128 {
         self.0
     }
 
-    /// The scope of networks: apart, so that sums by scope do not count a request twice.
+    /// The scope of networks. It differs from that of keys, so that sums by scope do not count a request twice.
     fn of_networks(self) -> PermitScope {
         PermitScope(!self.0)
     }
@@ -29,11 +28,11 @@ impl PermitScope {
 /// One limit on open requests, as it applies to one request.
 #[derive(Clone, Copy, Debug)]
 pub struct PermitRequest<'a> {
-    /// The limit.
+    /// The limit on open requests.
     pub limit: &'a Concurrency,
     /// The limit's scope.
     pub scope: PermitScope,
-    /// The key that gets a permit.
+    /// The key that the permit is counted for.
     pub key: Fingerprint,
     /// The plan's multiplier, at least 1.
     pub multiply: u32,
@@ -44,14 +43,16 @@ pub struct PermitRequest<'a> {
 }
 
 impl PermitRequest<'_> {
-    pub(super) fn place(&self) -> PermitKey {
+    /// The key of the request's own count.
+    pub(super) fn permit_key(&self) -> PermitKey {
         PermitKey {
             scope: self.scope,
             key: self.key,
         }
     }
 
-    pub(super) fn network(&self, parent: &Parent) -> PermitKey {
+    /// The key of the count of a network around the request's key.
+    pub(super) fn network_key(&self, parent: &Parent) -> PermitKey {
         PermitKey {
             scope: self.scope.of_networks(),
             key: parent.key,
@@ -59,9 +60,9 @@ impl PermitRequest<'_> {
     }
 
     /// The keys of the counts: the request's own, and those of the networks around it.
-    pub(super) fn places(&self) -> impl Iterator<Item = PermitKey> {
-        let networks = self.parents.iter().map(|parent| self.network(parent));
-        std::iter::once(self.place()).chain(networks)
+    pub(super) fn permit_keys(&self) -> impl Iterator<Item = PermitKey> {
+        let networks = self.parents.iter().map(|parent| self.network_key(parent));
+        std::iter::once(self.permit_key()).chain(networks)
     }
 }
 

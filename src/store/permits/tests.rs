@@ -50,10 +50,13 @@ fn permits_go_round() {
     drop(take(&permits, &[want(&TWO, "b", 1)]).unwrap());
     drop(first);
     let (third, left) = take(&permits, &ann).unwrap();
-    assert_eq!((left, permits.entries()), (vec![0], 1));
-    assert_eq!(permits.out()[&PermitScope::new("a")], 2);
+    assert_eq!((left, permits.key_count()), (vec![0], 1));
+    assert_eq!(permits.counts_by_scope()[&PermitScope::new("a")], 2);
     drop((second, third));
-    assert_eq!((permits.entries(), permits.out().len()), (0, 0));
+    assert_eq!(
+        (permits.key_count(), permits.counts_by_scope().len()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -64,7 +67,7 @@ fn all_or_none() {
     let both = [want(&TWO, "free", 1), want(&one, "full", 1)];
     let standings = take(&permits, &both).unwrap_err();
     assert_eq!(standings, [LimitStanding::Within, LimitStanding::Refused]);
-    assert_eq!(permits.entries(), 1);
+    assert_eq!(permits.key_count(), 1);
     // What refuses elsewhere is told that the permits are there, and leaves them.
     let mut readings = SmallVec::new();
     let (admitted, taken) = permits.take(&both[..1], &mut readings, |there| {
@@ -72,12 +75,12 @@ fn all_or_none() {
         false
     });
     assert!(!admitted && taken.is_empty());
-    assert_eq!((readings[0].remaining, permits.entries()), (2, 1));
+    assert_eq!((readings[0].remaining, permits.key_count()), (2, 1));
     drop(held);
     let (taken, left) = take(&permits, &both).unwrap();
     assert_eq!(left, [1, 0]);
     drop(taken);
-    assert_eq!(permits.entries(), 0);
+    assert_eq!(permits.key_count(), 0);
 }
 
 #[test]
@@ -90,7 +93,7 @@ fn the_same_key_twice_in_one_request() {
     let (taken, left) = take(&permits, &twice(&TWO)).unwrap();
     assert_eq!(left, [0, 0]);
     drop(taken);
-    assert_eq!(permits.entries(), 0);
+    assert_eq!(permits.key_count(), 0);
 }
 
 #[test]
@@ -101,9 +104,9 @@ fn shadows_never_refuse_and_hold_no_more_than_they_would_admit() {
         ..want(&TWO, "a", 1)
     }];
     let all: Vec<_> = (0..3).map(|_| take(&permits, &shadow).unwrap()).collect();
-    assert_eq!(permits.out()[&PermitScope::new("a")], 2);
+    assert_eq!(permits.counts_by_scope()[&PermitScope::new("a")], 2);
     drop(all);
-    assert_eq!(permits.entries(), 0);
+    assert_eq!(permits.key_count(), 0);
 }
 
 #[test]
@@ -145,12 +148,12 @@ fn networks_have_room_for_several_of_their_clients() {
         [LimitStanding::Refused]
     );
     assert_eq!(
-        permits.out()[&PermitScope::new("a")],
+        permits.counts_by_scope()[&PermitScope::new("a")],
         4,
         "networks are no keys"
     );
     held.clear();
-    assert_eq!(permits.entries(), 0);
+    assert_eq!(permits.key_count(), 0);
 }
 
 #[test]
@@ -162,6 +165,6 @@ fn a_panic_while_others_decide_leaves_nothing_taken_or_locked() {
         permits.take(&ann, &mut readings, |_| panic!("on purpose"))
     }));
     assert!(caught.is_err());
-    assert_eq!(permits.entries(), 0);
+    assert_eq!(permits.key_count(), 0);
     assert!(take(&permits, &ann).is_ok());
 }

@@ -63,8 +63,11 @@ impl Admission {
         shared: Arc<Shared>,
         clock: Clock,
     ) -> Result<Admission, store::Error> {
-        let (memory, outsider) = (shared.decider.memory.clone(), shared.outsider());
-        let shared = Some((shared, outsider));
+        let (memory, connection) = (
+            shared.decider.memory.clone(),
+            shared.background_connection(),
+        );
+        let shared = Some((shared, connection));
         Admission::build(rules, memory, Arc::default(), clock, shared)
     }
 
@@ -153,7 +156,7 @@ impl Admission {
 
     /// The number of permits that are out for each rule, of all keys together. None for limits on a rate.
     pub fn open_permits(&self) -> Vec<Option<u64>> {
-        let open_by_scope = self.permits.out();
+        let open_by_scope = self.permits.counts_by_scope();
         let open = self.counters.iter().map(|counter| match counter {
             RuleCounter::Rate(..) => None,
             RuleCounter::Open(scope) => Some(open_by_scope.get(scope).copied().unwrap_or(0)),

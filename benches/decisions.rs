@@ -94,7 +94,7 @@ impl MemoryEngine {
     /// The places where the store counts the item. Starts to load them into the processor's cache.
     fn places(&self, item: &Item<'_>) -> CellPlaces {
         let (key, multiply) = (item.key, item.scale.multiply);
-        let place = self.memory.place(item.limit, item.slot, key, multiply);
+        let place = self.memory.cell_place(item.limit, item.slot, key, multiply);
         let prefetched = place.inspect(|place| self.memory.prefetch(place));
         prefetched.into_iter().collect()
     }

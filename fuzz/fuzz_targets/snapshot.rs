@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
-use tollgate::store::snapshot::{load, sealed};
+use tollgate::store::snapshot::{load, encode_blocks};
 use tollgate::store::{Item, Memory, Settings};
 
 fn limits() -> [Limit; 4] {
@@ -47,7 +47,7 @@ fn limits() -> [Limit; 4] {
 
 fuzz_target!(|data: &[u8]| {
     let Ok(memory) = Memory::new(Settings {
-        budget: Settings::LEAST,
+        budget: Settings::MIN_BUDGET,
     }) else {
         return;
     };
@@ -56,7 +56,7 @@ fuzz_target!(|data: &[u8]| {
     let known: Vec<_> = (limits.iter().zip('a'..))
         .filter_map(|(limit, scope)| memory.register(&scope.to_string(), limit).ok())
         .collect();
-    let file = sealed(data);
+    let file = encode_blocks(data);
     let _ = load(&file[..], &memory, now);
     for (limit, registered) in limits.iter().zip(&known) {
         for key in 0..4 {
@@ -82,7 +82,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((first, rest)) = data.split_first() else {
         return;
     };
-    let mut file = sealed(rest);
+    let mut file = encode_blocks(rest);
     let at = usize::from(*first) * 7 % file.len();
     file[at] ^= 1;
     assert!(load(&file[..], &memory, now).is_err());

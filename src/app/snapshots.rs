@@ -72,7 +72,7 @@ impl App {
     pub fn finish_handover(&self) {
         self.socket_files.lock().clear();
         if let Some(writer) = self.snapshots.lock().take() {
-            writer.leave();
+            writer.stop();
         }
     }
 }

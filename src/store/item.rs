@@ -1,4 +1,4 @@
-//! What a store is asked about one limit of one request.
+//! One limit's part of one request, as stores count it, and the slot that names the limit there.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::limit::{Fingerprint, Limit, Scale};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(pub u16);
 
-/// A registered limit. No other limit gets its slot before all clones are dropped and no count is left.
+/// A registered limit. No other limit gets its slot before all clones are dropped and no count remains.
 #[derive(Clone, Debug)]
 pub struct Registered {
     pub(super) slot: Slot,
@@ -16,7 +16,7 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// The limit's slot.
+    /// The slot under which the store keeps the limit's counts.
     pub fn slot(&self) -> Slot {
         self.slot
     }
@@ -25,17 +25,17 @@ impl Registered {
 /// One limit's part of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Item<'a> {
-    /// The limit.
+    /// The limit whose arithmetic counts.
     pub limit: &'a Limit,
     /// The slot under which the store keeps the limit's counts.
     pub slot: Slot,
     /// The key that is counted.
     pub key: Fingerprint,
-    /// Units asked for; with [`Limit::reserves`] the units reserved.
+    /// Units that the request asks for; with [`Limit::reserves`] the units that it reserves.
     pub cost: u32,
     /// The multiplier of the key's plan, at most [`Limit::max_multiply`].
     pub scale: Scale,
-    /// A shadow decides for itself and changes nothing for the other items.
+    /// A shadow decides by itself and changes nothing for the other items.
     pub shadow: bool,
     /// Networks around an IPv6 key that must have room too, nearest first. With [`Limit::reserves`] they are charged
     /// only at settlement, with the units used.
@@ -47,17 +47,17 @@ pub struct Item<'a> {
 pub struct Parent {
     /// The network's own key.
     pub key: Fingerprint,
-    /// The multiple: how many times the limit's quota the network gets.
+    /// How many times the limit's quota the network gets.
     pub factor: u32,
 }
 
 /// Which items of a request take the units that a decision admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taking {
-    /// No item takes any: the decision only looks.
+    /// No item takes units.
     Nothing,
-    /// Every item takes what it asks for, if the request passes.
+    /// Every item takes the units that it asks for, if the request passes.
     All,
-    /// Only shadows take: something else refuses the request, whatever the store says.
+    /// Only shadows take units, because something else refuses the request.
     Shadows,
 }

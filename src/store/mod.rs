@@ -1,11 +1,11 @@
-//! Stores of counts. A store makes the arithmetic of [`crate::limit`] atomic: it checks all limits of a request, then
-//! takes units of all, or of none.
+//! Stores of counts. A store makes the arithmetic of [`crate::limit`] atomic: it checks all limits of a request, then takes
+//! units of all, or of none. It never knows what a limit is for.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`Memory`] | counts in the memory of this process |
 //! | [`shared`] | counts that several gateways share, with [`redis`] or [`memcached`] behind it |
-//! | [`permits`] | permits of open requests; always of this process |
+//! | [`permits`] | permits of open requests, which are always counted by this process alone |
 //! | [`snapshot`] | counts on the disk, for the next process |
 
 mod item;

@@ -20,7 +20,7 @@ const KEY_PREFIX: &str = "tollgate";
 pub(super) fn store_budget(store: &model::StoreConfig) -> usize {
     let memory = store.memory.unwrap_or(DEFAULT_MEMORY_BYTES);
     match store.address {
-        Some(_) => (memory - ledger_bytes(memory)).max(crate::store::Settings::LEAST),
+        Some(_) => (memory - ledger_bytes(memory)).max(crate::store::Settings::MIN_BUDGET),
         None => memory,
     }
 }

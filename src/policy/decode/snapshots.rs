@@ -11,7 +11,7 @@ use crate::store::snapshot::Settings;
 pub fn read_snapshots(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<Settings> {
     let every_node = fields.get("every");
     let every =
-        every_node.and_then(|node| cx.read_duration(node, Settings::SHORTEST, Settings::LONGEST));
+        every_node.and_then(|node| cx.read_duration(node, Settings::MIN_INTERVAL, Settings::MAX_INTERVAL));
     let folder_node = fields.get("snapshots");
     let Some(folder_node) = folder_node.filter(|node| !node.scalar().is_some_and(is_off)) else {
         if let Some(node) = every_node {
@@ -25,6 +25,6 @@ pub fn read_snapshots(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<Se
     report_switch_word(cx, &folder, "name the folder");
     Some(Settings {
         folder: PathBuf::from(folder.value),
-        every: every.map_or(Settings::USUAL, |every| every.value),
+        every: every.map_or(Settings::DEFAULT_INTERVAL, |every| every.value),
     })
 }

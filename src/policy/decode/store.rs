@@ -107,7 +107,7 @@ pub fn read_store(cx: &mut LoadContext, node: &Node) -> StoreConfig {
         .and_then(|node| cx.read_secret_file_name(node));
     check_password_file(cx, &fields, address.as_ref());
     check_ca(cx, &fields, address.as_ref());
-    let (min, max) = (Settings::LEAST as u64, Settings::MOST as u64);
+    let (min, max) = (Settings::MIN_BUDGET as u64, Settings::MAX_BUDGET as u64);
     StoreConfig {
         snapshots,
         address,

@@ -1,5 +1,6 @@
-//! Blocks for states that outgrow a table entry. Memory is cut into pages of 16 KiB, each page into blocks of one size class.
-//! A page whose last block is freed is free for all classes again. Blocks have no header: the page knows their size.
+//! Blocks for states that outgrow a table entry. Memory is divided into pages of 16 KiB, each page into blocks of one size
+//! class. A page whose last block is freed is free for all classes again. Blocks have no header, because the page's record
+//! has their size. The arena never moves a block.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -10,183 +11,194 @@ use super::map::ZeroedMap;
 use crate::store::Settings;
 
 /// Bytes of a page.
-const PAGE: usize = 16_384;
+pub(super) const PAGE_BYTES: usize = 16_384;
 /// Bytes of a granule, the unit in which blocks are addressed.
-const GRANULE: usize = 16;
+const GRANULE_BYTES: usize = 16;
 /// Bytes of a block, by class; larger blocks get pages of their own.
-const CLASSES: [usize; 18] = [
+const CLASS_BYTES: [usize; 18] = [
     16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024, 1_536, 2_048, 3_072, 4_096, 5_456,
     8_192,
 ];
 /// The class of a page that starts a run of pages.
-const RUN: u32 = CLASSES.len() as u32;
+const RUN_CLASS: u32 = CLASS_BYTES.len() as u32;
 /// The class of a free page.
-const FREE: u32 = RUN + 1;
-/// No page, no block.
-const NONE: u32 = u32::MAX;
-/// Most pages: with more, a block's number would not fit, or would be [`NONE`].
-const MOST: usize = NONE as usize / (PAGE / GRANULE);
-const _: () = assert!(Settings::MOST / 2 / PAGE <= MOST + 1);
+const FREE_CLASS: u32 = RUN_CLASS + 1;
+/// The number of no page and of no block.
+const NO_INDEX: u32 = u32::MAX;
+/// Most pages: with more, a block's number would exceed 32 bits, or be [`NO_INDEX`].
+const MAX_PAGES: usize = NO_INDEX as usize / (PAGE_BYTES / GRANULE_BYTES);
+const _: () = assert!(Settings::MAX_BUDGET / 2 / PAGE_BYTES <= MAX_PAGES + 1);
 /// Bytes that the arena keeps outside the mapping for each page.
-pub(super) const PAGE_RECORD: usize = size_of::<Page>();
+pub(super) const PAGE_RECORD_BYTES: usize = size_of::<Page>();
 
 /// A granule's number: how entries name blocks.
 pub(super) type BlockId = u32;
 
-/// The first of a block's words, and how many they are.
+/// The words of a block in the mapping.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BlockSpan(usize, usize);
+pub(super) struct BlockSpan {
+    first_word: usize,
+    words: usize,
+}
 
-/// The record of a page. Its class changes under the pool's lock only, the rest under the lock of its class.
+/// The record of a page. Its class changes under the pool's lock only, the other fields under the lock of its class.
 #[derive(Debug)]
 struct Page {
+    /// The index in [`CLASS_BYTES`], [`RUN_CLASS`] or [`FREE_CLASS`].
     class: AtomicU32,
-    /// Blocks given out; for the first page of a run, its pages.
-    live: AtomicU32,
-    /// First freed block, linked through the blocks' first words.
-    free: AtomicU32,
-    /// Blocks handed out at least once.
-    fresh: AtomicU32,
+    /// Blocks in use; for the first page of a run, the number of its pages.
+    live_blocks: AtomicU32,
+    /// The first freed block. Freed blocks are linked through their first words.
+    first_freed: AtomicU32,
+    /// Blocks that were ever in use; those behind them never were.
+    touched_blocks: AtomicU32,
+    /// The neighbours in a list of pages.
     next: AtomicU32,
     prev: AtomicU32,
 }
 
-/// Pages with room, as a list through the pages' records.
+/// A list of pages, linked through their records.
 #[derive(Debug)]
 struct PageList {
     head: u32,
 }
 
+/// The pages without a class.
 #[derive(Debug)]
 struct PagePool {
-    free: PageList,
-    /// Pages never given out start here.
-    fresh: u32,
+    free_pages: PageList,
+    /// The first page that was never in use; all pages behind it never were.
+    first_untouched: u32,
 }
 
-/// See the module.
+/// All pages, in a mapping of fixed size.
 #[derive(Debug)]
 pub(super) struct Arena {
     map: ZeroedMap,
     pages: Box<[Page]>,
-    classes: [Mutex<PageList>; CLASSES.len()],
+    /// The pages of each class that have free blocks.
+    pages_with_room: [Mutex<PageList>; CLASS_BYTES.len()],
     pool: Mutex<PagePool>,
-    used: AtomicUsize,
+    /// Bytes of pages that are not free.
+    used_bytes: AtomicUsize,
 }
 
 impl Arena {
+    /// An arena of at most `bytes`, beside the records of its pages.
     pub(super) fn new(bytes: usize) -> io::Result<Arena> {
-        let count = (bytes / PAGE).min(MOST);
+        let count = (bytes / PAGE_BYTES).min(MAX_PAGES);
         let page = || Page {
-            class: AtomicU32::new(FREE),
-            live: AtomicU32::new(0),
-            free: AtomicU32::new(NONE),
-            fresh: AtomicU32::new(0),
-            next: AtomicU32::new(NONE),
-            prev: AtomicU32::new(NONE),
+            class: AtomicU32::new(FREE_CLASS),
+            live_blocks: AtomicU32::new(0),
+            first_freed: AtomicU32::new(NO_INDEX),
+            touched_blocks: AtomicU32::new(0),
+            next: AtomicU32::new(NO_INDEX),
+            prev: AtomicU32::new(NO_INDEX),
         };
         Ok(Arena {
-            map: ZeroedMap::new(count * PAGE, false)?,
+            map: ZeroedMap::new(count * PAGE_BYTES, false)?,
             pages: (0..count).map(|_| page()).collect(),
-            classes: std::array::from_fn(|_| Mutex::new(PageList { head: NONE })),
+            pages_with_room: std::array::from_fn(|_| Mutex::new(PageList { head: NO_INDEX })),
             pool: Mutex::new(PagePool {
-                free: PageList { head: NONE },
-                fresh: 0,
+                free_pages: PageList { head: NO_INDEX },
+                first_untouched: 0,
             }),
-            used: AtomicUsize::new(0),
+            used_bytes: AtomicUsize::new(0),
         })
     }
 
-    /// Bytes of pages given out.
-    pub(super) fn used(&self) -> usize {
-        self.used.load(Relaxed)
+    /// Bytes of pages that are not free.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.used_bytes.load(Relaxed)
     }
 
-    /// A block of at least `words` words, which keep their former contents. A larger class serves when the fitting one is
-    /// exhausted.
+    /// Allocates a block of at least `words` words, which keep their former contents. It may be of a larger class when the
+    /// fitting one is exhausted. Returns `None` when all are.
     pub(super) fn alloc(&self, words: usize) -> Option<BlockId> {
         let bytes = words.checked_mul(4)?;
-        match CLASSES.iter().position(|size| *size >= bytes) {
-            Some(fitting) => (fitting..CLASSES.len()).find_map(|class| self.alloc_in(class)),
-            None => self.alloc_run(bytes.div_ceil(PAGE)),
+        match CLASS_BYTES.iter().position(|size| *size >= bytes) {
+            Some(fitting) => {
+                (fitting..CLASS_BYTES.len()).find_map(|class| self.alloc_in_class(class))
+            }
+            None => self.alloc_run(bytes.div_ceil(PAGE_BYTES)),
         }
     }
 
-    fn alloc_in(&self, class: usize) -> Option<BlockId> {
-        let mut list = self.classes[class].lock();
-        if list.head == NONE {
-            let number = self.new_page(class)?;
+    fn alloc_in_class(&self, class: usize) -> Option<BlockId> {
+        let mut list = self.pages_with_room[class].lock();
+        if list.head == NO_INDEX {
+            let number = self.take_page(class)?;
             list.push(&self.pages, number);
         }
         let number = list.head;
         let page = &self.pages[number as usize];
-        let freed = page.free.load(Relaxed);
-        let block = if freed == NONE {
-            let at = page.fresh.fetch_add(1, Relaxed) as usize;
-            ((number as usize * PAGE + at * CLASSES[class]) / GRANULE) as u32
+        let freed = page.first_freed.load(Relaxed);
+        let block = if freed == NO_INDEX {
+            let index = page.touched_blocks.fetch_add(1, Relaxed) as usize;
+            let byte = number as usize * PAGE_BYTES + index * CLASS_BYTES[class];
+            (byte / GRANULE_BYTES) as u32
         } else {
-            page.free.store(
-                self.map.atomic(freed as usize * GRANULE / 4).load(Relaxed),
-                Relaxed,
-            );
+            let next_freed = self.map.atomic_word(first_word(freed)).load(Relaxed);
+            page.first_freed.store(next_freed, Relaxed);
             freed
         };
-        let live = page.live.fetch_add(1, Relaxed) as usize + 1;
-        if live == PAGE / CLASSES[class] {
+        let live_blocks = page.live_blocks.fetch_add(1, Relaxed) as usize + 1;
+        if live_blocks == PAGE_BYTES / CLASS_BYTES[class] {
             list.remove(&self.pages, number);
         }
         Some(block)
     }
 
-    /// A page of the pool, which is no longer free when the pool is unlocked.
-    fn new_page(&self, class: usize) -> Option<u32> {
+    /// Takes a page out of the pool. It gets its class before the pool is unlocked.
+    fn take_page(&self, class: usize) -> Option<u32> {
         let mut pool = self.pool.lock();
-        let number = if pool.free.head != NONE {
-            let number = pool.free.head;
-            pool.free.remove(&self.pages, number);
+        let number = if pool.free_pages.head != NO_INDEX {
+            let number = pool.free_pages.head;
+            pool.free_pages.remove(&self.pages, number);
             number
         } else {
-            let number = pool.fresh;
+            let number = pool.first_untouched;
             self.pages.get(number as usize)?;
-            pool.fresh += 1;
+            pool.first_untouched += 1;
             number
         };
         let page = &self.pages[number as usize];
         page.class.store(class as u32, Relaxed);
-        page.live.store(0, Relaxed);
-        page.free.store(NONE, Relaxed);
-        page.fresh.store(0, Relaxed);
-        self.used.fetch_add(PAGE, Relaxed);
+        page.live_blocks.store(0, Relaxed);
+        page.first_freed.store(NO_INDEX, Relaxed);
+        page.touched_blocks.store(0, Relaxed);
+        self.used_bytes.fetch_add(PAGE_BYTES, Relaxed);
         Some(number)
     }
 
+    /// Allocates a block of `count` pages.
     fn alloc_run(&self, count: usize) -> Option<BlockId> {
         let mut pool = self.pool.lock();
-        let start = if pool.fresh as usize + count <= self.pages.len() {
-            let start = pool.fresh as usize;
-            pool.fresh += count as u32;
+        let start = if pool.first_untouched as usize + count <= self.pages.len() {
+            let start = pool.first_untouched as usize;
+            pool.first_untouched += count as u32;
             start
         } else {
-            let start = self.free_run(pool.fresh as usize, count)?;
+            let start = self.find_free_run(pool.first_untouched as usize, count)?;
             for number in start..start + count {
-                pool.free.remove(&self.pages, number as u32);
+                pool.free_pages.remove(&self.pages, number as u32);
             }
             start
         };
         for page in &self.pages[start..start + count] {
-            page.class.store(RUN, Relaxed);
+            page.class.store(RUN_CLASS, Relaxed);
         }
-        self.pages[start].live.store(count as u32, Relaxed);
-        self.used.fetch_add(count * PAGE, Relaxed);
-        Some((start * PAGE / GRANULE) as u32)
+        self.pages[start].live_blocks.store(count as u32, Relaxed);
+        self.used_bytes.fetch_add(count * PAGE_BYTES, Relaxed);
+        Some((start * PAGE_BYTES / GRANULE_BYTES) as u32)
     }
 
-    fn free_run(&self, end: usize, count: usize) -> Option<usize> {
+    /// The first of `count` free pages in a row, before the page `end`. The caller has locked the pool.
+    fn find_free_run(&self, end: usize, count: usize) -> Option<usize> {
         let mut length = 0;
         for number in 0..end {
-            // Whether a page is free changes under the pool's lock only, which the caller holds.
-            let free = self.pages[number].class.load(Relaxed) == FREE;
-            length = if free { length + 1 } else { 0 };
+            let is_free = self.pages[number].class.load(Relaxed) == FREE_CLASS;
+            length = if is_free { length + 1 } else { 0 };
             if length == count {
                 return Some(number + 1 - count);
             }
@@ -196,50 +208,54 @@ impl Arena {
 
     /// Frees a block that no entry names any more.
     pub(super) fn free(&self, block: BlockId) {
-        let number = block as usize * GRANULE / PAGE;
+        let number = block as usize * GRANULE_BYTES / PAGE_BYTES;
         let page = &self.pages[number];
         let class = page.class.load(Relaxed);
-        if class == RUN {
-            let count = page.live.load(Relaxed) as usize;
+        if class == RUN_CLASS {
+            let count = page.live_blocks.load(Relaxed) as usize;
             let mut pool = self.pool.lock();
             for number in number..number + count {
-                self.give_back(&mut pool, number as u32);
+                self.return_page(&mut pool, number as u32);
             }
             return;
         }
-        let mut list = self.classes[class as usize].lock();
-        self.map
-            .atomic(block as usize * GRANULE / 4)
-            .store(page.free.load(Relaxed), Relaxed);
-        page.free.store(block, Relaxed);
-        let live = page.live.fetch_sub(1, Relaxed) as usize;
-        if live == PAGE / CLASSES[class as usize] {
+        let mut list = self.pages_with_room[class as usize].lock();
+        let next_freed = page.first_freed.load(Relaxed);
+        let link = self.map.atomic_word(first_word(block));
+        link.store(next_freed, Relaxed);
+        page.first_freed.store(block, Relaxed);
+        let live_before = page.live_blocks.fetch_sub(1, Relaxed) as usize;
+        if live_before == PAGE_BYTES / CLASS_BYTES[class as usize] {
             list.push(&self.pages, number as u32);
         }
         // The last page with room stays with its class, so that a single key that comes and goes is cheap.
-        let alone = list.head == number as u32 && page.next.load(Relaxed) == NONE;
-        if live == 1 && !alone {
+        let is_last_with_room = list.head == number as u32 && page.next.load(Relaxed) == NO_INDEX;
+        if live_before == 1 && !is_last_with_room {
             list.remove(&self.pages, number as u32);
-            self.give_back(&mut self.pool.lock(), number as u32);
+            self.return_page(&mut self.pool.lock(), number as u32);
         }
     }
 
-    fn give_back(&self, pool: &mut PagePool, number: u32) {
-        self.pages[number as usize].class.store(FREE, Relaxed);
-        pool.free.push(&self.pages, number);
-        self.used.fetch_sub(PAGE, Relaxed);
+    /// Returns a page to the pool.
+    fn return_page(&self, pool: &mut PagePool, number: u32) {
+        self.pages[number as usize].class.store(FREE_CLASS, Relaxed);
+        pool.free_pages.push(&self.pages, number);
+        self.used_bytes.fetch_sub(PAGE_BYTES, Relaxed);
     }
 
-    /// Where the words of a block are.
+    /// The words of a block in the mapping.
     #[inline]
     pub(super) fn span(&self, block: BlockId) -> BlockSpan {
-        let page = &self.pages[block as usize * GRANULE / PAGE];
+        let page = &self.pages[block as usize * GRANULE_BYTES / PAGE_BYTES];
         let class = page.class.load(Relaxed);
-        let bytes = match CLASSES.get(class as usize) {
+        let bytes = match CLASS_BYTES.get(class as usize) {
             Some(size) => *size,
-            None => page.live.load(Relaxed) as usize * PAGE,
+            None => page.live_blocks.load(Relaxed) as usize * PAGE_BYTES,
         };
-        BlockSpan(block as usize * GRANULE / 4, bytes / 4)
+        BlockSpan {
+            first_word: first_word(block),
+            words: bytes / 4,
+        }
     }
 
     /// The words of a block, for the holder of the lock that guards it.
@@ -248,30 +264,36 @@ impl Arena {
         self.words_at(owner, self.span(block))
     }
 
-    /// [`Arena::words`] for a block whose words are known.
+    /// [`Arena::words`] for a block whose span is known.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     pub(super) fn words_at<'h, T>(&'h self, owner: &'h mut T, span: BlockSpan) -> &'h mut [u32] {
-        self.map.words(owner, span.0, span.1)
+        self.map.words(owner, span.first_word, span.words)
     }
 
     /// The words of two different blocks.
     #[allow(clippy::mut_from_ref)]
-    pub(super) fn both<'h, T>(
+    pub(super) fn two_blocks<'h, T>(
         &'h self,
         owner: &'h mut T,
         from: BlockId,
         to: BlockId,
     ) -> (&'h mut [u32], &'h mut [u32]) {
         let (from, to) = (self.span(from), self.span(to));
-        self.map.both(owner, (from.0, from.1), (to.0, to.1))
+        let range = |span: BlockSpan| (span.first_word, span.words);
+        self.map.two_ranges(owner, range(from), range(to))
     }
+}
+
+/// The index of a block's first word in the mapping.
+fn first_word(block: BlockId) -> usize {
+    block as usize * GRANULE_BYTES / 4
 }
 
 impl PageList {
     fn push(&mut self, pages: &[Page], number: u32) {
         let page = &pages[number as usize];
-        page.prev.store(NONE, Relaxed);
+        page.prev.store(NO_INDEX, Relaxed);
         page.next.store(self.head, Relaxed);
         if let Some(next) = pages.get(self.head as usize) {
             next.prev.store(number, Relaxed);
@@ -320,7 +342,7 @@ mod tests {
                 );
                 arena.free(block);
             }
-            assert!(arena.used() <= 1 << 20);
+            assert!(arena.used_bytes() <= 1 << 20);
         }
         for (block, mark) in held {
             assert!(
@@ -331,13 +353,19 @@ mod tests {
             );
             arena.free(block);
         }
-        assert!(arena.used() <= CLASSES.len() * PAGE, "pages come back");
-        assert!(arena.alloc(3 * PAGE / 4).is_some(), "a run of freed pages");
+        assert!(
+            arena.used_bytes() <= CLASS_BYTES.len() * PAGE_BYTES,
+            "pages come back"
+        );
+        assert!(
+            arena.alloc(3 * PAGE_BYTES / 4).is_some(),
+            "a run of freed pages"
+        );
     }
 
     #[test]
     fn threads_never_share_a_block() {
-        let arena = Arena::new(64 * PAGE).unwrap();
+        let arena = Arena::new(64 * PAGE_BYTES).unwrap();
         std::thread::scope(|scope| {
             for thread in 1..=4u32 {
                 let arena = &arena;

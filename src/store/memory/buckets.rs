@@ -1,36 +1,42 @@
-//! Which buckets a key may be in: pure functions of its tag and the size of the table.
+//! Which buckets a key may be in: pure functions of the key's hashes and the number of buckets. They never change without a
+//! new format of snapshots, which hold bucket numbers.
 
-/// Mixes two numbers.
+/// Mixes two numbers by the two halves of their product.
 #[inline]
 pub(super) fn fold(a: u64, b: u64) -> u64 {
     let wide = u128::from(a) * u128::from(b);
     (wide >> 64) as u64 ^ wide as u64
 }
 
-/// What the sketch hashes: the tag is all that an entry keeps of its key.
-pub(super) fn hashed(tag: u64) -> u64 {
+/// The hash of a key for the sketch. It is made of the tag, because an entry keeps no more of its key.
+pub(super) fn sketch_hash(tag: u64) -> u64 {
     fold(tag ^ 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3)
 }
 
-/// The bucket of a hash.
-pub(super) fn scale(hash: u64, count: u32) -> u32 {
-    ((u128::from(hash) * u128::from(count)) >> 64) as u32
+/// The bucket of a hash: equal ranges of hashes share a bucket.
+pub(super) fn bucket_of(hash: u64, bucket_count: u32) -> u32 {
+    ((u128::from(hash) * u128::from(bucket_count)) >> 64) as u32
 }
 
-/// The other bucket of a tag: an involution, so that an entry knows where it came from.
-pub(super) fn partner(tag: u64, bucket: u32, count: u32) -> u32 {
-    let sum = u64::from(scale(fold(tag, 0xa076_1d64_78bd_642f), count));
-    let other = sum + u64::from(count) - u64::from(bucket);
-    // Less than twice the count: no division.
-    (other.checked_sub(u64::from(count)).unwrap_or(other)) as u32
+/// The other bucket of a tag. It is an involution, so the first bucket of an entry in its second one can be computed.
+pub(super) fn partner(tag: u64, bucket: u32, bucket_count: u32) -> u32 {
+    let sum = u64::from(bucket_of(fold(tag, 0xa076_1d64_78bd_642f), bucket_count));
+    let other = sum + u64::from(bucket_count) - u64::from(bucket);
+    // It is less than twice the count, so no division is needed.
+    let wrapped = other.checked_sub(u64::from(bucket_count));
+    wrapped.unwrap_or(other) as u32
 }
 
-/// The first buckets in a table of `now` that a key may have whose first bucket of `before` was `home`:
-/// a range of hashes shares a bucket, and it is cut otherwise there.
-pub(super) fn range(home: u32, before: u32, now: u32) -> std::ops::RangeInclusive<u32> {
-    let (home, before, now) = (u64::from(home), u64::from(before), u64::from(now));
-    let first = home * now / before;
-    let last = ((home + 1) * now - 1) / before;
+/// The first buckets that a key may have in a table of `new_count` buckets, if its first bucket was `home` in a table of
+/// `old_count`. There may be several, because the bucket's range of hashes is divided differently.
+pub(super) fn possible_buckets(
+    home: u32,
+    old_count: u32,
+    new_count: u32,
+) -> std::ops::RangeInclusive<u32> {
+    let (home, old, new) = (u64::from(home), u64::from(old_count), u64::from(new_count));
+    let first = home * new / old;
+    let last = ((home + 1) * new - 1) / old;
     first as u32..=last as u32
 }
 
@@ -50,9 +56,9 @@ mod tests {
         ] {
             for _ in 0..2_000 {
                 hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let range = range(scale(hash, before), before, now);
+                let range = possible_buckets(bucket_of(hash, before), before, now);
                 assert!(
-                    range.contains(&scale(hash, now)),
+                    range.contains(&bucket_of(hash, now)),
                     "{hash} of {before} in {now}"
                 );
                 assert!(*range.end() < now && range.count() as u32 <= now.div_ceil(before) + 1);

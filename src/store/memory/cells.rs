@@ -1,5 +1,5 @@
-//! Cells in the table and the arena: finds them, makes room for them, moves them, and evicts those that are equal to fresh
-//! ones. It never drops a cell with units that count.
+//! Cells: the states of keys, in the table and the arena. It finds them, makes room for them, moves them, and evicts those
+//! that are equal to fresh ones. It never drops a cell with units that count.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
@@ -7,15 +7,15 @@ use smallvec::SmallVec;
 
 use super::arena::{Arena, BlockId};
 use super::slots::{SlotInfo, Slots};
-use super::table::{BucketTable, ENTRIES, EntryAt, LockedBuckets, Spot};
+use super::table::{BUCKET_ENTRIES, BucketTable, EntryAt, LockedBuckets, Spot};
 use crate::base::clock::Nanos;
 use crate::limit::{KeyState, Limit};
 use crate::store::Slot;
 
-/// Buckets that are swept when the arena is exhausted.
-const PROBES: u32 = 16;
-/// A state that does not become fresh by itself, in seconds.
-const NEVER: u32 = u32::MAX;
+/// Buckets that are searched for fresh cells when the arena is exhausted.
+const BUCKETS_PER_SEARCH: u32 = 16;
+/// The second at which a state becomes fresh that does not become fresh by itself.
+const NEVER_FRESH: u32 = u32::MAX;
 
 /// Table, arena and registered limits.
 #[derive(Debug)]
@@ -23,8 +23,10 @@ pub(super) struct Cells {
     pub(super) table: BucketTable,
     pub(super) arena: Arena,
     pub(super) slots: Slots,
+    /// The number of cells.
     pub(super) keys: AtomicUsize,
-    hand: AtomicU32,
+    /// The bucket, modulo their number, at which the next search for fresh cells begins.
+    next_search: AtomicU32,
 }
 
 /// The owner of a cell: a key's spot, and the limit that reads the state.
@@ -39,59 +41,64 @@ pub(super) struct CellOwner<'a> {
 /// The state of an entry in a snapshot.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SavedState<'a> {
-    /// The state of a network, or one that fits its entry.
+    /// The state of a network, or a state that fits its entry.
     State(u64),
-    /// A state that outgrows an entry.
+    /// The words of a state that outgrows an entry.
     Words { words: &'a [u32], fresh_at: Nanos },
 }
 
 /// The result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellLookup {
+    /// There is no cell.
     Missing,
+    /// The cell is in this entry.
     EntryAt(EntryAt),
-    /// A cell of an older shape, which cannot be converted for lack of memory.
+    /// The cell has an older shape, and cannot be converted for lack of memory.
     Stuck,
 }
 
-pub(super) fn split(state: u64) -> [u32; 2] {
+/// The two inline words of a state.
+pub(super) fn split_state(state: u64) -> [u32; 2] {
     [state as u32, (state >> 32) as u32]
 }
 
-pub(super) fn join(words: [u32; 2]) -> u64 {
+/// The state with these inline words.
+pub(super) fn join_state(words: [u32; 2]) -> u64 {
     u64::from(words[1]) << 32 | u64::from(words[0])
 }
 
-pub(super) fn placed(block: BlockId, fresh_at: Nanos) -> u64 {
-    join([block, u32::try_from(fresh_at.ceil_secs()).unwrap_or(NEVER)])
+/// The state of an entry whose words are in a block.
+pub(super) fn block_state(block: BlockId, fresh_at: Nanos) -> u64 {
+    let fresh_second = u32::try_from(fresh_at.ceil_secs()).unwrap_or(NEVER_FRESH);
+    join_state([block, fresh_second])
 }
 
 impl Cells {
     pub(super) fn new(table: BucketTable, arena: Arena) -> Cells {
-        let (keys, hand) = (AtomicUsize::new(0), AtomicU32::new(0));
         Cells {
             table,
             arena,
             slots: Slots::new(),
-            keys,
-            hand,
+            keys: AtomicUsize::new(0),
+            next_search: AtomicU32::new(0),
         }
     }
 
-    /// Reads a cell.
+    /// Calls `read` with a cell.
     #[inline]
-    pub(super) fn look<R>(
+    pub(super) fn read_cell<R>(
         &self,
-        held: &mut LockedBuckets<'_>,
+        locked: &mut LockedBuckets<'_>,
         at: EntryAt,
         owner: &CellOwner<'_>,
         read: impl FnOnce(&KeyState<'_>) -> R,
     ) -> R {
-        let (state, key) = (held.state(at), owner.spot.key());
-        let mut inline = split(state);
-        let words = match owner.info.inline() {
+        let (state, key) = (locked.state(at), owner.spot.key());
+        let mut inline = split_state(state);
+        let words = match owner.info.is_inline() {
             true => &mut inline[..],
-            false => self.arena.words(held, state as BlockId),
+            false => self.arena.words(locked, state as BlockId),
         };
         read(&KeyState {
             limit: owner.limit,
@@ -100,71 +107,72 @@ impl Cells {
         })
     }
 
-    /// Changes a cell.
+    /// Calls `write` with a cell, and stores what it has changed.
     #[inline]
-    pub(super) fn change<R>(
+    pub(super) fn change_cell<R>(
         &self,
-        held: &mut LockedBuckets<'_>,
+        locked: &mut LockedBuckets<'_>,
         at: EntryAt,
         owner: &CellOwner<'_>,
         write: impl FnOnce(&mut KeyState<'_>) -> R,
     ) -> R {
-        let (state, key, limit) = (held.state(at), owner.spot.key(), owner.limit);
-        if owner.info.inline() {
-            let mut words = split(state);
+        let (state, key, limit) = (locked.state(at), owner.spot.key(), owner.limit);
+        if owner.info.is_inline() {
+            let mut words = split_state(state);
             let result = write(&mut KeyState {
                 limit,
                 key,
                 words: &mut words,
             });
-            held.set_state(at, join(words));
+            locked.set_state(at, join_state(words));
             return result;
         }
         let mut cell = KeyState {
             limit,
             key,
-            words: self.arena.words(held, state as BlockId),
+            words: self.arena.words(locked, state as BlockId),
         };
         let result = write(&mut cell);
         let fresh_at = cell.fresh_at();
-        held.set_state(at, placed(state as BlockId, fresh_at));
+        locked.set_state(at, block_state(state as BlockId, fresh_at));
         result
     }
 
-    /// The entry of `owner`, under any slot of its scope.
+    /// The entry of `owner`, under any slot of its scope. It is pinned.
     pub(super) fn find(
         &self,
-        held: &mut LockedBuckets<'_>,
+        locked: &mut LockedBuckets<'_>,
         owner: &CellOwner<'_>,
     ) -> Option<EntryAt> {
-        let scope = |slot| self.slots.get(Slot(slot)).map(SlotInfo::scope);
-        let own = |slot| slot == owner.slot.0 || scope(slot) == Some(owner.info.scope());
-        let at = held.find(&owner.spot, own)?;
-        held.pin(at);
+        let scope_of = |slot| self.slots.get(Slot(slot)).map(SlotInfo::scope);
+        let is_own_slot = |slot| slot == owner.slot.0 || scope_of(slot) == Some(owner.info.scope());
+        let at = locked.find(&owner.spot, is_own_slot)?;
+        locked.pin(at);
         Some(at)
     }
 
     /// The cell of `owner`; one of an older shape of the same scope is converted first.
     pub(super) fn locate(
         &self,
-        held: &mut LockedBuckets<'_>,
+        locked: &mut LockedBuckets<'_>,
         owner: &CellOwner<'_>,
         now: Nanos,
     ) -> CellLookup {
-        let Some(at) = self.find(held, owner) else {
+        let Some(at) = self.find(locked, owner) else {
             return CellLookup::Missing;
         };
-        let slot = held.mark(at).map_or(owner.slot.0, |mark| mark.slot());
-        if slot == owner.slot.0 || self.convert(held, at, Slot(slot), owner, now) {
+        let slot = locked.mark(at).map_or(owner.slot.0, |mark| mark.slot());
+        if slot == owner.slot.0 || self.convert(locked, at, Slot(slot), owner, now) {
             CellLookup::EntryAt(at)
         } else {
             CellLookup::Stuck
         }
     }
 
+    /// Converts a cell of the slot `old` to the shape of its owner's limit. Returns `false` for lack of memory.
     fn convert(
         &self,
-        held: &mut LockedBuckets<'_>,
+        locked: &mut LockedBuckets<'_>,
         at: EntryAt,
         old: Slot,
         owner: &CellOwner<'_>,
@@ -180,82 +188,84 @@ impl Cells {
             limit: &limit,
             spot: owner.spot,
         };
-        let (key, state) = (owner.spot.key(), held.state(at));
+        let (key, state) = (owner.spot.key(), locked.state(at));
         let mut scratch = vec![0; owner.limit.max_words()];
         let mut cell = KeyState {
             limit: owner.limit,
             key,
             words: &mut scratch,
         };
-        self.look(held, at, &before, |old| cell.convert_from(old, now));
+        self.read_cell(locked, at, &before, |old| cell.convert_from(old, now));
         let fresh_at = cell.fresh_at();
-        let after = if owner.info.inline() {
+        let new_state = if owner.info.is_inline() {
             let mut words = [0; 2];
             cell.move_to(now, &mut words);
-            join(words)
+            join_state(words)
         } else {
-            let Some(block) = self.alloc(cell.required_words(now, 0), now) else {
+            let Some(block) = self.alloc_block(cell.required_words(now, 0), now) else {
                 return false;
             };
-            let words = self.arena.words(held, block);
+            let words = self.arena.words(locked, block);
             words.fill(0);
             cell.move_to(now, words);
-            placed(block, fresh_at)
+            block_state(block, fresh_at)
         };
-        // Read before: a slot without entries may be given to another limit.
-        let inline = info.inline();
-        held.set_slot(at, owner.slot.0);
-        held.set_state(at, after);
-        if !inline {
+        // Read before the entry leaves its slot, because a slot without entries may be given to another limit.
+        let was_inline = info.is_inline();
+        locked.set_slot(at, owner.slot.0);
+        locked.set_state(at, new_state);
+        if !was_inline {
             self.arena.free(state as BlockId);
         }
         true
     }
 
-    /// A cell with words enough for `cost` more units; a new one when there is none at `at`.
-    pub(super) fn room(
+    /// Makes room for `cost` more units: in the cell at `at`, or in a new one when that is `None`. Returns the cell's
+    /// position; `None` for lack of memory.
+    pub(super) fn make_room(
         &self,
-        held: &mut LockedBuckets<'_>,
+        locked: &mut LockedBuckets<'_>,
         at: Option<EntryAt>,
         owner: &CellOwner<'_>,
         now: Nanos,
         cost: u32,
     ) -> Option<EntryAt> {
         if let Some(at) = at {
-            let grown = owner.info.inline() || self.grow(held, at, owner, now, cost);
-            return grown.then_some(at);
+            let has_room = owner.info.is_inline() || self.grow(locked, at, owner, now, cost);
+            return has_room.then_some(at);
         }
-        let at = self.place(held, &owner.spot, now)?;
-        let state = if owner.info.inline() {
+        let at = self.free_entry(locked, &owner.spot, now)?;
+        let state = if owner.info.is_inline() {
             0
         } else {
-            let block = self.alloc(owner.limit.min_words(cost), now)?;
-            self.arena.words(held, block).fill(0);
-            placed(block, Nanos::ZERO)
+            let block = self.alloc_block(owner.limit.min_words(cost), now)?;
+            self.arena.words(locked, block).fill(0);
+            block_state(block, Nanos::ZERO)
         };
-        self.put(held, at, &owner.spot, owner.slot, state);
+        self.fill_entry(locked, at, &owner.spot, owner.slot, state);
         Some(at)
     }
 
+    /// Moves a cell to a larger block where it has no words for `cost` more units. Returns `false` for lack of memory.
     fn grow(
         &self,
-        held: &mut LockedBuckets<'_>,
+        locked: &mut LockedBuckets<'_>,
         at: EntryAt,
         owner: &CellOwner<'_>,
         now: Nanos,
         cost: u32,
     ) -> bool {
-        let (needed, have) = self.look(held, at, owner, |cell| {
+        let (needed_words, words) = self.read_cell(locked, at, owner, |cell| {
             (cell.required_words(now, cost), cell.words.len())
         });
-        if needed <= have {
+        if needed_words <= words {
             return true;
         }
-        let Some(block) = self.alloc(needed, now) else {
+        let Some(block) = self.alloc_block(needed_words, now) else {
             return false;
         };
-        let state = held.state(at);
-        let (from, to) = self.arena.both(held, state as BlockId, block);
+        let state = locked.state(at);
+        let (from, to) = self.arena.two_blocks(locked, state as BlockId, block);
         to.fill(0);
         KeyState {
             limit: owner.limit,
@@ -263,52 +273,52 @@ impl Cells {
             words: from,
         }
         .move_to(now, to);
-        held.set_state(at, join([block, split(state)[1]]));
+        locked.set_state(at, join_state([block, split_state(state)[1]]));
         self.arena.free(state as BlockId);
         true
     }
 
-    /// Puts a saved entry into the bucket `near` if that has room, or else where there is room; it replaces an entry of
+    /// Puts a saved entry into its `former_bucket` if that has room, or else where there is room; it replaces an entry of
     /// the same key. Returns `false` when there is no room.
-    pub(super) fn restore(
+    pub(super) fn restore_entry(
         &self,
         owner: &CellOwner<'_>,
-        near: Option<u32>,
+        former_bucket: Option<u32>,
         saved: SavedState<'_>,
         now: Nanos,
     ) -> bool {
         let spot = &owner.spot;
-        let both = SmallVec::from_slice(&[spot.first, spot.second]);
-        let mut held = self.table.hold(both);
-        if let Some(before) = self.find(&mut held, owner) {
-            self.remove(&mut held, before);
+        let buckets = SmallVec::from_slice(&[spot.first, spot.second]);
+        let mut locked = self.table.lock_all(buckets);
+        if let Some(replaced) = self.find(&mut locked, owner) {
+            self.remove(&mut locked, replaced);
         }
-        let near = near.filter(|bucket| held.has(*bucket));
-        let at = near.and_then(|bucket| held.empty(bucket));
-        let Some(at) = at.or_else(|| self.place(&mut held, spot, now)) else {
+        let former_bucket = former_bucket.filter(|bucket| locked.is_locked(*bucket));
+        let at = former_bucket.and_then(|bucket| locked.empty_entry(bucket));
+        let Some(at) = at.or_else(|| self.free_entry(&mut locked, spot, now)) else {
             return false;
         };
         let state = match saved {
             SavedState::State(state) => state,
             SavedState::Words { words, fresh_at } => {
-                let least = words.len().max(owner.limit.min_words(1));
-                let Some(block) = self.alloc(least, now) else {
+                let needed_words = words.len().max(owner.limit.min_words(1));
+                let Some(block) = self.alloc_block(needed_words, now) else {
                     return false;
                 };
-                let to = self.arena.words(&mut held, block);
+                let to = self.arena.words(&mut locked, block);
                 to.fill(0);
                 to[..words.len()].copy_from_slice(words);
-                placed(block, fresh_at)
+                block_state(block, fresh_at)
             }
         };
-        self.put(&mut held, at, spot, owner.slot, state);
+        self.fill_entry(&mut locked, at, spot, owner.slot, state);
         true
     }
 
-    /// The entry of a network, a new one when there is none at `at`.
-    pub(super) fn network_room(
+    /// The entry of a network at `at`, or a new one when that is `None`. Returns `None` where no entry can be freed.
+    pub(super) fn make_network_room(
         &self,
-        held: &mut LockedBuckets<'_>,
+        locked: &mut LockedBuckets<'_>,
         at: Option<EntryAt>,
         spot: &Spot,
         slot: Slot,
@@ -317,96 +327,115 @@ impl Cells {
         if at.is_some() {
             return at;
         }
-        let at = self.place(held, spot, now)?;
-        self.put(held, at, spot, slot, 0);
+        let at = self.free_entry(locked, spot, now)?;
+        self.fill_entry(locked, at, spot, slot, 0);
         Some(at)
     }
 
-    fn put(&self, held: &mut LockedBuckets<'_>, at: EntryAt, spot: &Spot, slot: Slot, state: u64) {
-        held.put(at, spot, slot.0);
-        held.set_state(at, state);
-        held.pin(at);
+    /// Gives an empty entry to a key, and pins it.
+    fn fill_entry(
+        &self,
+        locked: &mut LockedBuckets<'_>,
+        at: EntryAt,
+        spot: &Spot,
+        slot: Slot,
+        state: u64,
+    ) {
+        locked.fill_entry(at, spot, slot.0);
+        locked.set_state(at, state);
+        locked.pin(at);
         self.keys.fetch_add(1, Relaxed);
     }
 
-    /// An entry that is empty, or that is made empty by eviction or a move; in the first bucket if possible.
-    fn place(&self, held: &mut LockedBuckets<'_>, spot: &Spot, now: Nanos) -> Option<EntryAt> {
-        if let Some(at) = held
-            .empty(spot.first)
-            .or_else(|| self.evict_one(held, spot.first, now))
+    /// Finds an entry that is empty, or empties one by eviction or a move; in the first bucket if possible.
+    fn free_entry(
+        &self,
+        locked: &mut LockedBuckets<'_>,
+        spot: &Spot,
+        now: Nanos,
+    ) -> Option<EntryAt> {
+        if let Some(at) = locked
+            .empty_entry(spot.first)
+            .or_else(|| self.evict_fresh_entry(locked, spot.first, now))
         {
             return Some(at);
         }
-        if !held.extend(spot.second) {
+        if !locked.try_extend(spot.second) {
             return None;
         }
-        held.empty(spot.second)
-            .or_else(|| self.evict_one(held, spot.second, now))
-            .or_else(|| self.displace(held, spot))
+        locked
+            .empty_entry(spot.second)
+            .or_else(|| self.evict_fresh_entry(locked, spot.second, now))
+            .or_else(|| self.move_entry_away(locked, spot))
     }
 
-    /// The position of a cell that could move to its other bucket. In a table that is nearly full the search would cost
-    /// more than it finds.
-    fn displace(&self, held: &mut LockedBuckets<'_>, spot: &Spot) -> Option<EntryAt> {
-        let entries = self.table.count() as usize * ENTRIES;
+    /// Moves an entry of the spot's buckets to its other bucket, and returns its former position. In a table that is nearly
+    /// full the search would cost more than it finds.
+    fn move_entry_away(&self, locked: &mut LockedBuckets<'_>, spot: &Spot) -> Option<EntryAt> {
+        let entries = self.table.bucket_count() as usize * BUCKET_ENTRIES;
         if self.keys.load(Relaxed) > entries / 8 * 7 {
             return None;
         }
-        held.displace(spot.first)
-            .or_else(|| held.displace(spot.second))
+        locked
+            .move_entry_away(spot.first)
+            .or_else(|| locked.move_entry_away(spot.second))
     }
 
-    fn evict_one(&self, held: &mut LockedBuckets<'_>, bucket: u32, now: Nanos) -> Option<EntryAt> {
-        let at = (0..ENTRIES as u32).map(|entry| EntryAt { bucket, entry });
-        let at = at
-            .into_iter()
-            .find(|at| !held.pinned(*at) && self.fresh(held, *at, now))?;
-        self.remove(held, at);
+    /// Evicts a fresh cell of a bucket, and returns its former position.
+    fn evict_fresh_entry(
+        &self,
+        locked: &mut LockedBuckets<'_>,
+        bucket: u32,
+        now: Nanos,
+    ) -> Option<EntryAt> {
+        let mut entries = (0..BUCKET_ENTRIES as u32).map(|entry| EntryAt { bucket, entry });
+        let at = entries.find(|at| !locked.is_pinned(*at) && self.is_fresh(locked, *at, now))?;
+        self.remove(locked, at);
         Some(at)
     }
 
-    /// Whether the state at `at` is equal to fresh.
-    pub(super) fn fresh(&self, held: &LockedBuckets<'_>, at: EntryAt, now: Nanos) -> bool {
-        let Some(mark) = held.mark(at) else {
+    /// Whether the state at `at` is equal to that of a key without a cell.
+    pub(super) fn is_fresh(&self, locked: &LockedBuckets<'_>, at: EntryAt, now: Nanos) -> bool {
+        let Some(mark) = locked.mark(at) else {
             return false;
         };
-        let state = held.state(at);
-        if mark.network() {
+        let state = locked.state(at);
+        if mark.is_network() {
             return state <= now.0;
         }
         let Some(info) = self.slots.get(Slot(mark.slot())) else {
             return false;
         };
-        if info.inline() {
+        if info.is_inline() {
             let limit = info.limit();
             let cell = KeyState {
                 limit: &limit,
                 key: mark.key(),
-                words: &mut split(state),
+                words: &mut split_state(state),
             };
             return cell.fresh_at() <= now;
         }
-        let second = split(state)[1];
-        second != NEVER && Nanos::from_secs(u64::from(second)) <= now
+        let [_, fresh_second] = split_state(state);
+        fresh_second != NEVER_FRESH && Nanos::from_secs(u64::from(fresh_second)) <= now
     }
 
-    /// Forgets an entry and frees its block.
-    pub(super) fn remove(&self, held: &mut LockedBuckets<'_>, at: EntryAt) {
-        let Some(mark) = held.mark(at) else { return };
-        let state = held.state(at);
+    /// Empties an entry and frees its block.
+    pub(super) fn remove(&self, locked: &mut LockedBuckets<'_>, at: EntryAt) {
+        let Some(mark) = locked.mark(at) else { return };
+        let state = locked.state(at);
         let info = self.slots.get(Slot(mark.slot()));
-        let inline = info.is_none_or(SlotInfo::inline);
-        held.clear(at);
+        let is_inline = info.is_none_or(SlotInfo::is_inline);
+        locked.clear_entry(at);
         self.keys.fetch_sub(1, Relaxed);
-        if !mark.network() && !inline {
+        if !mark.is_network() && !is_inline {
             self.arena.free(state as BlockId);
         }
     }
 
-    /// A block; an exhausted arena is searched for fresh states, a few buckets at a time.
-    fn alloc(&self, words: usize, now: Nanos) -> Option<BlockId> {
+    /// Allocates a block. If the arena is exhausted, evicts fresh cells of a few buckets first.
+    fn alloc_block(&self, words: usize, now: Nanos) -> Option<BlockId> {
         self.arena.alloc(words).or_else(|| {
-            self.sweep(now, PROBES);
+            self.sweep(now, BUCKETS_PER_SEARCH);
             self.arena.alloc(words)
         })
     }
@@ -414,26 +443,26 @@ impl Cells {
     /// Evicts cells equal to fresh ones in the next `buckets` buckets. Locked buckets are skipped, so that it may run while
     /// others are locked. Returns the number of evicted cells.
     pub(super) fn sweep(&self, now: Nanos, buckets: u32) -> usize {
-        let count = self.table.count();
+        let count = self.table.bucket_count();
         let buckets = buckets.min(count);
-        let start = self.hand.fetch_add(buckets, Relaxed);
-        let mut freed = 0;
+        let start = self.next_search.fetch_add(buckets, Relaxed);
+        let mut evicted = 0;
         for step in 0..buckets {
             let bucket = start.wrapping_add(step) % count;
-            if self.table.empty(bucket) {
+            if self.table.is_bucket_empty(bucket) {
                 continue;
             }
-            let Some(mut held) = self.table.try_hold(bucket) else {
+            let Some(mut locked) = self.table.try_lock_one(bucket) else {
                 continue;
             };
-            for entry in 0..ENTRIES as u32 {
+            for entry in 0..BUCKET_ENTRIES as u32 {
                 let at = EntryAt { bucket, entry };
-                if self.fresh(&held, at, now) {
-                    self.remove(&mut held, at);
-                    freed += 1;
+                if self.is_fresh(&locked, at, now) {
+                    self.remove(&mut locked, at);
+                    evicted += 1;
                 }
             }
         }
-        freed
+        evicted
     }
 }

@@ -1,16 +1,16 @@
-//! What the overflow sketch adds to a decision: units that it may hold for a key count as if the cell had them, in every
-//! window.
+//! How the overflow sketch changes a decision. Units that it may hold for a key count as if the cell had them, in every
+//! window. So a decision with the sketch may refuse too much, and never admits too much.
 
 use super::cells::Cells;
 use super::item_cell::{ItemCell, NetworkCell};
-use super::sketch::{Estimate, Sketch, shared};
+use super::sketch::{Estimate, Sketch, share_rung};
 use super::table::LockedBuckets;
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, LimitReading, LimitStanding};
 use crate::store::Item;
 
 /// Reservations in the sketch count as settled after this time.
-pub(super) const RESERVED_AT_MOST: Nanos = Nanos::from_secs(60);
+pub(super) const MAX_RESERVATION_TIME: Nanos = Nanos::from_secs(60);
 
 /// Makes `reading` a refusal by the longest window, unless something worse refused already.
 pub(super) fn refuse(reading: &mut LimitReading, item: &Item<'_>, remaining: u32, wait: Nanos) {
@@ -30,61 +30,58 @@ pub(super) fn refuse(reading: &mut LimitReading, item: &Item<'_>, remaining: u32
     reading.delay = Nanos::ZERO;
 }
 
-/// The longest wait until `others` and `cost` units fit under `ceiling`; an epoch's units leave all at once.
-fn wait(estimate: &Estimate, others: u32, cost: u32, ceiling: u32) -> Nanos {
-    let then = estimate.current.saturating_add(others).saturating_add(cost);
-    if then <= ceiling {
-        estimate.left
+/// The longest wait until `others` and `cost` units fit under `ceiling`. All units of an epoch leave at once.
+fn max_wait(estimate: &Estimate, others: u32, cost: u32, ceiling: u32) -> Nanos {
+    let current = estimate.current;
+    let at_epoch_end = current.saturating_add(others).saturating_add(cost);
+    if at_epoch_end <= ceiling {
+        estimate.epoch_remaining
     } else {
-        estimate.left.after(estimate.length)
+        estimate.epoch_remaining.after(estimate.epoch_length)
     }
 }
 
 /// Adds the sketch's units to a cell's reading.
-pub(super) fn cell(
+pub(super) fn add_cell_units(
     sketch: &Sketch,
     cells: &Cells,
-    held: &mut LockedBuckets<'_>,
+    locked: &mut LockedBuckets<'_>,
     part: &ItemCell<'_>,
     now: Nanos,
     reading: &mut LimitReading,
 ) {
     let (item, limit) = (part.item, part.item.limit);
-    if part.room && limit.is_lent(reading) {
+    if part.has_room && limit.is_lent(reading) {
         // The sketch holds no lent units.
         return;
     }
     for (index, rate) in limit.windows.iter().enumerate() {
-        let window = remembered(limit, rate.window());
+        let window = sketch_window(limit, rate.window());
         let estimate = sketch.estimate(now, part.owner.spot.hash, window);
-        if estimate.units == 0 && part.room {
+        if estimate.units == 0 && part.has_room {
             continue;
         }
         let mut used = match part.at {
-            Some(at) => cells.look(held, at, &part.owner, |cell| cell.used(now, index)),
+            Some(at) => cells.read_cell(locked, at, &part.owner, |cell| cell.used(now, index)),
             None => 0,
         };
         if limit.algorithm.is_gcra() {
-            // The cell knows time only; in a plan's smaller intervals that is more units.
+            // The cell holds a time, which is more units in a plan's shorter intervals.
             used = used.saturating_mul(item.scale.multiply);
         }
         let (base, ceiling) = limit.unit_bounds(rate, item.scale.multiply);
         let counted = used
             .saturating_add(estimate.units)
-            .saturating_add(part.before);
-        reading.sketched |= !part.room;
+            .saturating_add(part.earlier_units);
+        reading.sketched |= !part.has_room;
         let remaining = base.saturating_sub(counted);
         let total = counted.saturating_add(item.cost);
         if item.cost > ceiling {
             reading.standing = LimitStanding::Unsatisfiable;
         } else if total > ceiling || counted == u32::MAX {
-            let others = used.saturating_add(part.before);
-            refuse(
-                reading,
-                item,
-                remaining,
-                wait(&estimate, others, item.cost, ceiling),
-            );
+            let others = used.saturating_add(part.earlier_units);
+            let wait = max_wait(&estimate, others, item.cost, ceiling);
+            refuse(reading, item, remaining, wait);
             reading.window = index as u8;
             reading.quota = rate.times(item.scale.multiply);
         } else if reading.standing.admits() {
@@ -107,55 +104,56 @@ pub(super) fn cell(
     }
 }
 
-/// Adds the sketch's units to a network's.
-pub(super) fn network(
+/// Adds the sketch's units of a network to a reading.
+pub(super) fn add_network_units(
     sketch: &Sketch,
-    net: &NetworkCell,
+    network: &NetworkCell,
     arrival: u64,
     item: &Item<'_>,
     now: Nanos,
     reading: &mut LimitReading,
 ) {
-    let estimate = sketch.estimate(now, net.spot.hash, longest(item.limit));
+    let estimate = sketch.estimate(now, network.spot.hash, longest_sketch_window(item.limit));
     if estimate.units == 0 {
         return;
     }
-    let free = net.budget.remaining(arrival, now);
-    let others = net.before.saturating_add(item.cost);
+    let free = network.budget.remaining(arrival, now);
+    let others = network.earlier_units.saturating_add(item.cost);
     if estimate.units == u32::MAX || free < others.saturating_add(estimate.units) {
-        let wait = wait(&estimate, others, 0, free);
+        let wait = max_wait(&estimate, others, 0, free);
         refuse(reading, item, free.saturating_sub(estimate.units), wait);
     }
 }
 
-/// Counts `cost` units in every window; windows of the same rung are charged once.
-pub(super) fn charge(sketch: &Sketch, limit: &Limit, now: Nanos, hash: u64, cost: u32) {
-    let mut last: Option<Nanos> = None;
-    for window in windows(limit) {
-        if last.is_none_or(|before| !shared(before, window)) {
+/// Counts `cost` units in every window of a limit; windows of the same rung are charged once.
+pub(super) fn charge_windows(sketch: &Sketch, limit: &Limit, now: Nanos, hash: u64, cost: u32) {
+    let mut previous: Option<Nanos> = None;
+    for window in sketch_windows(limit) {
+        if previous.is_none_or(|previous| !share_rung(previous, window)) {
             sketch.charge(now, hash, window, cost);
         }
-        last = Some(window);
+        previous = Some(window);
     }
 }
 
 /// The windows in which the sketch counts for a limit.
-pub(super) fn windows(limit: &Limit) -> impl Iterator<Item = Nanos> {
+pub(super) fn sketch_windows(limit: &Limit) -> impl Iterator<Item = Nanos> {
     limit
         .windows
         .iter()
-        .map(|rate| remembered(limit, rate.window()))
+        .map(|rate| sketch_window(limit, rate.window()))
 }
 
-/// The longest of [`windows`], in which networks are counted.
-pub(super) fn longest(limit: &Limit) -> Nanos {
-    remembered(limit, limit.longest_window())
+/// The longest of [`sketch_windows`], in which networks are counted.
+pub(super) fn longest_sketch_window(limit: &Limit) -> Nanos {
+    sketch_window(limit, limit.longest_window())
 }
 
-/// A reservation counts while it is open, however short the window.
-fn remembered(limit: &Limit, window: Nanos) -> Nanos {
+/// The window in which the sketch counts for a window of a limit. A reservation counts while it is open, however short the
+/// limit's window is.
+fn sketch_window(limit: &Limit, window: Nanos) -> Nanos {
     if limit.reserves {
-        window.max(RESERVED_AT_MOST)
+        window.max(MAX_RESERVATION_TIME)
     } else {
         window
     }

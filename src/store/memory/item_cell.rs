@@ -1,4 +1,5 @@
-//! What a decision knows of one item: its cell, and the networks around its key.
+//! The cells that one item of a request needs while it is decided about: its key's own, and those of the networks around the
+//! key. They hold positions and intermediate results, never counts.
 
 use std::ops::Range;
 
@@ -11,25 +12,28 @@ use crate::store::Item;
 pub(super) struct ItemCell<'a> {
     pub(super) item: &'a Item<'a>,
     pub(super) owner: CellOwner<'a>,
+    /// The cell's position; `None` while there is no cell.
     pub(super) at: Option<EntryAt>,
-    pub(super) stuck: bool,
-    pub(super) created: bool,
+    /// Whether the cell has an older shape that cannot be converted.
+    pub(super) is_stuck: bool,
+    /// Whether this decision has created the cell.
+    pub(super) is_created: bool,
     /// Units of the same cell that earlier items of this round ask for.
-    pub(super) before: u32,
+    pub(super) earlier_units: u32,
     /// Whether the cell has room for the units; if not, the sketch counts them.
-    pub(super) room: bool,
+    pub(super) has_room: bool,
     /// The networks that must have room, as a range of the decision's networks.
-    pub(super) nets: Range<usize>,
+    pub(super) networks: Range<usize>,
 }
 
 impl ItemCell<'_> {
     /// The networks that are charged now. Where the limit reserves, they are charged at settlement, and may until then
     /// admit as many units too many as are reserved.
-    pub(super) fn charged(&self) -> Range<usize> {
+    pub(super) fn charged_networks(&self) -> Range<usize> {
         if self.item.limit.reserves {
             0..0
         } else {
-            self.nets.clone()
+            self.networks.clone()
         }
     }
 }
@@ -38,8 +42,12 @@ impl ItemCell<'_> {
 pub(super) struct NetworkCell {
     pub(super) spot: Spot,
     pub(super) budget: NetworkBudget,
+    /// The entry's position; `None` while there is no entry.
     pub(super) at: Option<EntryAt>,
-    pub(super) created: bool,
-    pub(super) before: u32,
-    pub(super) room: bool,
+    /// Whether this decision has created the entry.
+    pub(super) is_created: bool,
+    /// Units of the same network that earlier items of this round ask for.
+    pub(super) earlier_units: u32,
+    /// Whether there is an entry for the units; if not, the sketch counts them.
+    pub(super) has_entry: bool,
 }

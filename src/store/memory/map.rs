@@ -1,5 +1,5 @@
-//! Anonymous memory whose pages cost nothing until they are touched. This is the only file of the store with unsafe code: it
-//! turns the mapping into slices, and hands out blocks to the holder of their lock.
+//! Anonymous zeroed memory, whose pages cost nothing until they are touched. This is the only file of the store with unsafe
+//! code: it turns the mapping into atomics and slices. It never hands out two slices of the same words.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -23,7 +23,7 @@ unsafe impl Send for ZeroedMap {}
 unsafe impl Sync for ZeroedMap {}
 
 impl ZeroedMap {
-    /// Maps `bytes`, a multiple of 8.
+    /// Maps `bytes`, a multiple of 8; in huge pages if `huge` is set and the kernel has some.
     pub(super) fn new(bytes: usize, huge: bool) -> io::Result<ZeroedMap> {
         let mut map = MmapOptions::new().len(bytes.max(4_096)).map_anon()?;
         #[cfg(target_os = "linux")]
@@ -40,7 +40,7 @@ impl ZeroedMap {
         })
     }
 
-    /// The 128 bytes number `bucket`, as atomics.
+    /// The words of a bucket, the 128 bytes with this number.
     #[inline]
     pub(super) fn bucket(&self, bucket: usize) -> &[AtomicU64; 16] {
         assert!(bucket < self.words / 32);
@@ -68,15 +68,15 @@ impl ZeroedMap {
         }
     }
 
-    /// One word as an atomic: the links inside free blocks.
-    pub(super) fn atomic(&self, word: usize) -> &AtomicU32 {
+    /// One word as an atomic, for the links inside free blocks.
+    pub(super) fn atomic_word(&self, word: usize) -> &AtomicU32 {
         assert!(word < self.words);
         // SAFETY: in bounds and aligned. The block is free, so nobody holds a slice of it.
         unsafe { &*self.base.as_ptr().add(word).cast::<AtomicU32>() }
     }
 
-    /// A block's words. `_owner` is the set of bucket locks under which one entry, and one only, names
-    /// the block; borrowing it exclusively leaves no second slice of the block possible.
+    /// The words of a block. `_owner` stands for the locked bucket whose entry names the block; no other entry does. It is
+    /// borrowed exclusively, so that no second slice of the block can exist.
     #[allow(clippy::mut_from_ref)]
     pub(super) fn words<'h, T>(
         &'h self,
@@ -90,9 +90,9 @@ impl ZeroedMap {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(start), len) }
     }
 
-    /// Two blocks at once, to move a state from the first to the second.
+    /// The words of two blocks, to move a state from the first to the second. Each is given by its first word and length.
     #[allow(clippy::mut_from_ref)]
-    pub(super) fn both<'h, T>(
+    pub(super) fn two_ranges<'h, T>(
         &'h self,
         _owner: &'h mut T,
         from: (usize, usize),

@@ -1,24 +1,28 @@
-//! The in-memory store. All workers share one, its memory is fixed in bytes, and it never forgets units that count: only
-//! cells equal to fresh ones are evicted. A sketch that over-estimates decides for keys without a cell. A request takes
-//! units of all its limits, or of none.
+//! The in-memory store, which all workers of a process share. Its memory is bounded in bytes, and it never forgets units that
+//! count: only cells equal to fresh ones are evicted. A sketch that over-estimates decides for keys without a cell. A
+//! request takes units of all its limits, or of none.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `store` | the store: its parts, its budget, its methods |
 //! | `settings` | settings and errors |
-//! | `decide`, `item_cell` | a decision about all limits of a request; what it knows of each |
+//! | `decide` | a decision about all limits of a request |
+//! | `item_cell` | the cells and networks of one item, while it is decided about |
 //! | `fast` | a cheaper decision, for requests that make, move and evict no cell |
 //! | `cells` | finds, makes, moves and evicts cells |
-//! | `table`, `buckets` | buckets of seven entries, two for each key, a spin lock each |
+//! | `table`, `buckets` | buckets of seven entries, two for each key |
+//! | `bucket_lock` | the spin lock of a bucket |
 //! | `arena` | blocks for states that outgrow an entry |
-//! | `sketch`, `hedge` | the overflow sketch, and what it adds to a decision |
+//! | `sketch` | the overflow sketch |
+//! | `hedge` | how the sketch changes a decision |
 //! | `networks` | budgets of the networks around an address |
-//! | `settle` | how a reservation ends |
+//! | `settle` | settles reservations |
 //! | `slots` | the registered limits |
 //! | `snapshot` | counts on the disk, for the next process |
-//! | `map` | zeroed memory on demand; the only unsafe code here |
+//! | `map` | zeroed memory on demand; the only unsafe code of the store |
 
 mod arena;
+mod bucket_lock;
 mod buckets;
 mod cells;
 mod decide;

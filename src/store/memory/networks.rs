@@ -1,8 +1,8 @@
-//! Networks around an address. Each has one arrival time, which fits an entry. Its budget is a multiple of what the
-//! limit's longest window admits to one key, with loans and burst. So a network never refuses its only client. The
-//! arithmetic
-//! is the generic cell rate algorithm with a burst of the whole budget: waits are exact, and a window may admit up to
-//! twice the budget.
+//! Budgets of the networks around an address. A budget is a multiple of the units that the limit's longest window admits to
+//! one key, with loans and burst. So a network never refuses its only client.
+//!
+//! The arithmetic is the generic cell rate algorithm with a burst of the whole budget. So a network needs one arrival time
+//! only, which fits an entry. Waits are exact, and a window may admit up to twice the budget.
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::{StateKind, WindowSpec};
@@ -13,7 +13,7 @@ use crate::store::shared::call::{CallPart, CounterName};
 /// A network's budget in the longest window of a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NetworkBudget {
-    /// Time between two units of a steady flow.
+    /// Time between two units of a steady flow, in nanoseconds.
     interval: u64,
     /// Units of a burst.
     quota: u64,
@@ -22,17 +22,17 @@ pub(super) struct NetworkBudget {
 /// Whether a network has room for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NetworkRoom {
-    /// It passes; the arrival time once it is charged.
+    /// The request passes; the arrival time after its units.
     Passes(u64),
-    /// It would pass after this wait.
+    /// The request would pass after this wait.
     Full(Nanos),
-    /// It can never pass.
+    /// The request can never pass.
     Never,
 }
 
 /// The parts of a shared store's call for the networks around a key; the caller sets the cost. `hash` is the limit's, from
 /// its sharing plan.
-pub fn parts(
+pub fn call_parts(
     limit: &Limit,
     scale: Scale,
     parents: &[Parent],
@@ -54,6 +54,7 @@ pub fn parts(
 }
 
 impl NetworkBudget {
+    /// The arithmetic of the budget for a shared store, in microseconds.
     fn spec(self, rate: &Rate) -> LimitSpec {
         let quota = u32::try_from(self.quota).unwrap_or(u32::MAX);
         let interval = self.interval.div_ceil(1_000);
@@ -78,6 +79,7 @@ impl NetworkBudget {
         }
     }
 
+    /// The budget of a network in the window of `rate`, which is the limit's longest: `factor` times the units of a key.
     pub(super) fn new(limit: &Limit, rate: &Rate, multiply: u32, factor: u32) -> NetworkBudget {
         let (quota, (_, ceiling)) = (rate.times(multiply), limit.unit_bounds(rate, multiply));
         let lent = limit.throttle.max_lent(quota);
@@ -99,16 +101,18 @@ impl NetworkBudget {
         }
     }
 
-    fn burst(self) -> u64 {
+    /// The time that a burst of the whole budget takes in a steady flow, in nanoseconds.
+    fn burst_time(self) -> u64 {
         self.interval.saturating_mul(self.quota)
     }
 
-    pub(super) fn room(self, arrival: u64, now: Nanos, cost: u32) -> NetworkRoom {
+    /// Whether `cost` units fit; `arrival` is the network's state.
+    pub(super) fn evaluate(self, arrival: u64, now: Nanos, cost: u32) -> NetworkRoom {
         if u64::from(cost) > self.quota {
             return NetworkRoom::Never;
         }
-        let next = self.charge(arrival, now, cost);
-        let latest = now.0.saturating_add(self.burst());
+        let next = self.charged_arrival(arrival, now, cost);
+        let latest = now.0.saturating_add(self.burst_time());
         if next <= latest {
             NetworkRoom::Passes(next)
         } else {
@@ -117,7 +121,7 @@ impl NetworkBudget {
     }
 
     /// The arrival time after `cost` units.
-    pub(super) fn charge(self, arrival: u64, now: Nanos, cost: u32) -> u64 {
+    pub(super) fn charged_arrival(self, arrival: u64, now: Nanos, cost: u32) -> u64 {
         arrival
             .max(now.0)
             .saturating_add(self.interval.saturating_mul(u64::from(cost)))
@@ -132,7 +136,7 @@ impl NetworkBudget {
     /// Units that would pass at `now`.
     pub(super) fn remaining(self, arrival: u64, now: Nanos) -> u32 {
         let ahead = arrival.saturating_sub(now.0);
-        let free = self.burst().saturating_sub(ahead) / self.interval;
+        let free = self.burst_time().saturating_sub(ahead) / self.interval;
         u32::try_from(free).unwrap_or(u32::MAX)
     }
 }
@@ -149,7 +153,7 @@ mod tests {
             let now = Nanos::from_secs(86_400);
             let mut arrival = 0;
             for left in (0..budget.quota.min(1_000)).rev() {
-                match budget.room(arrival, now, 1) {
+                match budget.evaluate(arrival, now, 1) {
                     NetworkRoom::Passes(next) => arrival = next,
                     other => panic!("{rate}: {left} left but {other:?}"),
                 }
@@ -158,19 +162,19 @@ mod tests {
                 continue;
             }
             assert_eq!(budget.remaining(arrival, now), 0);
-            let NetworkRoom::Full(wait) = budget.room(arrival, now, 1) else {
+            let NetworkRoom::Full(wait) = budget.evaluate(arrival, now, 1) else {
                 panic!("{rate} is full")
             };
             assert!(matches!(
-                budget.room(arrival, now.after(wait), 1),
+                budget.evaluate(arrival, now.after(wait), 1),
                 NetworkRoom::Passes(_)
             ));
             let early = Nanos(now.after(wait).0 - 1);
             assert!(matches!(
-                budget.room(arrival, early, 1),
+                budget.evaluate(arrival, early, 1),
                 NetworkRoom::Full(Nanos(1))
             ));
-            assert_eq!(budget.room(arrival, now, u32::MAX), NetworkRoom::Never);
+            assert_eq!(budget.evaluate(arrival, now, u32::MAX), NetworkRoom::Never);
         }
     }
 }

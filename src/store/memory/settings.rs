@@ -1,32 +1,32 @@
-//! Settings and errors of the store.
+//! The settings of the in-memory store, and its errors.
 
 use std::io;
 
-/// Most limits at a time that are in use or still count something.
-pub(super) const MOST_LIMITS: usize = 65_536;
+/// Most limits at a time that are in use or still have counts.
+pub(super) const MAX_LIMITS: usize = 65_536;
 
-/// Settings of a store.
+/// The settings of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes for all counts together, from [`Settings::LEAST`] to [`Settings::MOST`].
+    /// Bytes for all counts together, from [`Settings::MIN_BUDGET`] to [`Settings::MAX_BUDGET`].
     pub budget: usize,
 }
 
 impl Settings {
     /// The smallest budget: 1 MiB.
-    pub const LEAST: usize = 1 << 20;
+    pub const MIN_BUDGET: usize = 1 << 20;
     /// The largest budget: 128 GiB, because half of it is the arena, whose block numbers have 32 bits.
-    pub const MOST: usize = 128 << 30;
+    pub const MAX_BUDGET: usize = 128 << 30;
 }
 
 /// Why a store cannot be made, or cannot register a limit.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The budget is below [`Settings::LEAST`] or above [`Settings::MOST`].
-    #[error("the store takes {least} to {most} bytes", least = Settings::LEAST, most = Settings::MOST)]
+    /// The budget is below [`Settings::MIN_BUDGET`] or above [`Settings::MAX_BUDGET`].
+    #[error("the store takes {least} to {most} bytes", least = Settings::MIN_BUDGET, most = Settings::MAX_BUDGET)]
     Budget,
     /// Too many limits are in use or still have counts.
-    #[error("more than {most} limits are in use", most = MOST_LIMITS)]
+    #[error("more than {most} limits are in use", most = MAX_LIMITS)]
     Slots,
     /// The system gives no memory.
     #[error("the system gives no memory for the store: {0}")]

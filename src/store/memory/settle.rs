@@ -1,5 +1,5 @@
-//! Settles reservations: in the key's cell, whatever shape it has by then, or in the sketch; and in the networks around the
-//! key, which are charged the units used.
+//! Settles reservations: charges the units used in place of the units reserved. It does so in the key's cell, whatever shape
+//! that has by then, or in the sketch. The networks around the key are charged the units used.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::cells::{CellOwner, Cells};
 use super::decide;
-use super::hedge::{self, RESERVED_AT_MOST};
+use super::hedge::{self, MAX_RESERVATION_TIME};
 use super::networks::NetworkBudget;
 use super::sketch::Sketch;
 use super::table::LockedBuckets;
@@ -15,8 +15,8 @@ use crate::base::clock::Nanos;
 use crate::limit::Limit;
 use crate::store::{Item, Slot};
 
-/// See [`super::Memory::settle`].
-pub(super) fn settle(
+/// Settles the reservation of an item, as [`super::Memory::settle`] describes.
+pub(super) fn settle_reservation(
     cells: &Cells,
     sketch: &Sketch,
     item: &Item<'_>,
@@ -28,55 +28,59 @@ pub(super) fn settle(
     let Some(info) = cells.slots.get(slot) else {
         return;
     };
-    let at = |key, network| CellOwner {
-        spot: cells.table.spot(info.seed(), key, network),
+    let owner_of = |key, is_network| CellOwner {
+        spot: cells.table.spot(info.seed(), key, is_network),
         slot,
         info,
         limit,
     };
-    let owner = at(item.key, false);
+    let owner = owner_of(item.key, false);
     let parents = if used > 0 { item.parents } else { &[] };
-    let nets: SmallVec<[CellOwner<'_>; 3]> = parents.iter().map(|net| at(net.key, true)).collect();
-    let spots = nets.iter().map(|net| net.spot);
-    let mut held = decide::lock_buckets(cells, std::iter::once(owner.spot).chain(spots));
-    let homeless = if sketched {
+    let networks = parents.iter().map(|parent| owner_of(parent.key, true));
+    let networks: SmallVec<[CellOwner<'_>; 3]> = networks.collect();
+    let spots = networks.iter().map(|network| network.spot);
+    let mut locked = decide::lock_buckets(cells, std::iter::once(owner.spot).chain(spots));
+    let sketch_units = if sketched {
         units_to_recount(sketch, &owner, item.cost, used, now)
     } else {
-        cell(cells, &mut held, &owner, item, used, now)
+        settle_in_cell(cells, &mut locked, &owner, item, used, now)
     };
-    hedge::charge(sketch, limit, now, owner.spot.hash, homeless);
-    for (net, parent) in nets.iter().zip(parents) {
+    hedge::charge_windows(sketch, limit, now, owner.spot.hash, sketch_units);
+    for (network, parent) in networks.iter().zip(parents) {
         let Some(rate) = limit.windows.last() else {
             return;
         };
-        let found = cells.find(&mut held, net);
-        match cells.network_room(&mut held, found, &net.spot, slot, now) {
+        let entry = cells.find(&mut locked, network);
+        match cells.make_network_room(&mut locked, entry, &network.spot, slot, now) {
             Some(at) => {
                 let budget = NetworkBudget::new(limit, rate, item.scale.multiply, parent.factor);
-                let arrival = budget.charge(held.state(at), now, used);
-                held.set_state(at, arrival);
+                let arrival = budget.charged_arrival(locked.state(at), now, used);
+                locked.set_state(at, arrival);
             }
-            None => sketch.charge(now, net.spot.hash, hedge::longest(limit), used),
+            None => {
+                let window = hedge::longest_sketch_window(limit);
+                sketch.charge(now, network.spot.hash, window, used);
+            }
         }
     }
 }
 
 /// Settles a reservation in its cell. Returns the units without room there.
-fn cell(
+fn settle_in_cell(
     cells: &Cells,
-    held: &mut LockedBuckets<'_>,
+    locked: &mut LockedBuckets<'_>,
     owner: &CellOwner<'_>,
     item: &Item<'_>,
     used: u32,
     now: Nanos,
 ) -> u32 {
-    let at = cells.find(held, owner);
+    let at = cells.find(locked, owner);
     if at.is_none() && used == 0 {
         return 0;
     }
-    // The limit may have been edited since. Its cells have their new shape already, or get it when next used.
+    // The limit may have been edited since. Its cells have their new shape already, or get it with their next use.
     let slot = at
-        .and_then(|at| held.mark(at))
+        .and_then(|at| locked.mark(at))
         .map_or(owner.slot, |mark| Slot(mark.slot()));
     let Some(info) = cells.slots.get(slot) else {
         return used;
@@ -95,18 +99,18 @@ fn cell(
         ..*owner
     };
     let multiply = item.scale.multiply.min(limit.max_multiply.max(1));
-    let room = cells.room(held, at, &owner, now, used);
-    let (counted, homeless) = if room.is_some() { (used, 0) } else { (0, used) };
+    let room = cells.make_room(locked, at, &owner, now, used);
+    let (counted, without_room) = if room.is_some() { (used, 0) } else { (0, used) };
     if let Some(at) = room.or(at) {
-        cells.change(held, at, &owner, |cell| {
+        cells.change_cell(locked, at, &owner, |cell| {
             cell.settle(now, item.cost, counted, multiply);
         });
     }
-    homeless
+    without_room
 }
 
-/// The units to count again for a reservation in the sketch, which gives no units back. Units that count from `now` must
-/// outlive the reservation's epoch, so they are counted again where that may be the epoch before.
+/// The units to count again for a reservation in the sketch, from which no units can be taken. Units that count from `now`
+/// must outlive the reservation's epoch, so all are counted again where that may be the previous epoch.
 fn units_to_recount(
     sketch: &Sketch,
     owner: &CellOwner<'_>,
@@ -114,8 +118,8 @@ fn units_to_recount(
     used: u32,
     now: Nanos,
 ) -> u32 {
-    let young = |window| sketch.younger(now, window, RESERVED_AT_MOST);
-    if hedge::windows(owner.limit).any(young) {
+    let may_be_previous = |window| sketch.has_young_epoch(now, window, MAX_RESERVATION_TIME);
+    if hedge::sketch_windows(owner.limit).any(may_be_previous) {
         used
     } else {
         used.saturating_sub(reserved)

@@ -1,8 +1,7 @@
-//! The overflow sketch, which decides about keys without a cell. For each window length, rounded up to one of eight
-//! rungs, it has two epochs of a count-min sketch with conservative update. Both are counted in full. It only
-//! over-estimates, so it
-//! never admits too much. (Estan, Varghese: New directions in traffic measurement and accounting, 2002; Cormode,
-//! Muthukrishnan, 2005.)
+//! The overflow sketch, which counts the units of keys without a cell. Window lengths are rounded up to one of eight rungs.
+//! Each rung has two epochs of a count-min sketch with conservative update, and both epochs count in full. The sketch only
+//! over-estimates, so no decision by it admits too much. (Estan, Varghese: New directions in traffic measurement and
+//! accounting, 2002; Cormode, Muthukrishnan, 2005.)
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,27 +12,29 @@ use crate::base::clock::Nanos;
 /// Rows of an epoch.
 const ROWS: usize = 4;
 /// Most counters of a row, so that clearing an epoch takes about a millisecond.
-const WIDEST: usize = 1 << 20;
-/// A counter with this value may stand for any larger number.
-const FULL: u16 = u16::MAX;
+const MAX_ROW_WIDTH: usize = 1 << 20;
+/// Fewest counters of a row.
+const MIN_ROW_WIDTH: usize = 16;
+/// The value of a counter that may stand for any larger number.
+const SATURATED: u16 = u16::MAX;
 
 /// Window lengths, in seconds, to which all others are rounded up.
-const LADDER: [u64; 8] = [1, 10, 60, 900, 3_600, 86_400, 7 * 86_400, 53 * 7 * 86_400];
+const RUNG_SECONDS: [u64; 8] = [1, 10, 60, 900, 3_600, 86_400, 7 * 86_400, 53 * 7 * 86_400];
 
-/// The rung of a window.
-fn rung_of(window: Nanos) -> usize {
-    LADDER
+/// The index of a window's rung.
+fn rung_index(window: Nanos) -> usize {
+    RUNG_SECONDS
         .iter()
         .position(|s| Nanos::from_secs(*s) >= window)
-        .unwrap_or(LADDER.len() - 1)
+        .unwrap_or(RUNG_SECONDS.len() - 1)
 }
 
 /// Whether two windows share a rung, so that one charge serves both.
-pub(super) fn shared(a: Nanos, b: Nanos) -> bool {
-    rung_of(a) == rung_of(b)
+pub(super) fn share_rung(a: Nanos, b: Nanos) -> bool {
+    rung_index(a) == rung_index(b)
 }
 
-/// The estimated use of a key in one window length.
+/// The estimated units of a key in one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Estimate {
     /// Units of this epoch and the one before; never too few.
@@ -41,216 +42,226 @@ pub(super) struct Estimate {
     /// The units of this epoch among them.
     pub(super) current: u32,
     /// How long until this epoch ends.
-    pub(super) left: Nanos,
+    pub(super) epoch_remaining: Nanos,
     /// How long an epoch is.
-    pub(super) length: Nanos,
+    pub(super) epoch_length: Nanos,
 }
 
+/// The counters of one rung.
 #[derive(Debug)]
 struct Rung {
-    length: u64,
+    /// The length of an epoch, in nanoseconds.
+    epoch_length: u64,
+    /// The number of the current epoch.
     epoch: u64,
-    /// This epoch's rows and the previous one's.
+    /// The rows of the current epoch and of the previous one.
     rows: [[Vec<u16>; ROWS]; 2],
-    charged: [bool; 2],
+    /// Whether each of the two has units.
+    has_units: [bool; 2],
 }
 
-/// See the module. Each rung has its own lock, held for one key's counters at a time.
+/// All rungs. Each rung has its own lock, held for one key's counters at a time.
 #[derive(Debug)]
 pub(super) struct Sketch {
-    rungs: [Mutex<Option<Rung>>; LADDER.len()],
-    bytes: usize,
-    /// When the last unit of each rung is forgotten; `end` is the latest of these times.
-    ends: [AtomicU64; LADDER.len()],
-    end: AtomicU64,
-    decided: AtomicU64,
+    /// The rungs that are in use.
+    rungs: [Mutex<Option<Rung>>; RUNG_SECONDS.len()],
+    /// Most bytes of all counters.
+    budget: usize,
+    /// When the last unit of each rung no longer counts, in nanoseconds.
+    rung_ends: [AtomicU64; RUNG_SECONDS.len()],
+    /// The latest of these times.
+    last_end: AtomicU64,
+    /// Decisions by the sketch so far.
+    decisions: AtomicU64,
 }
 
 impl Sketch {
-    /// A sketch that never takes more than `bytes`.
-    pub(super) fn new(bytes: usize) -> Sketch {
+    /// A sketch that never takes more than `budget` bytes.
+    pub(super) fn new(budget: usize) -> Sketch {
         Sketch {
-            rungs: [const { Mutex::new(None) }; LADDER.len()],
-            bytes,
-            ends: [const { AtomicU64::new(0) }; LADDER.len()],
-            end: AtomicU64::new(0),
-            decided: AtomicU64::new(0),
+            rungs: [const { Mutex::new(None) }; RUNG_SECONDS.len()],
+            budget,
+            rung_ends: [const { AtomicU64::new(0) }; RUNG_SECONDS.len()],
+            last_end: AtomicU64::new(0),
+            decisions: AtomicU64::new(0),
         }
     }
 
-    /// Makes a rung for `window`. All rungs are halved when their number passes a power of two.
-    pub(super) fn prepare(&self, window: Nanos) {
+    /// Adds the rung of `window`, if it is missing. All rungs are narrowed to half when their number exceeds a power of two.
+    pub(super) fn add_rung(&self, window: Nanos) {
         let mut rungs = self.rungs.each_ref().map(|rung| rung.lock());
-        let rung = rung_of(window);
-        if rungs[rung].is_some() {
+        let index = rung_index(window);
+        if rungs[index].is_some() {
             return;
         }
         let count = rungs.iter().filter(|rung| rung.is_some()).count() + 1;
-        let each = self.bytes / count.next_power_of_two() / (2 * ROWS * size_of::<u16>());
-        let width = 1 << each.max(16).ilog2();
-        let width = if width > WIDEST { WIDEST } else { width };
-        for old in rungs.iter_mut().filter_map(|rung| rung.as_mut()) {
-            old.fold(width);
+        let rung_budget = self.budget / count.next_power_of_two();
+        let row_width = rung_budget / (2 * ROWS * size_of::<u16>());
+        let width = 1 << row_width.max(MIN_ROW_WIDTH).ilog2();
+        let width = if width > MAX_ROW_WIDTH {
+            MAX_ROW_WIDTH
+        } else {
+            width
+        };
+        for rung in rungs.iter_mut().filter_map(|rung| rung.as_mut()) {
+            rung.narrow(width);
         }
         let row = || vec![0; width];
         let epoch = || std::array::from_fn(|_| row());
-        *rungs[rung] = Some(Rung {
-            length: Nanos::from_secs(LADDER[rung]).0,
+        *rungs[index] = Some(Rung {
+            epoch_length: Nanos::from_secs(RUNG_SECONDS[index]).0,
             epoch: 0,
             rows: [epoch(), epoch()],
-            charged: [false; 2],
+            has_units: [false; 2],
         });
     }
 
     /// Whether any key may have units in one of these windows. This is the only check on the usual path.
     #[inline]
-    pub(super) fn active(&self, now: Nanos, mut windows: impl Iterator<Item = Nanos>) -> bool {
-        let before = |end: &AtomicU64| now.0 < end.load(Relaxed);
-        before(&self.end) && windows.any(|window| before(&self.ends[rung_of(window)]))
+    pub(super) fn is_active(&self, now: Nanos, mut windows: impl Iterator<Item = Nanos>) -> bool {
+        let is_ahead = |end: &AtomicU64| now.0 < end.load(Relaxed);
+        is_ahead(&self.last_end)
+            && windows.any(|window| is_ahead(&self.rung_ends[rung_index(window)]))
     }
 
-    /// Decisions made here so far.
-    pub(super) fn decided(&self) -> u64 {
-        self.decided.load(Relaxed)
+    /// Decisions by the sketch so far.
+    pub(super) fn decision_count(&self) -> u64 {
+        self.decisions.load(Relaxed)
     }
 
     pub(super) fn count_decision(&self) {
-        self.decided.fetch_add(1, Relaxed);
+        self.decisions.fetch_add(1, Relaxed);
     }
 
     /// Bytes of all counters.
-    pub(super) fn used(&self) -> usize {
+    pub(super) fn used_bytes(&self) -> usize {
         let widths = self.rungs.iter();
         let widths = widths.map(|rung| rung.lock().as_ref().map_or(0, Rung::width));
         widths.sum::<usize>() * 2 * ROWS * size_of::<u16>()
     }
 
-    /// Calls `read` with the rung of `window`, rolled to `now`.
-    fn with<R>(&self, now: Nanos, window: Nanos, read: impl FnOnce(&mut Rung) -> R) -> Option<R> {
-        let mut rung = self.rungs[rung_of(window)].lock();
+    /// Calls `use_rung` with the rung of `window`, whose current epoch is that of `now`; `None` where there is no such rung.
+    fn with_rung<R>(
+        &self,
+        now: Nanos,
+        window: Nanos,
+        use_rung: impl FnOnce(&mut Rung) -> R,
+    ) -> Option<R> {
+        let mut rung = self.rungs[rung_index(window)].lock();
         let rung = rung.as_mut()?;
-        rung.roll(now);
-        Some(read(rung))
+        rung.advance(now);
+        Some(use_rung(rung))
     }
 
-    /// The estimated use of `hash` in `window`: never too low.
+    /// The estimated units of `hash` in `window`, never too few. Without a rung they count as unlimited.
     pub(super) fn estimate(&self, now: Nanos, hash: u64, window: Nanos) -> Estimate {
-        let known = self.with(now, window, |rung| {
-            let places = places(hash, rung.width());
-            let units = |which| match rung.minimum(which, places) {
-                FULL => u32::MAX,
-                some => u32::from(some),
+        let estimate = self.with_rung(now, window, |rung| {
+            let indices = counter_indices(hash, rung.width());
+            let units = |epoch| match rung.smallest_count(epoch, indices) {
+                SATURATED => u32::MAX,
+                count => u32::from(count),
             };
             let current: u32 = units(0);
-            let ends = (rung.epoch + 1).saturating_mul(rung.length);
+            let epoch_end = (rung.epoch + 1).saturating_mul(rung.epoch_length);
             Estimate {
                 units: current.saturating_add(units(1)),
                 current,
-                left: Nanos(ends).since(now),
-                length: Nanos(rung.length),
+                epoch_remaining: Nanos(epoch_end).since(now),
+                epoch_length: Nanos(rung.epoch_length),
             }
         });
-        known.unwrap_or(Estimate {
+        estimate.unwrap_or(Estimate {
             units: u32::MAX,
             current: u32::MAX,
-            left: window,
-            length: window,
+            epoch_remaining: window,
+            epoch_length: window,
         })
     }
 
-    /// Counts `cost` units.
+    /// Counts `cost` units of a key in `window`.
     pub(super) fn charge(&self, now: Nanos, hash: u64, window: Nanos, cost: u32) {
         if cost == 0 {
             return;
         }
-        let cost = u16::try_from(cost).unwrap_or(FULL);
-        let end = self.with(now, window, |rung| {
-            let places = places(hash, rung.width());
-            let value = rung.minimum(0, places).saturating_add(cost);
-            for (row, place) in rung.rows[0].iter_mut().zip(places) {
-                row[place] = row[place].max(value);
+        let cost = u16::try_from(cost).unwrap_or(SATURATED);
+        let end = self.with_rung(now, window, |rung| {
+            let indices = counter_indices(hash, rung.width());
+            let count = rung.smallest_count(0, indices).saturating_add(cost);
+            for (row, index) in rung.rows[0].iter_mut().zip(indices) {
+                row[index] = row[index].max(count);
             }
-            rung.charged[0] = true;
-            (rung.epoch + 2).saturating_mul(rung.length)
+            rung.has_units[0] = true;
+            (rung.epoch + 2).saturating_mul(rung.epoch_length)
         });
-        let end = end.unwrap_or(0);
-        self.ends[rung_of(window)].fetch_max(end, Relaxed);
-        self.end.fetch_max(end, Relaxed);
+        self.extend_end(rung_index(window), end.unwrap_or(0));
     }
 
-    /// Calls `each` with every row of each rung and epoch that has units: the rung's index, the epoch's number, the row's
-    /// index, and the row. A lock is held while one row is copied, and not during `each`.
-    pub(super) fn copy<E>(
+    /// Records that units of a rung count until `end`.
+    fn extend_end(&self, rung: usize, end: u64) {
+        self.rung_ends[rung].fetch_max(end, Relaxed);
+        self.last_end.fetch_max(end, Relaxed);
+    }
+
+    /// Calls `write` with every row of each rung and epoch that has units: the rung's index, the epoch's number, the row's
+    /// index, and the row. A lock is held while one row is copied, and not during `write`.
+    pub(super) fn copy_rows<E>(
         &self,
-        mut each: impl FnMut(u8, u64, u8, &[u16]) -> Result<(), E>,
+        mut write: impl FnMut(u8, u64, u8, &[u16]) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut copied = Vec::new();
-        for (place, rung) in self.rungs.iter().enumerate() {
-            for which in 0..2 {
-                for row in 0..ROWS {
-                    let epoch = {
-                        let rung = rung.lock();
-                        let Some(rung) = rung.as_ref().filter(|rung| rung.charged[which]) else {
-                            break;
-                        };
-                        copied.clear();
-                        copied.extend_from_slice(&rung.rows[which][row]);
-                        rung.epoch.saturating_sub(which as u64)
+        let rungs = self.rungs.iter().enumerate();
+        for (index, rung, epochs_ago) in rungs.flat_map(|(i, rung)| [(i, rung, 0), (i, rung, 1)]) {
+            for row in 0..ROWS {
+                let epoch = {
+                    let rung = rung.lock();
+                    let Some(rung) = rung.as_ref().filter(|rung| rung.has_units[epochs_ago]) else {
+                        break;
                     };
-                    each(place as u8, epoch, row as u8, &copied)?;
-                }
+                    copied.clear();
+                    copied.extend_from_slice(&rung.rows[epochs_ago][row]);
+                    rung.epoch.saturating_sub(epochs_ago as u64)
+                };
+                write(index as u8, epoch, row as u8, &copied)?;
             }
         }
         Ok(())
     }
 
-    /// Whether there is such a row.
-    pub(super) fn has(rung: u8, row: u8, width: usize) -> bool {
+    /// Whether a row of this rung, index and width can exist.
+    pub(super) fn is_valid_row(rung: u8, row: u8, width: usize) -> bool {
         let (rung, row) = (usize::from(rung), usize::from(row));
-        rung < LADDER.len() && row < ROWS && width.is_power_of_two() && width <= WIDEST
+        rung < RUNG_SECONDS.len() && row < ROWS && width.is_power_of_two() && width <= MAX_ROW_WIDTH
     }
 
-    /// Adds a row from [`Sketch::copy`], unless its epoch is over, or there is no such rung any more.
-    pub(super) fn restore(&self, now: Nanos, place: u8, epoch: u64, row: u8, counts: &[u16]) {
-        let place = usize::from(place);
+    /// Adds a row from [`Sketch::copy_rows`], unless its epoch no longer counts, or the rung is not in use.
+    pub(super) fn restore_row(&self, now: Nanos, rung: u8, epoch: u64, row: u8, counts: &[u16]) {
+        let rung_index = usize::from(rung);
         let end = {
-            let mut rung = self.rungs[place].lock();
+            let mut rung = self.rungs[rung_index].lock();
             let Some(rung) = rung.as_mut() else { return };
-            rung.roll(now);
-            let which = usize::from(epoch < rung.epoch);
+            rung.advance(now);
             if epoch.saturating_add(1) < rung.epoch {
                 return;
             }
-            let to = &mut rung.rows[which][usize::from(row)];
-            // Where the widths differ, several counters of one stand for one of the other.
-            let mask = to.len().min(counts.len()) - 1;
-            if to.len() > counts.len() {
-                for (at, count) in to.iter_mut().enumerate() {
-                    *count = (*count).max(counts[at & mask]);
-                }
-            } else {
-                for (at, count) in counts.iter().enumerate() {
-                    to[at & mask] = to[at & mask].max(*count);
-                }
-            }
-            rung.charged[which] = true;
-            (rung.epoch + 2 - which as u64).saturating_mul(rung.length)
+            let epochs_ago = usize::from(epoch < rung.epoch);
+            merge_row(&mut rung.rows[epochs_ago][usize::from(row)], counts);
+            rung.has_units[epochs_ago] = true;
+            (rung.epoch + 2 - epochs_ago as u64).saturating_mul(rung.epoch_length)
         };
-        self.ends[place].fetch_max(end, Relaxed);
-        self.end.fetch_max(end, Relaxed);
+        self.extend_end(rung_index, end);
     }
 
-    /// Counts `cost` units in windows of every length.
+    /// Counts `cost` units of a key in every rung.
     pub(super) fn charge_all(&self, now: Nanos, hash: u64, cost: u32) {
-        for seconds in LADDER {
+        for seconds in RUNG_SECONDS {
             self.charge(now, hash, Nanos::from_secs(seconds), cost);
         }
     }
 
-    /// Whether the epoch of `window` began less than `span` ago.
-    pub(super) fn younger(&self, now: Nanos, window: Nanos, span: Nanos) -> bool {
-        let younger = |rung: &mut Rung| now.0 < rung.epoch * rung.length + span.0;
-        self.with(now, window, younger).unwrap_or(true)
+    /// Whether the epoch of `window` began less than `age` ago.
+    pub(super) fn has_young_epoch(&self, now: Nanos, window: Nanos, age: Nanos) -> bool {
+        let is_young = |rung: &mut Rung| now.0 < rung.epoch * rung.epoch_length + age.0;
+        self.with_rung(now, window, is_young).unwrap_or(true)
     }
 }
 
@@ -259,33 +270,34 @@ impl Rung {
         self.rows[0][0].len()
     }
 
-    fn roll(&mut self, now: Nanos) {
-        let epoch = now.0 / self.length;
+    /// Begins the epoch of `now`, if it has not begun.
+    fn advance(&mut self, now: Nanos) {
+        let epoch = now.0 / self.epoch_length;
         // Threads read the clock before they lock, so time may seem to stand still here.
         if epoch <= self.epoch {
             return;
         }
         self.rows.swap(0, 1);
-        self.charged.swap(0, 1);
-        self.clear(0);
+        self.has_units.swap(0, 1);
+        self.clear_epoch(0);
         if epoch > self.epoch + 1 {
-            self.clear(1);
+            self.clear_epoch(1);
         }
         self.epoch = epoch;
     }
 
-    fn clear(&mut self, which: usize) {
-        if self.charged[which] {
-            for row in &mut self.rows[which] {
+    fn clear_epoch(&mut self, epochs_ago: usize) {
+        if self.has_units[epochs_ago] {
+            for row in &mut self.rows[epochs_ago] {
                 row.fill(0);
             }
-            self.charged[which] = false;
+            self.has_units[epochs_ago] = false;
         }
     }
 
-    /// Narrows the rows: a counter becomes the larger of the two that now share it, so that no key's
+    /// Narrows the rows to this width. A counter becomes the larger of the two that now share it, so that no key's
     /// estimate shrinks.
-    fn fold(&mut self, width: usize) {
+    fn narrow(&mut self, width: usize) {
         for row in self.rows.iter_mut().flatten() {
             while row.len() > width {
                 let half = row.len() / 2;
@@ -299,16 +311,33 @@ impl Rung {
         }
     }
 
-    fn minimum(&self, which: usize, places: [usize; ROWS]) -> u16 {
-        if !self.charged[which] {
+    /// The smallest of a key's counters in the current epoch or, one epoch ago, in the previous one.
+    fn smallest_count(&self, epochs_ago: usize, indices: [usize; ROWS]) -> u16 {
+        if !self.has_units[epochs_ago] {
             return 0;
         }
-        let rows = self.rows[which].iter().zip(places);
-        rows.map(|(row, place)| row[place]).min().unwrap_or(FULL)
+        let rows = self.rows[epochs_ago].iter().zip(indices);
+        let counts = rows.map(|(row, index)| row[index]);
+        counts.min().unwrap_or(SATURATED)
     }
 }
 
-fn places(hash: u64, width: usize) -> [usize; ROWS] {
+/// Raises the counters of `row` to `counts`. If the widths differ, several counters of one stand for one of the other.
+fn merge_row(row: &mut [u16], counts: &[u16]) {
+    let mask = row.len().min(counts.len()) - 1;
+    if row.len() > counts.len() {
+        for (index, count) in row.iter_mut().enumerate() {
+            *count = (*count).max(counts[index & mask]);
+        }
+    } else {
+        for (index, count) in counts.iter().enumerate() {
+            row[index & mask] = row[index & mask].max(*count);
+        }
+    }
+}
+
+/// The index of a key's counter in each row.
+fn counter_indices(hash: u64, width: usize) -> [usize; ROWS] {
     let other = (hash ^ hash >> 31).wrapping_mul(0xe703_7ed1_a0b4_28db);
     let other = other ^ other >> 29;
     let mask = width - 1;
@@ -343,8 +372,8 @@ mod tests {
         fn never_under_estimates(steps in prop::collection::vec(step(), 1..200)) {
             let window = Nanos::from_secs(60);
             let sketch = Sketch::new(4 * 1_024);
-            sketch.prepare(window);
-            let mut others = LADDER.iter().filter(|s| **s != 60);
+            sketch.add_rung(window);
+            let mut others = RUNG_SECONDS.iter().filter(|s| **s != 60);
             let mut now = Nanos::from_secs(100_000);
             let mut log: HashMap<u64, Vec<(Nanos, u32)>> = HashMap::new();
             for step in steps {
@@ -356,17 +385,17 @@ mod tests {
                     Step::Wait(seconds) => now = now.after(Nanos::from_secs(seconds)),
                     Step::Narrow => {
                         if let Some(seconds) = others.next() {
-                            sketch.prepare(Nanos::from_secs(*seconds));
+                            sketch.add_rung(Nanos::from_secs(*seconds));
                         }
                     }
                 }
-                prop_assert!(sketch.used() <= 4 * 1_024);
+                prop_assert!(sketch.used_bytes() <= 4 * 1_024);
                 for (key, units) in &log {
                     let inside = units.iter().filter(|(at, _)| now.since(*at) < window);
                     let truth: u32 = inside.map(|(_, cost)| cost).sum();
                     let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     prop_assert!(sketch.estimate(now, hash, window).units >= truth);
-                    prop_assert!(truth == 0 || sketch.active(now, [window].into_iter()));
+                    prop_assert!(truth == 0 || sketch.is_active(now, [window].into_iter()));
                 }
             }
         }
@@ -376,7 +405,7 @@ mod tests {
     fn a_full_counter_is_infinite() {
         let window = Nanos::from_secs(1);
         let sketch = Sketch::new(1 << 16);
-        sketch.prepare(window);
+        sketch.add_rung(window);
         let now = Nanos::from_secs(5);
         sketch.charge(now, 7, window, 65_000);
         sketch.charge(now, 7, window, 1_000);
@@ -387,11 +416,11 @@ mod tests {
     fn one_window_does_not_wake_the_others() {
         let sketch = Sketch::new(1 << 16);
         let [short, long] = [1, 900].map(Nanos::from_secs);
-        sketch.prepare(short);
-        sketch.prepare(long);
+        sketch.add_rung(short);
+        sketch.add_rung(long);
         let now = Nanos::from_secs(5);
         sketch.charge(now, 7, long, 1);
-        assert!(sketch.active(now, [short, long].into_iter()));
-        assert!(!sketch.active(now, [short].into_iter()));
+        assert!(sketch.is_active(now, [short, long].into_iter()));
+        assert!(!sketch.is_active(now, [short].into_iter()));
     }
 }

@@ -1,5 +1,5 @@
-//! The registered limits: a slot for each shape that a scope has had, so that an edited policy finds the counts of the one
-//! before.
+//! The registered limits: a slot for each shape that a scope has had, so that an edited policy finds the counts of the former
+//! one. A slot is given to another limit only when nobody holds it and no entry has it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hasher;
@@ -10,23 +10,24 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 use siphasher::sip::SipHasher13;
 
-use super::settings::{Error, MOST_LIMITS};
+use super::settings::{Error, MAX_LIMITS};
 use crate::limit::{Limit, StateShape};
 use crate::store::{Registered, Slot};
 
-const CHUNK: usize = 256;
+/// Slots of a chunk, which is allocated as a whole.
+const CHUNK_SLOTS: usize = 256;
 
-/// What is known of one slot. It changes only while no entry has the slot, which is checked under the entries' locks.
+/// The limit of one slot. It changes only while no entry has the slot, which is checked under the entries' locks.
 #[derive(Debug)]
 pub(super) struct SlotInfo {
     seed: AtomicU64,
     scope: AtomicU32,
-    inline: AtomicBool,
+    is_inline: AtomicBool,
     limit: RwLock<Arc<Limit>>,
 }
 
 impl SlotInfo {
-    /// Hash of the scope: the same for all its slots, so that their cells meet in the same buckets.
+    /// Hash of the scope: the same for all its slots, so that the cells of a key are in the same buckets.
     #[inline]
     pub(super) fn seed(&self) -> u64 {
         self.seed.load(Relaxed)
@@ -40,8 +41,8 @@ impl SlotInfo {
 
     /// Whether states live in the table's entries.
     #[inline]
-    pub(super) fn inline(&self) -> bool {
-        self.inline.load(Relaxed)
+    pub(super) fn is_inline(&self) -> bool {
+        self.is_inline.load(Relaxed)
     }
 
     /// The limit as last registered.
@@ -50,89 +51,98 @@ impl SlotInfo {
     }
 }
 
+/// The shapes of all scopes, and the free slots.
 #[derive(Debug, Default)]
 struct ScopeTable {
     scopes: HashMap<Box<str>, ScopeShapes>,
     /// The number of scopes so far.
-    counted: u32,
-    /// The number of slots given out so far.
-    taken: usize,
-    /// Slots that were given out and are free again.
-    free: Vec<Slot>,
+    scope_count: u32,
+    /// The number of slots that were ever in use.
+    slot_count: usize,
+    /// Slots that were in use and are free again.
+    free_slots: Vec<Slot>,
 }
 
+/// The shapes that one scope has had.
 #[derive(Debug)]
 struct ScopeShapes {
     number: u32,
     shapes: Vec<RegisteredShape>,
 }
 
+/// One shape of a scope, and its slot.
 #[derive(Debug)]
 struct RegisteredShape {
     shape: StateShape,
-    inline: bool,
+    is_inline: bool,
     registered: Registered,
 }
 
 type Chunk = Box<[OnceLock<SlotInfo>]>;
 
-/// All slots; grows by chunks, reads take no lock.
+/// All slots. They grow by chunks, and reads take no lock.
 #[derive(Debug)]
 pub(super) struct Slots {
-    names: Mutex<ScopeTable>,
+    scopes: Mutex<ScopeTable>,
     chunks: Box<[OnceLock<Chunk>]>,
 }
 
 impl Slots {
     /// Most slots at a time.
-    pub(super) const MOST: usize = MOST_LIMITS;
+    pub(super) const MAX: usize = MAX_LIMITS;
 
     pub(super) fn new() -> Slots {
-        let chunks = (0..Slots::MOST / CHUNK).map(|_| OnceLock::new()).collect();
+        let chunks = (0..Slots::MAX / CHUNK_SLOTS)
+            .map(|_| OnceLock::new())
+            .collect();
         Slots {
-            names: Mutex::default(),
+            scopes: Mutex::default(),
             chunks,
         }
     }
 
-    /// The slot of `limit` under `scope`; a new one when the scope has none of this shape. When all slots are given out,
-    /// those without a holder and not in `counting` are given out again.
+    /// The slot of `limit` under `scope`; a new one when the scope has none of this shape. When no slot is free, those without
+    /// a holder and an entry are reclaimed. `used_slots` returns whether each slot has an entry.
+    ///
+    /// # Errors
+    ///
+    /// When all slots are in use.
     pub(super) fn register(
         &self,
         scope: &str,
         limit: &Limit,
-        counting: impl FnOnce() -> Vec<bool>,
+        used_slots: impl FnOnce() -> Vec<bool>,
     ) -> Result<Registered, Error> {
         // Where states live must not change while cells exist, so it is part of the shape.
-        let (shape, inline) = (limit.shape(), limit.is_inline());
-        let names = &mut *self.names.lock();
-        let shapes = names.scopes.get(scope).into_iter().flat_map(|s| &s.shapes);
-        let mut shapes = shapes.filter(|known| known.shape == shape && known.inline == inline);
+        let (shape, is_inline) = (limit.shape(), limit.is_inline());
+        let table = &mut *self.scopes.lock();
+        let shapes = table.scopes.get(scope).into_iter().flat_map(|s| &s.shapes);
+        let mut shapes = shapes.filter(|old| old.shape == shape && old.is_inline == is_inline);
         if let Some(RegisteredShape { registered, .. }) = shapes.next() {
             if let Some(info) = self.get(registered.slot) {
                 *info.limit.write() = Arc::new(limit.clone());
             }
             return Ok(registered.clone());
         }
-        if names.taken == Slots::MOST && names.free.is_empty() {
-            names.reclaim(counting);
+        if table.slot_count == Slots::MAX && table.free_slots.is_empty() {
+            table.reclaim_slots(used_slots);
         }
-        let slot = names.vacant().ok_or(Error::Slots)?;
-        let entry = names.scopes.entry(scope.into()).or_insert_with(|| {
-            names.counted += 1;
+        let slot = table.take_free_slot().ok_or(Error::Slots)?;
+        let entry = table.scopes.entry(scope.into()).or_insert_with(|| {
+            table.scope_count += 1;
             ScopeShapes {
-                number: names.counted,
+                number: table.scope_count,
                 shapes: Vec::new(),
             }
         });
-        self.set(slot, scope, entry.number, limit);
+        self.set_info(slot, scope, entry.number, limit);
         let registered = Registered {
             slot,
             _held: Arc::new(()),
         };
         entry.shapes.push(RegisteredShape {
             shape,
-            inline,
+            is_inline,
             registered: registered.clone(),
         });
         Ok(registered)
@@ -140,88 +150,85 @@ impl Slots {
 
     /// The slot of a limit from a snapshot. A registered limit of this shape stays as it is; another shape gets a slot as
     /// an older one of its scope. `None` when the scope is not registered.
-    pub(super) fn adopt(
+    pub(super) fn register_saved(
         &self,
         scope: &str,
         limit: &Limit,
-        counting: impl FnOnce() -> Vec<bool>,
+        used_slots: impl FnOnce() -> Vec<bool>,
     ) -> Option<Registered> {
-        let (shape, inline) = (limit.shape(), limit.is_inline());
+        let (shape, is_inline) = (limit.shape(), limit.is_inline());
         {
-            let names = self.names.lock();
-            let mut shapes = names.scopes.get(scope)?.shapes.iter();
-            if let Some(same) = shapes.find(|known| known.shape == shape && known.inline == inline)
-            {
+            let table = self.scopes.lock();
+            let mut shapes = table.scopes.get(scope)?.shapes.iter();
+            let same = shapes.find(|old| old.shape == shape && old.is_inline == is_inline);
+            if let Some(same) = same {
                 return Some(same.registered.clone());
             }
         }
-        self.register(scope, limit, counting).ok()
+        self.register(scope, limit, used_slots).ok()
     }
 
     /// The name of the scope with this number. No bucket may be locked, because freeing slots locks buckets, too.
-    pub(super) fn name(&self, number: u32) -> Option<Box<str>> {
-        let names = self.names.lock();
-        let mut scopes = names.scopes.iter();
-        let found = scopes.find(|(_, scope)| scope.number == number);
-        found.map(|(name, _)| name.clone())
+    pub(super) fn scope_name(&self, number: u32) -> Option<Box<str>> {
+        let table = self.scopes.lock();
+        let mut scopes = table.scopes.iter();
+        let scope = scopes.find(|(_, scope)| scope.number == number);
+        scope.map(|(name, _)| name.clone())
     }
 
-    fn set(&self, slot: Slot, scope: &str, number: u32, limit: &Limit) {
+    fn set_info(&self, slot: Slot, scope: &str, number: u32, limit: &Limit) {
         let mut hasher = SipHasher13::new();
         hasher.write(scope.as_bytes());
-        let place = usize::from(slot.0);
-        let chunk = self.chunks[place / CHUNK]
-            .get_or_init(|| (0..CHUNK).map(|_| OnceLock::new()).collect());
+        let index = usize::from(slot.0);
+        let chunk = self.chunks[index / CHUNK_SLOTS]
+            .get_or_init(|| (0..CHUNK_SLOTS).map(|_| OnceLock::new()).collect());
         let limit = Arc::new(limit.clone());
-        let info = chunk[place % CHUNK].get_or_init(|| SlotInfo {
+        let info = chunk[index % CHUNK_SLOTS].get_or_init(|| SlotInfo {
             seed: AtomicU64::new(0),
             scope: AtomicU32::new(0),
-            inline: AtomicBool::new(false),
+            is_inline: AtomicBool::new(false),
             limit: RwLock::new(limit.clone()),
         });
         info.seed.store(hasher.finish(), Relaxed);
         info.scope.store(number, Relaxed);
-        info.inline.store(limit.is_inline(), Relaxed);
+        info.is_inline.store(limit.is_inline(), Relaxed);
         *info.limit.write() = limit;
     }
 
-    /// What is known of `slot`.
+    /// The limit of `slot`; `None` where it was never registered.
     #[inline]
     pub(super) fn get(&self, slot: Slot) -> Option<&SlotInfo> {
         let slot = usize::from(slot.0);
-        self.chunks[slot / CHUNK].get()?[slot % CHUNK].get()
+        self.chunks[slot / CHUNK_SLOTS].get()?[slot % CHUNK_SLOTS].get()
     }
 }
 
 impl ScopeTable {
-    fn vacant(&mut self) -> Option<Slot> {
-        if let Some(slot) = self.free.pop() {
+    fn take_free_slot(&mut self) -> Option<Slot> {
+        if let Some(slot) = self.free_slots.pop() {
             return Some(slot);
         }
-        let slot = u16::try_from(self.taken).ok().map(Slot)?;
-        self.taken += 1;
+        let slot = u16::try_from(self.slot_count).ok().map(Slot)?;
+        self.slot_count += 1;
         Some(slot)
     }
 
-    /// Frees the slots without holders and entries. The last entry of a slot is made before its last holder lets go, so
+    /// Frees the slots without holders and entries. The last entry of a slot is made before its last holder is dropped, so
     /// the entries are read last.
-    fn reclaim(&mut self, counting: impl FnOnce() -> Vec<bool>) {
-        let alone = |known: &RegisteredShape| Arc::strong_count(&known.registered._held) == 1;
-        let all = self.scopes.values().flat_map(|scope| &scope.shapes);
-        let unheld = all
-            .filter(|known| alone(known))
-            .map(|known| known.registered.slot);
-        let mut unheld: HashSet<Slot> = unheld.collect();
+    fn reclaim_slots(&mut self, used_slots: impl FnOnce() -> Vec<bool>) {
+        let is_unheld = |shape: &&RegisteredShape| Arc::strong_count(&shape.registered._held) == 1;
+        let shapes = self.scopes.values().flat_map(|scope| &scope.shapes);
+        let unheld = shapes.filter(is_unheld).map(|shape| shape.registered.slot);
+        let mut unused: HashSet<Slot> = unheld.collect();
         fence(Acquire);
-        let counting = counting();
-        unheld.retain(|slot| !counting[usize::from(slot.0)]);
+        let used_slots = used_slots();
+        unused.retain(|slot| !used_slots[usize::from(slot.0)]);
         self.scopes.retain(|_, scope| {
-            scope
-                .shapes
-                .retain(|known| !unheld.contains(&known.registered.slot));
-            !scope.shapes.is_empty()
+            let shapes = &mut scope.shapes;
+            shapes.retain(|shape| !unused.contains(&shape.registered.slot));
+            !shapes.is_empty()
         });
-        self.free.extend(unheld);
+        self.free_slots.extend(unused);
     }
 }
 
@@ -233,24 +240,24 @@ mod tests {
     fn slots_are_given_again_when_nobody_has_them() {
         let slots = Slots::new();
         let limit = Limit::hard("5/m".parse().unwrap());
-        let none = || vec![false; Slots::MOST];
+        let none = || vec![false; Slots::MAX];
         let held: Vec<Registered> = (0..10)
             .map(|n| slots.register(&format!("held{n}"), &limit, none).unwrap())
             .collect();
         let mut counting = none();
-        for n in 0..Slots::MOST - 10 {
+        for n in 0..Slots::MAX - 10 {
             let slot = slots
                 .register(&format!("gone{n}"), &limit, none)
                 .unwrap()
                 .slot();
             counting[usize::from(slot.0)] = n % 2 == 0;
         }
-        let all = || vec![true; Slots::MOST];
+        let all = || vec![true; Slots::MAX];
         assert!(
             slots.register("new", &limit, all).is_err(),
             "all still count"
         );
-        for n in 0..(Slots::MOST - 10) / 2 {
+        for n in 0..(Slots::MAX - 10) / 2 {
             let some = || counting.clone();
             let new = slots.register(&format!("new{n}"), &limit, some).unwrap();
             assert!(held.iter().all(|old| old.slot() != new.slot()));

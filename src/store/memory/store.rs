@@ -1,4 +1,5 @@
-//! The store: its parts, its budget, its methods.
+//! The store's public methods. It divides its budget among table, arena and sketch, and chooses between the cheaper decision
+//! and the full one. It reads no clock: every method that needs the time gets it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,7 +20,7 @@ use crate::store::{Item, Registered, Slot, Taking};
 /// How full a store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes it may use.
+    /// Bytes that the store may use.
     pub budget: usize,
     /// Bytes in use.
     pub bytes: usize,
@@ -45,15 +46,15 @@ impl Memory {
     /// When the budget is out of range, or the system gives no memory.
     pub fn new(settings: Settings) -> Result<Memory, Error> {
         let budget = settings.budget;
-        if !(Settings::LEAST..=Settings::MOST).contains(&budget) {
+        if !(Settings::MIN_BUDGET..=Settings::MAX_BUDGET).contains(&budget) {
             return Err(Error::Budget);
         }
-        let (entries, blocks) = (budget / 4, budget / 2);
-        let records = blocks / 16_384 * arena::PAGE_RECORD;
-        let table = BucketTable::new(entries / table::BUCKET * table::BUCKET)?;
-        let sketch = Sketch::new(budget - entries - blocks - records);
+        let (table_bytes, arena_bytes) = (budget / 4, budget / 2);
+        let record_bytes = arena_bytes / arena::PAGE_BYTES * arena::PAGE_RECORD_BYTES;
+        let table = BucketTable::new(table_bytes / table::BUCKET_BYTES * table::BUCKET_BYTES)?;
+        let sketch = Sketch::new(budget - table_bytes - arena_bytes - record_bytes);
         Ok(Memory {
-            cells: Cells::new(table, Arena::new(blocks)?),
+            cells: Cells::new(table, Arena::new(arena_bytes)?),
             sketch,
             budget,
         })
@@ -66,16 +67,16 @@ impl Memory {
     ///
     /// When all 65,536 slots are in use.
     pub fn register(&self, scope: &str, limit: &Limit) -> Result<Registered, Error> {
-        for window in hedge::windows(limit) {
-            self.sketch.prepare(window);
+        for window in hedge::sketch_windows(limit) {
+            self.sketch.add_rung(window);
         }
         let Cells { slots, table, .. } = &self.cells;
-        slots.register(scope, limit, || table.slots())
+        slots.register(scope, limit, || table.used_slots())
     }
 
-    /// Where decisions about a key look first; `None` when the slot was never registered.
+    /// The place where decisions look for a key first; `None` when the slot was never registered.
     #[inline]
-    pub fn place(
+    pub fn cell_place(
         &self,
         limit: &Limit,
         slot: Slot,
@@ -83,31 +84,31 @@ impl Memory {
         multiply: u32,
     ) -> Option<CellPlace> {
         let info = self.cells.slots.get(slot)?;
-        let (bucket, mark) = self.cells.table.home(info.seed(), key, slot);
+        let (bucket, mark) = self.cells.table.home_entry(info.seed(), key, slot);
         Some(CellPlace {
             bucket,
             mark,
-            inline: info.inline(),
+            is_inline: info.is_inline(),
             fast_path: limit.fast_path(multiply),
         })
     }
 
-    /// Starts to load the bucket into the cache, for callers that do something else before they decide.
+    /// Starts to load the bucket into the processor's cache, for callers that do something else before they decide.
     #[inline]
     pub fn prefetch(&self, place: &CellPlace) {
         self.cells.table.prefetch(place.bucket);
     }
 
-    /// A number that changes whenever a count in the bucket has changed; `None` while one may be changing. It does not
-    /// show changes by time and by the overflow sketch.
+    /// A number that changes with every change of a count in the bucket; `None` while one may be changing. It does not show
+    /// changes by time and by the overflow sketch.
     #[inline]
-    pub fn version(&self, place: &CellPlace) -> Option<u64> {
+    pub fn bucket_version(&self, place: &CellPlace) -> Option<u64> {
         self.cells.table.version(place.bucket)
     }
 
     /// Whether the overflow sketch may affect decisions about this limit.
     pub fn is_hedged(&self, limit: &Limit, now: Nanos) -> bool {
-        self.sketch.active(now, hedge::windows(limit))
+        self.sketch.is_active(now, hedge::sketch_windows(limit))
     }
 
     /// Takes units for all items that are not shadows, or for none of them; a shadow takes units when it alone admits.
@@ -118,7 +119,7 @@ impl Memory {
         now: Nanos,
         readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
-        self.take_at(items, &self.places(items), now, readings)
+        self.take_at(items, &self.cell_places(items), now, readings)
     }
 
     /// [`Memory::take`] for items whose places are known.
@@ -132,15 +133,20 @@ impl Memory {
         self.decide(items, places, now, Taking::All, readings)
     }
 
-    /// Does what [`Memory::take`] does for a request that something else refuses: leaves the readings, and takes units for
-    /// shadows only.
-    pub fn refused(
+    /// Takes units for shadows only, for a request that something else refuses. Leaves the readings like [`Memory::take`].
+    pub fn take_for_shadows(
         &self,
         items: &[Item<'_>],
         now: Nanos,
         readings: &mut SmallVec<[LimitReading; 4]>,
     ) {
-        self.decide(items, &self.places(items), now, Taking::Shadows, readings);
+        self.decide(
+            items,
+            &self.cell_places(items),
+            now,
+            Taking::Shadows,
+            readings,
+        );
     }
 
     /// Returns what [`Memory::take`] would return, and takes nothing.
@@ -150,13 +156,20 @@ impl Memory {
         now: Nanos,
         readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
-        self.decide(items, &self.places(items), now, Taking::Nothing, readings)
+        self.decide(
+            items,
+            &self.cell_places(items),
+            now,
+            Taking::Nothing,
+            readings,
+        )
     }
 
-    pub(super) fn places(&self, items: &[Item<'_>]) -> CellPlaces {
-        let each = items.iter();
-        each.map_while(|item| self.place(item.limit, item.slot, item.key, item.scale.multiply))
-            .collect()
+    pub(super) fn cell_places(&self, items: &[Item<'_>]) -> CellPlaces {
+        let places = items.iter().map_while(|item| {
+            self.cell_place(item.limit, item.slot, item.key, item.scale.multiply)
+        });
+        places.collect()
     }
 
     #[inline]
@@ -168,21 +181,21 @@ impl Memory {
         taking: Taking,
         readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
-        debug_assert_eq!(self.places(items)[..], places[..]);
+        debug_assert_eq!(self.cell_places(items)[..], places[..]);
         readings.clear();
-        let cheap = fast::decide(
+        let admitted = fast::decide(
             &self.cells,
             &self.sketch,
             (items, places),
             (now, taking),
             readings,
         );
-        cheap.unwrap_or_else(|| self.decide_all(items, now, taking, readings))
+        admitted.unwrap_or_else(|| self.decide_fully(items, now, taking, readings))
     }
 
     // A function of its own, so that its stack frame costs nothing where the fast path decides.
     #[inline(never)]
-    pub(super) fn decide_all(
+    pub(super) fn decide_fully(
         &self,
         items: &[Item<'_>],
         now: Nanos,
@@ -190,9 +203,9 @@ impl Memory {
         readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         match FullDecision::new(&self.cells, &self.sketch, items, now, taking) {
-            Some(call) => call.decide(readings),
+            Some(decision) => decision.decide(readings),
             None => {
-                readings.resize(items.len(), decide::unknown());
+                readings.resize(items.len(), decide::unknown_reading());
                 false
             }
         }
@@ -201,11 +214,11 @@ impl Memory {
     /// Ends a reservation that [`Memory::take`] made for `item`: `used` units count from `now`, in the item's networks,
     /// too. `sketched` comes from the reading of the reservation.
     pub fn settle(&self, item: &Item<'_>, sketched: bool, used: u32, now: Nanos) {
-        settle::settle(&self.cells, &self.sketch, item, sketched, used, now);
+        settle::settle_reservation(&self.cells, &self.sketch, item, sketched, used, now);
     }
 
     /// Units that a key uses in each window of a limit, as far as its cell knows.
-    pub fn used(&self, item: &Item<'_>, now: Nanos) -> SmallVec<[u32; 2]> {
+    pub fn used_units(&self, item: &Item<'_>, now: Nanos) -> SmallVec<[u32; 2]> {
         let Some(info) = self.cells.slots.get(item.slot) else {
             return SmallVec::new();
         };
@@ -215,35 +228,35 @@ impl Memory {
             info,
             limit: item.limit,
         };
-        let mut held = decide::lock_buckets(&self.cells, std::iter::once(owner.spot));
+        let mut locked = decide::lock_buckets(&self.cells, std::iter::once(owner.spot));
         let windows = 0..item.limit.windows.len();
-        match self.cells.locate(&mut held, &owner, now) {
-            CellLookup::EntryAt(at) => self.cells.look(&mut held, at, &owner, |cell| {
+        match self.cells.locate(&mut locked, &owner, now) {
+            CellLookup::EntryAt(at) => self.cells.read_cell(&mut locked, at, &owner, |cell| {
                 windows.map(|window| cell.used(now, window)).collect()
             }),
             CellLookup::Missing | CellLookup::Stuck => windows.map(|_| 0).collect(),
         }
     }
 
-    /// Counts units that were admitted elsewhere.
-    pub fn count(&self, item: &Item<'_>, units: u32, now: Nanos) {
+    /// Counts units that were admitted by another decision than this store's.
+    pub fn count_units(&self, item: &Item<'_>, units: u32, now: Nanos) {
         let item = Item {
             cost: 0,
             parents: &[],
             ..*item
         };
-        settle::settle(&self.cells, &self.sketch, &item, false, units, now);
+        settle::settle_reservation(&self.cells, &self.sketch, &item, false, units, now);
     }
 
-    /// Forgets the units of a key under a limit; `false` when it has no cell. Units in the overflow sketch and of its
-    /// networks stay, because other keys share both: a key with a [sketched](LimitReading::sketched) reading is free only
-    /// when the sketch has forgotten it.
+    /// Removes the cell of a key under a limit; `false` when it has none. Its units in the overflow sketch and in its
+    /// networks stay, because other keys share both. So a key with a [sketched](LimitReading::sketched) reading is free
+    /// only when the sketch has forgotten it.
     pub fn reset(&self, slot: Slot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {
             return false;
         };
         let spot = self.cells.table.spot(info.seed(), key, false);
-        let mut held = decide::lock_buckets(&self.cells, std::iter::once(spot));
+        let mut locked = decide::lock_buckets(&self.cells, std::iter::once(spot));
         let limit = &info.limit();
         let owner = CellOwner {
             spot,
@@ -251,14 +264,14 @@ impl Memory {
             info,
             limit,
         };
-        let found = self.cells.find(&mut held, &owner);
-        if let Some(at) = found {
-            self.cells.remove(&mut held, at);
+        let entry = self.cells.find(&mut locked, &owner);
+        if let Some(at) = entry {
+            self.cells.remove(&mut locked, at);
         }
-        found.is_some()
+        entry.is_some()
     }
 
-    /// Evicts the cells equal to fresh ones in the next `buckets` buckets. Returns their number.
+    /// Evicts the cells equal to fresh ones in the next `buckets` buckets. Returns the number of evicted cells.
     pub fn sweep(&self, now: Nanos, buckets: usize) -> usize {
         self.cells
             .sweep(now, u32::try_from(buckets).unwrap_or(u32::MAX))
@@ -267,12 +280,13 @@ impl Memory {
     /// How full the store is.
     pub fn usage(&self) -> Usage {
         let keys = self.cells.keys.load(Relaxed);
-        let bytes = keys * 16 + self.cells.arena.used() + self.sketch.used();
+        let bytes =
+            keys * table::ENTRY_BYTES + self.cells.arena.used_bytes() + self.sketch.used_bytes();
         Usage {
             budget: self.budget,
             bytes,
             keys,
-            sketched: self.sketch.decided(),
+            sketched: self.sketch.decision_count(),
         }
     }
 }

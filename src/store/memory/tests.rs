@@ -88,7 +88,7 @@ fn a_table_two_thirds_full_needs_no_sketch() {
     let memory = store(4 << 20);
     let limit = limit("5/h", Algorithm::Gcra { burst: None });
     let slot = memory.register("all", &limit).unwrap().slot();
-    let keys = (1 << 20) / table::BUCKET as u128 * table::ENTRIES as u128 * 2 / 3;
+    let keys = (1 << 20) / table::BUCKET_BYTES as u128 * table::BUCKET_ENTRIES as u128 * 2 / 3;
     for remaining in [4, 3, 2] {
         for n in 0..keys {
             let (admitted, readings) = take(&memory, &[item(&limit, slot, n)], START);
@@ -108,7 +108,7 @@ fn fill(memory: &Memory, now: Nanos) {
 fn crowd(memory: &Memory, each: u128, now: Nanos) {
     let stay = limit("5/w", Algorithm::FixedWindow);
     let slot = memory.register("fill", &stay).unwrap().slot();
-    for n in 0..u128::from(memory.cells.table.count()) * each {
+    for n in 0..u128::from(memory.cells.table.bucket_count()) * each {
         take(memory, &[item(&stay, slot, n)], now);
     }
 }
@@ -452,7 +452,7 @@ fn sweeping_touches_no_memory_that_was_never_used() {
 
 #[test]
 fn unknown_slots_and_small_budgets() {
-    for budget in [1_000, Settings::MOST + 1] {
+    for budget in [1_000, Settings::MAX_BUDGET + 1] {
         let refused = Memory::new(Settings { budget });
         assert!(matches!(refused, Err(Error::Budget)), "{budget}");
     }

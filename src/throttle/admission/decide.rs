@@ -99,7 +99,8 @@ impl Admission {
                     .store
                     .take_at(items, &demand.keys.places, request.now, &mut readings);
             }
-            self.store.refused(items, request.now, &mut readings);
+            self.store
+                .take_for_shadows(items, request.now, &mut readings);
             false
         };
         let (admitted, permits) =

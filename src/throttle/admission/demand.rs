@@ -66,7 +66,7 @@ impl Admission {
             match (&rule.limit, &self.counters[rule.index]) {
                 (RuleLimit::Rate(limit), RuleCounter::Rate(registered, _)) => {
                     let slot = registered.slot();
-                    if let Some(place) = self.store.place(limit, slot, key, multiply) {
+                    if let Some(place) = self.store.cell_place(limit, slot, key, multiply) {
                         // The count is loaded while the next key is hashed.
                         self.store.prefetch(&place);
                         keys.places.push(place);

@@ -86,12 +86,12 @@ impl PreparedDecision {
             return None;
         }
         let places = self.keys.places.iter();
-        places.map(|place| self.store.version(place)).collect()
+        places.map(|place| self.store.bucket_version(place)).collect()
     }
 
     fn are_unchanged(&self, before: &CountVersions) -> bool {
         let mut versions = self.keys.places.iter().zip(before);
-        versions.all(|(place, before)| self.store.version(place) == Some(*before))
+        versions.all(|(place, before)| self.store.bucket_version(place) == Some(*before))
     }
 
     /// Records whether the last request was admitted. A standing refusal ends with that.

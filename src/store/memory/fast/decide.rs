@@ -1,22 +1,23 @@
-//! Decides about a few items whose cells are in the first of their buckets, or do not exist and need not be made. It returns
-//! and leaves what a [`FullDecision`](super::super::decide::FullDecision) would.
+//! The cheaper decision, about a few items whose cells are in their first buckets, or do not exist and need not be made. It
+//! returns and leaves what a [`FullDecision`](super::super::decide::FullDecision) would. Each state is read twice: first to
+//! evaluate all items, then to take units or to complete the readings.
 
 use std::num::NonZeroU8;
 
 use smallvec::SmallVec;
 
-use super::super::cells::{Cells, join, placed, split};
-use super::super::decide::unknown;
+use super::super::cells::{Cells, block_state, join_state, split_state};
+use super::super::decide::unknown_reading;
 use super::super::hedge;
 use super::super::sketch::Sketch;
 use super::home::{HomeBucket, HomeEntry, HomeLocks};
-use super::places::{CellPlace, CellPlaces, MOST};
+use super::places::{CellPlace, CellPlaces, MAX_PLACES};
 use crate::base::clock::Nanos;
 use crate::limit::{Assessment, FastPath, KeyState, LimitReading};
 use crate::store::{Item, Taking};
 
-/// Returns whether the request passes, and leaves one reading for each item; `None` when a full decision is needed.
-/// `places` are those of `items`.
+/// Decides about items at these places. Returns whether the request passes, and leaves one reading for each item; `None`
+/// when a full decision is needed.
 #[inline(never)]
 pub(in super::super) fn decide(
     cells: &Cells,
@@ -25,85 +26,89 @@ pub(in super::super) fn decide(
     (now, taking): (Nanos, Taking),
     readings: &mut SmallVec<[LimitReading; 4]>,
 ) -> Option<bool> {
-    let plain = |item: &Item<'_>| item.parents.is_empty();
-    if places.crowded() || items.len() != places.len() || !items.iter().all(plain) {
+    let has_networks = |item: &Item<'_>| !item.parents.is_empty();
+    if places.needs_full_decision() || items.len() != places.len() || items.iter().any(has_networks)
+    {
         return None;
     }
     let locked = HomeLocks::new(&cells.table, places);
-    let windows = items.iter().flat_map(|item| hedge::windows(item.limit));
-    if sketch.active(now, windows) {
+    let windows = items
+        .iter()
+        .flat_map(|item| hedge::sketch_windows(item.limit));
+    if sketch.is_active(now, windows) {
         return None;
     }
     let home = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket, place.mark);
-    let mut looks = [FirstLook::default(); MOST];
+    let mut first_reads = [FirstRead::default(); MAX_PLACES];
     let mut evaluated: SmallVec<[LimitReading; 2]> = SmallVec::new();
     // Whether all items but shadows admit, and whether there is room for their units.
-    let (mut admitted, mut room) = (true, true);
-    for ((item, place), look) in items.iter().zip(places.iter()).zip(&mut looks) {
+    let (mut admitted, mut all_have_room) = (true, true);
+    for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&mut first_reads) {
         let home = home(place);
-        look.at = home.find(&locked);
-        let entry = look.at.map(|at| home.entry(at, &locked));
-        let vacant = || place.fast_path.is_some() && home.vacant(&locked);
-        if entry.is_none() && !vacant() {
+        first_read.position = home.find_entry(&locked);
+        let entry = first_read.position.map(|at| home.entry(at, &locked));
+        let needs_no_cell = || place.fast_path.is_some() && home.lacks_key(&locked);
+        if entry.is_none() && !needs_no_cell() {
             return None;
         }
-        let seat = CountedItem { item, place, entry };
-        let FirstVerdict { admits, room: fits } = match &place.fast_path {
-            Some(fast_path) => seat.look(cells, now, fast_path, &mut look.found),
-            None => seat.evaluate(cells, now, &mut evaluated),
+        let counted = CountedItem { item, place, entry };
+        let FirstVerdict { admits, has_room } = match &place.fast_path {
+            Some(fast_path) => counted.assess(cells, now, fast_path, &mut first_read.assessment),
+            None => counted.evaluate(cells, now, &mut evaluated),
         };
         if !item.shadow {
             admitted &= admits;
-            room &= fits;
-        } else if taking != Taking::Nothing && admits && !fits {
+            all_have_room &= has_room;
+        } else if taking != Taking::Nothing && admits && !has_room {
             return None;
         }
     }
-    let take = taking == Taking::All && admitted;
-    if take && !room {
+    let takes_units = taking == Taking::All && admitted;
+    if takes_units && !all_have_room {
         return None;
     }
     let mut evaluated = evaluated.iter();
-    for ((item, place), look) in items.iter().zip(places.iter()).zip(&looks) {
-        let entry = look.at.map(|at| home(place).entry(at, &locked));
-        let seat = CountedItem { item, place, entry };
-        let takes = |admits: bool| match item.shadow {
+    for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&first_reads) {
+        let entry = first_read.position.map(|at| home(place).entry(at, &locked));
+        let counted = CountedItem { item, place, entry };
+        let takes_units = |admits: bool| match item.shadow {
             true => taking != Taking::Nothing && admits,
-            false => take,
+            false => takes_units,
         };
-        readings.push(match (&place.fast_path, look.found) {
-            (Some(fast_path), Some(found)) => {
-                let take = takes(found.standing.admits());
-                seat.settle(cells, now, (fast_path, found), take)
+        readings.push(match (&place.fast_path, first_read.assessment) {
+            (Some(fast_path), Some(assessment)) => {
+                let takes_units = takes_units(assessment.standing.admits());
+                counted.finish_assessed(cells, now, (fast_path, assessment), takes_units)
             }
             _ => {
-                let reading = evaluated.next().copied().unwrap_or_else(unknown);
-                let take = takes(reading.standing.admits());
-                seat.finish(cells, now, reading, take)
+                let reading = evaluated.next().copied();
+                let reading = reading.unwrap_or_else(unknown_reading);
+                let takes_units = takes_units(reading.standing.admits());
+                counted.finish_evaluated(cells, now, reading, takes_units)
             }
         });
     }
     Some(admitted)
 }
 
-/// What is kept of a first look at a state. To find the state again is cheaper than to pass it on.
+/// The part of a first read that is kept. To find the state again is cheaper than to pass it on.
 #[derive(Clone, Copy, Default)]
-struct FirstLook {
+struct FirstRead {
     /// The position of the entry in its bucket.
-    at: Option<NonZeroU8>,
-    /// What the limit's fast path said.
-    found: Option<Assessment>,
+    position: Option<NonZeroU8>,
+    /// The result by the limit's fast path, if it has one.
+    assessment: Option<Assessment>,
 }
 
-/// The result of a first look at a state.
+/// The result of a first read.
 struct FirstVerdict {
     /// Whether the limit admits the cost.
     admits: bool,
     /// Whether the state has room for the cost where it is.
-    room: bool,
+    has_room: bool,
 }
 
-/// An item, with its place and its entry.
+/// An item, with its place and its entry, if it has one.
 struct CountedItem<'l> {
     item: &'l Item<'l>,
     place: &'l CellPlace,
@@ -111,26 +116,26 @@ struct CountedItem<'l> {
 }
 
 impl CountedItem<'_> {
-    /// Looks at the state by the limit's fast path, and keeps the result in `found`.
+    /// Reads the state by the limit's fast path, and stores the result in `assessment`.
     #[inline(always)]
-    fn look(
+    fn assess(
         mut self,
         cells: &Cells,
         now: Nanos,
         fast_path: &FastPath,
-        found: &mut Option<Assessment>,
+        assessment: &mut Option<Assessment>,
     ) -> FirstVerdict {
-        let (cost, mut copy) = (self.item.cost, self.copy());
+        let (cost, mut copy) = (self.item.cost, self.copy_state());
         let words = self.words(cells, &mut copy);
-        let said = fast_path.assess(words, now, cost);
-        *found = Some(said);
-        // Without a cell there is no room: nothing could be written.
-        let room = !words.is_empty() && fast_path.has_room(words, cost, said);
-        let admits = said.standing.admits();
-        FirstVerdict { admits, room }
+        let assessed = fast_path.assess(words, now, cost);
+        *assessment = Some(assessed);
+        // Without a cell there is no room for units.
+        let has_room = !words.is_empty() && fast_path.has_room(words, cost, assessed);
+        let admits = assessed.standing.admits();
+        FirstVerdict { admits, has_room }
     }
 
-    /// Looks at the state of a limit without fast path.
+    /// Reads the state of a limit without a fast path, and adds its reading to `evaluated`.
     #[inline(never)]
     fn evaluate(
         mut self,
@@ -141,52 +146,52 @@ impl CountedItem<'_> {
         let Item {
             limit, cost, scale, ..
         } = *self.item;
-        let (key, mut copy) = (self.place.mark.key(), self.copy());
+        let (key, mut copy) = (self.place.mark.key(), self.copy_state());
         let words = self.words(cells, &mut copy);
         let cell = KeyState { limit, key, words };
         let reading = cell.assess(now, cost, scale);
         evaluated.push(reading);
         FirstVerdict {
             admits: reading.standing.admits(),
-            room: cell.has_room(now, cost),
+            has_room: cell.has_room(now, cost),
         }
     }
 
-    /// Takes the cost, or only completes the reading.
+    /// Takes the cost if `takes_units` is set, and completes the reading.
     #[inline(always)]
-    fn settle(
+    fn finish_assessed(
         mut self,
         cells: &Cells,
         now: Nanos,
-        (fast_path, found): (&FastPath, Assessment),
-        take: bool,
+        (fast_path, assessment): (&FastPath, Assessment),
+        takes_units: bool,
     ) -> LimitReading {
-        let (cost, mut copy) = (self.item.cost, self.copy());
+        let (cost, mut copy) = (self.item.cost, self.copy_state());
         let words = self.words(cells, &mut copy);
-        if !take {
-            return fast_path.untaken_reading(words, now, cost, found);
+        if !takes_units {
+            return fast_path.untaken_reading(words, now, cost, assessment);
         }
-        let (reading, fresh_at) = fast_path.take_units(words, now, cost, found);
-        self.write(copy, fresh_at);
+        let (reading, fresh_at) = fast_path.take_units(words, now, cost, assessment);
+        self.write_state(copy, fresh_at);
         reading
     }
 
-    /// [`CountedItem::settle`] for a limit without fast path.
+    /// [`CountedItem::finish_assessed`] for a limit without a fast path.
     #[inline(never)]
-    fn finish(
+    fn finish_evaluated(
         mut self,
         cells: &Cells,
         now: Nanos,
         mut reading: LimitReading,
-        take: bool,
+        takes_units: bool,
     ) -> LimitReading {
         let Item {
             limit, cost, scale, ..
         } = *self.item;
-        let (key, mut copy) = (self.place.mark.key(), self.copy());
+        let (key, mut copy) = (self.place.mark.key(), self.copy_state());
         let words = self.words(cells, &mut copy);
         let mut cell = KeyState { limit, key, words };
-        if !take {
+        if !takes_units {
             if reading.reset == Nanos::ZERO {
                 cell.complete_reading(&mut reading, now, 0, scale.multiply);
             }
@@ -195,15 +200,15 @@ impl CountedItem<'_> {
         cell.take_units(&reading, now, cost, scale);
         cell.complete_reading(&mut reading, now, cost, scale.multiply);
         let fresh_at = cell.fresh_at();
-        self.write(copy, Some(fresh_at));
+        self.write_state(copy, Some(fresh_at));
         reading
     }
 
     /// A copy of the entry's state. It is made wherever the words are, because then the compiler writes it in one piece:
     /// a processor that reads in one piece what was written in two stalls, for a twelfth of a decision.
     #[inline(always)]
-    fn copy(&self) -> [u32; 2] {
-        split(self.entry.as_ref().map_or(0, HomeEntry::state))
+    fn copy_state(&self) -> [u32; 2] {
+        split_state(self.entry.as_ref().map_or(0, HomeEntry::state))
     }
 
     /// The words of the state; `copy` is the entry's state. Empty where there is no entry.
@@ -211,19 +216,19 @@ impl CountedItem<'_> {
     fn words<'w>(&'w mut self, cells: &'w Cells, copy: &'w mut [u32; 2]) -> &'w mut [u32] {
         match &mut self.entry {
             None => &mut [],
-            Some(_) if self.place.inline => copy,
+            Some(_) if self.place.is_inline => copy,
             Some(entry) => cells.arena.words_at(entry, cells.arena.span(copy[0])),
         }
     }
 
     /// Writes the entry's state back, where it has changed.
     #[inline(always)]
-    fn write(&mut self, copy: [u32; 2], fresh_at: Option<Nanos>) {
+    fn write_state(&mut self, copy: [u32; 2], fresh_at: Option<Nanos>) {
         let Some(entry) = &mut self.entry else { return };
-        if self.place.inline {
-            entry.set_state(join(copy));
+        if self.place.is_inline {
+            entry.set_state(join_state(copy));
         } else if let Some(fresh_at) = fresh_at {
-            entry.set_state(placed(copy[0], fresh_at));
+            entry.set_state(block_state(copy[0], fresh_at));
         }
         entry.count_change();
     }

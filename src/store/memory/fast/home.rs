@@ -1,16 +1,17 @@
-//! Entries in the bucket that their key prefers, under the slot of the item, where most are. For decisions that make, move
+//! The entries of keys in their first bucket, under the slot of the item, where most are. Decisions use them that make, move
 //! and evict no cell; all others go through [`LockedBuckets`](super::super::table::LockedBuckets).
 
 use std::num::NonZeroU8;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::table::{BucketTable, EntryMark, WORDS, count_change, lock, tagged, unlock};
+use super::super::bucket_lock::{count_change, lock, unlock};
+use super::super::table::{BUCKET_WORDS, BucketTable, EntryMark, key_bits};
 use super::places::CellPlaces;
 
-/// The bucket that a key prefers, and the mark of the key's entry.
+/// A key's first bucket, and the mark of its entry there.
 pub(in super::super) struct HomeBucket<'a> {
-    words: &'a [AtomicU64; WORDS],
+    words: &'a [AtomicU64; BUCKET_WORDS],
     mark: u64,
 }
 
@@ -34,13 +35,13 @@ impl<'a> HomeLocks<'a> {
 impl Drop for HomeLocks<'_> {
     #[inline]
     fn drop(&mut self) {
-        let each = self.places.buckets();
-        each.for_each(|bucket| unlock(self.table.lock_of(bucket)));
+        let buckets = self.places.buckets();
+        buckets.for_each(|bucket| unlock(self.table.lock_of(bucket)));
     }
 }
 
 impl<'a> HomeBucket<'a> {
-    /// The bucket `first`, for entries of `mark`.
+    /// The bucket `first`, for the entry with this mark.
     #[inline]
     pub(in super::super) fn new(
         table: &'a BucketTable,
@@ -53,25 +54,25 @@ impl<'a> HomeBucket<'a> {
         }
     }
 
-    /// The position of the entry in the bucket.
+    /// The position of the entry's state among the bucket's words.
     #[inline]
-    pub(in super::super) fn find(&self, _locked: &HomeLocks<'_>) -> Option<NonZeroU8> {
+    pub(in super::super) fn find_entry(&self, _locked: &HomeLocks<'_>) -> Option<NonZeroU8> {
         let mark = self.mark;
         // Without branches, because the entry is unpredictable; but the second half is another cache line.
-        let within = |places: Range<usize>| {
-            places.step_by(2).fold(0, |found, place| {
-                let same = self.words[place].load(Ordering::Relaxed) == mark;
-                found | if same { place + 1 } else { 0 }
+        let state_within = |words: Range<usize>| {
+            words.step_by(2).fold(0, |position, word| {
+                let is_same = self.words[word].load(Ordering::Relaxed) == mark;
+                position | if is_same { word + 1 } else { 0 }
             })
         };
-        let mut found = within(2..WORDS / 2);
-        if found == 0 {
-            found = within(WORDS / 2..WORDS);
+        let mut position = state_within(2..BUCKET_WORDS / 2);
+        if position == 0 {
+            position = state_within(BUCKET_WORDS / 2..BUCKET_WORDS);
         }
-        NonZeroU8::new(found as u8)
+        NonZeroU8::new(position as u8)
     }
 
-    /// The entry there, for as long as the bucket is locked.
+    /// The entry with the state at this position, for as long as the bucket is locked.
     #[inline]
     pub(in super::super) fn entry<'l>(
         &self,
@@ -80,20 +81,20 @@ impl<'a> HomeBucket<'a> {
     ) -> HomeEntry<'l> {
         let at = usize::from(at.get());
         // At 0 it would be the lock. The modulo costs less than a bounds check.
-        debug_assert!(at < WORDS);
+        debug_assert!(at < BUCKET_WORDS);
         HomeEntry {
             lock: &self.words[0],
-            state: &self.words[at % WORDS],
+            state: &self.words[at % BUCKET_WORDS],
         }
     }
 
     /// Whether the key has no entry at all, neither in its other bucket nor under another slot.
     #[inline]
-    pub(in super::super) fn vacant(&self, _locked: &HomeLocks<'_>) -> bool {
-        let strays = self.words[1].load(Ordering::Relaxed);
+    pub(in super::super) fn lacks_key(&self, _locked: &HomeLocks<'_>) -> bool {
+        let moved_keys = self.words[1].load(Ordering::Relaxed);
         let mut marks = self.words[2..].iter().step_by(2);
-        let key = tagged(self.mark);
-        strays == 0 && !marks.any(|mark| tagged(mark.load(Ordering::Relaxed)) == key)
+        let key = key_bits(self.mark);
+        moved_keys == 0 && !marks.any(|mark| key_bits(mark.load(Ordering::Relaxed)) == key)
     }
 }
 
@@ -114,7 +115,8 @@ impl HomeEntry<'_> {
         self.state.store(state, Ordering::Relaxed);
     }
 
-    /// Must be called where the state has changed, whether its words are here or in the arena.
+    /// Counts a change of the bucket. It must be called when the state has changed, whether its words are here or in the
+    /// arena.
     #[inline]
     pub(in super::super) fn count_change(&mut self) {
         count_change(self.lock);

@@ -1,10 +1,10 @@
-//! The fast path: decides about the few items of most requests at a fourth of the price of a full decision
-//! ([`super::decide`]). It reads and leaves exactly what that one would.
+//! The fast path: decides about the few items of most requests at a fourth of the cost of a full decision
+//! ([`super::decide`]). Its readings and the states that it leaves are exactly those of a full decision.
 //!
-//! It may skip whatever makes, moves, evicts or converts a cell. It gives up before it changes anything, and the full
-//! decision starts from the beginning, when
+//! It never makes, moves, evicts or converts a cell. It gives up before it changes anything, and the full decision starts
+//! from the beginning, when
 //!
-//! - the request has more than [`places::MOST`] items, or two items of one key, or an item with networks around its key,
+//! - the request has more than [`places::MAX_PLACES`] items, two items of one key, or an item with networks around its key,
 //! - a key's cell is not in the first of its two buckets under the requested slot; a key without any cell is fine if
 //!   none has to be made,
 //! - a state has no room for the units that it would take, or
@@ -12,8 +12,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `places` | where a request's keys are; stays the same while the same client asks |
-//! | `home` | buckets and entries, locked, without look-ups elsewhere |
+//! | `places` | where a request's keys are looked for; callers may keep it for the next request |
+//! | `home` | locked buckets and their entries |
 //! | `decide` | the decision |
 
 mod decide;

@@ -1,70 +1,73 @@
-//! Where the counts of a request's keys are looked for first, and the order in which their buckets are locked. Both stay the
-//! same while the same client sends requests, so callers may keep them.
+//! Where the counts of a request's keys are looked for first, and the order in which their buckets are locked. Both depend on
+//! keys and limits only, so callers may keep them for the next request of the same client.
 
 use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use super::super::table::{EntryMark, tagged};
+use super::super::table::{EntryMark, key_bits};
 use crate::limit::FastPath;
 
 /// Most items of a request that the fast path decides about.
-pub(in super::super) const MOST: usize = 8;
+pub(in super::super) const MAX_PLACES: usize = 8;
 
-/// Where a key's counts under a limit are looked for first, with the limit's fast path. Valid while the limit keeps its slot,
-/// and for one multiplier. Worth keeping for the next request of the same client.
+/// Where a key's counts under a limit are looked for first, with the limit's fast path. It is valid while the limit keeps
+/// its slot, and for one multiplier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellPlace {
+    /// The key's first bucket.
     pub(in super::super) bucket: u32,
+    /// The mark of the key's entry there.
     pub(in super::super) mark: EntryMark,
-    /// Whether states live in the table's entries.
-    pub(in super::super) inline: bool,
+    /// Whether states are in the table's entries.
+    pub(in super::super) is_inline: bool,
+    /// The limit's arithmetic for this multiplier, if it has such a form.
     pub(in super::super) fast_path: Option<FastPath>,
 }
 
 /// The places of all items of a request.
 #[derive(Clone, Debug, Default)]
 pub struct CellPlaces {
-    each: SmallVec<[CellPlace; 4]>,
+    places: SmallVec<[CellPlace; 4]>,
     /// Indices of the places that are the first with their bucket, sorted by bucket.
-    order: SmallVec<[u8; MOST]>,
-    /// Whether there are more than [`MOST`] places, or two of one key.
-    crowded: bool,
+    lock_order: SmallVec<[u8; MAX_PLACES]>,
+    /// Whether there are more than [`MAX_PLACES`] places, or two of one key.
+    needs_full_decision: bool,
 }
 
 impl CellPlaces {
     /// Adds the place of the next item.
     #[inline]
     pub fn push(&mut self, place: CellPlace) {
-        let number = self.each.len();
-        let mut beside = self
-            .each
+        let index = self.places.len();
+        let mut same_bucket = self
+            .places
             .iter()
             .filter(|other| other.bucket == place.bucket);
-        let first = beside.clone().next().is_none();
+        let is_first = same_bucket.clone().next().is_none();
         // The same key, or one with the same tag.
-        let twin = |other: &CellPlace| tagged(other.mark.0) == tagged(place.mark.0);
-        self.crowded |= number == MOST || beside.any(twin);
-        if first && number < MOST {
-            let before = |other: &u8| self.each[usize::from(*other)].bucket < place.bucket;
-            self.order
-                .insert(self.order.partition_point(before), number as u8);
+        let is_same_key = |other: &CellPlace| key_bits(other.mark.0) == key_bits(place.mark.0);
+        self.needs_full_decision |= index == MAX_PLACES || same_bucket.any(is_same_key);
+        if is_first && index < MAX_PLACES {
+            let is_before = |other: &u8| self.places[usize::from(*other)].bucket < place.bucket;
+            let position = self.lock_order.partition_point(is_before);
+            self.lock_order.insert(position, index as u8);
         }
-        self.each.push(place);
+        self.places.push(place);
     }
 
-    /// Whether the fast path cannot decide: more than [`MOST`] places, or two of one key.
+    /// Whether the fast path cannot decide: there are more than [`MAX_PLACES`] places, or two of one key.
     #[inline]
-    pub(in super::super) fn crowded(&self) -> bool {
-        self.crowded
+    pub(in super::super) fn needs_full_decision(&self) -> bool {
+        self.needs_full_decision
     }
 
     /// The buckets in ascending order, each once.
     #[inline]
     pub(in super::super) fn buckets(&self) -> impl Iterator<Item = u32> {
-        self.order
+        self.lock_order
             .iter()
-            .map(|number| self.each[usize::from(*number)].bucket)
+            .map(|index| self.places[usize::from(*index)].bucket)
     }
 }
 
@@ -73,15 +76,15 @@ impl Deref for CellPlaces {
 
     #[inline]
     fn deref(&self) -> &[CellPlace] {
-        &self.each
+        &self.places
     }
 }
 
 impl FromIterator<CellPlace> for CellPlaces {
     fn from_iter<I: IntoIterator<Item = CellPlace>>(places: I) -> CellPlaces {
-        let mut all = CellPlaces::default();
-        places.into_iter().for_each(|place| all.push(place));
-        all
+        let mut collected = CellPlaces::default();
+        places.into_iter().for_each(|place| collected.push(place));
+        collected
     }
 }
 
@@ -96,13 +99,13 @@ mod tests {
         let (mut shared, mut crowded) = (0, 0);
         for turn in 0..20_000 {
             let mut places = CellPlaces::default();
-            for _ in 0..dice.below(MOST + 3) {
+            for _ in 0..dice.below(MAX_PLACES + 3) {
                 // A slot is no part of the key.
                 let (key, slot) = (1 + dice.below(6) as u64, dice.below(2) as u64);
                 places.push(CellPlace {
                     bucket: dice.below(12) as u32,
                     mark: EntryMark(key << 18 | slot),
-                    inline: false,
+                    is_inline: false,
                     fast_path: None,
                 });
             }
@@ -110,10 +113,14 @@ mod tests {
             let mut keys: Vec<_> = places.iter().map(key).collect();
             keys.sort_unstable();
             let twins = keys.windows(2).any(|two| two[0] == two[1]);
-            assert_eq!(places.crowded(), twins || places.len() > MOST, "{turn}");
+            assert_eq!(
+                places.needs_full_decision(),
+                twins || places.len() > MAX_PLACES,
+                "{turn}"
+            );
             let mut buckets: Vec<u32> = keys.iter().map(|(bucket, _)| *bucket).collect();
             buckets.dedup();
-            if places.len() <= MOST {
+            if places.len() <= MAX_PLACES {
                 assert_eq!(places.buckets().collect::<Vec<_>>(), buckets, "{turn}");
             }
             shared += usize::from(!twins && buckets.len() < places.len());

@@ -1,6 +1,6 @@
 //! The outer form of a snapshot: a mark, the format's number, and blocks of at most 64 KiB, each with its length and a
 //! checksum. All numbers are little-endian. No content is used before its checksum is verified. The checksum includes the
-//! block's number, so that no block can stand in for another.
+//! block's number, so that no block can replace another.
 
 use std::hash::Hasher;
 use std::io::{self, ErrorKind, Read, Write};
@@ -8,30 +8,30 @@ use std::io::{self, ErrorKind, Read, Write};
 use siphasher::sip::SipHasher13;
 
 /// The first bytes of a snapshot.
-const MARK: [u8; 16] = *b"tollgate counts\n";
+const FILE_MARK: [u8; 16] = *b"tollgate counts\n";
 /// The format's number, to be changed with any change of the contents.
 const FORMAT: u32 = 2;
 /// Bytes of a block before its content: length and checksum.
-const HEAD: usize = 12;
+const HEAD_BYTES: usize = 12;
 /// Most bytes of a block's content.
-const MOST: usize = 65_536 - HEAD;
+const MAX_CONTENT_BYTES: usize = 65_536 - HEAD_BYTES;
 
 /// Why a file is not a complete snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotDamage {
-    /// Another kind of file.
+    /// The file is of another kind.
     #[error("it is not a snapshot of counts")]
     Foreign,
-    /// A snapshot in another version's format.
+    /// The snapshot has the format of another version.
     #[error("it has format {0}, and this version reads format {FORMAT}")]
     Format(u32),
-    /// The checksum of a block is wrong.
+    /// The length or the checksum of a block is wrong.
     #[error("the block at byte {0} is damaged")]
     Block(u64),
     /// The file ends too early.
     #[error("it ends at byte {0}, too early")]
     Short(u64),
-    /// The checksums are right, and the contents make no sense.
+    /// The checksums are right, and the contents are invalid.
     #[error("the contents of the block at byte {0} are invalid: {1}")]
     Content(u64, &'static str),
     /// The file cannot be read.
@@ -47,36 +47,40 @@ fn checksum(number: u64, content: &[u8]) -> u64 {
 }
 
 /// Writes bytes in blocks with checksums.
-pub(super) struct Sealing<W> {
+pub(super) struct BlockWriter<W> {
     out: W,
+    /// The content of the next block.
     content: Vec<u8>,
+    /// The number of the next block.
     number: u64,
 }
 
-impl<W: Write> Sealing<W> {
-    pub(super) fn new(mut out: W) -> io::Result<Sealing<W>> {
-        out.write_all(&MARK)?;
+impl<W: Write> BlockWriter<W> {
+    pub(super) fn new(mut out: W) -> io::Result<BlockWriter<W>> {
+        out.write_all(&FILE_MARK)?;
         out.write_all(&FORMAT.to_le_bytes())?;
-        Ok(Sealing {
+        Ok(BlockWriter {
             out,
-            content: Vec::with_capacity(MOST),
+            content: Vec::with_capacity(MAX_CONTENT_BYTES),
             number: 0,
         })
     }
 
-    pub(super) fn put(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// Adds bytes to the content, and writes the blocks that are full.
+    pub(super) fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(MOST - self.content.len()));
-            self.content.extend_from_slice(now);
-            bytes = later;
-            if self.content.len() == MOST {
-                self.seal()?;
+            let free = MAX_CONTENT_BYTES - self.content.len();
+            let (fitting, remaining) = bytes.split_at(bytes.len().min(free));
+            self.content.extend_from_slice(fitting);
+            bytes = remaining;
+            if self.content.len() == MAX_CONTENT_BYTES {
+                self.write_block()?;
             }
         }
         Ok(())
     }
 
-    fn seal(&mut self) -> io::Result<()> {
+    fn write_block(&mut self) -> io::Result<()> {
         let length = self.content.len() as u32;
         self.out.write_all(&length.to_le_bytes())?;
         let sum = checksum(self.number, &self.content);
@@ -90,125 +94,135 @@ impl<W: Write> Sealing<W> {
     /// Writes the last block.
     pub(super) fn finish(mut self) -> io::Result<W> {
         if !self.content.is_empty() {
-            self.seal()?;
+            self.write_block()?;
         }
         Ok(self.out)
     }
 }
 
-/// Any content as a snapshot has it.
-pub fn sealed(content: &[u8]) -> Vec<u8> {
+/// A file with this content, in blocks with right checksums; for tests of the contents.
+pub fn encode_blocks(content: &[u8]) -> Vec<u8> {
     let write = || {
-        let mut sealing = Sealing::new(Vec::new())?;
-        sealing.put(content)?;
-        sealing.finish()
+        let mut writer = BlockWriter::new(Vec::new())?;
+        writer.write_all(content)?;
+        writer.finish()
     };
-    // Memory takes what it is given.
+    // Writing to memory does not fail.
     write().unwrap_or_default()
 }
 
-/// Reads what [`Sealing`] has written.
-pub(super) struct Opening<R> {
-    from: R,
+/// Reads the blocks that a [`BlockWriter`] has written.
+pub(super) struct BlockReader<R> {
+    source: R,
+    /// The content of the current block, whose checksum is verified.
     content: Vec<u8>,
-    /// How much of it is read.
-    taken: usize,
+    /// Bytes of the content that are read.
+    read_bytes: usize,
+    /// The number of the next block.
     number: u64,
-    /// Where in the file the block begins, and where the next one does.
-    at: u64,
-    next: u64,
+    /// The byte in the file at which the current block begins.
+    block_start: u64,
+    /// The byte in the file at which the next block begins.
+    next_start: u64,
 }
 
-impl<R: Read> Opening<R> {
-    pub(super) fn new(from: R) -> Result<Opening<R>, SnapshotDamage> {
-        let mut opening = Opening {
-            from,
+impl<R: Read> BlockReader<R> {
+    /// Reads the mark and the format.
+    ///
+    /// # Errors
+    ///
+    /// Where the file is not a snapshot of this version.
+    pub(super) fn new(source: R) -> Result<BlockReader<R>, SnapshotDamage> {
+        let mut reader = BlockReader {
+            source,
             content: Vec::new(),
-            taken: 0,
+            read_bytes: 0,
             number: 0,
-            at: 0,
-            next: 0,
+            block_start: 0,
+            next_start: 0,
         };
         let (mut mark, mut format) = ([0; 16], [0; 4]);
-        if opening.fill(&mut mark)? < mark.len() || mark != MARK {
+        if reader.fill(&mut mark)? < mark.len() || mark != FILE_MARK {
             return Err(SnapshotDamage::Foreign);
         }
-        if opening.fill(&mut format)? < format.len() {
-            return Err(SnapshotDamage::Short(opening.next));
+        if reader.fill(&mut format)? < format.len() {
+            return Err(SnapshotDamage::Short(reader.next_start));
         }
         match u32::from_le_bytes(format) {
-            FORMAT => Ok(opening),
+            FORMAT => Ok(reader),
             other => Err(SnapshotDamage::Format(other)),
         }
     }
 
-    /// Fills `bytes` from the file, as far as that goes.
+    /// Fills `bytes` from the file, up to its end. Returns the number of bytes read.
     fn fill(&mut self, bytes: &mut [u8]) -> Result<usize, SnapshotDamage> {
         let mut filled = 0;
         while filled < bytes.len() {
-            match self.from.read(&mut bytes[filled..]) {
+            match self.source.read(&mut bytes[filled..]) {
                 Ok(0) => break,
                 Ok(more) => filled += more,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(SnapshotDamage::Read(self.next + filled as u64, error)),
+                Err(error) => {
+                    return Err(SnapshotDamage::Read(self.next_start + filled as u64, error));
+                }
             }
         }
-        self.next += filled as u64;
+        self.next_start += filled as u64;
         Ok(filled)
     }
 
-    /// The next block; false at the end of the file.
-    fn block(&mut self) -> Result<bool, SnapshotDamage> {
-        self.at = self.next;
-        let mut head = [0; HEAD];
+    /// Reads the next block; `false` at the end of the file.
+    fn read_block(&mut self) -> Result<bool, SnapshotDamage> {
+        self.block_start = self.next_start;
+        let mut head = [0; HEAD_BYTES];
         match self.fill(&mut head)? {
             0 => return Ok(false),
-            HEAD => {}
-            _ => return Err(SnapshotDamage::Short(self.next)),
+            HEAD_BYTES => {}
+            _ => return Err(SnapshotDamage::Short(self.next_start)),
         }
         let [a, b, c, d, sum @ ..] = head;
         let length = u32::from_le_bytes([a, b, c, d]) as usize;
-        if length == 0 || length > MOST {
-            return Err(SnapshotDamage::Block(self.at));
+        if length == 0 || length > MAX_CONTENT_BYTES {
+            return Err(SnapshotDamage::Block(self.block_start));
         }
         let mut content = std::mem::take(&mut self.content);
         content.resize(length, 0);
         let filled = self.fill(&mut content)?;
         self.content = content;
         if filled < length {
-            return Err(SnapshotDamage::Short(self.next));
+            return Err(SnapshotDamage::Short(self.next_start));
         }
         if checksum(self.number, &self.content) != u64::from_le_bytes(sum) {
-            return Err(SnapshotDamage::Block(self.at));
+            return Err(SnapshotDamage::Block(self.block_start));
         }
         self.number += 1;
-        self.taken = 0;
+        self.read_bytes = 0;
         Ok(true)
     }
 
-    /// Fills `bytes`.
+    /// Fills `bytes` from the content.
     ///
     /// # Errors
     ///
-    /// When fewer bytes are left, or the file is damaged.
-    pub(super) fn take(&mut self, bytes: &mut [u8]) -> Result<(), SnapshotDamage> {
+    /// When the content has fewer bytes, or the file is damaged.
+    pub(super) fn read_exact(&mut self, bytes: &mut [u8]) -> Result<(), SnapshotDamage> {
         let mut filled = 0;
         while filled < bytes.len() {
-            if self.taken == self.content.len() && !self.block()? {
-                return Err(SnapshotDamage::Short(self.next));
+            if self.read_bytes == self.content.len() && !self.read_block()? {
+                return Err(SnapshotDamage::Short(self.next_start));
             }
-            let some = (bytes.len() - filled).min(self.content.len() - self.taken);
-            let from = &self.content[self.taken..self.taken + some];
-            bytes[filled..filled + some].copy_from_slice(from);
-            self.taken += some;
-            filled += some;
+            let unread = &self.content[self.read_bytes..];
+            let count = (bytes.len() - filled).min(unread.len());
+            bytes[filled..filled + count].copy_from_slice(&unread[..count]);
+            self.read_bytes += count;
+            filled += count;
         }
         Ok(())
     }
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotDamage> {
         let mut bytes = [0; N];
-        self.take(&mut bytes)?;
+        self.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
@@ -228,13 +242,13 @@ impl<R: Read> Opening<R> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// Whether all is read.
-    pub(super) fn ended(&mut self) -> Result<bool, SnapshotDamage> {
-        Ok(self.taken == self.content.len() && !self.block()?)
+    /// Whether all of the file is read.
+    pub(super) fn is_at_end(&mut self) -> Result<bool, SnapshotDamage> {
+        Ok(self.read_bytes == self.content.len() && !self.read_block()?)
     }
 
-    /// What was read last makes no sense.
-    pub(super) fn nonsense(&self, what: &'static str) -> SnapshotDamage {
-        SnapshotDamage::Content(self.at, what)
+    /// The error for content that was read last and is invalid.
+    pub(super) fn invalid_content(&self, what: &'static str) -> SnapshotDamage {
+        SnapshotDamage::Content(self.block_start, what)
     }
 }

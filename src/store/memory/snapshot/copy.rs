@@ -1,5 +1,5 @@
-//! Copies the table and the sketch while they are in use: one bucket at a time under its lock, one row of
-//! the sketch under the lock of its rung.
+//! Copies the table and the sketch into a file while they are in use. It holds the lock of one bucket, or of one rung of the
+//! sketch, while it copies that to memory. No lock is held while it writes to the file.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -8,36 +8,51 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::super::Memory;
-use super::super::cells::split;
-use super::super::table::{ENTRIES, EntryAt};
+use super::super::cells::split_state;
+use super::super::table::{BUCKET_ENTRIES, EntryAt};
 use super::records::{RecordWriter, SavedPlace, SnapshotEnd, SnapshotHead};
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{KeyState, Limit};
 use crate::store::Slot;
 
+/// Fewest buckets of a slice, after which the copy may pause.
+const MIN_SLICE_BUCKETS: u32 = 1_024;
+/// Most buckets of a slice.
+const MAX_SLICE_BUCKETS: u32 = 16_384;
+/// The number of slices in a table of medium size.
+const USUAL_SLICES: u32 = 64;
+
 /// Why a copy was not completed.
 #[derive(Debug)]
 pub(super) enum CopyError {
-    /// It was stopped.
-    Told,
+    /// The writer was ordered to do something else.
+    Stopped,
     /// The file cannot be written.
-    Failed(io::Error),
+    Io(io::Error),
 }
 
 impl From<io::Error> for CopyError {
     fn from(error: io::Error) -> CopyError {
-        CopyError::Failed(error)
+        CopyError::Io(error)
     }
 }
 
 /// One entry as it was under its bucket's lock.
 struct CopiedEntry {
     place: SavedPlace,
+    /// The number of the limit's scope.
     scope: u32,
     limit: Arc<Limit>,
     state: u64,
-    /// The range of its words among those copied, if it has words.
+    /// The range of its words in [`TableCopy::words`], if its state outgrows an entry.
     words: Option<Range<usize>>,
+}
+
+/// Whether a bucket is copied for the first time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BucketPass {
+    First,
+    Again,
 }
 
 /// A copy in progress.
@@ -45,105 +60,112 @@ struct TableCopy<'a, W> {
     memory: &'a Memory,
     out: RecordWriter<W>,
     /// The limits written so far, by slot: the number of the scope, and the limit.
-    said: Vec<Option<(u32, Arc<Limit>)>>,
-    entries: SmallVec<[CopiedEntry; ENTRIES]>,
+    written_limits: Vec<Option<(u32, Arc<Limit>)>>,
+    /// The entries of the bucket that is copied.
+    entries: SmallVec<[CopiedEntry; BUCKET_ENTRIES]>,
+    /// The words of all these entries.
     words: Vec<u32>,
-    one: Vec<u32>,
+    /// The words of one entry.
+    entry_words: Vec<u32>,
 }
 
-/// Writes a snapshot. `breathe` is called between slices with the number done and the number of all, and returns whether to
-/// go on.
-pub(super) fn copy<W: Write>(
+/// Writes a snapshot with this number and secret. `pause` is called between slices with the number of slices done and of all,
+/// and returns whether to go on.
+pub(super) fn write_snapshot<W: Write>(
     memory: &Memory,
     out: W,
     (number, secret): (u64, [u8; 16]),
     clock: &Clock,
-    mut breathe: impl FnMut(u32, u32) -> bool,
+    mut pause: impl FnMut(u32, u32) -> bool,
 ) -> Result<W, CopyError> {
     let table = &memory.cells.table;
-    let count = table.count();
+    let buckets = table.bucket_count();
     let head = SnapshotHead {
         number,
         secret,
-        buckets: count,
+        buckets,
     };
     let mut copy = TableCopy {
         memory,
         out: RecordWriter::new(out, head)?,
-        said: Vec::new(),
+        written_limits: Vec::new(),
         entries: SmallVec::new(),
         words: Vec::new(),
-        one: Vec::new(),
+        entry_words: Vec::new(),
     };
-    // Long enough that the thread wakes rarely, short enough that others do not miss the processor.
-    let slice = (count / 64).clamp(1_024, 16_384);
-    let slices = count.div_ceil(slice);
-    table.copying.begin();
-    let done = copy.table(slice, clock, |done| breathe(done, slices));
-    table.copying.end();
-    done?;
+    // Long enough that the thread wakes rarely, short enough that other threads get the processor.
+    let slice = (buckets / USUAL_SLICES).clamp(MIN_SLICE_BUCKETS, MAX_SLICE_BUCKETS);
+    let slices = buckets.div_ceil(slice);
+    table.copy_progress.reset();
+    let copied = copy.copy_table(slice, clock, |done| pause(done, slices));
+    table.copy_progress.reset();
+    copied?;
     memory
         .sketch
-        .copy(|rung, epoch, row, counts| copy.out.row(rung, epoch, row, counts))?;
+        .copy_rows(|rung, epoch, row, counts| copy.out.write_row(rung, epoch, row, counts))?;
     let end = SnapshotEnd {
         now: clock.now(),
         wall: clock.wall().into(),
     };
-    Ok(copy.out.end(end)?)
+    Ok(copy.out.finish(end)?)
 }
 
 impl<W: Write> TableCopy<'_, W> {
-    fn table(
+    /// Copies all buckets in slices, and those again at the end of a slice to which entries have moved.
+    fn copy_table(
         &mut self,
         slice: u32,
         clock: &Clock,
-        mut breathe: impl FnMut(u32) -> bool,
+        mut pause: impl FnMut(u32) -> bool,
     ) -> Result<(), CopyError> {
         let table = &self.memory.cells.table;
         let mut done = 0;
         let mut start = 0;
-        while start < table.count() {
+        while start < table.bucket_count() {
             let now = clock.now();
-            let end = start.saturating_add(slice).min(table.count());
+            let end = start.saturating_add(slice).min(table.bucket_count());
             for bucket in start..end {
-                self.bucket(bucket, now, true)?;
+                self.copy_bucket(bucket, now, BucketPass::First)?;
             }
-            let again = table.copying.again();
-            for bucket in again.ok_or_else(|| io::Error::other("too many entries moved"))? {
-                self.bucket(bucket, now, false)?;
+            let recopied = table.copy_progress.take_recopied();
+            for bucket in recopied.ok_or_else(|| io::Error::other("too many entries moved"))? {
+                self.copy_bucket(bucket, now, BucketPass::Again)?;
             }
             (start, done) = (end, done + 1);
-            if !breathe(done) {
-                return Err(CopyError::Told);
+            if !pause(done) {
+                return Err(CopyError::Stopped);
             }
         }
         Ok(())
     }
 
-    /// Copies a bucket, for the `first` time or again.
-    fn bucket(&mut self, bucket: u32, now: Nanos, first: bool) -> io::Result<()> {
+    /// Copies the entries of a bucket that are not fresh, and writes them.
+    fn copy_bucket(&mut self, bucket: u32, now: Nanos, pass: BucketPass) -> io::Result<()> {
         self.entries.clear();
         self.words.clear();
         let cells = &self.memory.cells;
-        let mut held = cells.table.hold(SmallVec::from_slice(&[bucket]));
-        for entry in 0..ENTRIES as u32 {
+        let mut locked = cells.table.lock_all(SmallVec::from_slice(&[bucket]));
+        for entry in 0..BUCKET_ENTRIES as u32 {
             let at = EntryAt { bucket, entry };
-            let Some(mark) = held.mark(at).filter(|_| !cells.fresh(&held, at, now)) else {
+            let Some(mark) = locked
+                .mark(at)
+                .filter(|_| !cells.is_fresh(&locked, at, now))
+            else {
                 continue;
             };
             let Some(info) = cells.slots.get(Slot(mark.slot())) else {
                 continue;
             };
-            let (state, limit) = (held.state(at), info.limit());
-            let words = (!mark.network() && !info.inline()).then(|| {
+            let (state, limit) = (locked.state(at), info.limit());
+            let words = (!mark.is_network() && !info.is_inline()).then(|| {
                 let cell = KeyState {
                     limit: &limit,
                     key: mark.key(),
-                    words: cells.arena.words(&mut held, split(state)[0]),
+                    words: cells.arena.words(&mut locked, split_state(state)[0]),
                 };
-                cell.save(now, &mut self.one);
+                cell.save(now, &mut self.entry_words);
                 let start = self.words.len();
-                self.words.extend_from_slice(&self.one);
+                self.words.extend_from_slice(&self.entry_words);
                 start..self.words.len()
             });
             self.entries.push(CopiedEntry {
@@ -154,45 +176,46 @@ impl<W: Write> TableCopy<'_, W> {
                 words,
             });
         }
-        if first {
-            cells.table.copying.pass(bucket);
+        if pass == BucketPass::First {
+            cells.table.copy_progress.mark_copied(bucket);
         }
-        drop(held);
-        self.record()
+        drop(locked);
+        self.write_entries()
     }
 
     /// Writes the copied entries.
-    fn record(&mut self) -> io::Result<()> {
+    fn write_entries(&mut self) -> io::Result<()> {
         for copied in std::mem::take(&mut self.entries) {
-            if !self.explain(&copied)? {
+            if !self.write_limit_once(&copied)? {
                 continue;
             }
             match copied.words {
-                Some(range) => self.out.words(copied.place, &self.words[range])?,
-                None => self.out.entry(copied.place, copied.state)?,
+                Some(range) => self.out.write_words(copied.place, &self.words[range])?,
+                None => self.out.write_entry(copied.place, copied.state)?,
             }
         }
         Ok(())
     }
 
-    /// Writes the limit of an entry unless that is done; `false` when its scope is gone, and with it the entry.
-    fn explain(&mut self, copied: &CopiedEntry) -> io::Result<bool> {
+    /// Writes the limit of an entry, unless it is written already. Returns `false` when its scope is gone, and the entry with
+    /// it.
+    fn write_limit_once(&mut self, copied: &CopiedEntry) -> io::Result<bool> {
         let slot = copied.place.mark.slot();
-        let place = usize::from(slot);
-        if self.said.len() <= place {
-            self.said.resize(place + 1, None);
+        let index = usize::from(slot);
+        if self.written_limits.len() <= index {
+            self.written_limits.resize(index + 1, None);
         }
-        let same = |(scope, limit): &(u32, Arc<Limit>)| {
+        let is_same = |(scope, limit): &(u32, Arc<Limit>)| {
             *scope == copied.scope && Arc::ptr_eq(limit, &copied.limit)
         };
-        if self.said[place].as_ref().is_some_and(same) {
+        if self.written_limits[index].as_ref().is_some_and(is_same) {
             return Ok(true);
         }
-        let Some(scope) = self.memory.cells.slots.name(copied.scope) else {
+        let Some(scope) = self.memory.cells.slots.scope_name(copied.scope) else {
             return Ok(false);
         };
-        self.out.limit(slot, &scope, &copied.limit)?;
-        self.said[place] = Some((copied.scope, copied.limit.clone()));
+        self.out.write_limit(slot, &scope, &copied.limit)?;
+        self.written_limits[index] = Some((copied.scope, copied.limit.clone()));
         Ok(true)
     }
 }

@@ -1,5 +1,5 @@
-//! The folder of snapshots: two files that are written in turn, so that a complete one is always there; a lock, because only
-//! one process may write; and a few damaged files.
+//! The folder of snapshots. Two files are written in turn, so that there is always a complete one. A lock file tells which
+//! process may write. A damaged file is put aside, never read again, and kept for its owner to look at.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind, Seek, Write};
@@ -8,17 +8,19 @@ use std::path::{Path, PathBuf};
 
 use super::blocks::SnapshotDamage;
 use super::records::SnapshotReader;
-use super::restore::{SavedCounts, look};
+use super::restore::{SavedCounts, check_snapshot};
 use super::settings::Settings;
 
-const NAMES: [&str; 2] = ["counts.a", "counts.b"];
+/// The files that are written in turn.
+const SNAPSHOT_NAMES: [&str; 2] = ["counts.a", "counts.b"];
 /// The file that is being written.
-const UNFINISHED: &str = "counts.new";
-const LOCK: &str = "lock";
+const UNFINISHED_NAME: &str = "counts.new";
+/// The file that the writing process has locked.
+const LOCK_NAME: &str = "lock";
 /// Most damaged files that are kept; a further one replaces the last.
-const KEPT: usize = 4;
-/// Unsynced bytes before a sync, so that our write-back does not delay other writers for long.
-const UNWRITTEN: usize = 4 << 20;
+const MAX_DAMAGED_FILES: usize = 4;
+/// Unsynced bytes before a sync, so that the write-back of a snapshot does not delay other writers for long.
+const MAX_UNSYNCED_BYTES: usize = 4 << 20;
 
 /// Why a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,19 +37,20 @@ impl FolderError {
     }
 }
 
-/// See the module.
+/// The folder at a path. It exists, and files in it could be written when it was opened.
 #[derive(Debug)]
 pub(super) struct SnapshotFolder(PathBuf);
 
 /// Opens a regular file; opening a pipe would block forever.
-fn open(path: &Path) -> io::Result<File> {
-    plain(path)?;
+fn open_regular(path: &Path) -> io::Result<File> {
+    check_regular(path)?;
     File::open(path)
 }
 
-fn plain(path: &Path) -> io::Result<()> {
+/// Fails where the path is something else than a file; succeeds where there is nothing.
+fn check_regular(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
-        Ok(found) if !found.is_file() => Err(io::Error::other("it is no file")),
+        Ok(metadata) if !metadata.is_file() => Err(io::Error::other("it is no file")),
         _ => Ok(()),
     }
 }
@@ -72,8 +75,9 @@ impl SnapshotFolder {
     pub(super) fn new(path: &Path) -> Result<SnapshotFolder, FolderError> {
         let folder = SnapshotFolder(path.to_owned());
         let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(path);
-        made.and_then(|()| folder.lock_file())
+        let created = builder.recursive(true).mode(0o700).create(path);
+        created
+            .and_then(|()| folder.lock_file())
             .map_err(|cause| FolderError::new(path, cause))?;
         Ok(folder)
     }
@@ -86,23 +90,23 @@ impl SnapshotFolder {
     pub(super) fn lock_file(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
-        let path = self.0.join(LOCK);
-        plain(&path)?;
+        let path = self.0.join(LOCK_NAME);
+        check_regular(&path)?;
         options.open(path)
     }
 
     /// The newest complete snapshot. Damaged ones are put aside and logged.
     pub(super) fn newest(&self) -> Result<Option<SavedCounts>, FolderError> {
         let mut files = Vec::new();
-        for name in NAMES {
+        for name in SNAPSHOT_NAMES {
             let path = self.0.join(name);
-            let file = match open(&path) {
+            let file = match open_regular(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(cause) => return Err(FolderError::new(&path, cause)),
             };
             match SnapshotReader::new(BufReader::new(&file)) {
-                Ok(reading) => files.push((reading.head.number, path, file)),
+                Ok(reader) => files.push((reader.head.number, path, file)),
                 Err(damage) => self.put_aside(&path, &damage),
             }
         }
@@ -111,7 +115,7 @@ impl SnapshotFolder {
             let rewound = file
                 .rewind()
                 .map_err(|error| SnapshotDamage::Read(0, error));
-            match rewound.and_then(|()| look(BufReader::new(&file))) {
+            match rewound.and_then(|()| check_snapshot(BufReader::new(&file))) {
                 Ok((head, end)) => {
                     return Ok(Some(SavedCounts {
                         path,
@@ -126,12 +130,13 @@ impl SnapshotFolder {
         Ok(None)
     }
 
+    /// Renames a damaged file, and logs why.
     fn put_aside(&self, path: &Path, damage: &SnapshotDamage) {
         let aside = |number| PathBuf::from(format!("{}.corrupt-{number}", path.display()));
-        let free = (1..KEPT).find(|number| !aside(*number).exists());
-        let to = aside(free.unwrap_or(KEPT));
-        let (path, aside) = (path.display(), to.display());
-        match fs::rename(path.to_string(), &to) {
+        let free_number = (1..MAX_DAMAGED_FILES).find(|number| !aside(*number).exists());
+        let target = aside(free_number.unwrap_or(MAX_DAMAGED_FILES));
+        let (path, aside) = (path.display(), target.display());
+        match fs::rename(path.to_string(), &target) {
             Ok(()) if matches!(damage, SnapshotDamage::Format(_)) => tracing::error!(
                 %path, %damage, %aside,
                 "a snapshot of counts is of another version and is put aside; what it alone knew is forgotten. \
@@ -150,15 +155,14 @@ impl SnapshotFolder {
     }
 
     /// The next snapshot's number, and the file that it replaces: one that is missing or unreadable, or the older one.
-    fn next(&self) -> (u64, PathBuf) {
+    fn next_snapshot(&self) -> (u64, PathBuf) {
         let number = |name: &&str| {
-            let file = open(&self.0.join(name)).ok()?;
-            let reading = SnapshotReader::new(BufReader::new(file)).ok()?;
-            Some(reading.head.number)
+            let file = open_regular(&self.0.join(name)).ok()?;
+            let reader = SnapshotReader::new(BufReader::new(file)).ok()?;
+            Some(reader.head.number)
         };
-        let numbers = NAMES.each_ref().map(number);
-        let [a, b] = numbers;
-        let older = NAMES[usize::from(b < a)];
+        let [a, b] = SNAPSHOT_NAMES.each_ref().map(number);
+        let older = SNAPSHOT_NAMES[usize::from(b < a)];
         let newest = a.max(b).unwrap_or(0);
         (newest.saturating_add(1), self.0.join(older))
     }
@@ -167,10 +171,10 @@ impl SnapshotFolder {
     /// on the disk.
     pub(super) fn write<E: From<io::Error>>(
         &self,
-        write: impl FnOnce(u64, SteadyFile) -> Result<SteadyFile, E>,
+        write: impl FnOnce(u64, SyncingFile) -> Result<SyncingFile, E>,
     ) -> Result<(), E> {
-        let (number, to) = self.next();
-        let unfinished = self.0.join(UNFINISHED);
+        let (number, replaced) = self.next_snapshot();
+        let unfinished = self.0.join(UNFINISHED_NAME);
         match fs::remove_file(&unfinished) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
@@ -178,33 +182,37 @@ impl SnapshotFolder {
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600);
         let file = file.open(&unfinished)?;
-        let written = write(number, SteadyFile { file, unwritten: 0 })?;
+        let syncing = SyncingFile {
+            file,
+            unsynced_bytes: 0,
+        };
+        let written = write(number, syncing)?;
         written.file.sync_all()?;
-        fs::rename(&unfinished, to)?;
+        fs::rename(&unfinished, replaced)?;
         File::open(&self.0)?.sync_all()?;
         Ok(())
     }
 }
 
-/// A file that is synced little by little.
+/// A file that is synced after each [`MAX_UNSYNCED_BYTES`].
 #[derive(Debug)]
-pub(super) struct SteadyFile {
+pub(super) struct SyncingFile {
     file: File,
-    unwritten: usize,
+    unsynced_bytes: usize,
 }
 
-impl Write for SteadyFile {
+impl Write for SyncingFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
-        self.unwritten += written;
-        if self.unwritten >= UNWRITTEN {
+        self.unsynced_bytes += written;
+        if self.unsynced_bytes >= MAX_UNSYNCED_BYTES {
             self.flush()?;
         }
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.unwritten = 0;
+        self.unsynced_bytes = 0;
         self.file.sync_data()
     }
 }

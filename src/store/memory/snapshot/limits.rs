@@ -1,13 +1,14 @@
-//! Limits in a snapshot: everything that is needed to read their states.
+//! Encodes limits for a snapshot, and decodes them: everything by which their states are read. Every number is checked,
+//! because a file may be forged.
 
 use std::io::Read;
 
-use super::blocks::{Opening, SnapshotDamage};
+use super::blocks::{BlockReader, SnapshotDamage};
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, MAX_WINDOWS, Rate, ThrottleMode};
 
 /// Appends a limit.
-pub(super) fn write(limit: &Limit, to: &mut Vec<u8>) {
+pub(super) fn encode_limit(limit: &Limit, to: &mut Vec<u8>) {
     to.push(limit.windows.len() as u8);
     for rate in &limit.windows {
         to.extend(rate.quota().to_le_bytes());
@@ -45,17 +46,21 @@ pub(super) fn write(limit: &Limit, to: &mut Vec<u8>) {
 }
 
 /// Reads a limit.
-pub(super) fn read<R: Read>(from: &mut Opening<R>) -> Result<Limit, SnapshotDamage> {
+///
+/// # Errors
+///
+/// Where the file is damaged, or the limit is one that no policy can have.
+pub(super) fn decode_limit<R: Read>(from: &mut BlockReader<R>) -> Result<Limit, SnapshotDamage> {
     let count = usize::from(from.u8()?);
     if !(1..=MAX_WINDOWS).contains(&count) {
-        return Err(from.nonsense("a limit's windows"));
+        return Err(from.invalid_content("a limit's windows"));
     }
     let mut windows: Vec<Rate> = Vec::with_capacity(count);
     for _ in 0..count {
         let (quota, window) = (from.u32()?, Nanos(from.u64()?));
-        let rate = Rate::new(quota, window).map_err(|_| from.nonsense("a rate"))?;
+        let rate = Rate::new(quota, window).map_err(|_| from.invalid_content("a rate"))?;
         if windows.last().is_some_and(|last| last.window() >= window) {
-            return Err(from.nonsense("the order of windows"));
+            return Err(from.invalid_content("the order of windows"));
         }
         windows.push(rate);
     }
@@ -71,7 +76,7 @@ pub(super) fn read<R: Read>(from: &mut Opening<R>) -> Result<Limit, SnapshotDama
         6 => Algorithm::LeakyBucket {
             max_delay: Nanos(from.u64()?),
         },
-        _ => return Err(from.nonsense("an algorithm")),
+        _ => return Err(from.invalid_content("an algorithm")),
     };
     let throttle = match from.u8()? {
         0 => ThrottleMode::Hard,
@@ -82,12 +87,12 @@ pub(super) fn read<R: Read>(from: &mut Opening<R>) -> Result<Limit, SnapshotDama
             at_most: from.u32()?,
             base: from.u32()?,
         },
-        _ => return Err(from.nonsense("a throttle")),
+        _ => return Err(from.invalid_content("a throttle")),
     };
     let reserves = match from.u8()? {
         0 => false,
         1 => true,
-        _ => return Err(from.nonsense("a flag")),
+        _ => return Err(from.invalid_content("a flag")),
     };
     Ok(Limit {
         windows,

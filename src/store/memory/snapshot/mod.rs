@@ -1,26 +1,28 @@
-//! Snapshots: copies of all counts in a folder, for the next process. One is written again and again while the process runs,
-//! and once more at its end. It never holds up a decision, and a damaged file is never taken for counts.
+//! Snapshots: copies of all counts in a folder, for the next process. A snapshot is written again and again while the process
+//! runs, and once more at its end. Writing one never delays a decision by more than the copy of one bucket, and a damaged
+//! file is never taken for counts.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `settings` | the folder, and how often a snapshot is written |
 //! | `restore` | the newest snapshot, and the clock that continues after it |
-//! | `folder` | two files in turn, a lock, and damaged files |
+//! | `folder` | the files of a folder: two that are written in turn, a lock, damaged ones |
 //! | `writer` | the thread that writes snapshots |
-//! | `copy`, `copying` | copies the store while it is in use |
+//! | `copy` | copies the store while it is in use |
+//! | `progress` | how far the copy is, and which buckets must be copied again |
 //! | `load` | loads a snapshot into a fresh store |
 //! | `records`, `limits` | the contents of a file |
-//! | `blocks` | how a file is cut into blocks with checksums |
+//! | `blocks` | blocks with checksums, into which a file is divided |
 //!
 //! A snapshot holds times as they are, and the next process does not change them. Its clock continues where the former one
 //! ended, plus the time that has passed by the wall clock.
 
 mod blocks;
 mod copy;
-pub(super) mod copying;
 mod folder;
 mod limits;
 mod load;
+pub(super) mod progress;
 mod records;
 mod restore;
 mod settings;
@@ -28,7 +30,7 @@ mod settings;
 mod tests;
 mod writer;
 
-pub use blocks::{SnapshotDamage, sealed};
+pub use blocks::{SnapshotDamage, encode_blocks};
 pub use folder::FolderError;
 pub use load::LoadedCounts;
 pub use restore::{SavedCounts, load};

@@ -1,29 +1,38 @@
-//! The records of a snapshot: a head, records, and an end, without which the snapshot is incomplete. Records are in the order
-//! in which they were made: of two for the same entry the later one counts, and a limit comes before its first entry.
+//! The contents of a snapshot: a head, records, and an end, without which the snapshot is incomplete. Records are in the order
+//! in which they were made. Of two records for the same entry the later one counts, and a limit comes before its first entry.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
 use super::super::Settings;
 use super::super::sketch::Sketch;
-use super::super::table::BUCKET;
+use super::super::table::BUCKET_BYTES;
 use super::super::table::EntryMark;
-use super::blocks::{Opening, Sealing, SnapshotDamage};
+use super::blocks::{BlockReader, BlockWriter, SnapshotDamage};
 use super::limits;
 use crate::base::clock::Nanos;
 use crate::limit::{KeyState, Limit};
 
-const LIMIT: u8 = 1;
-const ENTRY: u8 = 2;
-const WORDS: u8 = 3;
-const ROW: u8 = 4;
-const END: u8 = 5;
+/// The first byte of a record with a limit.
+const LIMIT_RECORD: u8 = 1;
+/// The first byte of a record with an entry that has its state.
+const ENTRY_RECORD: u8 = 2;
+/// The first byte of a record with an entry whose state outgrows it.
+const WORDS_RECORD: u8 = 3;
+/// The first byte of a record with a row of the sketch.
+const ROW_RECORD: u8 = 4;
+/// The first byte of the end.
+const END_RECORD: u8 = 5;
 
-/// Upper bound for times and epochs in a snapshot; no process runs that long.
-const LATEST: u64 = 1 << 62;
+/// The latest time, in nanoseconds, and the highest epoch in a snapshot; no process runs that long.
+const MAX_TIME: u64 = 1 << 62;
+/// Most bytes of a scope's name.
+const MAX_NAME_BYTES: usize = 1 << 20;
+/// Most words of a state: the longest log, with the words before its stamps.
+const MAX_STATE_WORDS: usize = 65_535 + 16;
 
 /// Buckets of the smallest table.
-const LEAST: u32 = (Settings::LEAST / 4 / BUCKET) as u32;
+const MIN_BUCKETS: u32 = (Settings::MIN_BUDGET / 4 / BUCKET_BYTES) as u32;
 
 /// The head of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,8 +48,9 @@ pub(super) struct SnapshotHead {
 /// The end of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SnapshotEnd {
-    /// The clock's and the wall clock's time when all was copied.
+    /// The clock's time when everything was copied.
     pub(super) now: Nanos,
+    /// The wall clock's time at that moment.
     pub(super) wall: Nanos,
 }
 
@@ -53,115 +63,129 @@ pub(super) struct SavedPlace {
 
 /// Writes records.
 pub(super) struct RecordWriter<W> {
-    blocks: Sealing<W>,
-    bytes: Vec<u8>,
+    blocks: BlockWriter<W>,
+    /// The record that is written.
+    record: Vec<u8>,
 }
 
 impl<W: Write> RecordWriter<W> {
+    /// Writes the head.
     pub(super) fn new(out: W, head: SnapshotHead) -> io::Result<RecordWriter<W>> {
-        let mut blocks = Sealing::new(out)?;
-        blocks.put(&head.number.to_le_bytes())?;
-        blocks.put(&head.secret)?;
-        blocks.put(&head.buckets.to_le_bytes())?;
-        let bytes = Vec::new();
-        Ok(RecordWriter { blocks, bytes })
+        let mut blocks = BlockWriter::new(out)?;
+        blocks.write_all(&head.number.to_le_bytes())?;
+        blocks.write_all(&head.secret)?;
+        blocks.write_all(&head.buckets.to_le_bytes())?;
+        let record = Vec::new();
+        Ok(RecordWriter { blocks, record })
     }
 
-    pub(super) fn limit(&mut self, slot: u16, scope: &str, limit: &Limit) -> io::Result<()> {
+    pub(super) fn write_limit(&mut self, slot: u16, scope: &str, limit: &Limit) -> io::Result<()> {
         let length = u32::try_from(scope.len()).map_err(io::Error::other)?;
-        self.bytes.clear();
-        self.bytes.push(LIMIT);
-        self.bytes.extend(slot.to_le_bytes());
-        self.bytes.extend(length.to_le_bytes());
-        self.bytes.extend(scope.as_bytes());
-        limits::write(limit, &mut self.bytes);
-        self.blocks.put(&self.bytes)
+        self.record.clear();
+        self.record.push(LIMIT_RECORD);
+        self.record.extend(slot.to_le_bytes());
+        self.record.extend(length.to_le_bytes());
+        self.record.extend(scope.as_bytes());
+        limits::encode_limit(limit, &mut self.record);
+        self.blocks.write_all(&self.record)
     }
 
-    pub(super) fn entry(&mut self, place: SavedPlace, state: u64) -> io::Result<()> {
-        self.begin(ENTRY, place);
-        self.bytes.extend(state.to_le_bytes());
-        self.blocks.put(&self.bytes)
+    pub(super) fn write_entry(&mut self, place: SavedPlace, state: u64) -> io::Result<()> {
+        self.begin_entry(ENTRY_RECORD, place);
+        self.record.extend(state.to_le_bytes());
+        self.blocks.write_all(&self.record)
     }
 
-    pub(super) fn words(&mut self, place: SavedPlace, words: &[u32]) -> io::Result<()> {
-        self.begin(WORDS, place);
-        self.bytes.extend((words.len() as u32).to_le_bytes());
+    pub(super) fn write_words(&mut self, place: SavedPlace, words: &[u32]) -> io::Result<()> {
+        self.begin_entry(WORDS_RECORD, place);
+        self.record.extend((words.len() as u32).to_le_bytes());
         let words = words.iter().flat_map(|word| word.to_le_bytes());
-        self.bytes.extend(words);
-        self.blocks.put(&self.bytes)
+        self.record.extend(words);
+        self.blocks.write_all(&self.record)
     }
 
-    fn begin(&mut self, kind: u8, place: SavedPlace) {
-        self.bytes.clear();
-        self.bytes.push(kind);
-        self.bytes.extend(place.bucket.to_le_bytes());
-        self.bytes.extend(place.mark.0.to_le_bytes());
+    fn begin_entry(&mut self, kind: u8, place: SavedPlace) {
+        self.record.clear();
+        self.record.push(kind);
+        self.record.extend(place.bucket.to_le_bytes());
+        self.record.extend(place.mark.0.to_le_bytes());
     }
 
-    pub(super) fn row(&mut self, rung: u8, epoch: u64, row: u8, counts: &[u16]) -> io::Result<()> {
-        self.bytes.clear();
-        self.bytes.extend([ROW, rung, row]);
-        self.bytes.extend(epoch.to_le_bytes());
-        self.bytes.extend((counts.len() as u32).to_le_bytes());
+    pub(super) fn write_row(
+        &mut self,
+        rung: u8,
+        epoch: u64,
+        row: u8,
+        counts: &[u16],
+    ) -> io::Result<()> {
+        self.record.clear();
+        self.record.extend([ROW_RECORD, rung, row]);
+        self.record.extend(epoch.to_le_bytes());
+        self.record.extend((counts.len() as u32).to_le_bytes());
         let counts = counts.iter().flat_map(|count| count.to_le_bytes());
-        self.bytes.extend(counts);
-        self.blocks.put(&self.bytes)
+        self.record.extend(counts);
+        self.blocks.write_all(&self.record)
     }
 
-    pub(super) fn end(mut self, end: SnapshotEnd) -> io::Result<W> {
-        self.blocks.put(&[END])?;
-        self.blocks.put(&end.now.0.to_le_bytes())?;
-        self.blocks.put(&end.wall.0.to_le_bytes())?;
+    /// Writes the end.
+    pub(super) fn finish(mut self, end: SnapshotEnd) -> io::Result<W> {
+        self.blocks.write_all(&[END_RECORD])?;
+        self.blocks.write_all(&end.now.0.to_le_bytes())?;
+        self.blocks.write_all(&end.wall.0.to_le_bytes())?;
         self.blocks.finish()
     }
 }
 
 /// Receives the records of a snapshot.
 pub(super) trait RecordVisitor {
-    fn limit(&mut self, slot: u16, scope: &str, limit: &Limit);
-    fn entry(&mut self, place: SavedPlace, state: u64);
-    /// The state of a limit that outgrows an entry.
-    fn words(&mut self, place: SavedPlace, words: &mut Vec<u32>);
-    fn row(&mut self, rung: u8, epoch: u64, row: u8, counts: &[u16]);
+    fn visit_limit(&mut self, slot: u16, scope: &str, limit: &Limit);
+    fn visit_entry(&mut self, place: SavedPlace, state: u64);
+    /// Receives an entry whose state outgrows it. The words may be changed.
+    fn visit_words(&mut self, place: SavedPlace, words: &mut Vec<u32>);
+    fn visit_row(&mut self, rung: u8, epoch: u64, row: u8, counts: &[u16]);
 }
 
 /// Ignores all records, to check a snapshot.
 pub(super) struct IgnoreRecords;
 
 impl RecordVisitor for IgnoreRecords {
-    fn limit(&mut self, _: u16, _: &str, _: &Limit) {}
-    fn entry(&mut self, _: SavedPlace, _: u64) {}
-    fn words(&mut self, _: SavedPlace, _: &mut Vec<u32>) {}
-    fn row(&mut self, _: u8, _: u64, _: u8, _: &[u16]) {}
+    fn visit_limit(&mut self, _: u16, _: &str, _: &Limit) {}
+    fn visit_entry(&mut self, _: SavedPlace, _: u64) {}
+    fn visit_words(&mut self, _: SavedPlace, _: &mut Vec<u32>) {}
+    fn visit_row(&mut self, _: u8, _: u64, _: u8, _: &[u16]) {}
 }
 
 /// Reads a snapshot; the head is read already.
 pub(super) struct SnapshotReader<R> {
     pub(super) head: SnapshotHead,
-    from: Opening<R>,
+    blocks: BlockReader<R>,
+    /// The limits read so far, by slot.
     limits: HashMap<u16, Limit>,
-    bytes: Vec<u8>,
+    /// The name of the scope that is read.
+    name: Vec<u8>,
+    /// The words of the state that is read.
     words: Vec<u32>,
+    /// The counters of the row that is read.
     counts: Vec<u16>,
 }
 
 impl<R: Read> SnapshotReader<R> {
-    pub(super) fn new(from: R) -> Result<SnapshotReader<R>, SnapshotDamage> {
-        let mut from = Opening::new(from)?;
+    /// Reads the head.
+    pub(super) fn new(source: R) -> Result<SnapshotReader<R>, SnapshotDamage> {
+        let mut blocks = BlockReader::new(source)?;
         let head = SnapshotHead {
-            number: from.u64()?,
-            secret: from.array()?,
-            buckets: from.u32()?,
+            number: blocks.u64()?,
+            secret: blocks.array()?,
+            buckets: blocks.u32()?,
         };
-        if head.buckets < LEAST {
-            return Err(from.nonsense("the size of the table"));
+        if head.buckets < MIN_BUCKETS {
+            return Err(blocks.invalid_content("the size of the table"));
         }
         Ok(SnapshotReader {
             head,
-            from,
+            blocks,
             limits: HashMap::new(),
-            bytes: Vec::new(),
+            name: Vec::new(),
             words: Vec::new(),
             counts: Vec::new(),
         })
@@ -172,65 +196,65 @@ impl<R: Read> SnapshotReader<R> {
     /// # Errors
     ///
     /// When the snapshot is damaged.
-    pub(super) fn all(
+    pub(super) fn read_all(
         mut self,
         visitor: &mut impl RecordVisitor,
     ) -> Result<SnapshotEnd, SnapshotDamage> {
         loop {
-            match self.from.u8()? {
-                LIMIT => self.limit(visitor)?,
-                ENTRY => {
-                    let (place, limit) = self.place()?;
-                    if !place.mark.network() && !limit.is_inline() {
-                        return Err(self.from.nonsense("the kind of an entry"));
+            match self.blocks.u8()? {
+                LIMIT_RECORD => self.read_limit(visitor)?,
+                ENTRY_RECORD => {
+                    let (place, limit) = self.read_place()?;
+                    if !place.mark.is_network() && !limit.is_inline() {
+                        return Err(self.blocks.invalid_content("the kind of an entry"));
                     }
-                    let state = self.from.u64()?;
-                    visitor.entry(place, state);
+                    let state = self.blocks.u64()?;
+                    visitor.visit_entry(place, state);
                 }
-                WORDS => self.words(visitor)?,
-                ROW => self.row(visitor)?,
-                END => return self.end(),
-                _ => return Err(self.from.nonsense("the kind of a record")),
+                WORDS_RECORD => self.read_words(visitor)?,
+                ROW_RECORD => self.read_row(visitor)?,
+                END_RECORD => return self.read_end(),
+                _ => return Err(self.blocks.invalid_content("the kind of a record")),
             }
         }
     }
 
-    fn limit(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
-        let (slot, length) = (self.from.u16()?, self.from.u32()? as usize);
-        if length > 1 << 20 {
-            return Err(self.from.nonsense("the length of a name"));
+    fn read_limit(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
+        let (slot, length) = (self.blocks.u16()?, self.blocks.u32()? as usize);
+        if length > MAX_NAME_BYTES {
+            return Err(self.blocks.invalid_content("the length of a name"));
         }
-        self.bytes.resize(length, 0);
-        self.from.take(&mut self.bytes)?;
-        let limit = limits::read(&mut self.from)?;
-        let Ok(scope) = std::str::from_utf8(&self.bytes) else {
-            return Err(self.from.nonsense("a name"));
+        self.name.resize(length, 0);
+        self.blocks.read_exact(&mut self.name)?;
+        let limit = limits::decode_limit(&mut self.blocks)?;
+        let Ok(scope) = std::str::from_utf8(&self.name) else {
+            return Err(self.blocks.invalid_content("a name"));
         };
-        visitor.limit(slot, scope, &limit);
+        visitor.visit_limit(slot, scope, &limit);
         self.limits.insert(slot, limit);
         Ok(())
     }
 
-    fn place(&mut self) -> Result<(SavedPlace, &Limit), SnapshotDamage> {
-        let bucket = self.from.u32()?;
-        let mark = EntryMark(self.from.u64()?);
-        let known = self.limits.get(&mark.slot());
-        let limit = known.filter(|_| bucket < self.head.buckets && mark.named());
-        let limit = limit.ok_or_else(|| self.from.nonsense("the place of an entry"))?;
+    /// Reads the place of an entry, and finds its limit.
+    fn read_place(&mut self) -> Result<(SavedPlace, &Limit), SnapshotDamage> {
+        let bucket = self.blocks.u32()?;
+        let mark = EntryMark(self.blocks.u64()?);
+        let limit = self.limits.get(&mark.slot());
+        let limit = limit.filter(|_| bucket < self.head.buckets && mark.has_key());
+        let limit = limit.ok_or_else(|| self.blocks.invalid_content("the place of an entry"))?;
         Ok((SavedPlace { bucket, mark }, limit))
     }
 
-    fn words(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
-        let (place, limit) = self.place()?;
+    fn read_words(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
+        let (place, limit) = self.read_place()?;
         let limit = limit.clone();
-        let count = self.from.u32()? as usize;
-        // The longest log, with the words before its stamps.
-        if place.mark.network() || limit.is_inline() || count > 65_535 + 16 {
-            return Err(self.from.nonsense("the kind of an entry"));
+        let count = self.blocks.u32()? as usize;
+        if place.mark.is_network() || limit.is_inline() || count > MAX_STATE_WORDS {
+            return Err(self.blocks.invalid_content("the kind of an entry"));
         }
         self.words.clear();
         for _ in 0..count {
-            let word = self.from.u32()?;
+            let word = self.blocks.u32()?;
             self.words.push(word);
         }
         let cell = KeyState {
@@ -239,34 +263,34 @@ impl<R: Read> SnapshotReader<R> {
             words: &mut self.words,
         };
         if !cell.is_valid() {
-            return Err(self.from.nonsense("a state"));
+            return Err(self.blocks.invalid_content("a state"));
         }
-        visitor.words(place, &mut self.words);
+        visitor.visit_words(place, &mut self.words);
         Ok(())
     }
 
-    fn row(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
-        let (rung, row) = (self.from.u8()?, self.from.u8()?);
-        let (epoch, width) = (self.from.u64()?, self.from.u32()? as usize);
-        if !Sketch::has(rung, row, width) || epoch > LATEST {
-            return Err(self.from.nonsense("the place of a row"));
+    fn read_row(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
+        let (rung, row) = (self.blocks.u8()?, self.blocks.u8()?);
+        let (epoch, width) = (self.blocks.u64()?, self.blocks.u32()? as usize);
+        if !Sketch::is_valid_row(rung, row, width) || epoch > MAX_TIME {
+            return Err(self.blocks.invalid_content("the place of a row"));
         }
         self.counts.clear();
         for _ in 0..width {
-            let count = self.from.u16()?;
+            let count = self.blocks.u16()?;
             self.counts.push(count);
         }
-        visitor.row(rung, epoch, row, &self.counts);
+        visitor.visit_row(rung, epoch, row, &self.counts);
         Ok(())
     }
 
-    fn end(&mut self) -> Result<SnapshotEnd, SnapshotDamage> {
-        let (now, wall) = (Nanos(self.from.u64()?), Nanos(self.from.u64()?));
-        if now.0 > LATEST {
-            return Err(self.from.nonsense("the time"));
+    fn read_end(&mut self) -> Result<SnapshotEnd, SnapshotDamage> {
+        let (now, wall) = (Nanos(self.blocks.u64()?), Nanos(self.blocks.u64()?));
+        if now.0 > MAX_TIME {
+            return Err(self.blocks.invalid_content("the time"));
         }
-        if !self.from.ended()? {
-            return Err(self.from.nonsense("more after the end"));
+        if !self.blocks.is_at_end()? {
+            return Err(self.blocks.invalid_content("more after the end"));
         }
         Ok(SnapshotEnd { now, wall })
     }

@@ -1,4 +1,4 @@
-//! A snapshot of the former process, and the clock that continues after it.
+//! A complete snapshot of the former process, the clock that continues after it, and the store that takes its counts.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
@@ -6,14 +6,14 @@ use std::path::PathBuf;
 
 use super::super::Memory;
 use super::blocks::SnapshotDamage;
-use super::load::{LoadedCounts, load as take_in};
+use super::load::{LoadedCounts, load_records};
 use super::records::{IgnoreRecords, SnapshotEnd, SnapshotHead, SnapshotReader};
 use crate::base::clock::{Clock, Nanos};
 
-/// Upper bound for the time that a process was down; a wall clock that was never set may show more.
-const LONGEST_DOWN: Nanos = Nanos::from_secs(10 * 366 * 86_400);
+/// Most time that a process counts as down, for a wall clock that was never set may show more.
+const MAX_DOWNTIME: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 
-/// A complete snapshot.
+/// A complete snapshot, whose checksums were verified.
 #[derive(Debug)]
 pub struct SavedCounts {
     pub(super) path: PathBuf,
@@ -32,8 +32,8 @@ impl SavedCounts {
     /// was set back, no time is added.
     pub fn clock(&self, clock: Clock) -> Clock {
         let wall = Nanos::from(clock.wall());
-        let down = wall.since(self.end.wall).min(LONGEST_DOWN);
-        clock.resumed(self.end.now.after(down))
+        let downtime = wall.since(self.end.wall).min(MAX_DOWNTIME);
+        clock.resumed(self.end.now.after(downtime))
     }
 
     /// Loads the counts into a store that has its limits and no counts yet.
@@ -58,10 +58,12 @@ impl SavedCounts {
 }
 
 /// Checks a whole snapshot, and returns its head and end.
-pub(super) fn look(from: impl Read) -> Result<(SnapshotHead, SnapshotEnd), SnapshotDamage> {
-    let reading = SnapshotReader::new(from)?;
-    let head = reading.head;
-    Ok((head, reading.all(&mut IgnoreRecords)?))
+pub(super) fn check_snapshot(
+    source: impl Read,
+) -> Result<(SnapshotHead, SnapshotEnd), SnapshotDamage> {
+    let reader = SnapshotReader::new(source)?;
+    let head = reader.head;
+    Ok((head, reader.read_all(&mut IgnoreRecords)?))
 }
 
 /// Loads a snapshot into a store that has its limits and no counts yet.
@@ -69,6 +71,10 @@ pub(super) fn look(from: impl Read) -> Result<(SnapshotHead, SnapshotEnd), Snaps
 /// # Errors
 ///
 /// When the snapshot is damaged.
-pub fn load(from: impl Read, memory: &Memory, now: Nanos) -> Result<LoadedCounts, SnapshotDamage> {
-    take_in(SnapshotReader::new(from)?, memory, now)
+pub fn load(
+    source: impl Read,
+    memory: &Memory,
+    now: Nanos,
+) -> Result<LoadedCounts, SnapshotDamage> {
+    load_records(SnapshotReader::new(source)?, memory, now)
 }

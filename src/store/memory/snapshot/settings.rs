@@ -1,4 +1,4 @@
-//! The folder of snapshots, and how often one is written.
+//! The settings of snapshots. Their bounds are checked where policies are read.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use std::time::Duration;
 pub struct Settings {
     /// The folder; nothing else may use it.
     pub folder: PathBuf,
-    /// A crash forgives at most the units counted in this time, from [`Settings::SHORTEST`] to [`Settings::LONGEST`].
+    /// A crash loses at most the units counted in this time, from [`Settings::MIN_INTERVAL`] to [`Settings::MAX_INTERVAL`].
     pub every: Duration,
 }
 
 impl Settings {
     /// The default of [`Settings::every`].
-    pub const USUAL: Duration = Duration::from_secs(10);
+    pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
     /// The shortest [`Settings::every`].
-    pub const SHORTEST: Duration = Duration::from_secs(1);
+    pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
     /// The longest [`Settings::every`].
-    pub const LONGEST: Duration = Duration::from_secs(600);
+    pub const MAX_INTERVAL: Duration = Duration::from_secs(600);
 }

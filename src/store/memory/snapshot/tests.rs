@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::super::Memory;
 use super::records::{RecordWriter, SnapshotEnd, SnapshotHead};
-use super::restore::look;
+use super::restore::check_snapshot;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{Algorithm, Fingerprint, Limit, LimitReading as Said, Scale, ThrottleMode};
@@ -139,7 +139,7 @@ impl Subject {
 
     fn saved(&self, clock: &Clock) -> Vec<u8> {
         let all = |_, _| true;
-        copy::copy(&self.memory, Vec::new(), (7, [9; 16]), clock, all).unwrap()
+        copy::write_snapshot(&self.memory, Vec::new(), (7, [9; 16]), clock, all).unwrap()
     }
 }
 
@@ -162,7 +162,7 @@ fn fill(subject: &Subject, now: Nanos) -> u64 {
         ..Limit::hard("5/w".parse().unwrap())
     };
     let slot = subject.memory.register("fill", &stay).unwrap().slot();
-    let many = u64::from(subject.memory.cells.table.count()) * 9;
+    let many = u64::from(subject.memory.cells.table.bucket_count()) * 9;
     for number in 0..many {
         let item = Item {
             limit: &stay,
@@ -253,7 +253,7 @@ proptest! {
             content[at] = dice.below(256) as u8;
         }
         let after = Subject::new(1 << 20, &limits);
-        let _ = load(&sealed(&content)[..], &after.memory, clock.now());
+        let _ = load(&encode_blocks(&content)[..], &after.memory, clock.now());
         for _ in 0..50 {
             after.request(&mut dice, clock.now());
         }
@@ -263,10 +263,10 @@ proptest! {
 
 /// What is inside the blocks of a snapshot.
 fn content(file: &[u8]) -> Vec<u8> {
-    let mut opening = blocks::Opening::new(file).unwrap();
+    let mut reader = blocks::BlockReader::new(file).unwrap();
     let mut content = Vec::new();
-    while !opening.ended().unwrap() {
-        content.push(opening.u8().unwrap());
+    while !reader.is_at_end().unwrap() {
+        content.push(reader.u8().unwrap());
     }
     content
 }
@@ -283,7 +283,7 @@ fn whatever_is_damaged_is_seen() {
     }
     let good = subject.saved(&clock);
     assert!(good.len() > 3 * 65_536, "{}", good.len());
-    assert!(look(&good[..]).is_ok());
+    assert!(check_snapshot(&good[..]).is_ok());
     let mut bad = good.clone();
     let near = (0..60)
         .chain(65_530..65_580)
@@ -293,15 +293,15 @@ fn whatever_is_damaged_is_seen() {
         .collect();
     for at in places {
         bad[at] ^= 1 << dice.below(8);
-        assert!(look(&bad[..]).is_err(), "byte {at}");
+        assert!(check_snapshot(&bad[..]).is_err(), "byte {at}");
         bad[at] = good[at];
-        assert!(look(&good[..at]).is_err(), "cut at {at}");
+        assert!(check_snapshot(&good[..at]).is_err(), "cut at {at}");
     }
-    assert!(look(&[&good[..], b"x"].concat()[..]).is_err());
+    assert!(check_snapshot(&[&good[..], b"x"].concat()[..]).is_err());
     // A block in the place of another.
     let block = 65_536;
     bad.copy_within(20 + block..20 + 2 * block, 20);
-    assert!(look(&bad[..]).is_err());
+    assert!(check_snapshot(&bad[..]).is_err());
 }
 
 #[test]
@@ -356,12 +356,12 @@ fn a_table_that_is_said_to_be_small() {
         };
         RecordWriter::new(Vec::new(), head)
             .unwrap()
-            .end(end)
+            .finish(end)
             .unwrap()
     };
-    assert!(look(&small(2)[..]).is_err());
-    assert!(look(&small(2_047)[..]).is_err());
-    assert!(look(&small(2_048)[..]).is_ok());
+    assert!(check_snapshot(&small(2)[..]).is_err());
+    assert!(check_snapshot(&small(2_047)[..]).is_err());
+    assert!(check_snapshot(&small(2_048)[..]).is_ok());
     let before = Subject::new(1 << 20, &limits);
     let mut dice = Dice(1);
     for _ in 0..100 {
@@ -443,7 +443,7 @@ fn reservations_of_a_process_that_is_gone_are_used() {
 fn clocks_go_on() {
     let settings = |folder: &std::path::Path| Settings {
         folder: folder.join("counts"),
-        every: Settings::USUAL,
+        every: Settings::DEFAULT_INTERVAL,
     };
     let folder = tempfile::tempdir().unwrap();
     let settings = settings(folder.path());
@@ -453,7 +453,7 @@ fn clocks_go_on() {
         let memory = Memory::new(store::Settings { budget: 1 << 20 }).unwrap();
         let kept = folder::SnapshotFolder::new(&settings.folder).unwrap();
         let copy = |number, out| {
-            copy::copy(
+            copy::write_snapshot(
                 &memory,
                 out,
                 (number, [3; 16]),

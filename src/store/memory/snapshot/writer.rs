@@ -1,5 +1,5 @@
 //! The thread that writes snapshots. It begins two in each [`Settings::every`], because a complete snapshot lacks the units
-//! counted since it was begun.
+//! counted since it was begun. It never writes to a folder that another process has locked.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -8,25 +8,26 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::copy::{CopyError, copy};
+use super::copy::{CopyError, write_snapshot};
 use super::folder::{FolderError, SnapshotFolder};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::Memory;
 
-/// How often a folder that another process has locked is tried again.
-const RETRY: Nanos = Nanos::from_secs(1);
+/// Longest pause before a folder that another process has locked is tried again.
+const LOCK_RETRY_DELAY: Nanos = Nanos::from_secs(1);
 
+/// What the thread is ordered to do.
 enum WriterOrder {
-    /// Write at once, and report the end.
-    Now(Sender<()>),
-    /// Write a last time.
-    Last,
-    /// Stop without writing.
-    Leave,
+    /// Write a snapshot at once, and send when that is done.
+    Write(Sender<()>),
+    /// Write a last snapshot and end.
+    WriteAndEnd,
+    /// End without writing.
+    End,
 }
 
-/// A handle to the thread.
+/// A handle to the thread that writes snapshots.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     orders: Sender<WriterOrder>,
@@ -46,46 +47,46 @@ impl SnapshotWriter {
         clock: Clock,
     ) -> Result<SnapshotWriter, FolderError> {
         let folder = SnapshotFolder::new(&settings.folder)?;
-        let (orders, received) = channel();
-        let mut keeping = WriterThread {
+        let (orders, received_orders) = channel();
+        let mut writer = WriterThread {
             every: settings.every.into(),
             folder,
             memory,
             secret,
             clock,
-            orders: received,
-            next: None,
+            orders: received_orders,
+            next_order: None,
             lock: None,
-            state: WriterState::Well,
+            state: WriterState::Working,
         };
         let thread = thread::Builder::new().name("snapshots".into());
-        let thread = thread.spawn(move || keeping.run());
+        let thread = thread.spawn(move || writer.run());
         let thread = thread.map_err(|cause| FolderError::new(&settings.folder, cause))?;
         Ok(SnapshotWriter { orders, thread })
     }
 
     /// Writes a snapshot of all counts so far, and waits until it is on the disk or has failed.
     pub fn write(&self) {
-        let (done, wait) = channel();
-        if self.orders.send(WriterOrder::Now(done)).is_ok() {
-            // The thread ends only when it is told to.
-            let _ = wait.recv();
+        let (done_sender, done) = channel();
+        if self.orders.send(WriterOrder::Write(done_sender)).is_ok() {
+            // The thread ends only by an order.
+            let _ = done.recv();
         }
     }
 
-    /// Writes the last snapshot; no request may be counted any more.
+    /// Writes the last snapshot and ends the thread; no request may be counted any more.
     pub fn finish(self) {
-        self.end(WriterOrder::Last);
+        self.end(WriterOrder::WriteAndEnd);
     }
 
-    /// Stops without writing, so that another process may write.
-    pub fn leave(self) {
-        self.end(WriterOrder::Leave);
+    /// Ends the thread without writing, so that another process may write.
+    pub fn stop(self) {
+        self.end(WriterOrder::End);
     }
 
     fn end(self, order: WriterOrder) {
-        let told = self.orders.send(order).is_ok();
-        if self.thread.join().is_err() || !told {
+        let is_sent = self.orders.send(order).is_ok();
+        if self.thread.join().is_err() || !is_sent {
             tracing::error!("the thread that writes snapshots of counts panicked");
         }
     }
@@ -94,12 +95,17 @@ impl SnapshotWriter {
 /// The result of the last attempt, so that only changes are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriterState {
-    Well,
+    /// Snapshots are written in time.
+    Working,
+    /// The last snapshot took too long.
     Slow,
+    /// The last snapshot could not be written.
     Failing,
+    /// Another process has locked the folder.
     Locked,
 }
 
+/// The state of the thread.
 struct WriterThread {
     every: Nanos,
     folder: SnapshotFolder,
@@ -108,23 +114,26 @@ struct WriterThread {
     clock: Clock,
     orders: Receiver<WriterOrder>,
     /// An order that came while a snapshot was written.
-    next: Option<WriterOrder>,
+    next_order: Option<WriterOrder>,
+    /// The locked file, once this process has the lock.
     lock: Option<File>,
     state: WriterState,
 }
 
 impl WriterThread {
+    /// Writes snapshots until an order ends the thread.
     fn run(&mut self) {
-        // A snapshot begins in each half of `every`. When it is on the disk, the one before is as old as half of `every`
-        // plus the time that this one took. So a pass takes half of that half, and the rest is for the final sync.
-        let half = Nanos(self.every.0 / 2);
-        let pass = Nanos(half.0 / 2);
+        // A snapshot begins in each half of `every`. When it is on the disk, the former one is as old as half of `every`
+        // plus the time that this one took. So the copy is spread over half of that half, and the other half is for the
+        // final sync.
+        let period = Nanos(self.every.0 / 2);
+        let copy_time = Nanos(period.0 / 2);
         loop {
-            let began = self.clock.now();
-            self.write(Some((began, pass)));
-            let took = self.clock.now().since(began);
-            if self.state == WriterState::Well && took > half {
-                let (took, every) = (Duration::from(took), Duration::from(self.every));
+            let start = self.clock.now();
+            self.write(Some((start, copy_time)));
+            let elapsed = self.clock.now().since(start);
+            if self.state == WriterState::Working && elapsed > period {
+                let (took, every) = (Duration::from(elapsed), Duration::from(self.every));
                 tracing::warn!(
                     ?took,
                     ?every,
@@ -132,37 +141,33 @@ impl WriterThread {
                 );
                 self.state = WriterState::Slow;
             }
-            if self.next.is_none() {
-                let rest = half.since(took);
+            if self.next_order.is_none() {
+                let pause = period.since(elapsed);
                 // The other process may end soon.
-                let locked = self.state == WriterState::Locked;
-                self.pause(if locked { rest.min(RETRY) } else { rest });
+                let is_locked = self.state == WriterState::Locked;
+                let pause = match is_locked {
+                    true => pause.min(LOCK_RETRY_DELAY),
+                    false => pause,
+                };
+                self.next_order = wait_for_order(&self.orders, pause);
             }
-            match self.next.take() {
+            match self.next_order.take() {
                 None => {}
-                Some(WriterOrder::Now(done)) => {
+                Some(WriterOrder::Write(done)) => {
                     self.write(None);
                     // The caller may be gone.
                     let _ = done.send(());
                 }
-                Some(WriterOrder::Last) => return self.write(None),
-                Some(WriterOrder::Leave) => return,
+                Some(WriterOrder::WriteAndEnd) => return self.write(None),
+                Some(WriterOrder::End) => return,
             }
         }
     }
 
-    /// Waits for an order, for `span` at most.
-    fn pause(&mut self, span: Nanos) {
-        self.next = match self.orders.recv_timeout(span.into()) {
-            Ok(order) => Some(order),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => Some(WriterOrder::Leave),
-        };
-    }
-
-    /// Writes a snapshot at once, or spread over a pass: its start and length.
+    /// Writes a snapshot, and logs where the outcome is another than the last one. With `spread`, a start and a time, the copy
+    /// is spread over that time.
     fn write(&mut self, spread: Option<(Nanos, Nanos)>) {
-        let written = match self.locked() {
+        let written = match self.try_lock() {
             Ok(true) => self.copy(spread),
             Ok(false) => {
                 if self.state != WriterState::Locked {
@@ -175,15 +180,15 @@ impl WriterThread {
                 self.state = WriterState::Locked;
                 return;
             }
-            Err(error) => Err(CopyError::Failed(error)),
+            Err(error) => Err(CopyError::Io(error)),
         };
         match written {
             Ok(()) if matches!(self.state, WriterState::Failing | WriterState::Locked) => {
                 tracing::info!("snapshots of counts are written again");
-                self.state = WriterState::Well;
+                self.state = WriterState::Working;
             }
-            Ok(()) | Err(CopyError::Told) => {}
-            Err(CopyError::Failed(error)) => {
+            Ok(()) | Err(CopyError::Stopped) => {}
+            Err(CopyError::Io(error)) => {
                 if self.state != WriterState::Failing {
                     tracing::error!(
                         folder = %self.folder.path().display(), %error,
@@ -196,8 +201,8 @@ impl WriterThread {
         }
     }
 
-    /// Whether this process has the lock, and so writes.
-    fn locked(&mut self) -> io::Result<bool> {
+    /// Locks the folder, unless it is locked. Returns whether this process has the lock.
+    fn try_lock(&mut self) -> io::Result<bool> {
         if self.lock.is_some() {
             return Ok(true);
         }
@@ -210,6 +215,7 @@ impl WriterThread {
         Ok(true)
     }
 
+    /// Copies the store into a new file. An order that comes meanwhile stops a copy that is spread.
     fn copy(&mut self, spread: Option<(Nanos, Nanos)>) -> Result<(), CopyError> {
         let WriterThread {
             folder,
@@ -217,22 +223,28 @@ impl WriterThread {
             secret,
             clock,
             orders,
-            next,
+            next_order,
             ..
         } = self;
-        let breathe = |done: u32, of: u32| {
-            let Some((began, pass)) = spread else {
+        let pause = |slices_done: u32, slices: u32| {
+            let Some((start, copy_time)) = spread else {
                 return true;
             };
-            let due = began.after(Nanos(pass.0 / u64::from(of) * u64::from(done)));
-            let wait = due.since(clock.now()).min(pass);
-            *next = match orders.recv_timeout(wait.into()) {
-                Ok(order) => Some(order),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => Some(WriterOrder::Leave),
-            };
-            next.is_none()
+            let slice_time = copy_time.0 / u64::from(slices);
+            let due = start.after(Nanos(slice_time * u64::from(slices_done)));
+            let wait = due.since(clock.now()).min(copy_time);
+            *next_order = wait_for_order(orders, wait);
+            next_order.is_none()
         };
-        folder.write(|number, out| copy(memory, out, (number, *secret), clock, breathe))
+        folder.write(|number, out| write_snapshot(memory, out, (number, *secret), clock, pause))
+    }
+}
+
+/// Waits for an order, for `time` at most.
+fn wait_for_order(orders: &Receiver<WriterOrder>, time: Nanos) -> Option<WriterOrder> {
+    match orders.recv_timeout(time.into()) {
+        Ok(order) => Some(order),
+        Err(RecvTimeoutError::Timeout) => None,
+        Err(RecvTimeoutError::Disconnected) => Some(WriterOrder::End),
     }
 }

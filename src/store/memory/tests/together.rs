@@ -4,7 +4,7 @@ use super::*;
 use crate::base::random::Dice;
 use crate::store::memory::fast;
 use crate::store::memory::fast::home::{HomeBucket, HomeLocks};
-use crate::store::memory::fast::places::MOST;
+use crate::store::memory::fast::places::MAX_PLACES;
 
 /// Kinds of limits, so that any two may meet in a request.
 fn kinds() -> Vec<Limit> {
@@ -76,7 +76,7 @@ impl Two {
         let (mut one, mut other) = (SmallVec::new(), SmallVec::new());
         let vacant = items.iter().any(|item| !self.has_cell(item));
         let Memory { cells, sketch, .. } = &self.cheap;
-        let asked = (items, &self.cheap.places(items));
+        let asked = (items, &self.cheap.cell_places(items));
         let admits = match fast::decide(cells, sketch, asked, (now, taking), &mut one) {
             Some(admits) => {
                 self.saved += 1;
@@ -86,10 +86,10 @@ impl Two {
             }
             None => {
                 assert!(one.is_empty(), "seed {seed}");
-                self.cheap.decide_all(items, now, taking, &mut one)
+                self.cheap.decide_fully(items, now, taking, &mut one)
             }
         };
-        let expected = self.whole.decide_all(items, now, taking, &mut other);
+        let expected = self.whole.decide_fully(items, now, taking, &mut other);
         assert_eq!((admits, &one), (expected, &other), "seed {seed}: {items:?}");
         for item in items {
             let (one, other) = (fresh_at(&self.cheap, item), fresh_at(&self.whole, item));
@@ -107,12 +107,12 @@ impl Two {
 fn fresh_at(memory: &Memory, item: &Item<'_>) -> Option<u64> {
     let Cells { slots, table, .. } = &memory.cells;
     let seed = slots.get(item.slot).unwrap().seed();
-    let places = memory.places(std::slice::from_ref(item));
+    let places = memory.cell_places(std::slice::from_ref(item));
     let place = places[0];
     assert_eq!(place.bucket, table.spot(seed, item.key, false).first);
     let home = HomeBucket::new(table, place.bucket, place.mark);
     let locked = HomeLocks::new(table, &places);
-    let at = home.find(&locked)?;
+    let at = home.find_entry(&locked)?;
     Some(home.entry(at, &locked).state() >> 32)
 }
 
@@ -131,7 +131,7 @@ fn drawn<'a>(
     parents: &'a [Parent],
 ) -> Vec<Item<'a>> {
     let mut chosen: Vec<&(Limit, Slot, usize)> = Vec::new();
-    let most = dice.of(&[3, 5, MOST + 2]);
+    let most = dice.of(&[3, 5, MAX_PLACES + 2]);
     for _ in 0..1 + dice.below(most) {
         let one = &limits[dice.below(limits.len())];
         if chosen.iter().all(|other| other.2 != one.2 || *other == one) {
@@ -195,8 +195,8 @@ fn the_cheap_path_says_and_leaves_what_a_call_does() {
             for number in 0..2 {
                 let item = item(limit, *slot, number);
                 assert_eq!(
-                    two.cheap.used(&item, now),
-                    two.whole.used(&item, now),
+                    two.cheap.used_units(&item, now),
+                    two.whole.used_units(&item, now),
                     "seed {seed}: {limit:?}"
                 );
             }
@@ -212,14 +212,14 @@ fn the_cheap_path_says_and_leaves_what_a_call_does() {
 fn no_item_is_passed_over_however_many_they_are() {
     let memory = store(1 << 20);
     let limit = limit("5/m", Algorithm::SlidingWindow);
-    let scopes = (0..MOST + 1).map(|n| memory.register(&n.to_string(), &limit).unwrap());
+    let scopes = (0..MAX_PLACES + 1).map(|n| memory.register(&n.to_string(), &limit).unwrap());
     let slots: Vec<Slot> = scopes.map(|registered| registered.slot()).collect();
     let items: Vec<Item<'_>> = slots.iter().map(|slot| item(&limit, *slot, 1)).collect();
     take(&memory, &items, START);
-    for (many, decided) in [(1, true), (MOST, true), (MOST + 1, false)] {
+    for (many, decided) in [(1, true), (MAX_PLACES, true), (MAX_PLACES + 1, false)] {
         let items = &items[..many];
         let (mut readings, Memory { cells, sketch, .. }) = (SmallVec::new(), &memory);
-        let asked = (items, &memory.places(items));
+        let asked = (items, &memory.cell_places(items));
         let said = fast::decide(cells, sketch, asked, (START, Taking::All), &mut readings);
         assert_eq!(said, decided.then_some(true), "{many}");
         assert_eq!(readings.len(), if decided { many } else { 0 });
@@ -248,6 +248,6 @@ fn buckets_are_locked_in_one_order_and_let_go() {
     let items = slots
         .iter()
         .flat_map(|slot| (0..3).map(|n| (slot.slot(), n)));
-    let used = items.map(|(slot, n)| memory.used(&item(&limit, slot, n), START)[0]);
+    let used = items.map(|(slot, n)| memory.used_units(&item(&limit, slot, n), START)[0]);
     assert_eq!(used.sum::<u32>(), 4 * 20_000 * 3);
 }

@@ -35,7 +35,8 @@ fn entries_that_move_while_they_are_copied_are_not_lost() {
         take(&before, if done < of { 9_000..12_000 } else { 0..0 });
         true
     };
-    let file = copy::copy(&before.memory, Vec::new(), (1, [0; 16]), &clock, more).unwrap();
+    let file =
+        copy::write_snapshot(&before.memory, Vec::new(), (1, [0; 16]), &clock, more).unwrap();
     let after = Subject::new(1 << 20, &limits);
     load(&file[..], &after.memory, START).unwrap();
     assert_eq!(take(&after, 0..9_000), 0);
@@ -104,7 +105,8 @@ fn a_copy_lies_between_its_begin_and_its_end() {
                     .unwrap();
                 true
             };
-            let file = copy::copy(&before.memory, Vec::new(), (1, [0; 16]), &clock, reload);
+            let file =
+                copy::write_snapshot(&before.memory, Vec::new(), (1, [0; 16]), &clock, reload);
             let at_least = remaining(&before);
             let after = Subject::new(16 << 20, &limits);
             load(&file.unwrap()[..], &after.memory, START).unwrap();

@@ -1,0 +1,88 @@
+//! The progress of a copy of the table, bucket by bucket. An entry that moves from a bucket that is not yet copied to a copied
+//! one would be missed. So such target buckets are remembered, and copied again. The list of them is bounded.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+/// Most buckets that wait to be copied again. With more the copy fails.
+const MAX_RECOPIED_BUCKETS: usize = 65_536;
+
+/// The progress of the one copy that may be under way.
+#[derive(Debug, Default)]
+pub(in super::super) struct CopyProgress {
+    /// Buckets below this number are copied. A bucket is copied and marked so under its lock, so the holder of the lock
+    /// knows whether it is copied.
+    copied_buckets: AtomicU32,
+    recopy: Mutex<RecopyList>,
+}
+
+/// Buckets that must be copied again.
+#[derive(Debug, Default)]
+struct RecopyList {
+    buckets: Vec<u32>,
+    /// Whether there were too many buckets to remember.
+    has_overflowed: bool,
+}
+
+impl CopyProgress {
+    /// Records that an entry has moved between these buckets, which the caller has locked.
+    pub(in super::super) fn record_move(&self, from: u32, to: u32) {
+        let copied = self.copied_buckets.load(Relaxed);
+        if to >= copied || from < copied {
+            return;
+        }
+        let mut recopy = self.recopy.lock();
+        if recopy.buckets.len() < MAX_RECOPIED_BUCKETS {
+            recopy.buckets.push(to);
+        } else {
+            recopy.has_overflowed = true;
+        }
+    }
+
+    /// Begins a copy, or ends it: no bucket is copied.
+    pub(super) fn reset(&self) {
+        self.copied_buckets.store(0, Relaxed);
+        *self.recopy.lock() = RecopyList::default();
+    }
+
+    /// Records that this bucket, which the caller has locked, is copied. All buckets before it must be.
+    pub(super) fn mark_copied(&self, bucket: u32) {
+        self.copied_buckets.store(bucket + 1, Relaxed);
+    }
+
+    /// Takes the buckets to copy again; `None` when there were too many to remember.
+    pub(super) fn take_recopied(&self) -> Option<Vec<u32>> {
+        let recopy = std::mem::take(&mut *self.recopy.lock());
+        (!recopy.has_overflowed).then_some(recopy.buckets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_moves_behind_the_copy_is_copied_again() {
+        let progress = CopyProgress::default();
+        progress.record_move(7, 3);
+        assert_eq!(progress.take_recopied(), Some(vec![]), "nothing is copied");
+        progress.reset();
+        for bucket in 0..5 {
+            progress.mark_copied(bucket);
+        }
+        for (from, to) in [(7, 3), (3, 7), (2, 4), (9, 8)] {
+            progress.record_move(from, to);
+        }
+        assert_eq!(
+            progress.take_recopied(),
+            Some(vec![3]),
+            "of all moves one got behind"
+        );
+        for _ in 0..=MAX_RECOPIED_BUCKETS {
+            progress.record_move(9, 0);
+        }
+        assert_eq!(progress.take_recopied(), None);
+        assert_eq!(progress.take_recopied(), Some(vec![]));
+    }
+}

@@ -22,7 +22,7 @@ use tollgate::store::shared::plan::SharingPlan;
 use tollgate::store::{Memory, Parent, Settings, Taking, memcached};
 
 fn decider() -> Option<(Decider, Vec<SharedItem>)> {
-    let budget = Settings::LEAST;
+    let budget = Settings::MIN_BUDGET;
     let memory = Memory::new(Settings { budget }).ok()?;
     let mut lines = Vec::new();
     for (scope, rate) in [("ip", "600/m"), ("user", "5/s")] {
@@ -58,16 +58,16 @@ fn decider() -> Option<(Decider, Vec<SharedItem>)> {
 fn answer(decider: &Decider, asking: &PendingCall, text: &[u8], now: Nanos) {
     let said = wire::decode(text, &asking.call);
     if let (Ok(said), Some(0)) = (&said, text.last().map(|last| last % 3)) {
-        decider.finish(asking, Err(StoreError::Late), now);
-        decider.take_late_reply(asking, said, now);
+        decider.finish_decision(asking, Err(StoreError::Late), now);
+        decider.record_late_reply(asking, said, now);
         return;
     }
-    decider.finish(asking, said, now);
+    decider.finish_decision(asking, said, now);
 }
 
 fuzz_target!(|data: &[u8]| {
     let mut replies = BytesMut::from(data);
-    while let Ok(Some(_)) = memcached::wire::next(&mut replies) {}
+    while let Ok(Some(_)) = memcached::wire::parse_reply(&mut replies) {}
 
     let Some((decider, lines)) = decider() else {
         return;
@@ -80,7 +80,7 @@ fuzz_target!(|data: &[u8]| {
         now = now.after(Nanos::from_millis(150));
         let mut size = 1;
         if let FirstStep::AskStore(asking) =
-            decider.begin(lines.iter().cloned().collect(), Taking::All, now)
+            decider.begin_decision(lines.iter().cloned().collect(), Taking::All, now)
         {
             // As long as the answer to this should be.
             let windows = asking.call.parts.iter().map(|part| part.spec.windows.len());
@@ -90,7 +90,7 @@ fuzz_target!(|data: &[u8]| {
         decider.take_unused(false, now);
         rest = &rest[size.min(rest.len())..];
     }
-    decider.breaker.record_renewal(now);
-    let done = decider.begin(lines.into_iter().collect(), Taking::All, now);
+    decider.breaker.record_outage(now);
+    let done = decider.begin_decision(lines.into_iter().collect(), Taking::All, now);
     assert!(matches!(done, FirstStep::Decided(_)));
 });

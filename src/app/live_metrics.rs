@@ -145,12 +145,16 @@ impl LiveMetrics {
         self.registry.gauge(Metric::SharedKeys, &[]).set(keys);
         let tally = &shared.tally;
         for (metric, outcome, count) in [
-            (Metric::SharedCalls, "answered", &tally.answered),
-            (Metric::SharedCalls, "late", &tally.late),
-            (Metric::SharedCalls, "failed", &tally.failed),
-            (Metric::SharedDecisions, "alone", &tally.alone),
-            (Metric::SharedDecisions, "saved", &tally.saved),
-            (Metric::SharedDecisions, "asked", &tally.asked),
+            (Metric::SharedCalls, "answered", &tally.answered_calls),
+            (Metric::SharedCalls, "late", &tally.late_calls),
+            (Metric::SharedCalls, "failed", &tally.failed_calls),
+            (Metric::SharedDecisions, "alone", &tally.decided_alone),
+            (
+                Metric::SharedDecisions,
+                "saved",
+                &tally.decided_without_call,
+            ),
+            (Metric::SharedDecisions, "asked", &tally.decided_with_call),
         ] {
             let count = count.load(Relaxed);
             let labels = [(Label::Outcome, outcome)];

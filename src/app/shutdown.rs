@@ -43,8 +43,8 @@ impl App {
         if let Some((shared, keeper)) = &self.shared
             && let Some(keeper) = keeper.lock().take()
         {
-            shared.close();
-            keeper.ended();
+            shared.stop_keeper();
+            keeper.join();
         }
         if let Some(writer) = self.snapshots.lock().take() {
             writer.finish();

@@ -170,7 +170,7 @@ impl DescriptionWriter<'_> {
                 shared.backend,
                 shared.budget.as_millis()
             );
-            for limit in shared.backend.limits() {
+            for limit in shared.backend.limitations() {
                 let _ = writeln!(out, "  {limit}.");
             }
         }

@@ -106,7 +106,7 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
                 answer.standing,
                 answer.window,
                 answer.remaining,
-                answer.took
+                answer.granted_units
             ),
             (expected.standing, expected.window, expected.remaining, took),
             "{place}"
@@ -197,7 +197,7 @@ fn all_or_none() {
         let never = [wide.clone(), units(&narrow, 3, 3)];
         let said = gateway.decide(&never).await.unwrap();
         assert_eq!(said.counters[1].standing, LimitStanding::Unsatisfiable);
-        assert_eq!((said.admitted, said.counters[0].took), (false, 0));
+        assert_eq!((said.admitted, said.counters[0].granted_units), (false, 0));
         assert_eq!(gateway.used(&wide).await, 2);
     });
 }
@@ -211,7 +211,7 @@ fn what_is_wanted_is_granted_as_far_as_it_fits() {
         for (cost, want, took) in [(1, 4, 4), (2, 4, 4), (3, 9, 0), (1, 9, 2), (1, 9, 0)] {
             let said = gateway.decide(&[units(&asked, cost, want)]).await.unwrap();
             assert_eq!(
-                (said.admitted, said.counters[0].took),
+                (said.admitted, said.counters[0].granted_units),
                 (took > 0, took),
                 "{cost} {want}"
             );
@@ -258,7 +258,7 @@ fn networks_are_not_counted_and_arrival_times_refused() {
             let said = gateway.decide(&parts).await.unwrap();
             let network = &said.counters[1];
             assert_eq!(
-                (said.admitted, network.standing, network.took),
+                (said.admitted, network.standing, network.granted_units),
                 (true, LimitStanding::Within, 4)
             );
         }
@@ -316,8 +316,8 @@ fn forgetting_deletes_all_that_counts() {
             gateway.clock.advance(Nanos::from_secs(7));
         }
         assert_eq!(gateway.used(&asked).await, 5);
-        assert_eq!(gateway.client.forget(0, &asked).await, Ok(true));
-        assert_eq!(gateway.client.forget(0, &asked).await, Ok(false));
+        assert_eq!(gateway.client.forget_counter(0, &asked).await, Ok(true));
+        assert_eq!(gateway.client.forget_counter(0, &asked).await, Ok(false));
         assert_eq!(
             (gateway.used(&asked).await, gateway.used(&other).await),
             (0, 5)

@@ -30,7 +30,7 @@ fn a_server_that_is_killed_is_away_and_comes_back() {
         let asked = minute(50, 1);
         assert_eq!(within(&gateway, BUDGET, &asked).await, Ok(true));
         server.kill();
-        until(|| !gateway.client.connected(0)).await;
+        until(|| !gateway.client.is_connected(0)).await;
         for _ in 0..100 {
             assert_eq!(
                 within(&gateway, BUDGET, &asked).await,
@@ -43,7 +43,7 @@ fn a_server_that_is_killed_is_away_and_comes_back() {
             within(&gateway, BUDGET, &asked).await,
             Err(StoreError::Renewed)
         );
-        gateway.client.meet(0, None, true).await.unwrap();
+        gateway.client.identify(0, None, true).await.unwrap();
         assert_eq!(within(&gateway, BUDGET, &asked).await, Ok(true));
         assert_eq!(gateway.used(&asked).await, 1);
     });
@@ -61,9 +61,13 @@ fn what_is_flushed_is_noticed() {
             within(&gateway, BUDGET, &asked).await,
             Err(StoreError::Renewed)
         );
-        let met = gateway.client.meet(0, None, true).await.unwrap();
+        let met = gateway.client.identify(0, None, true).await.unwrap();
         assert_eq!(
-            gateway.client.meet(0, None, true).await.map(|met| met.mark),
+            gateway
+                .client
+                .identify(0, None, true)
+                .await
+                .map(|met| met.mark),
             Ok(met.mark)
         );
         // What was counted before it was noticed has been taken back.
@@ -89,7 +93,7 @@ fn a_server_that_stands_still_for_a_moment_loses_nothing() {
             within(&gateway, Duration::from_secs(5), &asked).await,
             Ok(true)
         );
-        assert!(gateway.client.connected(0));
+        assert!(gateway.client.is_connected(0));
         assert_eq!(gateway.used(&asked).await, 2);
     });
 }
@@ -104,7 +108,7 @@ fn a_server_that_stands_still_for_long_is_away() {
         server.stop();
         let said = within(&gateway, Duration::from_millis(20), &asked).await;
         assert_eq!(said, Err(StoreError::Late));
-        until(|| !gateway.client.connected(0)).await;
+        until(|| !gateway.client.is_connected(0)).await;
         assert_eq!(
             within(&gateway, BUDGET, &asked).await,
             Err(StoreError::NotConnected)
@@ -131,8 +135,8 @@ fn a_call_that_is_dropped_after_its_connection_takes_nothing() {
         other.counts(&asked, 1).await;
         // Another call's reply comes after the first one's.
         assert_eq!(gateway.used(&asked).await, 1);
-        gateway.client.reset(0);
-        until(|| !gateway.client.connected(0)).await;
+        gateway.client.reconnect(0);
+        until(|| !gateway.client.is_connected(0)).await;
         gateway.ready(1).await;
         drop(call);
         gateway.counts(&asked, 0).await;
@@ -157,7 +161,7 @@ fn calls_that_are_dropped_take_nothing() {
             for said in futures_util::future::join_all(calls).await {
                 match said {
                     Ok(said) => {
-                        assert_eq!(said.unwrap().counters[0].took, cost + 2);
+                        assert_eq!(said.unwrap().counters[0].granted_units, cost + 2);
                         kept += cost + 2;
                     }
                     Err(_) => dropped += 1,
@@ -186,9 +190,9 @@ fn a_dead_server_fails_its_share_only() {
         for key in &keys {
             assert_eq!(within(&gateway, BUDGET, key).await, Ok(true));
         }
-        let before = gateway.client.meet(0, None, true).await.unwrap();
+        let before = gateway.client.identify(0, None, true).await.unwrap();
         servers[1].kill();
-        until(|| gateway.client.away(0).count() == 1).await;
+        until(|| gateway.client.unconnected_servers(0).count() == 1).await;
         let mut lost = Vec::new();
         for key in &keys {
             match within(&gateway, BUDGET, key).await {
@@ -204,7 +208,7 @@ fn a_dead_server_fails_its_share_only() {
         assert_eq!(
             gateway
                 .client
-                .beat(0, Some(1))
+                .send_beat(0, Some(1))
                 .await
                 .unwrap()
                 .gateways
@@ -213,7 +217,7 @@ fn a_dead_server_fails_its_share_only() {
         );
         // A server that is only away is no new life.
         assert_eq!(
-            gateway.client.meet(0, None, true).await.unwrap().mark,
+            gateway.client.identify(0, None, true).await.unwrap().mark,
             before.mark
         );
         servers[1].again();
@@ -222,7 +226,7 @@ fn a_dead_server_fails_its_share_only() {
             within(&gateway, BUDGET, lost[0]).await,
             Err(StoreError::Renewed)
         );
-        let after = gateway.client.meet(0, None, true).await.unwrap();
+        let after = gateway.client.identify(0, None, true).await.unwrap();
         assert!(after.mark != before.mark && after.secret == before.secret);
         for key in &keys {
             let expected = if lost.iter().any(|lost| lost.name == key.name) {
@@ -240,8 +244,8 @@ fn a_connection_that_is_given_up_is_made_anew() {
     let server = Server::start();
     block_on(async {
         let gateway = Gateway::start(&[server.address], &clock(), 1).await;
-        gateway.client.reset(0);
-        until(|| !gateway.client.connected(0)).await;
+        gateway.client.reconnect(0);
+        until(|| !gateway.client.is_connected(0)).await;
         gateway.ready(1).await;
         assert_eq!(within(&gateway, BUDGET, &minute(50, 1)).await, Ok(true));
     });
@@ -274,14 +278,14 @@ fn what_is_no_memcached_is_never_connected() {
     let liar = liar(b"HTTP/1.1 400 Bad Request\r\n\r\n", b"");
     block_on(async {
         let gateway = Gateway::new(&[liar.address], &clock(), 1);
-        gateway.client.tend(0);
+        gateway.client.keep_connected(0);
         until(|| {
-            assert!(!gateway.client.connected(0));
+            assert!(!gateway.client.is_connected(0));
             liar.connections.load(Ordering::SeqCst) == 3
         })
         .await;
         assert_eq!(
-            gateway.client.meet(0, None, true).await.err(),
+            gateway.client.identify(0, None, true).await.err(),
             Some(StoreError::NotConnected)
         );
     });
@@ -301,9 +305,9 @@ fn nonsense_fails_the_call_and_the_connection_is_made_anew() {
             let gateway = Gateway::new(&[liar.address], &clock(), 1);
             for _ in 0..2 {
                 gateway.ready(1).await;
-                let said = gateway.client.meet(0, None, true).await;
+                let said = gateway.client.identify(0, None, true).await;
                 assert!(matches!(said, Err(StoreError::Other(_))), "{said:?}");
-                until(|| !gateway.client.connected(0)).await;
+                until(|| !gateway.client.is_connected(0)).await;
             }
         });
     }

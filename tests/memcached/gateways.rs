@@ -23,8 +23,8 @@ fn gateways_that_meet_at_once_agree() {
                     block_on(async {
                         let gateway = Gateway::new(&addresses, &clock, 1);
                         gateway.ready(3).await;
-                        gateway.client.meet(0, None, true).await.unwrap();
-                        let met = gateway.client.meet(0, None, true).await.unwrap();
+                        gateway.client.identify(0, None, true).await.unwrap();
+                        let met = gateway.client.identify(0, None, true).await.unwrap();
                         let said = gateway.decide(&[minute(9, place as u128)]).await;
                         assert!(said.unwrap().admitted);
                         (met.mark, met.secret)
@@ -54,7 +54,7 @@ fn gateways_are_listed_while_they_say_that_they_are_there() {
         let one = Gateway::start(&addresses, &clock, 1).await;
         let two = Gateway::start(&addresses, &clock, 2).await;
         let numbers = async |gateway: &Gateway, says: Option<u32>| {
-            let beats = gateway.client.beat(0, says).await.unwrap();
+            let beats = gateway.client.send_beat(0, says).await.unwrap();
             beats
                 .gateways
                 .into_iter()
@@ -68,7 +68,7 @@ fn gateways_are_listed_while_they_say_that_they_are_there() {
         assert_eq!(numbers(&one, None).await, [1, 2]);
         clock.advance(Nanos::from_secs(6));
         assert_eq!(numbers(&one, None).await, [2]);
-        one.client.leave(0, 2).await.unwrap();
+        one.client.remove_gateway(0, 2).await.unwrap();
         assert_eq!(numbers(&two, Some(7)).await, [7]);
     });
 }
@@ -81,9 +81,17 @@ fn a_clock_that_goes_back_keeps_nobody_listed() {
         let (before, after) = (clock(), clock());
         before.advance(Nanos::from_secs(3_600));
         let gone = Gateway::start(&[server.address], &before, 1).await;
-        gone.client.beat(0, Some(1)).await.unwrap();
+        gone.client.send_beat(0, Some(1)).await.unwrap();
         let stays = Gateway::start(&[server.address], &after, 2).await;
-        let count = async || stays.client.beat(0, Some(2)).await.unwrap().gateways.len();
+        let count = async || {
+            stays
+                .client
+                .send_beat(0, Some(2))
+                .await
+                .unwrap()
+                .gateways
+                .len()
+        };
         assert_eq!(count().await, 2);
         after.advance(Nanos::from_secs(11));
         assert_eq!(count().await, 1);
@@ -102,12 +110,12 @@ fn two_hundred_gateways_are_listed() {
         }
         for many in gateways.chunks(40) {
             let each = many.iter();
-            let beats = each.map(|gateway| gateway.client.beat(0, Some(gateway.number)));
+            let beats = each.map(|gateway| gateway.client.send_beat(0, Some(gateway.number)));
             for said in futures_util::future::join_all(beats).await {
                 said.unwrap();
             }
         }
-        let said = gateways[0].client.beat(0, None).await.unwrap();
+        let said = gateways[0].client.send_beat(0, None).await.unwrap();
         assert_eq!(said.gateways.len(), 200);
         let asked = minute(1_000, 1);
         let mut admitted = 0;
@@ -130,14 +138,14 @@ fn sixteen_gateways_say_so_at_once() {
             scope.spawn(move || {
                 block_on(async {
                     let gateway = Gateway::start(&[address], clock, number).await;
-                    while gateway.client.beat(0, Some(number)).await.is_err() {}
+                    while gateway.client.send_beat(0, Some(number)).await.is_err() {}
                 });
             });
         }
     });
     block_on(async {
         let gateway = Gateway::start(&[address], &clock, 99).await;
-        let beats = gateway.client.beat(0, None).await.unwrap();
+        let beats = gateway.client.send_beat(0, None).await.unwrap();
         assert_eq!(beats.gateways.len(), 16);
     });
 }
@@ -162,20 +170,23 @@ fn a_new_life_learns_what_gateways_know() {
         let two = Gateway::start(&[server.address], &clock, 2).await;
         let (asked, other, third) = (minute(50, 1), minute(50, 2), minute(50, 3));
         one.decide(std::slice::from_ref(&asked)).await.unwrap();
-        let before = one.client.meet(0, None, true).await.unwrap();
+        let before = one.client.identify(0, None, true).await.unwrap();
         server.kill();
-        until(|| !one.client.connected(0) && !two.client.connected(0)).await;
+        until(|| !one.client.is_connected(0) && !two.client.is_connected(0)).await;
         server.again();
         one.ready(1).await;
         two.ready(1).await;
         let renewed = Err(StoreError::Renewed);
         assert_eq!(one.decide(std::slice::from_ref(&asked)).await, renewed);
-        assert_eq!(one.client.beat(0, Some(1)).await, Err(StoreError::Renewed));
-        let after = one.client.meet(0, None, true).await.unwrap();
+        assert_eq!(
+            one.client.send_beat(0, Some(1)).await,
+            Err(StoreError::Renewed)
+        );
+        let after = one.client.identify(0, None, true).await.unwrap();
         assert_ne!(before.mark, after.mark);
         assert_eq!(two.decide(std::slice::from_ref(&asked)).await, renewed);
         assert_eq!(
-            two.client.meet(0, None, true).await.unwrap().mark,
+            two.client.identify(0, None, true).await.unwrap().mark,
             after.mark
         );
         let push = async |gateway: &Gateway, part: &CallPart, within| {

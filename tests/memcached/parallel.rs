@@ -59,7 +59,7 @@ fn never_above_the_ceiling_and_nothing_is_lost() {
                 count.fetch_add(1, Ordering::SeqCst);
                 for (part, answer) in parts.iter().zip(said.counters) {
                     let key = (part.name.key.0 % 2) as usize;
-                    counts[key].fetch_add(answer.took, Ordering::SeqCst);
+                    counts[key].fetch_add(answer.granted_units, Ordering::SeqCst);
                 }
             }
             // What was to be taken back was sent before this, on the same connection.

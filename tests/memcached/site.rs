@@ -36,7 +36,7 @@ impl Gateway {
     pub async fn start(servers: &[SocketAddr], clock: &Clock, number: u32) -> Gateway {
         let gateway = Gateway::new(servers, clock, number);
         gateway.ready(servers.len()).await;
-        gateway.client.meet(0, None, true).await.unwrap();
+        gateway.client.identify(0, None, true).await.unwrap();
         gateway
     }
 
@@ -55,8 +55,8 @@ impl Gateway {
 
     /// Waits until so many servers are connected.
     pub async fn ready(&self, servers: usize) {
-        self.client.tend(0);
-        until(|| self.servers - self.client.away(0).count() >= servers).await;
+        self.client.keep_connected(0);
+        until(|| self.servers - self.client.unconnected_servers(0).count() >= servers).await;
     }
 
     pub async fn decide(&self, parts: &[CallPart]) -> Result<StoreReply, StoreError> {

@@ -240,7 +240,7 @@ fn what_counts_beyond_the_limit_for_a_moment_is_not_forgotten() {
             store.ask(&call(1 | ALONE, [tell]));
             for stamped in stamps.drain(2..) {
                 store.now += 1_000;
-                store.ask(&one.return_call(1, 1, stamped));
+                store.ask(&one.give_back_call(1, 1, stamped));
             }
             let mut look = call(1, [one]);
             look.taking = tollgate::store::Taking::Nothing;

@@ -112,7 +112,7 @@ fn says_what_a_cell_says(mut store: Scripted) {
             assert_eq!(answer.standing, expected.standing, "{place}");
             assert_eq!(answer.window, expected.window, "{place}");
             assert_eq!(answer.remaining, expected.remaining, "{place}");
-            assert_eq!(answer.took, took, "{place}");
+            assert_eq!(answer.granted_units, took, "{place}");
             // A log's ticks are nanoseconds here and microseconds there; intervals are rounded up; what is lent
             // is counted in 2^-20 units here.
             let lent = limit.throttle.is_elastic();
@@ -170,7 +170,7 @@ fn all_or_none() {
         let mut peek = call(1, [part(&wide, 1, 7, 1, plain)]);
         peek.taking = Taking::Nothing;
         assert_eq!(store.ask(&peek).counters[0].used[0], 2);
-        assert_eq!(store.ask(&peek).counters[0].took, 0);
+        assert_eq!(store.ask(&peek).counters[0].granted_units, 0);
     });
 }
 
@@ -187,16 +187,16 @@ fn grants_come_back_once() {
             let mut want = part(&limit, number, 7, 1, Scale::plan(1));
             want.want = 6;
             let first = store.ask(&call(1, [want.clone()]));
-            assert_eq!(first.counters[0].took, 6);
+            assert_eq!(first.counters[0].granted_units, 6);
             store.now += 10_000;
             let second = store.ask(&call(2, [want.clone()]));
-            assert_eq!(second.counters[0].took, 4, "as many as there are");
+            assert_eq!(second.counters[0].granted_units, 4, "as many as there are");
             store.now += 10_000;
-            let back = want.return_call(1, 5, first.counters[0].stamped);
+            let back = want.give_back_call(1, 5, first.counters[0].stamped);
             let said = store.ask(&back);
             assert_eq!(said.counters[0].used[0], 5, "{algorithm:?}");
             assert_eq!(store.ask(&back).counters[0].used[0], 5, "once");
-            assert_eq!(store.ask(&call(2, [want])).counters[0].took, 5);
+            assert_eq!(store.ask(&call(2, [want])).counters[0].granted_units, 5);
         }
     });
 }
@@ -226,7 +226,7 @@ fn what_another_master_granted_does_not_come_back() {
             let lost: Vec<_> = (0..3).map(|_| take(&mut store)).collect();
             store.run(redis::cmd("RENAME").arg("behind").arg(&key));
             for answer in lost.iter().rev() {
-                let mut back = ask.return_call(1, 1, answer.stamped);
+                let mut back = ask.give_back_call(1, 1, answer.stamped);
                 (back.parts[0].total, back.parts[0].acknowledged) = (answer.total, answer.total);
                 let said = store.ask(&back);
                 assert_eq!(said.counters[0].used[0], 10, "{algorithm:?}");
@@ -235,7 +235,7 @@ fn what_another_master_granted_does_not_come_back() {
             let said = store.ask(&call(1, [ask.clone()]));
             assert_eq!(said.counters[0].used[0], 11, "{algorithm:?}");
             // Of this one it knows.
-            let mut back = ask.return_call(1, 1, said.counters[0].stamped);
+            let mut back = ask.give_back_call(1, 1, said.counters[0].stamped);
             (back.parts[0].total, back.parts[0].acknowledged) = (11, 11);
             assert_eq!(store.ask(&back).counters[0].used[0], 10, "{algorithm:?}");
         }
@@ -289,8 +289,8 @@ fn networks_are_charged_what_keys_are_granted() {
             around.want = 8;
             around.around = Some(0);
             let said = store.ask(&call(1, [one, around]));
-            assert_eq!(said.counters[0].took, granted);
-            assert_eq!(said.counters[1].took, granted);
+            assert_eq!(said.counters[0].granted_units, granted);
+            assert_eq!(said.counters[1].granted_units, granted);
         }
     });
 }
@@ -324,7 +324,7 @@ fn grants_come_back_in_any_order() {
             (8, true),
             (7, false),
         ] {
-            let mut back = ask.return_call(1, 1, stamped);
+            let mut back = ask.give_back_call(1, 1, stamped);
             back.parts[0].give_back = Some(GiveBack { stamped, number });
             left -= u32::from(news);
             assert_eq!(store.ask(&back).counters[0].used[0], left, "{number}");
@@ -371,8 +371,8 @@ fn what_counts_stays_whoever_asks() {
         store.now += 1_000;
         let mut gold = part(&limit, 1, 7, 1, Scale::plan(4));
         gold.want = 40;
-        assert_eq!(store.ask(&call(1, [gold])).counters[0].took, 39);
-        store.ask(&free.return_call(1, 1, stamped));
+        assert_eq!(store.ask(&call(1, [gold])).counters[0].granted_units, 39);
+        store.ask(&free.give_back_call(1, 1, stamped));
         let mut told = free;
         (told.total, told.within) = (41, 1);
         store.ask(&call(1, [told]));

@@ -71,7 +71,7 @@ impl Scripted {
     /// Forgets what the parts count; whether there was something.
     pub fn forget(&mut self, call: &Call) -> bool {
         let said = self.send(call, wire::encode_forget(call));
-        said.counters.iter().any(|answer| answer.took > 0)
+        said.counters.iter().any(|answer| answer.granted_units > 0)
     }
 
     fn set_clock(&mut self) {

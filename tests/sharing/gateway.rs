@@ -178,7 +178,7 @@ impl Gateway {
     }
 
     pub fn name(&self, rule: usize, key: u64) -> CounterName {
-        self.places[rule].plan.name(fingerprint(key))
+        self.places[rule].plan.counter_name(fingerprint(key))
     }
 
     pub fn plan(&self, rule: usize) -> &SharingPlan {
@@ -187,10 +187,10 @@ impl Gateway {
 
     /// Remembers what it may admit by itself, if it is alone since.
     pub fn note_leaving(&mut self, now: u64) {
-        if self.decider.breaker.round() == self.round && !self.left.is_empty() {
+        if self.decider.breaker.outage_count() == self.round && !self.left.is_empty() {
             return;
         }
-        self.round = self.decider.breaker.round();
+        self.round = self.decider.breaker.outage_count();
         let gateways = self.decider.breaker.gateways();
         let key = |rule, key| {
             let windows = self.plan(rule).limit.windows.iter();
@@ -217,12 +217,12 @@ impl Gateway {
             shadow: false,
             parents: &[],
         };
-        let own = self.decider.memory.used(&item, now);
+        let own = self.decider.memory.used_units(&item, now);
         let name = self.name(rule, key);
-        let known = self.decider.ledger.with(&name, |entry| {
+        let known = self.decider.ledger.with_entry(&name, |entry| {
             let untold = entry.unreported();
             let used: Vec<u32> = entry.reply.used.iter().map(|used| used + untold).collect();
-            (used, entry.units(now))
+            (used, entry.units_in_hand(now))
         });
         let (used, units) = known.unwrap_or_default();
         let gateways = self.decider.breaker.gateways();

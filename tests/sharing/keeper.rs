@@ -19,8 +19,8 @@ impl World {
         let one = &mut self.gateways[gateway];
         let local = one.local(self.now);
         match one.recovery.next_step(&one.decider, local) {
-            RecoveryStep::Meet => self.ask(gateway, Question::Meet, Waits::Met),
-            RecoveryStep::Look => self.ask(gateway, Question::Beat(0), Waits::Look),
+            RecoveryStep::Identify => self.ask(gateway, Question::Meet, Waits::Met),
+            RecoveryStep::ListGateways => self.ask(gateway, Question::Beat(0), Waits::Look),
             RecoveryStep::Compare(asking) => {
                 let question = Question::Decide(asking.call.clone());
                 self.ask(gateway, question, Waits::Compares(asking));
@@ -55,7 +55,7 @@ impl World {
                     (true, false) => StoreLoss::Some,
                     (true, true) => StoreLoss::Moved,
                 };
-                one.recovery.on_met(&one.decider, lost, local);
+                one.recovery.on_identified(&one.decider, lost, local);
                 return self.come_back(gateway);
             }
             (Waits::Look, Ok(Reply::LiveGateways(Ok(beats)))) => {
@@ -76,7 +76,7 @@ impl World {
                     one.late = 1;
                 } else {
                     one.late = 0;
-                    one.decider.breaker.record_renewal(local);
+                    one.decider.breaker.record_outage(local);
                 }
             }
             _ => {
@@ -106,7 +106,7 @@ impl World {
             for key in 0..self.rules[rule].keys {
                 let name = self.gateways[0].name(rule, key);
                 let plan = self.gateways[0].plan(rule);
-                let part = plan.part(name.key, tollgate::limit::Scale::plan(1), 0);
+                let part = plan.call_part(name.key, tollgate::limit::Scale::plan(1), 0);
                 for (window, span) in part.spec.windows.iter().enumerate() {
                     let until = self.now + 2_000 * span.window + 10 * SECOND;
                     let used = self

@@ -90,7 +90,7 @@ fn what_cannot_be_told_is_waited_for() {
     decider.breaker.finish_learning(start);
     let told = |lost, after: u64| {
         let (mut back, met) = (Recovery::default(), start.after(Nanos::from_secs(1)));
-        back.on_met(decider, lost, met);
+        back.on_identified(decider, lost, met);
         back.on_listed(
             decider,
             LiveGateways {
@@ -105,8 +105,10 @@ fn what_cannot_be_told_is_waited_for() {
     };
     assert!(told(StoreLoss::All, 0));
     for key in 0..4_000 {
-        if let FirstStep::AskStore(asking) = decider.begin(one.lines(&[key]), Taking::All, start) {
-            decider.abandon(&asking, start);
+        if let FirstStep::AskStore(asking) =
+            decider.begin_decision(one.lines(&[key]), Taking::All, start)
+        {
+            decider.abandon_call(&asking, start);
         }
     }
     assert!(told(StoreLoss::Some, 0), "the store has it all");
@@ -131,7 +133,8 @@ fn arrivals_without_the_store_are_told_once() {
     decider.breaker.set_gateways(2);
     decider.breaker.finish_learning(now);
     for total in 1..=10 {
-        let FirstStep::AskStore(asking) = decider.begin(one.lines(&[0]), Taking::All, now) else {
+        let FirstStep::AskStore(asking) = decider.begin_decision(one.lines(&[0]), Taking::All, now)
+        else {
             panic!("a strict limit asks");
         };
         let answer = CounterReply {
@@ -141,7 +144,7 @@ fn arrivals_without_the_store_are_told_once() {
             wait: Nanos::ZERO,
             reset: Nanos::ZERO,
             delay: Nanos::ZERO,
-            took: 1,
+            granted_units: 1,
             total: u64::from(total),
             stamped: 1,
             used: [total].into_iter().collect(),
@@ -151,11 +154,11 @@ fn arrivals_without_the_store_are_told_once() {
             now: 1,
             counters: [answer].into_iter().collect(),
         };
-        assert!(decider.finish(&asking, Ok(said), now).admitted);
+        assert!(decider.finish_decision(&asking, Ok(said), now).admitted);
     }
-    decider.breaker.record_renewal(now);
+    decider.breaker.record_outage(now);
     for _ in 0..20 {
-        let begun = decider.begin(one.lines(&[0]), Taking::All, now);
+        let begun = decider.begin_decision(one.lines(&[0]), Taking::All, now);
         assert!(matches!(begun, FirstStep::Decided(done) if done.admitted));
     }
     let told = decider.report_all(&[one.name(0, 0)], now);

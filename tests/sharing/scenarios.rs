@@ -157,7 +157,7 @@ fn settles(world: &mut World, seconds: f64) {
 /// Asserts that so many hundredths of each greedy key's limit are used, in windows as long as the store's: what
 /// comes in bursts comes once in each, or a little later.
 fn busy(world: &mut World, hundredths: usize) {
-    let part = world.gateways[0].plan(0).counted().longest_window();
+    let part = world.gateways[0].plan(0).store_limit().longest_window();
     let from = world.now;
     world.run(3.0 * part.0 as f64 / SECOND as f64);
     for track in &world.tracks[0] {
@@ -341,7 +341,7 @@ fn counted(world: &mut World, (strict, leased): (u64, u64)) {
         for (key, track) in tracks.iter().enumerate() {
             let one = &world.gateways[0];
             let name = one.name(rule, key as u64);
-            let part = one.plan(rule).part(name.key, Scale::plan(1), 0);
+            let part = one.plan(rule).call_part(name.key, Scale::plan(1), 0);
             let data = world.store.as_ref().ok();
             let used = data.map_or(0, |data| data.used(&part, time, &part.spec.windows[0]));
             let admitted = track.admitted.min(u64::from(track.windows[0].0));

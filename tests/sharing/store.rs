@@ -114,7 +114,7 @@ impl Cell {
                 wait: Nanos::ZERO,
                 reset: Nanos::ZERO,
                 delay: Nanos::ZERO,
-                took: 0,
+                granted_units: 0,
                 total: 0,
                 stamped: now,
                 used: SmallVec::new(),
@@ -186,7 +186,7 @@ impl Data {
             if takes && granted > 0 {
                 cell.apply(now, part, granted);
                 cell.gateways.entry(call.gateway).or_default().0 += u64::from(granted);
-                answer.took = granted;
+                answer.granted_units = granted;
                 answer.remaining = answer.remaining.saturating_sub(granted);
                 answer.stamped = cell.newest * tick(part);
             }

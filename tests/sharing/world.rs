@@ -274,8 +274,8 @@ impl World {
         }
         let before = self.holds(gateway, &keys);
         let one = &self.gateways[gateway];
-        let lines = one.lines(&keys);
-        match one.decider.begin(lines, Taking::All, one.local(self.now)) {
+        let (lines, local) = (one.lines(&keys), one.local(self.now));
+        match one.decider.begin_decision(lines, Taking::All, local) {
             FirstStep::Decided(done) => self.done(gateway, &keys, done, self.now, before),
             FirstStep::AskStore(asking) => {
                 let question = Question::Decide(asking.call.clone());
@@ -439,20 +439,19 @@ impl World {
             Ok(_) => Err(StoreError::Late),
         };
         let local = self.gateways[gateway].local(self.now);
+        let decider = &self.gateways[gateway].decider;
         match waits {
             Waits::Request(asking, keys) => {
                 let before = self.holds(gateway, &keys);
-                let done = self.gateways[gateway].decider.finish(&asking, said, local);
+                let done = decider.finish_decision(&asking, said, local);
                 self.done(gateway, &keys, done, at, before);
             }
             Waits::Gone(asking) => {
                 let Ok(said) = said else { return };
-                self.gateways[gateway]
-                    .decider
-                    .take_late_reply(&asking, &said, local);
+                decider.record_late_reply(&asking, &said, local);
             }
             Waits::Told(asking) => {
-                let done = self.gateways[gateway].decider.finish(&asking, said, local);
+                let done = decider.finish_decision(&asking, said, local);
                 self.done(gateway, &[], done, at, Vec::new());
             }
             keeper => self.kept(gateway, keeper, reply, said),
@@ -477,7 +476,7 @@ impl World {
             return self.next_tick(gateway);
         }
         let one = &mut self.gateways[gateway];
-        one.decider.ledger.expire(local);
+        one.decider.ledger.remove_idle_entries(local);
         let number = one.decider.gateway;
         self.send(gateway, Question::Beat(number), Waits::Beat, PATIENCE);
     }

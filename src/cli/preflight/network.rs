@@ -231,7 +231,7 @@ fn store_servers(backend: &shared::Backend) -> Vec<(String, u16)> {
         shared::Backend::Memcached(memcached) => {
             // Each server has a port already, so the default is never used.
             let servers = memcached.servers.iter();
-            let hosts = servers.map(|server| redis::host(server, 0));
+            let hosts = servers.map(|server| redis::parse_host(server, 0));
             hosts.filter_map(Result::ok).collect()
         }
     }

@@ -59,7 +59,7 @@ pub(super) fn compile_shared_store(
                 shared::Backend::Memcached(memcached::Settings { servers, prefix })
             }
         },
-        budget: store.budget.unwrap_or(shared::Settings::BUDGET),
+        budget: store.budget.unwrap_or(shared::Settings::DEFAULT_BUDGET),
         ledger: ledger_bytes(store.memory.unwrap_or(DEFAULT_MEMORY_BYTES)),
     })
 }

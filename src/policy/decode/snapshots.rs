@@ -10,8 +10,8 @@ use crate::store::snapshot::Settings;
 /// Reads `snapshots` and `every` of a store in memory.
 pub fn read_snapshots(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<Settings> {
     let every_node = fields.get("every");
-    let every =
-        every_node.and_then(|node| cx.read_duration(node, Settings::MIN_INTERVAL, Settings::MAX_INTERVAL));
+    let every = every_node
+        .and_then(|node| cx.read_duration(node, Settings::MIN_INTERVAL, Settings::MAX_INTERVAL));
     let folder_node = fields.get("snapshots");
     let Some(folder_node) = folder_node.filter(|node| !node.scalar().is_some_and(is_off)) else {
         if let Some(node) = every_node {

@@ -243,7 +243,8 @@ fn parse_address(text: &str) -> Result<StoreAddress, ValueError> {
 /// Parses servers such as `a:11211,b:11211`.
 fn parse_memcached_servers(servers: &str) -> Result<StoreAddress, ValueError> {
     let servers = servers.trim_end_matches('/').split(',').map(|server| {
-        let (host, port) = redis::host(server, MEMCACHED_PORT).map_err(|e| address_error(&e))?;
+        let (host, port) =
+            redis::parse_host(server, MEMCACHED_PORT).map_err(|e| address_error(&e))?;
         Ok(match host.contains(':') {
             true => format!("[{host}]:{port}"),
             false => format!("{host}:{port}"),

@@ -93,7 +93,7 @@ pub async fn reset_key(
         };
         let mut had_count = admission.store().reset(slot, key);
         if let Some((shared, plan)) = admission.shared_store().zip(admission.plan(rule)) {
-            match shared.forget(plan, key).await {
+            match shared.forget_counter(plan, key).await {
                 Ok(had_shared_count) => had_count |= had_shared_count,
                 Err(failure) => {
                     let detail = format!("reset in the shared store failed: {failure}");

@@ -129,7 +129,7 @@ async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrde
     }
     let log = Rc::new(WorkerLog::new(writer, &clock));
     if let Some(shared) = worker.generation().admission.shared_store() {
-        shared.connected(number).await;
+        shared.wait_until_connected(number).await;
     }
     let stack = gateway::stack(log.clone());
     let accepting: Vec<_> = sockets

@@ -117,7 +117,7 @@ impl Worker {
         let Some(shared) = generation.admission.shared_store() else {
             return;
         };
-        shared.tend(self.number);
+        shared.keep_connected(self.number);
         if let Some(running) = generation.outdated_config() {
             self.start_generation(running, clock);
         }

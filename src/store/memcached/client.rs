@@ -1,4 +1,5 @@
-//! The client of all workers: its servers, and which of them has a counter.
+//! The memcached client that all workers of a gateway share: its servers, and which of them holds which counter. Each
+//! worker has a connection of its own to each server, so workers never wait for each other.
 
 use std::hash::Hasher;
 
@@ -8,49 +9,55 @@ use parking_lot::RwLock;
 use siphasher::sip::SipHasher13;
 
 use super::keys::bucket_key;
-use super::life::Life;
-use super::link::{MemcachedLink, Replies, unexpected};
-use super::plan::{BucketPlan, IMPOSSIBLE};
+use super::life::ServerLife;
+use super::link::{MemcachedLink, Replies, unexpected_reply};
+use super::plan::{BucketPlan, NEEDS_ARRIVAL_TIMES};
 use super::settings::{Error, Settings};
 use super::wire::{CommandBatch, MetaReply};
 use crate::base::clock::Clock;
 use crate::store::shared::call::{CallPart, CounterName, StoreError};
 
-/// Asks the store for all workers of a gateway.
+/// Calls memcached for all workers of a gateway.
 pub struct MemcachedClient {
+    /// The prefix of all keys.
     pub(super) prefix: String,
+    /// The servers, sorted by name.
     pub(super) servers: Vec<MemcachedServer>,
     clock: Clock,
 }
 
 /// One server, and the connections of all workers to it.
 pub(super) struct MemcachedServer {
+    /// `host:port`, as all gateways write it.
     pub(super) name: String,
-    seed: u64,
+    /// Hash of the name, by which counters are assigned to servers.
+    name_hash: u64,
+    /// One link for each connection number.
     links: Vec<MemcachedLink>,
-    /// The server's life when it was met last.
-    pub(super) life: RwLock<Option<Life>>,
+    /// The server's life when it was last identified; calls fail where it has another one.
+    pub(super) life: RwLock<Option<ServerLife>>,
 }
 
 impl MemcachedServer {
-    pub(super) fn link(&self, number: usize) -> Result<&MemcachedLink, StoreError> {
-        self.links.get(number).ok_or(StoreError::NotConnected)
+    pub(super) fn link(&self, connection: usize) -> Result<&MemcachedLink, StoreError> {
+        self.links.get(connection).ok_or(StoreError::NotConnected)
     }
 
-    pub(super) async fn ask(
+    /// Sends a batch that `fill` has filled, and waits for its replies.
+    pub(super) async fn call(
         &self,
-        number: usize,
+        connection: usize,
         fill: impl FnOnce(&mut CommandBatch),
     ) -> Result<Replies, StoreError> {
-        let link = self.link(number)?;
-        let mut batch = link.batch();
+        let link = self.link(connection)?;
+        let mut batch = link.new_batch();
         fill(&mut batch);
-        link.ask(batch)?.replies().await
+        link.send_batch(batch)?.wait().await
     }
 }
 
 impl MemcachedClient {
-    /// A client with this many connections to each server, numbered from 0.
+    /// A client with this many connections to each server, numbered from 0. Other methods take that number.
     ///
     /// # Errors
     ///
@@ -76,7 +83,7 @@ impl MemcachedClient {
             let mut hash = SipHasher13::new();
             hash.write(name.as_bytes());
             MemcachedServer {
-                seed: hash.finish(),
+                name_hash: hash.finish(),
                 links: (0..connections)
                     .map(|_| MemcachedLink::new(&name))
                     .collect(),
@@ -91,83 +98,83 @@ impl MemcachedClient {
         })
     }
 
-    /// Starts the task that connects, on the caller's runtime. Only the first call has an effect.
-    pub fn tend(&self, number: usize) {
+    /// Starts the tasks that keep this connection up, on the caller's runtime. Only the first call has an effect.
+    pub fn keep_connected(&self, connection: usize) {
         for server in &self.servers {
-            if let Some(link) = server.links.get(number) {
-                link.begin();
+            if let Some(link) = server.links.get(connection) {
+                link.start();
             }
         }
     }
 
-    /// Gives up the connections for new ones.
-    pub fn reset(&self, number: usize) {
+    /// Gives up this connection to every server for a new one.
+    pub fn reconnect(&self, connection: usize) {
         for server in &self.servers {
-            if let Some(link) = server.links.get(number) {
-                link.again();
+            if let Some(link) = server.links.get(connection) {
+                link.reconnect();
             }
         }
     }
 
-    /// Whether there is a connection to any server.
-    pub fn connected(&self, number: usize) -> bool {
+    /// Whether this connection is up to any server.
+    pub fn is_connected(&self, connection: usize) -> bool {
         let links = self
             .servers
             .iter()
-            .filter_map(|server| server.links.get(number));
-        links.into_iter().any(MemcachedLink::connected)
+            .filter_map(|server| server.links.get(connection));
+        links.into_iter().any(MemcachedLink::is_connected)
     }
 
-    /// Why there is no connection to some server.
-    pub fn cause(&self, number: usize) -> Option<String> {
+    /// Why this connection is down to some server, as text for logs; `None` where it is up to all.
+    pub fn disconnect_cause(&self, connection: usize) -> Option<String> {
         let links = self
             .servers
             .iter()
-            .filter_map(|server| server.links.get(number));
-        links.into_iter().find_map(MemcachedLink::cause)
+            .filter_map(|server| server.links.get(connection));
+        links.into_iter().find_map(MemcachedLink::disconnect_cause)
     }
 
-    /// The servers without a connection.
-    pub fn away(&self, number: usize) -> impl Iterator<Item = &str> {
-        let away = move |server: &&MemcachedServer| {
-            !server
-                .links
-                .get(number)
-                .is_some_and(MemcachedLink::connected)
+    /// The names of the servers to which this connection is down.
+    pub fn unconnected_servers(&self, connection: usize) -> impl Iterator<Item = &str> {
+        let is_unconnected = move |server: &&MemcachedServer| {
+            let link = server.links.get(connection);
+            !link.is_some_and(MemcachedLink::is_connected)
         };
         self.servers
             .iter()
-            .filter(away)
+            .filter(is_unconnected)
             .map(|server| server.name.as_str())
     }
 
-    /// Forgets the counter of a part. Returns whether there was one. Units that others give back at the same time may be
-    /// subtracted from later ones.
-    pub async fn forget(&self, number: usize, part: &CallPart) -> Result<bool, StoreError> {
-        let (now, name) = (self.now(), self.name(&part.name));
-        let plan = BucketPlan::new(&part.spec).ok_or(IMPOSSIBLE)?;
-        let asked = self.servers[self.place(&part.name)].ask(number, |batch| {
+    /// Deletes the counter of a part. Returns whether it existed. Units that others give back at the same time may be
+    /// subtracted from units that are counted later.
+    pub async fn forget_counter(
+        &self,
+        connection: usize,
+        part: &CallPart,
+    ) -> Result<bool, StoreError> {
+        let (now, prefix) = (self.now(), self.key_prefix(&part.name));
+        let plan = BucketPlan::new(&part.spec).ok_or(NEEDS_ARRIVAL_TIMES)?;
+        let server = &self.servers[self.server_index(&part.name)];
+        let replies = server.call(connection, |batch| {
             for (index, track) in plan.tracks.iter().enumerate() {
-                for bucket in track.numbers(now) {
-                    batch.delete(&bucket_key(&name, index, bucket));
+                for bucket in track.counting_buckets(now) {
+                    batch.delete(&bucket_key(&prefix, index, bucket));
                 }
             }
         });
-        let replies = asked.await?;
-        let mut found = false;
-        for place in 0..plan
-            .tracks
-            .iter()
-            .map(|track| track.numbers(now).count())
-            .sum()
-        {
-            match replies.get(place) {
-                Some(MetaReply::Done) => found = true,
+        let replies = replies.await?;
+        let tracks = plan.tracks.iter();
+        let buckets = tracks.map(|track| track.counting_buckets(now).count());
+        let mut existed = false;
+        for index in 0..buckets.sum() {
+            match replies.get(index) {
+                Some(MetaReply::Done) => existed = true,
                 Some(MetaReply::Missing) => {}
-                other => return Err(unexpected(other)),
+                other => return Err(unexpected_reply(other)),
             }
         }
-        Ok(found)
+        Ok(existed)
     }
 
     /// Microseconds since the Unix epoch.
@@ -175,10 +182,11 @@ impl MemcachedClient {
         u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The index of the server that has a counter.
-    pub(super) fn place(&self, name: &CounterName) -> usize {
+    /// The index of the server that holds a counter, by rendezvous hashing: the server with the highest hash of its
+    /// name and the counter's. A new server takes an equal part of the counters from each of the others.
+    pub(super) fn server_index(&self, name: &CounterName) -> usize {
         let weight = |server: &MemcachedServer| {
-            let mut hash = SipHasher13::new_with_keys(server.seed, 0);
+            let mut hash = SipHasher13::new_with_keys(server.name_hash, 0);
             hash.write_u64(name.limit);
             hash.write_u128(name.key.0);
             hash.finish()
@@ -186,11 +194,11 @@ impl MemcachedClient {
         let weights = self.servers.iter().map(weight).enumerate();
         weights
             .max_by_key(|(_, weight)| *weight)
-            .map_or(0, |(place, _)| place)
+            .map_or(0, |(index, _)| index)
     }
 
-    /// The common prefix of a counter's keys.
-    pub(super) fn name(&self, name: &CounterName) -> String {
+    /// The common prefix of the keys of a counter's buckets.
+    pub(super) fn key_prefix(&self, name: &CounterName) -> String {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&name.limit.to_be_bytes());
         bytes[8..].copy_from_slice(&name.key.0.to_be_bytes());
@@ -232,7 +240,7 @@ mod tests {
             key: Fingerprint(u128::MAX),
         };
         let key = bucket_key(
-            &client(&["a:1"], &"x".repeat(64))?.name(&name),
+            &client(&["a:1"], &"x".repeat(64))?.key_prefix(&name),
             15,
             u64::MAX,
         );
@@ -252,7 +260,7 @@ mod tests {
                 limit: 1,
                 key: Fingerprint(key),
             };
-            let (before, after) = (three.place(&name), four.place(&name));
+            let (before, after) = (three.server_index(&name), four.server_index(&name));
             counters[after] += 1;
             assert!(after == before || after == 3);
         }

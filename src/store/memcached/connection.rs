@@ -1,4 +1,5 @@
-//! The task that connects a [`MemcachedLink`], and sends and reads until the connection ends.
+//! The task of a [`MemcachedLink`]. It connects, sends queued batches and reads their replies until the connection ends,
+//! then connects again. Batches that were queued for an earlier connection are dropped, never sent over a later one.
 
 use std::io;
 use std::sync::Arc;
@@ -10,33 +11,40 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{interval, sleep, timeout};
 
-use super::link::{Job, LinkShared, MemcachedLink, Replies};
+use super::link::{LinkShared, MemcachedLink, PendingBatch, Replies};
 use super::retired;
-use super::traffic::{LinkTraffic, answer};
+use super::traffic::{LinkTraffic, deliver_replies};
 
-/// How long connecting may take; a server that is silent for as long is given up.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The pause before the next attempt to connect: at first, and at most. It doubles after each failure.
-const PAUSE: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
+/// Time limit for connecting and for the first reply.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the task looks whether the server replies.
+const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// A connection is given up after more checks in a row than this without a reply, while some are awaited.
+const MAX_SILENT_CHECKS: u32 = 2;
+/// The pause after a first failure to connect. It doubles with each further failure.
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
+/// The longest pause between two attempts to connect, without jitter.
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(5);
+
 impl MemcachedLink {
-    /// Begins to connect, on the runtime of the caller, if it has not begun.
-    pub(super) fn begin(&self) {
-        if self.state.begun.swap(true, Ordering::Relaxed) {
+    /// Starts the link's task on the runtime of the caller. Only the first call has an effect.
+    pub(super) fn start(&self) {
+        if self.shared.is_started.swap(true, Ordering::Relaxed) {
             return;
         }
-        if let Some(jobs) = self.state.jobs.lock().take() {
-            tokio::spawn(run(self.state.clone(), jobs));
+        if let Some(queue) = self.shared.queue_receiver.lock().take() {
+            tokio::spawn(run(self.shared.clone(), queue));
         }
     }
 }
 
 /// Why a connection has ended.
 enum LinkEnd {
-    /// The link is gone.
+    /// All handles of the link are dropped.
     Closed,
-    /// The connection broke.
+    /// The connection broke, for this cause.
     Broken(String),
-    /// The server may still execute what was sent.
+    /// The connection is replaced, for this cause. The server may still execute what was sent.
     GivenUp(String),
 }
 
@@ -46,24 +54,27 @@ impl From<io::Error> for LinkEnd {
     }
 }
 
-async fn run(state: Arc<LinkShared>, mut jobs: UnboundedReceiver<Job>) {
-    let (mut pause, mut epoch) = (PAUSE[0], 0);
+/// Connects again and again, until the link is closed.
+async fn run(shared: Arc<LinkShared>, mut queue: UnboundedReceiver<PendingBatch>) {
+    let (mut delay, mut epoch) = (MIN_RECONNECT_DELAY, 0);
     loop {
-        let cause = match timeout(PATIENCE, greet(&state.server)).await {
+        let cause = match timeout(CONNECT_TIMEOUT, connect(&shared.server)).await {
             Ok(Ok(stream)) => {
                 epoch += 1;
-                pause = PAUSE[0];
-                *state.cause.lock() = None;
-                state.epoch.store(epoch, Ordering::Release);
-                let (back, backs) = unbounded_channel();
-                let mut traffic = LinkTraffic::new(stream, backs);
-                let ended = serve(&mut traffic, &state, &mut jobs, (epoch, back)).await;
-                state.epoch.store(0, Ordering::Release);
+                delay = MIN_RECONNECT_DELAY;
+                *shared.disconnect_cause.lock() = None;
+                shared.epoch.store(epoch, Ordering::Release);
+                let (give_back_sender, give_backs) = unbounded_channel();
+                let mut traffic = LinkTraffic::new(stream, give_backs);
+                let ended =
+                    serve_connection(&mut traffic, &shared, &mut queue, (epoch, give_back_sender))
+                        .await;
+                shared.epoch.store(0, Ordering::Release);
                 match ended {
                     LinkEnd::Closed => return,
                     LinkEnd::Broken(cause) => cause,
                     LinkEnd::GivenUp(cause) => {
-                        retired::settle(traffic, &state.retired);
+                        retired::retire(traffic, &shared.retired_connections);
                         cause
                     }
                 }
@@ -71,44 +82,48 @@ async fn run(state: Arc<LinkShared>, mut jobs: UnboundedReceiver<Job>) {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no reply in time".to_owned(),
         };
-        tracing::debug!(server = state.server, cause, "no connection to memcached");
-        *state.cause.lock() = Some(cause);
-        if !rest(jittered(pause), &mut jobs).await {
+        let server = &shared.server;
+        tracing::debug!(server, cause, "no connection to memcached");
+        *shared.disconnect_cause.lock() = Some(cause);
+        if !wait_and_drop_batches(with_jitter(delay), &mut queue).await {
             return;
         }
-        pause = (pause * 2).min(PAUSE[1]);
+        delay = (delay * 2).min(MAX_RECONNECT_DELAY);
     }
 }
 
-/// Pauses, and drops jobs that come meanwhile. Returns `false` when the link is gone.
-async fn rest(pause: Duration, jobs: &mut UnboundedReceiver<Job>) -> bool {
-    let mut pause = std::pin::pin!(sleep(pause));
+/// Waits for `delay`, and drops batches that are queued meanwhile. Returns `false` when the link is closed.
+async fn wait_and_drop_batches(
+    delay: Duration,
+    queue: &mut UnboundedReceiver<PendingBatch>,
+) -> bool {
+    let mut delay = std::pin::pin!(sleep(delay));
     loop {
         tokio::select! {
-            () = &mut pause => return true,
-            job = jobs.recv() => if job.is_none() {
+            () = &mut delay => return true,
+            batch = queue.recv() => if batch.is_none() {
                 return false;
             },
         }
     }
 }
 
-/// One to one and a half times the pause, at random, so that gateways do not all reconnect at the same moment.
-fn jittered(pause: Duration) -> Duration {
+/// One to one and a half times the delay, at random, so that gateways do not all reconnect at the same moment.
+fn with_jitter(delay: Duration) -> Duration {
     let mut random = [0; 4];
-    // Without random bytes the pause is as it is.
+    // Without random bytes the delay stays as it is.
     let _ = getrandom::fill(&mut random);
-    pause + pause / 2 * (u32::from_le_bytes(random) % 1_000) / 1_000
+    delay + delay / 2 * (u32::from_le_bytes(random) % 1_000) / 1_000
 }
 
 /// Connects, and waits for a first reply: the system accepts connections for a server that hangs.
-async fn greet(server: &str) -> io::Result<TcpStream> {
+async fn connect(server: &str) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect(server).await?;
     stream.set_nodelay(true)?;
     stream.write_all(b"mn\r\n").await?;
-    let mut answer = [0; 4];
-    stream.read_exact(&mut answer).await?;
-    match &answer {
+    let mut reply = [0; 4];
+    stream.read_exact(&mut reply).await?;
+    match &reply {
         b"MN\r\n" => Ok(stream),
         _ => Err(io::Error::other(
             "the server does not speak the meta protocol; memcached 1.6 or newer is needed",
@@ -116,46 +131,35 @@ async fn greet(server: &str) -> io::Result<TcpStream> {
     }
 }
 
-/// Sends and reads until something ends it.
-async fn serve(
+/// Sends queued batches and reads replies, until the connection or the link ends.
+async fn serve_connection(
     traffic: &mut LinkTraffic,
-    state: &LinkShared,
-    jobs: &mut UnboundedReceiver<Job>,
-    (epoch, back): (u64, UnboundedSender<Job>),
+    shared: &LinkShared,
+    queue: &mut UnboundedReceiver<PendingBatch>,
+    (epoch, give_back_sender): (u64, UnboundedSender<PendingBatch>),
 ) -> LinkEnd {
-    let mut ticks = interval(PATIENCE / 2);
-    let mut silent = 0;
+    let mut checks = interval(SILENCE_CHECK_INTERVAL);
+    let mut silent_checks = 0;
     loop {
         let (mut reader, mut writer) = traffic.stream.split();
         let (output, input) = (&mut traffic.output, &mut traffic.input);
         tokio::select! {
-            job = jobs.recv() => {
-                let Some(mut job) = job else { return LinkEnd::Closed };
-                loop {
-                    // Units that were taken back before this job must be free for it.
-                    while let Ok(back) = traffic.backs.try_recv() {
-                        traffic.queue(back);
-                    }
-                    if job.epoch == epoch {
-                        traffic.queue(job);
-                    }
-                    job = match jobs.try_recv() {
-                        Ok(next) => next,
-                        Err(_) => break,
-                    };
-                }
-            }
-            job = traffic.backs.recv() => {
-                if let Some(job) = job {
-                    traffic.queue(job);
+            batch = queue.recv() => match batch {
+                Some(batch) => enqueue_all(traffic, batch, queue, epoch),
+                None => return LinkEnd::Closed,
+            },
+            batch = traffic.give_backs.recv() => {
+                if let Some(batch) = batch {
+                    traffic.enqueue(batch);
                 }
             }
             read = reader.read_buf(input) => match read {
                 Ok(0) => return LinkEnd::Broken("the server has closed the connection".to_owned()),
                 Ok(_) => {
-                    silent = 0;
-                    if let Err(cause) = answer(input, &mut traffic.flight, |job| finish(job, &back)) {
-                        return LinkEnd::Broken(cause);
+                    silent_checks = 0;
+                    let deliver = |batch| send_replies(batch, &give_back_sender);
+                    if let Err(cause) = deliver_replies(input, &mut traffic.in_flight, deliver) {
+                        return LinkEnd::Broken(cause.to_string());
                     }
                 }
                 Err(error) => return error.into(),
@@ -165,23 +169,47 @@ async fn serve(
                     return error.into();
                 }
             }
-            _ = ticks.tick() => {
-                silent = if traffic.flight.is_empty() { 0 } else { silent + 1 };
-                if silent > 2 {
+            _ = checks.tick() => {
+                silent_checks = if traffic.in_flight.is_empty() { 0 } else { silent_checks + 1 };
+                if silent_checks > MAX_SILENT_CHECKS {
                     return LinkEnd::GivenUp("the server does not reply".to_owned());
                 }
             }
-            () = state.again.notified() => return LinkEnd::GivenUp("given up".to_owned()),
+            () = shared.reconnect.notified() => return LinkEnd::GivenUp("given up".to_owned()),
         }
     }
 }
 
-fn finish(mut job: Job, back: &UnboundedSender<Job>) {
-    let Some(answer) = job.answer.take() else {
+/// Adds `batch`, and all that are queued behind it, to the output. Batches for an earlier connection are dropped.
+fn enqueue_all(
+    traffic: &mut LinkTraffic,
+    mut batch: PendingBatch,
+    queue: &mut UnboundedReceiver<PendingBatch>,
+    epoch: u64,
+) {
+    loop {
+        // Units that were given back before this batch was queued must be free for it.
+        while let Ok(give_back) = traffic.give_backs.try_recv() {
+            traffic.enqueue(give_back);
+        }
+        if batch.epoch == epoch {
+            traffic.enqueue(batch);
+        }
+        batch = match queue.try_recv() {
+            Ok(next) => next,
+            Err(_) => return,
+        };
+    }
+}
+
+/// Sends the replies to the call that waits for them, if one does.
+fn send_replies(mut batch: PendingBatch, give_back_sender: &UnboundedSender<PendingBatch>) {
+    let Some(reply_sender) = batch.reply_sender.take() else {
         return;
     };
-    let replies = std::mem::take(&mut job.replies);
-    let replies = Replies::new(&job.batch, replies, back.clone(), job.link.clone());
-    // Where the call was abandoned, dropping the replies takes back the units.
-    let _ = answer.send(Ok(replies));
+    let replies = std::mem::take(&mut batch.replies);
+    let give_backs = give_back_sender.clone();
+    let replies = Replies::new(&batch.batch, replies, give_backs, batch.link.clone());
+    // Where the call was abandoned, dropping the replies gives the units back.
+    let _ = reply_sender.send(Ok(replies));
 }

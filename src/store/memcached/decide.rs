@@ -1,151 +1,144 @@
-//! Carries out one call: counts first, reads all buckets that count, decides, and takes back what is too much.
+//! Carries out one call. It counts the wanted units first, reads all buckets that count, and decides. Then it gives back
+//! the units that are too many. It never keeps units for a call that fails or is dropped.
 
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
 use super::client::MemcachedClient;
-use super::keys::{bucket_key, life_of, life_until};
-use super::link::{PendingReplies, Replies, unexpected};
-use super::membership::LATELY;
-use super::plan::{BucketCounts, BucketPlan, BucketView, IMPOSSIBLE, nothing};
+use super::keys::{bucket_key, bucket_ttl, ttl_until};
+use super::life::ServerLife;
+use super::link::{PendingReplies, Replies, unexpected_reply};
+use super::plan::{BucketCounts, BucketPlan, BucketView, NEEDS_ARRIVAL_TIMES, neutral_reply};
 use super::wire::{CommandBatch, MetaReply, Replaces};
 use crate::store::Taking;
 use crate::store::shared::call::{ALONE, Call, CallPart, CounterReply, StoreError, StoreReply};
 
-/// A gateway's report of units that it was granted or admitted, and the item that holds its last report.
+/// A server is young for so long after its data began, in microseconds: gateways then report what they were granted.
+const YOUNG_FOR: u64 = 10_000_000;
+
+/// A gateway's report of units that it was granted or admitted. An item holds the total of its last report.
 struct GrantReport {
-    place: usize,
+    /// The index of the reply that holds the last report.
+    reply_index: usize,
+    /// The item's key and time to live.
     key: String,
-    life: u64,
+    ttl: u64,
     /// Whether the units were admitted without the store.
-    alone: bool,
+    is_alone: bool,
 }
 
-/// What one part sends to its server.
+/// The commands of one part, in the batch of the server that holds its counter.
 struct PendingPart<'a> {
     part: &'a CallPart,
     plan: BucketPlan,
+    /// The server's index.
     server: usize,
-    name: String,
+    /// The prefix of the counter's keys.
+    key_prefix: String,
     /// Units that are counted before the decision.
-    units: u32,
-    /// Indices of replies, for each track: to the increment, to the give-back, to the first read.
-    adds: SmallVec<[usize; 2]>,
-    gives: SmallVec<[(usize, String); 2]>,
-    gets: SmallVec<[usize; 2]>,
+    counted_units: u32,
+    /// The index of the reply to each track's increment; empty where no units are counted.
+    increments: SmallVec<[usize; 2]>,
+    /// The index of the reply to each track's give-back, and the bucket's key.
+    give_backs: SmallVec<[(usize, String); 2]>,
+    /// The index of the reply to each track's first read.
+    first_reads: SmallVec<[usize; 2]>,
     /// The gateway's report, if the part has one.
-    pushes: Option<GrantReport>,
+    report: Option<GrantReport>,
 }
+
+/// The parts of a call; `None` for networks around a key, which are not counted.
+type PendingParts<'a> = SmallVec<[Option<PendingPart<'a>>; 2]>;
+/// The counts that the parts have read.
+type PartViews<'a> = SmallVec<[Option<BucketView<'a>>; 2]>;
+/// The reply to each part before units are kept, and how many units it would grant.
+type PartVerdicts = SmallVec<[Option<(CounterReply, u32)>; 2]>;
 
 impl PendingPart<'_> {
     /// The buckets' counts before this call.
-    fn counts(&self, replies: &Replies, now: u64) -> Result<BucketCounts, StoreError> {
+    fn counts_before(&self, replies: &Replies, now: u64) -> Result<BucketCounts, StoreError> {
         let mut counts = BucketCounts::new();
         for (index, track) in self.plan.tracks.iter().enumerate() {
-            let (current, mut place) = (track.number(now), self.gets[index]);
-            let mut each = Vec::new();
-            for bucket in track.numbers(now) {
+            let (current, mut read) = (track.bucket_at(now), self.first_reads[index]);
+            let mut track_counts = Vec::new();
+            for bucket in track.counting_buckets(now) {
                 if bucket == current
-                    && let Some(add) = self.adds.get(index)
+                    && let Some(increment) = self.increments.get(index)
                 {
-                    let count = replies.count(*add)?;
-                    each.push(count.saturating_sub(u64::from(self.units)));
+                    let count = replies.count(*increment)?;
+                    track_counts.push(count.saturating_sub(u64::from(self.counted_units)));
                 } else {
-                    each.push(replies.count(place)?);
-                    place += 1;
+                    track_counts.push(replies.count(read)?);
+                    read += 1;
                 }
             }
-            counts.push(each);
+            counts.push(track_counts);
         }
         Ok(counts)
     }
 }
 
 impl MemcachedClient {
-    /// Asks about one request. A future that is dropped early takes no units, but a give-back may have been done.
+    /// Decides about one call. A future that is dropped early takes no units, but a give-back may have been done.
     ///
     /// # Errors
     ///
     /// When there is no connection or no usable reply; [`StoreError::Renewed`] when a server has lost its data.
-    pub async fn decide(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
-        if let Some(said) = self.attempt(number, call, greedy(call)).await? {
-            return Ok(said);
+    pub async fn decide(&self, connection: usize, call: &Call) -> Result<StoreReply, StoreError> {
+        let may_repeat = may_fit_with_less(call);
+        if let Some(reply) = self.attempt(connection, call, may_repeat).await? {
+            return Ok(reply);
         }
         // Requests that want more than they need hide the units that are left from each other.
-        let mut modest = call.clone();
-        for part in &mut modest.parts {
+        let mut needed_only = call.clone();
+        for part in &mut needed_only.parts {
             part.want = part.cost;
         }
-        let said = self.attempt(number, &modest, false).await?;
-        said.ok_or(StoreError::NotConnected)
+        let reply = self.attempt(connection, &needed_only, false).await?;
+        reply.ok_or(StoreError::NotConnected)
     }
 
-    /// One attempt. `None`, with no unit taken, where `again` is set and a second attempt with less may be admitted.
+    /// Makes one attempt. With `may_repeat` a refusal is `None`, and no units are taken.
     async fn attempt(
         &self,
-        number: usize,
+        connection: usize,
         call: &Call,
-        again: bool,
+        may_repeat: bool,
     ) -> Result<Option<StoreReply>, StoreError> {
         let now = self.now();
-        let mut batches: Vec<Option<CommandBatch>> = self.servers.iter().map(|_| None).collect();
-        let mut asked: SmallVec<[Option<PendingPart<'_>>; 2]> = SmallVec::new();
-        let taking = possible(call);
-        for part in &call.parts {
-            if part.around.is_some() {
-                asked.push(None);
-                continue;
-            }
-            let server = self.place(&part.name);
-            let batch = match &mut batches[server] {
-                Some(batch) => batch,
-                empty => {
-                    let link = self.servers[server].link(number)?;
-                    if !link.connected() {
-                        return Err(StoreError::NotConnected);
-                    }
-                    let batch = empty.insert(link.batch());
-                    batch.get(&self.mark_key());
-                    batch
+        let (parts, batches) = self.prepare(connection, call, now)?;
+        let mut replies = self.send_batches(connection, batches).await?;
+        if let Err(error) = self.check_lives(&replies) {
+            self.undo_give_backs(connection, &parts, &replies);
+            return Err(error);
+        }
+        let mut views = PartViews::new();
+        for pending in &parts {
+            views.push(match pending {
+                Some(pending) => {
+                    let replies = replies_of(&replies, pending.server)?;
+                    Some(BucketView {
+                        part: pending.part,
+                        plan: &pending.plan,
+                        counts: pending.counts_before(replies, now)?,
+                        now,
+                    })
                 }
-            };
-            asked.push(Some(self.count(part, server, taking, now, batch)?));
-        }
-        for (part, batch) in call.parts.iter().zip(&mut asked) {
-            if let Some(asked) = batch
-                && let Some(batch) = &mut batches[asked.server]
-            {
-                self.read(call.gateway, part, asked, now, batch);
-            }
-        }
-        let mut heard = self.send(number, batches).await?;
-        if let Err(failure) = self.check(&heard) {
-            self.restore(number, &asked, &heard);
-            return Err(failure);
-        }
-        let mut views: SmallVec<[Option<BucketView<'_>>; 2]> = SmallVec::new();
-        for asked in &asked {
-            views.push(match asked {
-                Some(asked) => Some(BucketView {
-                    part: asked.part,
-                    plan: &asked.plan,
-                    counts: asked.counts(replies(&heard, asked.server)?, now)?,
-                    now,
-                }),
                 None => None,
             });
         }
-        self.push(number, &asked, &mut views, &heard).await?;
-        let stands: PartVerdicts = views
+        self.count_reports(connection, &parts, &mut views, &replies)
+            .await?;
+        let verdicts: PartVerdicts = views
             .iter()
-            .map(|v| v.as_ref().map(BucketView::stand))
+            .map(|view| view.as_ref().map(BucketView::evaluate))
             .collect();
-        let admitted = admits(call, &stands);
-        if again && !admitted {
+        let admitted = is_admitted(call, &verdicts);
+        if may_repeat && !admitted {
             return Ok(None);
         }
-        let counters = settle(call, &asked, (views, stands), &mut heard, admitted, now);
+        let counters = keep_granted(call, &parts, (views, verdicts), &mut replies, admitted, now);
         Ok(Some(StoreReply {
             admitted,
             now,
@@ -153,8 +146,46 @@ impl MemcachedClient {
         }))
     }
 
-    /// Adds the commands that count or give back.
-    fn count<'a>(
+    /// Fills a batch for each server that holds a counter of the call. The commands that count come first.
+    fn prepare<'a>(
+        &self,
+        connection: usize,
+        call: &'a Call,
+        now: u64,
+    ) -> Result<(PendingParts<'a>, Vec<Option<CommandBatch>>), StoreError> {
+        let mut batches: Vec<Option<CommandBatch>> = self.servers.iter().map(|_| None).collect();
+        let mut parts = PendingParts::new();
+        let taking = effective_taking(call);
+        for part in &call.parts {
+            if part.around.is_some() {
+                parts.push(None);
+                continue;
+            }
+            let server = self.server_index(&part.name);
+            let batch = match &mut batches[server] {
+                Some(batch) => batch,
+                empty => {
+                    let link = self.servers[server].link(connection)?;
+                    if !link.is_connected() {
+                        return Err(StoreError::NotConnected);
+                    }
+                    let batch = empty.insert(link.new_batch());
+                    batch.get(&self.life_key());
+                    batch
+                }
+            };
+            parts.push(Some(self.add_counting(part, server, taking, now, batch)?));
+        }
+        for pending in parts.iter_mut().flatten() {
+            if let Some(batch) = &mut batches[pending.server] {
+                add_reading(call.gateway, pending, now, batch);
+            }
+        }
+        Ok((parts, batches))
+    }
+
+    /// Adds the commands that count units or give them back.
+    fn add_counting<'a>(
         &self,
         part: &'a CallPart,
         server: usize,
@@ -162,195 +193,226 @@ impl MemcachedClient {
         now: u64,
         batch: &mut CommandBatch,
     ) -> Result<PendingPart<'a>, StoreError> {
-        let plan = BucketPlan::new(&part.spec).ok_or(IMPOSSIBLE)?;
-        let mut asked = PendingPart {
+        let plan = BucketPlan::new(&part.spec).ok_or(NEEDS_ARRIVAL_TIMES)?;
+        let mut pending = PendingPart {
             part,
             server,
-            name: self.name(&part.name),
-            units: 0,
-            adds: SmallVec::new(),
-            gives: SmallVec::new(),
-            gets: SmallVec::new(),
-            pushes: None,
+            key_prefix: self.key_prefix(&part.name),
+            counted_units: 0,
+            increments: SmallVec::new(),
+            give_backs: SmallVec::new(),
+            first_reads: SmallVec::new(),
+            report: None,
             plan,
         };
-        let tracks = asked.plan.tracks.iter().enumerate();
-        if let Some(back) = part.give_back {
+        let tracks = pending.plan.tracks.iter().enumerate();
+        if let Some(give_back) = part.give_back {
             if taking != Taking::Nothing && part.cost > 0 {
                 for (index, track) in tracks {
-                    let key = bucket_key(&asked.name, index, track.number(back.stamped));
-                    asked.gives.push((batch.give(&key, part.cost), key));
+                    let bucket = track.bucket_at(give_back.stamped);
+                    let key = bucket_key(&pending.key_prefix, index, bucket);
+                    let reply_index = batch.decrement(&key, part.cost);
+                    pending.give_backs.push((reply_index, key));
                 }
             }
-            return Ok(asked);
+            return Ok(pending);
         }
-        let takes = match taking {
+        let takes_units = match taking {
             Taking::All => true,
             Taking::Shadows => part.shadow,
             Taking::Nothing => false,
         };
         let ceiling = part.spec.windows.iter().map(|span| span.ceiling).min();
         let ceiling = ceiling.unwrap_or(u32::MAX);
-        if takes && part.cost <= ceiling {
-            asked.units = part.want.max(part.cost).min(ceiling);
+        if takes_units && part.cost <= ceiling {
+            pending.counted_units = part.want.max(part.cost).min(ceiling);
         }
-        if asked.units > 0 {
+        if pending.counted_units > 0 {
             for (index, track) in tracks {
-                let bucket = track.number(now);
-                let key = bucket_key(&asked.name, index, bucket);
-                let life = life_of(track, bucket, now);
-                asked.adds.push(batch.add(key, asked.units, life));
+                let bucket = track.bucket_at(now);
+                let key = bucket_key(&pending.key_prefix, index, bucket);
+                let ttl = bucket_ttl(track, bucket, now);
+                let reply_index = batch.increment(key, pending.counted_units, ttl);
+                pending.increments.push(reply_index);
             }
         }
-        Ok(asked)
+        Ok(pending)
     }
 
-    /// Adds the commands that read; they come after all that count.
-    fn read(
+    /// Sends to all servers, then waits for all replies; both in the order of the servers.
+    async fn send_batches(
         &self,
-        gateway: u32,
-        part: &CallPart,
-        asked: &mut PendingPart<'_>,
-        now: u64,
-        batch: &mut CommandBatch,
-    ) {
-        for (index, track) in asked.plan.tracks.iter().enumerate() {
-            asked.gets.push(batch.count);
-            let counted = asked.adds.get(index).map(|_| track.number(now));
-            for bucket in track.numbers(now).filter(|bucket| Some(*bucket) != counted) {
-                batch.get(&bucket_key(&asked.name, index, bucket));
-            }
-        }
-        let pushes = part.cost == 0 && part.want == 0 && part.total > 0 && part.within > 0;
-        if pushes && part.give_back.is_none() {
-            let life = life_until(now.saturating_add(part.spec.lifetime), now);
-            let key = format!("{}:p{gateway}", asked.name);
-            asked.pushes = Some(GrantReport {
-                place: batch.get_version(&key),
-                key,
-                life,
-                alone: gateway & ALONE != 0,
-            });
-        }
-    }
-
-    /// Sends to all servers, then waits for all replies.
-    async fn send(
-        &self,
-        number: usize,
+        connection: usize,
         batches: Vec<Option<CommandBatch>>,
     ) -> Result<Vec<Option<Replies>>, StoreError> {
         let mut pending: Vec<Option<PendingReplies>> = Vec::new();
         for (server, batch) in self.servers.iter().zip(batches) {
-            let sent = batch.map(|batch| server.link(number)?.ask(batch));
+            let sent = batch.map(|batch| server.link(connection)?.send_batch(batch));
             pending.push(sent.transpose()?);
         }
-        let mut heard = Vec::new();
+        let mut replies = Vec::new();
         for pending in pending {
-            heard.push(match pending {
-                Some(pending) => Some(pending.replies().await?),
+            replies.push(match pending {
+                Some(pending) => Some(pending.wait().await?),
                 None => None,
             });
         }
-        Ok(heard)
+        Ok(replies)
     }
 
-    /// Checks that all servers that replied have the life that was met.
-    fn check(&self, heard: &[Option<Replies>]) -> Result<(), StoreError> {
-        for (server, replies) in self.servers.iter().zip(heard) {
+    /// Checks that all servers that replied have the lives by which they were identified.
+    fn check_lives(&self, replies: &[Option<Replies>]) -> Result<(), StoreError> {
+        for (server, replies) in self.servers.iter().zip(replies) {
             if let Some(replies) = replies {
-                server.check(replies, 0)?;
+                server.check_life(replies, 0)?;
             }
         }
         Ok(())
     }
 
-    /// Counts units again that were given back to a server without them.
-    fn restore(&self, number: usize, asked: &[Option<PendingPart<'_>>], heard: &[Option<Replies>]) {
-        for asked in asked.iter().flatten() {
-            let Ok(link) = self.servers[asked.server].link(number) else {
+    /// Counts units again that were given back to a server which had not granted them.
+    fn undo_give_backs(
+        &self,
+        connection: usize,
+        parts: &[Option<PendingPart<'_>>],
+        replies: &[Option<Replies>],
+    ) {
+        for pending in parts.iter().flatten() {
+            let Ok(link) = self.servers[pending.server].link(connection) else {
                 continue;
             };
-            let mut batch = link.batch();
-            for (place, key) in &asked.gives {
-                let reply = heard[asked.server]
-                    .as_ref()
-                    .and_then(|replies| replies.get(*place));
+            let replies = replies[pending.server].as_ref();
+            let mut batch = link.new_batch();
+            for (reply_index, key) in &pending.give_backs {
+                let reply = replies.and_then(|replies| replies.get(*reply_index));
                 if reply == Some(&MetaReply::Done) {
-                    batch.restore(key, asked.part.cost);
+                    batch.restore(key, pending.part.cost);
                 }
             }
-            link.tell(batch);
+            link.send_and_forget(batch);
         }
     }
 
-    /// Counts the units in this gateway's reports.
-    async fn push(
+    /// Counts the unknown units of this gateway's reports, and adds them to the views.
+    async fn count_reports(
         &self,
-        number: usize,
-        asked: &[Option<PendingPart<'_>>],
+        connection: usize,
+        parts: &[Option<PendingPart<'_>>],
         views: &mut [Option<BucketView<'_>>],
-        heard: &[Option<Replies>],
+        replies: &[Option<Replies>],
     ) -> Result<(), StoreError> {
-        for (asked, view) in asked.iter().zip(views) {
-            let (Some(asked), Some(view)) = (asked, view) else {
+        for (pending, view) in parts.iter().zip(views) {
+            let (Some(pending), Some(view)) = (pending, view) else {
                 continue;
             };
-            let Some(push) = &asked.pushes else { continue };
-            let (server, replies) = (&self.servers[asked.server], replies(heard, asked.server)?);
-            let (told, replaces) = match replies.get(push.place) {
-                Some(MetaReply::Missing) => (0, Replaces::Nothing),
-                Some(MetaReply::Value { bytes, version }) => {
-                    let total = std::str::from_utf8(bytes)
-                        .ok()
-                        .and_then(|text| text.parse().ok());
-                    (total.unwrap_or(u64::MAX), Replaces::Version(*version))
-                }
-                other => return Err(unexpected(other)),
-            };
-            let young = view.now.saturating_sub(server.check(replies, 0)?.begun) < LATELY;
-            let counted = view.counts.iter().flatten().any(|count| *count > 0);
-            // Granted units are in the buckets already, unless the server has lost its data.
-            let known = !push.alone && (told > 0 || (!young && counted));
-            let units = match push.alone {
-                true => {
-                    let untold = asked.part.total.saturating_sub(told);
-                    untold.min(u64::from(asked.part.within)) as u32
-                }
-                false => asked.part.within,
-            };
-            if known || units == 0 {
+            let Some(report) = &pending.report else {
                 continue;
+            };
+            let replies = replies_of(replies, pending.server)?;
+            let (reported, replaces) = parse_report(replies.get(report.reply_index))?;
+            let life = self.servers[pending.server].check_life(replies, 0)?;
+            let units = unknown_units(pending, report, view, reported, life);
+            if units > 0 {
+                self.count_report(connection, pending, report, view, (units, replaces))
+                    .await?;
             }
-            let total = asked.part.total.to_string();
-            // In one batch, so that the units are counted and the report is stored, or neither.
-            let mut noted = 0;
-            let pushed = server.ask(number, |batch| {
-                for (index, track) in asked.plan.tracks.iter().enumerate() {
-                    let bucket = track.number(view.now);
-                    let life = life_of(track, bucket, view.now);
-                    batch.add(bucket_key(&asked.name, index, bucket), units, life);
-                }
-                noted = batch.set(&push.key, total.as_bytes(), push.life, replaces);
-                batch.noted = Some(noted);
-            });
-            let pushed = pushed.await?;
-            if pushed.get(noted) != Some(&MetaReply::Done) {
-                let twice = "another call of this gateway told of the same counter";
-                return Err(StoreError::Other(Cow::Borrowed(twice)));
+        }
+        Ok(())
+    }
+
+    /// Counts the units of one report, and stores the report. Both are in one batch, so that either happens or neither.
+    async fn count_report(
+        &self,
+        connection: usize,
+        pending: &PendingPart<'_>,
+        report: &GrantReport,
+        view: &mut BucketView<'_>,
+        (units, replaces): (u32, Replaces),
+    ) -> Result<(), StoreError> {
+        let total = pending.part.total.to_string();
+        let mut report_index = 0;
+        let counted = self.servers[pending.server].call(connection, |batch| {
+            for (index, track) in pending.plan.tracks.iter().enumerate() {
+                let bucket = track.bucket_at(view.now);
+                let key = bucket_key(&pending.key_prefix, index, bucket);
+                batch.increment(key, units, bucket_ttl(track, bucket, view.now));
             }
-            for (place, track) in asked.plan.tracks.iter().enumerate() {
-                let current = track.number(view.now) - track.numbers(view.now).start();
-                view.counts[place][current as usize] = pushed.count(place)?;
-            }
+            report_index = batch.set(&report.key, total.as_bytes(), report.ttl, replaces);
+            batch.report_index = Some(report_index);
+        });
+        let counted = counted.await?;
+        if counted.get(report_index) != Some(&MetaReply::Done) {
+            let twice = "another call of this gateway has reported the same counter";
+            return Err(StoreError::Other(Cow::Borrowed(twice)));
+        }
+        for (index, track) in pending.plan.tracks.iter().enumerate() {
+            view.counts[index][track.current_index(view.now)] = counted.count(index)?;
         }
         Ok(())
     }
 }
 
+/// Adds the commands that read a part's buckets and its gateway's last report. They come after all that count.
+fn add_reading(gateway: u32, pending: &mut PendingPart<'_>, now: u64, batch: &mut CommandBatch) {
+    for (index, track) in pending.plan.tracks.iter().enumerate() {
+        pending.first_reads.push(batch.count);
+        // An increment returns its bucket's count.
+        let incremented = pending.increments.get(index).map(|_| track.bucket_at(now));
+        let buckets = track.counting_buckets(now);
+        for bucket in buckets.filter(|bucket| Some(*bucket) != incremented) {
+            batch.get(&bucket_key(&pending.key_prefix, index, bucket));
+        }
+    }
+    let part = pending.part;
+    let reports = part.cost == 0 && part.want == 0 && part.total > 0 && part.within > 0;
+    if reports && part.give_back.is_none() {
+        let key = format!("{}:p{gateway}", pending.key_prefix);
+        pending.report = Some(GrantReport {
+            reply_index: batch.get_with_version(&key),
+            key,
+            ttl: ttl_until(now.saturating_add(part.spec.lifetime), now),
+            is_alone: gateway & ALONE != 0,
+        });
+    }
+}
+
+/// The total of a gateway's last report, and what the next report may replace. A total that is no number counts as the
+/// largest one, so that nothing is counted twice.
+fn parse_report(reply: Option<&MetaReply>) -> Result<(u64, Replaces), StoreError> {
+    match reply {
+        Some(MetaReply::Missing) => Ok((0, Replaces::Nothing)),
+        Some(MetaReply::Value { bytes, version }) => {
+            let total = std::str::from_utf8(bytes).ok();
+            let total = total.and_then(|text| text.parse().ok());
+            Ok((total.unwrap_or(u64::MAX), Replaces::Version(*version)))
+        }
+        other => Err(unexpected_reply(other)),
+    }
+}
+
+/// The units of a report that the server does not know, of which `reported` units were reported before.
+fn unknown_units(
+    pending: &PendingPart<'_>,
+    report: &GrantReport,
+    view: &BucketView<'_>,
+    reported: u64,
+    life: ServerLife,
+) -> u32 {
+    let part = pending.part;
+    if report.is_alone {
+        let unreported = part.total.saturating_sub(reported);
+        return unreported.min(u64::from(part.within)) as u32;
+    }
+    // Granted units are in the buckets already, unless the server has lost its data.
+    let is_young = view.now.saturating_sub(life.created_at) < YOUNG_FOR;
+    let has_counts = view.counts.iter().flatten().any(|count| *count > 0);
+    let is_counted = reported > 0 || (!is_young && has_counts);
+    if is_counted { 0 } else { part.within }
+}
+
 /// Which parts take units: only shadows, where a part asks for more than its limit ever allows.
-fn possible(call: &Call) -> Taking {
-    let never = |part: &CallPart| {
+fn effective_taking(call: &Call) -> Taking {
+    let never_fits = |part: &CallPart| {
         let counts = !part.shadow && part.around.is_none() && part.give_back.is_none();
         counts
             && part
@@ -360,74 +422,69 @@ fn possible(call: &Call) -> Taking {
                 .any(|span| part.cost > span.ceiling)
     };
     match call.taking {
-        Taking::All if call.parts.iter().any(never) => Taking::Shadows,
+        Taking::All if call.parts.iter().any(never_fits) => Taking::Shadows,
         taking => taking,
     }
 }
 
-fn replies(heard: &[Option<Replies>], server: usize) -> Result<&Replies, StoreError> {
-    heard
-        .get(server)
-        .and_then(Option::as_ref)
-        .ok_or(StoreError::NotConnected)
+/// The replies of the server with this index.
+fn replies_of(replies: &[Option<Replies>], server: usize) -> Result<&Replies, StoreError> {
+    let replies = replies.get(server).and_then(Option::as_ref);
+    replies.ok_or(StoreError::NotConnected)
 }
 
 /// Whether the call may be refused only because it wants more than it needs. Never for give-backs, which must not be
 /// repeated.
-fn greedy(call: &Call) -> bool {
-    let wants = |part: &CallPart| part.want > part.cost && !part.shadow && part.around.is_none();
-    let backs = call.parts.iter().any(|part| part.give_back.is_some());
-    possible(call) == Taking::All && !backs && call.parts.iter().any(wants)
+fn may_fit_with_less(call: &Call) -> bool {
+    let wants_more =
+        |part: &CallPart| part.want > part.cost && !part.shadow && part.around.is_none();
+    let gives_back = call.parts.iter().any(|part| part.give_back.is_some());
+    effective_taking(call) == Taking::All && !gives_back && call.parts.iter().any(wants_more)
 }
 
-/// What the parts say before units are taken, and how many units they would grant.
-type PartVerdicts = SmallVec<[Option<(CounterReply, u32)>; 2]>;
-
-fn admits(call: &Call, stands: &PartVerdicts) -> bool {
-    let refuses = |(part, stand): (&CallPart, &Option<(CounterReply, u32)>)| match stand {
-        Some((answer, _)) => !part.shadow && !answer.standing.admits(),
+fn is_admitted(call: &Call, verdicts: &PartVerdicts) -> bool {
+    let is_refused = |(part, verdict): (&CallPart, &Option<(CounterReply, u32)>)| match verdict {
+        Some((reply, _)) => !part.shadow && !reply.standing.admits(),
         None => false,
     };
-    call.taking != Taking::Shadows && !call.parts.iter().zip(stands).any(refuses)
+    call.taking != Taking::Shadows && !call.parts.iter().zip(verdicts).any(is_refused)
 }
 
-/// Keeps the units that are taken; dropping the replies takes the rest back.
-fn settle(
+/// Keeps the units that are granted, and completes the replies. Dropping the store's replies gives the others back.
+fn keep_granted(
     call: &Call,
-    asked: &[Option<PendingPart<'_>>],
-    (views, stands): (SmallVec<[Option<BucketView<'_>>; 2]>, PartVerdicts),
-    heard: &mut [Option<Replies>],
+    parts: &[Option<PendingPart<'_>>],
+    (views, verdicts): (PartViews<'_>, PartVerdicts),
+    replies: &mut [Option<Replies>],
     admitted: bool,
     now: u64,
 ) -> SmallVec<[CounterReply; 2]> {
     let mut counters: SmallVec<[CounterReply; 2]> = SmallVec::new();
-    for ((asked, view), stand) in asked.iter().zip(views).zip(stands) {
-        let (Some(asked), Some(mut view), Some((mut answer, granted))) = (asked, view, stand)
+    for ((pending, view), verdict) in parts.iter().zip(views).zip(verdicts) {
+        let (Some(pending), Some(mut view), Some((mut reply, granted))) = (pending, view, verdict)
         else {
-            counters.push(nothing(now));
+            counters.push(neutral_reply(now));
             continue;
         };
-        let alone = asked.part.shadow && answer.standing.admits();
-        let took = match (admitted && !asked.part.shadow) || alone {
-            true => granted.min(asked.units),
+        let shadow_admits = pending.part.shadow && reply.standing.admits();
+        let granted_units = match (admitted && !pending.part.shadow) || shadow_admits {
+            true => granted.min(pending.counted_units),
             false => 0,
         };
-        if let Some(Some(replies)) = heard.get_mut(asked.server) {
-            for place in &asked.adds {
-                replies.keep(*place, took);
+        if let Some(Some(replies)) = replies.get_mut(pending.server) {
+            for index in &pending.increments {
+                replies.keep_units(*index, granted_units);
             }
         }
-        view.finish(&mut answer, took);
+        view.complete_reply(&mut reply, granted_units);
         // The store keeps no totals: the gateway does.
-        answer.total = asked.part.total.saturating_add(u64::from(took));
-        counters.push(answer);
+        reply.total = pending.part.total.saturating_add(u64::from(granted_units));
+        counters.push(reply);
     }
-    for (place, part) in call.parts.iter().enumerate() {
-        if let Some(of) = part.around {
-            let took = counters
-                .get(usize::from(of))
-                .map_or(0, |answer| answer.took);
-            counters[place].took = took;
+    for (index, part) in call.parts.iter().enumerate() {
+        if let Some(key_index) = part.around {
+            let key_counter = counters.get(usize::from(key_index));
+            counters[index].granted_units = key_counter.map_or(0, |counter| counter.granted_units);
         }
     }
     counters

@@ -1,36 +1,41 @@
-//! The keys of a counter's buckets, and how long their items live.
+//! The keys of a counter's buckets, and the times to live of items, as memcached reads them: seconds from now, or a date.
 
 use super::plan::Track;
 
 /// Longest time to live in seconds, 30 days; memcached takes larger numbers for dates.
-const LONGEST_SPAN: u64 = 30 * 86_400;
-/// The last date that memcached accepts.
-const LAST_DATE: u64 = i32::MAX as u64;
+const MAX_RELATIVE_TTL: u64 = 30 * 86_400;
+/// The last date that memcached accepts, in seconds since the Unix epoch.
+const MAX_EXPIRY_DATE: u64 = i32::MAX as u64;
 /// The time to live of an item that never expires.
-const NEVER: u64 = 0;
+const NO_EXPIRY: u64 = 0;
 /// Seconds that an item lives longer than it counts, because memcached's clock has whole seconds and may be slow.
-const SLACK: u64 = 2;
+const TTL_SLACK: u64 = 2;
 
-pub(super) fn bucket_key(name: &str, track: usize, bucket: u64) -> String {
-    format!("{name}:{track}.{bucket}")
+/// The key of a bucket: `prefix` is the counter's, `track` the index of the bucket's track.
+pub(super) fn bucket_key(prefix: &str, track: usize, bucket: u64) -> String {
+    format!("{prefix}:{track}.{bucket}")
 }
 
 /// The time to live of a bucket, in memcached's form.
-pub(super) fn life_of(track: &Track, bucket: u64, now: u64) -> u64 {
-    life_until(track.ends(bucket), now)
+pub(super) fn bucket_ttl(track: &Track, bucket: u64, now: u64) -> u64 {
+    ttl_until(track.expiry(bucket), now)
 }
 
 /// The time to live of an item that counts until `end`, in memcached's form; both times in microseconds.
-pub(super) fn life_until(end: u64, now: u64) -> u64 {
+pub(super) fn ttl_until(end: u64, now: u64) -> u64 {
     let seconds = end
         .saturating_sub(now)
         .div_ceil(1_000_000)
-        .saturating_add(SLACK);
-    if seconds <= LONGEST_SPAN {
+        .saturating_add(TTL_SLACK);
+    if seconds <= MAX_RELATIVE_TTL {
         return seconds;
     }
     let date = seconds.saturating_add(now / 1_000_000);
-    if date > LAST_DATE { NEVER } else { date }
+    if date > MAX_EXPIRY_DATE {
+        NO_EXPIRY
+    } else {
+        date
+    }
 }
 
 #[cfg(test)]
@@ -47,9 +52,9 @@ mod tests {
             (now + 1, 3),
             (now + 30 * DAY - 2_000_000, 30 * 86_400),
             (now + 30 * DAY, 1_700_000_000 + 30 * 86_400 + 2),
-            (now + 20 * 365 * DAY, NEVER),
+            (now + 20 * 365 * DAY, NO_EXPIRY),
         ] {
-            assert_eq!(life_until(end, now), life, "{}", end - now);
+            assert_eq!(ttl_until(end, now), life, "{}", end - now);
         }
     }
 }

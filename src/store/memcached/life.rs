@@ -1,44 +1,57 @@
-//! A server's life: an item on each server that names its data, and that is gone when the data is.
+//! A server's life: an item on each server that names its data, and that is lost with the data. A gateway that finds
+//! another life than before knows that the server has lost its counts. The item never changes while the data lives.
 
 use std::borrow::Cow;
 
 use crate::store::shared::call::StoreError;
 
-/// The contents of the item.
+/// The contents of the item, 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct ServerLife {
+    /// A random number that names the life.
     pub(super) id: [u8; 16],
-    /// When the first gateway met the server, by that gateway's clock, in microseconds.
-    pub(super) begun: u64,
+    /// When a gateway created the item, by that gateway's clock, in microseconds since the Unix epoch.
+    pub(super) created_at: u64,
+    /// The secret with which all gateways hash keys.
     pub(super) secret: [u8; 16],
 }
 
-impl Life {
-    pub(super) fn fresh(now: u64, secret: [u8; 16]) -> Result<Life, StoreError> {
-        let (id, begun) = (random()?, now);
-        Ok(Life { id, begun, secret })
+impl ServerLife {
+    /// A life with a new random id.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no random bytes.
+    pub(super) fn new(now: u64, secret: [u8; 16]) -> Result<ServerLife, StoreError> {
+        Ok(ServerLife {
+            id: random_bytes()?,
+            created_at: now,
+            secret,
+        })
     }
 
     pub(super) fn encode(&self) -> [u8; 40] {
         let mut bytes = [0; 40];
         bytes[..16].copy_from_slice(&self.id);
-        bytes[16..24].copy_from_slice(&self.begun.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.created_at.to_be_bytes());
         bytes[24..].copy_from_slice(&self.secret);
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Life> {
-        let (id, rest) = bytes.split_first_chunk()?;
-        let (begun, rest) = rest.split_first_chunk()?;
-        Some(Life {
+    /// Decodes the item; `None` where it has another length.
+    pub(super) fn decode(bytes: &[u8]) -> Option<ServerLife> {
+        let (id, bytes) = bytes.split_first_chunk()?;
+        let (created_at, secret) = bytes.split_first_chunk()?;
+        Some(ServerLife {
             id: *id,
-            begun: u64::from_be_bytes(*begun),
-            secret: rest.try_into().ok()?,
+            created_at: u64::from_be_bytes(*created_at),
+            secret: secret.try_into().ok()?,
         })
     }
 }
 
-pub(super) fn random() -> Result<[u8; 16], StoreError> {
+/// Random bytes of the system, for an id or a secret.
+pub(super) fn random_bytes() -> Result<[u8; 16], StoreError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
         .map_err(|_| StoreError::Other(Cow::Borrowed("the system gives no random bytes")))?;

@@ -1,10 +1,11 @@
-//! A worker's link to a server: one connection, made anew whenever it breaks. Batches are sent without waiting for the
-//! replies before them, which come in the same order.
+//! A worker's link to one memcached server: one connection, replaced whenever it breaks. Batches are pipelined: each is
+//! sent without waiting for earlier replies, which come in the order of the batches.
 //!
-//! Units counted for an abandoned call are taken back, whether its replies have come or not: dropping [`Replies`] does it.
-//! A server that hangs executes the commands in its socket when it continues, so a connection that is given up is read to
-//! the end: see [`super::retired`]. Only where a connection breaks before its replies, unused units count until they leave
-//! their window.
+//! Units that an abandoned call has counted are given back, before or after its replies have come. Dropping [`Replies`]
+//! does it. A server that hung executes what is in its socket once it continues. So a connection that is given up is
+//! read to its end: see [`super::retired`].
+//!
+//! Only where a connection breaks before its replies do unused units count until they leave their window.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,265 +16,286 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::wire::{self, Add, CommandBatch, MetaReply};
+use super::wire::{self, CommandBatch, Increment, MetaReply};
 use crate::store::shared::call::StoreError;
 
-/// Most commands whose replies have not come.
-const MOST_COMMANDS: usize = 16_384;
+/// Most commands of a link whose replies have not come; further batches are refused.
+const MAX_AWAITED_COMMANDS: usize = 16_384;
 
-/// See the module.
+/// A handle to the link. Clones share the connection, which a task of its own serves.
 #[derive(Clone)]
 pub(super) struct MemcachedLink {
-    pub(super) state: Arc<LinkShared>,
-    queue: UnboundedSender<Job>,
+    pub(super) shared: Arc<LinkShared>,
+    queue: UnboundedSender<PendingBatch>,
 }
 
-/// What a link shares with its task.
+/// What the handles of a link share with its task.
 pub(super) struct LinkShared {
+    /// The server as `host:port`.
     pub(super) server: String,
-    /// Number of the connection; zero while there is none.
+    /// The number of the current connection, from 1; 0 while there is none.
     pub(super) epoch: AtomicU64,
-    /// Commands whose replies have not come.
-    pub(super) waiting: AtomicUsize,
-    /// Numbers batches.
-    pub(super) number: AtomicU32,
-    pub(super) begun: AtomicBool,
-    /// Why there is no connection.
-    pub(super) cause: Mutex<Option<String>>,
-    pub(super) again: Notify,
-    /// Connections that were given up and are read to the end.
-    pub(super) retired: Arc<AtomicUsize>,
-    /// The queue's other end, until the task starts.
-    pub(super) jobs: Mutex<Option<UnboundedReceiver<Job>>>,
+    /// Commands whose replies have not come, at most [`MAX_AWAITED_COMMANDS`].
+    pub(super) awaited_commands: AtomicUsize,
+    /// The [`CommandBatch::opaque`] of the next batch.
+    pub(super) next_opaque: AtomicU32,
+    pub(super) is_started: AtomicBool,
+    /// Why there is no connection, as text for logs.
+    pub(super) disconnect_cause: Mutex<Option<String>>,
+    /// Tells the task to give up its connection for a new one.
+    pub(super) reconnect: Notify,
+    /// Connections that were given up and are still read.
+    pub(super) retired_connections: Arc<AtomicUsize>,
+    /// The receiving end of the queue, until the task starts and takes it.
+    pub(super) queue_receiver: Mutex<Option<UnboundedReceiver<PendingBatch>>>,
 }
 
-/// A batch on its way.
-pub(super) struct Job {
+/// Receives the replies to one batch.
+type ReplySender = oneshot::Sender<Result<Replies, StoreError>>;
+
+/// A batch that is queued or sent, and whose replies have not all come.
+pub(super) struct PendingBatch {
     pub(super) batch: CommandBatch,
-    /// The number of its connection; zero where it comes through that connection's own queue.
+    /// The [`LinkShared::epoch`] of its connection; 0 where it comes through that connection's own queue.
     pub(super) epoch: u64,
     pub(super) replies: Vec<MetaReply>,
-    pub(super) answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
+    /// `None` where no call waits.
+    pub(super) reply_sender: Option<ReplySender>,
     pub(super) link: MemcachedLink,
-    /// Commands that it counts for in [`LinkShared::waiting`].
-    pub(super) waits: usize,
+    /// Its part of [`LinkShared::awaited_commands`].
+    pub(super) awaited_commands: usize,
 }
 
-impl Job {
+impl PendingBatch {
     /// Ends the wait for the replies, because the connection is given up.
-    pub(super) fn retire(&mut self) {
-        self.answer = None;
-        let waits = std::mem::take(&mut self.waits);
-        self.link.state.waiting.fetch_sub(waits, Ordering::Relaxed);
+    pub(super) fn stop_waiting(&mut self) {
+        self.reply_sender = None;
+        let commands = std::mem::take(&mut self.awaited_commands);
+        let awaited = &self.link.shared.awaited_commands;
+        awaited.fetch_sub(commands, Ordering::Relaxed);
     }
 
-    /// The job that takes back all units that this one counted, if there are any.
-    pub(super) fn taken_back(&self) -> Option<Job> {
-        let mut batch = self.link.batch();
-        for add in counted(&self.batch, &self.replies) {
-            batch.give(&add.key, add.units);
+    /// The batch that gives back all units that this one has counted; `None` where it has counted none.
+    pub(super) fn give_back_batch(&self) -> Option<PendingBatch> {
+        let mut batch = self.link.new_batch();
+        for increment in executed_increments(&self.batch, &self.replies) {
+            batch.decrement(&increment.key, increment.units);
         }
-        (batch.count > 0).then(|| Job {
+        (batch.count > 0).then(|| PendingBatch {
             batch,
             epoch: self.epoch,
             replies: Vec::new(),
-            answer: None,
+            reply_sender: None,
             link: self.link.clone(),
-            waits: 0,
+            awaited_commands: 0,
         })
     }
 }
 
-impl Drop for Job {
+impl Drop for PendingBatch {
     fn drop(&mut self) {
-        self.retire();
+        self.stop_waiting();
     }
 }
 
-/// Replies that are awaited.
+/// The replies to a batch that was sent.
 pub(super) struct PendingReplies(oneshot::Receiver<Result<Replies, StoreError>>);
 
 impl PendingReplies {
-    pub(super) async fn replies(self) -> Result<Replies, StoreError> {
+    pub(super) async fn wait(self) -> Result<Replies, StoreError> {
         self.0.await.unwrap_or(Err(StoreError::NotConnected))
     }
 }
 
 impl MemcachedLink {
     pub(super) fn new(server: &str) -> MemcachedLink {
-        let (queue, jobs) = unbounded_channel();
-        let state = LinkShared {
+        let (queue, receiver) = unbounded_channel();
+        let shared = LinkShared {
             server: server.to_owned(),
             epoch: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
-            number: AtomicU32::new(0),
-            begun: AtomicBool::new(false),
-            cause: Mutex::new(None),
-            again: Notify::new(),
-            retired: Arc::default(),
-            jobs: Mutex::new(Some(jobs)),
+            awaited_commands: AtomicUsize::new(0),
+            next_opaque: AtomicU32::new(0),
+            is_started: AtomicBool::new(false),
+            disconnect_cause: Mutex::new(None),
+            reconnect: Notify::new(),
+            retired_connections: Arc::default(),
+            queue_receiver: Mutex::new(Some(receiver)),
         };
         MemcachedLink {
-            state: Arc::new(state),
+            shared: Arc::new(shared),
             queue,
         }
     }
 
-    /// Gives up the connection for a new one.
-    pub(super) fn again(&self) {
-        if self.connected() {
-            self.state.again.notify_one();
+    /// Gives up the connection, if there is one, for a new one.
+    pub(super) fn reconnect(&self) {
+        if self.is_connected() {
+            self.shared.reconnect.notify_one();
         }
     }
 
-    pub(super) fn connected(&self) -> bool {
-        self.state.epoch.load(Ordering::Acquire) != 0
+    pub(super) fn is_connected(&self) -> bool {
+        self.shared.epoch.load(Ordering::Acquire) != 0
     }
 
-    /// An empty batch.
-    pub(super) fn batch(&self) -> CommandBatch {
-        CommandBatch::new(self.state.number.fetch_add(1, Ordering::Relaxed))
+    /// An empty batch with a number of its own.
+    pub(super) fn new_batch(&self) -> CommandBatch {
+        CommandBatch::new(self.shared.next_opaque.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Why there is no connection, as text for logs.
-    pub(super) fn cause(&self) -> Option<String> {
-        let cause = self.state.cause.lock();
+    pub(super) fn disconnect_cause(&self) -> Option<String> {
+        let cause = self.shared.disconnect_cause.lock();
         let cause = cause.as_deref()?;
-        Some(format!("not connected to {}: {cause}", self.state.server))
+        Some(format!("not connected to {}: {cause}", self.shared.server))
     }
 
-    /// Sends a batch.
-    pub(super) fn ask(&self, batch: CommandBatch) -> Result<PendingReplies, StoreError> {
-        let epoch = self.state.epoch.load(Ordering::Acquire);
-        let waiting = self.state.waiting.load(Ordering::Relaxed);
+    /// Queues a batch whose replies the caller waits for.
+    ///
+    /// # Errors
+    ///
+    /// Without a connection, and where [`MAX_AWAITED_COMMANDS`] would be exceeded.
+    pub(super) fn send_batch(&self, batch: CommandBatch) -> Result<PendingReplies, StoreError> {
+        let epoch = self.shared.epoch.load(Ordering::Acquire);
+        let awaited = self.shared.awaited_commands.load(Ordering::Relaxed);
         if epoch == 0 {
             return Err(StoreError::NotConnected);
         }
-        if waiting + batch.count > MOST_COMMANDS {
+        if awaited + batch.count > MAX_AWAITED_COMMANDS {
             return Err(StoreError::Other(Cow::Borrowed(
                 "too many commands wait for replies",
             )));
         }
-        let (answer, pending) = oneshot::channel();
-        self.send(batch, epoch, Some(answer));
+        let (reply_sender, pending) = oneshot::channel();
+        self.enqueue(batch, epoch, Some(reply_sender));
         Ok(PendingReplies(pending))
     }
 
-    /// Sends a batch whose replies are not needed.
-    pub(super) fn tell(&self, batch: CommandBatch) {
-        let epoch = self.state.epoch.load(Ordering::Acquire);
+    /// Queues a batch whose replies are ignored. Without a connection it is dropped.
+    pub(super) fn send_and_forget(&self, batch: CommandBatch) {
+        let epoch = self.shared.epoch.load(Ordering::Acquire);
         if epoch != 0 && batch.count > 0 {
-            self.send(batch, epoch, None);
+            self.enqueue(batch, epoch, None);
         }
     }
 
-    fn send(
-        &self,
-        batch: CommandBatch,
-        epoch: u64,
-        answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
-    ) {
-        // Where the task has ended, the job is dropped, which ends the wait for its replies.
-        let _ = self.queue.send(self.job(batch, epoch, answer));
+    fn enqueue(&self, batch: CommandBatch, epoch: u64, reply_sender: Option<ReplySender>) {
+        // After the task's end the batch is dropped at once, which ends the wait for its replies.
+        let _ = self
+            .queue
+            .send(self.pending_batch(batch, epoch, reply_sender));
     }
 
-    /// A job that takes units back needs no bound: it follows replies, and their commands are bounded.
-    pub(super) fn job(
+    /// Wraps a batch and counts its commands. Batches that give units back need no bound of their own: each follows
+    /// replies to commands that are bounded.
+    fn pending_batch(
         &self,
         batch: CommandBatch,
         epoch: u64,
-        answer: Option<oneshot::Sender<Result<Replies, StoreError>>>,
-    ) -> Job {
-        self.state.waiting.fetch_add(batch.count, Ordering::Relaxed);
-        Job {
-            waits: batch.count,
+        reply_sender: Option<ReplySender>,
+    ) -> PendingBatch {
+        let awaited = &self.shared.awaited_commands;
+        awaited.fetch_add(batch.count, Ordering::Relaxed);
+        PendingBatch {
+            awaited_commands: batch.count,
             batch,
             epoch,
             replies: Vec::new(),
-            answer,
+            reply_sender,
             link: self.clone(),
         }
     }
 }
 
-/// The replies to a batch. Dropping them takes back the units that were counted and not [kept](Replies::keep).
+/// The replies to a batch. Dropping them gives back the units that were counted and not [kept](Replies::keep_units).
 pub(super) struct Replies {
     replies: Vec<MetaReply>,
-    /// Units that were counted and are not kept.
-    adds: Vec<Add>,
-    /// The queue of the connection that counted them, also where that is given up meanwhile.
-    backs: UnboundedSender<Job>,
+    /// The executed increments, with the units that are not kept.
+    increments: Vec<Increment>,
+    /// The queue of the connection that counted the units, even if that connection has been given up since.
+    give_backs: UnboundedSender<PendingBatch>,
     link: MemcachedLink,
 }
 
 impl Replies {
-    /// The replies to `batch`, whose takings go back over `backs`.
+    /// The replies to `batch`, whose unused units are given back over `give_backs`.
     pub(super) fn new(
         batch: &CommandBatch,
         replies: Vec<MetaReply>,
-        backs: UnboundedSender<Job>,
+        give_backs: UnboundedSender<PendingBatch>,
         link: MemcachedLink,
     ) -> Replies {
         Replies {
-            adds: counted(batch, &replies).cloned().collect(),
+            increments: executed_increments(batch, &replies).cloned().collect(),
             replies,
-            backs,
+            give_backs,
             link,
         }
     }
 
-    /// The reply to one command.
-    pub(super) fn get(&self, place: usize) -> Option<&MetaReply> {
-        self.replies.get(place)
+    /// The reply to the command with this index.
+    pub(super) fn get(&self, index: usize) -> Option<&MetaReply> {
+        self.replies.get(index)
     }
 
-    /// The count in the reply to one command, zero where the item is missing.
-    pub(super) fn count(&self, place: usize) -> Result<u64, StoreError> {
-        match self.get(place) {
-            Some(MetaReply::Value { bytes, .. }) => wire::count(bytes).ok_or(StoreError::Other(
-                Cow::Borrowed("a bucket does not hold a number"),
-            )),
+    /// The count in the reply to the command with this index; zero where the item is missing.
+    ///
+    /// # Errors
+    ///
+    /// Where the reply is of another kind, or the item holds no number.
+    pub(super) fn count(&self, index: usize) -> Result<u64, StoreError> {
+        match self.get(index) {
+            Some(MetaReply::Value { bytes, .. }) => wire::parse_count(bytes).ok_or(
+                StoreError::Other(Cow::Borrowed("a bucket does not hold a number")),
+            ),
             Some(MetaReply::Missing) => Ok(0),
-            other => Err(unexpected(other)),
+            other => Err(unexpected_reply(other)),
         }
     }
 
-    /// Keeps `units` of those that the command at `place` counted.
-    pub(super) fn keep(&mut self, place: usize, units: u32) {
-        for add in self.adds.iter_mut().filter(|add| add.place == place) {
-            add.units = add.units.saturating_sub(units);
+    /// Keeps `units` of those that the command with this index has counted.
+    pub(super) fn keep_units(&mut self, index: usize, units: u32) {
+        let increments = self.increments.iter_mut();
+        for increment in increments.filter(|increment| increment.reply_index == index) {
+            increment.units = increment.units.saturating_sub(units);
         }
     }
 }
 
 impl Drop for Replies {
     fn drop(&mut self) {
-        let mut batch = self.link.batch();
-        for add in self.adds.iter().filter(|add| add.units > 0) {
-            batch.give(&add.key, add.units);
+        let mut batch = self.link.new_batch();
+        for increment in &self.increments {
+            if increment.units > 0 {
+                batch.decrement(&increment.key, increment.units);
+            }
         }
         if batch.count > 0 {
-            // Where the connection has broken, the units count until they leave their window.
-            let _ = self.backs.send(self.link.job(batch, 0, None));
+            // After the connection has broken, the units count until they leave their window.
+            let give_back = self.link.pending_batch(batch, 0, None);
+            let _ = self.give_backs.send(give_back);
         }
     }
 }
 
-/// A reply that does not belong to its command.
-pub(super) fn unexpected(reply: Option<&MetaReply>) -> StoreError {
+/// The error for a reply that does not belong to its command.
+pub(super) fn unexpected_reply(reply: Option<&MetaReply>) -> StoreError {
     StoreError::Other(match reply {
-        Some(MetaReply::Refused(text)) => Cow::Owned(text.clone()),
+        Some(MetaReply::ServerError(text)) => Cow::Owned(text.clone()),
         _ => Cow::Borrowed("a reply is of the wrong kind"),
     })
 }
 
-/// The increments that the server did, except in a batch whose report was stored.
-pub(super) fn counted<'a>(
+/// The increments that the server has executed; none where the batch's report was stored, which makes them final.
+fn executed_increments<'a>(
     batch: &'a CommandBatch,
     replies: &'a [MetaReply],
-) -> impl Iterator<Item = &'a Add> {
-    let noted = batch.noted.and_then(|place| replies.get(place)) == Some(&MetaReply::Done);
-    let value =
-        move |add: &&Add| !noted && matches!(replies.get(add.place), Some(MetaReply::Value { .. }));
-    batch.adds.iter().filter(value)
+) -> impl Iterator<Item = &'a Increment> {
+    let report = batch.report_index.and_then(|index| replies.get(index));
+    let is_final = report == Some(&MetaReply::Done);
+    let is_executed = move |increment: &&Increment| {
+        let reply = replies.get(increment.reply_index);
+        !is_final && matches!(reply, Some(MetaReply::Value { .. }))
+    };
+    batch.increments.iter().filter(is_executed)
 }

@@ -1,4 +1,5 @@
-//! Meets the servers, and keeps their lists of live gateways.
+//! Identifies the servers by their lives, and keeps their lists of live gateways. Each server holds the same secret, and
+//! a list of its own. Both are changed by compare-and-swap, because all gateways change them.
 
 use std::borrow::Cow;
 use std::hash::Hasher;
@@ -7,51 +8,65 @@ use futures_util::future::join_all;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::client::{MemcachedClient, MemcachedServer};
-use super::life::{Life, random};
-use super::link::{Replies, unexpected};
+use super::life::{ServerLife, random_bytes};
+use super::link::{Replies, unexpected_reply};
 use super::wire::{MetaReply, Replaces};
 use crate::store::shared::call::{LiveGateways, StoreError, StoreIdentity, StoreMark};
 
-/// How long a gateway counts as alive after its last beat, and a life as young, in microseconds.
-pub(super) const LATELY: u64 = 10_000_000;
-/// Most gateways in the list.
-const MOST_GATEWAYS: usize = 1_000;
-/// Most attempts to meet the servers, and to change the list, while other gateways change them. Hundreds of gateways
-/// change the list each second.
-const ATTEMPTS: usize = 8;
-const CHANGES: usize = 64;
+/// How long a gateway counts as alive after its last beat, in microseconds.
+const ALIVE_AFTER_BEAT: u64 = 10_000_000;
+/// Most gateways in the list; those that were silent longest are dropped.
+const MAX_GATEWAYS: usize = 1_000;
+/// Most attempts to give all servers one secret, while other gateways do the same.
+const MAX_IDENTIFY_ATTEMPTS: usize = 8;
+/// Most attempts to change a list: hundreds of gateways change it each second.
+const MAX_LIST_ATTEMPTS: usize = 64;
+
+/// A server's life and the version of its item, if the server has one.
+type StoredLife = Option<(ServerLife, u64)>;
+/// Gateways with the time of their last beat, in microseconds since the Unix epoch.
+type BeatList = Vec<(u32, u64)>;
 
 impl MemcachedServer {
-    /// Checks that the server's item, in the reply at `place`, names the life that was met.
-    pub(super) fn check(&self, replies: &Replies, place: usize) -> Result<Life, StoreError> {
-        let known = self.life.read().ok_or(StoreError::Renewed)?;
-        match replies.get(place) {
-            Some(MetaReply::Value { bytes, .. }) if bytes[..] == known.encode() => Ok(known),
+    /// Checks that the server still has the life by which it was identified. The reply with this index holds its item.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Renewed`] where the server has another life, or was never identified.
+    pub(super) fn check_life(
+        &self,
+        replies: &Replies,
+        index: usize,
+    ) -> Result<ServerLife, StoreError> {
+        let life = self.life.read().ok_or(StoreError::Renewed)?;
+        match replies.get(index) {
+            Some(MetaReply::Value { bytes, .. }) if bytes[..] == life.encode() => Ok(life),
             Some(MetaReply::Value { .. } | MetaReply::Missing) => Err(StoreError::Renewed),
-            other => Err(unexpected(other)),
+            other => Err(unexpected_reply(other)),
         }
     }
 
     /// Reads the item and its version.
-    async fn look(&self, number: usize, key: &str) -> Result<Option<(Life, u64)>, StoreError> {
-        let replies = self.ask(number, |batch| {
-            batch.get_version(key);
+    async fn read_life(&self, connection: usize, key: &str) -> Result<StoredLife, StoreError> {
+        let replies = self.call(connection, |batch| {
+            batch.get_with_version(key);
         });
         match replies.await?.get(0) {
             Some(MetaReply::Missing) => Ok(None),
-            Some(MetaReply::Value { bytes, version }) => match Life::decode(bytes) {
+            Some(MetaReply::Value { bytes, version }) => match ServerLife::decode(bytes) {
                 Some(life) => Ok(Some((life, *version))),
                 None => Err(StoreError::Other(Cow::Owned(format!(
                     "`{key}` holds something else"
                 )))),
             },
-            other => Err(unexpected(other)),
+            other => Err(unexpected_reply(other)),
         }
     }
 }
 
 impl MemcachedClient {
-    pub(super) fn mark_key(&self) -> String {
+    /// The key of the item that holds a server's life.
+    pub(super) fn life_key(&self) -> String {
         format!("{}:mark", self.prefix)
     }
 
@@ -59,67 +74,42 @@ impl MemcachedClient {
         format!("{}:gateways", self.prefix)
     }
 
-    /// Meets the store: later calls are checked against the servers' lives as they are now. A server that is away keeps the
-    /// life that was known. Where all servers are empty they get the `known` secret; a new one only where `begins` is set.
+    /// Identifies the store: reads the lives of all servers, against which later calls are checked. A server that is away
+    /// keeps the life by which it was last identified. Empty servers get the secret of the others. If all are empty, they
+    /// get `known_secret`, or a new one where `may_initialize` is set.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Empty`] where all servers are empty, no secret is known and `begins` is not set.
-    pub async fn meet(
+    /// [`StoreError::Empty`] where all servers are empty, no secret is known and `may_initialize` is not set. Otherwise,
+    /// the error of a server, if none replies or one replies with an error.
+    pub async fn identify(
         &self,
-        number: usize,
-        known: Option<[u8; 16]>,
-        begins: bool,
+        connection: usize,
+        known_secret: Option<[u8; 16]>,
+        may_initialize: bool,
     ) -> Result<StoreIdentity, StoreError> {
-        let (now, key) = (self.now(), self.mark_key());
-        let mut own = known;
-        for _ in 0..ATTEMPTS {
-            let looks = self.servers.iter().map(|server| server.look(number, &key));
-            let found = join_all(looks).await;
-            if found.iter().all(|look| look.is_err()) {
-                return Err(found
-                    .into_iter()
-                    .find_map(Result::err)
-                    .unwrap_or(StoreError::NotConnected));
-            }
-            if let Some(Err(odd)) = found
-                .iter()
-                .find(|look| matches!(look, Err(StoreError::Other(_))))
-            {
-                return Err(odd.clone());
+        let (now, key) = (self.now(), self.life_key());
+        let mut own_secret = known_secret;
+        for _ in 0..MAX_IDENTIFY_ATTEMPTS {
+            let servers = self.servers.iter();
+            let lives = join_all(servers.map(|server| server.read_life(connection, &key))).await;
+            if let Some(error) = unusable_store(&lives) {
+                return Err(error);
             }
             // The secret of the first server counts, by name: all gateways agree on that order.
-            let first = found
-                .iter()
-                .find_map(|look| look.as_ref().ok()?.map(|(life, _)| life.secret));
-            let secret = match (first, own) {
+            let mut readable = lives.iter().filter_map(|life| life.as_ref().ok());
+            let stored = readable.find_map(|life| life.map(|(life, _)| life.secret));
+            let secret = match (stored, own_secret) {
                 (Some(secret), _) | (None, Some(secret)) => secret,
-                (None, None) if !begins => return Err(StoreError::Empty),
-                (None, None) => *own.insert(random()?),
+                (None, None) if !may_initialize => return Err(StoreError::Empty),
+                (None, None) => *own_secret.insert(random_bytes()?),
             };
-            let mut settled = true;
-            for (server, look) in self.servers.iter().zip(&found) {
-                let replaces = match look {
-                    Ok(None) => Replaces::Nothing,
-                    Ok(Some((life, version))) if life.secret != secret => {
-                        Replaces::Version(*version)
-                    }
-                    Ok(Some(_)) | Err(_) => continue,
-                };
-                settled = false;
-                let life = Life::fresh(now, secret)?.encode();
-                let set = server.ask(number, |batch| {
-                    batch.set(&key, &life, 0, replaces);
-                });
-                // Another gateway may have been faster; a server that went away is seen in the next round.
-                drop(set.await);
-                if first.is_none() {
-                    // Another gateway may have begun here, too: the other servers get the secret that has won.
-                    break;
-                }
-            }
-            if settled {
-                return Ok(self.met(&found, secret, now));
+            let is_empty = stored.is_none();
+            if !self
+                .write_lives(connection, &lives, (secret, now), is_empty)
+                .await?
+            {
+                return Ok(self.record_lives(&lives, secret, now));
             }
         }
         Err(StoreError::Other(Cow::Borrowed(
@@ -127,17 +117,50 @@ impl MemcachedClient {
         )))
     }
 
-    fn met(
+    /// Writes new lives to servers without one or with another secret. Returns whether there was such a server. In a store
+    /// that `is_empty` it stops after the first one.
+    async fn write_lives(
         &self,
-        found: &[Result<Option<(Life, u64)>, StoreError>],
+        connection: usize,
+        lives: &[Result<StoredLife, StoreError>],
+        (secret, now): ([u8; 16], u64),
+        is_empty: bool,
+    ) -> Result<bool, StoreError> {
+        let key = self.life_key();
+        let mut has_written = false;
+        for (server, life) in self.servers.iter().zip(lives) {
+            let replaces = match life {
+                Ok(None) => Replaces::Nothing,
+                Ok(Some((life, version))) if life.secret != secret => Replaces::Version(*version),
+                Ok(Some(_)) | Err(_) => continue,
+            };
+            has_written = true;
+            let life = ServerLife::new(now, secret)?.encode();
+            let written = server.call(connection, |batch| {
+                batch.set(&key, &life, 0, replaces);
+            });
+            // Another gateway may have been faster; a server that went away is seen in the next round.
+            drop(written.await);
+            if is_empty {
+                // Another gateway may have begun here, too: the other servers get the secret that has won.
+                break;
+            }
+        }
+        Ok(has_written)
+    }
+
+    /// Records the lives for later checks, and makes the store's mark of them.
+    fn record_lives(
+        &self,
+        lives: &[Result<StoredLife, StoreError>],
         secret: [u8; 16],
         now: u64,
     ) -> StoreIdentity {
         let mut hash = SipHasher13::new();
-        for (server, look) in self.servers.iter().zip(found) {
+        for (server, stored) in self.servers.iter().zip(lives) {
             let mut life = server.life.write();
-            if let Ok(Some((found, _))) = look {
-                *life = Some(*found);
+            if let Ok(Some((stored, _))) = stored {
+                *life = Some(*stored);
             }
             // A server with another secret has other keys than the rest.
             *life = life.filter(|life| life.secret == secret);
@@ -153,101 +176,113 @@ impl MemcachedClient {
         }
     }
 
-    /// Says that `gateway` is alive and has reported all its units, where it is given. Returns the gateways that are.
-    pub async fn beat(
+    /// Lists the gateways that are alive, by the latest beat of each on any server. With `gateway`, first records that it
+    /// is alive and has reported all its units.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Renewed`] where a server has lost its data; another error where no server replies.
+    pub async fn send_beat(
         &self,
-        number: usize,
+        connection: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
         let now = self.now();
-        let each = self.servers.iter().map(|server| async move {
-            let change = |list: &mut Vec<(u32, u64)>| {
+        let lists = self.servers.iter().map(|server| async move {
+            let record_beat = |list: &mut BeatList| {
                 if let Some(gateway) = gateway {
                     list.retain(|(other, _)| *other != gateway);
                     list.push((gateway, now));
                 }
             };
-            self.list(server, number, now, gateway.is_some(), change)
+            let writes = gateway.is_some();
+            self.update_list(server, connection, now, writes, record_beat)
                 .await
         });
-        let mut gateways: Vec<(u32, u64)> = Vec::new();
-        let (mut heard, mut failure) = (false, StoreError::NotConnected);
-        for said in join_all(each).await {
-            match said {
+        let mut gateways = BeatList::new();
+        let (mut has_replied, mut error) = (false, StoreError::NotConnected);
+        for list in join_all(lists).await {
+            match list {
                 Ok(list) => {
-                    heard = true;
+                    has_replied = true;
                     gateways.extend(list);
                 }
                 Err(StoreError::Renewed) => return Err(StoreError::Renewed),
-                Err(other) => failure = other,
+                Err(other) => error = other,
             }
         }
         // The latest beat of each gateway.
         gateways.sort_unstable_by_key(|(gateway, at)| (*gateway, u64::MAX - at));
         gateways.dedup_by_key(|(gateway, _)| *gateway);
-        match heard {
+        match has_replied {
             true => Ok(LiveGateways { now, gateways }),
-            false => Err(failure),
+            false => Err(error),
         }
     }
 
-    /// Removes this gateway from the lists.
-    pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), StoreError> {
+    /// Removes a gateway from the lists of all servers that reply.
+    ///
+    /// # Errors
+    ///
+    /// The error of a server, if none replies.
+    pub async fn remove_gateway(&self, connection: usize, gateway: u32) -> Result<(), StoreError> {
         let now = self.now();
-        let each = self.servers.iter().map(|server| {
-            let change =
-                move |list: &mut Vec<(u32, u64)>| list.retain(|(other, _)| *other != gateway);
-            self.list(server, number, now, true, change)
+        let lists = self.servers.iter().map(|server| {
+            let remove = move |list: &mut BeatList| list.retain(|(other, _)| *other != gateway);
+            self.update_list(server, connection, now, true, remove)
         });
-        let said = join_all(each).await;
-        let heard = said.iter().any(Result::is_ok);
-        match said.into_iter().find_map(Result::err) {
-            Some(failure) if !heard => Err(failure),
+        let lists = join_all(lists).await;
+        let has_replied = lists.iter().any(Result::is_ok);
+        match lists.into_iter().find_map(Result::err) {
+            Some(error) if !has_replied => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Reads a server's list, and stores it changed; again where another gateway was faster.
-    async fn list(
+    /// Reads a server's list without gateways that are silent for long, and changes it. If `writes` is set, stores the
+    /// changed list, and begins anew where another gateway was faster.
+    async fn update_list(
         &self,
         server: &MemcachedServer,
-        number: usize,
+        connection: usize,
         now: u64,
-        write: bool,
-        change: impl Fn(&mut Vec<(u32, u64)>),
-    ) -> Result<Vec<(u32, u64)>, StoreError> {
-        let (mark, key) = (self.mark_key(), self.list_key());
-        for _ in 0..CHANGES {
-            let replies = server.ask(number, |batch| {
-                batch.get(&mark);
-                batch.get_version(&key);
+        writes: bool,
+        change: impl Fn(&mut BeatList),
+    ) -> Result<BeatList, StoreError> {
+        let (life_key, list_key) = (self.life_key(), self.list_key());
+        for _ in 0..MAX_LIST_ATTEMPTS {
+            let replies = server.call(connection, |batch| {
+                batch.get(&life_key);
+                batch.get_with_version(&list_key);
             });
             let replies = replies.await?;
-            server.check(&replies, 0)?;
+            server.check_life(&replies, 0)?;
             let (mut list, replaces) = match replies.get(1) {
                 Some(MetaReply::Missing) => (Vec::new(), Replaces::Nothing),
                 Some(MetaReply::Value { bytes, version }) => {
                     (decode_list(bytes)?, Replaces::Version(*version))
                 }
-                other => return Err(unexpected(other)),
+                other => return Err(unexpected_reply(other)),
             };
             // After a clock went back: a beat later than now counts as one of now.
-            let ahead = list.iter_mut().filter(|(_, at)| *at > now + LATELY);
+            let ahead = list
+                .iter_mut()
+                .filter(|(_, at)| *at > now + ALIVE_AFTER_BEAT);
             ahead.for_each(|(_, at)| *at = now);
-            list.retain(|(_, at)| now.saturating_sub(*at) <= LATELY);
+            list.retain(|(_, at)| now.saturating_sub(*at) <= ALIVE_AFTER_BEAT);
             change(&mut list);
             list.sort_unstable_by_key(|(_, at)| u64::MAX - at);
-            list.truncate(MOST_GATEWAYS);
-            if !write {
+            list.truncate(MAX_GATEWAYS);
+            if !writes {
                 return Ok(list);
             }
-            let replies = server.ask(number, |batch| {
-                batch.set(&key, &encode_list(&list), 0, replaces);
+            let replies = server.call(connection, |batch| {
+                batch.set(&list_key, &encode_list(&list), 0, replaces);
             });
             match replies.await?.get(0) {
                 Some(MetaReply::Done) => return Ok(list),
-                Some(MetaReply::Other | MetaReply::Missing) => {}
-                other => return Err(unexpected(other)),
+                Some(MetaReply::NotStored | MetaReply::Missing) => {}
+                other => return Err(unexpected_reply(other)),
             }
         }
         Err(StoreError::Other(Cow::Borrowed(
@@ -256,6 +291,18 @@ impl MemcachedClient {
     }
 }
 
+/// The error that makes the whole store unusable: that of any server, if none replies, or a malformed reply.
+fn unusable_store(lives: &[Result<StoredLife, StoreError>]) -> Option<StoreError> {
+    let mut errors = lives.iter().filter_map(|life| life.as_ref().err());
+    if lives.iter().all(Result::is_err) {
+        return Some(errors.next().cloned().unwrap_or(StoreError::NotConnected));
+    }
+    errors
+        .find(|error| matches!(error, StoreError::Other(_)))
+        .cloned()
+}
+
+/// Encodes a list: 12 bytes for each gateway, its number and the time of its beat in big-endian order.
 fn encode_list(list: &[(u32, u64)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(list.len() * 12);
     for (gateway, at) in list {
@@ -265,9 +312,9 @@ fn encode_list(list: &[(u32, u64)]) -> Vec<u8> {
     bytes
 }
 
-fn decode_list(bytes: &[u8]) -> Result<Vec<(u32, u64)>, StoreError> {
-    let (entries, rest) = bytes.as_chunks::<12>();
-    if !rest.is_empty() {
+fn decode_list(bytes: &[u8]) -> Result<BeatList, StoreError> {
+    let (entries, remainder) = bytes.as_chunks::<12>();
+    if !remainder.is_empty() {
         return Err(StoreError::Other(Cow::Borrowed(
             "the list of gateways is malformed",
         )));

@@ -1,4 +1,5 @@
-//! memcached 1.6 and later, one server or several: counters in buckets of time.
+//! The shared store in memcached 1.6 or later, on one server or several. A counter is a set of items, each with the units
+//! of one stretch of time: a bucket.
 //!
 //! A call first increments a request's buckets, which memcached does atomically, then reads all buckets that count, in
 //! one round trip. Units that turn out to be too many are taken back. Of two requests, the one that increments last sees
@@ -11,8 +12,8 @@
 //!   difference no unit is overlooked; above that, a slow clock may overlook units that a fast one took in that time.
 //! - There is no log of single units: a limit with one is counted in 60 buckets of each window, which admit at least 60
 //!   of 61 units. Nothing is lent, and arrival times (GCRA, leaky bucket) are unknown.
-//! - A server that needs room evicts counters, and forgives their units. With `-M` the call fails instead.
-//! - There are no totals of gateways. So a give-back is never repeated, and the units of a lost one count until they leave
+//! - A server without free memory evicts counters, whose units are forgiven. With `-M` the call fails instead.
+//! - It keeps no totals of gateways. So a give-back is never repeated, and the units of a lost one count until they leave
 //!   their window.
 //! - A restart loses everything, which the mark shows with the next call. In the first ten seconds after it, what gateways
 //!   were granted before counts again, once for each gateway and counter; later only for counters without units. What
@@ -27,16 +28,18 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `settings` | which servers |
-//! | `client` | the client of all workers, and which server has a counter |
+//! | `settings` | servers and prefix, and why they cannot be used |
+//! | `client` | the client of all workers, and which server holds a counter |
 //! | `decide` | carries out one call |
 //! | `plan` | the arithmetic over buckets |
-//! | `keys` | the keys of buckets, and how long their items live |
-//! | `membership`, `life` | meets the servers, and lists the gateways; the item that names a server's data |
+//! | `keys` | the keys of buckets, and the times to live of their items |
+//! | `membership` | identifies the servers, and lists the live gateways |
+//! | `life` | the item that names a server's data |
 //! | `link` | a worker's link to a server: batches of commands, and their replies |
-//! | `connection`, `traffic` | the task of a link; batches under way over one connection |
-//! | `retired` | a connection that is given up |
-//! | `wire` | commands and replies in bytes |
+//! | `connection` | the task of a link |
+//! | `traffic` | the batches under way over one connection |
+//! | `retired` | reads connections that were given up |
+//! | `wire` | commands and replies as bytes |
 
 mod client;
 mod connection;

@@ -1,5 +1,6 @@
-//! Connections that were given up. The server executes what it was sent as soon as it continues. The units that it
-//! counts then are given back over the same connection: another one could lead to a restarted server.
+//! Reads connections that were given up until they end. A server that hung executes what it was sent as soon as it
+//! continues. Units that it counts then are given back over the same connection, because another connection could lead
+//! to a server that was restarted. No call waits for these replies.
 
 use std::io;
 use std::sync::Arc;
@@ -9,52 +10,59 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::link::Job;
-use super::traffic::{LinkTraffic, answer};
+use super::link::PendingBatch;
+use super::traffic::{LinkTraffic, deliver_replies};
 
-/// How long a connection is read.
-const PATIENCE: Duration = Duration::from_secs(600);
-/// Most connections of one link that are read. Further ones are closed, and their units stay counted.
-const MOST: usize = 16;
+/// How long a connection is read at most. Units that the server counts later stay counted.
+const MAX_READ_TIME: Duration = Duration::from_secs(600);
+/// Most retired connections of one link. Further ones are closed, and their units stay counted.
+const MAX_RETIRED_CONNECTIONS: usize = 16;
 
-/// Reads a connection to the end, on the runtime of the caller.
-pub(super) fn settle(mut traffic: LinkTraffic, retired: &Arc<AtomicUsize>) {
-    traffic.flight.iter_mut().for_each(Job::retire);
-    let over = traffic.flight.is_empty() && traffic.backs.is_closed() && traffic.backs.is_empty();
-    if over || retired.fetch_add(1, Relaxed) >= MOST {
-        retired.fetch_sub(usize::from(!over), Relaxed);
+/// Starts to read a connection to its end, on the runtime of the caller. `retired_connections` counts those of the link.
+pub(super) fn retire(mut traffic: LinkTraffic, retired_connections: &Arc<AtomicUsize>) {
+    let in_flight = traffic.in_flight.iter_mut();
+    in_flight.for_each(PendingBatch::stop_waiting);
+    let no_give_backs = traffic.give_backs.is_closed() && traffic.give_backs.is_empty();
+    if traffic.in_flight.is_empty() && no_give_backs {
         return;
     }
-    let retired = retired.clone();
+    if retired_connections.fetch_add(1, Relaxed) >= MAX_RETIRED_CONNECTIONS {
+        retired_connections.fetch_sub(1, Relaxed);
+        return;
+    }
+    let retired_connections = retired_connections.clone();
     tokio::spawn(async move {
-        // Where the connection breaks, its units stay counted.
-        let _ = timeout(PATIENCE, read(&mut traffic)).await;
-        retired.fetch_sub(1, Relaxed);
+        // If the connection breaks, its units stay counted.
+        let _ = timeout(MAX_READ_TIME, read_to_end(&mut traffic)).await;
+        retired_connections.fetch_sub(1, Relaxed);
     });
 }
 
-async fn read(traffic: &mut LinkTraffic) -> io::Result<()> {
-    let mut awaited = true;
-    while awaited || !traffic.flight.is_empty() {
+/// Reads until all replies have come and all of their units are given back.
+async fn read_to_end(traffic: &mut LinkTraffic) -> io::Result<()> {
+    let mut expects_give_backs = true;
+    while expects_give_backs || !traffic.in_flight.is_empty() {
         let (mut reader, mut writer) = traffic.stream.split();
         let (output, input) = (&mut traffic.output, &mut traffic.input);
         tokio::select! {
-            job = traffic.backs.recv(), if awaited => match job {
-                Some(mut job) => {
-                    job.retire();
-                    traffic.queue(job);
+            give_back = traffic.give_backs.recv(), if expects_give_backs => match give_back {
+                Some(mut batch) => {
+                    batch.stop_waiting();
+                    traffic.enqueue(batch);
                 }
-                // All replies of this connection are dropped.
-                None => awaited = false,
+                // All replies of this connection are dropped, and only they send give-backs.
+                None => expects_give_backs = false,
             },
             read = reader.read_buf(input) => {
                 if read? == 0 {
                     return Ok(());
                 }
-                let mut backs = Vec::new();
-                let done = answer(input, &mut traffic.flight, |job| backs.extend(job.taken_back()));
-                backs.into_iter().for_each(|back| traffic.queue(back));
-                done.map_err(io::Error::other)?;
+                let mut give_backs = Vec::new();
+                let delivered = deliver_replies(input, &mut traffic.in_flight, |batch| {
+                    give_backs.extend(batch.give_back_batch());
+                });
+                give_backs.into_iter().for_each(|batch| traffic.enqueue(batch));
+                delivered.map_err(io::Error::other)?;
             }
             written = writer.write_buf(output), if !output.is_empty() => {
                 written?;

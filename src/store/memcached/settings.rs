@@ -1,6 +1,6 @@
-//! Which memcached servers are the store.
+//! The settings of a memcached store, and why they cannot be used. They are checked when the client is made.
 
-/// Which servers, and the prefix of all keys.
+/// The servers of a store, and the prefix of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Servers as `host:port`, in any order; all gateways must write them the same way.
@@ -9,13 +9,13 @@ pub struct Settings {
     pub prefix: String,
 }
 
-/// Why settings cannot be used.
+/// Why a client cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no server.
+    /// The settings name no server.
     #[error("memcached needs a server")]
     Servers,
-    /// The prefix cannot be part of a key.
+    /// The prefix is too long, or has spaces, control characters or characters beyond ASCII.
     #[error("`{0}` cannot be a prefix of keys: use at most 64 visible ASCII characters")]
     Prefix(String),
 }

@@ -1,4 +1,5 @@
-//! One connection, and the batches under way over it; replies come in the same order.
+//! One connection, with the bytes to send, the bytes read, and the batches whose replies are outstanding. It matches
+//! replies to batches by their order, and checks each batch's first reply by its number.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -7,74 +8,89 @@ use bytes::{Buf, BytesMut};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::link::Job;
-use super::wire::{self, MetaReply};
+use super::link::PendingBatch;
+use super::wire::{self, MetaReply, ReplyError};
 use crate::store::shared::call::StoreError;
 
-/// A connection, and the batches under way over it.
+/// Initial capacity of a connection's input, in bytes.
+const INPUT_CAPACITY: usize = 4_096;
+
+/// A connection and the batches under way over it.
 pub(super) struct LinkTraffic {
     pub(super) stream: TcpStream,
+    /// Bytes of queued batches that are not yet written.
     pub(super) output: BytesMut,
+    /// Bytes of incomplete replies.
     pub(super) input: BytesMut,
     /// Batches whose replies have not all come, oldest first.
-    pub(super) flight: VecDeque<Job>,
-    /// Jobs that take units back which this connection counted.
-    pub(super) backs: UnboundedReceiver<Job>,
+    pub(super) in_flight: VecDeque<PendingBatch>,
+    /// Batches that give back units which this connection has counted.
+    pub(super) give_backs: UnboundedReceiver<PendingBatch>,
 }
 
 impl LinkTraffic {
-    pub(super) fn new(stream: TcpStream, backs: UnboundedReceiver<Job>) -> LinkTraffic {
+    pub(super) fn new(
+        stream: TcpStream,
+        give_backs: UnboundedReceiver<PendingBatch>,
+    ) -> LinkTraffic {
         LinkTraffic {
             stream,
-            backs,
+            give_backs,
             output: BytesMut::new(),
-            input: BytesMut::with_capacity(4_096),
-            flight: VecDeque::new(),
+            input: BytesMut::with_capacity(INPUT_CAPACITY),
+            in_flight: VecDeque::new(),
         }
     }
 
-    pub(super) fn queue(&mut self, job: Job) {
-        self.output.extend_from_slice(&job.batch.text);
-        self.flight.push_back(job);
+    /// Adds a batch to the output.
+    pub(super) fn enqueue(&mut self, batch: PendingBatch) {
+        self.output.extend_from_slice(&batch.batch.text);
+        self.in_flight.push_back(batch);
     }
 }
 
-/// Hands on the replies that are complete.
-pub(super) fn answer(
+/// Takes complete replies from `input`, and calls `finish` with each batch that has all of its replies.
+///
+/// # Errors
+///
+/// [`ReplyError`] where the input is not the next reply. The call that waits for it gets the cause, too.
+pub(super) fn deliver_replies(
     input: &mut BytesMut,
-    flight: &mut VecDeque<Job>,
-    mut finish: impl FnMut(Job),
-) -> Result<(), String> {
-    while let Some(job) = flight.front_mut() {
-        let parsed = match wire::next(input) {
+    in_flight: &mut VecDeque<PendingBatch>,
+    mut finish: impl FnMut(PendingBatch),
+) -> Result<(), ReplyError> {
+    while let Some(batch) = in_flight.front_mut() {
+        let parsed = match wire::parse_reply(input) {
             Ok(Some(parsed)) => parsed,
             Ok(None) => return Ok(()),
-            Err(cause) => return Err(failed(flight, cause)),
+            Err(cause) => return Err(fail_oldest_call(in_flight, cause)),
         };
-        let first = job.replies.is_empty();
-        let known = matches!(parsed.reply, MetaReply::Refused(_)) && parsed.opaque.is_none();
-        if first && !known && parsed.opaque != Some(job.batch.opaque) {
-            return Err(failed(flight, "a reply to another command".to_owned()));
+        let is_first = batch.replies.is_empty();
+        // An error of the server carries no number.
+        let may_lack_number =
+            matches!(parsed.reply, MetaReply::ServerError(_)) && parsed.opaque.is_none();
+        if is_first && !may_lack_number && parsed.opaque != Some(batch.batch.opaque) {
+            return Err(fail_oldest_call(in_flight, ReplyError::OtherBatch));
         }
-        job.replies.push(parsed.reply);
-        if job.replies.len() == job.batch.count
-            && let Some(job) = flight.pop_front()
+        batch.replies.push(parsed.reply);
+        if batch.replies.len() == batch.batch.count
+            && let Some(batch) = in_flight.pop_front()
         {
-            finish(job);
+            finish(batch);
         }
     }
     match input.has_remaining() {
-        true => Err("an unexpected reply".to_owned()),
+        true => Err(ReplyError::Unasked),
         false => Ok(()),
     }
 }
 
-/// Sends the cause to the call that waits for the next reply.
-fn failed(flight: &mut VecDeque<Job>, cause: String) -> String {
-    let waits = flight.front_mut().and_then(|job| job.answer.take());
-    if let Some(answer) = waits {
+/// Sends the cause to the call that waits for the oldest batch, and returns it.
+fn fail_oldest_call(in_flight: &mut VecDeque<PendingBatch>, cause: ReplyError) -> ReplyError {
+    let oldest = in_flight.front_mut();
+    if let Some(sender) = oldest.and_then(|batch| batch.reply_sender.take()) {
         // The call may be abandoned.
-        let _ = answer.send(Err(StoreError::Other(Cow::Owned(cause.clone()))));
+        let _ = sender.send(Err(StoreError::Other(Cow::Owned(cause.to_string()))));
     }
     cause
 }

@@ -1,77 +1,115 @@
-//! The meta text protocol of memcached: commands to bytes, bytes to replies. Input is bounded, and everything that has not
-//! the shape of a reply is an error.
+//! The meta text protocol of memcached: writes commands as bytes, and parses replies from bytes. Input is bounded, and
+//! whatever has not the shape of a reply is an error. It never does I/O.
 
 use std::io::Write;
 
 use bytes::{Buf, BytesMut};
 use smallvec::SmallVec;
 
-/// Longest line that is read.
-const LONGEST_LINE: usize = 512;
-/// Largest value that is read: a list of 1,000 gateways fits.
-const LARGEST_VALUE: usize = 16_384;
+/// Longest line of a reply, in bytes with its end.
+const MAX_LINE_BYTES: usize = 512;
+/// Largest value of a reply, in bytes: a list of 1,000 gateways fits.
+const MAX_VALUE_BYTES: usize = 16_384;
 
 /// What a stored value may replace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replaces {
-    /// Nothing: there must be no such item.
+    /// There must be no such item.
     Nothing,
-    /// The item with this version.
+    /// The item must have this version.
     Version(u64),
 }
 
 /// The reply to one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MetaReply {
-    /// `HD`: done.
+    /// `HD`: the command was executed.
     Done,
-    /// `VA`: a value.
+    /// `VA`: the command returns a value.
     Value {
-        /// Its bytes.
+        /// The value, at most 16 KiB.
         bytes: SmallVec<[u8; 24]>,
-        /// Its version, where it was asked for.
+        /// The item's version; 0 unless the command asked for it.
         version: u64,
     },
     /// `EN`, `NF`: there is no such item.
     Missing,
-    /// `NS`, `EX`: not stored, because another value was there.
-    Other,
-    /// `SERVER_ERROR`, with the server's message.
-    Refused(String),
+    /// `NS`, `EX`: nothing was stored, because another value was there.
+    NotStored,
+    /// `SERVER_ERROR`: the whole line, with the server's message.
+    ServerError(String),
 }
 
 /// A reply, and the number of its batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParsedReply {
-    /// The reply.
+    /// The reply itself.
     pub reply: MetaReply,
     /// The number that the command carried; errors come without it.
     pub opaque: Option<u32>,
 }
 
-/// Commands that are sent at once; each gets one reply, in order.
+/// Why bytes are not a reply. The connection cannot be used any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// A line has more than 512 bytes.
+    #[error("a line has no end")]
+    LongLine,
+    /// A line ends with a bare LF.
+    #[error("a line ends without CR")]
+    MissingCr,
+    /// A line is not UTF-8.
+    #[error("a line is no text")]
+    NotText,
+    /// The length of a value is missing or not a number.
+    #[error("a value has no length")]
+    MissingLength,
+    /// A value has more than 16 KiB.
+    #[error("a value has {0} bytes")]
+    LongValue(usize),
+    /// A value does not end where its length says.
+    #[error("a value is longer than it says")]
+    WrongLength,
+    /// The number of the batch is not a number of 32 bits.
+    #[error("an odd number")]
+    BadOpaque,
+    /// The version of an item is not a number of 64 bits.
+    #[error("an odd version")]
+    BadVersion,
+    /// The line, escaped, has an unknown first word or flag.
+    #[error("`{0}`")]
+    UnknownLine(String),
+    /// The reply carries the number of another batch.
+    #[error("a reply to another command")]
+    OtherBatch,
+    /// No command awaits a reply.
+    #[error("an unexpected reply")]
+    Unasked,
+}
+
+/// Commands that are sent at once; each gets one reply, in order. Methods that add a command return the index of its
+/// reply.
 #[derive(Debug)]
 pub(super) struct CommandBatch {
-    /// What is sent.
+    /// The commands as bytes.
     pub text: Vec<u8>,
-    /// Commands in it.
+    /// The number of commands.
     pub count: usize,
-    /// The number that the reply to the first command carries.
+    /// The number that the first command and its reply carry.
     pub opaque: u32,
-    /// The increments, to be taken back where they are not kept.
-    pub adds: SmallVec<[Add; 2]>,
-    /// The index of the reply which, when it is `HD`, makes the increments final.
-    pub noted: Option<usize>,
+    /// The increments, which are given back unless they are kept.
+    pub increments: SmallVec<[Increment; 2]>,
+    /// The index of a reply that makes the increments final when it is [`MetaReply::Done`].
+    pub report_index: Option<usize>,
 }
 
 /// Units counted in a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Add {
-    /// The place of the reply.
-    pub place: usize,
-    /// The bucket.
+pub(super) struct Increment {
+    /// The index of the reply.
+    pub reply_index: usize,
+    /// The bucket's key.
     pub key: String,
-    /// Units.
     pub units: u32,
 }
 
@@ -81,13 +119,13 @@ impl CommandBatch {
             text: Vec::new(),
             count: 0,
             opaque,
-            adds: SmallVec::new(),
-            noted: None,
+            increments: SmallVec::new(),
+            report_index: None,
         }
     }
 
-    /// Ends a command: the first of a batch carries the number.
-    fn end(&mut self) -> usize {
+    /// Ends a command. The first one of a batch gets the batch's number.
+    fn end_command(&mut self) -> usize {
         if self.count == 0 {
             // Writing to memory does not fail, here and below.
             let _ = write!(self.text, " O{}", self.opaque);
@@ -97,55 +135,59 @@ impl CommandBatch {
         self.count - 1
     }
 
-    /// Asks for a value. Returns the index of the reply, as all commands do.
+    /// Reads a value.
     pub(super) fn get(&mut self, key: &str) -> usize {
         let _ = write!(self.text, "mg {key} v");
-        self.end()
+        self.end_command()
     }
 
-    /// Asks for a value and its version.
-    pub(super) fn get_version(&mut self, key: &str) -> usize {
+    /// Reads a value and its version.
+    pub(super) fn get_with_version(&mut self, key: &str) -> usize {
         let _ = write!(self.text, "mg {key} c v");
-        self.end()
+        self.end_command()
     }
 
-    /// Increments a bucket, a new one with this time to live where there is none, and asks for the sum.
-    pub(super) fn add(&mut self, key: String, units: u32, life: u64) -> usize {
-        let _ = write!(self.text, "ma {key} N{life} J{units} D{units} v");
-        let place = self.end();
-        self.adds.push(Add { place, key, units });
-        place
+    /// Adds units to a bucket, which is created with this time to live if it is missing, and reads the sum.
+    pub(super) fn increment(&mut self, key: String, units: u32, ttl: u64) -> usize {
+        let _ = write!(self.text, "ma {key} N{ttl} J{units} D{units} v");
+        let reply_index = self.end_command();
+        self.increments.push(Increment {
+            reply_index,
+            key,
+            units,
+        });
+        reply_index
     }
 
-    /// Decrements a bucket, if there is one.
-    pub(super) fn give(&mut self, key: &str, units: u32) -> usize {
+    /// Subtracts units from a bucket, if it exists.
+    pub(super) fn decrement(&mut self, key: &str, units: u32) -> usize {
         let _ = write!(self.text, "ma {key} MD D{units}");
-        self.end()
+        self.end_command()
     }
 
-    /// Increments a bucket again by units that were taken out, if there is one.
+    /// Adds units to a bucket, if it exists, that were subtracted by mistake.
     pub(super) fn restore(&mut self, key: &str, units: u32) -> usize {
         let _ = write!(self.text, "ma {key} D{units}");
-        self.end()
+        self.end_command()
     }
 
     /// Stores a value.
-    pub(super) fn set(&mut self, key: &str, value: &[u8], life: u64, replaces: Replaces) -> usize {
-        let _ = write!(self.text, "ms {key} {} T{life}", value.len());
+    pub(super) fn set(&mut self, key: &str, value: &[u8], ttl: u64, replaces: Replaces) -> usize {
+        let _ = write!(self.text, "ms {key} {} T{ttl}", value.len());
         let _ = match replaces {
             Replaces::Nothing => write!(self.text, " ME"),
             Replaces::Version(version) => write!(self.text, " C{version}"),
         };
-        let place = self.end();
+        let reply_index = self.end_command();
         self.text.extend_from_slice(value);
         self.text.extend_from_slice(b"\r\n");
-        place
+        reply_index
     }
 
     /// Deletes an item.
     pub(super) fn delete(&mut self, key: &str) -> usize {
         let _ = write!(self.text, "md {key}");
-        self.end()
+        self.end_command()
     }
 }
 
@@ -153,75 +195,87 @@ impl CommandBatch {
 ///
 /// # Errors
 ///
-/// What is wrong with the input, as text for logs.
-pub fn next(input: &mut BytesMut) -> Result<Option<ParsedReply>, String> {
+/// [`ReplyError`] where the input is not a reply; nothing is taken then.
+pub fn parse_reply(input: &mut BytesMut) -> Result<Option<ParsedReply>, ReplyError> {
     let bytes = &input[..];
-    let Some(end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(LONGEST_LINE)]) else {
-        return match bytes.len() < LONGEST_LINE {
+    let Some(line_end) = memchr::memchr(b'\n', &bytes[..bytes.len().min(MAX_LINE_BYTES)]) else {
+        return match bytes.len() < MAX_LINE_BYTES {
             true => Ok(None),
-            false => Err("a line has no end".to_owned()),
+            false => Err(ReplyError::LongLine),
         };
     };
-    let line = bytes[..end]
+    let line = bytes[..line_end]
         .strip_suffix(b"\r")
-        .ok_or("a line ends without CR")?;
-    let line = str::from_utf8(line).map_err(|_| "a line is no text")?;
-    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-    let mut used = end + 1;
-    let mut rest = rest.split(' ').filter(|flag| !flag.is_empty());
-    let mut value = None;
-    let reply = match word {
+        .ok_or(ReplyError::MissingCr)?;
+    let line = str::from_utf8(line).map_err(|_| ReplyError::NotText)?;
+    let (word, flags) = line.split_once(' ').unwrap_or((line, ""));
+    let mut flags = flags.split(' ').filter(|flag| !flag.is_empty());
+    let mut reply_bytes = line_end + 1;
+    let mut reply = match word {
         "HD" => MetaReply::Done,
         "EN" | "NF" => MetaReply::Missing,
-        "NS" | "EX" => MetaReply::Other,
-        "SERVER_ERROR" => MetaReply::Refused(line.to_owned()),
+        "NS" | "EX" => MetaReply::NotStored,
+        "SERVER_ERROR" => MetaReply::ServerError(line.to_owned()),
         "VA" => {
-            let size: usize = rest
-                .next()
-                .and_then(digits)
-                .ok_or("a value has no length")?;
-            if size > LARGEST_VALUE {
-                return Err(format!("a value has {size} bytes"));
-            }
-            let Some(found) = bytes.get(used..used + size + 2) else {
+            let length = flags.next().and_then(parse_digits);
+            let length: usize = length.ok_or(ReplyError::MissingLength)?;
+            let Some(value) = parse_value(&bytes[reply_bytes..], length)? else {
                 return Ok(None);
             };
-            let found = found
-                .strip_suffix(b"\r\n")
-                .ok_or("a value is longer than it says")?;
-            value = Some(SmallVec::from_slice(found));
-            used += size + 2;
-            MetaReply::Done
+            reply_bytes += length + 2;
+            MetaReply::Value {
+                bytes: SmallVec::from_slice(value),
+                version: 0,
+            }
         }
-        _ => return Err(format!("`{}`", line.escape_debug())),
+        _ => return Err(unknown_line(line)),
     };
-    let (mut opaque, mut version) = (None, 0);
-    if !matches!(reply, MetaReply::Refused(_)) {
-        for flag in rest {
+    let mut opaque = None;
+    if !matches!(reply, MetaReply::ServerError(_)) {
+        for flag in flags {
             match flag.split_at_checked(1) {
-                Some(("O", number)) => opaque = Some(digits(number).ok_or("an odd number")?),
-                Some(("c", number)) => version = digits(number).ok_or("an odd version")?,
-                _ => return Err(format!("`{}`", line.escape_debug())),
+                Some(("O", digits)) => {
+                    opaque = Some(parse_digits(digits).ok_or(ReplyError::BadOpaque)?);
+                }
+                Some(("c", digits)) => {
+                    let number = parse_digits(digits).ok_or(ReplyError::BadVersion)?;
+                    if let MetaReply::Value { version, .. } = &mut reply {
+                        *version = number;
+                    }
+                }
+                _ => return Err(unknown_line(line)),
             }
         }
     }
-    let reply = match value {
-        Some(bytes) => MetaReply::Value { bytes, version },
-        None => reply,
-    };
-    input.advance(used);
+    input.advance(reply_bytes);
     Ok(Some(ParsedReply { reply, opaque }))
 }
 
-fn digits<N: std::str::FromStr>(text: &str) -> Option<N> {
-    // `parse` alone would read a sign.
+/// The value at the front of `bytes`, without the CRLF behind it; `None` while it is incomplete.
+fn parse_value(bytes: &[u8], length: usize) -> Result<Option<&[u8]>, ReplyError> {
+    if length > MAX_VALUE_BYTES {
+        return Err(ReplyError::LongValue(length));
+    }
+    let Some(value) = bytes.get(..length + 2) else {
+        return Ok(None);
+    };
+    let value = value.strip_suffix(b"\r\n");
+    value.map(Some).ok_or(ReplyError::WrongLength)
+}
+
+fn unknown_line(line: &str) -> ReplyError {
+    ReplyError::UnknownLine(line.escape_debug().to_string())
+}
+
+fn parse_digits<N: std::str::FromStr>(text: &str) -> Option<N> {
+    // `parse` alone would accept a sign.
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
 }
 
-/// A counter: memcached leaves spaces where one has become shorter.
-pub(super) fn count(bytes: &[u8]) -> Option<u64> {
-    digits(str::from_utf8(bytes).ok()?.trim_end_matches(' '))
+/// Parses a bucket's count. memcached leaves spaces behind a number that has become shorter.
+pub(super) fn parse_count(bytes: &[u8]) -> Option<u64> {
+    parse_digits(str::from_utf8(bytes).ok()?.trim_end_matches(' '))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The address of a Redis or Valkey: `redis://user:password@host:6379/0`, and the forms for clusters and sentinels.
+//! The address of a Redis or Valkey: `redis://user:password@host:6379/0`, and the forms for clusters and sentinels. It can
+//! only be made by parsing, and is never written with user and password.
 
 use std::fmt;
 
@@ -13,74 +14,79 @@ pub enum Topology {
     Sentinel(String),
 }
 
-/// See the module.
+/// The address of a store.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisAddress {
     /// How the servers work together.
     pub topology: Topology,
     /// Whether to use TLS.
     pub tls: bool,
-    /// Host and port of each server or sentinel.
+    /// Host and port of each server or sentinel, at least one.
     pub hosts: Vec<(String, u16)>,
-    /// The user name.
+    /// The user name; `None` for the server's default user.
     pub user: Option<String>,
-    /// The password.
+    /// The password, if one is needed.
     pub password: Option<String>,
-    /// The database's number.
+    /// The number of the database, 0 to 65,535.
     pub database: i64,
 }
 
-/// What is wrong with an address.
+/// Why text is not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Not one of the schemes.
+    /// The scheme is not one of the six.
     #[error(
         "write redis://, rediss:// (TLS), redis+cluster://, rediss+cluster://, redis+sentinel:// or rediss+sentinel://"
     )]
     Scheme,
-    /// No host, or one that cannot be.
+    /// A host is missing or malformed, or a port is.
     #[error(
         "a host is written HOST or HOST:PORT, an IPv6 address in brackets; several are parted by commas"
     )]
     Host,
-    /// Several hosts for one server.
+    /// A single server has several hosts.
     #[error("several hosts need redis+cluster:// or redis+sentinel://")]
     Several,
-    /// The path is no number.
+    /// The path is not the number of a database.
     #[error("after the host stands the number of a database, as in redis://host:6379/0")]
     Database,
-    /// A cluster has one database.
+    /// The database of a cluster is not 0.
     #[error("a cluster has database 0 only")]
     ClusterDatabase,
-    /// No name.
+    /// The name of the master is missing behind the sentinels.
     #[error(
         "after the sentinels stands the name of the master, as in redis+sentinel://a:26379,b:26379/mymaster or …/mymaster/0"
     )]
     Service,
-    /// A per cent sign without two hexadecimal digits.
+    /// A per cent sign has no two hexadecimal digits behind it, or the text is not UTF-8.
     #[error("in user and password write % as %25, @ as %40, : as %3A and / as %2F")]
     Escape,
 }
 
 impl RedisAddress {
-    /// Reads an address.
+    /// Parses an address.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake in the text.
     pub fn parse(text: &str) -> Result<RedisAddress, AddressError> {
-        let (scheme, rest) = text.split_once("://").ok_or(AddressError::Scheme)?;
-        let (speaks, stands) = scheme.split_once('+').unwrap_or((scheme, ""));
-        let tls = match speaks {
+        let (scheme, after_scheme) = text.split_once("://").ok_or(AddressError::Scheme)?;
+        let (protocol, topology) = scheme.split_once('+').unwrap_or((scheme, ""));
+        let tls = match protocol {
             "redis" => false,
             "rediss" => true,
             _ => return Err(AddressError::Scheme),
         };
-        let (place, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (who, hosts) = match place.rsplit_once('@') {
-            Some((who, hosts)) => (Some(who), hosts),
-            None => (None, place),
+        let (authority, path) = after_scheme.split_once('/').unwrap_or((after_scheme, ""));
+        let (user_info, hosts) = match authority.rsplit_once('@') {
+            Some((user_info, hosts)) => (Some(user_info), hosts),
+            None => (None, authority),
         };
-        let port = if stands == "sentinel" { 26_379 } else { 6_379 };
-        let hosts = hosts.split(',').map(|host| self::host(host, port));
+        let is_sentinel = topology == "sentinel";
+        let default_port = if is_sentinel { 26_379 } else { 6_379 };
+        let hosts = hosts.split(',').map(|host| parse_host(host, default_port));
         let hosts = hosts.collect::<Result<Vec<_>, _>>()?;
-        let (topology, database) = match stands {
+        let (topology, database) = match topology {
             "" if hosts.len() > 1 => return Err(AddressError::Several),
             "" => (Topology::Alone, path),
             "cluster" if !matches!(path, "" | "0") => return Err(AddressError::ClusterDatabase),
@@ -98,11 +104,11 @@ impl RedisAddress {
             "" => 0,
             number => number.parse::<u16>().map_err(|_| AddressError::Database)?,
         };
-        let (user, password) = match who {
+        let (user, password) = match user_info {
             None => (None, None),
-            Some(who) => {
-                let (user, password) = who.split_once(':').unwrap_or((who, ""));
-                (Some(plain(user)?), Some(plain(password)?))
+            Some(user_info) => {
+                let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));
+                (Some(percent_decode(user)?), Some(percent_decode(password)?))
             }
         };
         Ok(RedisAddress {
@@ -116,33 +122,37 @@ impl RedisAddress {
     }
 }
 
-/// Host and port of a server; this port where it names none.
-pub fn host(text: &str, port: u16) -> Result<(String, u16), AddressError> {
-    let (host, rest) = match text.strip_prefix('[') {
+/// Parses `HOST` or `HOST:PORT`, with an IPv6 address in brackets.
+///
+/// # Errors
+///
+/// [`AddressError::Host`] where the host is missing or malformed, or the port is not 1 to 65,535.
+pub fn parse_host(text: &str, default_port: u16) -> Result<(String, u16), AddressError> {
+    let (host, port) = match text.strip_prefix('[') {
         Some(text) => text.split_once(']').ok_or(AddressError::Host)?,
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
-    let port = match rest.strip_prefix(':') {
+    let port = match port.strip_prefix(':') {
         Some(digits) => digits.parse().map_err(|_| AddressError::Host)?,
-        None if rest.is_empty() => port,
+        None if port.is_empty() => default_port,
         None => return Err(AddressError::Host),
     };
-    let odd = |c: char| c.is_whitespace() || c.is_control();
-    if host.is_empty() || host.contains(odd) || port == 0 {
+    let is_invisible = |c: char| c.is_whitespace() || c.is_control();
+    if host.is_empty() || host.contains(is_invisible) || port == 0 {
         return Err(AddressError::Host);
     }
     Ok((host.to_owned(), port))
 }
 
-fn plain(text: &str) -> Result<String, AddressError> {
+fn percent_decode(text: &str) -> Result<String, AddressError> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
+    let mut encoded = text.bytes();
+    while let Some(byte) = encoded.next() {
         if byte != b'%' {
             bytes.push(byte);
             continue;
         }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let mut digit = || char::from(encoded.next()?).to_digit(16);
         let value = digit().zip(digit()).ok_or(AddressError::Escape)?;
         bytes.push((value.0 * 16 + value.1) as u8);
     }
@@ -152,17 +162,15 @@ fn plain(text: &str) -> Result<String, AddressError> {
 /// The address without user and password.
 impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (tls, stands) = (
-            if self.tls { "s" } else { "" },
-            match self.topology {
-                Topology::Alone => "",
-                Topology::Cluster => "+cluster",
-                Topology::Sentinel(_) => "+sentinel",
-            },
-        );
-        write!(f, "redis{tls}{stands}://")?;
-        for (place, (host, port)) in self.hosts.iter().enumerate() {
-            let comma = if place > 0 { "," } else { "" };
+        let tls = if self.tls { "s" } else { "" };
+        let topology = match self.topology {
+            Topology::Alone => "",
+            Topology::Cluster => "+cluster",
+            Topology::Sentinel(_) => "+sentinel",
+        };
+        write!(f, "redis{tls}{topology}://")?;
+        for (index, (host, port)) in self.hosts.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
             let (open, close) = if host.contains(':') {
                 ("[", "]")
             } else {

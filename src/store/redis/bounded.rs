@@ -1,5 +1,5 @@
-//! An upper bound for a server's replies. redis-rs keeps a reply until it is complete, whatever length it announces.
-//! A server that is not what it seems must not fill the gateway's memory.
+//! A socket that bounds the size of replies. redis-rs keeps a reply until it is complete, whatever length it announces,
+//! and a faulty server must not fill the gateway's memory. The socket only measures replies, and never changes them.
 
 use std::io;
 use std::pin::Pin;
@@ -8,21 +8,21 @@ use std::task::{Context, Poll, ready};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Largest size of a reply: its bytes, and [`ELEMENT`] for each element. The scripts return a few numbers for each limit of
+/// Largest size of a reply: its bytes, and [`ELEMENT_BYTES`] for each element. The scripts return a few numbers for each limit of
 /// a request, and some KiB for a thousand gateways. The longest reply is the list of a cluster's slots: some 10 MiB, where
 /// each of the 16,384 slots is a range of its own with two servers.
-const MOST: usize = 16 * 1024 * 1024;
+const MAX_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
-/// The size of an element of an array, at least, because redis-rs keeps a value for each.
-const ELEMENT: usize = 32;
+/// What an element of an array counts beside its bytes, because redis-rs keeps a value for each.
+const ELEMENT_BYTES: usize = 32;
 
 /// Largest depth of nested arrays. The list of a cluster's slots has four.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 /// Most bytes of a line with a length or a number of elements.
-const LENGTH: usize = 32;
+const MAX_LENGTH_LINE_BYTES: usize = 32;
 
-/// A connection that fails when a reply passes the bounds.
+/// A connection that fails when a reply exceeds a bound.
 pub(super) struct Bounded<S> {
     stream: S,
     reply: ReplySize,
@@ -41,64 +41,65 @@ impl<S> Bounded<S> {
 #[derive(Default)]
 struct ReplySize {
     /// The size so far, with the announced parts.
-    weight: usize,
-    /// Missing elements of each array that has begun.
-    open: Vec<usize>,
+    size: usize,
+    /// Missing elements of each array that has begun, the innermost last.
+    open_arrays: Vec<usize>,
     position: Position,
 }
 
+/// Where in a reply the next byte is.
 #[derive(Default)]
 enum Position {
     /// Before a value.
     #[default]
-    Between,
-    /// In a line of this kind; its text is kept where it is a length.
-    Line { kind: u8, length: Vec<u8> },
+    BeforeValue,
+    /// In a line that began with the byte `kind`. Its text is kept where it is a length.
+    InLine { kind: u8, length: Vec<u8> },
     /// In a string, with this many bytes missing, including the end of its line.
-    Text(usize),
+    InString(usize),
 }
 
 impl ReplySize {
-    /// Reads the next bytes.
+    /// Measures the next bytes.
     ///
     /// # Errors
     ///
     /// The bound that the reply exceeds.
-    fn read(&mut self, mut input: &[u8]) -> Result<(), &'static str> {
+    fn measure(&mut self, mut input: &[u8]) -> Result<(), &'static str> {
         while let Some(first) = input.first() {
             match &mut self.position {
-                Position::Between => {
+                Position::BeforeValue => {
                     let (kind, length) = (*first, Vec::new());
-                    self.position = Position::Line { kind, length };
-                    self.weigh(1)?;
+                    self.position = Position::InLine { kind, length };
+                    self.add_size(1)?;
                     input = &input[1..];
                 }
-                Position::Line { kind, length } => {
+                Position::InLine { kind, length } => {
                     let end = memchr(b'\n', input);
-                    let (line, rest) = input.split_at(end.map_or(input.len(), |end| end + 1));
+                    let (line, after_line) = input.split_at(end.map_or(input.len(), |end| end + 1));
                     let kind = *kind;
                     let has_length = b"$!=*~>%|".contains(&kind);
                     if has_length {
                         length.extend_from_slice(line);
-                        if length.len() > LENGTH {
+                        if length.len() > MAX_LENGTH_LINE_BYTES {
                             return Err("a length is too long");
                         }
                     }
-                    let number = end.map(|_| number(length));
-                    self.weigh(line.len())?;
-                    input = rest;
-                    match number {
-                        Some(number) if has_length => self.begin(kind, number)?,
-                        Some(_) => self.value(),
+                    let parsed_length = end.map(|_| parse_length(length));
+                    self.add_size(line.len())?;
+                    input = after_line;
+                    match parsed_length {
+                        Some(length) if has_length => self.begin_value(kind, length)?,
+                        Some(_) => self.end_value(),
                         None => {}
                     }
                 }
-                Position::Text(missing) => {
-                    let here = input.len().min(*missing);
-                    *missing -= here;
-                    input = &input[here..];
+                Position::InString(missing) => {
+                    let available = input.len().min(*missing);
+                    *missing -= available;
+                    input = &input[available..];
                     if *missing == 0 {
-                        self.value();
+                        self.end_value();
                     }
                 }
             }
@@ -106,20 +107,20 @@ impl ReplySize {
         Ok(())
     }
 
-    fn weigh(&mut self, bytes: usize) -> Result<(), &'static str> {
-        self.weight = self.weight.saturating_add(bytes);
-        match self.weight > MOST {
+    fn add_size(&mut self, bytes: usize) -> Result<(), &'static str> {
+        self.size = self.size.saturating_add(bytes);
+        match self.size > MAX_REPLY_BYTES {
             true => Err("a reply is longer than 16 MiB"),
             false => Ok(()),
         }
     }
 
-    /// A string or an array begins; the length is `None` for a null.
-    fn begin(&mut self, kind: u8, length: Option<usize>) -> Result<(), &'static str> {
+    /// Begins a string or an array; the length is `None` for a null.
+    fn begin_value(&mut self, kind: u8, length: Option<usize>) -> Result<(), &'static str> {
         let elements = match (kind, length) {
             (b'$' | b'!' | b'=', Some(length)) => {
-                self.weigh(length)?;
-                self.position = Position::Text(length + 2);
+                self.add_size(length)?;
+                self.position = Position::InString(length + 2);
                 return Ok(());
             }
             // Attributes come before the value that they belong to.
@@ -129,34 +130,34 @@ impl ReplySize {
             (_, None) => 0,
         };
         if elements == 0 {
-            self.value();
+            self.end_value();
             return Ok(());
         }
-        self.weigh(elements.saturating_mul(ELEMENT))?;
-        if self.open.len() == DEEPEST {
+        self.add_size(elements.saturating_mul(ELEMENT_BYTES))?;
+        if self.open_arrays.len() == MAX_DEPTH {
             return Err("a reply is nested too deep");
         }
-        self.open.push(elements);
-        self.position = Position::Between;
+        self.open_arrays.push(elements);
+        self.position = Position::BeforeValue;
         Ok(())
     }
 
-    /// A value is complete.
-    fn value(&mut self) {
-        self.position = Position::Between;
-        while let Some(missing) = self.open.last_mut() {
+    /// Ends a value, and the arrays of which it is the last element.
+    fn end_value(&mut self) {
+        self.position = Position::BeforeValue;
+        while let Some(missing) = self.open_arrays.last_mut() {
             *missing -= 1;
             if *missing > 0 {
                 return;
             }
-            self.open.pop();
+            self.open_arrays.pop();
         }
-        self.weight = 0;
+        self.size = 0;
     }
 }
 
-/// The number in a line; `None` for -1, and for text that is no number, which redis-rs refuses.
-fn number(line: &[u8]) -> Option<usize> {
+/// The length in a line; `None` for -1, and for text that is no number, which redis-rs refuses.
+fn parse_length(line: &[u8]) -> Option<usize> {
     std::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
@@ -168,8 +169,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let read = self.reply.read(&buf.filled()[before..]);
-        Poll::Ready(read.map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why)))
+        let measured = self.reply.measure(&buf.filled()[before..]);
+        Poll::Ready(measured.map_err(|bound| io::Error::new(io::ErrorKind::InvalidData, bound)))
     }
 }
 
@@ -199,13 +200,13 @@ mod tests {
     #[track_caller]
     fn check(input: &[u8], expected: Result<bool, &'static str>) {
         let whole = |reply: &ReplySize| {
-            reply.open.is_empty() && matches!(reply.position, Position::Between)
+            reply.open_arrays.is_empty() && matches!(reply.position, Position::BeforeValue)
         };
         let mut at_once = ReplySize::default();
-        let read = at_once.read(input);
+        let read = at_once.measure(input);
         assert_eq!(read.map(|()| whole(&at_once)), expected);
         let mut slow = ReplySize::default();
-        let read = input.chunks(1).try_for_each(|byte| slow.read(byte));
+        let read = input.chunks(1).try_for_each(|byte| slow.measure(byte));
         assert_eq!(read.map(|()| whole(&slow)), expected, "byte by byte");
     }
 
@@ -248,7 +249,7 @@ mod tests {
         check(b"*1000000000\r\n", long);
         check(b"%18446744073709551615\r\n", long);
         check(b"*1\r\n*600000\r\n", long);
-        check(&b"+".repeat(MOST + 1), long);
+        check(&b"+".repeat(MAX_REPLY_BYTES + 1), long);
         check(
             format!(
                 "*450\r\n{}",
@@ -270,7 +271,11 @@ mod tests {
             &[b"$", &b"0".repeat(40)[..]].concat(),
             Err("a length is too long"),
         );
-        let most = format!("${}\r\n{}\r\n", MOST - 100, "a".repeat(MOST - 100));
+        let most = format!(
+            "${}\r\n{}\r\n",
+            MAX_REPLY_BYTES - 100,
+            "a".repeat(MAX_REPLY_BYTES - 100)
+        );
         check(most.as_bytes(), Ok(true));
     }
 }

@@ -1,15 +1,19 @@
--- Decides about all limits of one request: checks all, then takes all, or none. The arithmetic is that of
--- src/limit, in microseconds of this server's clock, so that clocks of gateways do not matter.
+-- The script that decides about all limits of one request: it checks all limits, then takes units of all, or of none.
+-- This file is its first half, the arithmetic of src/limit. Times are microseconds of this server's clock, so the
+-- gateways' clocks do not matter.
 --
--- KEYS: the mark of the store's life, then one key for each part.
--- ARGV: the mark that the gateway knows, then everything else as doubles; see src/store/redis/wire.rs.
--- Returns doubles: 1 admitted, 0 refused; then the time and the parts' answers. Only -1, and nothing is
--- done, where the mark is another: what the gateway takes for known may be lost.
+-- KEYS: the key of the store's mark, then one key for each part.
+-- ARGV: the mark that the gateway knows, then the call as doubles; src/store/redis/wire.rs encodes it.
+-- Returns doubles: 1 admitted, 0 refused; then the time and the parts' replies. If the store has another mark, it
+-- changes nothing and returns only -1, because counts that the gateway relies on may be lost.
 --
--- A value: newest stamp in ticks (double), place of the next stamp, stamps that are there, places (all 32
--- bits), number of gateways; for each gateway, those heard of lately at the end, its number, all units it was
--- ever granted (double), its highest give-back, and which of the 52 before that were met (double); then what the
--- kind of limit remembers. Gateway 0 stands first where some were forgotten. Expiry only collects garbage.
+-- The value of a key is a head, a list of gateways, and a body that depends on the kind of limit.
+-- Head: newest stamp in ticks (double), place of the next stamp, number of stamps, places for stamps, number of
+-- gateways (32 bits each).
+-- Entry of a gateway: its number, all units it was ever granted (double), its highest give-back, and which of the 52
+-- give-backs before that were applied (double). The latest active gateways are last. Gateway 0 is first in the list
+-- where others were dropped from it.
+-- Keys expire only after they no longer count.
 
 local pack, unpack, table_unpack = struct.pack, struct.unpack, unpack
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
@@ -20,7 +24,7 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 local input, at = ARGV[2], 1
-local function number()
+local function read_number()
   local value
   value, at = unpack('<d', input, at)
   return value
@@ -29,51 +33,54 @@ end
 local NOTHING, SHADOWS, FORGET = 0, 2, 3
 local LOG, RINGS, FIXED, GCRA, LEAKY = 1, 2, 3, 4, 5
 local WITHIN, OVER, REFUSED, NEVER = 0, 1, 2, 3
-local HEAD, EACH, BACKS = 24, 24, 52
--- A value with so few bytes of gateways is written in one piece.
-local SMALL = 10 * EACH
--- Bytes of a stamp, and how it is written.
-local WIDE, STAMP = 3, '<I3'
+local HEAD_BYTES, ENTRY_BYTES, GIVE_BACK_BITS = 24, 24, 52
+-- With a list of at most so many bytes, head and list are written in one piece.
+local SMALL_LIST_BYTES = 10 * ENTRY_BYTES
+-- Bytes of a stamp, and its format.
+local STAMP_BYTES, STAMP_FORMAT = 3, '<I3'
 
--- Stamps of the log, as a string of 24-bit numbers.
-local function stamp(cell, place)
+-- The stamp at a place of the log, 0 being the oldest. The body holds the lowest 24 bits of each stamp.
+local function stamp_at(cell, place)
   local slot = (cell.next - cell.len + place) % cell.room
-  local value = unpack(STAMP, cell.body, slot * WIDE + 1)
-  return cell.newest - (cell.newest - value) % 2 ^ (8 * WIDE)
+  local value = unpack(STAMP_FORMAT, cell.body, slot * STAMP_BYTES + 1)
+  return cell.newest - (cell.newest - value) % 2 ^ (8 * STAMP_BYTES)
 end
 
+-- The place of the oldest stamp inside a window.
 local function first_inside(cell, window)
   local tick, ticks = floor(now / cell.tick), ceil(window / cell.tick)
   if cell.len == 0 or tick >= cell.newest + ticks then return cell.len end
   local low, high = 0, cell.len
   while low < high do
     local middle = floor((low + high) / 2)
-    if tick - stamp(cell, middle) < ticks then high = middle else low = middle + 1 end
+    if tick - stamp_at(cell, middle) < ticks then high = middle else low = middle + 1 end
   end
   return low
 end
 
 -- The stamps from place `first` on, oldest first.
-local function stamps(cell, first)
+local function stamps_from(cell, first)
   if first >= cell.len then return '' end
   local from, to = (cell.next - cell.len + first) % cell.room, cell.next
-  if from < to then return cell.body:sub(from * WIDE + 1, to * WIDE) end
-  return cell.body:sub(from * WIDE + 1, cell.room * WIDE) .. cell.body:sub(1, to * WIDE)
+  if from < to then return cell.body:sub(from * STAMP_BYTES + 1, to * STAMP_BYTES) end
+  return cell.body:sub(from * STAMP_BYTES + 1, cell.room * STAMP_BYTES) .. cell.body:sub(1, to * STAMP_BYTES)
 end
 
-local function relay(cell, text, room)
-  cell.body, cell.len, cell.room = text, #text / WIDE, room
-  cell.next, cell.whole = cell.len % room, true
+-- Replaces the log by these stamps, with room for more.
+local function replace_log(cell, text, room)
+  cell.body, cell.len, cell.room = text, #text / STAMP_BYTES, room
+  cell.next, cell.rewrites_all = cell.len % room, true
 end
 
-local function covered(ring, span)
+-- The oldest and the newest number of a ring's buckets that a window covers.
+local function covered_numbers(ring, span)
   return max(floor(now / ring.length) - span, ring.current + 1 - ring.kept), ring.current
 end
 
 local function fixed_number(window) return floor((now + window.first) / window.length) end
 
--- This server's clock went back, or another server has taken over whose clock is behind: what was counted later
--- than now counts as of now, or it would count for longer than its window.
+-- If this server's clock went back, or a server whose clock is behind has taken over, units were counted later than now.
+-- They count from now, or they would count for longer than their window. Returns whether a cell was changed.
 local rewind = {}
 
 rewind[LOG] = function(cell)
@@ -81,10 +88,10 @@ rewind[LOG] = function(cell)
   if cell.len == 0 or ahead <= 0 then return false end
   local list = {}
   for place = 0, cell.len - 1 do
-    list[place + 1] = pack(STAMP, (stamp(cell, place) - ahead) % 2 ^ (8 * WIDE))
+    list[place + 1] = pack(STAMP_FORMAT, (stamp_at(cell, place) - ahead) % 2 ^ (8 * STAMP_BYTES))
   end
   cell.newest = cell.newest - ahead
-  relay(cell, table.concat(list), cell.room)
+  replace_log(cell, table.concat(list), cell.room)
   return true
 end
 rewind[RINGS] = function(cell)
@@ -107,7 +114,7 @@ rewind[FIXED] = function(cell)
   end
   return back
 end
--- A rate that has changed since keeps the units that are used, and gives them its own pace.
+-- When a rate was changed, the units in use stay, and leave at the new pace.
 rewind[GCRA] = function(cell)
   local back = false
   for _, window in ipairs(cell.windows) do
@@ -117,7 +124,7 @@ rewind[GCRA] = function(cell)
       window.arrival, back = now + ahead, true
     end
   end
-  -- Not by how far ahead it is: what is given back soon may count beyond the limit until then.
+  -- Not by how far the arrival is ahead: units that are given back soon may count beyond the limit until then.
   local later = cell.newest - now
   if later > 0 then
     for _, window in ipairs(cell.windows) do window.arrival = window.arrival - later end
@@ -132,7 +139,7 @@ local used, wait, apply, bound = {}, {}, {}, {}
 used[LOG] = function(cell, window) return cell.len - first_inside(cell, window.length) end
 wait[LOG] = function(cell, window, units)
   local place = min(first_inside(cell, window.length) + units - 1, cell.len - 1)
-  return (stamp(cell, max(place, 0)) + ceil(window.length / cell.tick)) * cell.tick - now
+  return (stamp_at(cell, max(place, 0)) + ceil(window.length / cell.tick)) * cell.tick - now
 end
 apply[LOG] = function(cell, units)
   local gone = first_inside(cell, cell.longest)
@@ -142,33 +149,33 @@ apply[LOG] = function(cell, units)
     cell.newest = ceil(now / cell.tick)
   end
   cell.newest = max(cell.newest, ceil(now / cell.tick))
-  -- What gateways counted without the store may be more than one of them asks room for.
-  if cell.len + units > cell.room then relay(cell, stamps(cell, 0), cell.len + units) end
+  -- Units that gateways admitted without the store may need more room than one of them asks for.
+  if cell.len + units > cell.room then replace_log(cell, stamps_from(cell, 0), cell.len + units) end
   cell.len = cell.len + units
-  local text = pack(STAMP, cell.newest % 2 ^ (8 * WIDE)):rep(units)
+  local text = pack(STAMP_FORMAT, cell.newest % 2 ^ (8 * STAMP_BYTES)):rep(units)
   local before = min(units, cell.room - cell.next)
   cell.writes = cell.writes or {}
   local function write(place, piece)
     if piece == '' then return end
-    if #cell.body < place * WIDE then cell.body = cell.body .. ('\0'):rep(place * WIDE - #cell.body) end
-    cell.body = cell.body:sub(1, place * WIDE) .. piece .. cell.body:sub(place * WIDE + #piece + 1)
+    if #cell.body < place * STAMP_BYTES then cell.body = cell.body .. ('\0'):rep(place * STAMP_BYTES - #cell.body) end
+    cell.body = cell.body:sub(1, place * STAMP_BYTES) .. piece .. cell.body:sub(place * STAMP_BYTES + #piece + 1)
     table.insert(cell.writes, { place, piece })
   end
-  write(cell.next, text:sub(1, before * WIDE))
-  write(0, text:sub(before * WIDE + 1))
+  write(cell.next, text:sub(1, before * STAMP_BYTES))
+  write(0, text:sub(before * STAMP_BYTES + 1))
   cell.next = (cell.next + units) % cell.room
 end
 
 used[RINGS] = function(cell, window)
   local ring, sum = cell.rings[window.first + 1], 0
-  local oldest, newest = covered(ring, ceil(window.length / ring.length))
+  local oldest, newest = covered_numbers(ring, ceil(window.length / ring.length))
   for number = oldest, newest do sum = sum + ring[number % ring.kept + 1] end
   return sum
 end
 wait[RINGS] = function(cell, window, units)
   local ring = cell.rings[window.first + 1]
   local span = ceil(window.length / ring.length)
-  local oldest, newest = covered(ring, span)
+  local oldest, newest = covered_numbers(ring, span)
   for number = oldest, newest do
     units = units - ring[number % ring.kept + 1]
     if units <= 0 then return (number + span + 1) * ring.length - now end
@@ -214,8 +221,8 @@ apply[GCRA] = function(cell, units)
 end
 used[LEAKY], wait[LEAKY], apply[LEAKY] = used[GCRA], wait[GCRA], apply[GCRA]
 
--- What many gateways admitted while each took itself for the only one makes nobody wait for many windows. Twice what
--- may be ahead, for a part of it may be given back soon.
+-- Bounds the wait after an outage in which each of many gateways took itself for the only one. The bound is twice the
+-- limit's, because a part of the units may be given back soon.
 bound[GCRA] = function(cell)
   for _, window in ipairs(cell.windows) do
     window.arrival = min(window.arrival, now + 2 * window.most)
@@ -223,7 +230,7 @@ bound[GCRA] = function(cell)
 end
 bound[LEAKY] = bound[GCRA]
 
--- What is lent: a meter that leaks at the pace of the moment.
+-- The units on loan: a meter that leaks at the current pace.
 local function lent_level(cell)
   local since = now - cell.lent_last
   if since >= cell.forgotten then return 0 end

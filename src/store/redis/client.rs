@@ -1,4 +1,5 @@
-//! Asks Redis or Valkey for all workers of a gateway.
+//! The Redis or Valkey client that all workers of a gateway share. It runs the scripts that decide, and checks with each
+//! call that the store still has the data by which it was identified. Each worker has connections of its own.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -13,6 +14,7 @@ use smallvec::SmallVec;
 use super::lane::Lane;
 use super::link::RedisFault;
 use super::reach::HostPort;
+use super::script::{Script, ScriptForm};
 use super::settings::Settings;
 use super::wire;
 use crate::base::clock::{Clock, Nanos};
@@ -22,19 +24,19 @@ use crate::store::shared::call::{
     StoreReply,
 };
 
-const DECIDE: &str = concat!(include_str!("cell.lua"), include_str!("decide.lua"));
-const BEAT: &str = include_str!("beat.lua");
-/// The longest pause between two attempts to connect: of workers, and of the last connection, by which the keeper
-/// notices that the store is back.
-const PAUSES: (Nanos, Nanos) = (Nanos::from_secs(5), Nanos::from_millis(400));
+/// The longest pause between two attempts of a worker to connect.
+const MAX_RECONNECT_DELAY: Nanos = Nanos::from_secs(5);
+/// The same for the last connection, by which the keeper notices that the store is back.
+const MAX_KEEPER_RECONNECT_DELAY: Nanos = Nanos::from_millis(400);
 
-/// Asks the store for all workers of a gateway.
+/// Calls Redis or Valkey for all workers of a gateway.
 pub struct RedisClient {
     settings: Settings,
+    /// One lane for each connection number.
     lanes: Vec<Lane>,
     /// The mark of each shelf; without a cluster there is one shelf.
     marks: RwLock<Vec<StoreMark>>,
-    /// With sentinels: the master that was met last. All masters have the same mark.
+    /// With sentinels: the master that was last identified. All masters have the same mark.
     master: RwLock<Option<HostPort>>,
     /// The number of gateways, from the last beat.
     gateways: AtomicU32,
@@ -43,35 +45,13 @@ pub struct RedisClient {
     clock: Clock,
 }
 
-struct Script {
-    text: &'static str,
-    hash: String,
-}
-
-impl Script {
-    fn new(text: &'static str) -> Script {
-        let hash = redis::Script::new(text).get_hash().to_owned();
-        Script { text, hash }
-    }
-
-    /// Runs the script by its hash, or by its text where the server has forgotten it.
-    fn command(&self, known: bool, fill: impl Fn(&mut Cmd)) -> Cmd {
-        let mut command = match known {
-            true => redis::cmd("EVALSHA"),
-            false => redis::cmd("EVAL"),
-        };
-        command.arg(if known { &self.hash[..] } else { self.text });
-        fill(&mut command);
-        command
-    }
-}
-
 impl RedisClient {
-    /// A client with this many connections, numbered from 0: one for each worker, and the last for the keeper.
+    /// A client with this many connections, numbered from 0: one for each worker, and the last for the keeper. Other methods
+    /// take that number.
     pub fn new(settings: Settings, connections: usize, clock: Clock) -> RedisClient {
-        let lane = |number| match number + 1 == connections {
-            true => Lane::new(&settings, PAUSES.1),
-            false => Lane::new(&settings, PAUSES.0),
+        let lane = |connection| match connection + 1 == connections {
+            true => Lane::new(&settings, MAX_KEEPER_RECONNECT_DELAY),
+            false => Lane::new(&settings, MAX_RECONNECT_DELAY),
         };
         RedisClient {
             lanes: (0..connections).map(lane).collect(),
@@ -79,80 +59,84 @@ impl RedisClient {
             marks: RwLock::default(),
             master: RwLock::default(),
             gateways: AtomicU32::new(1),
-            decide: Script::new(DECIDE),
-            beat: Script::new(BEAT),
+            decide: Script::decide(),
+            beat: Script::beat(),
             clock,
         }
     }
 
     /// Connects where there is no connection, on the caller's runtime. To be called ten times a second.
-    pub fn tend(&self, number: usize) {
-        self.lanes[number].tend(&self.settings, &self.clock);
+    pub fn keep_connected(&self, connection: usize) {
+        self.lanes[connection].keep_connected(&self.settings, &self.clock);
     }
 
-    /// Drops the connection; the next [`RedisClient::tend`] makes a new one.
-    pub fn reset(&self, number: usize) {
-        self.lanes[number].broken("the store is away", &self.clock);
+    /// Drops the connection; the next [`RedisClient::keep_connected`] makes a new one.
+    pub fn reconnect(&self, connection: usize) {
+        self.lanes[connection].disconnect("the store is away", &self.clock);
     }
 
-    /// Connects at the next [`RedisClient::tend`], however many attempts have failed.
-    pub fn hurry(&self, number: usize) {
-        self.lanes[number].hurry(&self.clock);
+    /// Connects at the next [`RedisClient::keep_connected`], however many attempts have failed.
+    pub fn skip_delay(&self, connection: usize) {
+        self.lanes[connection].skip_delay(&self.clock);
     }
 
-    /// Whether there is a connection to the master that was met, or none was ever needed.
-    pub fn ready(&self, number: usize) -> bool {
-        let lane = &self.lanes[number];
-        lane.ready() && lane.leads_to(&self.master.read())
+    /// Whether there is a connection to the master that was last identified, or none was ever needed.
+    pub fn is_ready(&self, connection: usize) -> bool {
+        let lane = &self.lanes[connection];
+        lane.is_ready() && lane.leads_to(&self.master.read())
     }
 
-    /// Whether a connection leads to another server than `other`, because sentinels have named another master between
-    /// the two.
-    pub fn strays(&self, number: usize, other: usize) -> bool {
-        let (lane, other) = (&self.lanes[number], &self.lanes[other]);
-        other.ready() && !lane.leads_to(&other.place())
+    /// Whether a connection leads to another server than `other` does, because sentinels named another master between the
+    /// two.
+    pub fn leads_elsewhere(&self, connection: usize, other: usize) -> bool {
+        let (lane, other) = (&self.lanes[connection], &self.lanes[other]);
+        other.is_ready() && !lane.leads_to(&other.server())
     }
 
-    /// Connections so far: the next one may lead to another server, with older data under the same mark.
-    pub fn made(&self, number: usize) -> u32 {
-        self.lanes[number].made()
+    /// How often it has connected. The next connection may lead to another server, with older data under the same mark.
+    pub fn connection_count(&self, connection: usize) -> u32 {
+        self.lanes[connection].connection_count()
     }
 
-    async fn call_server(
+    /// Sends a command to the server of a shelf, and waits for its reply.
+    async fn send(
         &self,
-        number: usize,
+        connection: usize,
         shelf: usize,
         command: &Cmd,
     ) -> Result<Value, StoreError> {
-        let lane = &self.lanes[number];
-        let answer = lane.ask(shelf, command, &self.settings, &self.clock).await;
-        answer.map_err(RedisFault::into)
+        let lane = &self.lanes[connection];
+        let reply = lane.send(shelf, command, &self.settings, &self.clock);
+        reply.await.map_err(RedisFault::into)
     }
 
+    /// Runs a script by its hash, and again by its text where the server has forgotten it.
     async fn run_script(
         &self,
-        number: usize,
+        connection: usize,
         shelf: usize,
         script: &Script,
         fill: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
-        let command = script.command(true, &fill);
-        let lane = &self.lanes[number];
-        match lane.ask(shelf, &command, &self.settings, &self.clock).await {
+        let command = script.command(ScriptForm::Hash, &fill);
+        let lane = &self.lanes[connection];
+        let reply = lane.send(shelf, &command, &self.settings, &self.clock);
+        match reply.await {
             Err(fault) if fault.code() == Some("NOSCRIPT") => {
-                self.call_server(number, shelf, &script.command(false, fill))
-                    .await
+                let command = script.command(ScriptForm::Text, fill);
+                self.send(connection, shelf, &command).await
             }
             other => other.map_err(RedisFault::into),
         }
     }
 
-    fn shelves(&self) -> usize {
-        self.lanes.first().map_or(1, Lane::shelves)
+    fn shelf_count(&self) -> usize {
+        self.lanes.first().map_or(1, Lane::shelf_count)
     }
 
-    fn shelf(&self, name: &CounterName) -> usize {
-        match self.shelves() {
+    /// The shelf of a counter, by the first byte of its fingerprint.
+    fn shelf_of(&self, name: &CounterName) -> usize {
+        match self.shelf_count() {
             1 => 0,
             shelves => (name.key.0 >> 120) as usize % shelves,
         }
@@ -161,77 +145,91 @@ impl RedisClient {
     /// The prefix of a shelf's keys. In a cluster the part in braces decides which server has them.
     fn key_prefix(&self, shelf: usize) -> String {
         let prefix = &self.settings.prefix;
-        match self.shelves() {
+        match self.shelf_count() {
             1 => format!("{prefix}:"),
             _ => format!("{prefix}:{{{shelf:02x}}}:"),
         }
     }
 
-    fn key(&self, name: &CounterName) -> String {
-        let mut key = self.key_prefix(self.shelf(name));
+    /// The key of a counter.
+    fn counter_key(&self, name: &CounterName) -> String {
+        let mut key = self.key_prefix(self.shelf_of(name));
         URL_SAFE_NO_PAD.encode_string(name.limit.to_be_bytes(), &mut key);
         key.push(':');
         URL_SAFE_NO_PAD.encode_string(name.key.0.to_be_bytes(), &mut key);
         key
     }
 
-    /// Asks about one request.
+    /// Decides about one call.
     ///
     /// # Errors
     ///
     /// When there is no connection or no usable reply; [`StoreError::Renewed`] when the store has lost its data.
-    pub async fn decide(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
-        let shelf = call.parts.first().map_or(0, |part| self.shelf(&part.name));
+    pub async fn decide(&self, connection: usize, call: &Call) -> Result<StoreReply, StoreError> {
+        let shelf = call
+            .parts
+            .first()
+            .map_or(0, |part| self.shelf_of(&part.name));
         if call
             .parts
             .iter()
-            .all(|part| self.shelf(&part.name) == shelf)
+            .all(|part| self.shelf_of(&part.name) == shelf)
         {
-            return self.decide_on(number, shelf, call).await;
+            return self.decide_on_shelf(connection, shelf, call).await;
         }
-        self.decide_across(number, call).await
+        self.decide_across_shelves(connection, call).await
     }
 
-    async fn decide_on(
+    /// Decides about a call whose parts are all on one shelf.
+    async fn decide_on_shelf(
         &self,
-        number: usize,
+        connection: usize,
         shelf: usize,
         call: &Call,
     ) -> Result<StoreReply, StoreError> {
         let input = wire::encode(call, self.gateways.load(Relaxed));
-        self.run_on(number, shelf, call, input).await
+        self.run_decide_script(connection, shelf, call, input).await
     }
 
-    /// Forgets a counter. Returns whether there was one. Totals that gateways have reported stay known.
-    pub async fn forget(&self, number: usize, part: &CallPart) -> Result<bool, StoreError> {
+    /// Deletes a counter. Returns whether it existed. Totals that gateways have reported stay.
+    pub async fn forget_counter(
+        &self,
+        connection: usize,
+        part: &CallPart,
+    ) -> Result<bool, StoreError> {
         let call = Call {
             gateway: 0,
             taking: Taking::All,
             parts: smallvec::smallvec![part.clone()],
         };
-        let (shelf, input) = (self.shelf(&part.name), wire::encode_forget(&call));
-        let reply = self.run_on(number, shelf, &call, input).await?;
-        Ok(reply.counters.iter().any(|answer| answer.took > 0))
+        let (shelf, input) = (self.shelf_of(&part.name), wire::encode_forget(&call));
+        let reply = self.run_decide_script(connection, shelf, &call, input);
+        Ok(reply
+            .await?
+            .counters
+            .iter()
+            .any(|counter| counter.granted_units > 0))
     }
 
-    async fn run_on(
+    /// Runs the deciding script with an encoded call.
+    async fn run_decide_script(
         &self,
-        number: usize,
+        connection: usize,
         shelf: usize,
         call: &Call,
         input: Vec<u8>,
     ) -> Result<StoreReply, StoreError> {
-        let (mark, place) = (self.mark(number, shelf)?, self.key_prefix(shelf));
-        let answer = self.run_script(number, shelf, &self.decide, |command| {
+        let (mark, prefix) = (self.mark(connection, shelf)?, self.key_prefix(shelf));
+        let reply = self.run_script(connection, shelf, &self.decide, |command| {
             command
                 .arg(call.parts.len() + 1)
-                .arg(format!("{place}mark"));
+                .arg(format!("{prefix}mark"));
             for part in &call.parts {
-                command.arg(self.key(&part.name));
+                command.arg(self.counter_key(&part.name));
             }
             command.arg(&mark[..]).arg(&input);
         });
-        match answer.await? {
+        match reply.await? {
             Value::BulkString(text) => wire::decode(&text, call),
             _ => Err(StoreError::Other(Cow::Borrowed(
                 "the script's reply is not a string",
@@ -239,41 +237,45 @@ impl RedisClient {
         }
     }
 
-    /// Reserves on each shelf; where one refuses, the others take their units back.
-    async fn decide_across(&self, number: usize, call: &Call) -> Result<StoreReply, StoreError> {
+    /// Decides on each shelf. Where one refuses, the units that the others took are given back.
+    async fn decide_across_shelves(
+        &self,
+        connection: usize,
+        call: &Call,
+    ) -> Result<StoreReply, StoreError> {
         let mut shelves: SmallVec<[(usize, SmallVec<[usize; 4]>); 4]> = SmallVec::new();
         for (index, part) in call.parts.iter().enumerate() {
-            let shelf = self.shelf(&part.name);
+            let shelf = self.shelf_of(&part.name);
             match shelves.iter_mut().find(|(other, _)| *other == shelf) {
-                Some((_, places)) => places.push(index),
+                Some((_, indices)) => indices.push(index),
                 None => shelves.push((shelf, SmallVec::from_slice(&[index]))),
             }
         }
-        let each = shelves.iter().map(|(shelf, places)| {
-            let call = parts_on_shelf(call, places);
-            async move { self.decide_on(number, *shelf, &call).await }
+        let decisions = shelves.iter().map(|(shelf, indices)| {
+            let call = parts_on_shelf(call, indices);
+            async move { self.decide_on_shelf(connection, *shelf, &call).await }
         });
-        let reply = join_all(each).await;
+        let replies = join_all(decisions).await;
         let mut counters: SmallVec<[Option<CounterReply>; 4]> =
             smallvec::smallvec![None; call.parts.len()];
-        let (mut admitted, mut now, mut failure) = (true, 0, None);
-        for ((_, places), reply) in shelves.iter().zip(reply) {
+        let (mut admitted, mut now, mut error) = (true, 0, None);
+        for ((_, indices), reply) in shelves.iter().zip(replies) {
             match reply {
                 Ok(reply) => {
                     admitted &= reply.admitted;
                     now = now.max(reply.now);
-                    for (place, answer) in places.iter().zip(reply.counters) {
-                        counters[*place] = Some(answer);
+                    for (index, counter) in indices.iter().zip(reply.counters) {
+                        counters[*index] = Some(counter);
                     }
                 }
-                Err(error) => failure = Some(error),
+                Err(shelf_error) => error = Some(shelf_error),
             }
         }
-        if call.taking == Taking::All && (!admitted || failure.is_some()) {
-            self.refund(number, call, &mut counters).await;
+        if call.taking == Taking::All && (!admitted || error.is_some()) {
+            self.give_back_all(connection, call, &mut counters).await;
         }
-        if let Some(failure) = failure {
-            return Err(failure);
+        if let Some(error) = error {
+            return Err(error);
         }
         let counters = counters.into_iter().flatten().collect();
         Ok(StoreReply {
@@ -283,29 +285,37 @@ impl RedisClient {
         })
     }
 
-    async fn refund(&self, number: usize, call: &Call, counters: &mut [Option<CounterReply>]) {
-        let each = call
-            .parts
-            .iter()
-            .zip(counters)
-            .filter_map(|(part, answer)| {
-                let answer = answer
-                    .as_mut()
-                    .filter(|answer| answer.took > 0 && !part.shadow)?;
-                let units = std::mem::take(&mut answer.took);
-                let call = part.return_call(call.gateway, units, answer.stamped);
-                let shelf = self.shelf(&part.name);
-                Some(async move {
-                    // Units that are not taken back count until they leave their window: never too much is admitted.
-                    let _ = self.decide_on(number, shelf, &call).await;
-                })
-            });
-        join_all(each).await;
+    /// Gives back the units that the parts took, except those of shadows.
+    async fn give_back_all(
+        &self,
+        connection: usize,
+        call: &Call,
+        counters: &mut [Option<CounterReply>],
+    ) {
+        let parts = call.parts.iter().zip(counters);
+        let give_backs = parts.filter_map(|(part, counter)| {
+            let counter = counter.as_mut()?;
+            if counter.granted_units == 0 || part.shadow {
+                return None;
+            }
+            let units = std::mem::take(&mut counter.granted_units);
+            let call = part.give_back_call(call.gateway, units, counter.stamped);
+            let shelf = self.shelf_of(&part.name);
+            Some(async move {
+                // If this fails, the units count until they leave their window: never too much is admitted.
+                let _ = self.decide_on_shelf(connection, shelf, &call).await;
+            })
+        });
+        join_all(give_backs).await;
     }
 
-    /// The mark of a shelf, where this connection leads to the master that was met.
-    fn mark(&self, number: usize, shelf: usize) -> Result<StoreMark, StoreError> {
-        if !self.lanes[number].leads_to(&self.master.read()) {
+    /// The mark by which a shelf was identified.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Renewed`] where it never was, or this connection leads to another master.
+    fn mark(&self, connection: usize, shelf: usize) -> Result<StoreMark, StoreError> {
+        if !self.lanes[connection].leads_to(&self.master.read()) {
             return Err(StoreError::Renewed);
         }
         self.marks
@@ -315,100 +325,97 @@ impl RedisClient {
             .ok_or(StoreError::Renewed)
     }
 
-    /// Meets the store: reads its marks and secret, which later calls are checked against. An empty store gets the
-    /// `known` secret, so that keys stay the same; a new secret only where `begins` is set.
+    /// Identifies the store: reads its secret, and its marks, against which later calls are checked. An empty store gets
+    /// `known_secret`, so that keys stay the same; a new secret only where `may_initialize` is set.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Empty`] where the store has no secret, none is known and `begins` is not set.
-    pub async fn meet(
+    /// [`StoreError::Empty`] where the store has no secret, none is known and `may_initialize` is not set.
+    pub async fn identify(
         &self,
-        number: usize,
-        known: Option<[u8; 16]>,
-        begins: bool,
+        connection: usize,
+        known_secret: Option<[u8; 16]>,
+        may_initialize: bool,
     ) -> Result<StoreIdentity, StoreError> {
         let key = format!("{}secret", self.key_prefix(0));
-        if known.is_none() && !begins {
-            let mut exists = redis::cmd("GET");
-            if self.call_server(number, 0, exists.arg(&key)).await? == Value::Nil {
+        if known_secret.is_none() && !may_initialize {
+            let mut get = redis::cmd("GET");
+            if self.send(connection, 0, get.arg(&key)).await? == Value::Nil {
                 return Err(StoreError::Empty);
             }
         }
-        let secret = self.read_or_create(number, 0, key, known).await?;
-        let each = |shelf| {
+        let secret = self
+            .read_or_create(connection, 0, key, known_secret)
+            .await?;
+        let read_mark = |shelf| {
             let key = format!("{}mark", self.key_prefix(shelf));
-            self.read_or_create(number, shelf, key, None)
+            self.read_or_create(connection, shelf, key, None)
         };
-        // Each server is asked once before all shelves: where one is away, the others have less to do.
-        try_join_all(self.lanes[number].heads().into_iter().map(each)).await?;
-        let each = (0..self.shelves()).map(each);
-        let marks = try_join_all(each).await?;
-        let mut mark = StoreMark::default();
-        for (place, byte) in marks.iter().flatten().enumerate() {
-            let slot = &mut mark[place % 16];
-            *slot = slot.rotate_left(3) ^ byte;
-        }
-        let time = self.call_server(number, 0, &redis::cmd("TIME")).await?;
+        // Each server is called once before all shelves: where one is away, the others have less to do.
+        let one_of_each_server = self.lanes[connection].one_shelf_per_server();
+        try_join_all(one_of_each_server.into_iter().map(read_mark)).await?;
+        let marks = try_join_all((0..self.shelf_count()).map(read_mark)).await?;
+        let time = self.send(connection, 0, &redis::cmd("TIME")).await?;
         let (seconds, micros): (u64, u64) = redis::from_redis_value(time)
             .map_err(|_| StoreError::Other(Cow::Borrowed("the reply to TIME is malformed")))?;
+        let mark = combine_marks(&marks);
         *self.marks.write() = marks;
-        let place = self.lanes[number].place();
-        let before = std::mem::replace(&mut *self.master.write(), place.clone());
+        let master = self.lanes[connection].server();
+        let former_master = std::mem::replace(&mut *self.master.write(), master.clone());
         Ok(StoreIdentity {
             mark,
             secret,
-            moved: before.is_some() && before != place,
+            moved: former_master.is_some() && former_master != master,
             now: seconds.saturating_mul(1_000_000).saturating_add(micros),
         })
     }
 
-    /// Reads the 16 bytes under `key`; where there are none, stores the `known` or new random ones first.
+    /// Reads the 16 bytes under `key`. If there are none, stores `known` or random ones first.
     async fn read_or_create(
         &self,
-        number: usize,
+        connection: usize,
         shelf: usize,
         key: String,
         known: Option<[u8; 16]>,
     ) -> Result<[u8; 16], StoreError> {
-        let mut fresh = known.unwrap_or_default();
+        let mut initial = known.unwrap_or_default();
         if known.is_none() {
-            let dry = |_| StoreError::Other(Cow::Borrowed("the system gives no random bytes"));
-            getrandom::fill(&mut fresh).map_err(dry)?;
+            let no_random =
+                |_| StoreError::Other(Cow::Borrowed("the system gives no random bytes"));
+            getrandom::fill(&mut initial).map_err(no_random)?;
         }
         let mut set = redis::cmd("SET");
-        set.arg(&key).arg(&fresh[..]).arg("NX");
-        self.call_server(number, shelf, &set).await?;
-        let found = self
-            .call_server(number, shelf, redis::cmd("GET").arg(&key))
-            .await?;
+        set.arg(&key).arg(&initial[..]).arg("NX");
+        self.send(connection, shelf, &set).await?;
+        let mut get = redis::cmd("GET");
         let malformed = || StoreError::Other(Cow::Owned(format!("`{key}` holds something else")));
-        match found {
+        match self.send(connection, shelf, get.arg(&key)).await? {
             Value::BulkString(bytes) => bytes.try_into().map_err(|_| malformed()),
             _ => Err(malformed()),
         }
     }
 
-    /// Says that `gateway` is alive and has reported all its units, where it is given. Returns the gateways that are.
-    pub async fn beat(
+    /// Lists the gateways that are alive. With `gateway`, first records that it is alive and has reported all its units.
+    pub async fn send_beat(
         &self,
-        number: usize,
+        connection: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
-        let (mark, place) = (self.mark(number, 0)?, self.key_prefix(0));
+        let (mark, prefix) = (self.mark(connection, 0)?, self.key_prefix(0));
         let id = gateway.map_or_else(String::new, |gateway| gateway.to_string());
-        let answer = self.run_script(number, 0, &self.beat, |command| {
+        let reply = self.run_script(connection, 0, &self.beat, |command| {
             command
                 .arg(2)
-                .arg(format!("{place}mark"))
-                .arg(format!("{place}gateways"));
+                .arg(format!("{prefix}mark"))
+                .arg(format!("{prefix}gateways"));
             command.arg(&mark[..]).arg(&id);
         });
-        let answer = answer.await?;
+        let reply = reply.await?;
         let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
-        let numbers: Vec<i64> = redis::from_redis_value(answer).map_err(|_| malformed())?;
-        let (now, rest) = numbers.split_first().ok_or_else(malformed)?;
+        let numbers: Vec<i64> = redis::from_redis_value(reply).map_err(|_| malformed())?;
+        let (now, beats) = numbers.split_first().ok_or_else(malformed)?;
         let now = u64::try_from(*now).map_err(|_| StoreError::Renewed)?;
-        let gateways = rest
+        let gateways = beats
             .chunks_exact(2)
             .map(|pair| (pair[0] as u32, pair[1] as u64));
         let gateways: Vec<_> = gateways.collect();
@@ -416,41 +423,50 @@ impl RedisClient {
         Ok(LiveGateways { now, gateways })
     }
 
-    /// Checks that all servers reply and have their marks, also servers that no request asks.
-    pub async fn look(&self, number: usize) -> Result<(), StoreError> {
-        let heads = self.lanes[number].heads().into_iter();
-        let each = heads.map(|shelf| async move {
-            let (mark, place) = (self.mark(number, shelf)?, self.key_prefix(shelf));
+    /// Checks that all servers reply and have their marks, also servers that no request needs.
+    pub async fn check_marks(&self, connection: usize) -> Result<(), StoreError> {
+        let shelves = self.lanes[connection].one_shelf_per_server().into_iter();
+        let checks = shelves.map(|shelf| async move {
+            let (mark, prefix) = (self.mark(connection, shelf)?, self.key_prefix(shelf));
             let mut command = redis::cmd("GET");
-            command.arg(format!("{place}mark"));
-            match self.call_server(number, shelf, &command).await? {
-                Value::BulkString(found) if found == mark => Ok(()),
+            command.arg(format!("{prefix}mark"));
+            match self.send(connection, shelf, &command).await? {
+                Value::BulkString(stored) if stored == mark => Ok(()),
                 _ => Err(StoreError::Renewed),
             }
         });
-        try_join_all(each).await.map(|_| ())
+        try_join_all(checks).await.map(|_| ())
     }
 
-    /// Removes this gateway from the list.
-    pub async fn leave(&self, number: usize, gateway: u32) -> Result<(), StoreError> {
+    /// Removes a gateway from the list.
+    pub async fn remove_gateway(&self, connection: usize, gateway: u32) -> Result<(), StoreError> {
         let mut command = redis::cmd("ZREM");
         command
             .arg(format!("{}gateways", self.key_prefix(0)))
             .arg(gateway);
-        self.call_server(number, 0, &command).await.map(|_| ())
+        self.send(connection, 0, &command).await.map(|_| ())
     }
 }
 
-/// The call with only the parts of one shelf.
-fn parts_on_shelf(call: &Call, places: &[usize]) -> Call {
-    let parts = places.iter().map(|place| {
-        let part = &call.parts[*place];
-        // Without its key, a network on another shelf is a counter like others.
-        let around = part
-            .around
-            .and_then(|of| places.iter().position(|p| *p == usize::from(of)));
+/// The store's mark: a mix of all shelves' marks, so that it changes with any of them.
+fn combine_marks(marks: &[StoreMark]) -> StoreMark {
+    let mut combined = StoreMark::default();
+    for (index, byte) in marks.iter().flatten().enumerate() {
+        let mixed = &mut combined[index % 16];
+        *mixed = mixed.rotate_left(3) ^ byte;
+    }
+    combined
+}
+
+/// The call with only the parts of one shelf, which have these indices.
+fn parts_on_shelf(call: &Call, indices: &[usize]) -> Call {
+    let parts = indices.iter().map(|index| {
+        let part = &call.parts[*index];
+        // A network on another shelf than its key is a counter like others.
+        let key_index = part.around.map(usize::from);
+        let around = key_index.and_then(|key| indices.iter().position(|index| *index == key));
         CallPart {
-            around: around.map(|place| place as u8),
+            around: around.map(|index| index as u8),
             ..part.clone()
         }
     });

@@ -1,5 +1,6 @@
-//! A cluster as one worker sees it: which server has which shelf, and a link to each. A slow server does not slow down
-//! calls to the others, and no call waits while the map is read again.
+//! A cluster as one worker sees it: which server has which shelf, and a link to each server. It follows redirections, and
+//! reads the slot map again when it is out of date. A slow server never slows down calls to the others, and no call waits
+//! while the map is read.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,135 +19,154 @@ use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::StoreError;
 
 /// The number of shelves. Each lies in one slot, and no two in the same.
-pub(super) const SHELVES: usize = 256;
+pub(super) const SHELF_COUNT: usize = 256;
 /// Most redirections of one call.
-const MOST_REDIRECTIONS: usize = 8;
-/// The pause before a call is tried again, while a connection is made or a slot is moved.
-const RETRY_PAUSE: Duration = Duration::from_millis(1);
+const MAX_REDIRECTIONS: usize = 8;
+/// The pause before a call is sent again, while a connection is made or a slot is moved.
+const RETRY_DELAY: Duration = Duration::from_millis(1);
+/// How often a call looks whether a connection is made, once in each [`RETRY_DELAY`].
+const MAX_CONNECT_POLLS: usize = 20;
 /// Time limit of the call that reads the map.
-const MAP_PATIENCE: Duration = Duration::from_millis(300);
+const MAP_READ_TIMEOUT: Duration = Duration::from_millis(300);
 /// Shortest time between two reads of the map.
-const MAP_PAUSE: Nanos = Nanos::from_millis(200);
+const MAP_READ_INTERVAL: Nanos = Nanos::from_millis(200);
 
+/// The server of each shelf; `None` for a shelf without one.
+type ShelfOwners = Vec<Option<RedisTarget>>;
+
+/// Which server has which shelf.
 struct SlotMap {
     links: Vec<RedisLink>,
     /// The index in `links` of each shelf's server, if a server has it; empty before there was a map.
     owners: Vec<Option<u16>>,
-    /// The same indices, each once.
-    leading: Vec<u16>,
+    /// The same indices, sorted, each once.
+    owner_links: Vec<u16>,
     /// Whether the map is known to be out of date.
-    stale: bool,
-    reading: bool,
-    next: Nanos,
+    is_stale: bool,
+    /// Whether a task reads the map.
+    is_being_read: bool,
+    /// When the map may be read again.
+    next_read: Nanos,
     /// Why there is no map.
     cause: Option<String>,
 }
 
-/// See the module.
+/// A handle to a cluster. Clones share the map and the links.
 #[derive(Clone)]
 pub(super) struct Cluster {
     map: Arc<Mutex<SlotMap>>,
-    longest: Nanos,
+    /// Longest pause between two attempts to connect to a server.
+    max_delay: Nanos,
 }
 
 impl Cluster {
-    /// A cluster without a map yet; `longest` bounds the pause between attempts to connect.
-    pub(super) fn new(longest: Nanos) -> Cluster {
+    /// A cluster without a map yet; `max_delay` bounds the pause between attempts to connect.
+    pub(super) fn new(max_delay: Nanos) -> Cluster {
         Cluster {
             map: Arc::new(Mutex::new(SlotMap {
                 links: Vec::new(),
                 owners: Vec::new(),
-                leading: Vec::new(),
-                stale: true,
-                reading: false,
-                next: Nanos::ZERO,
+                owner_links: Vec::new(),
+                is_stale: true,
+                is_being_read: false,
+                next_read: Nanos::ZERO,
                 cause: None,
             })),
-            longest,
+            max_delay,
         }
     }
 
     /// Whether all shelves can be reached, or none was ever needed.
-    pub(super) fn ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         let map = self.map.lock();
-        let idle = map.next == Nanos::ZERO && !map.reading;
-        idle || (!map.owners.is_empty() && map.owners.iter().all(|owner| map.is_up(*owner)))
+        let was_never_needed = map.next_read == Nanos::ZERO && !map.is_being_read;
+        was_never_needed
+            || (!map.owners.is_empty() && map.owners.iter().all(|owner| map.is_up(*owner)))
     }
 
     /// One shelf of each server.
-    pub(super) fn heads(&self) -> Vec<usize> {
+    pub(super) fn one_shelf_per_server(&self) -> Vec<usize> {
         let map = self.map.lock();
-        let first = |place| map.owners.iter().position(|owner| *owner == Some(place));
-        map.leading.iter().copied().filter_map(first).collect()
+        let first_shelf = |link| map.owners.iter().position(|owner| *owner == Some(link));
+        let links = map.owner_links.iter().copied();
+        links.filter_map(first_shelf).collect()
     }
 
-    pub(super) fn hurry(&self, clock: &Clock) {
+    /// Ends the pauses before the next attempts to connect, and nearly all of that before the next read of the map.
+    pub(super) fn skip_delay(&self, clock: &Clock) {
         let mut map = self.map.lock();
-        map.next = map.next.min(clock.now().after(MAP_PAUSE));
-        map.links.iter().for_each(|link| link.hurry(clock));
+        map.next_read = map.next_read.min(clock.now().after(MAP_READ_INTERVAL));
+        map.links.iter().for_each(|link| link.skip_delay(clock));
     }
 
-    /// Gives up all connections.
-    pub(super) fn broken(&self, cause: &str, clock: &Clock) {
+    /// Gives up all connections for this cause.
+    pub(super) fn disconnect(&self, cause: &str, clock: &Clock) {
         let mut map = self.map.lock();
-        map.stale = true;
-        map.links.iter().for_each(|link| link.broken(cause, clock));
+        map.is_stale = true;
+        let links = map.links.iter();
+        links.for_each(|link| link.disconnect(cause, clock));
     }
 
     /// Connects where there is no connection, and reads the map where it is out of date.
-    pub(super) fn tend(&self, settings: &Settings, clock: &Clock) {
+    pub(super) fn keep_connected(&self, settings: &Settings, clock: &Clock) {
         let mut map = self.map.lock();
-        map.links.iter().for_each(|link| link.tend(settings, clock));
+        let links = map.links.iter();
+        links.for_each(|link| link.keep_connected(settings, clock));
         // A server that is down may have been replaced.
-        map.stale |= !map.owners.iter().all(|owner| map.is_up(*owner));
-        if !map.stale || map.reading || clock.now() < map.next {
+        map.is_stale |= !map.owners.iter().all(|owner| map.is_up(*owner));
+        if !map.is_stale || map.is_being_read || clock.now() < map.next_read {
             return;
         }
-        map.reading = true;
-        map.stale = false;
-        let up = map.links.iter().filter(|link| link.is_up());
-        let up: Vec<RedisLink> = up.cloned().collect();
+        map.is_being_read = true;
+        map.is_stale = false;
+        let connected = map.links.iter().filter(|link| link.is_up());
+        let connected: Vec<RedisLink> = connected.cloned().collect();
         drop(map);
         let (cluster, settings, clock) = (self.clone(), settings.clone(), clock.clone());
         tokio::spawn(async move {
-            let read = read_map(&up, &settings, &clock).await;
-            let mut map = cluster.map.lock();
-            map.reading = false;
-            map.next = clock.now().after(MAP_PAUSE);
-            match read {
-                Ok(owners) => map.replace(owners, cluster.longest),
-                Err(cause) => {
-                    tracing::debug!(store = %settings.address, cause, "cannot read the cluster's slots");
-                    map.stale = true;
-                    map.next = clock.now().after(Nanos(MAP_PAUSE.0 * 2));
-                    map.cause = Some(cause);
-                }
-            }
-            map.links
-                .iter()
-                .for_each(|link| link.tend(&settings, &clock));
+            let owners = read_map(&connected, &settings, &clock).await;
+            cluster.update_map(owners, &settings, &clock);
         });
     }
 
+    /// Replaces the map where it could be read, and connects to new servers.
+    fn update_map(&self, owners: Result<ShelfOwners, String>, settings: &Settings, clock: &Clock) {
+        let mut map = self.map.lock();
+        map.is_being_read = false;
+        map.next_read = clock.now().after(MAP_READ_INTERVAL);
+        match owners {
+            Ok(owners) => map.replace_owners(owners, self.max_delay),
+            Err(cause) => {
+                tracing::debug!(store = %settings.address, cause, "cannot read the cluster's slots");
+                map.is_stale = true;
+                map.next_read = clock.now().after(Nanos(MAP_READ_INTERVAL.0 * 2));
+                map.cause = Some(cause);
+            }
+        }
+        let links = map.links.iter();
+        links.for_each(|link| link.keep_connected(settings, clock));
+    }
+
     /// Sends a command to the server that has the shelf, and follows redirections.
-    pub(super) async fn ask(
+    pub(super) async fn send(
         &self,
         shelf: usize,
         command: &Cmd,
         settings: &Settings,
         clock: &Clock,
     ) -> Result<Value, RedisFault> {
+        // The server to which the shelf is moving, after an ASK redirection.
         let mut importing: Option<RedisLink> = None;
         let mut redirections = 0;
         loop {
-            let fault = match importing.take() {
+            let reply = match importing.take() {
                 Some(link) => {
                     let asking = redis::cmd("ASKING");
-                    link.ask(Some(&asking), command, clock).await
+                    link.send(Some(&asking), command, clock).await
                 }
-                None => self.owner(shelf)?.ask(None, command, clock).await,
+                None => self.owner(shelf)?.send(None, command, clock).await,
             };
-            let fault = match fault {
+            let fault = match reply {
                 Ok(value) => return Ok(value),
                 Err(fault) => fault,
             };
@@ -156,20 +176,20 @@ impl Cluster {
                 RedisFault::NotConnected(_) => None,
             };
             match (fault.code(), node) {
-                _ if redirections > MOST_REDIRECTIONS => return Err(fault),
+                _ if redirections > MAX_REDIRECTIONS => return Err(fault),
                 (Some("MOVED"), Some(node)) => {
                     let link = self.record_move(shelf, &node);
-                    until_up(link, settings, clock).await;
+                    wait_until_up(link, settings, clock).await;
                 }
                 (Some("ASK"), Some(node)) => {
                     let link = self.link_at(shelf, &node);
-                    until_up(link.clone(), settings, clock).await;
+                    wait_until_up(link.clone(), settings, clock).await;
                     importing = link;
                 }
-                (Some("TRYAGAIN"), _) => sleep(RETRY_PAUSE).await,
+                (Some("TRYAGAIN"), _) => sleep(RETRY_DELAY).await,
                 (Some("NOSCRIPT"), _) => return Err(fault),
                 _ => {
-                    self.map.lock().stale = true;
+                    self.map.lock().is_stale = true;
                     return Err(fault);
                 }
             }
@@ -180,40 +200,41 @@ impl Cluster {
     /// use other keys must come to the same view, at the same time.
     fn owner(&self, shelf: usize) -> Result<RedisLink, RedisFault> {
         let mut map = self.map.lock();
-        let link = |place: &u16| &map.links[usize::from(*place)];
-        if let Some(down) = map.leading.iter().map(link).find(|link| link.is_down()) {
-            return Err(down.fault());
+        let link = |index: &u16| &map.links[usize::from(*index)];
+        let mut links = map.owner_links.iter().map(link);
+        if let Some(down) = links.find(|link| link.is_down()) {
+            return Err(down.disconnected_fault());
         }
         if let Some(owner) = map.owners.get(shelf).copied().flatten() {
             return Ok(link(&owner).clone());
         }
-        map.stale = true;
-        let known = !map.owners.is_empty();
-        Err(match known {
+        map.is_stale = true;
+        let has_map = !map.owners.is_empty();
+        Err(match has_map {
             true => RedisFault::NotConnected(StoreError::Other(Cow::Borrowed(
                 "some of the cluster's slots have no server",
             ))),
-            false => RedisFault::away(map.cause.as_deref()),
+            false => RedisFault::not_connected(map.cause.as_deref()),
         })
     }
 
-    /// Records that a shelf is on another server.
+    /// Records that a shelf is on another server, and returns the link to it.
     fn record_move(&self, shelf: usize, node: &str) -> Option<RedisLink> {
         let link = self.link_at(shelf, node)?;
         let mut map = self.map.lock();
-        map.stale = true;
-        let place = map
+        map.is_stale = true;
+        let index = map
             .links
             .iter()
-            .position(|known| known.target() == link.target())?;
+            .position(|other| other.target() == link.target())?;
         if let Some(owner) = map.owners.get_mut(shelf) {
-            *owner = Some(place as u16);
+            *owner = Some(index as u16);
         }
-        map.update_leading();
+        map.update_owner_links();
         Some(link)
     }
 
-    /// The link to a server. An empty host stands for the host of the server that sent the redirection.
+    /// The link to the server that a redirection names as `HOST:PORT`. An empty host stands for the host of the server that sent the redirection.
     fn link_at(&self, shelf: usize, node: &str) -> Option<RedisLink> {
         let (host, port) = node.rsplit_once(':')?;
         let port = port.parse().ok()?;
@@ -223,116 +244,136 @@ impl Cluster {
                 let owner = map.owners.get(shelf).copied().flatten()?;
                 match map.links[usize::from(owner)].target() {
                     RedisTarget::Server(host, _) => host.clone(),
-                    RedisTarget::Led(_) => return None,
+                    RedisTarget::Master(_) => return None,
                 }
             }
             host => host.trim_matches(['[', ']']).to_owned(),
         };
-        let place = map.place(RedisTarget::Server(host, port), self.longest);
-        Some(map.links[place].clone())
+        let index = map.link_index(RedisTarget::Server(host, port), self.max_delay);
+        Some(map.links[index].clone())
     }
 }
 
 impl SlotMap {
     fn is_up(&self, owner: Option<u16>) -> bool {
-        owner.is_some_and(|place| self.links[usize::from(place)].is_up())
+        owner.is_some_and(|index| self.links[usize::from(index)].is_up())
     }
 
-    fn place(&mut self, target: RedisTarget, longest: Nanos) -> usize {
+    /// The index of the link to a server, which is added if it is missing.
+    fn link_index(&mut self, target: RedisTarget, max_delay: Nanos) -> usize {
         let known = self.links.iter().position(|link| *link.target() == target);
         known.unwrap_or_else(|| {
-            self.links.push(RedisLink::new(target, longest));
+            self.links.push(RedisLink::new(target, max_delay));
             self.links.len() - 1
         })
     }
 
-    fn update_leading(&mut self) {
-        self.leading = self.owners.iter().flatten().copied().collect();
-        self.leading.sort_unstable();
-        self.leading.dedup();
+    fn update_owner_links(&mut self) {
+        self.owner_links = self.owners.iter().flatten().copied().collect();
+        self.owner_links.sort_unstable();
+        self.owner_links.dedup();
     }
 
-    fn replace(&mut self, owners: Vec<Option<RedisTarget>>, longest: Nanos) {
-        let used = |link: &RedisLink| owners.iter().flatten().any(|owner| owner == link.target());
-        self.links.retain(used);
-        let each = owners.into_iter();
-        let places = each.map(|owner| owner.map(|target| self.place(target, longest) as u16));
-        self.owners = places.collect();
-        self.update_leading();
-        self.stale = self.owners.contains(&None);
+    /// Replaces the owners of all shelves, and drops the links to servers without a shelf.
+    fn replace_owners(&mut self, owners: ShelfOwners, max_delay: Nanos) {
+        let is_owner =
+            |link: &RedisLink| owners.iter().flatten().any(|owner| owner == link.target());
+        self.links.retain(is_owner);
+        let owners = owners.into_iter();
+        let indices = owners.map(|owner| {
+            let target = owner?;
+            Some(self.link_index(target, max_delay) as u16)
+        });
+        self.owners = indices.collect();
+        self.update_owner_links();
+        self.is_stale = self.owners.contains(&None);
         self.cause = None;
     }
 }
 
 /// Waits up to 20 ms for a connection that is being made.
-async fn until_up(link: Option<RedisLink>, settings: &Settings, clock: &Clock) {
+async fn wait_until_up(link: Option<RedisLink>, settings: &Settings, clock: &Clock) {
     let Some(link) = link else { return };
-    link.tend(settings, clock);
-    for _ in 0..20 {
+    link.keep_connected(settings, clock);
+    for _ in 0..MAX_CONNECT_POLLS {
         if link.is_up() {
             return;
         }
-        sleep(RETRY_PAUSE).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
-/// Reads the server of each shelf: the first reply counts, of servers that are connected, or else of those in the
-/// address.
+/// Reads the server of each shelf; the first reply counts. Calls the servers that are `connected`, and those in the address
+/// if none of them replies.
+///
+/// # Errors
+///
+/// The last cause, as text for logs.
 async fn read_map(
-    up: &[RedisLink],
+    connected: &[RedisLink],
     settings: &Settings,
     clock: &Clock,
-) -> Result<Vec<Option<RedisTarget>>, String> {
+) -> Result<ShelfOwners, String> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     let command = &command;
-    let known = up.iter().map(|link| {
-        let answer = async move {
-            let answer = timeout(MAP_PATIENCE, link.ask(None, command, clock)).await;
-            let answer = answer.map_err(|_| String::from("no reply in time"))?;
-            let answer = answer.map_err(|fault| StoreError::from(fault).to_string())?;
-            match link.target() {
-                RedisTarget::Server(host, _) => parse_slots(&answer, host),
-                RedisTarget::Led(_) => Err(String::from("no server of a cluster")),
-            }
-        };
-        answer.boxed()
-    });
-    let known: Vec<_> = known.collect();
-    if !known.is_empty()
-        && let Ok((owners, _)) = select_ok(known).await
+    let reads = connected
+        .iter()
+        .map(|link| read_map_over(link, command, clock).boxed());
+    let reads: Vec<_> = reads.collect();
+    if !reads.is_empty()
+        && let Ok((owners, _)) = select_ok(reads).await
     {
         return Ok(owners);
     }
-    let named = settings.address.hosts.iter().map(|(host, port)| {
-        let answer = async move {
-            let made = timeout(
-                reach::PATIENCE,
-                reach::connect_to_server(settings, host, *port),
-            )
-            .await;
-            let made = made.map_err(|_| String::from("no reply within a second"))?;
-            let mut connection = made.map_err(|error| reach::describe(&error))?;
-            let answer = timeout(MAP_PATIENCE, command.query_async(&mut connection.commands)).await;
-            let answer = answer.map_err(|_| String::from("no reply in time"))?;
-            parse_slots(&answer.map_err(|error| reach::describe(&error))?, host)
-        };
-        answer.boxed()
-    });
-    select_ok(named).await.map(|(owners, _)| owners)
+    let hosts = settings.address.hosts.iter();
+    let reads = hosts.map(|(host, port)| read_map_from(host, *port, command, settings).boxed());
+    select_ok(reads).await.map(|(owners, _)| owners)
 }
 
-/// Reads the server of each shelf from the reply to `CLUSTER SLOTS`.
-fn parse_slots(answer: &Value, asked: &str) -> Result<Vec<Option<RedisTarget>>, String> {
-    let odd = || String::from("the reply to CLUSTER SLOTS is malformed");
-    let Value::Array(ranges) = answer else {
-        return Err(odd());
+/// Reads the map over a connection.
+async fn read_map_over(
+    link: &RedisLink,
+    command: &Cmd,
+    clock: &Clock,
+) -> Result<ShelfOwners, String> {
+    let reply = timeout(MAP_READ_TIMEOUT, link.send(None, command, clock)).await;
+    let reply = reply.map_err(|_| String::from("no reply in time"))?;
+    let reply = reply.map_err(|fault| StoreError::from(fault).to_string())?;
+    match link.target() {
+        RedisTarget::Server(host, _) => parse_slots(&reply, host),
+        RedisTarget::Master(_) => Err(String::from("no server of a cluster")),
+    }
+}
+
+/// Reads the map over a new connection to a server.
+async fn read_map_from(
+    host: &str,
+    port: u16,
+    command: &Cmd,
+    settings: &Settings,
+) -> Result<ShelfOwners, String> {
+    let connecting = reach::connect_to_server(settings, host, port);
+    let connected = timeout(reach::CONNECT_TIMEOUT, connecting).await;
+    let connected = connected.map_err(|_| String::from("no reply within a second"))?;
+    let mut connection = connected.map_err(|error| reach::describe_error(&error))?;
+    let reply = command.query_async(&mut connection.commands);
+    let reply = timeout(MAP_READ_TIMEOUT, reply).await;
+    let reply = reply.map_err(|_| String::from("no reply in time"))?;
+    parse_slots(&reply.map_err(|error| reach::describe_error(&error))?, host)
+}
+
+/// Parses the server of each shelf from the reply to `CLUSTER SLOTS`. A server without a host is on `replying_host`.
+fn parse_slots(reply: &Value, replying_host: &str) -> Result<ShelfOwners, String> {
+    let malformed = || String::from("the reply to CLUSTER SLOTS is malformed");
+    let Value::Array(ranges) = reply else {
+        return Err(malformed());
     };
-    let mut owners = vec![None; SHELVES];
-    let slots: Vec<u16> = (0..SHELVES).map(slot).collect();
+    let mut owners = vec![None; SHELF_COUNT];
+    let slots: Vec<u16> = (0..SHELF_COUNT).map(slot_of).collect();
     for range in ranges {
         let Value::Array(range) = range else {
-            return Err(odd());
+            return Err(malformed());
         };
         let [
             Value::Int(first),
@@ -341,10 +382,10 @@ fn parse_slots(answer: &Value, asked: &str) -> Result<Vec<Option<RedisTarget>>, 
             ..,
         ] = &range[..]
         else {
-            return Err(odd());
+            return Err(malformed());
         };
         let [host, Value::Int(port), ..] = &master[..] else {
-            return Err(odd());
+            return Err(malformed());
         };
         let host = match host {
             Value::BulkString(host) => String::from_utf8_lossy(host).into_owned(),
@@ -352,10 +393,10 @@ fn parse_slots(answer: &Value, asked: &str) -> Result<Vec<Option<RedisTarget>>, 
             _ => String::new(),
         };
         let host = match host.as_str() {
-            "" | "?" => asked.to_owned(),
+            "" | "?" => replying_host.to_owned(),
             _ => host,
         };
-        let port = u16::try_from(*port).map_err(|_| odd())?;
+        let port = u16::try_from(*port).map_err(|_| malformed())?;
         for (owner, slot) in owners.iter_mut().zip(&slots) {
             if (*first..=*last).contains(&i64::from(*slot)) {
                 *owner = Some(RedisTarget::Server(host.clone(), port));
@@ -369,7 +410,7 @@ fn parse_slots(answer: &Value, asked: &str) -> Result<Vec<Option<RedisTarget>>, 
 }
 
 /// The slot of a shelf's keys: the CRC-16/XMODEM of the part in braces, modulo 16,384.
-fn slot(shelf: usize) -> u16 {
+fn slot_of(shelf: usize) -> u16 {
     let tag = format!("{shelf:02x}");
     let crc = tag.bytes().fold(0_u16, |crc, byte| {
         let mixed = crc ^ (u16::from(byte) << 8);
@@ -388,11 +429,11 @@ mod tests {
     #[test]
     fn slots_are_those_of_the_servers() {
         // By CLUSTER KEYSLOT.
-        assert_eq!([0x00, 0x7f, 0xff].map(slot), [13_254, 4_194, 11_756]);
-        let mut slots: Vec<u16> = (0..SHELVES).map(slot).collect();
+        assert_eq!([0x00, 0x7f, 0xff].map(slot_of), [13_254, 4_194, 11_756]);
+        let mut slots: Vec<u16> = (0..SHELF_COUNT).map(slot_of).collect();
         slots.sort_unstable();
         slots.dedup();
-        assert_eq!(slots.len(), SHELVES, "no two shelves share a slot");
+        assert_eq!(slots.len(), SHELF_COUNT, "no two shelves share a slot");
     }
 
     #[test]
@@ -411,7 +452,7 @@ mod tests {
         let owners = parse_slots(&answer, "here").unwrap();
         assert!(owners.iter().enumerate().all(|(shelf, owner)| {
             *owner
-                == if slot(shelf) <= 8_000 {
+                == if slot_of(shelf) <= 8_000 {
                     here.clone()
                 } else {
                     there.clone()

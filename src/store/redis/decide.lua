@@ -1,10 +1,12 @@
--- The second half of the script; the first is cell.lua.
+-- The second half of the script, after cell.lua: it reads the counters, gives units back, counts reports, decides, takes
+-- units, and writes what has changed.
 
-local function read_body(cell, text)
+-- Decodes a value's body into its cell.
+local function decode_body(cell, text)
   if cell.lends then
     cell.lent_last, cell.lent_level = 0, 0
     if #text >= 16 then cell.lent_last, cell.lent_level = unpack('<dd', text) end
-    if cell.lent_last > now then cell.lent_last, cell.dirty, cell.whole = now, true, true end
+    if cell.lent_last > now then cell.lent_last, cell.dirty, cell.rewrites_all = now, true, true end
     text = text:sub(17)
   end
   if cell.kind == LOG then
@@ -12,9 +14,9 @@ local function read_body(cell, text)
     if cell.stored_room ~= 0 and cell.stored_room ~= cell.room then
       local room, live = cell.room, nil
       cell.room = cell.stored_room
-      live = stamps(cell, first_inside(cell, cell.longest))
-      -- Another multiplier or another gateway's policy asks for less room; what counts stays.
-      relay(cell, live, live == '' and room or max(room, cell.stored_room))
+      live = stamps_from(cell, first_inside(cell, cell.longest))
+      -- Another multiplier or another gateway's policy asks for less room; stamps that count stay.
+      replace_log(cell, live, live == '' and room or max(room, cell.stored_room))
     end
   elseif cell.kind == RINGS then
     local place = 1
@@ -38,18 +40,18 @@ local function read_body(cell, text)
       window.number, window.units, window.arrival, window.paced = one, two, one, two
     end
   end
-  -- Kept at once, or it would count as of now again with each call.
-  if rewind[cell.kind](cell) then cell.dirty, cell.whole = true, true end
+  -- Written at once, or the units would count from now again with each call.
+  if rewind[cell.kind](cell) then cell.dirty, cell.rewrites_all = true, true end
 end
 
-local function body(cell)
+local function encode_body(cell)
   local list = {}
   if cell.lends then list[1] = pack('<dd', cell.lent_last, cell.lent_level) end
   if cell.kind == LOG then
-    -- Grown in steps, for a string that grows in place takes twice what it holds.
+    -- Grown in steps, because a string that grows in place takes twice the memory of its contents.
     local live = cell.next >= cell.len and cell.next or cell.room
     local wanted = min(cell.room, live + max(4, floor(live / 8)))
-    list[#list + 1] = (cell.body .. ('\0'):rep(wanted * WIDE - #cell.body)):sub(1, wanted * WIDE)
+    list[#list + 1] = (cell.body .. ('\0'):rep(wanted * STAMP_BYTES - #cell.body)):sub(1, wanted * STAMP_BYTES)
   elseif cell.kind == RINGS then
     for _, ring in ipairs(cell.rings) do
       list[#list + 1] = pack('<d' .. ('I4'):rep(ring.kept), ring.current, table_unpack(ring, 1, ring.kept))
@@ -66,114 +68,115 @@ local function body(cell)
   return table.concat(list)
 end
 
--- The place of a gateway's entry in the text of all.
-local function entry_at(text, id)
+-- The position of a gateway's entry in the list.
+local function find_entry(text, id)
   local tag, from = pack('<I4', id), 1
   while true do
     local place = text:find(tag, from, true)
-    if not place or (place - 1) % EACH == 0 then return place end
+    if not place or (place - 1) % ENTRY_BYTES == 0 then return place end
     from = place + 1
   end
 end
 
--- What the parts ask, and what is there.
-local gateway, fleet, taking, count = number(), number(), number(), number()
--- Some processes end and others begin, and each may tell under two numbers.
-local most_gateways = min(max(64, 3 * fleet), 1024)
+-- Decodes the call, and reads the counters of its parts.
+local gateway, live_gateways, taking, count = read_number(), read_number(), read_number(), read_number()
+-- Some processes end and others begin, and each may report under two numbers.
+local max_gateways = min(max(64, 3 * live_gateways), 1024)
 local cells = {}
 for index = 1, count do
   local cell = { key = KEYS[index + 1], gateways = '' }
-  cell.kind, cell.room, cell.tick = number(), number(), number()
-  cell.shadow, cell.of = number() == 1, number()
-  cell.cost, cell.want, cell.spread = number(), number(), number()
-  cell.total, cell.told, cell.within = number(), number(), number()
-  cell.back, cell.back_at = number(), number()
-  cell.lends, cell.interval, cell.lent_room, cell.forgotten = number() == 1, number(), number(), number()
-  cell.kept = number()
+  cell.kind, cell.room, cell.tick = read_number(), read_number(), read_number()
+  cell.shadow, cell.key_index = read_number() == 1, read_number()
+  cell.cost, cell.want, cell.spread = read_number(), read_number(), read_number()
+  cell.total, cell.acknowledged, cell.within = read_number(), read_number(), read_number()
+  cell.give_back_number, cell.give_back_stamp = read_number(), read_number()
+  cell.lends, cell.interval, cell.lent_room, cell.forgotten = read_number() == 1, read_number(), read_number(), read_number()
+  cell.kept = read_number()
   cell.windows, cell.rings = {}, {}
-  for place = 1, number() do
-    local window = { length = number(), base = number(), ceiling = number(), first = number(), second = number() }
-    window.pace, window.most = number(), number()
+  for place = 1, read_number() do
+    local window = { length = read_number(), base = read_number(), ceiling = read_number(), first = read_number(), second = read_number() }
+    window.pace, window.most = read_number(), read_number()
     cell.windows[place] = window
     cell.longest = cell.windows[place].length
   end
-  for place = 1, number() do cell.rings[place] = { length = number(), kept = number() } end
+  for place = 1, read_number() do cell.rings[place] = { length = read_number(), kept = read_number() } end
   local value = redis.call('GET', cell.key)
   cell.newest, cell.next, cell.len, cell.stored_room, cell.stored = 0, 0, 0, 0, value and #value or 0
-  local text, many = '', nil
+  local text, gateway_count = '', nil
   if value then
-    cell.newest, cell.next, cell.len, cell.stored_room, many = unpack('<dI4I4I4I4', value)
-    cell.gateways = value:sub(HEAD + 1, HEAD + many * EACH)
-    cell.place = entry_at(cell.gateways, gateway)
-    if cell.place then
-      local id, total, back, backs = unpack('<I4dI4d', cell.gateways, cell.place)
-      cell.mine = { id, total, back, backs }
+    cell.newest, cell.next, cell.len, cell.stored_room, gateway_count = unpack('<dI4I4I4I4', value)
+    cell.gateways = value:sub(HEAD_BYTES + 1, HEAD_BYTES + gateway_count * ENTRY_BYTES)
+    cell.own_place = find_entry(cell.gateways, gateway)
+    if cell.own_place then
+      local id, total, back, backs = unpack('<I4dI4d', cell.gateways, cell.own_place)
+      cell.own = { id, total, back, backs }
     end
-    text = value:sub(HEAD + many * EACH + 1)
+    text = value:sub(HEAD_BYTES + gateway_count * ENTRY_BYTES + 1)
   end
-  -- The gateways stay: a total that was met must not count again.
+  -- The gateways stay: a total that was counted must not count again.
   if taking == FORGET and value then
     text, cell.newest, cell.next, cell.len, cell.stored_room = '', 0, 0, 0, 0
-    cell.known, cell.whole, cell.dirty = true, true, true
+    cell.existed, cell.rewrites_all, cell.dirty = true, true, true
   end
-  read_body(cell, text)
+  decode_body(cell, text)
   cells[index] = cell
 end
 
--- The gateway's own entry. One that was forgotten has told before what it says that it told.
-local function mine(cell)
-  cell.heard = true
-  if not cell.mine then
+-- The calling gateway's entry. If its entry was dropped, the acknowledged total of the call counts as known.
+local function own_entry(cell)
+  cell.has_own_entry = true
+  if not cell.own then
     local forgotten = cell.gateways ~= '' and unpack('<I4', cell.gateways) == 0
-    cell.mine = { gateway, forgotten and cell.told or 0, 0, 0 }
+    cell.own = { gateway, forgotten and cell.acknowledged or 0, 0, 0 }
   end
-  return cell.mine
+  return cell.own
 end
 
--- Writes the entry back: in the older half it moves to the end, for of many the one that was heard of first makes
--- room, and of that gateway 0 reminds.
-local function note_gateway(cell)
-  local list, entry = cell.gateways, pack('<I4dI4d', table_unpack(cell.mine))
-  if cell.place and (cell.place - 1) * 2 >= #list - EACH then
-    cell.gateways = list:sub(1, cell.place - 1) .. entry .. list:sub(cell.place + EACH)
+-- Puts the calling gateway's entry back into the list. From the older half it moves to the end. In a full list it
+-- replaces the entry that was active longest ago, and gateway 0 marks that one was dropped.
+local function store_own_entry(cell)
+  local list, entry = cell.gateways, pack('<I4dI4d', table_unpack(cell.own))
+  if cell.own_place and (cell.own_place - 1) * 2 >= #list - ENTRY_BYTES then
+    cell.gateways = list:sub(1, cell.own_place - 1) .. entry .. list:sub(cell.own_place + ENTRY_BYTES)
     return
   end
-  if cell.place then
-    list = list:sub(1, cell.place - 1) .. list:sub(cell.place + EACH)
-  elseif #list >= most_gateways * EACH then
+  if cell.own_place then
+    list = list:sub(1, cell.own_place - 1) .. list:sub(cell.own_place + ENTRY_BYTES)
+  elseif #list >= max_gateways * ENTRY_BYTES then
     if unpack('<I4', list) ~= 0 then list = pack('<I4dI4d', 0, 0, 0, 0) .. list end
-    list = list:sub(1, EACH) .. list:sub(#list - (most_gateways - 2) * EACH + 1)
+    list = list:sub(1, ENTRY_BYTES) .. list:sub(#list - (max_gateways - 2) * ENTRY_BYTES + 1)
   end
-  cell.whole = cell.whole or not cell.place
-  cell.gateways, cell.moved = list .. entry, true
+  cell.rewrites_all = cell.rewrites_all or not cell.own_place
+  cell.gateways, cell.list_changed = list .. entry, true
 end
 
-local function save(cell)
-  if cell.heard then note_gateway(cell) end
-  local many = #cell.gateways / EACH
-  local head = pack('<dI4I4I4I4', cell.newest, cell.next, cell.len, cell.kind == LOG and cell.room or 0, many)
-  local start, life = HEAD + #cell.gateways, ceil(cell.kept / 1000) + 1000
+-- Writes a cell: only the pieces that have changed, if the value keeps its form.
+local function store(cell)
+  if cell.has_own_entry then store_own_entry(cell) end
+  local gateway_count = #cell.gateways / ENTRY_BYTES
+  local head = pack('<dI4I4I4I4', cell.newest, cell.next, cell.len, cell.kind == LOG and cell.room or 0, gateway_count)
+  local start, life = HEAD_BYTES + #cell.gateways, ceil(cell.kept / 1000) + 1000
   local lent = cell.lends and pack('<dd', cell.lent_last, cell.lent_level) or ''
   local pieces = nil
-  if cell.kind == LOG and not cell.whole and start + #lent + #cell.body <= cell.stored then
+  if cell.kind == LOG and not cell.rewrites_all and start + #lent + #cell.body <= cell.stored then
     pieces = cell.writes or {}
-    for _, piece in ipairs(pieces) do piece[1] = start + #lent + piece[1] * WIDE end
+    for _, piece in ipairs(pieces) do piece[1] = start + #lent + piece[1] * STAMP_BYTES end
     pieces[#pieces + 1] = { start, lent }
-  elseif cell.kind ~= LOG and not cell.whole and #cell.gateways > SMALL then
-    local text = body(cell)
+  elseif cell.kind ~= LOG and not cell.rewrites_all and #cell.gateways > SMALL_LIST_BYTES then
+    local text = encode_body(cell)
     if start + #text == cell.stored then pieces = { { start, text } } end
   end
   if not pieces then
-    redis.call('SET', cell.key, head .. cell.gateways .. body(cell), 'PX', life)
+    redis.call('SET', cell.key, head .. cell.gateways .. encode_body(cell), 'PX', life)
     return
   end
-  if cell.moved or #cell.gateways <= SMALL then
+  if cell.list_changed or #cell.gateways <= SMALL_LIST_BYTES then
     pieces[#pieces + 1] = { 0, head .. cell.gateways }
   else
     pieces[#pieces + 1] = { 0, head }
-    if cell.heard then
-      local entry = cell.gateways:sub(cell.place, cell.place + EACH - 1)
-      pieces[#pieces + 1] = { HEAD + cell.place - 1, entry }
+    if cell.has_own_entry then
+      local entry = cell.gateways:sub(cell.own_place, cell.own_place + ENTRY_BYTES - 1)
+      pieces[#pieces + 1] = { HEAD_BYTES + cell.own_place - 1, entry }
     end
   end
   for _, piece in ipairs(pieces) do
@@ -182,46 +185,46 @@ local function save(cell)
   redis.call('PEXPIRE', cell.key, life)
 end
 
--- Whether a give-back is met for the first time. They come over several connections, so not always in order, and
+-- Whether a give-back comes for the first time. Give-backs come over several connections, so not always in order, and
 -- their numbers begin anew after 2^32.
-local function first_met(entry, number)
+local function is_new_give_back(entry, number)
   local last, met = entry[3], entry[4]
   local ahead = (number - last) % 4294967296
   if last == 0 or (ahead > 0 and ahead < 2147483648) then
     entry[3], entry[4] = number, 0
-    if last ~= 0 and ahead <= BACKS then
-      entry[4] = (met * 2 ^ ahead + 2 ^ (ahead - 1)) % 2 ^ BACKS
+    if last ~= 0 and ahead <= GIVE_BACK_BITS then
+      entry[4] = (met * 2 ^ ahead + 2 ^ (ahead - 1)) % 2 ^ GIVE_BACK_BITS
     end
     return true
   end
   local bit = 2 ^ ((last - number) % 4294967296 - 1)
-  if ahead == 0 or bit >= 2 ^ BACKS or floor(met / bit) % 2 == 1 then return false end
+  if ahead == 0 or bit >= 2 ^ GIVE_BACK_BITS or floor(met / bit) % 2 == 1 then return false end
   entry[4] = met + bit
   return true
 end
 
--- Units that were granted here once and came back unused, each give-back once.
+-- Subtracts units that were granted here and are given back unused; each give-back once.
 local function give_back(cell)
-  local entry = mine(cell)
-  if not first_met(entry, cell.back) then return end
-  -- What a master granted that this one has replaced is not here.
+  local entry = own_entry(cell)
+  if not is_new_give_back(entry, cell.give_back_number) then return end
+  -- Units that a former master granted may be missing here.
   cell.cost = max(0, cell.cost - max(0, cell.total - entry[2]))
   if cell.kind == LOG then
-    local tick, text = cell.back_at / cell.tick, stamps(cell, 0)
-    local units, place = cell.cost, #text / WIDE
+    local tick, text = cell.give_back_stamp / cell.tick, stamps_from(cell, 0)
+    local units, place = cell.cost, #text / STAMP_BYTES
     while place >= 1 and units > 0 do
-      local value = stamp(cell, place - 1)
+      local value = stamp_at(cell, place - 1)
       if value < tick then break end
       if value == tick then
-        text = text:sub(1, (place - 1) * WIDE) .. text:sub(place * WIDE + 1)
+        text = text:sub(1, (place - 1) * STAMP_BYTES) .. text:sub(place * STAMP_BYTES + 1)
         units = units - 1
       end
       place = place - 1
     end
-    relay(cell, text, cell.room)
+    replace_log(cell, text, cell.room)
   elseif cell.kind == RINGS then
     for _, ring in ipairs(cell.rings) do
-      local number = floor(cell.back_at / ring.length)
+      local number = floor(cell.give_back_stamp / ring.length)
       if number <= ring.current and number > ring.current - ring.kept then
         local slot = number % ring.kept + 1
         ring[slot] = max(0, ring[slot] - cell.cost)
@@ -230,7 +233,7 @@ local function give_back(cell)
   else
     for _, window in ipairs(cell.windows) do
       if cell.kind == FIXED then
-        if window.number == floor((cell.back_at + window.first) / window.length) then
+        if window.number == floor((cell.give_back_stamp + window.first) / window.length) then
           window.units = max(0, window.units - cell.cost)
         end
       else
@@ -240,37 +243,38 @@ local function give_back(cell)
   end
 end
 
--- Says what a cell says, as Cell::eval does.
+-- The rank by which one window of a limit decides, as in src/limit/key_state.rs.
 local function rank(a)
   if a.standing == NEVER then return 3, 0 end
   if a.standing == REFUSED then return 2, a.wait end
   if a.standing == OVER then return 1, 0 end
   return 0, -a.remaining
 end
-local function speaks_before(a, b)
+local function outranks(a, b)
   local one, two = rank(a)
   local three, four = rank(b)
   return one > three or (one == three and two >= four)
 end
 
+-- Decides about one cell's cost, without taking units.
 local function evaluate(cell)
   local over, delay, room, best = false, 0, 4294967295, nil
   for index, window in ipairs(cell.windows) do
     local total = used[cell.kind](cell, window)
-    local said = { standing = WITHIN, window = index, remaining = max(0, window.base - total), wait = 0 }
+    local reply = { standing = WITHIN, window = index, remaining = max(0, window.base - total), wait = 0 }
     if cell.cost > window.ceiling then
-      said.standing = NEVER
+      reply.standing = NEVER
     elseif total + cell.cost > window.ceiling then
-      said.standing = REFUSED
-      said.wait = wait[cell.kind](cell, window, total + cell.cost - window.ceiling)
+      reply.standing = REFUSED
+      reply.wait = wait[cell.kind](cell, window, total + cell.cost - window.ceiling)
     else
       over = over or total + cell.cost > window.base
       room = min(room, window.ceiling - total)
       if cell.kind == LEAKY then delay = max(delay, window.arrival - now) end
     end
-    if not best or speaks_before(said, best) then best = said end
+    if not best or outranks(reply, best) then best = reply end
   end
-  -- When little is left, all gateways get of it.
+  -- When few units are free, each gateway gets some of them.
   best.granted, best.delay, best.lent = max(cell.cost, min(cell.want, floor(room / cell.spread))), 0, false
   if best.standing == WITHIN then
     best.delay = delay
@@ -281,41 +285,42 @@ local function evaluate(cell)
     best.wait = min(best.wait, later)
     if later == 0 then best.standing, best.lent, best.granted = OVER, true, cell.cost end
   end
-  cell.said = best
+  cell.reply = best
 end
 
-local function admits(cell) return cell.said.standing == WITHIN or cell.said.standing == OVER end
+local function admits(cell) return cell.reply.standing == WITHIN or cell.reply.standing == OVER end
 
+-- Takes the granted units.
 local function take(cell)
-  local units = cell.said.granted
+  local units = cell.reply.granted
   if units > 0 then
-    if cell.said.lent then
+    if cell.reply.lent then
       local level = lent_level(cell)
       cell.lent_last, cell.lent_level = max(now, cell.lent_last), level + units
     else
       apply[cell.kind](cell, units)
       if cell.kind ~= LOG then cell.newest = now end
-      local entry = mine(cell)
+      local entry = own_entry(cell)
       entry[2] = entry[2] + units
-      cell.said.remaining = max(0, cell.said.remaining - units)
+      cell.reply.remaining = max(0, cell.reply.remaining - units)
     end
     cell.dirty = true
   end
-  cell.took = units
+  cell.taken = units
 end
 
--- What a gateway was granted and this store does not know of, lost in a failover or counted while it was
--- away, counts from now. A total that was met already adds nothing.
+-- Gives units back, and counts reports. Units that a failover lost, or that were admitted while the store was away, count
+-- from now. A total that is known already adds nothing.
 for _, cell in ipairs(cells) do
   if taking == FORGET then
     cell.cost, cell.want, cell.total = 0, 0, 0
   elseif taking ~= NOTHING then
-    if cell.back > 0 then
+    if cell.give_back_number > 0 then
       give_back(cell)
       cell.cost, cell.want, cell.total, cell.dirty = 0, 0, 0, true
     end
     if cell.total > 0 then
-      local entry = mine(cell)
+      local entry = own_entry(cell)
       local missing = min(cell.total - entry[2], cell.within)
       if missing > 0 then
         apply[cell.kind](cell, missing)
@@ -332,36 +337,36 @@ end
 local admitted = taking < SHADOWS
 for _, cell in ipairs(cells) do
   evaluate(cell)
-  cell.took = 0
+  cell.taken = 0
   if not admits(cell) and not cell.shadow then admitted = false end
 end
--- A network around a key is charged what the key is granted, and the key gets no more than that.
+-- A key is granted no more than each network around it, and the networks are charged the key's grant.
 for _, cell in ipairs(cells) do
-  local of = cells[cell.of]
-  if of then
-    of.said.granted = min(of.said.granted, cell.said.granted)
-    of.blocked = of.blocked or not admits(cell)
+  local key_cell = cells[cell.key_index]
+  if key_cell then
+    key_cell.reply.granted = min(key_cell.reply.granted, cell.reply.granted)
+    key_cell.blocked = key_cell.blocked or not admits(cell)
   end
 end
 for _, cell in ipairs(cells) do
-  local of = cells[cell.of]
-  if of then cell.said.granted = of.said.granted end
+  local key_cell = cells[cell.key_index]
+  if key_cell then cell.reply.granted = key_cell.reply.granted end
   local alone = cell.shadow and admits(cell) and not cell.blocked
-  if alone and of then alone = admits(of) and not of.blocked end
+  if alone and key_cell then alone = admits(key_cell) and not key_cell.blocked end
   if taking ~= NOTHING and (alone or (admitted and admits(cell) and not cell.shadow)) then take(cell) end
 end
 
-local reply = { pack('<dd', admitted and 1 or 0, now) }
+local output = { pack('<dd', admitted and 1 or 0, now) }
 for _, cell in ipairs(cells) do
-  local said = cell.said
-  local window = cell.windows[said.window]
+  local reply = cell.reply
+  local window = cell.windows[reply.window]
   local total, reset = used[cell.kind](cell, window), 0
   if total > 0 then reset = wait[cell.kind](cell, window, max(1, total + 1 - window.base)) end
   local stamped = now
-  if cell.kind == LOG and cell.took > 0 then stamped = cell.newest * cell.tick end
-  reply[#reply + 1] = pack('<ddddddddd', said.standing, said.window - 1, said.remaining, said.wait, reset,
-    said.delay, cell.known and 1 or cell.took, cell.mine and cell.mine[2] or 0, stamped)
-  for _, each in ipairs(cell.windows) do reply[#reply + 1] = pack('<d', used[cell.kind](cell, each)) end
-  if cell.dirty then save(cell) end
+  if cell.kind == LOG and cell.taken > 0 then stamped = cell.newest * cell.tick end
+  output[#output + 1] = pack('<ddddddddd', reply.standing, reply.window - 1, reply.remaining, reply.wait, reset,
+    reply.delay, cell.existed and 1 or cell.taken, cell.own and cell.own[2] or 0, stamped)
+  for _, each in ipairs(cell.windows) do output[#output + 1] = pack('<d', used[cell.kind](cell, each)) end
+  if cell.dirty then store(cell) end
 end
-return table.concat(reply)
+return table.concat(output)

@@ -1,104 +1,109 @@
-//! What one worker uses to reach the store: a link to one server, or to all servers of a cluster.
+//! The connections of one worker: a link to one server, or to all servers of a cluster. A shelf number chooses among the
+//! servers of a cluster; one server has the single shelf 0.
 
 use redis::{Cmd, Value};
 
 use super::address::Topology;
-use super::cluster::{Cluster, SHELVES};
+use super::cluster::{Cluster, SHELF_COUNT};
 use super::link::{RedisFault, RedisLink};
 use super::reach::{HostPort, RedisTarget};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 
-/// See the module.
+/// The connections of one worker.
 pub(super) enum Lane {
-    One(RedisLink),
-    All(Cluster),
+    Single(RedisLink),
+    Cluster(Cluster),
 }
 
 impl Lane {
-    /// Pauses between attempts to connect are no longer than `longest`.
-    pub(super) fn new(settings: &Settings, longest: Nanos) -> Lane {
+    /// A lane whose pauses between attempts to connect are at most `max_delay`.
+    pub(super) fn new(settings: &Settings, max_delay: Nanos) -> Lane {
         let address = &settings.address;
         let target = match (&address.topology, address.hosts.first()) {
-            (Topology::Cluster, _) => return Lane::All(Cluster::new(longest)),
-            (Topology::Sentinel(name), _) => RedisTarget::Led(name.clone()),
+            (Topology::Cluster, _) => return Lane::Cluster(Cluster::new(max_delay)),
+            (Topology::Sentinel(name), _) => RedisTarget::Master(name.clone()),
             (Topology::Alone, Some((host, port))) => RedisTarget::Server(host.clone(), *port),
             // Every address has a host.
             (Topology::Alone, None) => RedisTarget::Server(String::new(), 0),
         };
-        Lane::One(RedisLink::new(target, longest))
+        Lane::Single(RedisLink::new(target, max_delay))
     }
 
     /// The number of shelves.
-    pub(super) fn shelves(&self) -> usize {
+    pub(super) fn shelf_count(&self) -> usize {
         match self {
-            Lane::One(_) => 1,
-            Lane::All(_) => SHELVES,
+            Lane::Single(_) => 1,
+            Lane::Cluster(_) => SHELF_COUNT,
         }
     }
 
     /// One shelf of each server.
-    pub(super) fn heads(&self) -> Vec<usize> {
+    pub(super) fn one_shelf_per_server(&self) -> Vec<usize> {
         match self {
-            Lane::One(_) => vec![0],
-            Lane::All(cluster) => cluster.heads(),
+            Lane::Single(_) => vec![0],
+            Lane::Cluster(cluster) => cluster.one_shelf_per_server(),
         }
     }
 
-    pub(super) fn tend(&self, settings: &Settings, clock: &Clock) {
+    /// Connects where there is no connection.
+    pub(super) fn keep_connected(&self, settings: &Settings, clock: &Clock) {
         match self {
-            Lane::One(link) => link.tend(settings, clock),
-            Lane::All(cluster) => cluster.tend(settings, clock),
+            Lane::Single(link) => link.keep_connected(settings, clock),
+            Lane::Cluster(cluster) => cluster.keep_connected(settings, clock),
         }
     }
 
-    pub(super) fn broken(&self, cause: &str, clock: &Clock) {
+    /// Gives up all connections for this cause.
+    pub(super) fn disconnect(&self, cause: &str, clock: &Clock) {
         match self {
-            Lane::One(link) => link.broken(cause, clock),
-            Lane::All(cluster) => cluster.broken(cause, clock),
+            Lane::Single(link) => link.disconnect(cause, clock),
+            Lane::Cluster(cluster) => cluster.disconnect(cause, clock),
         }
     }
 
-    pub(super) fn hurry(&self, clock: &Clock) {
+    /// Ends the pause before the next attempt to connect.
+    pub(super) fn skip_delay(&self, clock: &Clock) {
         match self {
-            Lane::One(link) => link.hurry(clock),
-            Lane::All(cluster) => cluster.hurry(clock),
+            Lane::Single(link) => link.skip_delay(clock),
+            Lane::Cluster(cluster) => cluster.skip_delay(clock),
         }
     }
 
-    pub(super) fn ready(&self) -> bool {
+    /// Whether all servers can be reached, or none was ever needed.
+    pub(super) fn is_ready(&self) -> bool {
         match self {
-            Lane::One(link) => link.ready(),
-            Lane::All(cluster) => cluster.ready(),
+            Lane::Single(link) => link.is_ready(),
+            Lane::Cluster(cluster) => cluster.is_ready(),
         }
     }
 
     /// With sentinels: the server that the connection leads to.
-    pub(super) fn place(&self) -> Option<HostPort> {
+    pub(super) fn server(&self) -> Option<HostPort> {
         match self {
-            Lane::One(link) => link.place(),
-            Lane::All(_) => None,
+            Lane::Single(link) => link.server(),
+            Lane::Cluster(_) => None,
         }
     }
 
     /// Whether the connection leads to this server.
-    pub(super) fn leads_to(&self, place: &Option<HostPort>) -> bool {
+    pub(super) fn leads_to(&self, server: &Option<HostPort>) -> bool {
         match self {
-            Lane::One(link) => link.leads_to(place),
-            Lane::All(_) => true,
+            Lane::Single(link) => link.leads_to(server),
+            Lane::Cluster(_) => true,
         }
     }
 
-    /// Connections so far; 0 for a cluster.
-    pub(super) fn made(&self) -> u32 {
+    /// How often it has connected; 0 for a cluster.
+    pub(super) fn connection_count(&self) -> u32 {
         match self {
-            Lane::One(link) => link.made(),
-            Lane::All(_) => 0,
+            Lane::Single(link) => link.connection_count(),
+            Lane::Cluster(_) => 0,
         }
     }
 
     /// Sends a command to the server that has the shelf.
-    pub(super) async fn ask(
+    pub(super) async fn send(
         &self,
         shelf: usize,
         command: &Cmd,
@@ -106,8 +111,8 @@ impl Lane {
         clock: &Clock,
     ) -> Result<Value, RedisFault> {
         match self {
-            Lane::One(link) => link.ask(None, command, clock).await,
-            Lane::All(cluster) => cluster.ask(shelf, command, settings, clock).await,
+            Lane::Single(link) => link.send(None, command, clock).await,
+            Lane::Cluster(cluster) => cluster.send(shelf, command, settings, clock).await,
         }
     }
 }

@@ -1,9 +1,10 @@
-//! One connection to a server, made anew whenever it breaks. Requests share it: each is sent without waiting for the
-//! replies before it.
+//! One connection to a server, replaced whenever it breaks. Calls are pipelined: each is sent without waiting for earlier
+//! replies. A command is never sent again over another connection, because the server may have executed it.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::ConnectionLike;
@@ -15,44 +16,52 @@ use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::StoreError;
 
-/// The pause before the next attempt to connect, doubled after each failure.
-const PAUSE: Nanos = Nanos::from_millis(100);
-/// Calls in a row whose replies came too late; then the connection is given up.
-const LATE: u32 = 5;
+/// The pause after a first failure to connect. It doubles with each further failure.
+const MIN_RECONNECT_DELAY: Nanos = Nanos::from_millis(100);
+/// How long a reply is waited for before it counts as late.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// A connection is given up after this many late replies in a row.
+const MAX_LATE_REPLIES: u32 = 5;
 /// A connection idle for this long is probed, so that no request has to find out that the server has closed it.
-const IDLE: Nanos = Nanos::from_millis(500);
+const PROBE_AFTER_IDLE: Nanos = Nanos::from_millis(500);
 
 enum LinkState {
     /// No connection was needed yet.
     Idle,
+    /// There is no connection.
     Down {
-        next: Nanos,
-        pause: Nanos,
+        /// When the next attempt to connect is due.
+        retry_at: Nanos,
+        /// The pause after the next failure.
+        delay: Nanos,
     },
+    /// An attempt to connect is under way.
     Connecting,
+    /// There is a connection.
     Up(RedisConnection),
 }
 
 struct LinkInner {
     state: LinkState,
-    /// Connections so far, so that the faults of an earlier one are not held against the next.
-    made: u32,
+    /// How often the link has connected, so that the faults of an earlier connection are not held against the next.
+    connection_count: u32,
     /// With sentinels: the server that the last connection leads to.
-    place: Option<HostPort>,
-    late: u32,
+    server: Option<HostPort>,
+    /// Late replies in a row.
+    late_replies: u32,
     /// When the connection was last used.
-    asked: Nanos,
+    used_at: Nanos,
     /// Why there is no connection.
     cause: Option<String>,
 }
 
-/// See the module.
+/// A handle to a connection. Clones share it.
 #[derive(Clone)]
 pub(super) struct RedisLink {
     target: Arc<RedisTarget>,
-    /// Longest pause between two attempts to connect.
-    longest: Nanos,
-    inside: Arc<Mutex<LinkInner>>,
+    /// Longest pause between two attempts to connect, without jitter.
+    max_delay: Nanos,
+    inner: Arc<Mutex<LinkInner>>,
 }
 
 /// Why a command failed.
@@ -66,7 +75,7 @@ pub(super) enum RedisFault {
 
 impl RedisFault {
     /// The fault of a missing connection.
-    pub(super) fn away(cause: Option<&str>) -> RedisFault {
+    pub(super) fn not_connected(cause: Option<&str>) -> RedisFault {
         RedisFault::NotConnected(match cause {
             Some(cause) => StoreError::Other(Cow::Owned(format!("not connected: {cause}"))),
             None => StoreError::NotConnected,
@@ -87,219 +96,238 @@ impl From<RedisFault> for StoreError {
         match fault {
             RedisFault::NotConnected(failure) => failure,
             RedisFault::Failed(error) if error.is_timeout() => StoreError::Late,
-            RedisFault::Failed(error) => StoreError::Other(Cow::Owned(reach::describe(&error))),
+            RedisFault::Failed(error) => {
+                StoreError::Other(Cow::Owned(reach::describe_error(&error)))
+            }
         }
     }
 }
 
-/// Records once for each call whether its reply came in time.
+/// Whether the reply to a call came in time.
+enum ReplyTiming {
+    InTime,
+    Late,
+}
+
+/// Records once for each call whether its reply came in time. A call that is dropped counts as late.
 struct ReplyWatch<'a> {
     link: &'a RedisLink,
-    made: u32,
+    /// The [`LinkInner::connection_count`] of the call's connection.
+    connection_count: u32,
     clock: &'a Clock,
-    noted: bool,
+    is_recorded: bool,
 }
 
 impl ReplyWatch<'_> {
-    fn note(&mut self, answered: bool) {
-        let mut inside = self.link.inside.lock();
-        if std::mem::replace(&mut self.noted, true) || inside.made != self.made {
+    fn record(&mut self, timing: ReplyTiming) {
+        let mut inner = self.link.inner.lock();
+        let was_recorded = std::mem::replace(&mut self.is_recorded, true);
+        if was_recorded || inner.connection_count != self.connection_count {
             return;
         }
-        match answered {
-            true => inside.late = 0,
-            false => inside.late += 1,
+        match timing {
+            ReplyTiming::InTime => inner.late_replies = 0,
+            ReplyTiming::Late => inner.late_replies += 1,
         }
-        if inside.late >= LATE {
-            inside.give_up("no reply within the budget", self.clock);
+        if inner.late_replies >= MAX_LATE_REPLIES {
+            inner.give_up("no reply within the budget", self.clock);
         }
     }
 }
 
 impl Drop for ReplyWatch<'_> {
     fn drop(&mut self) {
-        self.note(false);
+        self.record(ReplyTiming::Late);
     }
 }
 
 impl LinkInner {
+    /// Gives up the connection, if there is one, for this cause.
     fn give_up(&mut self, cause: &str, clock: &Clock) {
         if matches!(self.state, LinkState::Up(_)) {
             self.cause = Some(cause.to_owned());
             self.state = LinkState::Down {
-                next: clock.now(),
-                pause: PAUSE,
+                retry_at: clock.now(),
+                delay: MIN_RECONNECT_DELAY,
             };
         }
     }
 }
 
 impl RedisLink {
-    pub(super) fn new(target: RedisTarget, longest: Nanos) -> RedisLink {
+    /// A link without a connection; `max_delay` bounds the pause between attempts to connect.
+    pub(super) fn new(target: RedisTarget, max_delay: Nanos) -> RedisLink {
         RedisLink {
             target: Arc::new(target),
-            longest,
-            inside: Arc::new(Mutex::new(LinkInner {
+            max_delay,
+            inner: Arc::new(Mutex::new(LinkInner {
                 state: LinkState::Idle,
-                made: 0,
-                place: None,
-                late: 0,
-                asked: Nanos::ZERO,
+                connection_count: 0,
+                server: None,
+                late_replies: 0,
+                used_at: Nanos::ZERO,
                 cause: None,
             })),
         }
     }
 
+    /// The server that the link connects to.
     pub(super) fn target(&self) -> &RedisTarget {
         &self.target
     }
 
     /// Whether there is a connection, or none was ever needed.
-    pub(super) fn ready(&self) -> bool {
-        matches!(self.inside.lock().state, LinkState::Idle | LinkState::Up(_))
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(self.inner.lock().state, LinkState::Idle | LinkState::Up(_))
     }
 
     pub(super) fn is_up(&self) -> bool {
-        matches!(self.inside.lock().state, LinkState::Up(_))
+        matches!(self.inner.lock().state, LinkState::Up(_))
     }
 
-    /// Connections so far.
-    pub(super) fn made(&self) -> u32 {
-        self.inside.lock().made
+    /// How often it has connected.
+    pub(super) fn connection_count(&self) -> u32 {
+        self.inner.lock().connection_count
     }
 
     /// With sentinels: the server that the last connection leads to.
-    pub(super) fn place(&self) -> Option<HostPort> {
-        self.inside.lock().place.clone()
+    pub(super) fn server(&self) -> Option<HostPort> {
+        self.inner.lock().server.clone()
     }
 
     /// Whether the connection, if there is one, leads to this server.
-    pub(super) fn leads_to(&self, place: &Option<HostPort>) -> bool {
-        let inside = self.inside.lock();
-        inside.place == *place || !matches!(inside.state, LinkState::Up(_))
+    pub(super) fn leads_to(&self, server: &Option<HostPort>) -> bool {
+        let inner = self.inner.lock();
+        inner.server == *server || !matches!(inner.state, LinkState::Up(_))
     }
 
     /// Whether there was a connection or an attempt, and there is none now.
     pub(super) fn is_down(&self) -> bool {
-        let inside = self.inside.lock();
-        !matches!(inside.state, LinkState::Up(_)) && inside.cause.is_some()
+        let inner = self.inner.lock();
+        !matches!(inner.state, LinkState::Up(_)) && inner.cause.is_some()
     }
 
-    pub(super) fn hurry(&self, clock: &Clock) {
-        if let LinkState::Down { next, pause } = &mut self.inside.lock().state {
-            *next = clock.now().min(*next);
-            *pause = PAUSE;
+    /// Ends the pause before the next attempt to connect.
+    pub(super) fn skip_delay(&self, clock: &Clock) {
+        if let LinkState::Down { retry_at, delay } = &mut self.inner.lock().state {
+            *retry_at = clock.now().min(*retry_at);
+            *delay = MIN_RECONNECT_DELAY;
         }
     }
 
-    /// Why there is no connection.
-    pub(super) fn fault(&self) -> RedisFault {
-        RedisFault::away(self.inside.lock().cause.as_deref())
+    /// The fault of a call while there is no connection.
+    pub(super) fn disconnected_fault(&self) -> RedisFault {
+        RedisFault::not_connected(self.inner.lock().cause.as_deref())
     }
 
-    /// Gives up the connection; the next is made by [`RedisLink::tend`].
-    pub(super) fn broken(&self, cause: &str, clock: &Clock) {
-        self.inside.lock().give_up(cause, clock);
+    /// Gives up the connection for this cause; [`RedisLink::keep_connected`] makes the next one.
+    pub(super) fn disconnect(&self, cause: &str, clock: &Clock) {
+        self.inner.lock().give_up(cause, clock);
     }
 
-    /// Connects where there is no connection, and tries one that nobody uses.
-    pub(super) fn tend(&self, settings: &Settings, clock: &Clock) {
-        let mut inside = self.inside.lock();
-        let pause = match inside.state {
-            LinkState::Idle => PAUSE,
-            LinkState::Down { next, pause } if clock.now() >= next => pause,
-            LinkState::Up(_) if clock.now().since(inside.asked) > IDLE => {
-                inside.asked = clock.now();
-                drop(inside);
+    /// Connects where there is no connection, and probes a connection that is idle for long.
+    pub(super) fn keep_connected(&self, settings: &Settings, clock: &Clock) {
+        let mut inner = self.inner.lock();
+        let delay = match inner.state {
+            LinkState::Idle => MIN_RECONNECT_DELAY,
+            LinkState::Down { retry_at, delay } if clock.now() >= retry_at => delay,
+            LinkState::Up(_) if clock.now().since(inner.used_at) > PROBE_AFTER_IDLE => {
+                inner.used_at = clock.now();
+                drop(inner);
                 let (link, clock) = (self.clone(), clock.clone());
                 tokio::spawn(async move {
                     let ping = redis::cmd("PING");
-                    // `ask` records the result.
-                    let _ = timeout(reach::PATIENCE, link.ask(None, &ping, &clock)).await;
+                    // `send` records the result.
+                    let _ = timeout(REPLY_TIMEOUT, link.send(None, &ping, &clock)).await;
                 });
                 return;
             }
             LinkState::Down { .. } | LinkState::Connecting | LinkState::Up(_) => return,
         };
-        inside.state = LinkState::Connecting;
-        drop(inside);
+        inner.state = LinkState::Connecting;
+        drop(inner);
         let (link, settings, clock) = (self.clone(), settings.clone(), clock.clone());
-        tokio::spawn(async move {
-            let made = link.target.connect(&settings).await;
-            let mut inside = link.inside.lock();
-            inside.late = 0;
-            match made {
-                Ok((connection, place)) => {
-                    inside.place = place;
-                    inside.made = inside.made.wrapping_add(1);
-                    inside.cause = None;
-                    inside.state = LinkState::Up(connection);
-                }
-                Err(cause) => {
-                    tracing::debug!(store = %settings.address, cause, "cannot connect");
-                    inside.cause = Some(cause);
-                    // Random, so that gateways do not all reconnect at the same moment.
-                    let spread = RandomState::new().hash_one(&settings.prefix) % 1_000;
-                    inside.state = LinkState::Down {
-                        next: clock.now().after(Nanos(pause.0 / 2_000 * (1_000 + spread))),
-                        pause: Nanos(pause.0 * 2).min(link.longest),
-                    };
-                }
-            }
-        });
+        tokio::spawn(async move { link.connect(delay, &settings, &clock).await });
     }
 
-    /// Sends a command and waits for its reply; with `first`, which the server answers with `OK`, right before it.
-    /// Waits for as long as the caller does, also on a connection that is given up. The caller must know what the
-    /// server executes in the end.
-    pub(super) async fn ask(
+    /// Makes one attempt to connect. After a failure the next one is due in `delay`.
+    async fn connect(&self, delay: Nanos, settings: &Settings, clock: &Clock) {
+        let connected = self.target.connect(settings).await;
+        let mut inner = self.inner.lock();
+        inner.late_replies = 0;
+        match connected {
+            Ok((connection, server)) => {
+                inner.server = server;
+                inner.connection_count = inner.connection_count.wrapping_add(1);
+                inner.cause = None;
+                inner.state = LinkState::Up(connection);
+            }
+            Err(cause) => {
+                tracing::debug!(store = %settings.address, cause, "cannot connect");
+                inner.cause = Some(cause);
+                // Random, so that gateways do not all reconnect at the same moment.
+                let jitter = RandomState::new().hash_one(&settings.prefix) % 1_000;
+                inner.state = LinkState::Down {
+                    retry_at: clock.now().after(Nanos(delay.0 / 2_000 * (1_000 + jitter))),
+                    delay: Nanos(delay.0 * 2).min(self.max_delay),
+                };
+            }
+        }
+    }
+
+    /// Sends a command and waits for its reply. A `prelude` is sent right before it; the server replies `OK` to that.
+    ///
+    /// Waits for as long as the caller does, even after the connection is given up. The caller must learn what the server
+    /// executes in the end.
+    pub(super) async fn send(
         &self,
-        first: Option<&Cmd>,
+        prelude: Option<&Cmd>,
         command: &Cmd,
         clock: &Clock,
     ) -> Result<Value, RedisFault> {
-        let (mut connection, made) = {
-            let mut inside = self.inside.lock();
-            inside.asked = clock.now();
-            match &inside.state {
-                LinkState::Up(connection) => (connection.clone(), inside.made),
-                _ => return Err(RedisFault::away(inside.cause.as_deref())),
+        let (mut connection, connection_count) = {
+            let mut inner = self.inner.lock();
+            inner.used_at = clock.now();
+            match &inner.state {
+                LinkState::Up(connection) => (connection.clone(), inner.connection_count),
+                _ => return Err(RedisFault::not_connected(inner.cause.as_deref())),
             }
         };
         let mut watch = ReplyWatch {
             link: self,
-            made,
+            connection_count,
             clock,
-            noted: false,
+            is_recorded: false,
         };
-        let answer = async {
-            match first {
+        let reply = async {
+            match prelude {
                 None => command.query_async(&mut connection.commands).await,
-                Some(first) => {
+                Some(prelude) => {
                     let mut both = redis::pipe();
-                    both.add_command(first.clone()).add_command(command.clone());
-                    let counters = connection.commands.req_packed_commands(&both, 1, 1).await;
+                    both.add_command(prelude.clone())
+                        .add_command(command.clone());
+                    let replies = connection.commands.req_packed_commands(&both, 1, 1).await;
                     let last =
-                        |counters: Vec<Value>| counters.into_iter().next().unwrap_or(Value::Nil);
-                    counters.map(last).and_then(Value::extract_error)
+                        |replies: Vec<Value>| replies.into_iter().next().unwrap_or(Value::Nil);
+                    replies.map(last).and_then(Value::extract_error)
                 }
             }
         };
-        let mut answer = std::pin::pin!(answer);
-        let answer = match timeout(reach::PATIENCE, &mut answer).await {
-            Ok(answer) => answer,
+        let mut reply = std::pin::pin!(reply);
+        let reply = match timeout(REPLY_TIMEOUT, &mut reply).await {
+            Ok(reply) => reply,
             Err(_) => {
-                watch.note(false);
-                answer.await
+                watch.record(ReplyTiming::Late);
+                reply.await
             }
         };
-        watch.note(true);
-        answer.map_err(|error| {
-            let demoted = matches!(error.code(), Some("READONLY" | "MASTERDOWN"));
-            if demoted || error.is_unrecoverable_error() {
-                let mut inside = self.inside.lock();
-                if inside.made == made {
-                    inside.give_up(&reach::describe(&error), clock);
+        watch.record(ReplyTiming::InTime);
+        reply.map_err(|error| {
+            let is_demoted = matches!(error.code(), Some("READONLY" | "MASTERDOWN"));
+            if is_demoted || error.is_unrecoverable_error() {
+                let mut inner = self.inner.lock();
+                if inner.connection_count == connection_count {
+                    inner.give_up(&reach::describe_error(&error), clock);
                 }
             }
             RedisFault::Failed(error)

@@ -1,4 +1,5 @@
-//! Connects to a server: by its host and port, or to the master that sentinels name.
+//! Connects to a server by its host and port, or to the master that sentinels name. A connection sends its commands in
+//! order, and its replies are [bounded](Bounded). It does not connect again by itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use super::bounded::Bounded;
 use super::settings::Settings;
 use crate::net::{Connector, Socket};
 
-/// Time limit for connecting, and for replies before a connection is given up.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit for connecting.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for connecting to the master that one sentinel names, before another sentinel's is tried.
-const MASTER_PATIENCE: Duration = Duration::from_millis(400);
+const MASTER_CONNECT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// A server's host and port.
 pub(super) type HostPort = (String, u16);
@@ -26,13 +27,13 @@ pub(super) type HostPort = (String, u16);
 #[derive(Clone)]
 pub(super) struct RedisConnection {
     pub(super) commands: MultiplexedConnection,
-    _driver: Arc<Driver>,
+    _driver: Arc<ConnectionTask>,
 }
 
-/// The task that reads and writes.
-struct Driver(AbortHandle);
+/// The task that reads and writes a connection; it ends with the last handle.
+struct ConnectionTask(AbortHandle);
 
-impl Drop for Driver {
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -44,7 +45,7 @@ pub(super) enum RedisTarget {
     /// The server with this host and port.
     Server(String, u16),
     /// The master that sentinels know by this name.
-    Led(String),
+    Master(String),
 }
 
 impl RedisTarget {
@@ -57,26 +58,26 @@ impl RedisTarget {
         &self,
         settings: &Settings,
     ) -> Result<(RedisConnection, Option<HostPort>), String> {
-        let made = async {
+        let connected = async {
             match self {
                 RedisTarget::Server(host, port) => {
                     Ok((connect_to_server(settings, host, *port).await?, None))
                 }
-                RedisTarget::Led(name) => {
-                    let (connection, place) = connect_to_master(settings, name).await?;
-                    Ok((connection, Some(place)))
+                RedisTarget::Master(name) => {
+                    let (connection, server) = connect_to_master(settings, name).await?;
+                    Ok((connection, Some(server)))
                 }
             }
         };
-        match timeout(PATIENCE, made).await {
-            Ok(made) => made.map_err(|error: RedisError| describe(&error)),
+        match timeout(CONNECT_TIMEOUT, connected).await {
+            Ok(connected) => connected.map_err(|error: RedisError| describe_error(&error)),
             Err(_) => Err(String::from("no reply within a second")),
         }
     }
 }
 
 /// The text of an error, in one line and without repetitions.
-pub(super) fn describe(error: &RedisError) -> String {
+pub(super) fn describe_error(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (None, Some(detail)) if detail.len() > 8 => detail.to_owned(),
@@ -104,7 +105,7 @@ pub(super) async fn connect_to_server(
     connect_with(settings, host, port, login).await
 }
 
-/// Connects with the protocol of redis-rs over a socket of our own, so that replies are [bounded](Bounded).
+/// Connects with the protocol of redis-rs over a socket of the crate's own, so that replies are [bounded](Bounded).
 async fn connect_with(
     settings: &Settings,
     host: &str,
@@ -112,20 +113,21 @@ async fn connect_with(
     login: RedisConnectionInfo,
 ) -> Result<RedisConnection, RedisError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
-    let made = async {
-        let socket = Bounded::new(socket(settings, host, port).await?);
+    let connected = async {
+        let socket = Bounded::new(open_socket(settings, host, port).await?);
         MultiplexedConnection::new_with_config(&login, socket, config).await
     };
-    let made = timeout(PATIENCE, made).await;
-    let (commands, driver) = made.unwrap_or_else(|late| Err(std::io::Error::from(late).into()))?;
-    let driver = Arc::new(Driver(tokio::spawn(driver).abort_handle()));
+    let connected = timeout(CONNECT_TIMEOUT, connected).await;
+    let connected = connected.unwrap_or_else(|late| Err(std::io::Error::from(late).into()));
+    let (commands, driver) = connected?;
     Ok(RedisConnection {
         commands,
-        _driver: driver,
+        _driver: Arc::new(ConnectionTask(tokio::spawn(driver).abort_handle())),
     })
 }
 
-async fn socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<Socket> {
+/// Opens a socket, with TLS where the address asks for it.
+async fn open_socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<Socket> {
     if !settings.address.tls {
         return Socket::new(TcpStream::connect((host, port)).await?);
     }
@@ -140,48 +142,49 @@ async fn socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<S
     Socket::connect(TcpStream::connect((host, port)).await?, &connector).await
 }
 
-/// Asks all sentinels at once, because one of them may be as dead as the server. Takes the first named server that
-/// reports the role of a master itself.
+/// Asks all sentinels at once, because one of them may be as dead as the server. Connects to the first server that a
+/// sentinel names and that reports the role of a master itself.
 async fn connect_to_master(
     settings: &Settings,
     name: &str,
 ) -> Result<(RedisConnection, HostPort), RedisError> {
-    let each = settings.address.hosts.iter();
-    let mut named: FuturesUnordered<_> = each
-        .map(|(host, port)| ask_sentinel(settings, host, *port, name))
+    let sentinels = settings.address.hosts.iter();
+    let mut replies: FuturesUnordered<_> = sentinels
+        .map(|(host, port)| ask_sentinel_for_master(settings, host, *port, name))
         .collect();
-    let (mut tried, mut failure) = (Vec::new(), None);
-    while let Some(answer) = named.next().await {
-        let place = match answer {
-            Ok(Some(place)) => place,
+    let (mut tried_servers, mut last_error) = (Vec::new(), None);
+    while let Some(reply) = replies.next().await {
+        let server = match reply {
+            Ok(Some(server)) => server,
             Ok(None) => {
-                failure = Some(io_error("no sentinel knows a master of this name", name));
+                last_error = Some(io_error("no sentinel knows a master of this name", name));
                 continue;
             }
             Err(error) => {
-                failure.get_or_insert(io_error("no sentinel answers", &describe(&error)));
+                let error = describe_error(&error);
+                last_error.get_or_insert(io_error("no sentinel answers", &error));
                 continue;
             }
         };
-        if tried.contains(&place) {
+        if tried_servers.contains(&server) {
             continue;
         }
-        match timeout(MASTER_PATIENCE, connect_if_master(settings, &place)).await {
-            Ok(Ok(connection)) => return Ok((connection, place)),
-            Ok(Err(error)) => failure = Some(error),
+        let connecting = connect_if_master(settings, &server);
+        match timeout(MASTER_CONNECT_TIMEOUT, connecting).await {
+            Ok(Ok(connection)) => return Ok((connection, server)),
+            Ok(Err(error)) => last_error = Some(error),
             Err(_) => {
-                failure = Some(io_error(
-                    "the master that sentinels name does not answer",
-                    "",
-                ))
+                let silent = "the master that sentinels name does not answer";
+                last_error = Some(io_error(silent, ""));
             }
         }
-        tried.push(place);
+        tried_servers.push(server);
     }
-    Err(failure.unwrap_or_else(|| io_error("no sentinel answers", "")))
+    Err(last_error.unwrap_or_else(|| io_error("no sentinel answers", "")))
 }
 
-async fn ask_sentinel(
+/// Asks one sentinel for the master of this name; `None` where it knows no such master.
+async fn ask_sentinel_for_master(
     settings: &Settings,
     host: &str,
     port: u16,
@@ -194,6 +197,7 @@ async fn ask_sentinel(
     command.query_async(&mut sentinel.commands).await
 }
 
+/// Connects to a server, and fails where it does not report the role of a master.
 async fn connect_if_master(
     settings: &Settings,
     (host, port): &HostPort,
@@ -211,10 +215,11 @@ async fn connect_if_master(
     }
 }
 
-fn io_error(what: &'static str, more: &str) -> RedisError {
-    let text = match more {
-        "" => what.to_owned(),
-        more => format!("{what}: {more}"),
+/// An error of this kind, with a detail that may be empty.
+fn io_error(kind: &'static str, detail: &str) -> RedisError {
+    let text = match detail {
+        "" => kind.to_owned(),
+        detail => format!("{kind}: {detail}"),
     };
-    RedisError::from((ErrorKind::Io, what, text))
+    RedisError::from((ErrorKind::Io, kind, text))
 }

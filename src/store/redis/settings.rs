@@ -1,14 +1,14 @@
-//! Which Redis or Valkey is the store.
+//! The settings of a store in Redis or Valkey.
 
 use super::address::RedisAddress;
 use crate::net::Roots;
 
-/// Which store, and the certificate authorities that are trusted for it.
+/// The store's address, how its servers are verified, and the prefix of its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The store's address.
     pub address: RedisAddress,
-    /// Trusted authorities; needed with TLS.
+    /// Certificate authorities that servers are verified by; needed with TLS.
     pub roots: Option<Roots>,
     /// The prefix of all keys.
     pub prefix: String,

@@ -1,4 +1,5 @@
-//! Calls as the script reads them, and its replies: doubles in little-endian order.
+//! Encodes calls for the script, and decodes its replies. Both are sequences of doubles in little-endian order, because
+//! Lua's numbers are doubles. Whatever has another shape than the script's reply is an error.
 
 use std::borrow::Cow;
 
@@ -11,9 +12,12 @@ use crate::store::Taking;
 use crate::store::shared::call::{Call, CallPart, CounterReply, StoreError, StoreReply};
 
 /// Doubles of one counter's reply before those of its windows.
-const ANSWER: usize = 9;
+const COUNTER_DOUBLES: usize = 9;
 
-/// Encodes a call, the script's second argument; `gateways` is the known number of gateways.
+/// The third number of a call that deletes counters; in other calls it tells which parts take units.
+const FORGET: u32 = 3;
+
+/// Encodes a call, the script's second argument; `gateways` is the number of gateways by the last beat.
 pub fn encode(call: &Call, gateways: u32) -> Vec<u8> {
     let taking = match call.taking {
         Taking::Nothing => 0,
@@ -23,9 +27,9 @@ pub fn encode(call: &Call, gateways: u32) -> Vec<u8> {
     encode_with(call, gateways, taking)
 }
 
-/// Encodes a call that forgets the counters of its parts. In the reply, `took` is above 0 where there was one.
+/// Encodes a call that deletes the counters of its parts. In the reply, `granted_units` is above 0 where a counter existed.
 pub fn encode_forget(call: &Call) -> Vec<u8> {
-    encode_with(call, 1, 3)
+    encode_with(call, 1, FORGET)
 }
 
 fn encode_with(call: &Call, gateways: u32, taking: u32) -> Vec<u8> {
@@ -51,39 +55,39 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         StateKind::Gcra => (4, 0, 1),
         StateKind::Leaky => (5, 0, 1),
     };
-    let back = part
-        .give_back
-        .map_or((0, 0), |back| (back.number, back.stamped));
-    let small = [
+    let give_back = part.give_back;
+    let (give_back_number, stamped) = give_back.map_or((0, 0), |back| (back.number, back.stamped));
+    let small_numbers = [
         kind,
         capacity,
         tick as u32,
         u32::from(part.shadow),
-        part.around.map_or(0, |place| u32::from(place) + 1),
+        part.around.map_or(0, |index| u32::from(index) + 1),
         part.cost,
         part.want,
         part.spread.max(1),
     ];
-    small.into_iter().for_each(|n| put(text, f64::from(n)));
+    let small_numbers = small_numbers.into_iter();
+    small_numbers.for_each(|n| put(text, f64::from(n)));
     let pace = spec.pace;
     let lends = f64::from(u8::from(spec.lends));
-    let rest = [
+    let large_numbers = [
         part.total as f64,
         part.acknowledged as f64,
         f64::from(part.within),
-        f64::from(back.0),
-        back.1 as f64,
+        f64::from(give_back_number),
+        stamped as f64,
         lends,
         pace.interval,
         pace.max_level,
         pace.forget_after,
         spec.lifetime as f64,
     ];
-    rest.into_iter().for_each(|n| put(text, n));
+    large_numbers.into_iter().for_each(|n| put(text, n));
     put(text, spec.windows.len() as f64);
     for span in &spec.windows {
         let (base, ceiling) = (f64::from(span.base), f64::from(span.ceiling));
-        let each = [
+        let numbers = [
             span.window as f64,
             base,
             ceiling,
@@ -92,7 +96,7 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
             span.plain_interval as f64,
             span.max_lead as f64,
         ];
-        each.into_iter().for_each(|n| put(text, n));
+        numbers.into_iter().for_each(|n| put(text, n));
     }
     put(text, spec.rings.len() as f64);
     for ring in &spec.rings {
@@ -106,14 +110,14 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
 ///
 /// # Errors
 ///
-/// [`StoreError::Renewed`] where the mark was another one, [`StoreError::Other`] where the reply has another shape.
+/// [`StoreError::Renewed`] where the store has another mark, [`StoreError::Other`] where the reply has another shape.
 pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
-    let (numbers, rest) = text.as_chunks::<8>();
+    let (numbers, remainder) = text.as_chunks::<8>();
     let mut numbers = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes));
     let malformed = || StoreError::Other(Cow::Borrowed("the script's reply is malformed"));
     match numbers.next() {
         Some(-1.0) => return Err(StoreError::Renewed),
-        Some(_) if rest.is_empty() => {}
+        Some(_) if remainder.is_empty() => {}
         _ => return Err(malformed()),
     }
     let admitted = text[..8] != [0; 8];
@@ -121,7 +125,8 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     let mut counters = SmallVec::new();
     for part in &call.parts {
         let windows = part.spec.windows.len();
-        let each: SmallVec<[f64; 16]> = numbers.by_ref().take(ANSWER + windows).collect();
+        let doubles = numbers.by_ref().take(COUNTER_DOUBLES + windows);
+        let doubles: SmallVec<[f64; 16]> = doubles.collect();
         let (
             &[
                 standing,
@@ -130,23 +135,23 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
                 wait,
                 reset,
                 delay,
-                took,
+                granted_units,
                 total,
                 stamped,
             ],
             used,
-        ) = each.split_first_chunk().ok_or_else(malformed)?;
+        ) = doubles.split_first_chunk().ok_or_else(malformed)?;
         if used.len() != windows || window < 0.0 || window >= windows as f64 {
             return Err(malformed());
         }
         counters.push(CounterReply {
-            standing: standing_of(standing).ok_or_else(malformed)?,
+            standing: parse_standing(standing).ok_or_else(malformed)?,
             window: window as u8,
             remaining: remaining as u32,
-            wait: span(wait),
-            reset: span(reset),
-            delay: span(delay),
-            took: took as u32,
+            wait: from_micros(wait),
+            reset: from_micros(reset),
+            delay: from_micros(delay),
+            granted_units: granted_units as u32,
             total: total as u64,
             stamped: stamped as u64,
             used: used.iter().map(|units| *units as u32).collect(),
@@ -162,7 +167,7 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     }
 }
 
-fn standing_of(number: f64) -> Option<LimitStanding> {
+fn parse_standing(number: f64) -> Option<LimitStanding> {
     [
         (0.0, LimitStanding::Within),
         (1.0, LimitStanding::Over),
@@ -170,10 +175,10 @@ fn standing_of(number: f64) -> Option<LimitStanding> {
         (3.0, LimitStanding::Unsatisfiable),
     ]
     .into_iter()
-    .find_map(|(known, standing)| (known == number).then_some(standing))
+    .find_map(|(code, standing)| (code == number).then_some(standing))
 }
 
-fn span(micros: f64) -> Nanos {
+fn from_micros(micros: f64) -> Nanos {
     // The cast saturates.
     Nanos((micros as u64).saturating_mul(1_000))
 }

@@ -1,10 +1,11 @@
-//! Redis or memcached behind one type.
+//! Redis or memcached behind one type: the settings of the chosen store, and its client. The rest of the crate calls no
+//! store directly.
 
 use super::call::{Call, CallPart, LiveGateways, StoreError, StoreIdentity, StoreLoss, StoreReply};
 use crate::base::clock::Clock;
 use crate::store::{memcached, redis};
 
-/// Which store is shared.
+/// The kind of the shared store, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Redis or Valkey.
@@ -15,7 +16,7 @@ pub enum Backend {
 
 impl Backend {
     /// What the store cannot do: sentences without a full stop, for `tollgate check`.
-    pub fn limits(&self) -> &'static [&'static str] {
+    pub fn limitations(&self) -> &'static [&'static str] {
         match self {
             Backend::Redis(_) => &[],
             Backend::Memcached(_) => &[
@@ -37,7 +38,7 @@ impl std::fmt::Display for Backend {
     }
 }
 
-/// The client of the store. See [`redis::RedisClient`] for the methods.
+/// The client of the store; the methods are those of [`redis::RedisClient`].
 // There is one in a process, so its size does not matter.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum BackendClient {
@@ -45,22 +46,23 @@ pub(super) enum BackendClient {
     Memcached(memcached::MemcachedClient),
 }
 
-macro_rules! either {
-    ($client:expr, $one:ident => $ask:expr) => {
-        match $client {
-            BackendClient::Redis($one) => $ask,
-            BackendClient::Memcached($one) => $ask,
+/// Calls a method that both clients have.
+macro_rules! with_client {
+    ($backend:expr, $client:ident => $call:expr) => {
+        match $backend {
+            BackendClient::Redis($client) => $call,
+            BackendClient::Memcached($client) => $call,
         }
     };
 }
 
 impl BackendClient {
     pub(super) fn new(
-        place: &Backend,
+        backend: &Backend,
         connections: usize,
         clock: &Clock,
     ) -> Result<BackendClient, memcached::Error> {
-        Ok(match place {
+        Ok(match backend {
             Backend::Redis(settings) => BackendClient::Redis(Box::new(redis::RedisClient::new(
                 settings.clone(),
                 connections,
@@ -77,47 +79,47 @@ impl BackendClient {
         })
     }
 
-    pub(super) fn tend(&self, number: usize) {
-        either!(self, client => client.tend(number));
+    pub(super) fn keep_connected(&self, connection: usize) {
+        with_client!(self, client => client.keep_connected(connection));
     }
 
-    pub(super) fn reset(&self, number: usize) {
-        either!(self, client => client.reset(number));
+    pub(super) fn reconnect(&self, connection: usize) {
+        with_client!(self, client => client.reconnect(connection));
     }
 
-    pub(super) fn hurry(&self, number: usize) {
+    pub(super) fn skip_delay(&self, connection: usize) {
         match self {
-            BackendClient::Redis(client) => client.hurry(number),
+            BackendClient::Redis(client) => client.skip_delay(connection),
             // Its links pause for 5 s at most.
             BackendClient::Memcached(_) => {}
         }
     }
 
-    pub(super) fn ready(&self, number: usize) -> bool {
+    pub(super) fn is_ready(&self, connection: usize) -> bool {
         match self {
-            BackendClient::Redis(client) => client.ready(number),
-            BackendClient::Memcached(client) => client.connected(number),
+            BackendClient::Redis(client) => client.is_ready(connection),
+            BackendClient::Memcached(client) => client.is_connected(connection),
         }
     }
 
-    /// Connections so far, where the next one may lead to a server with older data under the same mark.
-    pub(super) fn made(&self, number: usize) -> u32 {
+    /// How often it has connected, where the next connection may lead to a server with older data under the same mark.
+    pub(super) fn connection_count(&self, connection: usize) -> u32 {
         match self {
-            BackendClient::Redis(client) => client.made(number),
+            BackendClient::Redis(client) => client.connection_count(connection),
             BackendClient::Memcached(_) => 0,
         }
     }
 
     /// Whether two connections lead to different servers, of which only one is the master.
-    pub(super) fn strays(&self, number: usize, other: usize) -> bool {
+    pub(super) fn leads_elsewhere(&self, connection: usize, other: usize) -> bool {
         match self {
-            BackendClient::Redis(client) => client.strays(number, other),
+            BackendClient::Redis(client) => client.leads_elsewhere(connection, other),
             BackendClient::Memcached(_) => false,
         }
     }
 
     /// What the store may have lost while its mark stayed the same.
-    pub(super) fn loses(&self) -> StoreLoss {
+    pub(super) fn possible_loss(&self) -> StoreLoss {
         match self {
             BackendClient::Redis(_) => StoreLoss::Some,
             // memcached has no replicas.
@@ -125,53 +127,63 @@ impl BackendClient {
         }
     }
 
-    /// Why there is no connection, where errors do not say it.
-    pub(super) fn cause(&self, number: usize) -> Option<String> {
+    /// Why there is no connection, where errors do not name the cause.
+    pub(super) fn disconnect_cause(&self, connection: usize) -> Option<String> {
         match self {
-            // Its errors say it.
+            // Its errors name the cause.
             BackendClient::Redis(_) => None,
-            BackendClient::Memcached(client) => client.cause(number),
+            BackendClient::Memcached(client) => client.disconnect_cause(connection),
         }
     }
 
     pub(super) async fn decide(
         &self,
-        number: usize,
+        connection: usize,
         call: &Call,
     ) -> Result<StoreReply, StoreError> {
-        either!(self, client => client.decide(number, call).await)
+        with_client!(self, client => client.decide(connection, call).await)
     }
 
-    pub(super) async fn meet(
+    pub(super) async fn identify(
         &self,
-        number: usize,
-        known: Option<[u8; 16]>,
-        begins: bool,
+        connection: usize,
+        known_secret: Option<[u8; 16]>,
+        may_initialize: bool,
     ) -> Result<StoreIdentity, StoreError> {
-        either!(self, client => client.meet(number, known, begins).await)
+        with_client!(self, client => {
+            client.identify(connection, known_secret, may_initialize).await
+        })
     }
 
-    pub(super) async fn beat(
+    pub(super) async fn send_beat(
         &self,
-        number: usize,
+        connection: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
-        either!(self, client => client.beat(number, gateway).await)
+        with_client!(self, client => client.send_beat(connection, gateway).await)
     }
 
-    pub(super) async fn look(&self, number: usize) -> Result<(), StoreError> {
+    pub(super) async fn check_marks(&self, connection: usize) -> Result<(), StoreError> {
         match self {
-            BackendClient::Redis(client) => client.look(number).await,
-            // Each call looks at all its servers.
+            BackendClient::Redis(client) => client.check_marks(connection).await,
+            // Each call checks the servers that it needs.
             BackendClient::Memcached(_) => Ok(()),
         }
     }
 
-    pub(super) async fn leave(&self, number: usize, gateway: u32) -> Result<(), StoreError> {
-        either!(self, client => client.leave(number, gateway).await)
+    pub(super) async fn remove_gateway(
+        &self,
+        connection: usize,
+        gateway: u32,
+    ) -> Result<(), StoreError> {
+        with_client!(self, client => client.remove_gateway(connection, gateway).await)
     }
 
-    pub(super) async fn forget(&self, number: usize, part: &CallPart) -> Result<bool, StoreError> {
-        either!(self, client => client.forget(number, part).await)
+    pub(super) async fn forget_counter(
+        &self,
+        connection: usize,
+        part: &CallPart,
+    ) -> Result<bool, StoreError> {
+        with_client!(self, client => client.forget_counter(connection, part).await)
     }
 }

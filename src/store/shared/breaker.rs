@@ -1,23 +1,24 @@
-//! A circuit breaker: whether the store is asked. A store that was away is trusted again when every gateway has
-//! reported what it counted meanwhile, or when those units have left all windows.
+//! A circuit breaker: it decides whether the store is called. A store that was away is trusted again once every gateway has
+//! reported its own admissions meanwhile, or once those have left all windows.
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 
-/// Failures in a row that make the store count as away.
-const FAILURES_IN_A_ROW: u32 = 5;
-/// From this number of calls within [`CALL_WINDOW`] on, the store counts as away when half of them fail.
-const ENOUGH_CALLS: u32 = 20;
+/// The store is away after this many failed calls in a row.
+const MAX_CONSECUTIVE_FAILURES: u32 = 5;
+/// The store is away when half of the calls within [`CALL_WINDOW`] fail, and they are at least this many.
+const MIN_CALLS_IN_WINDOW: u32 = 20;
+/// How long calls are counted together.
 const CALL_WINDOW: Nanos = Nanos::from_secs(1);
 
-/// What this gateway knows of the store.
+/// Whether the store is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreStatus {
-    /// The store is asked.
+    /// The store decides.
     Shared,
-    /// The store is not asked, since this time.
+    /// The store has not been called since this time.
     Away(Nanos),
     /// The store replies, since this time, but does not know all units yet.
     Learning(Nanos),
@@ -28,14 +29,14 @@ pub enum StoreStatus {
 pub enum DecidedBy {
     /// The store.
     Store,
-    /// The store and this gateway's share, which both must have room.
+    /// The store and this gateway's share, which must both have room.
     Both,
     /// The gateway's share.
     Share,
 }
 
 impl StoreStatus {
-    /// The word for it in logs, headers and metrics.
+    /// The status as logs, headers and metrics have it.
     pub fn as_str(self) -> &'static str {
         match self {
             StoreStatus::Shared => "shared",
@@ -45,48 +46,75 @@ impl StoreStatus {
     }
 }
 
-/// A time that the store went away.
+/// One outage of the store.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
-    round: u32,
-    at: Nanos,
-    /// By then the store had been asked about windows shorter than this.
-    asked_below: Nanos,
+    /// The outage's number, from 1; 0 before the store was first shared.
+    number: u32,
+    start: Nanos,
+    /// Until the outage the store decided about windows shorter than this.
+    decided_below: Nanos,
+}
+
+/// The calls of one [`CALL_WINDOW`].
+#[derive(Clone, Copy, Debug)]
+struct RecentCalls {
+    start: Nanos,
+    calls: u32,
+    failures: u32,
+}
+
+impl RecentCalls {
+    fn starting_at(start: Nanos) -> RecentCalls {
+        RecentCalls {
+            start,
+            calls: 0,
+            failures: 0,
+        }
+    }
+
+    /// Adds a call, to a new window where this one is over.
+    fn add(&mut self, now: Nanos, has_failed: bool) {
+        if now.since(self.start) > CALL_WINDOW {
+            *self = RecentCalls::starting_at(now);
+        }
+        self.calls += 1;
+        self.failures += u32::from(has_failed);
+    }
 }
 
 #[derive(Debug)]
 struct BreakerState {
     status: StoreStatus,
-    shared_once: bool,
-    /// Times that the store went away.
-    round: u32,
+    was_shared: bool,
+    outage_count: u32,
     /// Outages since the store last knew all units. A later one concerns shorter windows only.
     outages: SmallVec<[Outage; 2]>,
+    /// The number of gateways that share the store, at least 1.
     gateways: u32,
-    in_a_row: u32,
-    /// When the current [`CALL_WINDOW`] began, its calls, and how many of them failed.
-    window: (Nanos, u32, u32),
+    consecutive_failures: u32,
+    recent: RecentCalls,
 }
 
-/// See the module.
+/// The circuit breaker of one gateway.
 #[derive(Debug)]
 pub struct Breaker(Mutex<BreakerState>);
 
 impl Breaker {
-    /// A breaker that counts the store as away until it is met.
+    /// A breaker for which the store is away until it is identified.
     pub fn new(now: Nanos) -> Breaker {
         Breaker(Mutex::new(BreakerState {
             status: StoreStatus::Away(now),
-            shared_once: false,
-            round: 0,
+            was_shared: false,
+            outage_count: 0,
             outages: smallvec::smallvec![Outage {
-                round: 0,
-                at: now,
-                asked_below: Nanos(u64::MAX),
+                number: 0,
+                start: now,
+                decided_below: Nanos(u64::MAX),
             }],
             gateways: 1,
-            in_a_row: 0,
-            window: (now, 0, 0),
+            consecutive_failures: 0,
+            recent: RecentCalls::starting_at(now),
         }))
     }
 
@@ -106,41 +134,41 @@ impl Breaker {
         }
     }
 
-    /// How often the store has gone away.
-    pub fn round(&self) -> u32 {
-        self.0.lock().round
+    /// How often the store has gone away after it was shared.
+    pub fn outage_count(&self) -> u32 {
+        self.0.lock().outage_count
     }
 
-    /// Whether a call of this round is still current: the store has not gone away since.
-    pub fn is_current(&self, round: u32) -> bool {
+    /// Whether the store has not gone away since a call that was made at this [`Breaker::outage_count`].
+    pub fn is_current(&self, outage_count: u32) -> bool {
         let state = self.0.lock();
-        state.round == round && !matches!(state.status, StoreStatus::Away(_))
+        state.outage_count == outage_count && !matches!(state.status, StoreStatus::Away(_))
     }
 
-    /// The outage because of which the gateway decides alone about a limit with windows up to `longest`: its round and
-    /// its start. `now` where it does not.
+    /// The number and the start of the outage because of which the gateway decides alone about a limit with windows up to
+    /// `longest`. The start is `now` where the store decides.
     pub fn alone_since(&self, longest: Nanos, now: Nanos) -> (u32, Nanos) {
         let state = self.0.lock();
         match state.status {
-            StoreStatus::Shared => return (state.round, now),
+            StoreStatus::Shared => return (state.outage_count, now),
             StoreStatus::Learning(since) if now.since(since) > longest => {
-                return (state.round, now);
+                return (state.outage_count, now);
             }
             StoreStatus::Learning(_) | StoreStatus::Away(_) => {}
         }
-        let outages = state.outages.iter().rev();
-        let outage = outages
-            .into_iter()
-            .find(|outage| outage.asked_below > longest);
-        outage.map_or((state.round, now), |outage| (outage.round, outage.at))
+        let mut outages = state.outages.iter().rev();
+        match outages.find(|outage| outage.decided_below > longest) {
+            Some(outage) => (outage.number, outage.start),
+            None => (state.outage_count, now),
+        }
     }
 
     /// Whether the store has never been shared.
     pub fn is_new(&self) -> bool {
-        !self.0.lock().shared_once
+        !self.0.lock().was_shared
     }
 
-    /// The known number of gateways that share the store, this one included.
+    /// The number of gateways that share the store, by the last beat; this one is included.
     pub fn gateways(&self) -> u32 {
         self.0.lock().gateways
     }
@@ -153,40 +181,43 @@ impl Breaker {
     /// Records a call with a reply.
     pub fn record_reply(&self, now: Nanos) {
         let mut state = self.0.lock();
-        state.in_a_row = 0;
-        state.count_call(now, 0);
+        state.consecutive_failures = 0;
+        state.recent.add(now, false);
     }
 
     /// Records a failed call. Returns whether the store is away because of it.
     pub fn record_failure(&self, now: Nanos) -> bool {
         let mut state = self.0.lock();
-        state.in_a_row += 1;
-        let (calls, failed) = state.count_call(now, 1);
-        let mostly = calls >= ENOUGH_CALLS && failed * 2 >= calls;
-        let away =
-            state.status == StoreStatus::Shared && (state.in_a_row >= FAILURES_IN_A_ROW || mostly);
-        if away {
+        state.consecutive_failures += 1;
+        state.recent.add(now, true);
+        let RecentCalls {
+            calls, failures, ..
+        } = state.recent;
+        let many_failed = calls >= MIN_CALLS_IN_WINDOW && failures * 2 >= calls;
+        let is_broken = many_failed || state.consecutive_failures >= MAX_CONSECUTIVE_FAILURES;
+        let goes_away = state.status == StoreStatus::Shared && is_broken;
+        if goes_away {
             state.go_away(now);
         }
-        away
+        goes_away
     }
 
     /// Records that the store lacks data, or is out of reach for the keeper. Returns whether it was shared until now.
-    pub fn record_renewal(&self, now: Nanos) -> bool {
+    pub fn record_outage(&self, now: Nanos) -> bool {
         let mut state = self.0.lock();
-        let news = state.status == StoreStatus::Shared;
-        if news {
+        let was_shared = state.status == StoreStatus::Shared;
+        if was_shared {
             state.go_away(now);
         }
-        news
+        was_shared
     }
 
-    /// The store replies: gateways report to it from now on.
+    /// Records that the store replies again: gateways report to it from now on.
     pub fn start_learning(&self, now: Nanos) {
         self.0.lock().status = StoreStatus::Learning(now);
     }
 
-    /// The store is gone again before it knew all units.
+    /// Records that the store is gone again before it knew all units.
     pub fn stop_learning(&self, now: Nanos) {
         let mut state = self.0.lock();
         if matches!(state.status, StoreStatus::Learning(_)) {
@@ -194,41 +225,31 @@ impl Breaker {
         }
     }
 
-    /// The store knows all units: it is shared again.
+    /// Records that the store knows all units: it is shared again.
     pub fn finish_learning(&self, now: Nanos) {
         let mut state = self.0.lock();
         state.status = StoreStatus::Shared;
-        state.shared_once = true;
-        state.in_a_row = 0;
-        state.window = (now, 0, 0);
+        state.was_shared = true;
+        state.consecutive_failures = 0;
+        state.recent = RecentCalls::starting_at(now);
     }
 }
 
 impl BreakerState {
-    fn count_call(&mut self, now: Nanos, failed: u32) -> (u32, u32) {
-        let (start, ..) = self.window;
-        if now.since(start) > CALL_WINDOW {
-            self.window = (now, 0, 0);
-        }
-        self.window.1 += 1;
-        self.window.2 += failed;
-        (self.window.1, self.window.2)
-    }
-
     fn go_away(&mut self, now: Nanos) {
-        let asked_below = match self.status {
+        let decided_below = match self.status {
             StoreStatus::Shared => Nanos(u64::MAX),
             StoreStatus::Learning(since) => now.since(since),
             StoreStatus::Away(_) => Nanos::ZERO,
         };
         self.status = StoreStatus::Away(now);
-        self.round += 1;
+        self.outage_count += 1;
         self.outages
-            .retain(|outage| outage.asked_below > asked_below);
+            .retain(|outage| outage.decided_below > decided_below);
         self.outages.push(Outage {
-            round: self.round,
-            at: now,
-            asked_below,
+            number: self.outage_count,
+            start: now,
+            decided_below,
         });
     }
 }
@@ -251,7 +272,7 @@ mod tests {
             for _ in 0..4 {
                 assert!(!breaker.record_failure(Nanos(1)));
             }
-            // Fewer than MANY within the second.
+            // Fewer than `MIN_CALLS_IN_WINDOW` within the second.
             breaker.record_reply(Nanos(1));
         }
         let breaker = shared();
@@ -274,8 +295,8 @@ mod tests {
     #[test]
     fn the_way_back() {
         let (breaker, minute) = (shared(), Nanos::from_secs(60));
-        assert!(breaker.record_renewal(Nanos(5)));
-        assert!(!breaker.record_renewal(Nanos(6)), "once");
+        assert!(breaker.record_outage(Nanos(5)));
+        assert!(!breaker.record_outage(Nanos(6)), "once");
         assert_eq!(breaker.decided_by(minute, Nanos(7)), DecidedBy::Share);
         breaker.start_learning(Nanos(8));
         assert_eq!(breaker.decided_by(minute, Nanos(9)), DecidedBy::Both);
@@ -292,11 +313,11 @@ mod tests {
         assert_eq!(breaker.decided_by(minute, Nanos(12)), DecidedBy::Store);
     }
 
-    /// What was asked of a store that still learnt of longer windows begins anew when it goes again.
+    /// A store that goes away while it learns begins a new outage for the shorter windows that it decided about.
     #[test]
     fn gone_again_while_it_learns() {
         let (breaker, second, minute) = (shared(), Nanos::from_secs(1), Nanos::from_secs(60));
-        breaker.record_renewal(Nanos(5));
+        breaker.record_outage(Nanos(5));
         breaker.start_learning(Nanos(6));
         let ten = Nanos::from_secs(10);
         assert_eq!(breaker.decided_by(second, ten), DecidedBy::Store);
@@ -311,6 +332,6 @@ mod tests {
             (2, ten),
             "not asked since"
         );
-        assert!(!breaker.record_renewal(minute), "away already");
+        assert!(!breaker.record_outage(minute), "away already");
     }
 }

@@ -1,4 +1,4 @@
-//! What a gateway asks a shared store, and what the store replies. Plain values: no store is named here.
+//! Calls to a shared store, and its replies. They are plain values that are the same for every kind of store.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use crate::store::Taking;
 /// The name of a counter in the store: a limit and a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterName {
-    /// Hash of the limit's scope and shape: see [`SharingPlan::hash`](super::plan::SharingPlan::hash).
+    /// The limit's [`SharingPlan::hash`](super::plan::SharingPlan::hash).
     pub limit: u64,
     /// The key that the limit counts by.
     pub key: Fingerprint,
@@ -31,19 +31,19 @@ pub struct CallPart {
     pub around: Option<u8>,
     /// Units that the request needs; with fewer it is refused.
     pub cost: u32,
-    /// Units that are taken if they are free; at least `cost`.
+    /// Units that are granted if they are free; at least `cost`.
     pub want: u32,
-    /// Beyond `cost` at most this fraction (1/`spread`) of the free units is taken, so that other gateways get some.
+    /// Beyond `cost` at most 1/`spread` of the free units is granted, so that other gateways get some.
     pub spread: u32,
     /// All units that this gateway was ever granted; in a call marked [`ALONE`], all that it admitted without the
-    /// store. Units that the store does not know of count from now on.
+    /// store. Units that the store does not know yet count from now on.
     pub total: u64,
-    /// How many of these units the store has acknowledged. A store that has forgotten this gateway, because there
-    /// were many, takes them for counted.
+    /// How many of these units the store has acknowledged. A store that has dropped this gateway from its list, because
+    /// there were many, takes them for counted.
     pub acknowledged: u64,
-    /// Upper bound of the units that may count this way: those that are still in the longest window.
+    /// Most units that may count this way: those that are still in the longest window.
     pub within: u32,
-    /// Set: the part gives `cost` units back instead of asking for some.
+    /// If set, the part gives `cost` units back instead of asking for some.
     pub give_back: Option<GiveBack>,
 }
 
@@ -52,22 +52,22 @@ pub struct CallPart {
 pub struct GiveBack {
     /// When the units were granted: [`CounterReply::stamped`].
     pub stamped: u64,
-    /// Grows by one with each give-back of a gateway, wraps around and skips 0. The store ignores a number that it
-    /// has seen already.
+    /// Grows by one with each give-back of a gateway, wraps around and skips 0. The store ignores a number that came
+    /// before.
     pub number: u32,
 }
 
-/// The next number of a give-back.
-pub(super) fn next_number() -> u32 {
+/// The next [`GiveBack::number`] of this process.
+pub(super) fn next_give_back_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     match NEXT.fetch_add(1, Relaxed) {
-        0 => next_number(),
+        0 => next_give_back_number(),
         number => number,
     }
 }
 
 impl CallPart {
-    /// Asks for `cost` units of a counter, and none in advance.
+    /// A part that asks for `cost` units of a counter, and none in advance.
     pub fn new(name: CounterName, spec: LimitSpec, cost: u32) -> CallPart {
         CallPart {
             name,
@@ -85,8 +85,8 @@ impl CallPart {
     }
 
     /// The call that gives back `units` of what this part was granted at `stamped`.
-    pub fn return_call(&self, gateway: u32, units: u32, stamped: u64) -> Call {
-        let number = next_number();
+    pub fn give_back_call(&self, gateway: u32, units: u32, stamped: u64) -> Call {
+        let number = next_give_back_number();
         let part = CallPart {
             cost: units,
             want: units,
@@ -110,14 +110,14 @@ impl CallPart {
 /// Set in [`Call::gateway`] where the call reports units that the gateway admitted without the store.
 pub const ALONE: u32 = 1 << 31;
 
-/// Everything that one request asks of the store.
+/// One call to the store: usually all shared limits of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// The gateway's number, below [`ALONE`], or with that bit set.
     pub gateway: u32,
     /// Which parts take units.
     pub taking: Taking,
-    /// One part for each counter.
+    /// One part for each counter, networks around a key included.
     pub parts: SmallVec<[CallPart; 2]>,
 }
 
@@ -130,7 +130,7 @@ impl Call {
     }
 }
 
-/// What one counter says. `remaining`, `reset` and `used` include this request, the rest does not.
+/// The reply of one counter. `remaining`, `reset` and `used` include this request, the other fields do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterReply {
     /// Whether the counter admits the request.
@@ -145,8 +145,8 @@ pub struct CounterReply {
     pub reset: Nanos,
     /// How long the request must be delayed.
     pub delay: Nanos,
-    /// Units that were taken.
-    pub took: u32,
+    /// Units that were taken from the counter for this gateway.
+    pub granted_units: u32,
     /// All units that the store has granted to this gateway, as far as it knows.
     pub total: u64,
     /// When the units were taken, by the store's clock, in microseconds.
@@ -162,24 +162,24 @@ pub struct StoreReply {
     pub admitted: bool,
     /// The store's time in microseconds.
     pub now: u64,
-    /// One for each part.
+    /// One reply for each part, in their order.
     pub counters: SmallVec<[CounterReply; 2]>,
 }
 
-/// Why a store gave no reply that can be used.
+/// Why a call to the store has no usable reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No reply came in time.
+    /// No reply came within the caller's time limit.
     #[error("no reply within the budget")]
     Late,
     /// There is no connection.
     #[error("not connected")]
     NotConnected,
-    /// The store is empty, and no gateway has initialised it. One that knows its earlier secret may still come.
+    /// The store is empty, and no gateway has initialised it. A gateway that knows its former secret may still do so.
     #[error("the store is empty")]
     Empty,
-    /// The store's mark is not the one that this gateway knows: the store was emptied or restarted, another server took
-    /// over, or the gateway has not met it yet.
+    /// The store has another mark than this gateway knows: it was emptied or restarted, another server took over, or the
+    /// gateway has not identified it yet.
     #[error("the store has another mark: it was emptied, or another server took over")]
     Renewed,
     /// The store reports an error, or its reply is malformed.
@@ -187,10 +187,10 @@ pub enum StoreError {
     Other(Cow<'static, str>),
 }
 
-/// What a gateway learns when it connects to a store for the first time or again.
+/// What identifies a store; read when a gateway connects for the first time or again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreIdentity {
-    /// Names the store's data; a store that has lost its data gets another mark.
+    /// Names the store's data, so a store that has lost its data has another mark.
     pub mark: StoreMark,
     /// The secret with which all gateways hash keys.
     pub secret: [u8; 16],
@@ -200,28 +200,28 @@ pub struct StoreIdentity {
     pub now: u64,
 }
 
-/// See [`StoreIdentity::mark`].
+/// A random name of a store's data: see [`StoreIdentity::mark`].
 pub type StoreMark = [u8; 16];
 
-/// The gateways that use a store.
+/// The gateways that use a store: those with a beat in the last ten seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveGateways {
     /// The store's time in microseconds.
     pub now: u64,
-    /// Number of each gateway that has lately said that it is alive and that the store knows all its units; and when
-    /// it last did, by the store's clock in microseconds.
+    /// The number of each gateway, and the time of its last beat by the store's clock, in microseconds. With a beat a
+    /// gateway states that the store knows all its units.
     pub gateways: Vec<(u32, u64)>,
 }
 
-/// What a store that replies again may have lost.
+/// The data that a store may have lost while it was away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreLoss {
-    /// Nothing: it only was out of reach.
+    /// It has lost nothing, and was only out of reach.
     Nothing,
-    /// Some units: a replica that lagged behind may have taken over, under the same mark.
+    /// It may have lost some units: a replica that lagged behind may have taken over, under the same mark.
     Some,
-    /// Some units, and another server than before is known to be the master.
+    /// It may have lost some units, and another server than before is known to be the master.
     Moved,
-    /// Everything: the mark is another one.
+    /// It has lost everything, because its mark is another one.
     All,
 }

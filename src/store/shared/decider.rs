@@ -1,5 +1,5 @@
-//! One gateway's decisions about shared limits: what it decides by itself, what it asks the store, and what it makes of
-//! the reply. Never waits and does no I/O; that is [`super::Shared`]'s part.
+//! One gateway's decisions about shared limits. It decides by itself where it can, makes calls to the store, and turns
+//! their replies into decisions. It never waits and does no I/O; [`super::Shared`] sends the calls.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::breaker::{Breaker, DecidedBy};
 use super::call::{CounterName, StoreError, StoreReply};
 use super::give_backs::GiveBacks;
-use super::item::{SharedItem, SharedItems, quota};
+use super::item::{SharedItem, SharedItems, window_quota};
 use super::ledger::Ledger;
 use super::ledger_entry::{Grant, LedgerEntry};
 use super::pending::{CountedIn, FirstStep, PendingCall, Purpose, SharedDecision};
@@ -17,16 +17,16 @@ use crate::limit::{Limit, LimitReading, LimitStanding, Scale};
 use crate::store::memory::Memory;
 use crate::store::{Item, Taking};
 
-/// See the module.
+/// The state by which one gateway decides.
 #[derive(Debug)]
 pub struct Decider {
-    /// Counts what this gateway has admitted itself, and limits that are not shared.
+    /// Counts this gateway's own admissions, and all units of limits that are not shared.
     pub memory: Arc<Memory>,
     /// What the gateway knows of the store's counters.
     pub ledger: Ledger,
-    /// Whether the store is asked.
+    /// Whether the store is called.
     pub breaker: Breaker,
-    /// Units that it gives back later.
+    /// Units that are given back later.
     pub give_backs: GiveBacks,
     /// The gateway's number, at least 1 and below [`ALONE`](super::call::ALONE).
     pub gateway: u32,
@@ -34,9 +34,9 @@ pub struct Decider {
 
 impl Decider {
     /// Begins to decide about a request. `taking` is [`Taking::Shadows`] where something else refuses it already.
-    pub fn begin(&self, items: SharedItems, taking: Taking, now: Nanos) -> FirstStep {
+    pub fn begin_decision(&self, items: SharedItems, taking: Taking, now: Nanos) -> FirstStep {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
-        let longest = shared.map(|plan| plan.counted().longest_window()).max();
+        let longest = shared.map(|plan| plan.store_limit().longest_window()).max();
         let Some(longest) = longest else {
             return FirstStep::Decided(self.decide_locally(&items, taking, now));
         };
@@ -52,7 +52,7 @@ impl Decider {
         {
             return FirstStep::Decided(decision);
         }
-        let mut pending_call = self.ask_store(items, taking, now);
+        let mut pending_call = self.make_call(items, taking, now);
         if !pending_call.call.parts.is_empty() {
             return FirstStep::AskStore(Box::new(pending_call));
         }
@@ -61,20 +61,20 @@ impl Decider {
             now: 0,
             counters: SmallVec::new(),
         };
-        let mut decision = self.conclude(&pending_call, &reply, now);
+        let mut decision = self.conclude_call(&pending_call, &reply, now);
         pending_call.purpose = Purpose::Report;
-        self.refill(&pending_call, now, &mut decision);
+        self.add_refills(&pending_call, now, &mut decision);
         FirstStep::Decided(decision)
     }
 
-    /// Ends a decision with the store's reply, or without one.
-    pub fn finish(
+    /// Finishes a decision with the store's reply, or without one.
+    pub fn finish_decision(
         &self,
         pending_call: &PendingCall,
         reply: Result<StoreReply, StoreError>,
         now: Nanos,
     ) -> SharedDecision {
-        self.allow_asking(&pending_call.call);
+        self.end_refill(&pending_call.call);
         if pending_call.purpose == Purpose::Confirm {
             self.remove_pending(&pending_call.items, now);
         }
@@ -82,7 +82,9 @@ impl Decider {
             Ok(reply) => {
                 self.breaker.record_reply(now);
                 match pending_call.purpose {
-                    Purpose::Decide | Purpose::Confirm => self.conclude(pending_call, &reply, now),
+                    Purpose::Decide | Purpose::Confirm => {
+                        self.conclude_call(pending_call, &reply, now)
+                    }
                     Purpose::Refill => {
                         self.record_reply(pending_call, 0, &reply, 0, now);
                         SharedDecision::default()
@@ -95,7 +97,7 @@ impl Decider {
             }
             Err(failure) => {
                 if failure == StoreError::Renewed {
-                    self.breaker.record_renewal(now);
+                    self.breaker.record_outage(now);
                 } else {
                     self.breaker.record_failure(now);
                 }
@@ -110,34 +112,35 @@ impl Decider {
         }
     }
 
-    /// The request was abandoned before the store replied.
-    pub fn abandon(&self, pending_call: &PendingCall, now: Nanos) {
-        self.allow_asking(&pending_call.call);
+    /// Returns the spent units of a request that was abandoned before the store replied.
+    pub fn abandon_call(&self, pending_call: &PendingCall, now: Nanos) {
+        self.end_refill(&pending_call.call);
         if pending_call.purpose == Purpose::Confirm {
             self.remove_pending(&pending_call.items, now);
         }
         self.unspend(pending_call, now, |_| true);
     }
 
-    /// The calls that give unused units back: of grants that have ended, or of `all`, and [`Decider::give_backs`]. Reports of
-    /// units admitted without the store come before them, where one is due or its reply was lost. A key with a report
-    /// due gives nothing back yet.
+    /// The calls that give unused units back: those of grants that have ended, or of `all` grants, and
+    /// [`Decider::give_backs`]. Before them come reports of units admitted without the store, where one is due or its reply
+    /// was lost. A key with a report due gives nothing back yet.
     pub fn take_unused(&self, all: bool, now: Nanos) -> Vec<PendingCall> {
-        let mut list = self.report_owed(now);
-        let owes = |name: &CounterName| {
-            self.ledger.with(name, |entry| entry.owes_report(now)) == Some(true)
+        let mut calls = self.report_owed(now);
+        let owes_report = |name: &CounterName| {
+            self.ledger.with_entry(name, |entry| entry.owes_report(now)) == Some(true)
         };
-        list.extend(self.give_backs.take(|name| !owes(name)));
+        calls.extend(self.give_backs.take_ready(|name| !owes_report(name)));
         let give_back = |name: &CounterName, entry: &LedgerEntry, grant: Grant| {
-            list.push(self.give_grant_back(name, entry, grant, now));
+            calls.push(self.give_grant_back(name, entry, grant, now));
         };
         match all {
-            true => self.ledger.empty(give_back),
-            false => self.ledger.sweep(now, give_back),
+            true => self.ledger.take_all_grants(give_back),
+            false => self.ledger.take_ended_grants(now, give_back),
         }
-        list
+        calls
     }
 
+    /// The call that gives the units of a grant back.
     fn give_grant_back(
         &self,
         name: &CounterName,
@@ -145,15 +148,17 @@ impl Decider {
         grant: Grant,
         now: Nanos,
     ) -> PendingCall {
-        let part = entry.plan.part(name.key, Scale::plan(entry.multiply), 0);
+        let part = entry
+            .plan
+            .call_part(name.key, Scale::plan(entry.multiply), 0);
         PendingCall::report(
-            part.return_call(self.gateway, grant.units, grant.stamped),
+            part.give_back_call(self.gateway, grant.units, grant.stamped),
             now,
         )
     }
 
-    /// Gives units in hand back as soon as the store is shared.
-    pub(super) fn return_grant(
+    /// Keeps the units of a grant, to be given back once the store is shared.
+    pub(super) fn give_grant_back_later(
         &self,
         name: &CounterName,
         entry: &LedgerEntry,
@@ -161,15 +166,15 @@ impl Decider {
         now: Nanos,
     ) {
         if grant.units > 0 {
-            let back = self.give_grant_back(name, entry, grant, now);
-            self.give_backs.push(back, self.give_backs.life());
+            let call = self.give_grant_back(name, entry, grant, now);
+            self.give_backs.push(call, self.give_backs.store_life());
         }
     }
 
-    /// What the gateway knows about a request without asking the store. Takes nothing; unknown counters admit.
+    /// Decides by what the gateway knows, without a call and without taking units. Unknown counters admit.
     pub fn peek(&self, items: &SharedItems, now: Nanos) -> SharedDecision {
         let shared = items.iter().filter_map(|item| item.plan.as_ref());
-        let longest = shared.map(|plan| plan.counted().longest_window()).max();
+        let longest = shared.map(|plan| plan.store_limit().longest_window()).max();
         match longest {
             None => self.decide_locally(items, Taking::Nothing, now),
             Some(longest) if self.breaker.decided_by(longest, now) != DecidedBy::Store => {
@@ -189,50 +194,54 @@ impl Decider {
         }
     }
 
-    /// The refusal of a request, where what the gateway knows is enough for one.
+    /// Refuses a request where the gateway knows enough for that; `None` otherwise.
     fn refuse_early(
         &self,
         items: &SharedItems,
         taking: Taking,
         now: Nanos,
     ) -> Option<SharedDecision> {
-        let mut refuses = false;
+        let mut is_refused = false;
         for item in items.iter().filter(|item| !item.shadow) {
             let Some(plan) = &item.plan else { continue };
-            let barred = |entry: &mut LedgerEntry| {
-                now < entry.reply.not_before && entry.units(now) < item.cost
-            };
-            refuses |= self
-                .ledger
-                .with(&plan.name(item.key), barred)
-                .unwrap_or(false);
+            let name = plan.counter_name(item.key);
+            let refuses = self.ledger.with_entry(&name, |entry| {
+                now < entry.reply.retry_at && entry.units_in_hand(now) < item.cost
+            });
+            is_refused |= refuses.unwrap_or(false);
         }
-        let own: SmallVec<[Item<'_>; 4]> = self.local_items(items).collect();
-        if !own.is_empty() && !refuses {
-            refuses = !self.memory.peek(&own, now, &mut SmallVec::new());
+        let local: SmallVec<[Item<'_>; 4]> = self.local_items(items).collect();
+        if !local.is_empty() && !is_refused {
+            is_refused = !self.memory.peek(&local, now, &mut SmallVec::new());
         }
-        if !refuses {
+        if !is_refused {
             return None;
         }
-        let mut readings = SmallVec::new();
+        let mut local_readings = SmallVec::new();
         match taking {
-            _ if own.is_empty() => {}
-            Taking::Nothing => _ = self.memory.peek(&own, now, &mut readings),
-            Taking::All | Taking::Shadows => self.memory.refused(&own, now, &mut readings),
+            _ if local.is_empty() => {}
+            Taking::Nothing => _ = self.memory.peek(&local, now, &mut local_readings),
+            Taking::All | Taking::Shadows => {
+                self.memory
+                    .take_for_shadows(&local, now, &mut local_readings);
+            }
         }
-        let mut own = readings.into_iter();
-        let each = items.iter().map(|item| match &item.plan {
-            None => own.next().unwrap_or_else(|| self.last_reading(item, now)),
-            Some(_) => self.last_reading(item, now),
+        let mut local_readings = local_readings.into_iter();
+        let readings = items.iter().map(|item| {
+            let local = match item.plan {
+                None => local_readings.next(),
+                Some(_) => None,
+            };
+            local.unwrap_or_else(|| self.last_reading(item, now))
         });
         Some(SharedDecision {
-            readings: each.collect(),
+            readings: readings.collect(),
             counted: items.iter().map(|_| CountedIn::Gateway).collect(),
             ..SharedDecision::default()
         })
     }
 
-    /// The reading of an item after the store's last reply.
+    /// The reading of an item by the store's last reply; that of an unused limit where there is none.
     pub(super) fn last_reading(&self, item: &SharedItem, now: Nanos) -> LimitReading {
         let mut reading = LimitReading {
             standing: LimitStanding::Within,
@@ -244,40 +253,35 @@ impl Decider {
             delay: Nanos::ZERO,
             sketched: false,
         };
-        let fresh = |reading: &mut LimitReading| {
-            reading.quota = quota(&item.limit, reading.window, item.scale.multiply);
-            reading.remaining = reading.quota;
-        };
-        let Some(plan) = &item.plan else {
-            fresh(&mut reading);
-            return reading;
-        };
-        let known = self.ledger.with(&plan.name(item.key), |entry| {
-            let units = entry.units(now);
-            let (window, remaining, reset) = entry.reply.spoke;
-            reading.window = window;
-            reading.remaining = remaining.saturating_add(units);
-            reading.reset = reset.since(now);
-            if now < entry.reply.not_before && units < item.cost {
-                reading.standing = LimitStanding::Refused;
-                reading.remaining = 0;
-                reading.wait = entry.reply.free_at.since(now).max(Nanos(1));
-            } else if over(&item.limit, item.scale, &entry.reply.used, units) {
-                reading.standing = LimitStanding::Over;
-            }
+        let known = item.plan.as_ref().and_then(|plan| {
+            let name = plan.counter_name(item.key);
+            self.ledger.with_entry(&name, |entry| {
+                let units = entry.units_in_hand(now);
+                let reply = &entry.reply;
+                reading.window = reply.window;
+                reading.remaining = reply.remaining.saturating_add(units);
+                reading.reset = reply.reset_at.since(now);
+                if now < reply.retry_at && units < item.cost {
+                    reading.standing = LimitStanding::Refused;
+                    reading.remaining = 0;
+                    reading.wait = reply.free_at.since(now).max(Nanos(1));
+                } else if exceeds_rate(&item.limit, item.scale, &reply.used, units) {
+                    reading.standing = LimitStanding::Over;
+                }
+            })
         });
-        reading.quota = quota(&item.limit, reading.window, item.scale.multiply);
+        reading.quota = window_quota(&item.limit, reading.window, item.scale.multiply);
         if known.is_none() {
-            fresh(&mut reading);
+            reading.remaining = reading.quota;
         }
         reading
     }
 }
 
 /// Whether units beyond the rate are in use; those in hand are granted, but not in use.
-fn over(limit: &Limit, scale: Scale, used: &[u32], in_hand: u32) -> bool {
-    let each = limit.windows.iter().zip(used);
-    each.into_iter().any(|(rate, used)| {
+fn exceeds_rate(limit: &Limit, scale: Scale, used: &[u32], in_hand: u32) -> bool {
+    let mut windows = limit.windows.iter().zip(used);
+    windows.any(|(rate, used)| {
         let (base, ceiling) = limit.unit_bounds(rate, scale.multiply);
         base < ceiling && used.saturating_sub(in_hand) > base
     })

@@ -1,4 +1,5 @@
-//! A store that several gateways share, as the workers of one gateway use it.
+//! A shared store as the workers of one gateway use it. It sends the calls that the [`Decider`] makes, and bounds the time
+//! that a request waits for a reply. A late reply is still awaited, so that its units are given back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,20 +26,25 @@ use crate::store::memcached;
 use crate::store::memory::Memory;
 
 /// Time limit of calls that no request waits for.
-pub(super) const PATIENCE: Duration = Duration::from_millis(500);
-/// How long the reply to an abandoned call is awaited. A server that hangs executes the commands in its socket as soon
-/// as it continues, however late that is.
-const LATE_REPLIES_FOR: Duration = Duration::from_secs(600);
-/// Most calls whose late replies are awaited that long at a time.
-const MOST_LATE_REPLIES: usize = 4_096;
+pub(super) const BACKGROUND_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long the reply to an abandoned call is awaited. A server that hung executes the commands in its socket once it
+/// continues, however late that is.
+const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(600);
+/// Most calls at a time whose late replies are awaited that long; others get [`BACKGROUND_TIMEOUT`].
+const MAX_LATE_REPLIES: usize = 4_096;
 
-/// The trouble that is reported before the first contact.
-pub(super) const NOT_MET: &str = "no contact yet";
+/// How often [`Shared::wait_until_connected`] looks for a connection.
+const MAX_CONNECT_POLLS: usize = 100;
+/// The pause between two of these looks.
+const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Which store is shared, and how long a request waits for it.
+/// The error that is reported before the first contact.
+pub(super) const NO_CONTACT_YET: &str = "no contact yet";
+
+/// The store, and the bounds of its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The store.
+    /// The store's kind and address.
     pub backend: Backend,
     /// How long a request waits for the store's reply before the gateway decides alone.
     pub budget: Duration,
@@ -48,87 +54,95 @@ pub struct Settings {
 
 impl Settings {
     /// The default of [`Settings::budget`].
-    pub const BUDGET: Duration = Duration::from_millis(5);
+    pub const DEFAULT_BUDGET: Duration = Duration::from_millis(5);
 }
 
 /// Counts of calls and requests since the start, for the metrics.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Calls with a reply.
-    pub answered: AtomicU64,
+    /// Calls with a reply in time.
+    pub answered_calls: AtomicU64,
     /// Calls without a reply in time.
-    pub late: AtomicU64,
+    pub late_calls: AtomicU64,
     /// Calls that failed otherwise.
-    pub failed: AtomicU64,
-    /// Requests that the gateway decided alone although the store should have been asked.
-    pub alone: AtomicU64,
-    /// Requests that needed no call: units in hand or a remembered refusal decided.
-    pub saved: AtomicU64,
+    pub failed_calls: AtomicU64,
+    /// Requests that the gateway decided alone although a limit is shared.
+    pub decided_alone: AtomicU64,
+    /// Requests that needed no call, because of units in hand or a refusal that still held.
+    pub decided_without_call: AtomicU64,
     /// Requests that waited for the store.
-    pub asked: AtomicU64,
+    pub decided_with_call: AtomicU64,
 }
 
 /// A shared store as the workers of one gateway use it.
 pub struct Shared {
-    /// Decides as far as that needs no waiting.
+    /// Makes the calls, and the decisions from their replies.
     pub decider: Decider,
-    /// Counts for the metrics.
+    /// Counts of calls and requests.
     pub tally: Tally,
     pub(super) settings: Settings,
     pub(super) client: BackendClient,
     pub(super) workers: usize,
     pub(super) clock: Clock,
+    /// The secret with which keys are hashed; `None` before the first contact.
     pub(super) secret: Mutex<Option<[u8; 16]>>,
-    /// The mark of the store that was met last.
+    /// The mark of the store that was last identified.
     pub(super) mark: Mutex<Option<StoreMark>>,
-    /// The last error, for logs and the admin API.
-    pub(super) trouble: Mutex<String>,
+    /// The last error as text, for logs and the admin API.
+    pub(super) last_error: Mutex<String>,
+    /// Ends the keeper.
     pub(super) stop: Notify,
     /// Abandoned calls whose replies are still awaited.
-    late_replies: AtomicUsize,
+    awaited_late_replies: AtomicUsize,
 }
 
+/// The reply to a call that was sent.
 type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send>>;
 
-/// A request that waits for the store. When its client leaves, the units that it has in hand go back, and so do those
-/// that the store takes for it later.
+/// A request that waits for the store. When its client leaves, its spent units are returned, and so are those that the
+/// store takes for it later.
 struct WaitingRequest {
     shared: Arc<Shared>,
     worker: usize,
     pending_call: Arc<PendingCall>,
-    future: Option<ReplyFuture>,
-    decided: bool,
+    /// The reply; `None` once it has come.
+    reply: Option<ReplyFuture>,
+    is_decided: bool,
 }
 
 impl WaitingRequest {
     fn new(shared: Arc<Shared>, worker: usize, pending_call: PendingCall) -> WaitingRequest {
         let pending_call = Arc::new(pending_call);
-        let (client, asked) = (shared.clone(), pending_call.clone());
-        let future = async move { client.client.decide(worker, &asked.call).await };
+        let (sender, sent) = (shared.clone(), pending_call.clone());
+        let reply = async move { sender.client.decide(worker, &sent.call).await };
         WaitingRequest {
             shared,
             worker,
             pending_call,
-            future: Some(Box::pin(future)),
-            decided: false,
+            reply: Some(Box::pin(reply)),
+            is_decided: false,
         }
     }
 
     async fn decide(mut self) -> SharedDecision {
-        let reply = match &mut self.future {
-            Some(future) => timeout(self.shared.settings.budget, future).await,
+        let reply = match &mut self.reply {
+            Some(reply) => timeout(self.shared.settings.budget, reply).await,
             None => Ok(Err(StoreError::NotConnected)),
         };
         if reply.is_ok() {
-            self.future = None;
+            self.reply = None;
         }
-        let reply = self
-            .shared
-            .record_outcome(reply.unwrap_or(Err(StoreError::Late)));
-        self.decided = true;
+        let reply = reply.unwrap_or(Err(StoreError::Late));
+        let reply = self.shared.record_outcome(reply);
+        self.is_decided = true;
         let now = self.shared.clock.now();
-        let mut decision = self.shared.decider.finish(&self.pending_call, reply, now);
-        self.shared.count(&decision, &self.shared.tally.asked);
+        let mut decision = self
+            .shared
+            .decider
+            .finish_decision(&self.pending_call, reply, now);
+        let tally = &self.shared.tally;
+        self.shared
+            .count_decision(&decision, &tally.decided_with_call);
         self.shared.send_followups(self.worker, &mut decision);
         decision
     }
@@ -137,12 +151,14 @@ impl WaitingRequest {
 impl Drop for WaitingRequest {
     fn drop(&mut self) {
         let (shared, pending_call) = (self.shared.clone(), self.pending_call.clone());
-        if !self.decided {
-            shared.decider.abandon(&pending_call, shared.clock.now());
+        if !self.is_decided {
+            shared
+                .decider
+                .abandon_call(&pending_call, shared.clock.now());
         }
         let runtime = tokio::runtime::Handle::try_current();
-        if let (Some(future), Ok(runtime)) = (self.future.take(), runtime) {
-            runtime.spawn(async move { shared.await_late_reply(&pending_call, future).await });
+        if let (Some(reply), Ok(runtime)) = (self.reply.take(), runtime) {
+            runtime.spawn(async move { shared.await_late_reply(&pending_call, reply).await });
         }
     }
 }
@@ -160,7 +176,7 @@ impl Shared {
         clock: Clock,
     ) -> Result<Shared, memcached::Error> {
         let mut number = [0; 4];
-        // Without randomness the process number tells gateways apart, mostly.
+        // Without random bytes the process number tells gateways apart in most cases.
         if getrandom::fill(&mut number).is_err() {
             number = std::process::id().to_le_bytes();
         }
@@ -173,37 +189,38 @@ impl Shared {
                 gateway: (u32::from_le_bytes(number) & !ALONE).max(1),
             },
             tally: Tally::default(),
-            // One more connection for threads that are no workers.
+            // One more connection for threads that are not workers.
             client: BackendClient::new(&settings.backend, workers + 1, &clock)?,
             settings,
             workers,
             clock,
             secret: Mutex::new(None),
             mark: Mutex::new(None),
-            trouble: Mutex::new(String::from(NOT_MET)),
+            last_error: Mutex::new(String::from(NO_CONTACT_YET)),
             stop: Notify::new(),
-            late_replies: AtomicUsize::new(0),
+            awaited_late_replies: AtomicUsize::new(0),
         })
     }
 
-    /// The number of the connection for threads that are no workers.
-    pub fn outsider(&self) -> usize {
+    /// The number of the connection for threads that are not workers.
+    pub fn background_connection(&self) -> usize {
         self.workers
     }
 
     /// Connects a worker where it has no connection. Each worker must call this ten times a second.
-    pub fn tend(&self, worker: usize) {
-        self.client.tend(worker);
+    pub fn keep_connected(&self, worker: usize) {
+        self.client.keep_connected(worker);
     }
 
-    /// Waits until a worker has its connection, while the store is shared; for one second at most.
-    pub async fn connected(&self, worker: usize) {
-        for _ in 0..100 {
-            self.tend(worker);
-            if self.client.ready(worker) || self.decider.breaker.status() != StoreStatus::Shared {
+    /// Waits for one second at most until a worker has its connection. Returns at once while the store is away.
+    pub async fn wait_until_connected(&self, worker: usize) {
+        for _ in 0..MAX_CONNECT_POLLS {
+            self.keep_connected(worker);
+            let is_shared = self.decider.breaker.status() == StoreStatus::Shared;
+            if self.client.is_ready(worker) || !is_shared {
                 return;
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(CONNECT_POLL_INTERVAL).await;
         }
     }
 
@@ -212,15 +229,15 @@ impl Shared {
         *self.secret.lock()
     }
 
-    /// The store's status, the number of gateways that use it, and the last error.
+    /// The store's status, the number of gateways that use it, and the last error, which is empty while it is shared.
     pub fn status(&self) -> (StoreStatus, u32, String) {
         let breaker = &self.decider.breaker;
         let status = breaker.status();
-        let trouble = match status {
+        let last_error = match status {
             StoreStatus::Shared => String::new(),
-            StoreStatus::Away(_) | StoreStatus::Learning(_) => self.trouble.lock().clone(),
+            StoreStatus::Away(_) | StoreStatus::Learning(_) => self.last_error.lock().clone(),
         };
-        (status, breaker.gateways(), trouble)
+        (status, breaker.gateways(), last_error)
     }
 
     /// The store's address without credentials.
@@ -228,25 +245,25 @@ impl Shared {
         self.settings.backend.to_string()
     }
 
-    /// Begins a decision. Where the store must be asked, [`Shared::decide`] goes on.
-    pub fn begin(
+    /// Begins a decision. If it needs a call to the store, [`Shared::decide`] finishes it.
+    pub fn begin_decision(
         self: &Arc<Self>,
         worker: usize,
         items: SharedItems,
         taking: Taking,
         now: Nanos,
     ) -> FirstStep {
-        match self.decider.begin(items, taking, now) {
+        match self.decider.begin_decision(items, taking, now) {
             FirstStep::Decided(mut decision) => {
-                self.count(&decision, &self.tally.saved);
+                self.count_decision(&decision, &self.tally.decided_without_call);
                 self.send_followups(worker, &mut decision);
                 FirstStep::Decided(decision)
             }
-            ask => ask,
+            call => call,
         }
     }
 
-    /// Asks the store, waits for at most [`Settings::budget`], and decides.
+    /// Sends the call, waits for its reply for at most [`Settings::budget`], and decides.
     pub fn decide(
         self: &Arc<Self>,
         worker: usize,
@@ -255,76 +272,74 @@ impl Shared {
         WaitingRequest::new(self.clone(), worker, pending_call).decide()
     }
 
-    fn count(&self, decision: &SharedDecision, otherwise: &AtomicU64) {
-        let counter = if decision.alone {
-            &self.tally.alone
-        } else {
-            otherwise
+    /// Counts a decision in `counter`, unless the gateway made it alone.
+    fn count_decision(&self, decision: &SharedDecision, counter: &AtomicU64) {
+        let counter = match decision.alone {
+            true => &self.tally.decided_alone,
+            false => counter,
         };
         counter.fetch_add(1, Relaxed);
     }
 
-    pub(super) async fn call(
+    /// Sends a call that no request waits for, and waits for its reply.
+    pub(super) async fn call_in_background(
         &self,
-        worker: usize,
+        connection: usize,
         pending_call: &PendingCall,
-        patience: Duration,
     ) -> Result<StoreReply, StoreError> {
-        let future = self.client.decide(worker, &pending_call.call);
-        self.record_outcome(
-            timeout(patience, future)
-                .await
-                .unwrap_or(Err(StoreError::Late)),
-        )
+        let reply = self.client.decide(connection, &pending_call.call);
+        let reply = timeout(BACKGROUND_TIMEOUT, reply).await;
+        self.record_outcome(reply.unwrap_or(Err(StoreError::Late)))
     }
 
+    /// Counts a call by its outcome, and keeps its error.
     fn record_outcome(
         &self,
         reply: Result<StoreReply, StoreError>,
     ) -> Result<StoreReply, StoreError> {
         let counter = match &reply {
-            Ok(_) => &self.tally.answered,
-            Err(StoreError::Late) => &self.tally.late,
-            Err(_) => &self.tally.failed,
+            Ok(_) => &self.tally.answered_calls,
+            Err(StoreError::Late) => &self.tally.late_calls,
+            Err(_) => &self.tally.failed_calls,
         };
-        if let Err(failure) = &reply {
-            self.note_trouble(failure);
+        if let Err(error) = &reply {
+            self.record_error(error);
         }
         counter.fetch_add(1, Relaxed);
         reply
     }
 
     /// Keeps the last error. A missing connection is not kept, because the error that broke it says more.
-    pub(super) fn note_trouble(&self, failure: &StoreError) {
-        let trouble = match failure {
-            StoreError::NotConnected => self.client.cause(self.outsider()),
-            // No error: some gateway will initialise it soon.
+    pub(super) fn record_error(&self, error: &StoreError) {
+        let text = match error {
+            StoreError::NotConnected => self.client.disconnect_cause(self.background_connection()),
+            // Some gateway will initialise it soon.
             StoreError::Empty => None,
-            failure => Some(failure.to_string()),
+            error => Some(error.to_string()),
         };
-        if let Some(trouble) = trouble {
-            *self.trouble.lock() = trouble;
+        if let Some(text) = text {
+            *self.last_error.lock() = text;
         }
     }
 
     /// Sends the calls that a decision leaves behind.
     fn send_followups(self: &Arc<Self>, worker: usize, decision: &mut SharedDecision) {
         for pending_call in decision.followups.drain(..) {
-            self.send(worker, pending_call);
+            self.send_in_background(worker, pending_call);
         }
     }
 
-    /// Sends one call that no request waits for. Without a runtime it is dropped, and units that it would give back
-    /// count until they leave their window.
-    pub fn send(self: &Arc<Self>, worker: usize, pending_call: PendingCall) {
+    /// Starts to send one call that no request waits for. Without a runtime it is dropped, and units that it would give
+    /// back count until they leave their window.
+    pub fn send_in_background(self: &Arc<Self>, worker: usize, pending_call: PendingCall) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        let ready =
-            self.decider.breaker.status() == StoreStatus::Shared && self.client.ready(worker);
-        if pending_call.call.gives_back() && !ready {
-            let life = self.decider.give_backs.life();
-            return self.decider.give_backs.push(pending_call, life);
+        let is_shared = self.decider.breaker.status() == StoreStatus::Shared;
+        let is_usable = is_shared && self.client.is_ready(worker);
+        if pending_call.call.gives_back() && !is_usable {
+            let store_life = self.decider.give_backs.store_life();
+            return self.decider.give_backs.push(pending_call, store_life);
         }
         let shared = self.clone();
         runtime.spawn(async move {
@@ -332,43 +347,52 @@ impl Shared {
                 let (shared, call) = (shared.clone(), pending_call.call.clone());
                 Box::pin(async move { shared.client.decide(worker, &call).await })
             };
-            let reply = timeout(PATIENCE, &mut future).await;
-            let late = reply.is_err();
+            let reply = timeout(BACKGROUND_TIMEOUT, &mut future).await;
+            let is_late = reply.is_err();
             let reply = shared.record_outcome(reply.unwrap_or(Err(StoreError::Late)));
             shared
                 .decider
-                .finish(&pending_call, reply, shared.clock.now());
-            if late && pending_call.refills() {
+                .finish_decision(&pending_call, reply, shared.clock.now());
+            if is_late && pending_call.is_refill() {
                 shared.await_late_reply(&pending_call, future).await;
             }
         });
     }
 
-    /// Waits for the reply to an abandoned call.
-    async fn await_late_reply(&self, pending_call: &PendingCall, future: ReplyFuture) {
-        let patience = match self.late_replies.fetch_add(1, Relaxed) {
-            0..MOST_LATE_REPLIES => LATE_REPLIES_FOR,
-            _ => PATIENCE,
+    /// Waits for the reply to an abandoned call, and records it.
+    async fn await_late_reply(&self, pending_call: &PendingCall, reply: ReplyFuture) {
+        let time_limit = match self.awaited_late_replies.fetch_add(1, Relaxed) {
+            0..MAX_LATE_REPLIES => LATE_REPLY_TIMEOUT,
+            _ => BACKGROUND_TIMEOUT,
         };
-        let reply = timeout(patience, future).await;
-        self.late_replies.fetch_sub(1, Relaxed);
+        let reply = timeout(time_limit, reply).await;
+        self.awaited_late_replies.fetch_sub(1, Relaxed);
         if let Ok(Ok(reply)) = reply {
             self.decider
-                .take_late_reply(pending_call, &reply, self.clock.now());
+                .record_late_reply(pending_call, &reply, self.clock.now());
         }
     }
 
-    /// Forgets a counter in the store and here. Returns whether the store had it.
-    pub async fn forget(&self, plan: &SharingPlan, key: Fingerprint) -> Result<bool, StoreError> {
-        let part = plan.part(key, Scale::plan(1), 0);
-        self.decider.ledger.forget(&part.name);
-        let forgotten = self.client.forget(self.outsider(), &part);
-        let forgotten = timeout(PATIENCE, forgotten).await;
+    /// Deletes a counter in the store and here. Returns whether the store had it.
+    ///
+    /// # Errors
+    ///
+    /// When the store does not reply in time, or replies with an error.
+    pub async fn forget_counter(
+        &self,
+        plan: &SharingPlan,
+        key: Fingerprint,
+    ) -> Result<bool, StoreError> {
+        let part = plan.call_part(key, Scale::plan(1), 0);
+        self.decider.ledger.remove(&part.name);
+        let connection = self.background_connection();
+        let forgotten = self.client.forget_counter(connection, &part);
+        let forgotten = timeout(BACKGROUND_TIMEOUT, forgotten).await;
         forgotten.unwrap_or(Err(StoreError::Late))
     }
 
-    /// Ends the keeper, which tells the store that this gateway leaves.
-    pub fn close(&self) {
+    /// Ends the keeper, which removes this gateway from the store's list.
+    pub fn stop_keeper(&self) {
         self.stop.notify_one();
     }
 }
@@ -376,7 +400,7 @@ impl Shared {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
-            .field("core", &self.decider)
+            .field("decider", &self.decider)
             .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! Units to give back once the store is shared: those that it granted to abandoned calls, and those that were reserved
-//! and not used while it was away. Before all gateways have reported what they admitted meanwhile, units that came
-//! back would admit too much.
+//! and not used while it was away. They wait until all gateways have reported their admissions meanwhile, because units
+//! that came back earlier would admit too much.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -10,61 +10,64 @@ use super::call::{self, CounterName};
 use super::pending::PendingCall;
 
 /// Most give-backs that wait. The units of further ones count until they leave their window.
-const MOST: usize = 8_192;
+const MAX_WAITING: usize = 8_192;
 
-/// See the module.
+/// The give-backs that wait, at most 8,192.
 #[derive(Debug, Default)]
 pub struct GiveBacks {
     waiting: Mutex<Vec<PendingCall>>,
-    life: AtomicU32,
+    store_life: AtomicU32,
 }
 
 impl GiveBacks {
-    /// A number that changes when the store loses its data. Grants from before are gone with the data.
-    pub(super) fn life(&self) -> u32 {
-        self.life.load(Relaxed)
+    /// A number that changes when the store loses its data or its master. Units of earlier grants must not be given back to
+    /// the store that it is now.
+    pub(super) fn store_life(&self) -> u32 {
+        self.store_life.load(Relaxed)
     }
 
-    /// Adds a give-back of units that were granted in `life`.
-    pub(super) fn push(&self, back: PendingCall, life: u32) {
+    /// Adds a give-back of units that were granted in `store_life`; those of an earlier life are dropped.
+    pub(super) fn push(&self, give_back: PendingCall, store_life: u32) {
         let mut waiting = self.waiting.lock();
-        if life == self.life() && waiting.len() < MOST {
-            waiting.push(back);
+        if store_life == self.store_life() && waiting.len() < MAX_WAITING {
+            waiting.push(give_back);
         }
     }
 
-    /// Takes out the give-backs of counters that are `ready`. They get their numbers here, because the store takes them
-    /// in the order of their numbers.
-    pub(super) fn take(&self, ready: impl Fn(&CounterName) -> bool) -> Vec<PendingCall> {
-        // Unlocked first: a thread in `push` may hold a lock that `ready` needs.
+    /// Takes out the give-backs of counters for which `is_ready` returns `true`. They get their numbers here, because the
+    /// store expects them roughly in the order of their numbers.
+    pub(super) fn take_ready(&self, is_ready: impl Fn(&CounterName) -> bool) -> Vec<PendingCall> {
+        // Unlocked first: a thread in `push` may hold a lock that `is_ready` needs.
         let waiting = std::mem::take(&mut *self.waiting.lock());
-        let is_ready = |back: &PendingCall| {
-            let part = back.call.parts.first();
-            part.is_none_or(|part| ready(&part.name))
+        let is_ready = |give_back: &PendingCall| {
+            let part = give_back.call.parts.first();
+            part.is_none_or(|part| is_ready(&part.name))
         };
-        let life = self.life();
-        let (mut backs, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
-        later.into_iter().for_each(|back| self.push(back, life));
-        for part in backs.iter_mut().flat_map(|back| &mut back.call.parts) {
-            if let Some(back) = &mut part.give_back {
-                back.number = call::next_number();
+        let store_life = self.store_life();
+        let (mut ready, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
+        for give_back in later {
+            self.push(give_back, store_life);
+        }
+        for part in ready.iter_mut().flat_map(|ready| &mut ready.call.parts) {
+            if let Some(give_back) = &mut part.give_back {
+                give_back.number = call::next_give_back_number();
             }
         }
-        backs
+        ready
     }
 
-    /// Another server is the master: takes out all give-backs, to be compared with what it had copied. Later grants of
-    /// the former master are not there.
-    pub(super) fn moved(&self) -> Vec<PendingCall> {
+    /// Takes out all give-backs, because another server is the master. They must be compared with the units that the new
+    /// master had copied: later grants of the former master are not there.
+    pub(super) fn take_for_new_master(&self) -> Vec<PendingCall> {
         let mut waiting = self.waiting.lock();
-        self.life.fetch_add(1, Relaxed);
+        self.store_life.fetch_add(1, Relaxed);
         std::mem::take(&mut *waiting)
     }
 
-    /// The store has lost its data: forgets all give-backs.
-    pub(super) fn renewed(&self) {
+    /// Drops all give-backs, because the store has lost its data.
+    pub(super) fn clear(&self) {
         let mut waiting = self.waiting.lock();
-        self.life.fetch_add(1, Relaxed);
+        self.store_life.fetch_add(1, Relaxed);
         waiting.clear();
     }
 }

@@ -1,4 +1,4 @@
-//! One limit's part of one request, where the limit may be shared.
+//! One limit's part of one request, where the limit may be shared. It owns its data, because the request may wait.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use super::plan::SharingPlan;
 use crate::limit::{Fingerprint, Limit, Scale};
 use crate::store::{Item, Parent, Slot};
 
-/// One limit's part of one request. Like [`Item`], but owned, for a request that may wait.
+/// One limit's part of one request: an [`Item`] that owns its data.
 #[derive(Clone, Debug)]
 pub struct SharedItem {
-    /// How the limit is shared; `None` when each gateway counts for itself.
+    /// How the limit is shared; `None` when each gateway counts by itself.
     pub plan: Option<Arc<SharingPlan>>,
     /// The limit by which this gateway counts.
     pub limit: Arc<Limit>,
@@ -23,13 +23,13 @@ pub struct SharedItem {
     pub cost: u32,
     /// The multiplier of the key's plan.
     pub scale: Scale,
-    /// A shadow decides for itself and refuses nothing.
+    /// A shadow decides by itself and refuses nothing.
     pub shadow: bool,
     /// Networks around the key that must have room too, nearest first.
     pub parents: SmallVec<[Parent; 3]>,
 }
 
-/// The limits of one request.
+/// All limits of one request.
 pub type SharedItems = SmallVec<[SharedItem; 4]>;
 
 impl SharedItem {
@@ -48,7 +48,7 @@ impl SharedItem {
 }
 
 /// The quota of one of a limit's windows; 0 when there is no such window.
-pub(super) fn quota(limit: &Limit, window: u8, multiply: u32) -> u32 {
+pub(super) fn window_quota(limit: &Limit, window: u8, multiply: u32) -> u32 {
     let rate = limit.windows.get(usize::from(window));
     rate.map_or(0, |rate| rate.times(multiply))
 }

@@ -1,7 +1,6 @@
-//! A thread that keeps in touch with the store: ten times a second it sends what is due. It meets a store that came
-//! back, reports what was counted without it, and waits for all gateways' reports.
+//! The thread that watches the store. Ten times a second it takes the next step: it sends beats and unused units while the
+//! store is shared, and recovers a store that was away. No request waits for it.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -10,31 +9,34 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::breaker::StoreStatus;
-use super::call::{LiveGateways, StoreError, StoreIdentity, StoreLoss};
-use super::gateway::{NOT_MET, PATIENCE, Shared};
+use super::call::{StoreError, StoreIdentity, StoreLoss};
+use super::gateway::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, Shared};
 use super::recovery::{Recovery, RecoveryStep};
 use crate::base::clock::Nanos;
 
-const TICK: Duration = Duration::from_millis(100);
+/// The time between two steps of the keeper.
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Ticks between two beats.
-const BEAT: u64 = 10;
-/// Ticks between two looks at all servers: all gateways must notice at the same time that one is away.
-const LOOK: u64 = 2;
-/// How long a start waits until the store is met.
-const START: Duration = Duration::from_secs(1);
-/// Of this many probes one must be answered within the budget of requests.
-const PROBES: u32 = 3;
-/// Shortest pause between two log lines that say that the store is away: at first, and after many.
-const PAUSES: (Nanos, Nanos) = (Nanos::from_secs(1), Nanos::from_secs(60));
-/// Shortest pause between two resets of the workers' connections to a store that came back.
-const RESET: Nanos = Nanos::from_secs(2);
+const TICKS_PER_BEAT: u64 = 10;
+/// Ticks between two checks of all servers: all gateways must notice at the same time that one is away.
+const TICKS_PER_CHECK: u64 = 2;
+/// How long a start waits for the first contact.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
+/// Most probes of the store's speed, of which one must be in time.
+const MAX_PROBES: u32 = 3;
+/// The shortest pause between two log lines about an outage; it doubles with each line.
+const MIN_LOG_PAUSE: Nanos = Nanos::from_secs(1);
+/// The longest pause between two log lines about an outage.
+const MAX_LOG_PAUSE: Nanos = Nanos::from_secs(60);
+/// The shortest pause between two rounds in which all workers reconnect to a store that came back.
+const RECONNECT_INTERVAL: Nanos = Nanos::from_secs(2);
 
 /// The running keeper thread.
 pub struct StoreKeeper(JoinHandle<()>);
 
 impl StoreKeeper {
-    /// Waits until the thread has ended; call [`Shared::close`] first.
-    pub fn ended(self) {
+    /// Waits until the thread has ended; call [`Shared::stop_keeper`] first.
+    pub fn join(self) {
         // A panic has been logged by its hook.
         let _ = self.0.join();
     }
@@ -47,132 +49,299 @@ impl Shared {
     ///
     /// When the system gives no thread.
     pub fn start(self: &Arc<Self>) -> std::io::Result<StoreKeeper> {
-        start(self.clone())
+        let shared = self.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let (contact_sender, contact) = mpsc::channel();
+        let thread = thread::Builder::new().name("store".into()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    () = Keeper::new(&shared).run(contact_sender) => {}
+                    () = shared.stop.notified() => {}
+                }
+                leave_store(&shared).await;
+            });
+        })?;
+        // A later contact is as good: until then each gateway counts alone.
+        let _ = contact.recv_timeout(START_TIMEOUT);
+        Ok(StoreKeeper(thread))
     }
 }
 
-fn start(shared: Arc<Shared>) -> io::Result<StoreKeeper> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let (met, first) = mpsc::channel();
-    let thread = thread::Builder::new().name("store".into()).spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                () = keep(&shared, met) => {}
-                () = shared.stop.notified() => {}
-            }
-            leave(&shared).await;
-        });
-    })?;
-    // A later contact is as good: until then each gateway counts alone.
-    let _ = first.recv_timeout(START);
-    Ok(StoreKeeper(thread))
+/// Whether a single late reply has been forgiven: this machine may be the cause of one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forgiveness {
+    Unused,
+    Used,
 }
 
-async fn keep(shared: &Arc<Shared>, met: mpsc::Sender<()>) {
-    let own = shared.outsider();
-    let mut back = Recovery::default();
-    let (mut log, mut reset) = (AwayLog::new(shared), Nanos::ZERO);
-    let (mut known, mut late, mut made) = (true, 0, 0);
-    for tick in 0_u64.. {
-        shared.client.tend(own);
-        let now = shared.clock.now();
-        match shared.decider.breaker.status() {
+/// The state of the keeper's task.
+struct Keeper<'a> {
+    shared: &'a Arc<Shared>,
+    /// The number of the keeper's connection.
+    connection: usize,
+    recovery: Recovery,
+    log: StoreOutageLog,
+    forgiveness: Forgiveness,
+    /// Whether the store was shared at the end of the last tick.
+    was_shared: bool,
+    /// How often the connection had been made when the recovery began.
+    connection_count: u32,
+    /// When workers may be made to reconnect again.
+    next_reconnect: Nanos,
+}
+
+impl Keeper<'_> {
+    fn new(shared: &Arc<Shared>) -> Keeper<'_> {
+        Keeper {
+            shared,
+            connection: shared.background_connection(),
+            recovery: Recovery::default(),
+            log: StoreOutageLog::new(shared),
+            forgiveness: Forgiveness::Unused,
+            was_shared: true,
+            connection_count: 0,
+            next_reconnect: Nanos::ZERO,
+        }
+    }
+
+    /// Takes a step in each tick, for ever. Tells `first_contact` when the store replies.
+    async fn run(mut self, first_contact: mpsc::Sender<()>) {
+        for tick in 0_u64.. {
+            self.shared.client.keep_connected(self.connection);
+            match self.shared.decider.breaker.status() {
+                StoreStatus::Shared => self.watch_store(tick).await,
+                StoreStatus::Away(_) | StoreStatus::Learning(_) => self.recover_store().await,
+            }
+            let status = self.shared.decider.breaker.status();
+            self.was_shared = status == StoreStatus::Shared;
+            if !matches!(status, StoreStatus::Away(_)) {
+                // The starter waits for the first contact only.
+                let _ = first_contact.send(());
+            }
+            tokio::time::sleep(TICK_INTERVAL).await;
+        }
+    }
+
+    /// Sends what is due to a store that is shared, and checks that it still has its data.
+    async fn watch_store(&mut self, tick: u64) {
+        let (shared, now) = (self.shared, self.shared.clock.now());
+        if self.has_reconnected() || self.workers_lead_elsewhere() {
             // A replica may have taken over meanwhile.
-            StoreStatus::Shared if shared.client.made(own) != made || strays(shared) => {
-                shared.decider.breaker.record_renewal(now);
-            }
-            StoreStatus::Shared => {
-                for pending_call in shared.decider.take_unused(false, now) {
-                    shared.send(own, pending_call);
-                }
-                if tick % BEAT == 0 {
-                    shared.decider.ledger.expire(now);
-                    late = beat(shared, late).await;
-                } else if tick % LOOK == 0 {
-                    late = look(shared, late).await;
-                }
-            }
-            StoreStatus::Away(_) | StoreStatus::Learning(_) => {
-                log.say_away(shared, now);
-                if known {
-                    // Replies to abandoned calls are still on their way.
-                    (0..shared.workers).for_each(|worker| shared.client.reset(worker));
-                    reset = now.after(RESET);
-                }
-                if strays(shared) {
-                    // Connections to the former master must find the new one.
-                    (0..=own).for_each(|number| shared.client.reset(number));
-                }
-                // Reports went over the former connection, perhaps to another server.
-                let same = !back.is_started() || shared.client.made(own) == made;
-                if !back.is_started() {
-                    made = shared.client.made(own);
-                }
-                let came = match same {
-                    true => come_back(shared, &mut back, &mut reset).await,
-                    false => Err(StoreError::Renewed),
-                };
-                match came {
-                    Ok(true) => log.say_shared(shared, now),
-                    Ok(false) => {}
-                    Err(failure) => {
-                        shared.note_trouble(&failure);
-                        back.on_failure(&shared.decider, &failure, now);
-                    }
-                }
-            }
+            shared.decider.breaker.record_outage(now);
+            return;
         }
-        let standing = shared.decider.breaker.status();
-        known = standing == StoreStatus::Shared;
-        if !matches!(standing, StoreStatus::Away(_)) {
-            // The starter waits for the first contact only.
-            let _ = met.send(());
+        for pending_call in shared.decider.take_unused(false, now) {
+            shared.send_in_background(self.connection, pending_call);
         }
-        tokio::time::sleep(TICK).await;
+        if tick % TICKS_PER_BEAT == 0 {
+            shared.decider.ledger.remove_idle_entries(now);
+            self.beat().await;
+        } else if tick % TICKS_PER_CHECK == 0 {
+            self.check_marks().await;
+        }
     }
-}
 
-/// Whether a worker's connection leads to another server than this thread's.
-fn strays(shared: &Shared) -> bool {
-    let own = shared.outsider();
-    (0..shared.workers).any(|worker| shared.client.strays(worker, own))
+    /// Takes the steps of the recovery that are possible now.
+    async fn recover_store(&mut self) {
+        let (shared, now) = (self.shared, self.shared.clock.now());
+        self.log.log_outage(shared, now);
+        if self.was_shared {
+            // Replies to abandoned calls are still on their way.
+            self.reconnect_workers(now);
+        }
+        if self.workers_lead_elsewhere() {
+            // Connections to the former master must find the new one.
+            (0..=self.connection).for_each(|connection| shared.client.reconnect(connection));
+        }
+        if !self.recovery.is_started() {
+            self.connection_count = shared.client.connection_count(self.connection);
+        }
+        // Earlier reports went over the former connection, perhaps to another server.
+        let recovered = match self.has_reconnected() {
+            true => Err(StoreError::Renewed),
+            false => self.take_recovery_steps().await,
+        };
+        match recovered {
+            Ok(true) => self.log.log_return(shared, now),
+            Ok(false) => {}
+            Err(error) => {
+                shared.record_error(&error);
+                self.recovery.on_failure(&shared.decider, &error, now);
+            }
+        }
+    }
+
+    /// Whether the keeper's connection is another one than when the recovery began.
+    fn has_reconnected(&self) -> bool {
+        self.shared.client.connection_count(self.connection) != self.connection_count
+    }
+
+    /// Whether a worker's connection leads to another server than the keeper's.
+    fn workers_lead_elsewhere(&self) -> bool {
+        let client = &self.shared.client;
+        (0..self.shared.workers).any(|worker| client.leads_elsewhere(worker, self.connection))
+    }
+
+    fn reconnect_workers(&mut self, now: Nanos) {
+        (0..self.shared.workers).for_each(|worker| self.shared.client.reconnect(worker));
+        self.next_reconnect = now.after(RECONNECT_INTERVAL);
+    }
+
+    /// Records that this gateway is alive, and counts the gateways.
+    async fn beat(&mut self) {
+        let shared = self.shared;
+        let gateway = Some(shared.decider.gateway);
+        let beats = shared.client.send_beat(self.connection, gateway);
+        let beats = timeout(BACKGROUND_TIMEOUT, beats).await;
+        let beats = beats.unwrap_or(Err(StoreError::Late));
+        let breaker = &shared.decider.breaker;
+        self.record_check(beats.map(|beats| breaker.set_gateways(beats.gateways.len())));
+    }
+
+    /// Checks that all servers reply and have their data.
+    async fn check_marks(&mut self) {
+        let checked = self.shared.client.check_marks(self.connection);
+        let checked = timeout(BACKGROUND_TIMEOUT, checked).await;
+        self.record_check(checked.unwrap_or(Err(StoreError::Late)));
+    }
+
+    /// Records an outage where a check has failed, unless it is a first late reply.
+    fn record_check(&mut self, outcome: Result<(), StoreError>) {
+        let forgiveness = std::mem::replace(&mut self.forgiveness, Forgiveness::Unused);
+        match outcome {
+            Ok(()) => {}
+            Err(StoreError::Late) if forgiveness == Forgiveness::Unused => {
+                self.forgiveness = Forgiveness::Used;
+            }
+            Err(error) => {
+                self.shared.record_error(&error);
+                let now = self.shared.clock.now();
+                self.shared.decider.breaker.record_outage(now);
+            }
+        }
+    }
+
+    /// Takes all steps up to the next beat. Returns whether the store is shared again.
+    async fn take_recovery_steps(&mut self) -> Result<bool, StoreError> {
+        let (shared, connection) = (self.shared, self.connection);
+        let decider = &shared.decider;
+        let all_reported = loop {
+            match self.recovery.next_step(decider, shared.clock.now()) {
+                RecoveryStep::Identify => {
+                    let lost = self.identify_store().await?;
+                    self.recovery
+                        .on_identified(decider, lost, shared.clock.now());
+                }
+                RecoveryStep::ListGateways => {
+                    let beats = shared.client.send_beat(connection, None);
+                    let beats = timeout(BACKGROUND_TIMEOUT, beats).await;
+                    let beats = beats.unwrap_or(Err(StoreError::Late))?;
+                    self.recovery.on_listed(decider, beats);
+                }
+                RecoveryStep::Compare(pending_call) => {
+                    let reply = shared.call_in_background(connection, &pending_call).await?;
+                    decider.record_copied(&pending_call, &reply);
+                }
+                RecoveryStep::Report(pending_call) => {
+                    shared.call_in_background(connection, &pending_call).await?;
+                    decider.record_report(&pending_call);
+                }
+                RecoveryStep::Beat(all_reported) => break all_reported,
+            }
+        };
+        self.finish_recovery(all_reported).await
+    }
+
+    /// Identifies the store. Returns the data that it may have lost since it was last identified.
+    async fn identify_store(&mut self) -> Result<StoreLoss, StoreError> {
+        let shared = self.shared;
+        probe_speed(shared).await?;
+        let may_initialize = self.recovery.may_initialize(shared.clock.now());
+        let identity = shared
+            .client
+            .identify(self.connection, shared.secret(), may_initialize);
+        let identity = timeout(BACKGROUND_TIMEOUT, identity).await;
+        let identity: StoreIdentity = identity.unwrap_or(Err(StoreError::Late))?;
+        let now = shared.clock.now();
+        if now >= self.next_reconnect {
+            // Connections made while the store went away may lead nowhere.
+            self.reconnect_workers(now);
+        }
+        *shared.secret.lock() = Some(identity.secret);
+        let former_mark = shared.mark.lock().replace(identity.mark);
+        let has_data = former_mark == Some(identity.mark);
+        Ok(match (has_data, identity.moved) {
+            (false, _) => StoreLoss::All,
+            (true, true) => StoreLoss::Moved,
+            (true, false) => shared.client.possible_loss(),
+        })
+    }
+
+    /// Sends the beat that ends the steps. It names this gateway where all of its units are reported.
+    async fn finish_recovery(&mut self, all_reported: bool) -> Result<bool, StoreError> {
+        let shared = self.shared;
+        (0..shared.workers).for_each(|worker| shared.client.skip_delay(worker));
+        let gateway = all_reported.then_some(shared.decider.gateway);
+        let beats = shared.client.send_beat(self.connection, gateway);
+        let beats = timeout(BACKGROUND_TIMEOUT, beats).await;
+        let beats = beats.unwrap_or(Err(StoreError::Late))?;
+        probe_speed(shared).await?;
+        let is_ready = (0..shared.workers).all(|worker| shared.client.is_ready(worker));
+        let now = shared.clock.now();
+        let outcome = self
+            .recovery
+            .on_beat(&shared.decider, &beats, is_ready, now);
+        if let Err((reported, gateways)) = outcome {
+            *shared.last_error.lock() = format!(
+                "{reported} of {gateways} gateways have reported what they counted meanwhile"
+            );
+        }
+        Ok(outcome.is_ok())
+    }
 }
 
 /// Logs when the store goes away, why, and when it is back. A store that comes and goes is logged less and less
 /// often.
-struct AwayLog {
-    trouble: String,
-    /// [`Breaker::round`](super::breaker::Breaker::round) at the last line.
-    round: u32,
-    /// The time before which no further line is written, and the pause after that.
-    next: (Nanos, Nanos),
-    away: bool,
+struct StoreOutageLog {
+    /// The error of the last line.
+    last_error: String,
+    /// The [`Breaker::outage_count`](super::breaker::Breaker::outage_count) of the last line.
+    outage_count: u32,
+    /// The time before which no further line is written.
+    next_line: Nanos,
+    /// The pause after the next line.
+    pause: Nanos,
+    /// Whether the last line said that the store is away.
+    is_away: bool,
 }
 
-impl AwayLog {
-    /// Starts as if the log knew that the store is away.
-    fn new(shared: &Shared) -> AwayLog {
-        AwayLog {
-            trouble: String::from(NOT_MET),
-            round: shared.decider.breaker.round(),
-            next: (Nanos::ZERO, PAUSES.0),
-            away: true,
+impl StoreOutageLog {
+    /// Starts as if the log had said that the store is away.
+    fn new(shared: &Shared) -> StoreOutageLog {
+        StoreOutageLog {
+            last_error: String::from(NO_CONTACT_YET),
+            outage_count: shared.decider.breaker.outage_count(),
+            next_line: Nanos::ZERO,
+            pause: MIN_LOG_PAUSE,
+            is_away: true,
         }
     }
 
-    fn say_away(&mut self, shared: &Shared, now: Nanos) {
-        let (standing, gateways, trouble) = shared.status();
-        if !matches!(standing, StoreStatus::Away(_)) {
+    /// Logs an outage that is new or has another cause.
+    fn log_outage(&mut self, shared: &Shared, now: Nanos) {
+        let (status, gateways, trouble) = shared.status();
+        if !matches!(status, StoreStatus::Away(_)) {
             return;
         }
-        let round = shared.decider.breaker.round();
-        let news = trouble != NOT_MET && (round != self.round || trouble != self.trouble);
-        if !news || now < self.next.0 {
+        let outage_count = shared.decider.breaker.outage_count();
+        let is_same = outage_count == self.outage_count && trouble == self.last_error;
+        if trouble == NO_CONTACT_YET || is_same || now < self.next_line {
             return;
         }
-        let (store, times) = (shared.address(), round.wrapping_sub(self.round).max(1));
+        let store = shared.address();
+        let times = outage_count.wrapping_sub(self.outage_count).max(1);
         tracing::warn!(
             store,
             gateways,
@@ -180,14 +349,16 @@ impl AwayLog {
             times,
             "the store is away: limits hold by what `on_store_error` says"
         );
-        (self.trouble, self.round, self.away) = (trouble, round, true);
-        let pause = self.next.1;
-        self.next = (now.after(pause), Nanos(pause.0 * 2).min(PAUSES.1));
+        self.last_error = trouble;
+        self.outage_count = outage_count;
+        self.is_away = true;
+        self.next_line = now.after(self.pause);
+        self.pause = Nanos(self.pause.0 * 2).min(MAX_LOG_PAUSE);
     }
 
-    fn say_shared(&mut self, shared: &Shared, now: Nanos) {
-        // The log says that the store is back only where it said that it was away.
-        if !std::mem::take(&mut self.away) {
+    /// Logs that the store is back, if the log has said that it was away.
+    fn log_return(&mut self, shared: &Shared, now: Nanos) {
+        if !std::mem::take(&mut self.is_away) {
             return;
         }
         tracing::info!(
@@ -195,107 +366,19 @@ impl AwayLog {
             gateways = shared.decider.breaker.gateways(),
             "limits are shared"
         );
-        if now > self.next.0.after(self.next.1) {
-            self.next.1 = PAUSES.0;
+        if now > self.next_line.after(self.pause) {
+            self.pause = MIN_LOG_PAUSE;
         }
     }
 }
 
-/// Says that this gateway is alive, and counts the others. A single late reply is forgiven: this machine may be the
-/// cause.
-async fn beat(shared: &Shared, late: u32) -> u32 {
-    let gateway = Some(shared.decider.gateway);
-    let outcome = timeout(PATIENCE, shared.client.beat(shared.outsider(), gateway)).await;
-    let outcome = outcome.unwrap_or(Err(StoreError::Late));
-    let count = |beats: LiveGateways| shared.decider.breaker.set_gateways(beats.gateways.len());
-    answered(shared, outcome.map(count), late)
-}
-
-async fn look(shared: &Shared, late: u32) -> u32 {
-    let outcome = timeout(PATIENCE, shared.client.look(shared.outsider())).await;
-    answered(shared, outcome.unwrap_or(Err(StoreError::Late)), late)
-}
-
-fn answered(shared: &Shared, outcome: Result<(), StoreError>, late: u32) -> u32 {
-    match outcome {
-        Ok(()) => {}
-        Err(StoreError::Late) if late == 0 => return 1,
-        Err(failure) => {
-            shared.note_trouble(&failure);
-            shared.decider.breaker.record_renewal(shared.clock.now());
-        }
-    }
-    0
-}
-
-/// Takes all steps of the recovery that are possible now. Returns whether the store is shared again.
-async fn come_back(
-    shared: &Arc<Shared>,
-    back: &mut Recovery,
-    reset: &mut Nanos,
-) -> Result<bool, StoreError> {
-    let (own, decider) = (shared.outsider(), &shared.decider);
-    let late = || Err(StoreError::Late);
-    let told = loop {
-        match back.next_step(decider, shared.clock.now()) {
-            RecoveryStep::Meet => {
-                quick(shared).await?;
-                let (known, begins) = (shared.secret(), back.may_initialize(shared.clock.now()));
-                let met = timeout(PATIENCE, shared.client.meet(own, known, begins)).await;
-                let met: StoreIdentity = met.unwrap_or_else(|_| late())?;
-                if shared.clock.now() >= *reset {
-                    // Connections made while the store went away may lead nowhere.
-                    (0..shared.workers).for_each(|worker| shared.client.reset(worker));
-                    *reset = shared.clock.now().after(RESET);
-                }
-                *shared.secret.lock() = Some(met.secret);
-                let before = shared.mark.lock().replace(met.mark);
-                let lost = match (before == Some(met.mark), met.moved) {
-                    (false, _) => StoreLoss::All,
-                    (true, true) => StoreLoss::Moved,
-                    (true, false) => shared.client.loses(),
-                };
-                back.on_met(decider, lost, shared.clock.now());
-            }
-            RecoveryStep::Look => {
-                let seen = timeout(PATIENCE, shared.client.beat(own, None)).await;
-                back.on_listed(decider, seen.unwrap_or(Err(StoreError::Late))?);
-            }
-            RecoveryStep::Compare(pending_call) => {
-                let reply = shared.call(own, &pending_call, PATIENCE).await?;
-                decider.record_copied(&pending_call, &reply);
-            }
-            RecoveryStep::Report(pending_call) => {
-                shared.call(own, &pending_call, PATIENCE).await?;
-                decider.record_report(&pending_call);
-            }
-            RecoveryStep::Beat(told) => break told,
-        }
-    };
-    (0..shared.workers).for_each(|worker| shared.client.hurry(worker));
-    let outcome = timeout(
-        PATIENCE,
-        shared.client.beat(own, told.then_some(decider.gateway)),
-    );
-    let beats = outcome.await.unwrap_or(Err(StoreError::Late))?;
-    quick(shared).await?;
-    let ready = (0..shared.workers).all(|worker| shared.client.ready(worker));
-    let beaten = back.on_beat(decider, &beats, ready, shared.clock.now());
-    if let Err((told, gateways)) = beaten {
-        let told =
-            format!("{told} of {gateways} gateways have reported what they counted meanwhile");
-        *shared.trouble.lock() = told;
-    }
-    Ok(beaten.is_ok())
-}
-
-/// Whether the store replies within the budget of requests; a slower one is of no use. Late probes are forgiven, up to
-/// [`PROBES`].
-async fn quick(shared: &Shared) -> Result<(), StoreError> {
-    for _ in 0..PROBES {
-        let look = shared.client.look(shared.outsider());
+/// Checks that the store replies within the budget of requests, because a slower one is of no use. Late probes are forgiven,
+/// up to [`MAX_PROBES`].
+async fn probe_speed(shared: &Shared) -> Result<(), StoreError> {
+    for _ in 0..MAX_PROBES {
+        let probe = shared.client.check_marks(shared.background_connection());
         // Only the time matters here: the caller's own call sees the errors.
-        if timeout(shared.settings.budget, look).await.is_ok() {
+        if timeout(shared.settings.budget, probe).await.is_ok() {
             return Ok(());
         }
     }
@@ -303,19 +386,21 @@ async fn quick(shared: &Shared) -> Result<(), StoreError> {
 }
 
 /// Gives back the units in hand, and removes this gateway from the store's list.
-async fn leave(shared: &Arc<Shared>) {
+async fn leave_store(shared: &Arc<Shared>) {
     if shared.decider.breaker.status() != StoreStatus::Shared {
         return;
     }
-    let own = shared.outsider();
-    let all = async {
+    let connection = shared.background_connection();
+    let leaving = async {
         for pending_call in shared.decider.take_unused(true, shared.clock.now()) {
-            if shared.call(own, &pending_call, PATIENCE).await.is_err() {
+            let reply = shared.call_in_background(connection, &pending_call);
+            if reply.await.is_err() {
                 return;
             }
         }
-        // When this fails, the others count this gateway for ten more seconds.
-        let _ = shared.client.leave(own, shared.decider.gateway).await;
+        // If this fails, the others count this gateway for ten more seconds.
+        let gateway = shared.decider.gateway;
+        let _ = shared.client.remove_gateway(connection, gateway).await;
     };
-    let _ = timeout(PATIENCE, all).await;
+    let _ = timeout(BACKGROUND_TIMEOUT, leaving).await;
 }

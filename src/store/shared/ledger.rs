@@ -1,5 +1,5 @@
-//! What a gateway knows of the store's counters: units granted in advance, when a refusal ends, what all gateways use.
-//! The number of entries is bounded; for a key without an entry the store is asked each time.
+//! What a gateway knows of the store's counters: units granted in advance, refusals that still hold, units that all
+//! gateways use. The number of entries is bounded. A key without an entry costs a call to the store for each request.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,21 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
 
 use super::call::CounterName;
-use super::ledger_entry::{AloneUnits, Grant, LastReply, LeaseDemand, LedgerEntry};
+use super::ledger_entry::{Grant, LedgerEntry};
 use super::plan::SharingPlan;
 use crate::base::clock::Nanos;
 
-const SHARDS: usize = 64;
-/// Bytes of an entry in its map, with the note of when a grant ends.
-const ENTRY: usize =
+/// The number of maps, each with a lock of its own.
+const SHARD_COUNT: usize = 64;
+/// Bytes of an entry in its map, with one item of the list of grant ends.
+const ENTRY_BYTES: usize =
     size_of::<(CounterName, LedgerEntry)>() + 1 + size_of::<(Nanos, CounterName)>();
-/// In a shard that is nearly full, entries idle for longer are removed.
-const IDLE: Nanos = Nanos::from_secs(60);
+/// In a shard that is nearly full, entries idle for longer than this are removed.
+const MAX_IDLE_WHEN_CROWDED: Nanos = Nanos::from_secs(60);
 
-/// Fingerprints are hashes already.
+/// A hasher that mixes little, because fingerprints are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
 struct FingerprintHasher(u64);
 
@@ -50,51 +50,52 @@ impl Hasher for FingerprintHasher {
 #[derive(Debug, Default)]
 struct LedgerShard {
     entries: HashMap<CounterName, LedgerEntry, BuildHasherDefault<FingerprintHasher>>,
-    /// Grants in the order in which they were made.
-    ends: VecDeque<(Nanos, CounterName)>,
+    /// When grants end, in the order in which they were made.
+    grant_ends: VecDeque<(Nanos, CounterName)>,
 }
 
-/// See the module.
+/// The entries of all counters, bounded by bytes.
 #[derive(Debug)]
 pub struct Ledger {
     shards: Box<[Mutex<LedgerShard>]>,
     /// Most entries of a shard.
-    most: usize,
-    /// The highest [`AloneUnits::total`] of removed entries. New entries start there, because the store ignores
-    /// reports of lower totals.
-    floor: AtomicU64,
+    max_entries: usize,
+    /// The highest [`AloneUnits::total`](super::ledger_entry::AloneUnits::total) of removed entries. New
+    /// entries start there, because the store ignores reports of lower totals.
+    alone_total_floor: AtomicU64,
     /// The longest window of any entry, in nanoseconds.
-    longest: AtomicU64,
+    longest_window: AtomicU64,
     /// Whether units admitted without the store may be unreported.
-    alone: AtomicBool,
-    /// When a counter without an entry was last used, and when one last admitted without the store; zero for never.
-    untracked: AtomicU64,
-    untracked_alone: AtomicU64,
+    may_be_unreported: AtomicBool,
+    /// When a counter without an entry was last used, in nanoseconds; 0 for never.
+    untracked_at: AtomicU64,
+    /// When such a counter last admitted units without the store, in nanoseconds; 0 for never.
+    untracked_alone_at: AtomicU64,
 }
 
 impl Ledger {
     /// A ledger that takes at most `budget` bytes.
     pub fn new(budget: usize) -> Ledger {
-        // A map is at most seven eighths full and has a power of two of places, so it never grows beyond them.
-        let places = (budget / ENTRY / SHARDS).max(32);
-        let places = 1 << places.ilog2();
+        // A map has a power of two of buckets and is at most seven eighths full, so it never grows beyond them.
+        let buckets = (budget / ENTRY_BYTES / SHARD_COUNT).max(32);
+        let buckets = 1 << buckets.ilog2();
         Ledger {
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            most: places / 8 * 7,
-            floor: AtomicU64::new(0),
-            longest: AtomicU64::new(0),
-            alone: AtomicBool::new(false),
-            untracked: AtomicU64::new(0),
-            untracked_alone: AtomicU64::new(0),
+            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
+            max_entries: buckets / 8 * 7,
+            alone_total_floor: AtomicU64::new(0),
+            longest_window: AtomicU64::new(0),
+            may_be_unreported: AtomicBool::new(false),
+            untracked_at: AtomicU64::new(0),
+            untracked_alone_at: AtomicU64::new(0),
         }
     }
 
     fn shard(&self, name: &CounterName) -> MutexGuard<'_, LedgerShard> {
-        self.shards[(name.key.0 >> 64) as usize % SHARDS].lock()
+        self.shards[(name.key.0 >> 64) as usize % SHARD_COUNT].lock()
     }
 
-    /// Changes the entry of a counter, a new one where there is room; `None` where there is none.
-    pub fn entry<R>(
+    /// Changes the entry of a counter, which is created if it is missing; `None` where the ledger is full.
+    pub fn with_entry_or_new<R>(
         &self,
         name: &CounterName,
         plan: &Arc<SharingPlan>,
@@ -102,56 +103,31 @@ impl Ledger {
         change: impl FnOnce(&mut LedgerEntry) -> R,
     ) -> Option<R> {
         let mut shard = self.shard(name);
-        if shard.entries.len() >= self.most && !shard.entries.contains_key(name) {
-            self.untracked.fetch_max(now.0, Relaxed);
-            let longest = plan.counted().longest_window();
-            self.longest.fetch_max(longest.0, Relaxed);
+        if shard.entries.len() >= self.max_entries && !shard.entries.contains_key(name) {
+            self.untracked_at.fetch_max(now.0, Relaxed);
+            let longest = plan.store_limit().longest_window();
+            self.longest_window.fetch_max(longest.0, Relaxed);
             return None;
         }
         let entry = shard.entries.entry(*name).or_insert_with(|| {
-            let floor = self.floor.load(Relaxed);
-            let longest = plan.counted().longest_window();
-            self.longest.fetch_max(longest.0, Relaxed);
-            LedgerEntry {
-                plan: plan.clone(),
-                multiply: 1,
-                grants: SmallVec::new(),
-                demand: LeaseDemand {
-                    want: 1,
-                    measured_at: now,
-                    spent: 0,
-                },
-                asking: false,
-                reply: LastReply::default(),
-                total: 0,
-                granted: 0,
-                kept: 0,
-                alone: AloneUnits {
-                    total: floor,
-                    begun: floor,
-                    reported: floor,
-                    admitted_at: Nanos::ZERO,
-                    reporting_at: Nanos::ZERO,
-                },
-                pending: 0,
-                share: None,
-                seen: now,
-            }
+            let longest = plan.store_limit().longest_window();
+            self.longest_window.fetch_max(longest.0, Relaxed);
+            LedgerEntry::new(plan.clone(), self.alone_total_floor.load(Relaxed), now)
         });
-        entry.seen = now;
+        entry.used_at = now;
         if !Arc::ptr_eq(&entry.plan, plan) {
             entry.plan = plan.clone();
         }
         Some(change(entry))
     }
 
-    /// Remembers when a grant of `name` ends.
-    pub fn granted(&self, name: &CounterName, ends: Nanos) {
-        self.shard(name).ends.push_back((ends, *name));
+    /// Records when a grant of `name` ends, for [`Ledger::take_ended_grants`].
+    pub fn record_grant_end(&self, name: &CounterName, end: Nanos) {
+        self.shard(name).grant_ends.push_back((end, *name));
     }
 
     /// Changes the entry of a counter; `None` where the counter has none.
-    pub fn with<R>(
+    pub fn with_entry<R>(
         &self,
         name: &CounterName,
         change: impl FnOnce(&mut LedgerEntry) -> R,
@@ -160,42 +136,42 @@ impl Ledger {
     }
 
     /// Removes the entry of a counter.
-    pub fn forget(&self, name: &CounterName) {
+    pub fn remove(&self, name: &CounterName) {
         if let Some(entry) = self.shard(name).entries.remove(name) {
-            self.floor.fetch_max(entry.alone.total, Relaxed);
+            self.alone_total_floor.fetch_max(entry.alone.total, Relaxed);
         }
     }
 
     /// Records units that an entry admitted without the store.
-    pub fn admitted_alone(&self, entry: &mut LedgerEntry, units: u32, now: Nanos) {
+    pub fn record_admitted_alone(&self, entry: &mut LedgerEntry, units: u32, now: Nanos) {
         entry.alone.total += u64::from(units);
         entry.alone.admitted_at = now;
-        self.alone.store(true, Relaxed);
+        self.may_be_unreported.store(true, Relaxed);
     }
 
-    /// Whether there may be units that the store does not know of.
+    /// Whether the store may not know all units that were admitted without it.
     pub fn may_be_unreported(&self) -> bool {
-        self.alone.load(Relaxed)
+        self.may_be_unreported.load(Relaxed)
     }
 
     /// Records that a counter without an entry admitted units without the store.
-    pub fn note_untracked_alone(&self, now: Nanos) {
-        self.untracked_alone.fetch_max(now.0, Relaxed);
+    pub fn record_untracked_alone(&self, now: Nanos) {
+        self.untracked_alone_at.fetch_max(now.0, Relaxed);
     }
 
-    /// When units were last counted that this gateway cannot report. For the `same` store, which has its data, these
-    /// are only those that were admitted without it. `None` for never.
-    pub fn untracked(&self, same: bool) -> Option<Nanos> {
-        let last = match same {
-            true => &self.untracked_alone,
-            false => &self.untracked,
+    /// When units were last counted that this gateway cannot report; `None` for never. For a store that `has_data` these
+    /// are only units that were admitted without it.
+    pub fn last_unreportable_use(&self, has_data: bool) -> Option<Nanos> {
+        let last = match has_data {
+            true => &self.untracked_alone_at,
+            false => &self.untracked_at,
         };
         Some(Nanos(last.load(Relaxed))).filter(|last| *last > Nanos::ZERO)
     }
 
     /// The longest window of all counters so far.
-    pub fn longest(&self) -> Nanos {
-        Nanos(self.longest.load(Relaxed))
+    pub fn longest_window(&self) -> Nanos {
+        Nanos(self.longest_window.load(Relaxed))
     }
 
     /// The number of entries.
@@ -211,89 +187,98 @@ impl Ledger {
         self.len() == 0
     }
 
-    /// The names of all counters whose entries match `which`.
-    pub fn names_where(&self, which: impl Fn(&LedgerEntry) -> bool) -> Vec<CounterName> {
+    /// The counters whose entries match `filter`.
+    pub fn counters_where(&self, filter: impl Fn(&LedgerEntry) -> bool) -> Vec<CounterName> {
         let mut names = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock();
-            let those = shard.entries.iter().filter(|(_, entry)| which(entry));
-            names.extend(those.map(|(name, _)| *name));
+            let matching = shard.entries.iter().filter(|(_, entry)| filter(entry));
+            names.extend(matching.map(|(name, _)| *name));
         }
         names
     }
 
-    /// All counters in which this gateway has units.
-    pub fn counted(&self) -> Vec<CounterName> {
-        self.names_where(|entry| entry.total > 0 || entry.alone.admitted_at > Nanos::ZERO)
+    /// The counters in which this gateway has units.
+    pub fn counters_with_units(&self) -> Vec<CounterName> {
+        self.counters_where(|entry| entry.total > 0 || entry.alone.admitted_at > Nanos::ZERO)
     }
 
-    /// Counters with units that the store does not know of.
-    pub fn unreported(&self) -> Vec<CounterName> {
-        self.names_where(|entry| entry.unreported() > 0)
+    /// The counters with units that the store does not know yet.
+    pub fn counters_with_unreported_units(&self) -> Vec<CounterName> {
+        self.counters_where(|entry| entry.unreported() > 0)
     }
 
-    /// Of these, the counters whose units are still in a window and were not reported after `since`.
-    pub fn owed(&self, since: Nanos, now: Nanos) -> Vec<CounterName> {
+    /// The counters with unreported units that are still in a window, and without a report after `since`.
+    pub fn counters_owing_report(&self, since: Nanos, now: Nanos) -> Vec<CounterName> {
         match self.may_be_unreported() {
             true => self
-                .names_where(|entry| entry.owes_report(now) && entry.alone.reporting_at <= since),
+                .counters_where(|entry| entry.owes_report(now) && entry.alone.reported_at <= since),
             false => Vec::new(),
         }
     }
 
-    /// Takes out the unused units of grants that have ended. To be called several times a second.
-    pub fn sweep(&self, now: Nanos, mut unused: impl FnMut(&CounterName, &LedgerEntry, Grant)) {
+    /// Takes out grants that have ended, and calls `give_back` with those that have unused units. To be called several
+    /// times a second.
+    pub fn take_ended_grants(
+        &self,
+        now: Nanos,
+        mut give_back: impl FnMut(&CounterName, &LedgerEntry, Grant),
+    ) {
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let LedgerShard { entries, ends } = &mut *shard;
-            while let Some((end, name)) = ends.front().copied() {
+            let LedgerShard {
+                entries,
+                grant_ends,
+            } = &mut *shard;
+            while let Some((end, name)) = grant_ends.front().copied() {
                 if end > now {
                     break;
                 }
-                ends.pop_front();
+                grant_ends.pop_front();
                 let Some(entry) = entries.get_mut(&name) else {
                     continue;
                 };
                 while entry.grants.first().is_some_and(|grant| grant.ends <= now) {
                     let grant = entry.grants.remove(0);
                     if grant.units > 0 {
-                        unused(&name, entry, grant);
+                        give_back(&name, entry, grant);
                     }
                 }
             }
         }
     }
 
-    /// Takes out all units in hand.
-    pub fn empty(&self, mut unused: impl FnMut(&CounterName, &LedgerEntry, Grant)) {
+    /// Takes out all grants, and calls `give_back` with each of them.
+    pub fn take_all_grants(&self, mut give_back: impl FnMut(&CounterName, &LedgerEntry, Grant)) {
         for shard in &self.shards {
             for (name, entry) in &mut shard.lock().entries {
                 for grant in std::mem::take(&mut entry.grants) {
-                    unused(name, entry, grant);
+                    give_back(name, entry, grant);
                 }
             }
         }
     }
 
-    /// Removes entries without units in any window.
-    pub fn expire(&self, now: Nanos) {
-        // Cleared first, so that what other threads record meanwhile is kept.
-        self.alone.store(false, Relaxed);
+    /// Removes entries without units in any window, and idle ones from shards that are nearly full.
+    pub fn remove_idle_entries(&self, now: Nanos) {
+        // Cleared first, so that units which other threads record meanwhile are not missed.
+        self.may_be_unreported.store(false, Relaxed);
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let crowded = shard.entries.len() * 4 > self.most * 3;
+            let is_crowded = shard.entries.len() * 4 > self.max_entries * 3;
             shard.entries.retain(|_, entry| {
                 if entry.owes_report(now) {
-                    self.alone.store(true, Relaxed);
+                    self.may_be_unreported.store(true, Relaxed);
                 }
-                let idle = now.since(entry.seen);
-                let kept = idle <= entry.plan.counted().longest_window();
-                let stays = !entry.grants.is_empty() || (kept && !(crowded && idle > IDLE));
+                let idle = now.since(entry.used_at);
+                let may_count = idle <= entry.plan.store_limit().longest_window();
+                let must_yield = is_crowded && idle > MAX_IDLE_WHEN_CROWDED;
+                let stays = !entry.grants.is_empty() || (may_count && !must_yield);
                 if !stays {
-                    self.floor.fetch_max(entry.alone.total, Relaxed);
+                    self.alone_total_floor.fetch_max(entry.alone.total, Relaxed);
                 }
-                if !stays && kept {
-                    self.untracked.fetch_max(now.0, Relaxed);
+                if !stays && may_count {
+                    self.untracked_at.fetch_max(now.0, Relaxed);
                 }
                 stays
             });

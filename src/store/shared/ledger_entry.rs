@@ -1,4 +1,5 @@
-//! What a gateway knows of one counter in the store, and the arithmetic on it.
+//! What a gateway knows of one counter in the store, and the arithmetic on it: units in hand, the demand for more, and
+//! units that the store does not know yet. It makes no calls.
 
 use std::sync::Arc;
 
@@ -9,21 +10,22 @@ use super::plan::SharingPlan;
 use super::share::LocalShare;
 use crate::base::clock::Nanos;
 
-/// How long a refusal is believed at most, because limits may be changed and counters forgotten.
-const BELIEVED: Nanos = Nanos::from_secs(1);
-/// A gateway that got less than it wanted asks again when more is free: at the soonest after 1/`SOONEST` of the lease's
-/// life, at the latest after 1/`LATEST` of it.
-const SOONEST: u64 = 5;
-const LATEST: u64 = 2;
+/// How long a refusal holds here at most, because limits may be changed and counters deleted.
+const MAX_REFUSAL_LIFE: Nanos = Nanos::from_secs(1);
+/// A gateway that got fewer units than it wanted asks again when more are free, but not before this part of the lease's
+/// life: one divided by this.
+const MIN_RETRY_DIVISOR: u64 = 5;
+/// It asks again at the latest after this part of the lease's life: one divided by this.
+const MAX_RETRY_DIVISOR: u64 = 2;
 
 /// Units granted in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Units left of the grant.
     pub units: u32,
-    /// Until when they may be used.
+    /// When the units can no longer be used.
     pub ends: Nanos,
-    /// The store's time of the grant.
+    /// The store's time of the grant, in microseconds.
     pub stamped: u64,
 }
 
@@ -41,85 +43,118 @@ pub struct LedgerEntry {
     pub grants: SmallVec<[Grant; 2]>,
     /// How many units to ask for in advance.
     pub demand: LeaseDemand,
-    /// Whether a call asks for units in advance at the moment.
-    pub asking: bool,
-    /// What the store said last.
+    /// Whether a call that asks for units in advance is under way.
+    pub is_refilling: bool,
+    /// The store's last reply.
     pub reply: LastReply,
-    /// All units that the store granted to this gateway.
+    /// All units that the store has granted to this gateway.
     pub total: u64,
-    /// Units that requests used which waited for them, since the entry was made; part of `total`.
-    pub granted: u32,
+    /// Units of `total` that requests used which waited for them, since the entry was made.
+    pub granted_on_request: u32,
     /// How many units of `total` the current master had when it took over.
-    pub kept: u64,
+    pub copied_total: u64,
     /// Units that were admitted without the store.
     pub alone: AloneUnits,
-    /// Units that wait for the store while it learns.
-    pub pending: u32,
-    /// What may be used while the store is away, and the outage that it was made for.
+    /// Units of requests that wait for the store while it learns.
+    pub pending_units: u32,
+    /// The share that may be used while the store is away, and the number of the outage that it was made for.
     pub share: Option<(u32, LocalShare)>,
-    /// When a request last asked for this counter.
-    pub seen: Nanos,
+    /// When a request last used this counter.
+    pub used_at: Nanos,
 }
 
 /// How many units to ask for in advance.
 #[derive(Clone, Debug)]
 pub struct LeaseDemand {
-    /// Units to ask for.
+    /// Units to ask for, at least 1.
     pub want: u32,
-    /// When `want` was last worked out.
+    /// When `want` was last computed.
     pub measured_at: Nanos,
     /// Units used since then.
     pub spent: u32,
 }
 
-/// What the store said last of a counter.
+/// The store's last reply about a counter.
 #[derive(Clone, Debug, Default)]
 pub struct LastReply {
-    /// The store need not be asked before this time.
-    pub not_before: Nanos,
+    /// No call about the counter is of use before this time.
+    pub retry_at: Nanos,
     /// When the counter will admit again.
     pub free_at: Nanos,
     /// Units that all gateways use in each window.
     pub used: SmallVec<[u32; 2]>,
-    /// The window that decided, the units left in it, and when one more was to be free.
-    pub spoke: (u8, u32, Nanos),
+    /// The index of the window that decided.
+    pub window: u8,
+    /// Units that were left in that window.
+    pub remaining: u32,
+    /// When one more unit was to be free in it.
+    pub reset_at: Nanos,
 }
 
 /// Units of a counter that were admitted without the store. The counts only grow.
 #[derive(Clone, Debug)]
 pub struct AloneUnits {
-    /// The count after the last of them.
+    /// All units so far, from `initial` on.
     pub total: u64,
     /// The count when the entry was made.
-    pub begun: u64,
-    /// The count up to which the store knows of them.
+    pub initial: u64,
+    /// The count that the store knows.
     pub reported: u64,
-    /// When the last of them was admitted.
+    /// When the last unit was admitted.
     pub admitted_at: Nanos,
-    /// When they were last reported to the store.
-    pub reporting_at: Nanos,
+    /// When the last report was sent.
+    pub reported_at: Nanos,
 }
 
 impl LedgerEntry {
+    /// The entry of a counter without units. Units admitted without the store are counted from `initial_alone` on.
+    pub fn new(plan: Arc<SharingPlan>, initial_alone: u64, now: Nanos) -> LedgerEntry {
+        LedgerEntry {
+            plan,
+            multiply: 1,
+            grants: SmallVec::new(),
+            demand: LeaseDemand {
+                want: 1,
+                measured_at: now,
+                spent: 0,
+            },
+            is_refilling: false,
+            reply: LastReply::default(),
+            total: 0,
+            granted_on_request: 0,
+            copied_total: 0,
+            alone: AloneUnits {
+                total: initial_alone,
+                initial: initial_alone,
+                reported: initial_alone,
+                admitted_at: Nanos::ZERO,
+                reported_at: Nanos::ZERO,
+            },
+            pending_units: 0,
+            share: None,
+            used_at: now,
+        }
+    }
+
     /// Units in hand at `now`.
-    pub fn units(&mut self, now: Nanos) -> u32 {
+    pub fn units_in_hand(&mut self, now: Nanos) -> u32 {
         let usable = self.grants.iter().filter(|grant| grant.ends > now);
         let units = usable.map(|grant| grant.units);
         units.fold(0, u32::saturating_add)
     }
 
-    /// Uses units in hand, first of the grants that end first. Returns what was used of each grant, or `None` where
-    /// there are too few units; then none are used.
+    /// Uses units in hand, first those of the grants that end first. Returns the units used of each grant. If there are too
+    /// few units, none are used and the result is `None`.
     pub fn spend(&mut self, cost: u32, now: Nanos) -> Option<SpentUnits> {
-        if self.units(now) < cost {
+        if self.units_in_hand(now) < cost {
             return None;
         }
         self.demand.spent = self.demand.spent.saturating_add(cost);
-        let (mut left, mut spent) = (cost, SpentUnits::new());
+        let (mut missing, mut spent) = (cost, SpentUnits::new());
         for grant in self.grants.iter_mut().filter(|grant| grant.ends > now) {
-            let units = grant.units.min(left);
+            let units = grant.units.min(missing);
             grant.units -= units;
-            left -= units;
+            missing -= units;
             if units > 0 {
                 spent.push((grant.stamped, units));
             }
@@ -127,51 +162,51 @@ impl LedgerEntry {
         Some(spent)
     }
 
-    /// Puts unused units back into their own grants; in another grant they would live longer. Returns those whose grant
-    /// has ended or is gone.
+    /// Puts spent units back into their own grants, because in another grant they would live longer. Returns the units
+    /// whose grant has ended.
     pub fn unspend(&mut self, spent: &SpentUnits, now: Nanos) -> SpentUnits {
-        let mut left = SpentUnits::new();
+        let mut ended = SpentUnits::new();
         for (stamped, units) in spent {
             let usable = self.grants.iter_mut().filter(|grant| grant.ends > now);
             match { usable }.find(|grant| grant.stamped == *stamped) {
                 Some(grant) => grant.units = grant.units.saturating_add(*units),
-                None => left.push((*stamped, *units)),
+                None => ended.push((*stamped, *units)),
             }
         }
-        left
+        ended
     }
 
-    /// Units that this gateway has used, of the `counted` ones in its memory. With GCRA the memory counts too many:
-    /// there an arrival without the store takes several units, at the pace of a share.
+    /// Units that this gateway has used, of those `counted` in its memory. With GCRA the memory counts too many, because
+    /// an arrival without the store takes several units, at the pace of a share.
     pub fn own_usage(&self, counted: u32) -> u32 {
         match self.plan.limit.algorithm.is_gcra() {
-            true => counted.min(self.granted.saturating_add(self.units_alone())),
+            true => counted.min(self.granted_on_request.saturating_add(self.units_alone())),
             false => counted,
         }
     }
 
-    /// Units admitted without the store that it does not know of.
+    /// Units admitted without the store that it does not know yet.
     pub fn unreported(&self) -> u32 {
-        saturate(self.alone.total.saturating_sub(self.alone.reported))
+        saturating_u32(self.alone.total.saturating_sub(self.alone.reported))
     }
 
     /// Whether some unreported units are still in a window.
     pub fn owes_report(&self, now: Nanos) -> bool {
         self.unreported() > 0
-            && now.since(self.alone.admitted_at) <= self.plan.counted().longest_window()
+            && now.since(self.alone.admitted_at) <= self.plan.store_limit().longest_window()
     }
 
     /// Units admitted without the store since the entry was made.
     pub fn units_alone(&self) -> u32 {
-        saturate(self.alone.total.saturating_sub(self.alone.begun))
+        saturating_u32(self.alone.total.saturating_sub(self.alone.initial))
     }
 
-    /// Whether it is time to ask for more: a third of a grant or less is in hand.
+    /// Whether it is time to ask for more units: a third of a grant or less is in hand.
     pub fn runs_low(&mut self, now: Nanos) -> bool {
         self.demand.want > 1
-            && !self.asking
-            && now >= self.reply.not_before
-            && self.units(now) * 3 <= self.demand.want
+            && !self.is_refilling
+            && now >= self.reply.retry_at
+            && self.units_in_hand(now) * 3 <= self.demand.want
     }
 
     /// Records the store's reply, at `now`, to a call at `sent` for `cost` units and, with a lease, up to `want`.
@@ -186,20 +221,22 @@ impl LedgerEntry {
         self.total = self.total.max(counter.total);
         self.reply.used.clone_from(&counter.used);
         self.share = None;
-        self.reply.spoke = (counter.window, counter.remaining, now.after(counter.reset));
+        self.reply.window = counter.window;
+        self.reply.remaining = counter.remaining;
+        self.reply.reset_at = now.after(counter.reset);
         let life = self.plan.lease.as_ref().map(|lease| lease.life);
         if counter.standing.admits() {
-            self.reply.not_before = Nanos::ZERO;
+            self.reply.retry_at = Nanos::ZERO;
             self.demand.spent = self.demand.spent.saturating_add(cost);
-            self.granted = self.granted.saturating_add(cost);
+            self.granted_on_request = self.granted_on_request.saturating_add(cost);
             let Some(life) = life else { return };
-            // With none taken, another limit refused, and the counter may have enough.
-            if (1..want).contains(&counter.took) {
-                let pause = counter.reset.0.clamp(life.0 / SOONEST, life.0 / LATEST);
-                self.reply.not_before = now.after(Nanos(pause));
+            // If no units were taken, another limit refused, and the counter may have enough.
+            if (1..want).contains(&counter.granted_units) {
+                let (min, max) = (life.0 / MIN_RETRY_DIVISOR, life.0 / MAX_RETRY_DIVISOR);
+                self.reply.retry_at = now.after(Nanos(counter.reset.0.clamp(min, max)));
                 self.reply.free_at = now.after(counter.reset);
             }
-            let units = counter.took.saturating_sub(cost);
+            let units = counter.granted_units.saturating_sub(cost);
             if units > 0 {
                 self.grants.push(Grant {
                     units,
@@ -208,13 +245,13 @@ impl LedgerEntry {
                 });
             }
         } else {
-            let soonest = life.map_or(Nanos::ZERO, |life| Nanos(life.0 / SOONEST));
+            let min = life.map_or(Nanos::ZERO, |life| Nanos(life.0 / MIN_RETRY_DIVISOR));
             self.reply.free_at = now.after(counter.wait);
-            self.reply.not_before = now.after(counter.wait.min(BELIEVED).max(soonest));
+            self.reply.retry_at = now.after(counter.wait.min(MAX_REFUSAL_LIFE).max(min));
         }
     }
 
-    /// Works out how many units to ask for in advance. To be called when the store is asked.
+    /// Computes how many units to ask for in advance. To be called with each call about the counter.
     pub fn update_demand(&mut self, gateways: u32, now: Nanos) {
         let Some(lease) = &self.plan.lease else {
             return;
@@ -227,17 +264,17 @@ impl LedgerEntry {
             self.demand.measured_at = now;
             return;
         }
-        // Three quarters of what is used in one life: with the third that is in hand then it lasts that long. In
-        // steps of two, because requests come in bursts.
+        // Three quarters of the units used in one life: with the third that is in hand then, they last that long. It changes
+        // at most by a factor of two at a time, because requests come in bursts.
         let wanted = u128::from(self.demand.spent) * u128::from(life / 4 * 3) / u128::from(elapsed);
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        let (least, most) = (self.demand.want / 2, self.demand.want.saturating_mul(2));
-        let most = most.min(self.plan.most(self.multiply, gateways));
-        self.demand.want = wanted.clamp(least.min(most), most).max(1);
+        let (min, max) = (self.demand.want / 2, self.demand.want.saturating_mul(2));
+        let max = max.min(self.plan.max_grant(self.multiply, gateways));
+        self.demand.want = wanted.clamp(min.min(max), max).max(1);
         (self.demand.measured_at, self.demand.spent) = (now, 0);
     }
 }
 
-fn saturate(units: u64) -> u32 {
+fn saturating_u32(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }

@@ -1,22 +1,23 @@
-//! Counts that several gateways share.
+//! Limits that several gateways share: one gateway's side of a shared store. The part that decides does no I/O and reads no
+//! clock; `gateway` and `keeper` call the store for it.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `gateway` | the shared store as the workers of one gateway use it |
-//! | `plan` | how one limit is shared: asked for each time, or granted in advance |
+//! | `plan` | how one limit is shared: by a call for each request, or by leases |
 //! | `item` | one limit's part of one request |
-//! | `pending` | decisions that are made, and those that wait for the store |
-//! | `call` | what a store is asked, and what it replies |
-//! | `decider` | decides, as far as that needs no store |
-//! | `store_calls` | what the decider asks the store, and what it makes of replies |
-//! | `alone` | how it decides without the store |
+//! | `pending` | decisions that are made, and calls whose replies are awaited |
+//! | `call` | calls to a store, and its replies |
+//! | `decider` | decides about requests, as far as that needs no store |
+//! | `store_calls` | the decider's calls to the store, and the decisions made of replies |
+//! | `alone` | decisions without the store, and the reports of them |
 //! | `give_backs` | units to give back once the store is shared |
 //! | `ledger`, `ledger_entry` | what this gateway knows of each counter |
-//! | `breaker` | whether the store is asked |
-//! | `share` | what may be admitted without it |
-//! | `recovery` | the way back to a store that was away |
+//! | `breaker` | whether the store is called |
+//! | `share` | the units that this gateway may admit without the store |
+//! | `recovery` | the steps back to a store that was away |
 //! | `backend` | Redis or memcached behind one type |
-//! | `keeper` | the thread that keeps in touch with the store |
+//! | `keeper` | the thread that watches the store |
 
 mod alone;
 mod backend;

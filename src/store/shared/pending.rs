@@ -1,4 +1,5 @@
-//! Decisions that are made, and decisions that wait for the store.
+//! The values that a decision passes through: its first step, the call that it waits for, and the decision itself. They do
+//! nothing by themselves.
 
 use smallvec::SmallVec;
 
@@ -25,49 +26,55 @@ pub struct SharedDecision {
     pub admitted: bool,
     /// One reading for each item.
     pub readings: SmallVec<[LimitReading; 4]>,
-    /// Where each item is counted.
+    /// Where the units of each item are counted.
     pub counted: SmallVec<[CountedIn; 4]>,
     /// Calls to send afterwards; no request waits for them.
     pub followups: SmallVec<[PendingCall; 1]>,
-    /// Whether the gateway decided alone although the store should have been asked.
+    /// Whether the gateway decided alone although a limit is shared.
     pub alone: bool,
 }
 
-/// A call, with what is needed to make a decision of its reply.
+/// A call, and the data by which its reply becomes a decision.
 #[derive(Clone, Debug)]
 pub struct PendingCall {
-    /// The call.
+    /// The call itself.
     pub call: Call,
     /// When the call was made.
     pub sent: Nanos,
-    /// How often the store had gone away by then: see [`Breaker::round`](super::breaker::Breaker::round).
-    pub(super) round: u32,
-    /// See [`GiveBacks::life`](super::give_backs::GiveBacks::life).
-    pub(super) life: u32,
+    /// The [`Breaker::outage_count`](super::breaker::Breaker::outage_count) at that time.
+    pub(super) outage_count: u32,
+    /// The [`GiveBacks::store_life`](super::give_backs::GiveBacks::store_life) at that time.
+    pub(super) store_life: u32,
     pub(super) items: SharedItems,
-    /// How each item is decided.
+    /// What decides about each item.
     pub(super) roles: SmallVec<[Role; 4]>,
     pub(super) purpose: Purpose,
 }
 
+/// Why a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A request waits for the reply.
     Decide,
-    /// A request waits while the store learns; the gateway's share has room for it already.
+    /// A request waits for the reply of a store that is learning; the gateway's share has room for it already.
     Confirm,
-    /// Units are asked for in advance, before those in hand run out.
+    /// The call asks for units in advance, before those in hand run out.
     Refill,
-    /// The store is told something, and no request waits for the reply.
+    /// The call reports units or gives them back, and no request waits for the reply.
     Report,
 }
 
+/// What decides about one item of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The gateway's memory decides.
     Local,
-    /// Units in hand were used; `true` where few are left.
-    InHand(SpentUnits, bool),
+    /// Units in hand were used.
+    InHand {
+        spent: SpentUnits,
+        /// Whether few units are left.
+        runs_low: bool,
+    },
     /// The call's part with this index decides.
     InStore(usize),
 }
@@ -79,23 +86,23 @@ pub(super) enum Role {
 pub enum FirstStep {
     /// The decision is made.
     Decided(SharedDecision),
-    /// The store must be asked.
+    /// The decision waits for the reply to this call.
     AskStore(Box<PendingCall>),
 }
 
 impl PendingCall {
     /// Whether the call asks for units in advance, and no request waits for them.
-    pub(super) fn refills(&self) -> bool {
+    pub(super) fn is_refill(&self) -> bool {
         self.purpose == Purpose::Refill
     }
 
-    /// A call that tells the store something; no request waits for the reply.
+    /// A call that reports units or gives them back; no request waits for the reply.
     pub fn report(call: Call, sent: Nanos) -> PendingCall {
         PendingCall {
             call,
             sent,
-            round: 0,
-            life: 0,
+            outage_count: 0,
+            store_life: 0,
             items: SmallVec::new(),
             roles: SmallVec::new(),
             purpose: Purpose::Report,

@@ -1,4 +1,5 @@
-//! How one limit is shared: what the store counts by, and what holds without it.
+//! How one limit is shared: the limit by which the store counts, the terms of leases, and what holds without the store. A
+//! plan never changes; an edited limit gets another one.
 
 use std::hash::{Hash, Hasher};
 
@@ -10,8 +11,8 @@ use crate::limit::{Algorithm, Fingerprint, Limit, OnStoreError, Rate, Scale, Sha
 use crate::store::Registered;
 
 /// How units are granted in advance. A gateway uses a unit at most `life` after it asked for it, by its own clock. So
-/// all units used in a window were granted in a window that is longer by `life`. There the store grants no more than
-/// the limit allows.
+/// all units used in a window were granted in a window that is longer by `life`. In that window the store grants no more
+/// than the quota.
 #[derive(Clone, Debug)]
 pub struct LeaseTerms {
     /// How long a granted unit may be used.
@@ -21,12 +22,12 @@ pub struct LeaseTerms {
 }
 
 impl LeaseTerms {
-    fn of(limit: &Limit) -> Option<LeaseTerms> {
+    fn new(limit: &Limit) -> Option<LeaseTerms> {
         let life = limit.lease_life();
         // The clocks of two machines differ in speed, by less than a thousandth.
-        let longer = Nanos(life.0 + life.0 / 1_000);
+        let extension = Nanos(life.0 + life.0 / 1_000);
         let windows = limit.windows.iter();
-        let windows = windows.map(|rate| Rate::new(rate.quota(), rate.window().after(longer)));
+        let windows = windows.map(|rate| Rate::new(rate.quota(), rate.window().after(extension)));
         let windows = windows.collect::<Result<_, _>>().ok()?;
         let limit = Limit {
             windows,
@@ -36,18 +37,18 @@ impl LeaseTerms {
     }
 }
 
-/// See the module.
+/// How one limit is shared.
 #[derive(Clone, Debug)]
 pub struct SharingPlan {
-    /// Hash of the limit's scope and shape: what tells its counters from those of other limits.
+    /// Hash of the limit's scope and shape, which tells its counters from those of other limits.
     pub hash: u64,
     /// The limit by which this gateway counts.
     pub limit: Limit,
-    /// Its slot in this gateway's memory, which no other limit gets while this exists.
+    /// The limit's slot in this gateway's memory, which no other limit gets while the plan exists.
     pub registered: Registered,
-    /// How units are granted in advance; `None` when the store is asked for each request.
+    /// How units are granted in advance; `None` when each request is a call to the store.
     pub lease: Option<LeaseTerms>,
-    /// What the gateway does without the store.
+    /// What holds while the store is away.
     pub on_error: OnStoreError,
 }
 
@@ -62,16 +63,16 @@ impl SharingPlan {
         let lease = match sharing {
             Sharing::Local => return None,
             Sharing::Strict => None,
-            Sharing::Leased => LeaseTerms::of(limit).filter(|_| Sharing::can_lease(limit)),
+            Sharing::Leased => LeaseTerms::new(limit).filter(|_| Sharing::can_lease(limit)),
         };
         // Gateways of different versions share counters, so the hash must never change.
         let mut hasher = SipHasher13::new_with_keys(0x746f_6c6c_6761_7465, 1);
         hasher.write(scope.as_bytes());
-        let counted = lease.as_ref().map_or(limit, |lease| &lease.limit);
-        for rate in &counted.windows {
+        let store_limit = lease.as_ref().map_or(limit, |lease| &lease.limit);
+        for rate in &store_limit.windows {
             hasher.write_u64(rate.window().0);
         }
-        hasher.write_u8(match counted.algorithm {
+        hasher.write_u8(match store_limit.algorithm {
             Algorithm::SlidingLog => 1,
             Algorithm::SlidingWindow => 2,
             Algorithm::MultiLevel => 3,
@@ -79,7 +80,7 @@ impl SharingPlan {
             Algorithm::Gcra { .. } => 5,
             Algorithm::LeakyBucket { .. } => 6,
         });
-        counted.throttle.is_elastic().hash(&mut hasher);
+        store_limit.throttle.is_elastic().hash(&mut hasher);
         Some(SharingPlan {
             hash: hasher.finish(),
             limit: limit.clone(),
@@ -90,14 +91,14 @@ impl SharingPlan {
     }
 
     /// The limit by which the store counts.
-    pub fn counted(&self) -> &Limit {
+    pub fn store_limit(&self) -> &Limit {
         self.lease
             .as_ref()
             .map_or(&self.limit, |lease| &lease.limit)
     }
 
     /// The name of a key's counter.
-    pub fn name(&self, key: Fingerprint) -> CounterName {
+    pub fn counter_name(&self, key: Fingerprint) -> CounterName {
         CounterName {
             limit: self.hash,
             key,
@@ -105,15 +106,19 @@ impl SharingPlan {
     }
 
     /// The part of a call that asks for units of a key.
-    pub fn part(&self, key: Fingerprint, scale: Scale, cost: u32) -> CallPart {
-        CallPart::new(self.name(key), self.counted().spec(key, scale), cost)
+    pub fn call_part(&self, key: Fingerprint, scale: Scale, cost: u32) -> CallPart {
+        CallPart::new(
+            self.counter_name(key),
+            self.store_limit().spec(key, scale),
+            cost,
+        )
     }
 
     /// Most units that one grant may hold: a quarter of a gateway's part of the smallest quota, 1 to 2^20.
-    pub fn most(&self, multiply: u32, gateways: u32) -> u32 {
+    pub fn max_grant(&self, multiply: u32, gateways: u32) -> u32 {
         let quotas = self.limit.windows.iter().map(|rate| rate.times(multiply));
-        let least = quotas.min().unwrap_or(1);
-        (least / gateways.saturating_mul(4).max(1)).clamp(1, 1 << 20)
+        let smallest = quotas.min().unwrap_or(1);
+        (smallest / gateways.saturating_mul(4).max(1)).clamp(1, 1 << 20)
     }
 }
 
@@ -122,11 +127,11 @@ mod tests {
     use super::*;
     use crate::store::memory::{Memory, Settings};
 
-    /// The ledger keeps plans for a window, and looks up by them what was used.
+    /// The ledger keeps plans for a window, and looks up used units by their slots.
     #[test]
     fn a_plan_keeps_its_slot() {
         let memory = Memory::new(Settings {
-            budget: Settings::LEAST,
+            budget: Settings::MIN_BUDGET,
         });
         let memory = memory.unwrap();
         let limit = Limit::hard("5/m".parse().unwrap());

@@ -1,5 +1,5 @@
-//! The way back to a store that was away, step by step: meet it, report what it may not know, wait until all gateways
-//! have reported. Never waits and does no I/O; that is the keeper's part.
+//! The steps back to a store that was away: identify it, report the units that it may not know, and wait until all gateways
+//! have reported. It never waits and does no I/O; the keeper carries out the steps.
 
 use smallvec::SmallVec;
 
@@ -8,68 +8,69 @@ use super::decider::Decider;
 use super::pending::PendingCall;
 use crate::base::clock::Nanos;
 
-/// Counters that are reported in one call.
-pub(super) const BATCH: usize = 64;
-/// How long a gateway that starts leaves an empty store to gateways that know its former secret.
-const EMPTY_STORE_PAUSE: Nanos = Nanos::from_millis(500);
-/// How long such a gateway waits for the reports of others.
-const NEWCOMER_PAUSE: Nanos = Nanos::from_secs(1);
+/// Most counters that are reported in one call.
+pub(super) const REPORT_BATCH: usize = 64;
+/// How long a gateway without a secret leaves an empty store to gateways that know its former secret.
+const INITIALIZE_DELAY: Nanos = Nanos::from_millis(500);
+/// How long a gateway that has never shared the store waits for the reports of others.
+const NEWCOMER_DELAY: Nanos = Nanos::from_secs(1);
 
 /// The next step.
 #[derive(Debug)]
 pub enum RecoveryStep {
-    /// Meet the store, then [`Recovery::on_met`].
-    Meet,
-    /// List the gateways, then [`Recovery::on_listed`].
-    Look,
-    /// Send this call, then [`Decider::record_copied`].
+    /// Identify the store, then call [`Recovery::on_identified`].
+    Identify,
+    /// List the gateways, then call [`Recovery::on_listed`].
+    ListGateways,
+    /// Send this call, then call [`Decider::record_copied`].
     Compare(Box<PendingCall>),
-    /// Send this call, then [`Decider::record_report`].
+    /// Send this call, then call [`Decider::record_report`].
     Report(Box<PendingCall>),
-    /// Send a beat, which says that all is reported if `true`; then [`Recovery::on_beat`]. Once in a while, because
-    /// other gateways take their time.
+    /// Send a beat, then call [`Recovery::on_beat`]. The beat names this gateway if `true`, which states that all of its
+    /// units are reported. Wait before the next step, because other gateways take their time.
     Beat(bool),
 }
 
-/// How far a recovery is.
+/// The progress of a recovery.
 #[derive(Debug, Default)]
 pub struct Recovery {
+    /// The attempt that is under way; `None` until the store is identified.
     attempt: Option<RecoveryAttempt>,
     /// Whether the store, under its current mark, knows all units that it did not grant itself.
-    is_whole: bool,
-    /// Whether another server is the master, and its counts were not yet compared with the former one's.
-    moved: bool,
+    is_complete: bool,
+    /// Whether another server is the master, and its counters were not yet compared with the former one's.
+    must_compare: bool,
     /// When a gateway without a secret first found the store empty.
-    empty: Option<Nanos>,
+    empty_since: Option<Nanos>,
 }
 
 #[derive(Debug)]
 struct RecoveryAttempt {
-    /// When the store was met.
-    since: Nanos,
-    /// Gateways that were listed by then, and when each had reported. Only later reports count, whatever the store's
+    /// When the store was identified.
+    start: Nanos,
+    /// Gateways that were listed then, and the time of each one's last beat. Only later beats count, whatever the store's
     /// clock did.
     listed_before: Option<Vec<(u32, u64)>>,
-    /// Until then, units that this gateway cannot report, or that others have not reported yet, may be in a window.
-    untold: Nanos,
+    /// Until this time a window may hold units that this gateway cannot report, or that others have not reported yet.
+    unreported_until: Nanos,
     /// The number of gateways that must report.
     gateways: u32,
     /// After a change of the master: counters that are still to be compared.
     to_compare: Option<Vec<CounterName>>,
     /// Counters that are still to be reported.
-    names: Vec<CounterName>,
-    /// Calls that are sent next.
-    reports: SmallVec<[PendingCall; 2]>,
-    /// Whether unreported units were reported since the last beat.
-    reported: bool,
-    /// Whether all was reported and a beat was sent.
-    beats: bool,
-    /// Late replies in a row since then.
-    late: u32,
+    to_report: Vec<CounterName>,
+    /// Calls that are sent next, the last one first.
+    calls: SmallVec<[PendingCall; 2]>,
+    /// Whether new unreported units were reported since the last beat.
+    has_reported_new: bool,
+    /// Whether everything was reported and a beat was sent.
+    has_beaten: bool,
+    /// Late replies in a row after the first beat.
+    late_replies: u32,
 }
 
 impl Recovery {
-    /// Whether the store has been met.
+    /// Whether the store has been identified.
     pub fn is_started(&self) -> bool {
         self.attempt.is_some()
     }
@@ -77,98 +78,74 @@ impl Recovery {
     /// The next step.
     pub fn next_step(&mut self, decider: &Decider, now: Nanos) -> RecoveryStep {
         let Some(attempt) = &mut self.attempt else {
-            return RecoveryStep::Meet;
+            return RecoveryStep::Identify;
         };
         if let Some(names) = &mut attempt.to_compare {
             while !names.is_empty() {
-                let rest = names.len().saturating_sub(BATCH);
-                if let Some(pending_call) = decider.compare(&names.split_off(rest), now) {
+                let batch = take_batch(names);
+                if let Some(pending_call) = decider.make_comparison(&batch, now) {
                     return RecoveryStep::Compare(Box::new(pending_call));
                 }
             }
-            (attempt.to_compare, self.moved) = (None, false);
-            decider.return_copied();
+            (attempt.to_compare, self.must_compare) = (None, false);
+            decider.keep_copied_give_backs();
             decider.breaker.start_learning(now);
         }
         if attempt.listed_before.is_none() {
-            return RecoveryStep::Look;
+            return RecoveryStep::ListGateways;
         }
-        loop {
-            if let Some(pending_call) = attempt.reports.pop() {
-                return RecoveryStep::Report(Box::new(pending_call));
-            }
-            if attempt.names.is_empty() && !attempt.reported {
-                attempt.reported = true;
-                let untold = decider.ledger.unreported();
-                let each = untold.chunks(BATCH);
-                attempt.reports = each
-                    .filter_map(|batch| decider.report_alone(batch, now))
-                    .collect();
-            } else if attempt.names.is_empty() {
-                // Only now: what was admitted without the store is reported, and must not count twice.
-                attempt.reports = decider
-                    .give_backs
-                    .take(|_| true)
-                    .into_iter()
-                    .rev()
-                    .collect();
-                if !attempt.reports.is_empty() {
-                    continue;
-                }
-                attempt.beats = true;
-                return RecoveryStep::Beat(now >= attempt.untold);
-            } else {
-                let rest = attempt.names.len().saturating_sub(BATCH);
-                attempt.reports = decider.report_all(&attempt.names.split_off(rest), now);
-            }
-        }
+        attempt.next_report_or_beat(decider, now)
     }
 
     /// Whether a gateway without a secret may initialise an empty store: gateways that know its secret come first.
     pub fn may_initialize(&self, now: Nanos) -> bool {
-        self.empty
-            .is_some_and(|empty| now.since(empty) >= EMPTY_STORE_PAUSE)
+        self.empty_since
+            .is_some_and(|since| now.since(since) >= INITIALIZE_DELAY)
     }
 
-    /// The store was met.
-    pub fn on_met(&mut self, decider: &Decider, lost: StoreLoss, now: Nanos) {
-        self.empty = None;
-        let same = lost != StoreLoss::All;
-        if !same {
-            decider.give_backs.renewed();
-            self.is_whole = false;
+    /// Begins an attempt, after the store was identified and may have lost some data.
+    pub fn on_identified(&mut self, decider: &Decider, lost: StoreLoss, now: Nanos) {
+        self.empty_since = None;
+        let has_data = lost != StoreLoss::All;
+        if !has_data {
+            decider.give_backs.clear();
+            self.is_complete = false;
         }
-        self.moved = same && (self.moved || lost == StoreLoss::Moved);
-        let mut untold = decider
-            .ledger
-            .untracked(same)
-            .map_or(Nanos::ZERO, |last| last.after(decider.ledger.longest()));
+        self.must_compare = has_data && (self.must_compare || lost == StoreLoss::Moved);
+        let last_unreportable = decider.ledger.last_unreportable_use(has_data);
+        let mut unreported_until = last_unreportable.map_or(Nanos::ZERO, |last| {
+            last.after(decider.ledger.longest_window())
+        });
         if decider.breaker.is_new() {
-            untold = untold.max(now.after(NEWCOMER_PAUSE));
+            unreported_until = unreported_until.max(now.after(NEWCOMER_DELAY));
         }
-        if !self.moved {
+        if !self.must_compare {
             decider.breaker.start_learning(now);
         }
+        // Compared before the store grants anything, because new grants get the same totals as those that it lacks.
+        let to_compare = self
+            .must_compare
+            .then(|| decider.ledger.counters_where(|_| true));
+        // In a complete store without totals, its own grants would count twice.
+        let to_report = match lost {
+            StoreLoss::Nothing if self.is_complete => Vec::new(),
+            _ => decider.ledger.counters_with_units(),
+        };
         self.attempt = Some(RecoveryAttempt {
-            since: now,
+            start: now,
             listed_before: None,
-            untold,
+            unreported_until,
             gateways: decider.breaker.gateways(),
-            // Before the store grants anything: grants get the same numbers as those that it lacks.
-            to_compare: self.moved.then(|| decider.ledger.names_where(|_| true)),
-            // In a store without totals, its own grants would count twice.
-            names: match lost {
-                StoreLoss::Nothing if self.is_whole => Vec::new(),
-                _ => decider.ledger.counted(),
-            },
-            reports: SmallVec::new(),
-            reported: false,
-            beats: false,
-            late: 0,
+            to_compare,
+            to_report,
+            calls: SmallVec::new(),
+            has_reported_new: false,
+            has_beaten: false,
+            late_replies: 0,
         });
     }
 
-    /// These gateways are listed. A gateway that has never shared the store takes their number from here.
+    /// Records the gateways that were listed. A gateway that has never shared the store takes their number from here.
     pub fn on_listed(&mut self, decider: &Decider, beats: LiveGateways) {
         if decider.breaker.is_new() {
             decider.breaker.set_gateways(beats.gateways.len() + 1);
@@ -178,58 +155,94 @@ impl Recovery {
         }
     }
 
-    /// The store has replied to a beat. It is shared again when all gateways have reported and this one is `ready`.
+    /// Records the reply to a beat. The store is shared again when all gateways have reported and this one `is_ready`.
     ///
     /// # Errors
     ///
-    /// How many gateways have reported, and how many there are.
+    /// How many gateways have reported, and how many must report.
     pub fn on_beat(
         &mut self,
         decider: &Decider,
         beats: &LiveGateways,
-        ready: bool,
+        is_ready: bool,
         now: Nanos,
     ) -> Result<(), (u32, u32)> {
         let Some(attempt) = &mut self.attempt else {
             return Err((0, decider.breaker.gateways()));
         };
-        (attempt.reported, attempt.late) = (false, 0);
+        (attempt.has_reported_new, attempt.late_replies) = (false, 0);
         let listed_before = attempt.listed_before.as_deref().unwrap_or_default();
-        let told = beats
-            .gateways
-            .iter()
-            .filter(|one| !listed_before.contains(one));
-        let told = told.count() as u32;
+        let beats_since = beats.gateways.iter();
+        let beats_since = beats_since.filter(|beat| !listed_before.contains(beat));
+        let reported = beats_since.count() as u32;
         // By then the units of gateways that are gone have left all windows.
-        let over = now.since(attempt.since) > decider.ledger.longest();
-        if (told < attempt.gateways && !over) || now < attempt.untold || !ready {
-            return Err((told, attempt.gateways));
+        let is_over = now.since(attempt.start) > decider.ledger.longest_window();
+        let all_reported = reported >= attempt.gateways || is_over;
+        if !all_reported || now < attempt.unreported_until || !is_ready {
+            return Err((reported, attempt.gateways));
         }
         decider.breaker.set_gateways(beats.gateways.len());
         decider.breaker.finish_learning(now);
         self.attempt = None;
-        self.is_whole = true;
+        self.is_complete = true;
         Ok(())
     }
 
-    /// A step failed. After the first beat a single late reply is forgiven: this machine may be the cause, and a long
-    /// recovery sees some.
+    /// Ends the attempt after a failed step. After the first beat a single late reply is forgiven, because this machine may
+    /// be the cause, and a long recovery sees some.
     pub fn on_failure(&mut self, decider: &Decider, failure: &StoreError, now: Nanos) {
         if *failure == StoreError::Empty {
-            self.empty.get_or_insert(now);
+            self.empty_since.get_or_insert(now);
         }
         if let Some(attempt) = &mut self.attempt
-            && (attempt.beats, attempt.late, failure) == (true, 0, &StoreError::Late)
+            && (attempt.has_beaten, attempt.late_replies, failure) == (true, 0, &StoreError::Late)
         {
-            (attempt.reported, attempt.late) = (false, 1);
+            (attempt.has_reported_new, attempt.late_replies) = (false, 1);
             return;
         }
         decider.breaker.stop_learning(now);
-        let left = self.attempt.take().map(|attempt| attempt.reports);
-        for back in left.into_iter().flatten().rev() {
-            if back.call.gives_back() {
-                decider.give_backs.push(back, decider.give_backs.life());
+        let unsent = self.attempt.take().map(|attempt| attempt.calls);
+        for call in unsent.into_iter().flatten().rev() {
+            if call.call.gives_back() {
+                decider
+                    .give_backs
+                    .push(call, decider.give_backs.store_life());
             }
         }
     }
+}
+
+impl RecoveryAttempt {
+    /// The next call that reports units or gives them back; a beat where there is none.
+    fn next_report_or_beat(&mut self, decider: &Decider, now: Nanos) -> RecoveryStep {
+        loop {
+            if let Some(pending_call) = self.calls.pop() {
+                return RecoveryStep::Report(Box::new(pending_call));
+            }
+            if !self.to_report.is_empty() {
+                let batch = take_batch(&mut self.to_report);
+                self.calls = decider.report_all(&batch, now);
+            } else if !self.has_reported_new {
+                self.has_reported_new = true;
+                let unreported = decider.ledger.counters_with_unreported_units();
+                let batches = unreported.chunks(REPORT_BATCH);
+                self.calls = batches
+                    .filter_map(|batch| decider.report_alone(batch, now))
+                    .collect();
+            } else {
+                // Only now: units admitted without the store are reported, and must not count twice.
+                let give_backs = decider.give_backs.take_ready(|_| true);
+                self.calls = give_backs.into_iter().rev().collect();
+                if self.calls.is_empty() {
+                    self.has_beaten = true;
+                    return RecoveryStep::Beat(now >= self.unreported_until);
+                }
+            }
+        }
+    }
+}
+
+/// Takes the last counters out of a list, at most [`REPORT_BATCH`].
+fn take_batch(names: &mut Vec<CounterName>) -> Vec<CounterName> {
+    names.split_off(names.len().saturating_sub(REPORT_BATCH))
 }

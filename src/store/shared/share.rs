@@ -1,27 +1,28 @@
-//! What one of several gateways may admit of a limit while the store is away, so that all together never admit more than
-//! the limit. After the store's last reply a gateway may use what it has used itself, and an equal part of what was free.
-//! When that reply has left the window, it may use an equal part of the limit.
+//! The units that one of several gateways may admit while the store is away, so that all together never exceed the limit.
+//! After the store's last reply, a gateway may use the units that it has used itself, and an equal part of the free ones.
+//! Once that reply has left the window, it may use an equal part of the limit.
 //!
-//! With `U` units used by all and `o` by this gateway in a window of `N`, and `G` gateways: never more than
-//! `o + (N - U) / G` in the first window, never more than that or `N / G` in the second and a little longer, then `N / G`. All
-//! gateways' `o` are in `U`, so the sum is at most `N`, as long as they know `U` as of one moment.
+//! In a window of `N` units let `U` be used by all gateways, `o` by this one, and let there be `G` gateways. In the first
+//! window after the reply the share is `o + (N - U) / G`. In the second, and a little longer, it is the smaller of that and
+//! `N / G`; then it is `N / G`. The sum of all `o` is at most `U`. So all shares together are at most `N`, as long as the
+//! gateways know `U` as of one moment.
 
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, Rate, Scale, ThrottleMode};
 
-/// Two gateways notice that a store is away within this time: two beats and their time limit. A later one may use its
-/// own units again for that much longer, so the others wait for their part.
-const APART: Nanos = Nanos::from_secs(5);
+/// All gateways notice within this time that a store is away: two beats and their time limit. The last one may use its
+/// own units for that much longer, so the others wait before they use an equal part.
+const MAX_NOTICE_DELAY: Nanos = Nanos::from_secs(5);
 
-/// What a gateway knew of a key at the store's last reply.
+/// A gateway's share of one key, as of the store's last reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalShare {
     /// The time of that reply.
     since: Nanos,
-    /// Units that this gateway may use in each window.
-    own: SmallVec<[u32; 2]>,
+    /// Units that this gateway may use in each window that holds the reply.
+    usable_units: SmallVec<[u32; 2]>,
 }
 
 impl LocalShare {
@@ -35,46 +36,54 @@ impl LocalShare {
         used: &[u32],
         own: &[u32],
     ) -> LocalShare {
-        let each = limit.windows.iter().enumerate().map(|(place, rate)| {
+        let usable_units = limit.windows.iter().enumerate().map(|(index, rate)| {
             let (_, ceiling) = limit.unit_bounds(rate, multiply);
-            let at = |list: &[u32]| list.get(place).copied().unwrap_or(0);
-            let free = ceiling.saturating_sub(at(used)) / gateways.max(1);
-            at(own).saturating_add(free).min(ceiling)
+            let in_window = |units: &[u32]| units.get(index).copied().unwrap_or(0);
+            let free = ceiling.saturating_sub(in_window(used)) / gateways.max(1);
+            in_window(own).saturating_add(free).min(ceiling)
         });
         LocalShare {
             since,
-            own: each.collect(),
+            usable_units: usable_units.collect(),
         }
     }
 
-    /// Bounds this share by an earlier one, for as long as the earlier one's start is in a window: what was used of that
-    /// must not be available again.
-    pub fn no_more_than(&mut self, before: &LocalShare, longest: Nanos) {
-        if self.since.since(before.since) < longest {
-            for (own, before) in self.own.iter_mut().zip(&before.own) {
-                *own = (*own).min(*before);
+    /// Bounds this share by an earlier one that began less than `longest_window` ago. Units that were used of the earlier
+    /// one must not be usable again.
+    pub fn bound_by(&mut self, earlier: &LocalShare, longest_window: Nanos) {
+        if self.since.since(earlier.since) < longest_window {
+            let windows = self.usable_units.iter_mut().zip(&earlier.usable_units);
+            for (units, earlier_units) in windows {
+                *units = (*units).min(*earlier_units);
             }
         }
     }
 
     /// The limit that the share allows at `now`, to be used with a multiplier of 1; `None` where a window admits nothing.
-    pub fn limit(&self, limit: &Limit, scale: Scale, gateways: u32, now: Nanos) -> Option<Limit> {
+    pub fn limit_at(
+        &self,
+        limit: &Limit,
+        scale: Scale,
+        gateways: u32,
+        now: Nanos,
+    ) -> Option<Limit> {
         let gateways = gateways.max(1);
         let elapsed = now.since(self.since);
         let mut windows = Vec::with_capacity(limit.windows.len());
-        for (place, rate) in limit.windows.iter().enumerate() {
+        for (index, rate) in limit.windows.iter().enumerate() {
             let (_, ceiling) = limit.unit_bounds(rate, scale.multiply);
-            let part = ceiling / gateways;
-            let own = self.own.get(place).copied().unwrap_or(part);
+            let equal_part = ceiling / gateways;
+            let usable = self.usable_units.get(index).copied();
+            let usable = usable.unwrap_or(equal_part);
             // GCRA has no window that units leave as a whole.
-            let exact = !limit.algorithm.is_gcra();
+            let has_window = !limit.algorithm.is_gcra();
             let window = rate.window();
-            let units = if exact && elapsed < window {
-                own
-            } else if elapsed < window.after(window).after(APART) {
-                own.min(part)
+            let units = if has_window && elapsed < window {
+                usable
+            } else if elapsed < window.after(window).after(MAX_NOTICE_DELAY) {
+                usable.min(equal_part)
             } else {
-                part
+                equal_part
             };
             windows.push(Rate::new(units, rate.window()).ok()?);
         }
@@ -110,7 +119,7 @@ mod tests {
         // Of 100 three gateways have used 40, 20 and none.
         let shares = [40, 20, 0].map(|own| LocalShare::new(&limit, 1, 3, start, &[60], &[own]));
         let at = |share: &LocalShare, now| {
-            let limit = share.limit(&limit, Scale::plan(1), 3, now);
+            let limit = share.limit_at(&limit, Scale::plan(1), 3, now);
             limit.map_or(0, |limit| limit.windows[0].quota())
         };
         let own = |now| shares.each_ref().map(|share| at(share, now));
@@ -118,8 +127,8 @@ mod tests {
         assert_eq!(own(start.after(minute)), [33, 33, 13]);
         let later = start.after(Nanos(minute.0 * 2));
         assert_eq!(own(later), [33, 33, 13], "some noticed later");
-        assert_eq!(own(later.after(APART)), [33, 33, 33]);
+        assert_eq!(own(later.after(MAX_NOTICE_DELAY)), [33, 33, 33]);
         let used_up = LocalShare::new(&limit, 1, 3, start, &[100], &[0]);
-        assert_eq!(used_up.limit(&limit, Scale::plan(1), 3, start), None);
+        assert_eq!(used_up.limit_at(&limit, Scale::plan(1), 3, start), None);
     }
 }

@@ -1,4 +1,5 @@
-//! What [`Decider`] asks the store about a request, and what it makes of the reply.
+//! The calls that [`Decider`] makes to the store about a request, and the decisions that it makes of the replies. Units
+//! that a call took and the request does not use are given back, or stay in hand where they are leased.
 
 use std::borrow::Cow;
 
@@ -7,7 +8,7 @@ use smallvec::SmallVec;
 use super::breaker::DecidedBy;
 use super::call::{Call, CallPart, CounterReply, StoreReply};
 use super::decider::Decider;
-use super::item::{SharedItem, SharedItems, quota};
+use super::item::{SharedItem, SharedItems, window_quota};
 use super::ledger_entry::Grant;
 use super::pending::{CountedIn, PendingCall, Purpose, Role, SharedDecision};
 use super::plan::SharingPlan;
@@ -17,7 +18,7 @@ use crate::store::memory::networks;
 use crate::store::{Item, Taking};
 
 impl Decider {
-    /// The items of limits that this gateway counts alone.
+    /// The items of limits that are not shared.
     pub(super) fn local_items<'a>(&self, items: &'a SharedItems) -> impl Iterator<Item = Item<'a>> {
         items
             .iter()
@@ -25,8 +26,8 @@ impl Decider {
             .map(SharedItem::as_item)
     }
 
-    /// Uses units in hand, and makes a call for the rest.
-    pub(super) fn ask_store(&self, items: SharedItems, taking: Taking, now: Nanos) -> PendingCall {
+    /// Spends units in hand, and makes a call about the items for which there are too few.
+    pub(super) fn make_call(&self, items: SharedItems, taking: Taking, now: Nanos) -> PendingCall {
         let mut call = Call {
             gateway: self.gateway,
             taking,
@@ -38,52 +39,52 @@ impl Decider {
                 roles.push(Role::Local);
                 continue;
             };
-            let name = plan.name(item.key);
-            let spent = self.ledger.entry(&name, plan, now, |entry| {
+            let name = plan.counter_name(item.key);
+            let spent = self.ledger.with_entry_or_new(&name, plan, now, |entry| {
                 entry.multiply = item.scale.multiply;
-                let takes = taking == Taking::All || (taking == Taking::Shadows && item.shadow);
-                let leased = takes && plan.lease.is_some() && item.cost > 0;
-                let spent = leased.then(|| entry.spend(item.cost, now)).flatten()?;
-                Some((spent, entry.runs_low(now)))
+                let takes_units =
+                    taking == Taking::All || (taking == Taking::Shadows && item.shadow);
+                if !takes_units || plan.lease.is_none() || item.cost == 0 {
+                    return None;
+                }
+                let spent = entry.spend(item.cost, now)?;
+                let runs_low = entry.runs_low(now);
+                Some(Role::InHand { spent, runs_low })
             });
-            if let Some(Some((spent, low))) = spent {
-                roles.push(Role::InHand(spent, low));
+            if let Some(role) = spent.flatten() {
+                roles.push(role);
                 continue;
             }
-            roles.push(Role::InStore(call.parts.len()));
-            let place = call.parts.len();
-            let parts = self.call_parts(
-                item,
-                plan,
-                (item.cost, place),
-                taking != Taking::Nothing,
-                now,
-            );
+            let index = call.parts.len();
+            roles.push(Role::InStore(index));
+            let wants_units = taking != Taking::Nothing;
+            let parts = self.call_parts(item, plan, (item.cost, index), wants_units, now);
             call.parts.extend(parts);
         }
         PendingCall {
             call,
             sent: now,
-            round: self.breaker.round(),
-            life: self.give_backs.life(),
+            outage_count: self.breaker.outage_count(),
+            store_life: self.give_backs.store_life(),
             items,
             roles,
             purpose: Purpose::Decide,
         }
     }
 
-    /// The parts, from index `place` on, that ask for `cost` units of an item and of the networks around its key.
+    /// The parts, from this `index` on, that ask for `cost` units of an item and of the networks around its key. With
+    /// `wants_units` the first part may ask for units in advance.
     fn call_parts(
         &self,
         item: &SharedItem,
         plan: &SharingPlan,
-        (cost, place): (u32, usize),
-        asks: bool,
+        (cost, index): (u32, usize),
+        wants_units: bool,
         now: Nanos,
     ) -> SmallVec<[CallPart; 4]> {
-        let mut part = plan.part(item.key, item.scale, cost);
+        let mut part = plan.call_part(item.key, item.scale, cost);
         part.shadow = item.shadow;
-        self.fill_in(item, &mut part, asks, now);
+        self.add_ledger_fields(item, &mut part, wants_units, now);
         let mut parts: SmallVec<[CallPart; 4]> = SmallVec::new();
         let (cost, want, shadow) = (part.cost, part.want, part.shadow);
         parts.push(part);
@@ -93,50 +94,59 @@ impl Decider {
         } else {
             &item.parents[..]
         };
-        let around = networks::parts(&item.limit, item.scale, parents, plan.hash);
-        parts.extend(around.map(|net| CallPart {
-            around: Some(place as u8),
+        let networks = networks::call_parts(&item.limit, item.scale, parents, plan.hash);
+        parts.extend(networks.map(|network| CallPart {
+            around: Some(index as u8),
             shadow,
             cost,
             want,
-            ..net
+            ..network
         }));
         parts
     }
 
-    /// Adds the units wanted in advance, unless another call asks for them, and what the store may not know.
-    fn fill_in(&self, item: &SharedItem, part: &mut CallPart, asks: bool, now: Nanos) {
+    /// Adds the units that the store may not know, and the units wanted in advance unless another call asks for them.
+    fn add_ledger_fields(
+        &self,
+        item: &SharedItem,
+        part: &mut CallPart,
+        wants_units: bool,
+        now: Nanos,
+    ) {
         let gateways = self.breaker.gateways();
         let within = self.own_usage(item, now).last().copied().unwrap_or(0);
-        self.ledger.with(&part.name, |entry| {
+        self.ledger.with_entry(&part.name, |entry| {
             (part.total, part.acknowledged) = (entry.total, entry.total);
-            part.within = entry.own_usage(within).saturating_add(entry.units(now));
-            if item.cost > 0 && asks {
+            part.within = entry
+                .own_usage(within)
+                .saturating_add(entry.units_in_hand(now));
+            if item.cost > 0 && wants_units {
                 entry.update_demand(gateways, now);
             }
             if entry.plan.lease.is_some() && item.cost > 0 {
                 part.spread = gateways;
-                if asks && !entry.asking && entry.demand.want > item.cost {
-                    entry.asking = true;
+                if wants_units && !entry.is_refilling && entry.demand.want > item.cost {
+                    entry.is_refilling = true;
                     part.want = entry.demand.want;
                 }
             }
         });
     }
 
+    /// Units that this gateway has counted in each window.
     pub(super) fn own_usage(&self, item: &SharedItem, now: Nanos) -> SmallVec<[u32; 2]> {
-        self.memory.used(&item.as_item(), now)
+        self.memory.used_units(&item.as_item(), now)
     }
 
     /// Adds calls for more units where those in hand run low.
-    pub(super) fn refill(
+    pub(super) fn add_refills(
         &self,
         pending_call: &PendingCall,
         now: Nanos,
         decision: &mut SharedDecision,
     ) {
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let (Some(plan), Role::InHand(_, true)) = (&item.plan, role) else {
+            let (Some(plan), Role::InHand { runs_low: true, .. }) = (&item.plan, role) else {
                 continue;
             };
             let parts = self.call_parts(item, plan, (1, 0), true, now);
@@ -151,8 +161,8 @@ impl Decider {
                     parts: parts.into_iter().collect(),
                 },
                 sent: now,
-                round: self.breaker.round(),
-                life: self.give_backs.life(),
+                outage_count: self.breaker.outage_count(),
+                store_life: self.give_backs.store_life(),
                 items: SmallVec::new(),
                 roles: SmallVec::new(),
                 purpose: Purpose::Refill,
@@ -160,8 +170,8 @@ impl Decider {
         }
     }
 
-    /// Makes the decision of the store's reply and of the units in hand.
-    pub(super) fn conclude(
+    /// Makes the decision from the store's reply and the spent units.
+    pub(super) fn conclude_call(
         &self,
         pending_call: &PendingCall,
         reply: &StoreReply,
@@ -171,36 +181,24 @@ impl Decider {
             admitted: reply.admitted && pending_call.call.taking == Taking::All,
             ..SharedDecision::default()
         };
-        let own: SmallVec<[Item<'_>; 4]> = self.local_items(&pending_call.items).collect();
-        let mut readings: SmallVec<[LimitReading; 4]> = SmallVec::new();
-        if !own.is_empty() {
-            match (decision.admitted, pending_call.call.taking) {
-                (_, Taking::Nothing) => {
-                    decision.admitted = reply.admitted & self.memory.peek(&own, now, &mut readings);
-                }
-                (true, _) => decision.admitted = self.memory.take(&own, now, &mut readings),
-                (false, _) => self.memory.refused(&own, now, &mut readings),
-            }
-        } else if pending_call.call.taking == Taking::Nothing {
-            decision.admitted = reply.admitted;
-        }
-        let mut own = readings.into_iter();
+        let readings = self.decide_local_items(pending_call, reply, now, &mut decision.admitted);
+        let mut local_readings = readings.into_iter();
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let (reading, counted) = match role {
-                Role::Local => (
-                    own.next().unwrap_or_else(|| self.last_reading(item, now)),
-                    CountedIn::Gateway,
-                ),
-                Role::InHand(..) => (self.last_reading(item, now), CountedIn::Gateway),
-                Role::InStore(place) => self.read_reply(pending_call, item, *place, reply, now),
+            let (reading, counted, is_shared_use) = match role {
+                Role::Local => {
+                    let reading = local_readings.next();
+                    let reading = reading.unwrap_or_else(|| self.last_reading(item, now));
+                    (reading, CountedIn::Gateway, false)
+                }
+                Role::InHand { .. } => (self.last_reading(item, now), CountedIn::Gateway, true),
+                Role::InStore(index) => {
+                    let (reading, counted) =
+                        self.read_reply(pending_call, item, *index, reply, now);
+                    (reading, counted, reply.counters[*index].granted_units > 0)
+                }
             };
-            let took = match role {
-                Role::Local => false,
-                Role::InHand(..) => true,
-                Role::InStore(place) => reply.counters[*place].took > 0,
-            };
-            if took && (decision.admitted || item.shadow) && !item.limit.reserves {
-                self.memory.count(&item.as_item(), item.cost, now);
+            if is_shared_use && (decision.admitted || item.shadow) && !item.limit.reserves {
+                self.memory.count_units(&item.as_item(), item.cost, now);
             }
             decision.readings.push(reading);
             decision.counted.push(counted);
@@ -211,238 +209,265 @@ impl Decider {
         if pending_call.call.taking == Taking::All && !decision.admitted {
             self.unspend(pending_call, now, |item| !item.shadow);
             if reply.admitted {
-                // A limit that is counted here refused at the last moment.
-                self.give_back(pending_call, reply, &mut decision);
+                // A limit that is not shared refused at the last moment.
+                self.add_give_backs(pending_call, reply, &mut decision);
             }
         }
         decision
     }
 
-    /// Records what one counter said, and makes a reading of it.
+    /// Decides about the items of limits that are not shared, and updates `admitted`. Returns their readings.
+    fn decide_local_items(
+        &self,
+        pending_call: &PendingCall,
+        reply: &StoreReply,
+        now: Nanos,
+        admitted: &mut bool,
+    ) -> SmallVec<[LimitReading; 4]> {
+        let taking = pending_call.call.taking;
+        let local: SmallVec<[Item<'_>; 4]> = self.local_items(&pending_call.items).collect();
+        let mut readings = SmallVec::new();
+        match (taking, *admitted) {
+            (Taking::Nothing, _) if local.is_empty() => *admitted = reply.admitted,
+            _ if local.is_empty() => {}
+            (Taking::Nothing, _) => {
+                *admitted = reply.admitted & self.memory.peek(&local, now, &mut readings);
+            }
+            (_, true) => *admitted = self.memory.take(&local, now, &mut readings),
+            (_, false) => self.memory.take_for_shadows(&local, now, &mut readings),
+        }
+        readings
+    }
+
+    /// Records the reply of one counter, and makes a reading of it.
     pub(super) fn read_reply(
         &self,
         pending_call: &PendingCall,
         item: &SharedItem,
-        place: usize,
+        index: usize,
         reply: &StoreReply,
         now: Nanos,
     ) -> (LimitReading, CountedIn) {
-        let counter = within_networks(pending_call, place, reply);
-        let mut reading = read(item, &counter);
+        let counter = within_networks(pending_call, index, reply);
+        let mut reading = to_reading(item, &counter);
         if pending_call.call.taking != Taking::Nothing {
-            self.record_reply(pending_call, place, reply, item.cost, now);
+            self.record_reply(pending_call, index, reply, item.cost, now);
         }
-        let in_hand = counter.took.saturating_sub(item.cost);
+        let in_hand = counter.granted_units.saturating_sub(item.cost);
         reading.remaining = reading.remaining.saturating_add(in_hand);
         (reading, CountedIn::Store(counter.stamped))
     }
 
-    /// Records the store's reply to the part at `place`, of which `cost` units are used. Where the store has gone away
-    /// since the call, or learns, the gateway's share is fixed: units in advance go back, and nothing else is learnt.
+    /// Records the store's reply to the part with this index, of which `cost` units are used. If the store has gone away
+    /// since the call, or is learning, the gateway's share is fixed. Then units in advance are given back, and only the
+    /// used ones are recorded.
     pub(super) fn record_reply(
         &self,
         pending_call: &PendingCall,
-        place: usize,
+        index: usize,
         reply: &StoreReply,
         cost: u32,
         now: Nanos,
     ) {
-        let counter = within_networks(pending_call, place, reply);
-        let (part, sent) = (&pending_call.call.parts[place], pending_call.sent);
-        let hears = self.breaker.is_current(pending_call.round);
-        let cost = cost.min(counter.took);
-        let granted = self.ledger.with(&part.name, |entry| {
+        let counter = within_networks(pending_call, index, reply);
+        let (part, sent) = (&pending_call.call.parts[index], pending_call.sent);
+        let is_current = self.breaker.is_current(pending_call.outage_count);
+        let cost = cost.min(counter.granted_units);
+        let recorded = self.ledger.with_entry(&part.name, |entry| {
             let life = entry.plan.lease.as_ref().map(|lease| lease.life);
-            let learns = || {
+            let is_learning = || {
                 self.breaker
-                    .decided_by(entry.plan.counted().longest_window(), now)
+                    .decided_by(entry.plan.store_limit().longest_window(), now)
                     != DecidedBy::Store
             };
-            if !hears || (pending_call.purpose == Purpose::Confirm && learns()) {
+            if !is_current || (pending_call.purpose == Purpose::Confirm && is_learning()) {
                 if cost > 0 {
                     entry.total = entry.total.max(counter.total);
-                    entry.granted = entry.granted.saturating_add(cost);
+                    entry.granted_on_request = entry.granted_on_request.saturating_add(cost);
                 }
                 return None;
             }
             entry.record_reply(&counter, cost, part.want, sent, now);
             life
         });
-        let more = counter.took - cost;
-        match granted {
-            _ if more == 0 => {}
-            Some(Some(life)) => self.ledger.granted(&part.name, sent.after(life)),
-            // They are in no grant.
-            Some(None) | None => self.return_later(pending_call, place, reply, more),
+        let advance = counter.granted_units - cost;
+        match recorded {
+            _ if advance == 0 => {}
+            Some(Some(life)) => self.ledger.record_grant_end(&part.name, sent.after(life)),
+            // The units are in no grant.
+            Some(None) | None => self.give_back_later(pending_call, index, reply, advance),
         }
     }
 
+    /// Puts spent units of the items that match `filter` back into their grants. Units of grants that have ended are given
+    /// back to the store.
     pub(super) fn unspend(
         &self,
         pending_call: &PendingCall,
         now: Nanos,
-        which: impl Fn(&SharedItem) -> bool,
+        filter: impl Fn(&SharedItem) -> bool,
     ) {
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            if !which(item) {
+            let (Some(plan), Role::InHand { spent, .. }) = (&item.plan, role) else {
+                continue;
+            };
+            if !filter(item) {
                 continue;
             }
-            if let (Some(plan), Role::InHand(spent, _)) = (&item.plan, role) {
-                let name = plan.name(item.key);
-                self.ledger.with(&name, |entry| {
-                    for (stamped, units) in entry.unspend(spent, now) {
-                        let ends = now;
-                        let grant = Grant {
-                            units,
-                            ends,
-                            stamped,
-                        };
-                        self.return_grant(&name, entry, grant, now);
-                    }
-                });
-            }
+            let name = plan.counter_name(item.key);
+            self.ledger.with_entry(&name, |entry| {
+                for (stamped, units) in entry.unspend(spent, now) {
+                    let grant = Grant {
+                        units,
+                        ends: now,
+                        stamped,
+                    };
+                    self.give_grant_back_later(&name, entry, grant, now);
+                }
+            });
         }
     }
 
-    fn give_back(
+    /// Adds calls that give back the units which the store took for a request that is refused after all.
+    fn add_give_backs(
         &self,
         pending_call: &PendingCall,
         reply: &StoreReply,
         decision: &mut SharedDecision,
     ) {
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let Role::InStore(place) = role else { continue };
-            if reply.counters[*place].took > 0 && !item.shadow {
-                decision.followups.push(self.returning_call(
-                    pending_call,
-                    *place,
-                    reply,
-                    item.cost,
-                ));
+            let Role::InStore(index) = role else { continue };
+            if reply.counters[*index].granted_units > 0 && !item.shadow {
+                let call = self.give_back_call(pending_call, *index, reply, item.cost);
+                decision.followups.push(call);
             }
         }
     }
 
-    /// The call that gives back units of the part at `place` and of the networks around it. Each part has the total by
-    /// which the store knows whether it granted them.
-    fn returning_call(
+    /// The call that gives back units of the part with this index and of the networks around it. Each part has the total
+    /// by which the store knows whether it granted the units.
+    fn give_back_call(
         &self,
         pending_call: &PendingCall,
-        place: usize,
+        index: usize,
         reply: &StoreReply,
         units: u32,
     ) -> PendingCall {
-        let part = &pending_call.call.parts[place];
-        let granted = |part: &CallPart, counter: &CounterReply| {
-            let mut back = part.return_call(self.gateway, units, counter.stamped);
-            for part in &mut back.parts {
+        let part = &pending_call.call.parts[index];
+        let give_back = |part: &CallPart, counter: &CounterReply| {
+            let mut call = part.give_back_call(self.gateway, units, counter.stamped);
+            for part in &mut call.parts {
                 (part.total, part.acknowledged) = (counter.total, counter.total);
             }
-            back
+            call
         };
-        let mut call = granted(part, &reply.counters[place]);
-        for (network, counter) in around(pending_call, place, reply) {
-            let back = granted(network, counter);
-            call.parts
-                .extend(back.parts.into_iter().map(|part| CallPart {
-                    around: Some(0),
-                    ..part
-                }));
+        let mut call = give_back(part, &reply.counters[index]);
+        for (network, counter) in networks_around(pending_call, index, reply) {
+            let network_parts = give_back(network, counter).parts.into_iter();
+            call.parts.extend(network_parts.map(|part| CallPart {
+                around: Some(0),
+                ..part
+            }));
         }
         PendingCall::report(call, pending_call.sent)
     }
 
-    fn return_later(
+    /// Keeps units of the part with this index, to be given back once the store is shared.
+    fn give_back_later(
         &self,
         pending_call: &PendingCall,
-        place: usize,
+        index: usize,
         reply: &StoreReply,
         units: u32,
     ) {
-        let back = self.returning_call(pending_call, place, reply, units);
-        self.give_backs.push(back, pending_call.life);
+        let call = self.give_back_call(pending_call, index, reply, units);
+        self.give_backs.push(call, pending_call.store_life);
     }
 
-    /// Another server is the master, and its counters were compared: keeps the give-backs that are for it.
-    pub(super) fn return_copied(&self) {
-        for back in self.give_backs.moved() {
-            if let Some(back) = self.copied_part(back) {
-                self.give_backs.push(back, self.give_backs.life());
+    /// Keeps the give-backs that are for a new master, after its counters were compared with the former one's.
+    pub(super) fn keep_copied_give_backs(&self) {
+        for give_back in self.give_backs.take_for_new_master() {
+            if let Some(give_back) = self.copied_part(give_back) {
+                self.give_backs
+                    .push(give_back, self.give_backs.store_life());
             }
         }
     }
 
-    /// The part of a give-back that is for the current master: units that the former one granted and that were copied.
-    /// The others are unknown to it, and it has granted others under the same numbers since.
-    fn copied_part(&self, mut back: PendingCall) -> Option<PendingCall> {
-        let part = back.call.parts.first_mut()?;
-        // Units in hand are reported again where it lacks them.
+    /// Reduces a give-back to the units that the former master granted and the current one has copied. The other units are
+    /// unknown to the current master, which has granted other units under the same totals since.
+    fn copied_part(&self, mut give_back: PendingCall) -> Option<PendingCall> {
+        let part = give_back.call.parts.first_mut()?;
+        // Without a total the units are those of a grant, which is reported again where the master lacks it.
         if part.total == 0 {
-            return Some(back);
+            return Some(give_back);
         }
-        let kept = self.ledger.with(&part.name, |entry| entry.kept);
-        let kept = kept.unwrap_or(0).min(part.total);
-        let units = u64::from(part.cost).saturating_sub(part.total - kept) as u32;
-        (part.total, part.acknowledged) = (kept, kept);
-        for part in &mut back.call.parts {
+        let copied_total = self
+            .ledger
+            .with_entry(&part.name, |entry| entry.copied_total);
+        let copied_total = copied_total.unwrap_or(0).min(part.total);
+        let units = u64::from(part.cost).saturating_sub(part.total - copied_total) as u32;
+        (part.total, part.acknowledged) = (copied_total, copied_total);
+        for part in &mut give_back.call.parts {
             (part.cost, part.want) = (units, units);
         }
         // Networks around a key are granted with it.
-        for part in back.call.parts.iter_mut().skip(1) {
+        for part in give_back.call.parts.iter_mut().skip(1) {
             (part.total, part.acknowledged) = (0, 0);
         }
-        (units > 0).then_some(back)
+        (units > 0).then_some(give_back)
     }
 
-    /// Takes the reply to an abandoned call: its request was decided without the store, or its client has left. None of
-    /// the units was used. Those of a lease are in hand now; the others go back, because units admitted without the
-    /// store are reported apart and would count twice.
-    pub fn take_late_reply(&self, pending_call: &PendingCall, reply: &StoreReply, now: Nanos) {
+    /// Records the reply to an abandoned call, whose request was decided without the store or whose client has left. None
+    /// of the units was used. Those of a lease are in hand now. The others are given back, because units admitted without
+    /// the store are reported separately and would count twice.
+    pub fn record_late_reply(&self, pending_call: &PendingCall, reply: &StoreReply, now: Nanos) {
         if pending_call.purpose == Purpose::Refill {
             return self.record_reply(pending_call, 0, reply, 0, now);
         }
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let Role::InStore(place) = role else { continue };
-            let leased = item.plan.as_ref().is_some_and(|plan| plan.lease.is_some());
-            let took = reply.counters[*place].took;
-            if took == 0 {
+            let Role::InStore(index) = role else { continue };
+            let is_leased = item.plan.as_ref().is_some_and(|plan| plan.lease.is_some());
+            let granted_units = reply.counters[*index].granted_units;
+            if granted_units == 0 {
                 continue;
             }
-            if leased && pending_call.purpose == Purpose::Decide {
-                self.record_reply(pending_call, *place, reply, 0, now);
+            if is_leased && pending_call.purpose == Purpose::Decide {
+                self.record_reply(pending_call, *index, reply, 0, now);
             } else {
-                self.return_later(pending_call, *place, reply, took);
+                self.give_back_later(pending_call, *index, reply, granted_units);
             }
         }
     }
 
-    /// The call has ended: other calls may ask for units in advance again.
-    pub(super) fn allow_asking(&self, call: &Call) {
-        let led = call.parts.iter().filter(|part| part.want > part.cost);
-        for part in led {
-            self.ledger.with(&part.name, |entry| entry.asking = false);
+    /// Allows other calls to ask for units in advance again, because this one has ended.
+    pub(super) fn end_refill(&self, call: &Call) {
+        let refilling = call.parts.iter().filter(|part| part.want > part.cost);
+        for part in refilling {
+            self.ledger
+                .with_entry(&part.name, |entry| entry.is_refilling = false);
         }
     }
 }
 
-/// The networks around the key of the part at `place`, with the replies.
-fn around<'a>(
+/// The networks around the key of the part with this index, and their replies.
+fn networks_around<'a>(
     pending_call: &'a PendingCall,
-    place: usize,
+    index: usize,
     reply: &'a StoreReply,
 ) -> impl Iterator<Item = (&'a CallPart, &'a CounterReply)> {
-    let each = pending_call.call.parts.iter().zip(&reply.counters);
-    each.filter(move |(part, _)| part.around == Some(place as u8))
+    let parts = pending_call.call.parts.iter().zip(&reply.counters);
+    parts.filter(move |(part, _)| part.around == Some(index as u8))
 }
 
-/// The reply for a key: it is admitted only where the networks around it admit too.
+/// The reply for a key, which is admitted only where the networks around it admit too.
 pub(super) fn within_networks<'a>(
     pending_call: &'a PendingCall,
-    place: usize,
+    index: usize,
     reply: &'a StoreReply,
 ) -> Cow<'a, CounterReply> {
-    let mut counter = Cow::Borrowed(&reply.counters[place]);
-    for (_, network) in around(pending_call, place, reply) {
+    let mut counter = Cow::Borrowed(&reply.counters[index]);
+    for (_, network) in networks_around(pending_call, index, reply) {
         let counter = counter.to_mut();
         counter.remaining = counter.remaining.min(network.remaining);
         if network.standing.admits() {
@@ -456,11 +481,12 @@ pub(super) fn within_networks<'a>(
     counter
 }
 
-fn read(item: &SharedItem, counter: &CounterReply) -> LimitReading {
+/// The reading that a counter's reply means for an item.
+fn to_reading(item: &SharedItem, counter: &CounterReply) -> LimitReading {
     LimitReading {
         standing: counter.standing,
         window: counter.window,
-        quota: quota(&item.limit, counter.window, item.scale.multiply),
+        quota: window_quota(&item.limit, counter.window, item.scale.multiply),
         remaining: counter.remaining,
         wait: counter.wait,
         reset: counter.reset,

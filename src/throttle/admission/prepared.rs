@@ -86,7 +86,9 @@ impl PreparedDecision {
             return None;
         }
         let places = self.keys.places.iter();
-        places.map(|place| self.store.bucket_version(place)).collect()
+        places
+            .map(|place| self.store.bucket_version(place))
+            .collect()
     }
 
     fn are_unchanged(&self, before: &CountVersions) -> bool {

@@ -93,7 +93,7 @@ impl Admission {
         } else {
             Taking::Shadows
         };
-        let first_step = shared.begin(worker, items, taking, request.now);
+        let first_step = shared.begin_decision(worker, items, taking, request.now);
         let context = self.context(request, demand);
         let permit_outcome = PermitOutcome::new(demand, &open_readings, Some(permits), admitted);
         match first_step {
@@ -153,7 +153,7 @@ impl Admission {
             let permit_outcome = PermitOutcome::new(&demand, &open_readings, None, admitted);
             let context = self.context(request, &demand).to_owned(permit_outcome);
             (
-                shared.begin(*worker, items, Taking::Nothing, request.now),
+                shared.begin_decision(*worker, items, Taking::Nothing, request.now),
                 context,
             )
         };

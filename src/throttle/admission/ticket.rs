@@ -213,12 +213,12 @@ impl Reservation {
     ) {
         let unreported = match self.counted {
             CountedIn::Store(stamped) => {
-                self.store.count(item, used, now);
+                self.store.count_units(item, used, now);
                 let unused = item.cost.saturating_sub(used);
                 if unused > 0 {
-                    let part = plan.part(item.key, item.scale, 0);
-                    let call = part.return_call(shared.decider.gateway, unused, stamped);
-                    shared.send(worker, PendingCall::report(call, now));
+                    let part = plan.call_part(item.key, item.scale, 0);
+                    let call = part.give_back_call(shared.decider.gateway, unused, stamped);
+                    shared.send_in_background(worker, PendingCall::report(call, now));
                 }
                 used.saturating_sub(item.cost)
             }
@@ -230,9 +230,12 @@ impl Reservation {
         shared
             .decider
             .ledger
-            .entry(&plan.name(item.key), plan, now, |entry| {
+            .with_entry_or_new(&plan.counter_name(item.key), plan, now, |entry| {
                 if unreported > 0 {
-                    shared.decider.ledger.admitted_alone(entry, unreported, now);
+                    shared
+                        .decider
+                        .ledger
+                        .record_admitted_alone(entry, unreported, now);
                 }
             });
     }

@@ -1,0 +1,51 @@
+//! The two scripts that servers run, and the commands that run them. A server remembers a script by its hash, so that most
+//! commands need not carry the text.
+
+use redis::Cmd;
+
+/// A script, and the hash by which servers remember it.
+pub(super) struct Script {
+    text: &'static str,
+    hash: String,
+}
+
+/// How a command names its script.
+#[derive(Clone, Copy)]
+pub(super) enum ScriptForm {
+    /// By its hash, which a server may have forgotten.
+    Hash,
+    /// By its text.
+    Text,
+}
+
+impl Script {
+    /// The script that decides about all limits of a request.
+    pub(super) fn decide() -> Script {
+        Script::new(concat!(
+            include_str!("cell.lua"),
+            include_str!("decide.lua")
+        ))
+    }
+
+    /// The script that keeps the list of live gateways.
+    pub(super) fn beat() -> Script {
+        Script::new(include_str!("beat.lua"))
+    }
+
+    fn new(text: &'static str) -> Script {
+        let hash = redis::Script::new(text).get_hash().to_owned();
+        Script { text, hash }
+    }
+
+    /// The command that runs the script; `fill` adds the arguments.
+    pub(super) fn command(&self, form: ScriptForm, fill: impl Fn(&mut Cmd)) -> Cmd {
+        let (name, script) = match form {
+            ScriptForm::Hash => ("EVALSHA", &self.hash[..]),
+            ScriptForm::Text => ("EVAL", self.text),
+        };
+        let mut command = redis::cmd(name);
+        command.arg(script);
+        fill(&mut command);
+        command
+    }
+}

@@ -16,7 +16,7 @@ use crate::net::{Address, Connector};
 pub struct Settings {
     /// The name in policies.
     pub name: String,
-    /// The servers, at least one.
+    /// The servers in the order of the policies.
     pub servers: Vec<Server>,
     /// Whether requests use HTTP/2 instead of HTTP/1.1.
     pub http2: bool,

@@ -1,5 +1,5 @@
 //! The context of one request: what the layers learn about it for the access log, the metrics and the samples. The layers
-//! fill it in; `observe` reports it at the end. Nothing is decided by it.
+//! fill it in; `observe` reports it at the end. Routing and limits do not depend on it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;

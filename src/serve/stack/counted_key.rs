@@ -40,7 +40,7 @@ impl CountSink for CountedKey {
     }
 }
 
-/// Hashes a key together with the mark of its limit, so that the same client has another hash under each limit.
+/// Hashes a key together with its limit, so that the same client has another hash under each limit.
 pub(crate) fn hash_key(key: Fingerprint, limit_hash: u64) -> u64 {
     key.0 as u64 ^ limit_hash
 }

@@ -32,6 +32,7 @@ const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How many times one request is sent again at most. The retry budget of the upstream may allow fewer.
 const MAX_RETRIES: u32 = 2;
 
+/// The status of a response that another protocol follows on the connection.
 const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
 /// The timer after which the request's body is sent without `100 Continue` from the server.

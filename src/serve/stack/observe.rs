@@ -63,7 +63,7 @@ impl<S> Layer<S> for ObserveLayer {
     }
 }
 
-/// The service that records every request, and turns refusals into responses. It fails never.
+/// The service that records every request, and turns refusals into responses. It never fails.
 #[derive(Clone)]
 pub struct Observe<S> {
     inner: S,

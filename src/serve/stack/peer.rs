@@ -99,11 +99,11 @@ impl Peer {
             return true;
         };
         let port = host.as_bytes().strip_prefix(server_name.name.as_bytes());
-        matches!(port, Some([] | [b':', ..])) || self.covers_other_host(server_name, host)
+        matches!(port, Some([] | [b':', ..])) || self.covers_by_certificate(server_name, host)
     }
 
     #[cold]
-    fn covers_other_host(&self, server_name: &ServerName, host: &str) -> bool {
+    fn covers_by_certificate(&self, server_name: &ServerName, host: &str) -> bool {
         let proxies = &self.worker.generation().ruleset.identity.ip.trusted_proxies;
         let is_proxy = proxies.iter().any(|net| net.contains(self.remote));
         let ServerName { name, offer } = server_name;

@@ -70,7 +70,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
                 let Some(Ok(response)) = unless_gone(wire, future.as_mut()).await else {
                     if let Some(holdings) = future.as_mut().record_departure(CLIENT_LEFT) {
                         wire.hang_up();
-                        let owner = (&**wire.guard(), &worker.detached);
+                        let owner = (&**wire.deadlines(), &worker.detached);
                         let permits = holdings.permits;
                         detached::finish_response(
                             future,
@@ -121,9 +121,9 @@ fn poll_request(
     }
     let head = wire.poll_head(cx);
     if head.is_pending() && peer.worker.is_draining() && wire.is_idle() {
-        peer.guard.shorten_phase(IDLE_DRAIN_TIME);
+        peer.deadlines.shorten_phase(IDLE_DRAIN_TIME);
     }
-    if head.is_pending() && peer.guard.must_free_buffers() {
+    if head.is_pending() && peer.deadlines.must_free_buffers() {
         wire.free_buffers();
     }
     head
@@ -149,7 +149,7 @@ fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<Observ
         .tokens
         .authorization(head.uri.path())?;
     peer.worker.count_acme_proof();
-    peer.guard.request_began();
+    peer.deadlines.request_began();
     let mut fields = Fields::default();
     fields.add("content-type", b"application/octet-stream");
     let body = ObservedBody::unobserved(ReplyBody::own(text.into()));

@@ -28,7 +28,7 @@ use crate::net::Leave;
 use crate::net::flush::OthersFirst;
 use crate::serve::stack::unreadable::{FirstLine, UnreadableRequest};
 use crate::serve::worker::client_socket::{ClientSocket, MAX_DRAINED_BYTES};
-use crate::serve::worker::guard::Guard;
+use crate::serve::worker::deadlines::Deadlines;
 
 /// How often a half-closed connection is checked for a reset. Once the client has closed its sending side, the runtime
 /// reports nothing more to a reader of the socket.
@@ -36,7 +36,7 @@ const HALF_CLOSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A client's HTTP/1 connection.
 pub struct Wire {
-    guard: Rc<Guard>,
+    deadlines: Rc<Deadlines>,
     inner: RefCell<Inner>,
 }
 
@@ -64,7 +64,7 @@ impl Wire {
     /// A connection from which nothing has been read.
     pub fn new(client: ClientSocket) -> Rc<Wire> {
         Rc::new(Wire {
-            guard: client.guard.clone(),
+            deadlines: client.deadlines.clone(),
             inner: RefCell::new(Inner {
                 client,
                 inbox: Inbox::default(),
@@ -87,8 +87,8 @@ impl Wire {
     }
 
     /// The connection's deadlines.
-    pub fn guard(&self) -> &Rc<Guard> {
-        &self.guard
+    pub fn deadlines(&self) -> &Rc<Deadlines> {
+        &self.deadlines
     }
 
     /// Prepares the connection for the next request.
@@ -103,7 +103,7 @@ impl Wire {
         let inner = &mut *self.inner.borrow_mut();
         loop {
             if !inner.inbox.bytes.is_empty() {
-                self.guard.bytes_received();
+                self.deadlines.bytes_received();
                 let inbox = &mut inner.inbox;
                 if inbox.may_hold_whole_head()
                     && let Some(request) =
@@ -117,7 +117,7 @@ impl Wire {
             }
             match ready!(inner.poll_read(cx)) {
                 Ok(1..) => {
-                    self.guard.bytes_received();
+                    self.deadlines.bytes_received();
                     inner.cache.prefetch();
                     ready!(Pin::new(&mut inner.others_first).poll(cx));
                 }
@@ -255,7 +255,7 @@ impl Wire {
     pub fn poll_unsent_response(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
         // The request is not over yet.
-        self.guard.request_began();
+        self.deadlines.request_began();
         ready!(inner.outbox.poll_flush(cx, &mut inner.client))?;
         inner.has_unsent_response = false;
         Poll::Ready(Ok(()))
@@ -333,7 +333,7 @@ impl Leave for Wire {
         let sent = inner.outbox.poll_flush(cx, &mut inner.client);
         inner.has_unsent_response = !matches!(sent, Poll::Ready(Ok(())));
         if inner.has_unsent_response {
-            self.guard.wake();
+            self.deadlines.wake();
         }
     }
 
@@ -341,7 +341,7 @@ impl Leave for Wire {
         let inner = &mut *self.inner.borrow_mut();
         inner.outbox.mark_broken();
         inner.has_unsent_response = true;
-        self.guard.wake();
+        self.deadlines.wake();
     }
 }
 

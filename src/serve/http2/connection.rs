@@ -32,12 +32,12 @@ use crate::serve::stack::peer::Peer;
 use crate::serve::stack::stages::FreshRequest;
 use crate::serve::stack::unreadable::UnreadableRequest;
 use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, ClientSocket, LINGER_TIMEOUT};
-use crate::serve::worker::guard::Phase;
+use crate::serve::worker::deadlines::Phase;
 
 /// Serves a connection to its end. `received` are bytes that have been read from it already.
 pub async fn serve(client: ClientSocket, received: BytesMut, peer: Rc<Peer>, stack: Stack) {
     // The preface may take as long as a request's head.
-    peer.guard.bytes_received();
+    peer.deadlines.bytes_received();
     let mut connection = Http2Connection {
         client,
         inbox: Inbox::default(),
@@ -316,14 +316,14 @@ impl Http2Connection {
             header_timeout,
             ..
         } = &*self.peer;
-        if self.peer.guard.phase() != Phase::Linger {
+        if self.peer.deadlines.phase() != Phase::Linger {
             // This restarts the idle time, also if the request is over before the phase is computed again.
-            self.peer.guard.request_began();
+            self.peer.deadlines.request_began();
         }
-        let guard = worker
-            .guards
+        let deadlines = worker
+            .deadline_clock
             .watch_connection(*idle_timeout, *header_timeout);
-        guard.request_began();
+        deadlines.request_began();
         if head.is_err() {
             self.handle.with(|shared| shared.allowance.spend_head());
         }
@@ -331,7 +331,7 @@ impl Http2Connection {
         let stream = Http2Stream::new(
             (id, charge),
             self.handle.clone(),
-            guard,
+            deadlines,
             send_timeout,
             head.as_ref().ok(),
             ends_stream,
@@ -345,13 +345,13 @@ impl Http2Connection {
 
     /// Ends a flooded connection, announces the end of an idle or draining one, and updates the deadlines.
     fn check_time(&mut self) {
-        let Peer { guard, worker, .. } = &*self.peer;
-        let now = worker.guards.coarse_now();
+        let Peer { deadlines, worker, .. } = &*self.peer;
+        let now = worker.deadline_clock.coarse_now();
         if self.handle.with(|shared| shared.is_flooded(now)) {
             worker.count_flood();
             return self.close(Reason::ENHANCE_YOUR_CALM);
         }
-        if self.close_stage == CloseStage::Open && (worker.is_draining() || guard.is_idle_over()) {
+        if self.close_stage == CloseStage::Open && (worker.is_draining() || deadlines.is_idle_over()) {
             self.close_stage = CloseStage::Announced;
             self.handle.with(|shared| {
                 shared.outbox.push_with(|out| {
@@ -385,7 +385,7 @@ impl Http2Connection {
 
     /// Enters the phase of the connection's deadline that its state calls for.
     fn update_phase(&self) {
-        let (peer, guard) = (&*self.peer, &self.peer.guard);
+        let (peer, deadlines) = (&*self.peer, &self.peer.deadlines);
         // While there is too much output nothing is read, so a head cannot be late.
         let is_reading = !self.handle.with(|shared| shared.is_overfull());
         let is_in_head = is_reading && self.reader.is_in_head(&self.inbox.bytes);
@@ -397,13 +397,13 @@ impl Http2Connection {
             _ => Phase::Linger,
         };
         // The deadline of a closing connection is never extended.
-        let is_closing = guard.phase() == Phase::Linger && open_requests == 0;
-        if guard.phase() != phase && !is_closing {
+        let is_closing = deadlines.phase() == Phase::Linger && open_requests == 0;
+        if deadlines.phase() != phase && !is_closing {
             match phase {
-                Phase::Header => guard.enter(phase, peer.header_timeout),
-                Phase::Linger => guard.enter(phase, LINGER_TIMEOUT),
-                Phase::IdleHttp2 | Phase::Idle => guard.enter(phase, peer.idle_timeout),
-                Phase::Request => guard.request_began(),
+                Phase::Header => deadlines.enter(phase, peer.header_timeout),
+                Phase::Linger => deadlines.enter(phase, LINGER_TIMEOUT),
+                Phase::IdleHttp2 | Phase::Idle => deadlines.enter(phase, peer.idle_timeout),
+                Phase::Request => deadlines.request_began(),
             }
         }
     }
@@ -463,7 +463,7 @@ async fn serve_request(
     let Some(response) = unless_late(stream, response).await.flatten() else {
         if let Some(holdings) = future.as_mut().record_departure(stream.end_reason()) {
             drop(request);
-            let owner = (&**stream.guard(), &worker.detached);
+            let owner = (&**stream.deadlines(), &worker.detached);
             detached::finish_response(future, ObservedBody::into_relayed, holdings.permits, owner)
                 .await;
         }
@@ -491,7 +491,7 @@ async fn serve_request(
 async fn unless_late<F: Future>(stream: &Http2Stream, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     poll_fn(|cx| {
-        if stream.guard().must_close(cx) {
+        if stream.deadlines().must_close(cx) {
             return Poll::Ready(None);
         }
         future.as_mut().poll(cx).map(Some)

@@ -24,7 +24,7 @@ use crate::http::http2::hpack::Encoder;
 use crate::http::http2::{Reason, frame};
 use crate::serve::stack::body::CLIENT_LEFT;
 use crate::serve::worker::client_socket::MAX_DRAINED_BYTES;
-use crate::serve::worker::guard::Guard;
+use crate::serve::worker::deadlines::Deadlines;
 
 /// Maximum bytes of a body that one piece has.
 const MAX_PIECE_BYTES: usize = 64 * 1024;
@@ -35,7 +35,7 @@ pub struct Http2Stream {
     pub id: u32,
     /// Charges the memory of the request's head.
     _charge: HeadCharge,
-    guard: Rc<Guard>,
+    deadlines: Rc<Deadlines>,
     pub(super) handle: Rc<ConnectionHandle<Http2Stream>>,
     /// How long the client may read nothing of a response.
     send_timeout: Duration,
@@ -59,16 +59,16 @@ impl OpenStream for Http2Stream {
     }
 
     fn output_drained(&self, state: &mut StreamState) {
-        self.guard.write_progressed();
+        self.deadlines.write_progressed();
         state.wake();
     }
 
     fn data_sent(&self, state: &mut StreamState) {
-        self.guard.write_progressed();
+        self.deadlines.write_progressed();
         if state.pending_data.is_empty() {
             state.wake();
         } else {
-            self.guard.write_stalled(self.send_timeout);
+            self.deadlines.write_stalled(self.send_timeout);
         }
     }
 }
@@ -78,7 +78,7 @@ impl Http2Stream {
     pub fn new(
         (id, charge): (u32, HeadCharge),
         handle: Rc<ConnectionHandle<Http2Stream>>,
-        guard: Rc<Guard>,
+        deadlines: Rc<Deadlines>,
         send_timeout: Duration,
         head: Option<&Head>,
         request_ended: bool,
@@ -101,7 +101,7 @@ impl Http2Stream {
         let stream = Rc::new(Http2Stream {
             id,
             _charge: charge,
-            guard,
+            deadlines,
             handle,
             send_timeout,
             state: RefCell::new(state),
@@ -128,15 +128,15 @@ impl Http2Stream {
                 return Poll::Ready(());
             }
             shared.wait_for_output(state);
-            self.guard.write_stalled(self.send_timeout);
+            self.deadlines.write_stalled(self.send_timeout);
             state.register(cx);
             Poll::Pending
         })
     }
 
     /// The request's deadlines.
-    pub fn guard(&self) -> &Rc<Guard> {
-        &self.guard
+    pub fn deadlines(&self) -> &Rc<Deadlines> {
+        &self.deadlines
     }
 
     /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
@@ -305,7 +305,7 @@ impl Http2Stream {
         if state.pending_data.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        self.guard.write_stalled(self.send_timeout);
+        self.deadlines.write_stalled(self.send_timeout);
         state.register(cx);
         Poll::Pending
     }

@@ -25,7 +25,7 @@ use http_body::{Body, Frame};
 use super::body::{Relay, RequestBody};
 use crate::base::clock::Nanos;
 use crate::http::head::Response;
-use crate::serve::worker::guard::{Guard, Guards};
+use crate::serve::worker::deadlines::{Deadlines, DeadlineClock};
 use crate::store::permits::PermitGuard;
 use crate::throttle::{PendingSettlement, Settling};
 use crate::upstream::{Exchange, ReceivedHead, UpstreamBody};
@@ -49,7 +49,7 @@ const MAX_UNOBSERVED: usize = 65_536;
 /// The detached requests of one worker.
 #[derive(Debug)]
 pub struct DetachedRequests {
-    guards: Rc<Guards>,
+    deadline_clock: Rc<DeadlineClock>,
     /// How many are under way, of [`MAX_REQUESTS`].
     open: Cell<usize>,
     /// Permits of unobserved servers, oldest first, and when they are returned.
@@ -59,10 +59,10 @@ pub struct DetachedRequests {
 }
 
 impl DetachedRequests {
-    /// A worker without detached requests. `guards` wake those whose servers are late.
-    pub fn new(guards: Rc<Guards>) -> Rc<DetachedRequests> {
+    /// A worker without detached requests. `deadline_clock` wake those whose servers are late.
+    pub fn new(deadline_clock: Rc<DeadlineClock>) -> Rc<DetachedRequests> {
         Rc::new(DetachedRequests {
-            guards,
+            deadline_clock,
             open: Cell::new(0),
             unobserved: RefCell::default(),
             is_closed: Cell::new(false),
@@ -77,7 +77,7 @@ impl DetachedRequests {
 
     /// Returns the permits whose time is over.
     pub fn tick(&self) {
-        let now = self.guards.coarse_now();
+        let now = self.deadline_clock.coarse_now();
         let unobserved = &mut *self.unobserved.borrow_mut();
         while unobserved
             .pop_front_if(|(until, _)| *until <= now)
@@ -98,7 +98,7 @@ impl DetachedRequests {
         if unobserved.len() == MAX_UNOBSERVED {
             unobserved.pop_front();
         }
-        let until = self.guards.coarse_now().after(UNOBSERVED_TIME.into());
+        let until = self.deadline_clock.coarse_now().after(UNOBSERVED_TIME.into());
         unobserved.push_back((until, permits));
     }
 }
@@ -129,7 +129,7 @@ impl DetachedRequest {
     /// Reads an exchange to its end, within [`MAX_BYTES`].
     async fn drain(&mut self, mut exchange: PendingExchange) {
         let has_permits = self.permits.is_some();
-        let now = self.registry.guards.coarse_now();
+        let now = self.registry.deadline_clock.coarse_now();
         let mut bytes = 0;
         while bytes <= MAX_BYTES {
             match poll_fn(|cx| exchange.poll_step(has_permits, now, cx)).await {
@@ -154,7 +154,7 @@ pub async fn finish_response<F, B>(
     mut future: Pin<&mut F>,
     into_relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
     permits: Option<Arc<PermitGuard>>,
-    (guard, registry): (&Guard, &Rc<DetachedRequests>),
+    (deadlines, registry): (&Deadlines, &Rc<DetachedRequests>),
 ) where
     F: Future<Output = Result<Response<B>, Infallible>>,
 {
@@ -162,10 +162,10 @@ pub async fn finish_response<F, B>(
         return;
     };
     // The request no longer waits for the client to read.
-    guard.write_progressed();
+    deadlines.write_progressed();
     let drained = async {
         let result = poll_fn(|cx| {
-            let _ = guard.must_close(cx);
+            let _ = deadlines.must_close(cx);
             future.as_mut().poll(cx)
         });
         let Ok(response) = result.await;
@@ -304,7 +304,7 @@ mod tests {
     /// The detached requests of a worker whose time stands still.
     fn registry() -> (Rc<DetachedRequests>, Clock) {
         let clock = Clock::manual(Nanos::from_secs(5));
-        (DetachedRequests::new(Guards::new(clock.clone())), clock)
+        (DetachedRequests::new(DeadlineClock::new(clock.clone())), clock)
     }
 
     fn permits() -> (Option<Arc<PermitGuard>>, Weak<PermitGuard>) {
@@ -329,7 +329,7 @@ mod tests {
         assert!(DetachedRequest::new(&registry, held_permits).is_none());
         let pass = |span: Duration| {
             clock.advance(span.into());
-            registry.guards.tick();
+            registry.deadline_clock.tick();
             registry.tick();
             are_held(&observer)
         };

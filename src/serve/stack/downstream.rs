@@ -13,7 +13,7 @@ use crate::http::http1::MessageError;
 use crate::http::http1::chunked::Piece;
 use crate::serve::http1::wire::Wire;
 use crate::serve::http2::Http2Stream;
-use crate::serve::worker::guard::Guard;
+use crate::serve::worker::deadlines::Deadlines;
 
 /// Where a request comes from.
 #[derive(Clone)]
@@ -26,10 +26,10 @@ pub enum Downstream {
 
 impl Downstream {
     /// The deadlines of the request.
-    pub fn guard(&self) -> &Rc<Guard> {
+    pub fn deadlines(&self) -> &Rc<Deadlines> {
         match self {
-            Downstream::Http1(wire) => wire.guard(),
-            Downstream::Http2(stream) => stream.guard(),
+            Downstream::Http1(wire) => wire.deadlines(),
+            Downstream::Http2(stream) => stream.deadlines(),
         }
     }
 

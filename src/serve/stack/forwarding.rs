@@ -137,7 +137,7 @@ impl Forwarding<'_> {
         let (context, settings) = (self.context, self.pool.settings());
         let now = context.peer.coarse_now();
         // From now on the client is late only if the server is silent too.
-        self.downstream.guard().response_began();
+        self.downstream.deadlines().response_began();
         if let Err(cause) = check_upgrade(&exchange, request, &head, self.downstream) {
             self.hold_permits(PendingExchange::Body(exchange.into_body(now)));
             return Err(cause);
@@ -150,14 +150,14 @@ impl Forwarding<'_> {
             self.downstream.open_tunnel();
             exchange.begin_tunnel(RequestBody::new(self.downstream, &context.generation));
         }
-        let guard = self.downstream.guard().clone();
+        let deadlines = self.downstream.deadlines().clone();
         let settings = RelaySettings {
             idle_timeout,
             deadline,
             strips_load_reports: settings.load_metric.is_some(),
             is_tunnel,
         };
-        let body = Relay::new(exchange.into_body(now), guard, settings);
+        let body = Relay::new(exchange.into_body(now), deadlines, settings);
         Ok(Response { head, body })
     }
 
@@ -261,12 +261,12 @@ impl Forwarding<'_> {
             if deadline.has_passed(cx) {
                 return Poll::Ready(None);
             }
-            let guard = self.downstream.guard();
+            let deadlines = self.downstream.deadlines();
             let has_progress = exchange.take_progress();
-            if !has_progress && guard.is_server_late() {
+            if !has_progress && deadlines.is_server_late() {
                 return Poll::Ready(None);
             }
-            guard.await_server(self.pool.settings().first_byte, has_progress);
+            deadlines.await_server(self.pool.settings().first_byte, has_progress);
             return Poll::Pending;
         }
     }
@@ -277,12 +277,12 @@ impl Forwarding<'_> {
         exchange: &mut Exchange<RequestBody>,
         result: AwaitedHead,
     ) -> Result<ResponseHead, RefusalCause> {
-        let guard = self.downstream.guard();
-        let (is_body_late, is_server_late) = (guard.is_body_late(), guard.is_server_late());
+        let deadlines = self.downstream.deadlines();
+        let (is_body_late, is_server_late) = (deadlines.is_body_late(), deadlines.is_server_late());
         if result.is_none() && !is_body_late && (is_server_late || exchange.is_sent()) {
             exchange.record_timeout();
         }
-        guard.server_responded();
+        deadlines.server_responded();
         let server = || exchange.server().to_string();
         Err(match result {
             Some(Ok(head)) => return Ok(head),

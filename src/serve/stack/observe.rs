@@ -92,7 +92,7 @@ where
             generation,
             repeated,
         } = fresh;
-        downstream.guard().request_began();
+        downstream.deadlines().request_began();
         let arrived_at = generation.clock.now();
         let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);
         let needs_head = self.access.wants_targets() || may_sample();
@@ -266,11 +266,11 @@ impl Drop for ObservedBody {
         }
         if let ReplyBody::Relayed(mut body) = self.inner.take() {
             let (peer, worker) = (&context.peer, &context.peer.worker);
-            let guard = worker
-                .guards
+            let deadlines = worker
+                .deadline_clock
                 .watch_connection(peer.idle_timeout, peer.header_timeout);
-            guard.request_began();
-            body.inner_mut().detach(guard);
+            deadlines.request_began();
+            body.inner_mut().detach(deadlines);
             let exchange = PendingExchange::from_body(body);
             detached::spawn_drain(exchange, context.permits(), &worker.detached);
         }

@@ -15,7 +15,7 @@ use crate::net::proxy::Ends;
 use crate::net::tls::config::Offer;
 use crate::net::{PeerAddress, Socket, Subject};
 use crate::route::host;
-use crate::serve::worker::guard::{Guard, Phase};
+use crate::serve::worker::deadlines::{Deadlines, Phase};
 use crate::serve::worker::state::Worker;
 
 /// The client's end of one connection.
@@ -29,7 +29,7 @@ pub struct Peer {
     /// The addresses of both ends of the connection.
     pub ends: Ends,
     /// The connection's deadlines.
-    pub guard: Rc<Guard>,
+    pub deadlines: Rc<Deadlines>,
     /// Whether the connection uses TLS.
     pub is_tls: bool,
     /// The subject of the client's certificate, if it has sent one.
@@ -57,7 +57,7 @@ impl Peer {
     pub fn new(
         (remote, ends): (PeerAddress, Ends),
         (stream, offer): (&Socket, Option<&Offer>),
-        guard: Rc<Guard>,
+        deadlines: Rc<Deadlines>,
         worker: &Rc<Worker>,
     ) -> Rc<Peer> {
         let timeouts = &worker.generation().ruleset.timeouts;
@@ -72,7 +72,7 @@ impl Peer {
             ip,
             address: ip.to_string(),
             ends,
-            guard,
+            deadlines,
             is_tls: offer.is_some(),
             subject: stream.subject(),
             server_name,
@@ -139,12 +139,12 @@ impl Peer {
 
     /// Starts the idle timeout, within which the client must send its next request.
     pub fn enter_idle(&self) {
-        self.guard.enter(Phase::Idle, self.idle_timeout);
+        self.deadlines.enter(Phase::Idle, self.idle_timeout);
     }
 
     /// The time of the worker's last tick, which costs no system call.
     pub fn coarse_now(&self) -> Nanos {
-        self.worker.guards.coarse_now()
+        self.worker.deadline_clock.coarse_now()
     }
 
     /// The counter of this worker for one kind of failure of one upstream.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::guard::{Guard, Phase};
+use super::deadlines::{Deadlines, Phase};
 use crate::net::Socket;
 use crate::policy::HalfClose;
 
@@ -33,7 +33,7 @@ pub const IDLE_DRAIN_TIME: Duration = Duration::from_secs(1);
 pub struct ClientSocket {
     stream: Socket,
     /// The connection's deadlines.
-    pub guard: Rc<Guard>,
+    pub deadlines: Rc<Deadlines>,
     send_timeout: Duration,
     half_close: HalfClose,
     /// The sending side is closed.
@@ -44,13 +44,13 @@ impl ClientSocket {
     /// A socket over `stream`. A client that reads nothing for `send_timeout` is late.
     pub fn new(
         stream: Socket,
-        guard: Rc<Guard>,
+        deadlines: Rc<Deadlines>,
         send_timeout: Duration,
         half_close: HalfClose,
     ) -> ClientSocket {
         ClientSocket {
             stream,
-            guard,
+            deadlines,
             send_timeout,
             half_close,
             is_shut_down: false,
@@ -95,11 +95,11 @@ impl ClientSocket {
         self.stream.hold_back();
     }
 
-    /// Reports to the guard whether a write has to wait for the client.
+    /// Reports whether a write has to wait for the client.
     fn report_write<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &result {
-            Poll::Pending => self.guard.write_stalled(self.send_timeout),
-            Poll::Ready(_) => self.guard.write_progressed(),
+            Poll::Pending => self.deadlines.write_stalled(self.send_timeout),
+            Poll::Ready(_) => self.deadlines.write_progressed(),
         }
         result
     }
@@ -142,7 +142,7 @@ impl AsyncWrite for ClientSocket {
             let shut_down = Pin::new(&mut this.stream).poll_shutdown(cx);
             ready!(this.report_write(shut_down))?;
             this.is_shut_down = true;
-            this.guard.enter(Phase::Linger, LINGER_TIMEOUT);
+            this.deadlines.enter(Phase::Linger, LINGER_TIMEOUT);
         }
         let mut scratch = [MaybeUninit::uninit(); 16 * 1024];
         loop {

@@ -10,7 +10,7 @@ use std::task::Poll;
 use bytes::BytesMut;
 
 use super::client_socket::{ClientSocket, IDLE_DRAIN_TIME};
-use super::guard::{Guard, Phase};
+use super::deadlines::{Deadlines, Phase};
 use super::listen::LocalConnection;
 use super::state::{ConnectionRefusal, Worker};
 use crate::net::proxy::{self, Ends};
@@ -25,12 +25,17 @@ use crate::serve::stack::peer::Peer;
 /// Serves one connection until a side closes it or one of its deadlines passes.
 pub async fn serve(connection: LocalConnection, worker: Rc<Worker>, stack: Stack) {
     let timeouts = worker.generation().ruleset.timeouts.clone();
-    let guard = worker
-        .guards
+    let deadlines = worker
+        .deadline_clock
         .watch_connection(timeouts.idle, timeouts.header);
-    let mut served = pin!(serve_guarded(connection, guard.clone(), worker, stack));
+    let mut served = pin!(serve_until_closed(
+        connection,
+        deadlines.clone(),
+        worker,
+        stack
+    ));
     poll_fn(|cx| {
-        if guard.must_close(cx) {
+        if deadlines.must_close(cx) {
             return Poll::Ready(());
         }
         served.as_mut().poll(cx)
@@ -38,10 +43,10 @@ pub async fn serve(connection: LocalConnection, worker: Rc<Worker>, stack: Stack
     .await;
 }
 
-/// Serves one connection until a side closes it. The caller enforces the deadlines of `guard`.
-async fn serve_guarded(
+/// Serves one connection until a side closes it. The caller enforces the deadlines.
+async fn serve_until_closed(
     connection: LocalConnection,
-    guard: Rc<Guard>,
+    deadlines: Rc<Deadlines>,
     worker: Rc<Worker>,
     stack: Stack,
 ) {
@@ -65,7 +70,7 @@ async fn serve_guarded(
     let mut remote = stream.peer(from);
     let from_proxy = listener.proxies.iter().any(|net| net.contains(remote));
     if from_proxy {
-        match before_first_request(&worker, &guard, proxy::read(&mut stream)).await {
+        match before_first_request(&worker, &deadlines, proxy::read(&mut stream)).await {
             Ok(Some(declared)) => (ends, remote) = (declared, declared.client.ip().into()),
             Ok(None) => {}
             Err(_) => return worker.count_refused_connection(ConnectionRefusal::ProxyHeader),
@@ -81,7 +86,7 @@ async fn serve_guarded(
     }
     let stream = match &listener.offer {
         // Boxed, so that the handshake takes no space in this future once it is over.
-        Some(offer) => Box::pin(shake_hands(stream, offer.clone(), &worker, &guard)).await,
+        Some(offer) => Box::pin(shake_hands(stream, offer.clone(), &worker, &deadlines)).await,
         None => Some(Socket::plain(stream)),
     };
     let Some(stream) = stream else { return };
@@ -90,9 +95,9 @@ async fn serve_guarded(
     }
     let is_http2 = stream.speaks_http2();
     let transport = (&stream, listener.offer.as_ref());
-    let peer = Peer::new((remote, ends), transport, guard.clone(), &worker);
+    let peer = Peer::new((remote, ends), transport, deadlines.clone(), &worker);
     let timeouts = &generation.ruleset.timeouts;
-    let client = ClientSocket::new(stream, guard, timeouts.send, timeouts.half_close);
+    let client = ClientSocket::new(stream, deadlines, timeouts.send, timeouts.half_close);
     drop(generation);
     if is_http2 {
         return http2::serve(client, BytesMut::new(), peer, stack).await;
@@ -110,18 +115,22 @@ async fn serve_guarded(
 }
 
 /// Runs `future`, which the connection needs before its first request, within the deadline for the head of a request.
-async fn before_first_request<F: Future>(worker: &Worker, guard: &Guard, future: F) -> F::Output {
-    guard.bytes_received();
+async fn before_first_request<F: Future>(
+    worker: &Worker,
+    deadlines: &Deadlines,
+    future: F,
+) -> F::Output {
+    deadlines.bytes_received();
     let mut future = pin!(future);
     let output = poll_fn(|cx| {
         let output = future.as_mut().poll(cx);
         if output.is_pending() && worker.is_draining() {
-            guard.shorten_phase(IDLE_DRAIN_TIME);
+            deadlines.shorten_phase(IDLE_DRAIN_TIME);
         }
         output
     });
     let output = output.await;
-    guard.enter(Phase::Idle, worker.generation().ruleset.timeouts.idle);
+    deadlines.enter(Phase::Idle, worker.generation().ruleset.timeouts.idle);
     output
 }
 
@@ -130,14 +139,14 @@ async fn shake_hands(
     stream: Stream,
     offer: Offer,
     worker: &Worker,
-    guard: &Guard,
+    deadlines: &Deadlines,
 ) -> Option<Socket> {
     let mut count = HandshakeCount {
         worker,
         succeeded: false,
     };
     let accept = Socket::accept(stream, offer);
-    let socket = before_first_request(worker, guard, accept).await.ok();
+    let socket = before_first_request(worker, deadlines, accept).await.ok();
     count.succeeded = socket.is_some();
     socket
 }

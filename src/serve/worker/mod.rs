@@ -9,13 +9,13 @@
 //! | `generation` | the configuration, as all workers get it and as one worker runs it |
 //! | `listen` | listening sockets, and which worker serves a connection |
 //! | `occupancy` | how many client connections are open, in all and by address |
-//! | `client_socket`, `guard` | a client's socket and the deadlines of its connection |
+//! | `client_socket`, `deadlines` | a client's socket, and the deadlines of its connection |
 //! | `load_meter` | how busy the gateway itself is |
 
 pub mod client_socket;
 pub mod connection;
+pub mod deadlines;
 pub mod generation;
-pub mod guard;
 pub mod listen;
 pub mod load_meter;
 pub mod occupancy;

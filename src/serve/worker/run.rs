@@ -15,8 +15,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
 use super::connection;
+use super::deadlines::{DeadlineClock, TICK};
 use super::generation::{Generation, RunningConfig};
-use super::guard::{Guards, TICK};
 use super::listen::{HandedConnection, LocalConnection, Placement};
 use super::load_meter::LoadMeter;
 use super::occupancy::Occupancy;
@@ -177,11 +177,11 @@ fn build_worker(start: &WorkerStart) -> Worker {
     let (number, registry, clock) = (start.number, &start.registry, &start.clock);
     let flushes = Rc::new(Flushes::default());
     let generation = Generation::new(&start.running, None, number, registry, clock, &flushes);
-    let guards = Guards::new(clock.clone());
+    let deadline_clock = DeadlineClock::new(clock.clone());
     Worker {
         number,
-        detached: DetachedRequests::new(guards.clone()),
-        guards,
+        detached: DetachedRequests::new(deadline_clock.clone()),
+        deadline_clock,
         flushes,
         recent: RecentCounts::default(),
         generation: RefCell::new(Rc::new(generation)),
@@ -210,7 +210,7 @@ fn build_worker(start: &WorkerStart) -> Worker {
 /// Tells every connection to close after its current request, and waits for that for at most `drain_time`.
 async fn drain(worker: &Worker, drain_time: Duration) {
     worker.draining.set(true);
-    worker.guards.wake_connections();
+    worker.deadline_clock.wake_connections();
     let all_closed = async {
         while worker.connections.get() > 0 {
             tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
@@ -306,7 +306,7 @@ async fn tick(worker: Rc<Worker>, log: Rc<WorkerLog>, clock: Clock) {
     let mut load_meter = LoadMeter::new(&clock, worker.placement.workers());
     for ticks in 0_u64.. {
         interval.tick().await;
-        worker.guards.tick();
+        worker.deadline_clock.tick();
         worker.detached.tick();
         log.tick(&clock);
         worker.recent.flush();

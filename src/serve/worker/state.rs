@@ -6,8 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::deadlines::DeadlineClock;
 use super::generation::{Generation, RunningConfig};
-use super::guard::Guards;
 use super::listen::Placement;
 use super::occupancy::Occupancy;
 use crate::base::clock::Clock;
@@ -22,7 +22,7 @@ pub struct Worker {
     /// The worker's number, from 0.
     pub number: usize,
     /// Deadlines of its connections.
-    pub guards: Rc<Guards>,
+    pub deadline_clock: Rc<DeadlineClock>,
     /// Requests that go on after their clients have left.
     pub detached: Rc<DetachedRequests>,
     /// Connections whose responses wait to be written together.

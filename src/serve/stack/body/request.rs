@@ -15,7 +15,7 @@ use crate::http::head::hop::clean_trailers;
 use crate::http::http1::chunked::Piece;
 use crate::serve::stack::downstream::Downstream;
 use crate::serve::worker::generation::Generation;
-use crate::serve::worker::guard::Guard;
+use crate::serve::worker::deadlines::Deadlines;
 
 /// The body that a client sends. Boxed, because most requests have none.
 pub struct RequestBody(Option<Box<UnreadBody>>);
@@ -44,7 +44,7 @@ struct UnreadBody {
     trailers: Option<Box<HeaderMap>>,
     /// Where the remaining content comes from; none at the end of the body.
     downstream: Option<Downstream>,
-    guard: Rc<Guard>,
+    deadlines: Rc<Deadlines>,
     generation: Rc<Generation>,
 }
 
@@ -55,7 +55,7 @@ impl RequestBody {
             read_ahead: None,
             trailers: None,
             downstream: Some(downstream.clone()),
-            guard: downstream.guard().clone(),
+            deadlines: downstream.deadlines().clone(),
             generation: generation.clone(),
         };
         RequestBody((!downstream.is_body_over()).then(|| Box::new(unread())))
@@ -123,7 +123,7 @@ impl UnreadBody {
 
 impl Drop for UnreadBody {
     fn drop(&mut self) {
-        self.guard.body_arrived();
+        self.deadlines.body_arrived();
     }
 }
 
@@ -151,16 +151,16 @@ impl Body for RequestBody {
             let idle = this.generation.ruleset.timeouts.body_idle;
             if downstream.is_held_back() {
                 // The gateway may have run out of room while it waited for this piece.
-                this.guard.body_arrived();
+                this.deadlines.body_arrived();
                 return Poll::Pending;
             }
-            if this.guard.is_body_late() {
+            if this.deadlines.is_body_late() {
                 return Poll::Ready(Some(Err(Error::Idle(idle))));
             }
-            this.guard.await_body(idle);
+            this.deadlines.await_body(idle);
             return Poll::Pending;
         };
-        this.guard.body_arrived();
+        this.deadlines.body_arrived();
         if matches!(piece, Err(_) | Ok(Piece::End)) || downstream.is_body_over() {
             this.downstream = None;
         }

@@ -14,7 +14,7 @@ use super::request::RequestBody;
 use crate::http::head::hop::clean_trailers;
 use crate::serve::stack::deadline::Deadline;
 use crate::serve::stack::upstream_load;
-use crate::serve::worker::guard::Guard;
+use crate::serve::worker::deadlines::Deadlines;
 use crate::throttle::Settling;
 use crate::upstream::UpstreamBody;
 
@@ -24,7 +24,7 @@ pub struct Relay(Box<RelayedBody>);
 
 struct RelayedBody {
     inner: UpstreamBody<RequestBody>,
-    guard: Rc<Guard>,
+    deadlines: Rc<Deadlines>,
     settings: RelaySettings,
 }
 
@@ -41,29 +41,29 @@ pub struct RelaySettings {
 }
 
 impl Relay {
-    /// Streams `inner`. `guard` watches the client's connection meanwhile.
+    /// Streams `inner`. `deadlines` watches the client's connection meanwhile.
     pub fn new(
         inner: UpstreamBody<RequestBody>,
-        guard: Rc<Guard>,
+        deadlines: Rc<Deadlines>,
         settings: RelaySettings,
     ) -> Relay {
         Relay(Box::new(RelayedBody {
             inner,
-            guard,
+            deadlines,
             settings,
         }))
     }
 
-    /// Replaces the guard of a client that has left, because its connection may carry other requests.
-    pub fn detach(&mut self, guard: Rc<Guard>) {
-        self.0.guard = guard;
+    /// Replaces the deadlines of a client that has left, because its connection may carry other requests.
+    pub fn detach(&mut self, deadlines: Rc<Deadlines>) {
+        self.0.deadlines = deadlines;
     }
 
     /// Prepares the next read of a response whose client has left: wakes the task when the server is late, and cancels a
     /// request that was not sent whole. Returns whether more of the response can come.
     pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
-        let RelayedBody { inner, guard, .. } = &mut *self.0;
-        let _ = guard.must_close(cx);
+        let RelayedBody { inner, deadlines, .. } = &mut *self.0;
+        let _ = deadlines.must_close(cx);
         if !inner.is_sent() {
             inner.cancel(cx);
         }
@@ -87,14 +87,14 @@ impl Body for Relay {
         let this = &mut *self.0;
         let frame = Pin::new(&mut this.inner).poll_frame(cx);
         if frame.is_ready() {
-            this.guard.server_responded();
+            this.deadlines.server_responded();
         } else {
             let settings = &mut this.settings;
             if settings.deadline.has_passed(cx) {
                 return Poll::Ready(Some(Err(Error::Overdue)));
             }
             let has_progress = this.inner.take_progress();
-            if !has_progress && this.guard.is_server_late() {
+            if !has_progress && this.deadlines.is_server_late() {
                 // A server whose response has begun may have nothing to send, so its health does not suffer.
                 let error = match settings.is_tunnel {
                     true => Error::Unused,
@@ -103,7 +103,7 @@ impl Body for Relay {
                 return Poll::Ready(Some(Err(error(settings.idle_timeout))));
             }
             let idle_timeout = settings.idle_timeout;
-            this.guard.await_server(idle_timeout, has_progress);
+            this.deadlines.await_server(idle_timeout, has_progress);
         }
         let strips_load_reports = this.settings.strips_load_reports;
         frame.map(|frame| {

@@ -2,8 +2,7 @@
 //! [`TICK`].
 //!
 //! A deadline is kept to within one tick. It counts only time in which the process runs, so that nobody is late because
-//! the process was stopped. A guard never closes anything itself: it wakes the connection, which asks
-//! [`Guard::must_close`].
+//! the process was stopped. Nothing is closed here: the clock wakes the connection, which asks [`Deadlines::must_close`].
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -28,10 +27,10 @@ const BUFFER_RETENTION: Duration = Duration::from_secs(1);
 /// A deadline that is not set.
 const NEVER: u64 = u64::MAX;
 
-/// All guarded connections of one worker, and its coarse clock.
+/// The coarse clock of one worker, and all connections whose deadlines it checks.
 #[derive(Debug)]
-pub struct Guards {
-    connections: RefCell<Vec<Weak<Guard>>>,
+pub struct DeadlineClock {
+    connections: RefCell<Vec<Weak<Deadlines>>>,
     coarse_now: Cell<Nanos>,
     /// The time of deadlines: each tick adds at most [`MAX_TICK_ADVANCE`].
     deadline_now: Cell<Nanos>,
@@ -56,7 +55,7 @@ pub enum Phase {
 /// The deadlines of one connection: one for its phase, and in a request one for each side that it waits for. They are in
 /// nanoseconds of the time of deadlines.
 #[derive(Debug)]
-pub struct Guard {
+pub struct Deadlines {
     phase: Cell<Phase>,
     phase_deadline: Cell<u64>,
     /// When the connection frees its buffers, if it is still idle.
@@ -73,13 +72,13 @@ pub struct Guard {
     has_response_begun: Cell<bool>,
     header_timeout: Duration,
     waker: RefCell<Option<Waker>>,
-    guards: Rc<Guards>,
+    deadline_clock: Rc<DeadlineClock>,
 }
 
-impl Guards {
-    /// Guards no connection yet.
-    pub fn new(clock: Clock) -> Rc<Guards> {
-        Rc::new(Guards {
+impl DeadlineClock {
+    /// A clock without connections.
+    pub fn new(clock: Clock) -> Rc<DeadlineClock> {
+        Rc::new(DeadlineClock {
             connections: RefCell::new(Vec::new()),
             coarse_now: Cell::new(clock.now()),
             deadline_now: Cell::new(Nanos::ZERO),
@@ -92,10 +91,10 @@ impl Guards {
         self.coarse_now.get()
     }
 
-    /// Guards a new connection, which waits for its first request for at most `idle`. The head of each request may take
-    /// `header`.
-    pub fn watch_connection(self: &Rc<Self>, idle: Duration, header: Duration) -> Rc<Guard> {
-        let guard = Rc::new(Guard {
+    /// The deadlines of a new connection, which waits for its first request for at most `idle`. The head of each request
+    /// may take `header`.
+    pub fn watch_connection(self: &Rc<Self>, idle: Duration, header: Duration) -> Rc<Deadlines> {
+        let deadlines = Rc::new(Deadlines {
             phase: Cell::new(Phase::Idle),
             phase_deadline: Cell::new(NEVER),
             buffer_deadline: Cell::new(NEVER),
@@ -106,11 +105,13 @@ impl Guards {
             has_response_begun: Cell::new(false),
             header_timeout: header,
             waker: RefCell::new(None),
-            guards: self.clone(),
+            deadline_clock: self.clone(),
         });
-        guard.enter(Phase::Idle, idle);
-        self.connections.borrow_mut().push(Rc::downgrade(&guard));
-        guard
+        deadlines.enter(Phase::Idle, idle);
+        self.connections
+            .borrow_mut()
+            .push(Rc::downgrade(&deadlines));
+        deadlines
     }
 
     /// Moves the coarse clock on and wakes every connection with a deadline that has passed.
@@ -119,17 +120,17 @@ impl Guards {
         let elapsed = now.since(self.coarse_now.replace(now));
         let deadline_now = self.deadline_now.get().after(elapsed.min(MAX_TICK_ADVANCE));
         self.deadline_now.set(deadline_now);
-        self.connections.borrow_mut().retain(|guard| {
-            let Some(guard) = guard.upgrade() else {
+        self.connections.borrow_mut().retain(|deadlines| {
+            let Some(deadlines) = deadlines.upgrade() else {
                 return false;
             };
-            let frees_buffers = guard.has_passed(&guard.buffer_deadline);
+            let frees_buffers = deadlines.has_passed(&deadlines.buffer_deadline);
             if frees_buffers {
-                guard.buffer_deadline.set(NEVER);
-                guard.frees_buffers.set(true);
+                deadlines.buffer_deadline.set(NEVER);
+                deadlines.frees_buffers.set(true);
             }
-            if frees_buffers || guard.is_late() {
-                guard.wake();
+            if frees_buffers || deadlines.is_late() {
+                deadlines.wake();
             }
             true
         });
@@ -137,8 +138,8 @@ impl Guards {
 
     /// Wakes every connection, so that each sees that the worker is draining.
     pub fn wake_connections(&self) {
-        for guard in self.connections.borrow().iter().filter_map(Weak::upgrade) {
-            guard.wake();
+        for deadlines in self.connections.borrow().iter().filter_map(Weak::upgrade) {
+            deadlines.wake();
         }
     }
 
@@ -147,7 +148,7 @@ impl Guards {
     }
 }
 
-impl Guard {
+impl Deadlines {
     /// The current phase of the connection.
     pub fn phase(&self) -> Phase {
         self.phase.get()
@@ -156,9 +157,10 @@ impl Guard {
     /// Starts a phase that may last `span`.
     pub fn enter(&self, phase: Phase, span: Duration) {
         self.phase.set(phase);
-        self.phase_deadline.set(self.guards.deadline_in(span));
+        self.phase_deadline
+            .set(self.deadline_clock.deadline_in(span));
         self.buffer_deadline.set(match phase {
-            Phase::Idle => self.guards.deadline_in(BUFFER_RETENTION),
+            Phase::Idle => self.deadline_clock.deadline_in(BUFFER_RETENTION),
             _ => NEVER,
         });
     }
@@ -183,7 +185,7 @@ impl Guard {
 
     /// Ends the phase within `span`, if it does not end sooner.
     pub fn shorten_phase(&self, span: Duration) {
-        let deadline = self.guards.deadline_in(span);
+        let deadline = self.deadline_clock.deadline_in(span);
         self.phase_deadline.update(|before| before.min(deadline));
     }
 
@@ -257,12 +259,12 @@ impl Guard {
     /// Sets a deadline unless it is set already.
     fn start_deadline(&self, deadline: &Cell<u64>, span: Duration) {
         if deadline.get() == NEVER {
-            deadline.set(self.guards.deadline_in(span));
+            deadline.set(self.deadline_clock.deadline_in(span));
         }
     }
 
     fn has_passed(&self, deadline: &Cell<u64>) -> bool {
-        deadline.get() <= self.guards.deadline_now.get().0
+        deadline.get() <= self.deadline_clock.deadline_now.get().0
     }
 
     /// Whether the whole connection must end: the client is idle, slow with a message, or does not read. Registers the
@@ -279,7 +281,7 @@ impl Guard {
         let body_deadline = self.body_deadline.get().saturating_add(LATE_BODY_GRACE.0);
         self.has_passed(&self.write_deadline)
             || (self.phase.get() != Phase::IdleHttp2 && self.has_passed(&self.phase_deadline))
-            || body_deadline <= self.guards.deadline_now.get().0
+            || body_deadline <= self.deadline_clock.deadline_now.get().0
     }
 
     fn is_late(&self) -> bool {
@@ -307,73 +309,76 @@ mod tests {
     #[test]
     fn phases_end_when_their_span_has_passed() {
         let clock = Clock::manual(Nanos::from_secs(5));
-        let guards = Guards::new(clock.clone());
+        let deadline_clock = DeadlineClock::new(clock.clone());
         let pass = |millis: u64| {
             for _ in 0..millis / 100 {
                 clock.advance(Nanos::from_millis(100));
-                guards.tick();
+                deadline_clock.tick();
             }
         };
-        let guard = guards.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
+        let deadlines =
+            deadline_clock.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
-        guard.bytes_received();
+        deadlines.bytes_received();
         pass(9_900);
-        assert!(!guard.must_close(&cx));
+        assert!(!deadlines.must_close(&cx));
         pass(100);
-        assert!(guard.must_close(&cx));
-        guard.request_began();
-        assert!(!guard.must_close(&cx));
-        guard.await_server(Duration::from_secs(1), false);
+        assert!(deadlines.must_close(&cx));
+        deadlines.request_began();
+        assert!(!deadlines.must_close(&cx));
+        deadlines.await_server(Duration::from_secs(1), false);
         pass(2_000);
-        assert!(guard.is_server_late() && !guard.must_close(&cx));
-        guard.await_server(Duration::from_secs(1), true);
-        assert!(!guard.is_server_late());
-        guard.await_body(Duration::from_secs(5));
-        guard.await_server(Duration::from_secs(1), false);
+        assert!(deadlines.is_server_late() && !deadlines.must_close(&cx));
+        deadlines.await_server(Duration::from_secs(1), true);
+        assert!(!deadlines.is_server_late());
+        deadlines.await_body(Duration::from_secs(5));
+        deadlines.await_server(Duration::from_secs(1), false);
         pass(4_000);
-        assert!(!guard.is_server_late() && !guard.is_body_late());
+        assert!(!deadlines.is_server_late() && !deadlines.is_body_late());
         pass(1_000);
-        assert!(guard.is_body_late() && !guard.must_close(&cx));
+        assert!(deadlines.is_body_late() && !deadlines.must_close(&cx));
         pass(1_000);
-        assert!(guard.must_close(&cx));
-        guard.body_arrived();
-        assert!(!guard.must_close(&cx));
-        guard.write_stalled(Duration::from_secs(3));
+        assert!(deadlines.must_close(&cx));
+        deadlines.body_arrived();
+        assert!(!deadlines.must_close(&cx));
+        deadlines.write_stalled(Duration::from_secs(3));
         pass(3_000);
-        assert!(guard.must_close(&cx));
+        assert!(deadlines.must_close(&cx));
     }
 
     #[test]
     fn an_idle_connection_frees_its_buffers_once() {
         let clock = Clock::manual(Nanos::from_secs(5));
-        let guards = Guards::new(clock.clone());
-        let guard = guards.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
+        let deadline_clock = DeadlineClock::new(clock.clone());
+        let deadlines =
+            deadline_clock.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let pass = |millis: u64| {
             clock.advance(Nanos::from_millis(millis));
-            guards.tick();
-            guard.must_free_buffers()
+            deadline_clock.tick();
+            deadlines.must_free_buffers()
         };
         assert_eq!([pass(900), pass(100), pass(900)], [false, true, false]);
-        guard.request_began();
+        deadlines.request_began();
         assert!(!pass(900) && !pass(900));
-        guard.enter(Phase::Idle, Duration::from_secs(60));
+        deadlines.enter(Phase::Idle, Duration::from_secs(60));
         assert!(!pass(900) && pass(900) && !pass(900));
     }
 
     #[test]
     fn nobody_is_late_because_the_process_stood_still() {
         let clock = Clock::manual(Nanos::from_secs(5));
-        let guards = Guards::new(clock.clone());
-        let guard = guards.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
+        let deadline_clock = DeadlineClock::new(clock.clone());
+        let deadlines =
+            deadline_clock.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
         clock.advance(Nanos::from_secs(3_600));
-        guard.request_began();
-        guard.await_server(Duration::from_secs(2), false);
-        guards.tick();
-        assert_eq!(guards.coarse_now(), Nanos::from_secs(3_605));
-        assert!(!guard.is_server_late() && !guard.must_close(&cx));
+        deadlines.request_began();
+        deadlines.await_server(Duration::from_secs(2), false);
+        deadline_clock.tick();
+        assert_eq!(deadline_clock.coarse_now(), Nanos::from_secs(3_605));
+        assert!(!deadlines.is_server_late() && !deadlines.must_close(&cx));
         clock.advance(MAX_TICK_ADVANCE);
-        guards.tick();
-        assert!(guard.is_server_late());
+        deadline_clock.tick();
+        assert!(deadlines.is_server_late());
     }
 }

@@ -3,35 +3,29 @@
 //! It never waits for a request: one that is not served at once continues in a task of its own.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, BytesMut};
-use http::Method;
 use tokio::io::AsyncWrite;
-use tower::Service;
 
 use super::connection_handle::ConnectionHandle;
 use super::connection_state::ConnectionState;
+use super::exchange::{OpenRequest, serve_request};
 use super::head::{HeadDraft, Trailers};
 use super::head_memory::{HeadCharge, HeadMemory};
 use super::initial_settings::MAX_CONCURRENT_STREAMS;
-use super::reply;
 use super::stream::Http2Stream;
 use crate::http::head::Head;
 use crate::http::http1::inbox::Inbox;
 use crate::http::http2::hpack::Decoder;
 use crate::http::http2::reader::{Frame, Reader};
 use crate::http::http2::{ConnectionError, Reason, frame};
-use crate::serve::stack::detached;
-use crate::serve::stack::downstream::Downstream;
 use crate::serve::stack::gateway::Stack;
-use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
-use crate::serve::stack::stages::FreshRequest;
 use crate::serve::stack::unreadable::UnreadableRequest;
-use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, ClientSocket, LINGER_TIMEOUT};
+use crate::serve::worker::client_socket::{ClientSocket, LINGER_TIMEOUT};
 use crate::serve::worker::deadlines::Phase;
 
 /// Serves a connection to its end. `received` are bytes that have been read from it already.
@@ -345,13 +339,17 @@ impl Http2Connection {
 
     /// Ends a flooded connection, announces the end of an idle or draining one, and updates the deadlines.
     fn check_time(&mut self) {
-        let Peer { deadlines, worker, .. } = &*self.peer;
+        let Peer {
+            deadlines, worker, ..
+        } = &*self.peer;
         let now = worker.deadline_clock.coarse_now();
         if self.handle.with(|shared| shared.is_flooded(now)) {
             worker.count_flood();
             return self.close(Reason::ENHANCE_YOUR_CALM);
         }
-        if self.close_stage == CloseStage::Open && (worker.is_draining() || deadlines.is_idle_over()) {
+        if self.close_stage == CloseStage::Open
+            && (worker.is_draining() || deadlines.is_idle_over())
+        {
             self.close_stage = CloseStage::Announced;
             self.handle.with(|shared| {
                 shared.outbox.push_with(|out| {
@@ -407,94 +405,4 @@ impl Http2Connection {
             }
         }
     }
-}
-
-/// Counts a request as open, and ends its stream when it is dropped.
-struct OpenRequest {
-    stream: Rc<Http2Stream>,
-    peer: Rc<Peer>,
-}
-
-impl OpenRequest {
-    fn new(stream: Rc<Http2Stream>, peer: Rc<Peer>) -> OpenRequest {
-        stream.handle.change_open_requests(1);
-        OpenRequest { stream, peer }
-    }
-}
-
-impl Drop for OpenRequest {
-    fn drop(&mut self) {
-        self.stream.end_request();
-        let handle = &self.stream.handle;
-        handle.change_open_requests(-1);
-        if handle.open_requests() == 0 {
-            handle.wake_task();
-        }
-    }
-}
-
-/// Passes one request through the stack and sends its response.
-async fn serve_request(
-    request: OpenRequest,
-    head: Result<Head, UnreadableRequest>,
-    mut stack: Stack,
-) {
-    // The stream holds the charge for the head's memory, so it must live as long as the head.
-    let stream = &request.stream.clone();
-    let peer = request.peer.clone();
-    let worker = &peer.worker;
-    let head_only = head.as_ref().is_ok_and(|head| head.method == Method::HEAD);
-    let is_unanswered = head.as_ref().is_err_and(|head| head.without_response);
-    let future = stack.call(FreshRequest {
-        head: head.map(Rc::new).map_err(Box::new),
-        downstream: Downstream::Http2(stream.clone()),
-        peer: peer.clone(),
-        generation: worker.generation(),
-        repeated: None,
-    });
-    let mut future = pin!(future);
-    // The client is checked first, because a closed stream has lost what was received of the request.
-    let response = poll_fn(|cx| match stream.poll_gone(cx) {
-        Poll::Ready(()) => Poll::Ready(None),
-        // A client that does not read its responses gets no further ones.
-        Poll::Pending if stream.poll_output_space(cx).is_pending() => Poll::Pending,
-        Poll::Pending => future.as_mut().poll(cx).map(Result::ok),
-    });
-    let Some(response) = unless_late(stream, response).await.flatten() else {
-        if let Some(holdings) = future.as_mut().record_departure(stream.end_reason()) {
-            drop(request);
-            let owner = (&**stream.deadlines(), &worker.detached);
-            detached::finish_response(future, ObservedBody::into_relayed, holdings.permits, owner)
-                .await;
-        }
-        return;
-    };
-    if is_unanswered {
-        // The request is recorded before the client sees its end.
-        drop(response);
-        return stream.fail(Reason::PROTOCOL_ERROR);
-    }
-    let is_own = response.body.is_from_gateway();
-    let date = worker.date();
-    // If the client is late, the rest of the response is dropped, and `request` resets the stream at the end.
-    let sent = reply::send_response(stream, head_only, &date, response);
-    unless_late(stream, sent).await;
-    if is_own && !stream.is_body_over() {
-        // Some clients read the response only after they have sent their whole body.
-        let mut drained = 0;
-        let draining = poll_fn(|cx| stream.poll_drain(cx, &mut drained));
-        let _ = tokio::time::timeout(BODY_DRAIN_TIMEOUT, draining).await;
-    }
-}
-
-/// The output of `future`; `None` if a deadline of the request passes first.
-async fn unless_late<F: Future>(stream: &Http2Stream, future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(|cx| {
-        if stream.deadlines().must_close(cx) {
-            return Poll::Ready(None);
-        }
-        future.as_mut().poll(cx).map(Some)
-    })
-    .await
 }

@@ -7,6 +7,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `connection` | the task of a connection: reads frames, begins requests, sends output |
+//! | `exchange` | passes one request through the stack and sends its response |
 //! | `stream` | a request and its response, as the layers see them |
 //! | `stream_state` | the state of one stream |
 //! | `connection_state` | the state that streams share: windows, the table of open streams, the output |
@@ -22,6 +23,7 @@ mod allowance;
 mod connection;
 mod connection_handle;
 mod connection_state;
+mod exchange;
 mod head;
 mod head_memory;
 mod initial_settings;

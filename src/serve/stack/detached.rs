@@ -25,7 +25,7 @@ use http_body::{Body, Frame};
 use super::body::{Relay, RequestBody};
 use crate::base::clock::Nanos;
 use crate::http::head::Response;
-use crate::serve::worker::deadlines::{Deadlines, DeadlineClock};
+use crate::serve::worker::deadlines::{DeadlineClock, Deadlines};
 use crate::store::permits::PermitGuard;
 use crate::throttle::{PendingSettlement, Settling};
 use crate::upstream::{Exchange, ReceivedHead, UpstreamBody};
@@ -59,7 +59,7 @@ pub struct DetachedRequests {
 }
 
 impl DetachedRequests {
-    /// A worker without detached requests. `deadline_clock` wake those whose servers are late.
+    /// A worker without detached requests. `deadline_clock` wakes those whose servers are late.
     pub fn new(deadline_clock: Rc<DeadlineClock>) -> Rc<DetachedRequests> {
         Rc::new(DetachedRequests {
             deadline_clock,
@@ -98,7 +98,10 @@ impl DetachedRequests {
         if unobserved.len() == MAX_UNOBSERVED {
             unobserved.pop_front();
         }
-        let until = self.deadline_clock.coarse_now().after(UNOBSERVED_TIME.into());
+        let until = self
+            .deadline_clock
+            .coarse_now()
+            .after(UNOBSERVED_TIME.into());
         unobserved.push_back((until, permits));
     }
 }
@@ -304,7 +307,10 @@ mod tests {
     /// The detached requests of a worker whose time stands still.
     fn registry() -> (Rc<DetachedRequests>, Clock) {
         let clock = Clock::manual(Nanos::from_secs(5));
-        (DetachedRequests::new(DeadlineClock::new(clock.clone())), clock)
+        (
+            DetachedRequests::new(DeadlineClock::new(clock.clone())),
+            clock,
+        )
     }
 
     fn permits() -> (Option<Arc<PermitGuard>>, Weak<PermitGuard>) {

@@ -14,8 +14,8 @@ use super::error::Error;
 use crate::http::head::hop::clean_trailers;
 use crate::http::http1::chunked::Piece;
 use crate::serve::stack::downstream::Downstream;
-use crate::serve::worker::generation::Generation;
 use crate::serve::worker::deadlines::Deadlines;
+use crate::serve::worker::generation::Generation;
 
 /// The body that a client sends. Boxed, because most requests have none.
 pub struct RequestBody(Option<Box<UnreadBody>>);

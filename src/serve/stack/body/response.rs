@@ -41,7 +41,7 @@ pub struct RelaySettings {
 }
 
 impl Relay {
-    /// Streams `inner`. `deadlines` watches the client's connection meanwhile.
+    /// Streams `inner`. `deadlines` are those of the client's connection.
     pub fn new(
         inner: UpstreamBody<RequestBody>,
         deadlines: Rc<Deadlines>,
@@ -62,7 +62,9 @@ impl Relay {
     /// Prepares the next read of a response whose client has left: wakes the task when the server is late, and cancels a
     /// request that was not sent whole. Returns whether more of the response can come.
     pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
-        let RelayedBody { inner, deadlines, .. } = &mut *self.0;
+        let RelayedBody {
+            inner, deadlines, ..
+        } = &mut *self.0;
         let _ = deadlines.must_close(cx);
         if !inner.is_sent() {
             inner.cancel(cx);

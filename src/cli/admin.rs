@@ -38,11 +38,11 @@ impl AdminAddress {
             // A read that timed out is reported as `WouldBlock`.
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 let seconds = ADMIN_TIMEOUT.as_secs();
-                let why = format!(
+                let message = format!(
                     "no answer from {admin} within {seconds} s: check that this is the address after \
                      `admin` in the gateway file, and that the gateway is neither stopped nor overloaded"
                 );
-                (1, why)
+                (1, message)
             }
             _ => (1, format!("no answer from {admin}: {error}")),
         };

@@ -1,4 +1,4 @@
-//! The section `connections` of the gateway file.
+//! The section `connections` of the gateway file, which bounds the connections of clients.
 
 use super::context::LoadContext;
 use super::decode::WholeNumberField;

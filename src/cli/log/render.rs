@@ -95,16 +95,16 @@ pub(super) fn render_explanation(response: &Value) -> String {
     );
     let percent = |value: &Value| value.as_f64().unwrap_or(0.0) * 100.0;
     for limit in response["limits"].as_array().into_iter().flatten() {
-        let places = limit["places"].as_array().into_iter().flatten();
-        let place =
-            |place: &Value| format!("{}, {}", part(&place["guarantee"]), part(&place["at"]));
-        let places: Vec<String> = places.map(place).collect();
+        let definitions = limit["places"].as_array().into_iter().flatten();
+        let definitions: Vec<String> = definitions
+            .map(|rule| format!("{}, {}", part(&rule["guarantee"]), part(&rule["at"])))
+            .collect();
         let _ = writeln!(
             text,
             "  {:>5.1} %  {}  {}",
             percent(&limit["share"]),
             part(&limit["limit"]),
-            places.join("; ")
+            definitions.join("; ")
         );
     }
     let distinct = &response["distinct"];

@@ -23,10 +23,10 @@ pub(super) fn check_push_labels(cx: &mut LoadContext, gateway: &GatewayConfig) {
 /// Reports sharing that the store or the algorithm cannot provide.
 pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit: &LimitConfig) {
     if limit.concurrent.is_some() {
-        if let Some(at) = limit.sharing.filter(|at| at.value != Sharing::Local) {
+        if let Some(sharing) = limit.sharing.filter(|at| at.value != Sharing::Local) {
             let message = "open requests are counted by each gateway for itself";
             let help = "remove it, and divide the number by that of the gateways";
-            cx.error(at.location, message, Some(help.into()));
+            cx.error(sharing.location, message, Some(help.into()));
         }
         return;
     }
@@ -35,7 +35,7 @@ pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit
         .throttle
         .filter(|at| at.value == ThrottleConfig::Elastic);
     let response_count = limit.count.as_ref().filter(|at| at.value.needs_response());
-    if let Some(at) = limit.sharing.filter(|at| at.value == Sharing::Leased) {
+    if let Some(sharing) = limit.sharing.filter(|at| at.value == Sharing::Leased) {
         let can_be_leased = matches!(
             algorithm,
             None | Some(Algorithm::SlidingLog | Algorithm::SlidingWindow)
@@ -43,7 +43,7 @@ pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit
         if !can_be_leased || elastic.is_some() || response_count.is_some() {
             let message = "units of this limit cannot be granted in advance";
             let help = "write `sharing: strict`, or use sliding-log or sliding-window with `throttle: hard` or `soft` and `count: all`";
-            cx.error(at.location, message, Some(help.into()));
+            cx.error(sharing.location, message, Some(help.into()));
         }
     }
     let keeps_arrival_times = algorithm.is_some_and(Algorithm::is_gcra);
@@ -67,20 +67,20 @@ pub(super) fn check_sharing(cx: &mut LoadContext, gateway: &GatewayConfig, limit
 
 /// Reports limits that memcached cannot count.
 fn check_memcached(cx: &mut LoadContext, limit: &LimitConfig) {
-    if let Some(at) = limit.algorithm.filter(|at| at.value.is_gcra()) {
+    if let Some(algorithm) = limit.algorithm.filter(|at| at.value.is_gcra()) {
         let message = format!(
             "memcached cannot keep arrival times, which {} needs",
-            at.value.as_str()
+            algorithm.value.as_str()
         );
         let help = "use `algorithm: sliding-window`, `sharing: local`, or a Redis store";
-        cx.error(at.location, message, Some(help.into()));
+        cx.error(algorithm.location, message, Some(help.into()));
     }
-    if let Some(at) = limit
+    if let Some(throttle) = limit
         .throttle
         .filter(|at| at.value == ThrottleConfig::Elastic)
     {
         let message = "with memcached an elastic limit lends nothing: it holds like a hard one";
         let help = "use a Redis store, or `sharing: local`";
-        cx.warn(at.location, message, Some(help.into()));
+        cx.warn(throttle.location, message, Some(help.into()));
     }
 }

@@ -37,7 +37,7 @@ pub fn compile_upstreams(
 ) -> Vec<upstream::Settings> {
     let timeouts = &gateway.timeouts;
     let mut servers = ServerCompiler::new(files, base);
-    let mut settings = |written: &model::UpstreamConfig| {
+    let mut compile_upstream = |written: &model::UpstreamConfig| {
         let balance = written.balance.as_ref();
         Some(upstream::Settings {
             name: written.name.value.clone(),
@@ -62,7 +62,11 @@ pub fn compile_upstreams(
             total: written.timeouts.total.or(timeouts.total),
         })
     };
-    gateway.upstreams.iter().filter_map(&mut settings).collect()
+    gateway
+        .upstreams
+        .iter()
+        .filter_map(&mut compile_upstream)
+        .collect()
 }
 
 /// Measures the load of an upstream if an elastic limit or a priority of its routes depends on it.

@@ -3,9 +3,10 @@
 
 use super::super::context::LoadContext;
 use super::super::model::{IdentityConfig, Located, PlanFrom, PlanSourceConfig};
-use super::super::table::{Table, ValueShape, optional};
+use super::super::section::{FieldReader, section};
+use super::super::table::{Table, TableField, ValueShape, optional};
 use super::super::tree::Node;
-use super::scalar::{HEADER_NAME_FORMAT, NETWORK_FORMAT, PEERS_FORMAT};
+use super::scalar::{HEADER_NAME_FORMAT, NETWORK_FORMAT, PEERS_FORMAT, WholeNumberField};
 use crate::identity::embedded::Nat64;
 
 mod request;
@@ -14,24 +15,12 @@ mod user;
 
 use trusted_header::read_trusted_header;
 
-static GROUP_TABLE: Table = Table {
-    name: "a group",
-    doc: "How many leading bits of an address make one client.",
-    fields: &[
-        optional(
-            "ipv4",
-            ValueShape::WholeNumber(8, 32),
-            "Of an IPv4 address. Default: 32.",
-            "32",
-        ),
-        optional(
-            "ipv6",
-            ValueShape::WholeNumber(32, 128),
-            "Of an IPv6 address. Default: 64.",
-            "64",
-        ),
-    ],
-};
+section! {
+    /// The number of leading bits of an address that make one client.
+    pub struct AddressGroup, table GROUP_TABLE = "a group", "How many leading bits of an address make one client.";
+    ipv4: WholeNumberField<u8, 8, 32> = 32, "Of an IPv4 address.", "32";
+    ipv6: WholeNumberField<u8, 32, 128> = 64, "Of an IPv6 address.", "64";
+}
 
 static IP_TABLE: Table = Table {
     name: "`ip`",
@@ -183,20 +172,11 @@ fn read_ip(cx: &mut LoadContext, node: &Node, ip: &mut crate::identity::ip::Sett
     if let Some(node) = fields.get("nat64") {
         ip.nat64 = cx.read_list(node, read_nat64);
     }
-    let Some(group) = fields
-        .get("group")
-        .and_then(|node| GROUP_TABLE.open(cx, node))
-    else {
-        return;
-    };
-    let bits = |cx: &mut LoadContext, name: &str, from: u64, to: u64| {
-        let bits = group
-            .get(name)
-            .and_then(|node| cx.read_whole_number(node, from, to))?;
-        u8::try_from(bits.value).ok()
-    };
-    ip.ipv4 = bits(cx, "ipv4", 8, 32).unwrap_or(ip.ipv4);
-    ip.ipv6 = bits(cx, "ipv6", 32, 128).unwrap_or(ip.ipv6);
+    if let Some(node) = fields.get("group") {
+        let group = AddressGroup::read(cx, node);
+        ip.ipv4 = group.ipv4;
+        ip.ipv6 = group.ipv6;
+    }
 }
 
 fn read_nat64(cx: &mut LoadContext, node: &Node) -> Option<Nat64> {

@@ -2,8 +2,10 @@
 //! and its rows in the reference and the schemas all come from that declaration. It fits sections whose fields are
 //! independent; checks between fields need a reader of their own.
 
+use std::marker::PhantomData;
+
 use super::context::LoadContext;
-use super::table::ValueShape;
+use super::table::{FieldNeed, ValueShape};
 use super::tree::Node;
 
 /// Reads and formats the value of a field.
@@ -12,12 +14,31 @@ pub trait FieldReader {
     type Value;
     /// The values that the field accepts.
     const SHAPE: ValueShape;
+    /// Whether the field must be present.
+    const NEED: FieldNeed = FieldNeed::Optional;
 
     /// Reads the value, or reports a mistake to `cx`.
     fn read(cx: &mut LoadContext, node: &Node) -> Option<Self::Value>;
 
     /// Formats a value as files write it, for the reference.
     fn format_value(value: &Self::Value) -> String;
+}
+
+/// A field that must be present. The section's struct has an [`Option`] all the same, for an invalid value.
+pub struct RequiredField<R>(PhantomData<R>);
+
+impl<R: FieldReader> FieldReader for RequiredField<R> {
+    type Value = R::Value;
+    const SHAPE: ValueShape = R::SHAPE;
+    const NEED: FieldNeed = FieldNeed::Required;
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<R::Value> {
+        R::read(cx, node)
+    }
+
+    fn format_value(value: &R::Value) -> String {
+        R::format_value(value)
+    }
 }
 
 /// Declares a section: its struct, its table with a name and a line for the reference, then each field as
@@ -39,6 +60,7 @@ macro_rules! section {
             doc: $doc,
             fields: &[$(TableField {
                 default: section!(@default $reader $(, $default)?),
+                need: <$reader as FieldReader>::NEED,
                 ..optional(stringify!($field), <$reader>::SHAPE, $text, $example)
             }),*],
         };

@@ -151,6 +151,22 @@ where
     }
 }
 
+/// A field with a size in bytes, from `MIN` to `MAX`.
+pub struct SizeField<const MIN: u64, const MAX: u64>;
+
+impl<const MIN: u64, const MAX: u64> FieldReader for SizeField<MIN, MAX> {
+    type Value = usize;
+    const SHAPE: ValueShape = ValueShape::Format(&SIZE_FORMAT);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<usize> {
+        cx.read_size(node, MIN, MAX).map(|size| size.value)
+    }
+
+    fn format_value(size: &usize) -> String {
+        format_size(u64::try_from(*size).unwrap_or(u64::MAX))
+    }
+}
+
 impl LoadContext {
     /// Reads a rate such as `5/15m`.
     pub(super) fn read_rate(&mut self, node: &Node) -> Option<Located<Rate>> {

@@ -3,10 +3,11 @@
 
 use super::super::super::context::LoadContext;
 use super::super::super::model::{EmailConfig, TokenConfig};
-use super::super::super::table::{Table, ValueShape, optional, required, words};
+use super::super::super::section::{FieldReader, RequiredField, section};
+use super::super::super::table::{Table, TableField, ValueShape, optional, words};
 use super::super::super::tree::Node;
 use super::super::ValueError;
-use super::super::scalar::{HEADER_NAME_FORMAT, SIZE_FORMAT};
+use super::super::scalar::{HEADER_NAME_FORMAT, SizeField};
 use crate::identity::mailbox::Fold;
 
 pub(super) static TOKEN_TABLE: Table = Table {
@@ -46,42 +47,55 @@ const MAX_BUFFERED_BODY: u64 = 1 << 20;
 /// Default of `max`, in bytes.
 const DEFAULT_BUFFERED_BODY: usize = 64 * 1024;
 
-pub(super) static EMAIL_TABLE: Table = Table {
-    name: "`email`",
-    doc: "Where an email address is found; it is hashed before it is stored.",
-    fields: &[
-        required(
-            "body",
-            ValueShape::Text,
-            "The field of a JSON, form or multipart body; dots reach into nested objects.",
-            "email",
-        ),
-        optional(
-            "max",
-            ValueShape::Format(&SIZE_FORMAT),
-            "Most of a body that is held back to look for it; a route that counts by it refuses longer ones. Default: 64KiB.",
-            "64KiB",
-        ),
-        optional(
-            "accents",
-            ValueShape::Words(&words(&FOLD_WORDS)),
-            "Whether letters count without accents, as databases that ignore these look accounts up. Default: keep.",
-            "fold",
-        ),
-        optional(
-            "tags",
-            ValueShape::Words(&words(&FOLD_WORDS)),
-            "Whether an address counts without what stands behind a `+` before the `@`. Default: keep.",
-            "fold",
-        ),
-        optional(
-            "dots",
-            ValueShape::Words(&words(&FOLD_WORDS)),
-            "Whether an address counts without dots before the `@`, and googlemail.com as gmail.com. Default: keep.",
-            "fold",
-        ),
-    ],
-};
+section! {
+    /// Where a body has an email address, and which differences between addresses are ignored.
+    pub struct EmailSection, table EMAIL_TABLE = "`email`",
+        "Where an email address is found; it is hashed before it is stored.";
+    body: RequiredField<BodyFieldName>,
+        "The field of a JSON, form or multipart body; dots reach into nested objects.", "email";
+    max: SizeField<MIN_BUFFERED_BODY, MAX_BUFFERED_BODY> = DEFAULT_BUFFERED_BODY,
+        "Most of a body that is held back to look for it; a route that counts by it refuses longer ones.", "64KiB";
+    accents: FoldField = false,
+        "Whether letters count without accents, as databases that ignore these look accounts up.", "fold";
+    tags: FoldField = false,
+        "Whether an address counts without what stands behind a `+` before the `@`.", "fold";
+    dots: FoldField = false,
+        "Whether an address counts without dots before the `@`, and googlemail.com as gmail.com.", "fold";
+}
+
+/// The path of a field in a body.
+pub struct BodyFieldName;
+
+impl FieldReader for BodyFieldName {
+    type Value = String;
+    const SHAPE: ValueShape = ValueShape::Text;
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<String> {
+        let name = cx.read_text(node, "the name of a field");
+        name.map(|name| name.value)
+    }
+
+    fn format_value(name: &String) -> String {
+        name.clone()
+    }
+}
+
+/// Whether a difference between addresses is ignored: `keep` or `fold`.
+pub struct FoldField;
+
+impl FieldReader for FoldField {
+    type Value = bool;
+    const SHAPE: ValueShape = ValueShape::Words(&words(&FOLD_WORDS));
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<bool> {
+        cx.read_word(node, &FOLD_WORDS).map(|word| word.value)
+    }
+
+    fn format_value(is_folded: &bool) -> String {
+        let word = FOLD_WORDS.iter().find(|(_, meaning)| meaning == is_folded);
+        word.map_or_else(String::new, |(word, _)| (*word).into())
+    }
+}
 
 pub(super) fn read_token(cx: &mut LoadContext, node: &Node) -> Option<TokenConfig> {
     let fields = TOKEN_TABLE.open(cx, node)?;
@@ -132,24 +146,14 @@ fn read_scheme(cx: &mut LoadContext, node: &Node) -> Option<String> {
 }
 
 pub(super) fn read_email(cx: &mut LoadContext, node: &Node) -> Option<EmailConfig> {
-    let fields = EMAIL_TABLE.open(cx, node)?;
-    let max = fields
-        .get("max")
-        .and_then(|node| cx.read_size(node, MIN_BUFFERED_BODY, MAX_BUFFERED_BODY));
-    let field = fields.read_text(cx, "body", "the name of a field")?;
-    let mut is_folded = |name: &str| {
-        let node = fields.get(name);
-        let word = node.and_then(|node| cx.read_word(node, &FOLD_WORDS));
-        word.is_some_and(|word| word.value)
-    };
-    let fold = Fold {
-        accents: is_folded("accents"),
-        tags: is_folded("tags"),
-        dots: is_folded("dots"),
-    };
+    let section = EmailSection::read(cx, node);
     Some(EmailConfig {
-        field,
-        fold,
-        max: max.map_or(DEFAULT_BUFFERED_BODY, |max| max.value),
+        field: section.body?,
+        fold: Fold {
+            accents: section.accents,
+            tags: section.tags,
+            dots: section.dots,
+        },
+        max: section.max,
     })
 }

@@ -4,30 +4,22 @@ use std::path::PathBuf;
 
 use super::super::context::LoadContext;
 use super::super::model::AccessLogConfig;
+use super::super::section::{FieldReader, RequiredField, section};
 use super::super::settings::{LogDestination, LogRotation, LoggedRequests};
-use super::super::table::{Table, ValueShape, optional, required};
+use super::super::table::{Table, TableField, ValueShape, optional};
 use super::super::tree::{Node, YamlValue};
-use super::scalar::{PATH_FORMAT, SIZE_FORMAT};
+use super::scalar::{PATH_FORMAT, SizeField, WholeNumberField};
 use super::switch_word::{is_off, is_on, report_mistyped_word, report_switch_word};
 
-static ROTATE_TABLE: Table = Table {
-    name: "`rotate`",
-    doc: "The gateway itself puts the file aside: FILE becomes FILE.1, that FILE.2, and so on.",
-    fields: &[
-        required(
-            "size",
-            ValueShape::Format(&SIZE_FORMAT),
-            "From which size on.",
-            "100MiB",
-        ),
-        optional(
-            "keep",
-            ValueShape::WholeNumber(1, MAX_KEPT_FILES),
-            "How many files are kept beside it. Default: 5.",
-            "5",
-        ),
-    ],
-};
+section! {
+    /// When the file of the access log is rotated.
+    pub struct RotateSection, table ROTATE_TABLE = "`rotate`",
+        "The gateway itself puts the file aside: FILE becomes FILE.1, that FILE.2, and so on.";
+    size: RequiredField<SizeField<MIN_ROTATE_SIZE, MAX_ROTATE_SIZE>>,
+        "From which size on.", "100MiB";
+    keep: WholeNumberField<u32, 1, MAX_KEPT_FILES> = DEFAULT_KEPT_FILES,
+        "How many files are kept beside it.", "5";
+}
 
 /// Minimum size in bytes at which a file is rotated: some 20 lines.
 const MIN_ROTATE_SIZE: u64 = 4 * 1024;
@@ -137,15 +129,9 @@ fn read_destination(cx: &mut LoadContext, node: &Node) -> Option<LogDestination>
 }
 
 fn read_rotate(cx: &mut LoadContext, node: &Node) -> Option<LogRotation> {
-    let fields = ROTATE_TABLE.open(cx, node)?;
-    let keep = fields
-        .get("keep")
-        .and_then(|node| cx.read_count(node, MAX_KEPT_FILES));
-    let size = fields
-        .get("size")
-        .and_then(|node| cx.read_size(node, MIN_ROTATE_SIZE, MAX_ROTATE_SIZE))?;
+    let section = RotateSection::read(cx, node);
     Some(LogRotation {
-        size: size.value as u64,
-        keep: keep.unwrap_or(DEFAULT_KEPT_FILES),
+        size: section.size? as u64,
+        keep: section.keep,
     })
 }

@@ -3,6 +3,7 @@
 
 mod access_log;
 mod balance;
+mod field;
 mod gateway;
 mod identity;
 mod limit;
@@ -17,9 +18,10 @@ mod store;
 mod switch_word;
 mod upstream;
 
+pub(super) use field::{DelayField, TimeoutField, WholeNumberField};
 pub use gateway::{GATEWAY_TABLE, read_endpoints, read_gateway};
 pub use route::{POLICY_TABLE, read_policy};
-pub(super) use scalar::{DelayField, TimeoutField, WholeNumberField, format_duration, format_size};
+pub(super) use scalar::{format_duration, format_size};
 
 use super::context::LoadContext;
 use super::former_names;

@@ -8,7 +8,8 @@ use super::super::section::{FieldReader, RequiredField, section};
 use super::super::settings::{LogDestination, LogRotation, LoggedRequests};
 use super::super::table::{Table, TableField, ValueShape, optional};
 use super::super::tree::{Node, YamlValue};
-use super::scalar::{PATH_FORMAT, SizeField, WholeNumberField};
+use super::field::{SizeField, WholeNumberField};
+use super::scalar::PATH_FORMAT;
 use super::switch_word::{is_off, is_on, report_mistyped_word, report_switch_word};
 
 section! {

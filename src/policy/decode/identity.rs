@@ -6,7 +6,8 @@ use super::super::model::{IdentityConfig, Located, PlanFrom, PlanSourceConfig};
 use super::super::section::{FieldReader, section};
 use super::super::table::{Table, TableField, ValueShape, optional};
 use super::super::tree::Node;
-use super::scalar::{HEADER_NAME_FORMAT, NETWORK_FORMAT, PEERS_FORMAT, WholeNumberField};
+use super::field::WholeNumberField;
+use super::scalar::{HEADER_NAME_FORMAT, NETWORK_FORMAT, PEERS_FORMAT};
 use crate::identity::embedded::Nat64;
 
 mod request;

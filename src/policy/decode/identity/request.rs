@@ -7,7 +7,8 @@ use super::super::super::section::{FieldReader, RequiredField, section};
 use super::super::super::table::{Table, TableField, ValueShape, optional, words};
 use super::super::super::tree::Node;
 use super::super::ValueError;
-use super::super::scalar::{HEADER_NAME_FORMAT, SizeField};
+use super::super::field::SizeField;
+use super::super::scalar::HEADER_NAME_FORMAT;
 use crate::identity::mailbox::Fold;
 
 pub(super) static TOKEN_TABLE: Table = Table {

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
-use tollgate::store::snapshot::{load, encode_blocks};
+use tollgate::store::snapshot::{encode_blocks, load};
 use tollgate::store::{Item, Memory, Settings};
 
 fn limits() -> [Limit; 4] {
@@ -75,7 +75,7 @@ fuzz_target!(|data: &[u8]| {
             memory.take(&[item], now, &mut SmallVec::new());
         }
     }
-    memory.sweep(now, usize::MAX);
+    memory.evict_fresh_cells(now, usize::MAX);
     let usage = memory.usage();
     assert!(usage.bytes <= usage.budget, "{usage:?}");
     // The same bytes with one of them changed.

@@ -191,7 +191,7 @@ impl Two {
         };
         for admission in [&self.knows, &self.forgets] {
             let slot = admission.slot(rule).unwrap();
-            admission.store().reset(slot, key);
+            admission.store().forget_key(slot, key);
         }
     }
 }

@@ -91,7 +91,7 @@ pub async fn reset_key(
         let Some((key, slot)) = key.zip(admission.slot(rule)) else {
             continue;
         };
-        let mut had_count = admission.store().reset(slot, key);
+        let mut had_count = admission.store().forget_key(slot, key);
         if let Some((shared, plan)) = admission.shared_store().zip(admission.plan(rule)) {
             match shared.forget_counter(plan, key).await {
                 Ok(had_shared_count) => had_count |= had_shared_count,

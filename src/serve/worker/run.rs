@@ -349,7 +349,7 @@ fn tick_second(worker: &Worker, clock: &Clock) {
     }
     if worker.number == 0 {
         let store = generation.admission.store();
-        store.sweep(clock.now(), SWEPT_BUCKETS);
+        store.evict_fresh_cells(clock.now(), SWEPT_BUCKETS);
     }
 }
 

@@ -2,7 +2,7 @@
 //! of one stretch of time: a bucket.
 //!
 //! A call first increments a request's buckets, which memcached does atomically, then reads all buckets that count, in
-//! one round trip. Units that turn out to be too many are taken back. Of two requests, the one that increments last sees
+//! one round trip. Units that turn out to be too many are given back. Of two requests, the one that increments last sees
 //! the other's units, so never too many are admitted. Where many ask for the last units at once, they may see each other
 //! and all be refused, although one would fit. A request that wants more than it needs then asks again for what it needs.
 //!

@@ -435,14 +435,14 @@ impl Cells {
     /// Allocates a block. If the arena is exhausted, evicts fresh cells of a few buckets first.
     fn alloc_block(&self, words: usize, now: Nanos) -> Option<BlockId> {
         self.arena.alloc(words).or_else(|| {
-            self.sweep(now, BUCKETS_PER_SEARCH);
+            self.evict_fresh_cells(now, BUCKETS_PER_SEARCH);
             self.arena.alloc(words)
         })
     }
 
     /// Evicts cells equal to fresh ones in the next `buckets` buckets. Locked buckets are skipped, so that it may run while
     /// others are locked. Returns the number of evicted cells.
-    pub(super) fn sweep(&self, now: Nanos, buckets: u32) -> usize {
+    pub(super) fn evict_fresh_cells(&self, now: Nanos, buckets: u32) -> usize {
         let count = self.table.bucket_count();
         let buckets = buckets.min(count);
         let start = self.next_search.fetch_add(buckets, Relaxed);

@@ -251,7 +251,7 @@ impl Memory {
     /// Removes the cell of a key under a limit; `false` when it has none. Its units in the overflow sketch and in its
     /// networks stay, because other keys share both. So a key with a [sketched](LimitReading::sketched) reading is free
     /// only when the sketch has forgotten it.
-    pub fn reset(&self, slot: Slot, key: Fingerprint) -> bool {
+    pub fn forget_key(&self, slot: Slot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {
             return false;
         };
@@ -272,9 +272,9 @@ impl Memory {
     }
 
     /// Evicts the cells equal to fresh ones in the next `buckets` buckets. Returns the number of evicted cells.
-    pub fn sweep(&self, now: Nanos, buckets: usize) -> usize {
+    pub fn evict_fresh_cells(&self, now: Nanos, buckets: usize) -> usize {
         self.cells
-            .sweep(now, u32::try_from(buckets).unwrap_or(u32::MAX))
+            .evict_fresh_cells(now, u32::try_from(buckets).unwrap_or(u32::MAX))
     }
 
     /// How full the store is.

@@ -329,10 +329,10 @@ fn reset_forgets_one_key() {
     let memory = store(1 << 20);
     let limit = log("5/m");
     let slot = memory.register("a", &limit).unwrap().slot();
-    assert!(!memory.reset(slot, key(1)));
+    assert!(!memory.forget_key(slot, key(1)));
     assert_eq!(admitted(&memory, &[item(&limit, slot, 1)], START, 9), 5);
     assert_eq!(admitted(&memory, &[item(&limit, slot, 2)], START, 9), 5);
-    assert!(memory.reset(slot, key(1)));
+    assert!(memory.forget_key(slot, key(1)));
     assert_eq!(admitted(&memory, &[item(&limit, slot, 1)], START, 9), 5);
     assert_eq!(admitted(&memory, &[item(&limit, slot, 2)], START, 9), 0);
 }
@@ -351,7 +351,7 @@ fn eviction_never_frees_an_exhausted_key() {
         }
         fill(&memory, START);
         assert!(memory.usage().sketched > 0);
-        memory.sweep(START, usize::MAX);
+        memory.evict_fresh_cells(START, usize::MAX);
         for n in 0..50 {
             assert_eq!(
                 admitted(&memory, &[item(&limit, slot, n)], START, 9),
@@ -376,7 +376,7 @@ fn sketched_keys_are_held_to_their_limit() {
         }
         // The table empties, the keys get cells: what the sketch counted still counts.
         let soon = Nanos(START.0 + 1_000_000_000);
-        memory.sweep(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX);
+        memory.evict_fresh_cells(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX);
         assert_eq!(memory.usage().keys, 0);
         for n in 0..200 {
             let more = admitted(&memory, &[item(&limit, slot, n)], soon, 9);
@@ -426,10 +426,10 @@ fn sweeping_frees_what_is_fresh() {
             take(&memory, &[item(limit, slot, n)], START);
         }
     }
-    assert_eq!(memory.sweep(START, usize::MAX), 0);
+    assert_eq!(memory.evict_fresh_cells(START, usize::MAX), 0);
     assert_eq!(memory.usage().keys, 600);
     assert_eq!(
-        memory.sweep(START.after(Nanos::from_secs(200)), usize::MAX),
+        memory.evict_fresh_cells(START.after(Nanos::from_secs(200)), usize::MAX),
         600
     );
     assert_eq!(memory.usage().keys, 0);
@@ -445,7 +445,7 @@ fn sweeping_touches_no_memory_that_was_never_used() {
     };
     let memory = store(BUDGET);
     let before = resident();
-    memory.sweep(START, usize::MAX);
+    memory.evict_fresh_cells(START, usize::MAX);
     let grown = resident().saturating_sub(before);
     assert!(grown < BUDGET / 16, "{grown} bytes");
 }

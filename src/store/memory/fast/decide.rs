@@ -71,19 +71,19 @@ pub(in super::super) fn decide(
     for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&first_reads) {
         let entry = first_read.position.map(|at| home(place).entry(at, &locked));
         let counted = CountedItem { item, place, entry };
-        let takes_units = |admits: bool| match item.shadow {
+        let item_takes_units = |admits: bool| match item.shadow {
             true => taking != Taking::Nothing && admits,
             false => takes_units,
         };
         readings.push(match (&place.fast_path, first_read.assessment) {
             (Some(fast_path), Some(assessment)) => {
-                let takes_units = takes_units(assessment.standing.admits());
+                let takes_units = item_takes_units(assessment.standing.admits());
                 counted.finish_assessed(cells, now, (fast_path, assessment), takes_units)
             }
             _ => {
                 let reading = evaluated.next().copied();
                 let reading = reading.unwrap_or_else(unknown_reading);
-                let takes_units = takes_units(reading.standing.admits());
+                let takes_units = item_takes_units(reading.standing.admits());
                 counted.finish_evaluated(cells, now, reading, takes_units)
             }
         });

@@ -184,7 +184,7 @@ fn same(dice: &mut Dice, clock: &Clock, limits: &[Limit], both: [&Subject; 2]) {
     for _ in 0..3 {
         let now = clock.now();
         both.iter().for_each(|subject| {
-            subject.memory.sweep(now, usize::MAX);
+            subject.memory.evict_fresh_cells(now, usize::MAX);
         });
         for (which, limit) in limits.iter().enumerate() {
             for number in 0..KEYS {

@@ -113,7 +113,7 @@ fn who_took_a_reservation_settles_it() {
     let one = [item(&limit, slot, 1)];
     let (passed, first) = take(&memory, &one, START);
     assert!(passed && first[0].sketched);
-    memory.sweep(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX);
+    memory.evict_fresh_cells(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX);
     let (passed, second) = take(&memory, &one, START);
     assert!(passed && !second[0].sketched, "the key has a cell now");
     memory.settle(&one[0], true, 0, START);

@@ -156,7 +156,7 @@ fn servers_are_told_where_a_client_is() {
         let upstream = Upstream::scripted(|mut served, report| {
             let (source, length) = loop {
                 let seen = served.reader.fill_buf().unwrap();
-                if let Some((ends, length)) = proxy::parse(seen).unwrap() {
+                if let Some((ends, length)) = proxy::parse_header(seen).unwrap() {
                     break (ends.unwrap().client, length);
                 }
             };

@@ -4,25 +4,25 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::net::proxy::{Version, header, parse};
+use tollgate::net::proxy::{Version, encode_header, parse_header};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(Some((ends, length))) = parse(data) else {
+    let Ok(Some((ends, length))) = parse_header(data) else {
         return;
     };
     assert!(length <= data.len());
-    let alone = parse(&data[..length]).expect("it is one by itself");
+    let alone = parse_header(&data[..length]).expect("it is one by itself");
     assert_eq!(alone, Some((ends, length)));
     for end in 0..length {
         assert!(
-            !matches!(parse(&data[..end]), Ok(Some(_))),
+            !matches!(parse_header(&data[..end]), Ok(Some(_))),
             "it is whole before its end"
         );
     }
     let Some(ends) = ends else { return };
     for version in [Version::One, Version::Two] {
-        let again = header(version, ends).expect("addresses can be said");
-        let (said, length) = parse(&again).expect("it is one").expect("it is whole");
+        let again = encode_header(version, ends).expect("addresses can be said");
+        let (said, length) = parse_header(&again).expect("it is one").expect("it is whole");
         assert_eq!(length, again.len());
         let said = said.expect("it has addresses");
         for (said, end) in [(said.client, ends.client), (said.local, ends.local)] {

@@ -18,8 +18,8 @@ use crate::base::telemetry::Registry;
 use crate::identity::Keyer;
 use crate::net::Address;
 use crate::net::socket::set_unacked_timeout;
-use crate::net::tls::acme::CertificateManager;
-use crate::net::tls::config::Tickets;
+use crate::net::tls::acme::CertificateRenewer;
+use crate::net::tls::config::TicketKeys;
 use crate::net::unix::SocketFile;
 use crate::policy::{ProcessSettings, Ruleset};
 use crate::record::insight::Change;
@@ -40,8 +40,8 @@ pub struct App {
     pub(super) fingerprint: u64,
     pub(super) process: ProcessSettings,
     pub(super) keyer: Keyer,
-    pub(super) tickets: Tickets,
-    pub(super) acme: CertificateManager,
+    pub(super) tickets: TicketKeys,
+    pub(super) acme: CertificateRenewer,
     pub(super) store: Arc<Memory>,
     /// The shared store, and the thread that watches it.
     pub(super) shared: Option<(Arc<Shared>, Mutex<Option<StoreKeeper>>)>,

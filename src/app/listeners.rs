@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use crate::net::tls::acme::{CertificateManager, ManagedCertificate};
+use crate::net::tls::acme::{CertificateRenewer, ManagedCertificate};
 use crate::net::tls::config;
-use crate::net::tls::config::{OfferedCertificate, Tickets};
+use crate::net::tls::config::{OfferedCertificate, TicketKeys};
 use crate::policy::{CertificateSource, ListenerSettings, ProcessSettings, Ruleset};
 use crate::serve::worker::listen::RunningListener;
 
@@ -18,8 +18,8 @@ use crate::serve::worker::listen::RunningListener;
 pub fn build_listeners(
     process: &ProcessSettings,
     ruleset: &Ruleset,
-    tickets: &Tickets,
-    manager: &CertificateManager,
+    tickets: &TicketKeys,
+    manager: &CertificateRenewer,
     before: &[RunningListener],
 ) -> Result<Arc<[RunningListener]>, rustls::Error> {
     let mut listeners = Vec::new();
@@ -46,7 +46,7 @@ pub fn build_listeners(
         });
         let offered: Vec<OfferedCertificate> = offered.collect();
         let roots = settings.client_roots.as_ref();
-        let offer = || config::offer(&offered, roots, tickets.clone());
+        let offer = || config::build_offer(&offered, roots, tickets.clone());
         listeners.push(RunningListener {
             offer: listen.tls.then(offer).transpose()?,
             certificates: offered,
@@ -59,11 +59,11 @@ pub fn build_listeners(
 
 /// From now on renews the ACME certificates of these listeners, and no others.
 pub fn manage_certificates(
-    manager: &CertificateManager,
+    manager: &CertificateRenewer,
     listeners: &[RunningListener],
 ) -> io::Result<()> {
     let managed = listeners.iter().flat_map(|listener| &listener.managed);
-    manager.follow(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
+    manager.renew_only(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
 }
 
 /// The expiry of each served certificate, in seconds since 1970, by its first name. If two certificates have the same

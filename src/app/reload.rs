@@ -74,7 +74,7 @@ impl App {
                     &self.acme,
                     &before.listeners,
                 )?,
-                tokens: self.acme.tokens(),
+                tokens: self.acme.challenge_tokens(),
                 insight: before.insight.clone(),
                 upstreams: build_servers(&ruleset, &before.upstreams, &self.clock),
                 ruleset,

@@ -20,7 +20,7 @@ use super::snapshots::RestoredState;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::net::Address;
-use crate::net::tls::acme::CertificateManager;
+use crate::net::tls::acme::CertificateRenewer;
 use crate::net::tls::config;
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
@@ -59,11 +59,11 @@ impl App {
         let ruleset = Arc::new(loaded.ruleset);
         let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
         restored.restore_counts(&store);
-        let tickets = config::tickets()?;
-        let acme = CertificateManager::new(clock.clone(), registry.clone(), keyer.seed());
+        let tickets = config::new_ticket_keys()?;
+        let acme = CertificateRenewer::new(clock.clone(), registry.clone(), keyer.seed());
         let running = RunningConfig {
             listeners: build_listeners(&process, &ruleset, &tickets, &acme, &[])?,
-            tokens: acme.tokens(),
+            tokens: acme.challenge_tokens(),
             insight: process.record.is_some().then(Arc::default),
             upstreams: build_servers(&ruleset, &[], &clock),
             ruleset,
@@ -169,7 +169,7 @@ impl App {
             let bound = listen::bind(listen, worker_count, inherited).map_err(failed)?;
             self.socket_files.lock().extend(bound.file);
             let address = bound.sockets[0].local_addr().map_err(failed)?;
-            let address = Address::of(&address).unwrap_or_else(|| listen.address.clone());
+            let address = Address::from_socket(&address).unwrap_or_else(|| listen.address.clone());
             self.addresses.push(address);
             for (index, socket) in bound.sockets.into_iter().enumerate() {
                 let own = socket.try_clone().map_err(failed)?;

@@ -72,7 +72,7 @@ fn check_connections(addresses: &[Address]) -> Result<String, CommandError> {
             Address::Tcp(address) => {
                 TcpStream::connect_timeout(&reachable_address(*address), READY_TIMEOUT).map(drop)
             }
-            Address::Unix(path) => unix::connect(path),
+            Address::Unix(path) => unix::try_connect(path),
         };
         connected.map_err(|error| (1, format!("nothing listens on {address}: {error}")))?;
     }

@@ -128,7 +128,7 @@ pub struct ClientAddress {
     /// The address; that of a trusted proxy when the chain does not say.
     pub ip: IpAddr,
     /// The address is not the client's own: the proxies' field names nobody, so the address is that of the last
-    /// proxy. Or it is [`LOCAL`](crate::net::address::LOCAL), which stands for all clients of Unix sockets.
+    /// proxy. Or it is [`UNIX_STAND_IN`](crate::net::address::UNIX_STAND_IN), which stands for all clients of Unix sockets.
     pub unclear: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where a socket listens or connects to, and who is at the other end of one.
+//! The addresses of listeners and servers, and those of peers. Only their types and forms are here; nothing connects.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use socket2::SockAddr;
 
-/// How the path of a Unix socket begins where addresses are written.
-pub const UNIX: &str = "unix:";
+/// The prefix of a Unix socket's path in policy files.
+pub const UNIX_PREFIX: &str = "unix:";
 
-/// Most bytes of the path of a Unix socket: `unix(7)` has 108, and the last one is zero.
+/// The most bytes of the path of a Unix socket. The field in `unix(7)` has 108, of which the last one is zero.
 pub const MAX_UNIX_PATH: usize = 107;
 
-/// Stands for both ends of a connection over a Unix socket, which have no addresses of their own.
-pub const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// The address that stands for both ends of a connection over a Unix socket, which have none of their own.
+pub const UNIX_STAND_IN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Shown as `127.0.0.1:8080` or `unix:/run/app.sock`.
+/// The address of a listener or a server, shown as `127.0.0.1:8080` or `unix:/run/app.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// An IP address and a port of TCP.
@@ -27,13 +27,13 @@ pub enum Address {
 }
 
 impl Address {
-    /// The one of a socket; none where it has no name that can be written.
-    pub fn of(address: &SockAddr) -> Option<Address> {
+    /// Converts the address of a socket. An unnamed or abstract Unix socket has none.
+    pub fn from_socket(address: &SockAddr) -> Option<Address> {
         let tcp = address.as_socket().map(Address::Tcp);
         tcp.or_else(|| Some(Address::Unix(address.as_pathname()?.into())))
     }
 
-    /// The address of TCP, if it is one.
+    /// The IP address and port, unless it is a Unix socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Address::Tcp(address) => Some(*address),
@@ -52,26 +52,26 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Tcp(address) => address.fmt(f),
-            Address::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+            Address::Unix(path) => write!(f, "{UNIX_PREFIX}{}", path.display()),
         }
     }
 }
 
-/// The other end of a client's connection.
+/// The address of the peer of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
-    /// Its address, IPv4-mapped IPv6 folded.
+    /// The IP address. IPv4-mapped IPv6 addresses are converted to IPv4.
     Ip(IpAddr),
-    /// A process of this machine that has connected over a Unix socket.
+    /// A process of this machine that connected over a Unix socket.
     Unix,
 }
 
 impl PeerAddress {
-    /// The address that it counts as: loopback for a process of this machine.
+    /// The IP address by which it is counted. It is that of loopback for a Unix socket.
     pub fn ip(self) -> IpAddr {
         match self {
             PeerAddress::Ip(ip) => ip,
-            PeerAddress::Unix => LOCAL.ip(),
+            PeerAddress::Unix => UNIX_STAND_IN.ip(),
         }
     }
 }
@@ -82,17 +82,17 @@ impl From<IpAddr> for PeerAddress {
     }
 }
 
-/// Peers that a setting names.
+/// A set of peers, such as the trusted proxies of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerNetwork {
-    /// Those with an address in this network.
+    /// The peers with an address in this network.
     Ip(IpNet),
-    /// All that connect over a Unix socket: its file says who may.
+    /// All peers that connect over a Unix socket. The permissions of its file decide who can.
     Unix,
 }
 
 impl PeerNetwork {
-    /// Whether `peer` is one of them. A network of loopback has no peer of a Unix socket.
+    /// Whether `peer` is one of them. A network with loopback addresses does not contain peers of Unix sockets.
     pub fn contains(&self, peer: PeerAddress) -> bool {
         match (self, peer) {
             (PeerNetwork::Ip(network), PeerAddress::Ip(ip)) => network.contains(&ip),

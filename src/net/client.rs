@@ -1,5 +1,5 @@
-//! One request over a connection of its own, for questions that are few: to a directory of certificates, to an engine that
-//! takes figures.
+//! An HTTP/1.1 client that opens a connection for each request. It serves the few requests of the gateway itself: to an ACME
+//! directory, and to the engines that get pushed samples. Requests of clients go through `upstream`.
 
 use std::error::Error as StdError;
 
@@ -13,40 +13,44 @@ use tokio::net::TcpStream;
 
 use crate::net::{Connector, Roots, Socket};
 
-/// Most bytes of an answer.
-const MOST: usize = 1024 * 1024;
+/// The most bytes of a response body. A longer one is an error.
+const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// Why there is no answer.
-pub type Boxed = Box<dyn StdError + Send + Sync>;
+/// Any of the errors on the way to a response.
+pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Asks over HTTP/1.1 what the request's URL names; a host that is asked under https:// proves to `roots` who it is. Waits
-/// as long as it takes.
-pub async fn ask<B>(
+/// Sends a request to the host of its URL, and reads the whole response. There is no timeout; the caller sets one.
+///
+/// # Errors
+///
+/// Fails if the URL is not `http://` or `https://`, if the server's certificate does not chain to `roots`, or if the
+/// connection fails.
+pub async fn send_request<B>(
     roots: Option<&Roots>,
     mut request: Request<B>,
-) -> Result<Response<Bytes>, Boxed>
+) -> Result<Response<Bytes>, BoxError>
 where
     B: Body + Send + 'static,
     B::Data: Send,
-    B::Error: Into<Boxed>,
+    B::Error: Into<BoxError>,
 {
     let uri = std::mem::take(request.uri_mut());
     let authority = uri.authority().ok_or("its URL has no host")?;
-    let secure = match uri.scheme_str() {
+    let tls_roots = match uri.scheme_str() {
         Some("https") => Some(roots.ok_or("there is nobody to verify it by")?),
         Some("http") => None,
         _ => return Err("it is asked under http:// or https:// only".into()),
     };
     let host = authority.host();
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = authority.port_u16();
-    let port = port.unwrap_or(if secure.is_some() { 443 } else { 80 });
-    let connector = secure.map(|roots| -> Result<Connector, Boxed> {
-        let name = Connector::name(bare)?;
+    let port = port.unwrap_or(if tls_roots.is_some() { 443 } else { 80 });
+    let connector = tls_roots.map(|roots| -> Result<Connector, BoxError> {
+        let name = Connector::server_name(host)?;
         Ok(Connector::new(name, roots, None, false)?)
     });
     let connector = connector.transpose()?;
-    let stream = TcpStream::connect((bare, port)).await?;
+    let stream = TcpStream::connect((host, port)).await?;
     let socket = match connector {
         Some(connector) => Socket::connect(stream, &connector).await?,
         None => Socket::new(stream)?,
@@ -60,15 +64,18 @@ where
     let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
     let exchange = async {
         let (parts, body) = sender.send_request(request).await?.into_parts();
-        let body = Limited::new(body, MOST).collect().await?.to_bytes();
+        let body = Limited::new(body, MAX_BODY_BYTES)
+            .collect()
+            .await?
+            .to_bytes();
         Ok(Response::from_parts(parts, body))
     };
     let mut exchange = std::pin::pin!(exchange);
     tokio::select! {
-        answer = &mut exchange => answer,
-        ended = connection => {
-            ended?;
-            // All of the answer may be there.
+        response = &mut exchange => response,
+        closed = connection => {
+            closed?;
+            // The server may close right after the last byte of the response.
             exchange.await
         }
     }

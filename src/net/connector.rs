@@ -1,4 +1,4 @@
-//! TLS towards servers. The verification of their certificates cannot be turned off.
+//! TLS handshakes with servers. The verification of their certificates cannot be turned off.
 
 use std::fmt;
 use std::io;
@@ -14,21 +14,26 @@ use tokio_rustls::client::TlsStream;
 use super::corked::Corked;
 use super::stream::Stream;
 use super::tls::certificate::Certificate;
-use super::tls::config::HTTP2;
+use super::tls::config::{HTTP1, HTTP2};
 use super::tls::roots::{Roots, RootsError};
 
-/// Shakes hands with one server.
+/// The TLS settings for connections to one server.
 #[derive(Clone)]
 pub struct Connector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
     roots: Arc<RootCertStore>,
+    /// The certificate of the gateway, for servers that ask for one.
     own: Option<Certificate>,
 }
 
 impl Connector {
-    /// Believes `roots` that a server is `name`; shows `own` to servers that ask who calls. Speaks HTTP/2 or
-    /// HTTP/1.1, and nothing else.
+    /// Makes settings for a server whose certificate is for `name` and chains to `roots`. `own` is the certificate that the
+    /// gateway shows. The handshake offers only HTTP/2 if `http2` holds, and else only HTTP/1.1.
+    ///
+    /// # Errors
+    ///
+    /// Fails if TLS cannot be set up.
     pub fn new(
         name: ServerName<'static>,
         roots: &Roots,
@@ -46,7 +51,7 @@ impl Connector {
             }
             None => config.with_no_client_auth(),
         };
-        let protocol = if http2 { HTTP2 } else { b"http/1.1" };
+        let protocol = if http2 { HTTP2 } else { HTTP1 };
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(Connector {
             config: Arc::new(config),
@@ -56,20 +61,20 @@ impl Connector {
         })
     }
 
-    /// The same for a protocol that has no name in handshakes.
+    /// Offers no protocol in handshakes, as for Redis.
     pub fn without_protocol(mut self) -> Connector {
         Arc::make_mut(&mut self.config).alpn_protocols.clear();
         self
     }
 
-    /// The name in a certificate for a host: a DNS name or an address.
-    pub fn name(host: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
+    /// Converts a host, a DNS name or an IP address, into the name that the server's certificate must have.
+    pub fn server_name(host: &str) -> Result<ServerName<'static>, InvalidDnsNameError> {
         ServerName::try_from(host.to_owned())
     }
 
     pub(super) async fn connect(&self, stream: Stream) -> io::Result<TlsStream<Corked>> {
         let connector = TlsConnector::from(self.config.clone());
-        // A client's last message of a handshake is awaited.
+        // Not corked: the server waits for the client's last message of the handshake.
         let stream = Corked::new(stream, false);
         connector.connect(self.name.clone(), stream).await
     }
@@ -77,10 +82,10 @@ impl Connector {
 
 impl PartialEq for Connector {
     fn eq(&self, other: &Connector) -> bool {
-        let same = self.name == other.name
+        self.name == other.name
             && self.own == other.own
-            && self.config.alpn_protocols == other.config.alpn_protocols;
-        same && self.roots.roots == other.roots.roots
+            && self.config.alpn_protocols == other.config.alpn_protocols
+            && self.roots.roots == other.roots.roots
     }
 }
 

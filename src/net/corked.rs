@@ -1,6 +1,8 @@
-//! A stream under TLS. What a handshake leaves to be sent, a session ticket, goes out with the first answer, or
-//! when there is nothing to read; the last answer goes out with the end. Each message less is one less that wakes
-//! the other end.
+//! The stream under a TLS session, which can hold small messages back so that they leave together. Each packet less is one wakeup
+//! less at the other end.
+//!
+//! A session ticket leaves with the first response, or when there is nothing to read. The last response leaves with the
+//! alert that closes the session.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,34 +12,36 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Stream;
 
-/// See the module.
+/// The bytes that are held before they are sent in any case, about two TLS records.
+const MAX_HELD_BYTES: usize = 32 * 1024;
+
+/// A stream that holds written bytes back while it is corked.
 #[derive(Debug)]
 pub struct Corked {
     /// The stream.
     pub stream: Stream,
     held: Vec<u8>,
-    corked: bool,
+    is_corked: bool,
 }
 
-/// From here on what is held is sent.
-const MOST: usize = 32 * 1024;
-
 impl Corked {
-    /// Holds what is written until it waits for something to read, if it is `corked`.
-    pub fn new(stream: Stream, corked: bool) -> Corked {
+    /// Wraps a stream. See [`Corked::set_corked`].
+    pub fn new(stream: Stream, is_corked: bool) -> Corked {
         Corked {
             stream,
             held: Vec::new(),
-            corked,
+            is_corked,
         }
     }
 
-    /// Whether from now on what is written waits, though it is flushed.
-    pub fn cork(&mut self, corked: bool) {
-        self.corked = corked;
+    /// While the stream is corked, flushing sends nothing. Held bytes leave when a read has to wait, or with the next write after
+    /// it is uncorked.
+    pub fn set_corked(&mut self, is_corked: bool) {
+        self.is_corked = is_corked;
     }
 
-    fn poll_release(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Sends the held bytes.
+    fn poll_write_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.held.is_empty() {
             let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.held))?;
             if written == 0 {
@@ -49,13 +53,13 @@ impl Corked {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether what is written must come after something that is held.
-    fn holds(&self) -> bool {
-        self.corked || !self.held.is_empty()
+    /// Whether written bytes must be held, because the stream is corked or because earlier bytes are held.
+    fn must_hold(&self) -> bool {
+        self.is_corked || !self.held.is_empty()
     }
 }
 
-/// An alert that ends a handshake is worth an attempt.
+/// Tries to send the held bytes, so that a client learns from the alert why its handshake failed.
 impl Drop for Corked {
     fn drop(&mut self) {
         if !self.held.is_empty() {
@@ -72,7 +76,7 @@ impl AsyncRead for Corked {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_pending() {
-            ready!(self.poll_release(cx))?;
+            ready!(self.poll_write_held(cx))?;
         }
         read
     }
@@ -92,17 +96,17 @@ impl AsyncWrite for Corked {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if !self.holds() {
+        if !self.must_hold() {
             return Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         }
-        if self.held.len() >= MOST {
-            ready!(self.poll_release(cx))?;
+        if self.held.len() >= MAX_HELD_BYTES {
+            ready!(self.poll_write_held(cx))?;
         }
         for slice in slices {
             self.held.extend_from_slice(slice);
         }
-        if !self.corked
-            && let Poll::Ready(Err(error)) = self.poll_release(cx)
+        if !self.is_corked
+            && let Poll::Ready(Err(error)) = self.poll_write_held(cx)
         {
             return Poll::Ready(Err(error));
         }
@@ -114,14 +118,14 @@ impl AsyncWrite for Corked {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.corked {
+        match self.is_corked {
             true => Poll::Ready(Ok(())),
-            false => self.poll_release(cx),
+            false => self.poll_write_held(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_release(cx))?;
+        ready!(self.poll_write_held(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
@@ -136,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// What the kernel has for the other end, on the same machine.
+    /// Reads what has arrived at the other end. On one machine, sent bytes arrive at once.
     fn arrived(from: &mut std::net::TcpStream) -> String {
         let mut bytes = [0; 64];
         let read = from.read(&mut bytes).unwrap_or(0);
@@ -162,12 +166,12 @@ mod tests {
         assert_eq!(arrived(&mut other), "a");
         // With what comes next.
         corked.write_all(b"b").await.unwrap();
-        corked.cork(false);
+        corked.set_corked(false);
         assert_eq!(arrived(&mut other), "");
         corked.write_all(b"c").await.unwrap();
         assert_eq!(arrived(&mut other), "bc");
         // With the end, however it comes.
-        corked.cork(true);
+        corked.set_corked(true);
         corked.write_all(b"d").await.unwrap();
         drop(corked);
         assert_eq!(arrived(&mut other), "d");

@@ -1,5 +1,7 @@
-//! Messages that are whole leave together, at the end of a worker's turn: when they leave one right after the other,
-//! a process on the other side is awake already. Waking it is the kernel's largest cost.
+//! Sends the complete messages of several connections together, at the end of a worker's turn.
+//!
+//! When messages leave one right after the other, the process on the other side is already awake for all but the first.
+//! Waking it is the kernel's largest cost. Connections decide themselves which messages may wait.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -8,25 +10,25 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// A connection with something that waits to be sent.
-pub trait Leave {
-    /// Sends it; what the other end does not take at once is left to the connection's own task, which is woken.
-    fn leave(&self, cx: &mut Context<'_>);
+/// A connection whose message waits to be sent.
+pub trait DeferredFlush {
+    /// Sends the message. If the socket does not take all of it, the connection's own task is woken and sends the remainder.
+    fn flush_deferred(&self, cx: &mut Context<'_>);
 
-    /// A panic broke off the sending: wakes the connection's own task, which ends it.
-    fn broke(&self);
+    /// Called when `flush_deferred` panicked. Wakes the connection's own task, which closes the connection.
+    fn mark_broken(&self);
 }
 
-/// The connections of one worker with a message that is to leave.
+/// The connections of one worker whose messages wait.
 #[derive(Default)]
-pub struct Flushes {
-    waiting: RefCell<Vec<Rc<dyn Leave>>>,
+pub struct FlushQueue {
+    waiting: RefCell<Vec<Rc<dyn DeferredFlush>>>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Flushes {
-    /// Has what waits on this connection sent when the other connections that are ready have had their turn.
-    pub fn add(&self, connection: Rc<dyn Leave>) {
+impl FlushQueue {
+    /// Adds a connection. Its message is sent once the other connections that are ready have had their turn.
+    pub fn add(&self, connection: Rc<dyn DeferredFlush>) {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty()
             && let Some(waker) = &*self.waker.borrow()
@@ -36,50 +38,53 @@ impl Flushes {
         waiting.push(connection);
     }
 
-    /// Sends what was added.
-    pub fn leave(&self, cx: &mut Context<'_>) {
-        let mut leaving = self.waiting.take();
-        for connection in leaving.drain(..) {
-            // A panic is the end of one connection, not of all.
-            let leave = AssertUnwindSafe(|| connection.leave(cx));
-            if panic::catch_unwind(leave).is_err() {
-                connection.broke();
+    /// Sends the messages of all added connections.
+    pub fn flush_all(&self, cx: &mut Context<'_>) {
+        let mut flushing = self.waiting.take();
+        for connection in flushing.drain(..) {
+            // A panic ends one connection, not the whole worker.
+            let flush = AssertUnwindSafe(|| connection.flush_deferred(cx));
+            if panic::catch_unwind(flush).is_err() {
+                connection.mark_broken();
             }
         }
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty() {
-            // Its room is for the next turn.
-            *waiting = leaving;
+            // The allocation is used again.
+            *waiting = flushing;
         }
     }
 
-    /// Sends what is added, until it is dropped.
+    /// Calls [`FlushQueue::flush_all`] whenever connections were added. Never returns.
     pub async fn run(&self) {
-        let sending = poll_fn(|cx| {
+        let flushing = poll_fn(|cx| {
             let mut waker = self.waker.borrow_mut();
             if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
                 *waker = Some(cx.waker().clone());
             }
             drop(waker);
-            self.leave(cx);
+            self.flush_all(cx);
             Poll::Pending
         });
-        // One turn may be for more connections than tokio lets a task look at.
-        tokio::task::unconstrained(sending).await
+        // One turn may flush more connections than tokio's budget for a task allows.
+        tokio::task::unconstrained(flushing).await
     }
 }
 
-/// Lets the worker's other connections that are ready go first.
+/// A future that yields once, so that the worker's other ready connections run first.
+///
+/// Unlike `tokio::task::yield_now`, it wakes its task at once: the task runs again in this turn, before the worker waits for
+/// events.
 #[derive(Debug, Default)]
-pub struct OthersFirst {
-    went: bool,
+pub struct YieldToOthers {
+    has_yielded: bool,
 }
 
-impl Future for OthersFirst {
+impl Future for YieldToOthers {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if std::mem::replace(&mut self.went, true) {
+        if std::mem::replace(&mut self.has_yielded, true) {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();
@@ -93,32 +98,32 @@ mod tests {
 
     use super::*;
 
-    /// Leaves, or panics; what became of it.
+    /// A connection that flushes or panics, and what became of it.
     struct Connection(bool, Cell<&'static str>);
 
-    impl Leave for Connection {
-        fn leave(&self, _: &mut Context<'_>) {
+    impl DeferredFlush for Connection {
+        fn flush_deferred(&self, _: &mut Context<'_>) {
             assert!(self.0, "a mistake");
-            self.1.set("left");
+            self.1.set("flushed");
         }
 
-        fn broke(&self) {
-            self.1.set("broke");
+        fn mark_broken(&self) {
+            self.1.set("broken");
         }
     }
 
     #[test]
     fn a_panic_ends_one_connection() {
-        let flushes = Flushes::default();
+        let queue = FlushQueue::default();
         let connection = |sound| Rc::new(Connection(sound, Cell::new("waits")));
         let all = [connection(true), connection(false), connection(true)];
-        all.iter().for_each(|one| flushes.add(one.clone()));
-        flushes.leave(&mut Context::from_waker(Waker::noop()));
-        let left = all.each_ref().map(|one| one.1.get());
-        assert_eq!(left, ["left", "broke", "left"]);
-        flushes.add(all[0].clone());
+        all.iter().for_each(|one| queue.add(one.clone()));
+        queue.flush_all(&mut Context::from_waker(Waker::noop()));
+        let states = all.each_ref().map(|one| one.1.get());
+        assert_eq!(states, ["flushed", "broken", "flushed"]);
+        queue.add(all[0].clone());
         all[0].1.set("waits");
-        flushes.leave(&mut Context::from_waker(Waker::noop()));
-        assert_eq!(all[0].1.get(), "left");
+        queue.flush_all(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(all[0].1.get(), "flushed");
     }
 }

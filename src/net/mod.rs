@@ -1,17 +1,17 @@
-//! Sockets: streams of TCP and of Unix sockets, plain or under TLS.
+//! Sockets: TCP and Unix streams, plain or under TLS. Nothing here knows what is said over a connection.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `address` | where a socket is, and who is at its other end |
-//! | `client` | a client for a few HTTP requests of the gateway itself |
-//! | `connector` | TLS towards servers |
-//! | `corked` | a stream under TLS, which lets small messages wait for each other |
-//! | `flush` | messages of several connections, sent together |
+//! | `address` | the addresses of listeners, servers and peers |
+//! | `client` | an HTTP client for the few requests of the gateway itself |
+//! | `connector` | TLS handshakes with servers |
+//! | `corked` | the stream under a TLS session, which sends small messages together |
+//! | `flush` | sends the waiting messages of several connections together |
 //! | `proxy` | the PROXY protocol |
-//! | `socket` | a stream that sends at once |
-//! | `stream` | bytes past libc; besides `store`'s map the only unsafe code |
-//! | `tls` | certificates, roots of trust, what a listener offers under TLS, ACME |
-//! | `unix` | the file of a Unix socket that listens |
+//! | `socket` | a connection, plain or under TLS |
+//! | `stream` | a stream of bytes, read and written past libc; has unsafe code |
+//! | `tls` | certificates, roots of trust, the TLS settings of listeners, ACME |
+//! | `unix` | the files of listening Unix sockets |
 
 pub mod address;
 pub mod client;
@@ -25,11 +25,11 @@ pub mod tls;
 pub mod unix;
 
 pub use crate::net::tls::certificate::Certificate;
-pub use crate::net::tls::issued::Issued;
+pub use crate::net::tls::issued::IssuedCertificate;
 pub use crate::net::tls::roots::Roots;
 pub use crate::net::tls::subject::Subject;
 pub use address::{Address, PeerAddress, PeerNetwork};
 pub use connector::Connector;
-pub use flush::{Flushes, Leave};
+pub use flush::{DeferredFlush, FlushQueue};
 pub use socket::Socket;
 pub use stream::Stream;

@@ -1,5 +1,7 @@
-//! The PROXY protocol, versions 1 and 2: where a connection comes from, as the proxy before this one says
-//! it. <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
+//! The PROXY protocol, versions 1 and 2: reads the header that a proxy in front of the gateway sends, and writes one for servers.
+//!
+//! Whether a peer may send a header is decided elsewhere. Source:
+//! <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -9,88 +11,94 @@ use tokio::io::AsyncReadExt;
 
 use super::Stream;
 
-/// Longest header: the addresses of version 2 and what else a proxy may add to them.
-const MAX_HEADER: usize = 4096;
+/// The longest header in bytes: the addresses of version 2, and the fields that a proxy may add to them.
+const MAX_HEADER_BYTES: usize = 4096;
 
-/// Reads the header that a connection must begin with, and not a byte more. Nothing when the connection
-/// is the proxy's own, such as a health check.
-pub async fn read(stream: &mut Stream) -> io::Result<Option<Ends>> {
+/// Reads the header that a connection must begin with, and not a byte more. Returns nothing for a connection of the proxy
+/// itself, such as a health check.
+///
+/// # Errors
+///
+/// Fails if the connection ends too early, or begins with anything but a header.
+pub async fn read_header(stream: &mut Stream) -> io::Result<Option<ConnectionAddresses>> {
     let mut header = Vec::new();
     loop {
-        let before = header.len();
-        header.resize(MAX_HEADER, 0);
-        let seen = stream.peek(&mut header[before..]).await?;
-        header.truncate(before + seen);
-        if seen == 0 {
+        let read = header.len();
+        header.resize(MAX_HEADER_BYTES, 0);
+        let peeked = stream.peek(&mut header[read..]).await?;
+        header.truncate(read + peeked);
+        if peeked == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (ends, rest) = match parse(&header)? {
-            Some((ends, end)) => (Some(ends), end - before),
-            None => (None, seen),
+        let (addresses, remaining) = match parse_header(&header)? {
+            Some((addresses, length)) => (Some(addresses), length - read),
+            // All bytes belong to a header that is not complete yet.
+            None => (None, peeked),
         };
-        // As long as it is not whole, all of it is the header.
-        header.truncate(before + rest);
-        stream.read_exact(&mut header[before..]).await?;
-        if let Some(ends) = ends {
-            return Ok(ends);
+        header.truncate(read + remaining);
+        stream.read_exact(&mut header[read..]).await?;
+        if let Some(addresses) = addresses {
+            return Ok(addresses);
         }
-        if header.len() >= MAX_HEADER {
+        if header.len() >= MAX_HEADER_BYTES {
             return Err(io::ErrorKind::InvalidData.into());
         }
     }
 }
 
-/// What a header says and how long it is, when all of it is there.
+/// Parses the header at the start of some bytes. Returns its addresses and its length, or nothing if it is not complete.
 ///
 /// # Errors
 ///
-/// It is none.
-pub fn parse(bytes: &[u8]) -> io::Result<Option<(Option<Ends>, usize)>> {
+/// Fails if the bytes cannot become a header.
+pub fn parse_header(bytes: &[u8]) -> io::Result<Option<(Option<ConnectionAddresses>, usize)>> {
     let config = ParseConfig {
         include_tlvs: false,
         ..ParseConfig::default()
     };
     match ProxyHeader::parse(bytes, config) {
-        Ok((header, end)) => {
-            let ends = header.proxied_address().map(|address| Ends {
-                client: address.source,
-                local: address.destination,
+        Ok((header, length)) => {
+            let addresses = header.proxied_address();
+            let addresses = addresses.map(|addresses| ConnectionAddresses {
+                client: addresses.source,
+                local: addresses.destination,
             });
-            Ok(Some((ends, end)))
+            Ok(Some((addresses, length)))
         }
         Err(Error::BufferTooShort) => Ok(None),
         Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
     }
 }
 
-/// Both ends of a client's connection.
+/// The two addresses of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ends {
-    /// The client's.
+pub struct ConnectionAddresses {
+    /// The address of the client.
     pub client: SocketAddr,
-    /// The one that it connected to.
+    /// The address to which the client connected.
     pub local: SocketAddr,
 }
 
-/// How a header is written.
+/// The version of the PROXY protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// As a line of text.
+    /// A line of text.
     One,
-    /// As bytes.
+    /// Binary.
     Two,
 }
 
-/// What a connection to a server begins with, so that the server knows where the client is.
+/// Encodes the header with which a connection to a server begins.
 ///
 /// # Errors
 ///
-/// It cannot be written; no addresses are known of which that is so.
-pub fn header(version: Version, ends: Ends) -> io::Result<Vec<u8>> {
-    let (client, local) = match (folded(ends.client), folded(ends.local)) {
-        same
-        @ ((SocketAddr::V4(_), SocketAddr::V4(_)) | (SocketAddr::V6(_), SocketAddr::V6(_))) => same,
-        (client, local) => (unfolded(client), unfolded(local)),
+/// Fails if the header cannot be encoded. No addresses are known for which that happens.
+pub fn encode_header(version: Version, addresses: ConnectionAddresses) -> io::Result<Vec<u8>> {
+    // A header has two addresses of one family.
+    let (client, local) = match (canonical(addresses.client), canonical(addresses.local)) {
+        same_family @ ((SocketAddr::V4(_), SocketAddr::V4(_))
+        | (SocketAddr::V6(_), SocketAddr::V6(_))) => same_family,
+        (client, local) => (to_ipv6(client), to_ipv6(local)),
     };
     let header = ProxyHeader::with_address(ProxiedAddress::stream(client, local));
     let mut bytes = Vec::new();
@@ -102,12 +110,13 @@ pub fn header(version: Version, ends: Ends) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn folded(address: SocketAddr) -> SocketAddr {
+/// Turns an IPv4-mapped IPv6 address into that of IPv4.
+fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// A header has addresses of one family.
-fn unfolded(address: SocketAddr) -> SocketAddr {
+/// Turns an IPv4 address into an IPv4-mapped one of IPv6.
+fn to_ipv6(address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
         IpAddr::V6(_) => address,
@@ -120,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let ends = |client: &str, local: &str| Ends {
+        let ends = |client: &str, local: &str| ConnectionAddresses {
             client: client.parse().unwrap(),
             local: local.parse().unwrap(),
         };
@@ -131,8 +140,8 @@ mod tests {
             (ends("192.0.2.1:5", "[::1]:80"), "[::ffff:192.0.2.1]:5"),
         ] {
             for version in [Version::One, Version::Two] {
-                let header = header(version, ends).unwrap();
-                let (read, length) = parse(&header).unwrap().unwrap();
+                let header = encode_header(version, ends).unwrap();
+                let (read, length) = parse_header(&header).unwrap().unwrap();
                 assert_eq!(read.unwrap().client, source.parse().unwrap());
                 assert_eq!(length, header.len());
             }
@@ -157,10 +166,14 @@ mod tests {
         for (text, source) in cases {
             let source = source.map(|text| text.parse().unwrap());
             for end in 0..text.len() {
-                assert_eq!(parse(&text[..end]).unwrap(), None, "{end} of {text:?}");
+                assert_eq!(
+                    parse_header(&text[..end]).unwrap(),
+                    None,
+                    "{end} of {text:?}"
+                );
             }
             let more = [text, b"GET / HTTP/1.1"].concat();
-            let (ends, length) = parse(&more).unwrap().unwrap();
+            let (ends, length) = parse_header(&more).unwrap().unwrap();
             assert_eq!((ends.map(|ends| ends.client), length), (source, text.len()));
         }
     }
@@ -176,7 +189,7 @@ mod tests {
             b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x02\xc0\0\x02\x01\xc6\x33\x64\x01\xdc\x04\x01\xbb",
         ];
         for text in cases {
-            assert!(parse(text).is_err(), "{text:?}");
+            assert!(parse_header(text).is_err(), "{text:?}");
         }
     }
 }

@@ -1,4 +1,6 @@
-//! A stream, plain or under TLS, that sends at once.
+//! A connection, plain or under TLS, and the options of its TCP socket.
+//!
+//! Small messages are sent at once (`TCP_NODELAY`), and vanished peers are noticed (keepalive).
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
@@ -13,52 +15,52 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::corked::Corked;
-use super::tls::config::{HTTP2, Offer, PROOF};
+use super::tls::config::{ACME_CHALLENGE, HTTP2, Offer};
 use super::{Connector, Stream, Subject};
 
-/// See the module.
+/// A connection to a client or to a server.
 #[derive(Debug)]
 pub enum Socket {
-    /// Bytes as they are.
+    /// A connection without TLS.
     Plain(Stream),
-    /// Either side of TLS.
+    /// The server's or the client's side of a TLS session.
     Tls(Box<TlsStream<Corked>>),
 }
 
 impl Socket {
-    /// Takes a client's stream that came from a listener which is [prepared](prepare).
+    /// Wraps a client's stream, which has its options from a [prepared](prepare) listener.
     pub fn plain(stream: Stream) -> Socket {
         Socket::Plain(stream)
     }
 
-    /// Takes a connected stream and sends small messages at once.
+    /// Wraps a stream to a server, and sets its options.
     pub fn new(stream: impl Into<Stream>) -> io::Result<Socket> {
         Ok(Socket::Plain(prepared(stream.into())?))
     }
 
-    /// Takes a stream as [`Socket::plain`] does and shakes hands with its client.
+    /// Does a TLS handshake with a client. The stream has its options from a [prepared](prepare) listener.
     pub async fn accept(stream: Stream, offer: Offer) -> io::Result<Socket> {
         let stream = Corked::new(stream, true);
-        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        let config = offer.config(&begun.client_hello());
-        let mut stream = begun.into_stream(config).await?;
-        stream.get_mut().0.cork(false);
+        let handshake = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let config = offer.config(&handshake.client_hello());
+        let mut stream = handshake.into_stream(config).await?;
+        stream.get_mut().0.set_corked(false);
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 
-    /// Takes a connected stream and shakes hands with its server.
+    /// Sets the options of a stream to a server, and does a TLS handshake.
     pub async fn connect(stream: impl Into<Stream>, connector: &Connector) -> io::Result<Socket> {
         let stream = connector.connect(prepared(stream.into())?).await?;
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 
-    /// What passes is under TLS.
+    /// Whether the connection is under TLS.
     pub fn is_secure(&self) -> bool {
         matches!(self, Socket::Tls(_))
     }
 
-    /// Either end may close its sending side and still receive: not before TLS 1.3 (RFC 8446 section 6.1).
-    pub fn closes_by_halves(&self) -> bool {
+    /// Whether a side may close its sending direction and still receive. TLS allows it since version 1.3: RFC 8446 section 6.1.
+    pub fn can_half_close(&self) -> bool {
         match self {
             Socket::Plain(_) => true,
             Socket::Tls(stream) => {
@@ -67,24 +69,24 @@ impl Socket {
         }
     }
 
-    /// Both ends have agreed to speak HTTP/2.
-    pub fn speaks_http2(&self) -> bool {
-        self.protocol() == Some(HTTP2)
+    /// Whether the TLS handshake has chosen HTTP/2.
+    pub fn is_http2(&self) -> bool {
+        self.alpn_protocol() == Some(HTTP2)
     }
 
-    /// The other end wanted a proof and no more; it has it.
-    pub fn is_proof(&self) -> bool {
-        self.protocol() == Some(PROOF)
+    /// Whether the handshake was one of an ACME directory, which reads the proof of a name from it and sends no requests.
+    pub fn is_acme_challenge(&self) -> bool {
+        self.alpn_protocol() == Some(ACME_CHALLENGE)
     }
 
-    fn protocol(&self) -> Option<&[u8]> {
+    fn alpn_protocol(&self) -> Option<&[u8]> {
         match self {
             Socket::Plain(_) => None,
             Socket::Tls(stream) => stream.get_ref().1.alpn_protocol(),
         }
     }
 
-    /// The name that the client has asked for in its handshake.
+    /// The host name that the client sent in its handshake (SNI).
     pub fn server_name(&self) -> Option<&str> {
         match self {
             Socket::Tls(stream) => match &**stream {
@@ -95,13 +97,13 @@ impl Socket {
         }
     }
 
-    /// Whom the certificate is for that the other end has shown and that was verified. Reads it anew each time.
+    /// The subject of the peer's certificate, which was verified in the handshake. The certificate is parsed in each call.
     pub fn subject(&self) -> Option<Subject> {
         let Socket::Tls(stream) = self else {
             return None;
         };
-        let shown = stream.get_ref().1.peer_certificates()?;
-        shown.first().map(Subject::of)
+        let certificates = stream.get_ref().1.peer_certificates()?;
+        certificates.first().map(Subject::from_certificate)
     }
 
     fn stream(&self) -> &Stream {
@@ -111,58 +113,59 @@ impl Socket {
         }
     }
 
-    /// What is written from now on leaves with the end, which is near.
+    /// Holds all further bytes back until the connection closes, which must be soon.
     pub fn hold_back(&mut self) {
         if let Socket::Tls(stream) = self {
-            stream.get_mut().0.cork(true);
+            stream.get_mut().0.set_corked(true);
         }
     }
 
-    /// Whether the other end sees a reset when this one is dropped.
+    /// Chooses whether the peer sees a reset when this socket is dropped, instead of a regular end.
     pub fn reset_on_close(&self, reset: bool) {
-        // Without it the end looks regular; nothing better can be done.
+        // If the option cannot be set, the end looks regular, and nothing better can be done.
         let _ = SockRef::from(self.stream()).set_linger(reset.then_some(Duration::ZERO));
     }
 
-    /// The other end has reset the connection, or answers no probe any more. Says so once, and asks the kernel.
+    /// Whether the peer has reset the connection or no longer acknowledges keepalive probes. The kernel reports it only once.
     pub fn is_broken(&self) -> bool {
         !matches!(SockRef::from(self.stream()).take_error(), Ok(None))
     }
 
-    /// Ends the connection for both sides, whatever waits.
+    /// Shuts both directions down at once.
     pub fn hang_up(&self) {
-        // It fails when the other end has done so before.
+        // It fails if the peer has closed the connection before.
         let _ = SockRef::from(self.stream()).shutdown(Shutdown::Both);
     }
 
-    /// Nothing has come in, not even the end. Asks the kernel only when it said that something did. What
-    /// did come in is lost.
+    /// Whether nothing was received, not even the end of the stream. A byte that was received is lost.
+    ///
+    /// It costs a system call only if the reactor has reported input.
     pub fn is_quiet(&mut self) -> bool {
         let byte = &mut [0];
         if let Socket::Tls(stream) = self {
-            // It may be in there already, or what came may be no content, such as a session ticket.
+            // The session may have decrypted content already. Or the input has none, such as a session ticket.
             let mut cx = Context::from_waker(Waker::noop());
             let read = Pin::new(stream).poll_read(&mut cx, &mut ReadBuf::new(byte));
             if read.is_ready() {
                 return false;
             }
         }
-        let nothing = self.stream().try_read(byte);
-        nothing.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+        let read = self.stream().try_read(byte);
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
 fn prepared(stream: Stream) -> io::Result<Stream> {
     match &stream {
         Stream::Tcp(tcp) => prepare(tcp)?,
-        // The kernel knows at once that its other end has closed.
+        // A Unix socket delays nothing, and the kernel knows at once when its peer has closed.
         Stream::Unix(_) => {}
     }
     Ok(stream)
 }
 
-/// Has small messages of TCP sent at once, and notices an end that vanished without a word. What comes from a listener
-/// has what the listener was told, which spares each connection three calls.
+/// Sets `TCP_NODELAY` and keepalive, which gives a vanished peer up after 84 seconds. Connections inherit the options of their
+/// listener, which saves three system calls each.
 pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     let socket = socket.into();
     socket.set_tcp_nodelay(true)?;
@@ -173,19 +176,21 @@ pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     socket.set_tcp_keepalive(&probes)
 }
 
-/// Ends connections of a listener to clients that acknowledge nothing for [`UNACKED_TIMEOUT`]; without it the kernel
-/// retransmits for a quarter of an hour. It also ends those to clients that read nothing, so it is not set where `send`
-/// lets these wait longer.
+/// Closes a listener's connections to clients that acknowledge nothing for [`UNACKED_TIMEOUT`]. Without it the kernel
+/// retransmits for a quarter of an hour.
+///
+/// It also closes connections to clients that read nothing. So it is not set if `send`, the timeout for those, is longer.
 pub fn set_unacked_timeout<'s>(listener: impl Into<SockRef<'s>>, send: Duration) -> io::Result<()> {
     let listener = listener.into();
     if listener.domain()? == Domain::UNIX {
         return Ok(());
     }
-    let longest = Some(UNACKED_TIMEOUT).filter(|timeout| send <= *timeout);
-    listener.set_tcp_user_timeout(longest)
+    let timeout = Some(UNACKED_TIMEOUT).filter(|timeout| send <= *timeout);
+    listener.set_tcp_user_timeout(timeout)
 }
 
-/// Less than the keepalive probes of [`prepare`] take: the kernel applies it to these too.
+/// The time for which sent bytes may stay unacknowledged. It is less than the 84 seconds of the keepalive probes of
+/// [`prepare`], because the kernel applies it to these too.
 const UNACKED_TIMEOUT: Duration = Duration::from_secs(80);
 
 impl AsyncRead for Socket {

@@ -1,5 +1,7 @@
-//! A stream of TCP or of a Unix socket that is read and written past libc. There both are cancellation points. In a
-//! process of several threads that costs two atomic operations a call (glibc before 2.41).
+//! A TCP or Unix stream whose reads and writes are system calls without libc.
+//!
+//! In libc both calls are cancellation points, which cost two atomic operations each in a process with several threads (glibc
+//! before 2.41). The only unsafe code here fills a read buffer that is not initialised.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -14,18 +16,18 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::time::sleep;
 
-use super::address::{Address, LOCAL, PeerAddress};
+use super::address::{Address, PeerAddress, UNIX_STAND_IN};
 
-/// See the module.
+/// A connected stream.
 #[derive(Debug)]
 pub enum Stream {
-    /// Of TCP.
+    /// A TCP connection.
     Tcp(TcpStream),
-    /// Of a Unix socket.
+    /// A connection over a Unix socket.
     Unix(UnixStream),
 }
 
-/// What is called by the same name on both.
+/// Calls a method that both kinds of streams have.
 macro_rules! either {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream {
@@ -35,11 +37,12 @@ macro_rules! either {
     };
 }
 
-/// Until the next attempt to connect to a Unix socket whose queue is full: the kernel does not say when there is room.
-const QUEUE_FULL: Duration = Duration::from_millis(5);
+/// The delay before another attempt to connect to a Unix socket whose queue is full. The kernel does not report when there is
+/// room.
+const QUEUE_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 impl Stream {
-    /// Connects. Waits as long as the queue of a Unix socket is full, as the kernel does for TCP.
+    /// Connects to a server. While the queue of a Unix socket is full, it waits, as the kernel does for TCP.
     pub async fn connect(address: &Address) -> io::Result<Stream> {
         let path = match address {
             Address::Tcp(address) => return TcpStream::connect(address).await.map(Stream::Tcp),
@@ -47,13 +50,15 @@ impl Stream {
         };
         loop {
             match UnixStream::connect(path).await {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(QUEUE_FULL).await,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    sleep(QUEUE_RETRY_DELAY).await
+                }
                 connected => return connected.map(Stream::Unix),
             }
         }
     }
 
-    /// Takes a stream that [`Stream::into_socket`] gave, maybe on another thread.
+    /// Registers a socket from [`Stream::into_socket`] with the runtime of this thread.
     pub fn from_socket(socket: Socket) -> io::Result<Stream> {
         match socket.domain()? {
             Domain::UNIX => UnixStream::from_std(socket.into()).map(Stream::Unix),
@@ -61,21 +66,21 @@ impl Stream {
         }
     }
 
-    /// Gives up waiting for it.
+    /// Removes the stream from the runtime, so that it can move to another thread.
     pub fn into_socket(self) -> io::Result<Socket> {
         either!(self, stream => stream.into_std().map(|stream| OwnedFd::from(stream).into()))
     }
 
-    /// The address of this end; [`LOCAL`] for a Unix socket.
+    /// The address of this side; [`UNIX_STAND_IN`] for a Unix socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Stream::Tcp(stream) => stream.local_addr(),
-            Stream::Unix(_) => Ok(LOCAL),
+            Stream::Unix(_) => Ok(UNIX_STAND_IN),
         }
     }
 
-    /// The other end, which `from` is the address of.
-    pub fn peer(&self, from: SocketAddr) -> PeerAddress {
+    /// The address of the peer. `from` is the one that [`Listener::accept`] returned.
+    pub fn peer_address(&self, from: SocketAddr) -> PeerAddress {
         match self {
             Stream::Tcp(_) => from.ip().into(),
             Stream::Unix(_) => PeerAddress::Unix,
@@ -92,12 +97,12 @@ impl Stream {
         either!(self, stream => stream.try_write(bytes))
     }
 
-    /// Reads what comes next and leaves it there.
+    /// Waits for input and copies it without consuming it. Returns the number of bytes; zero at the end of the stream.
     pub async fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
         let fd = self.as_fd();
         let mut peek = || {
-            let (seen, _) = rustix::net::recv(fd, &mut *bytes, RecvFlags::PEEK)?;
-            Ok(seen)
+            let (peeked, _) = rustix::net::recv(fd, &mut *bytes, RecvFlags::PEEK)?;
+            Ok(peeked)
         };
         either!(self, stream => stream.async_io(Interest::READABLE, &mut peek).await)
     }
@@ -114,24 +119,26 @@ impl Stream {
         either!(self, stream => stream.try_io(interest, call))
     }
 
-    /// What `call` does to so many bytes. Where TCP took less than all, the kernel takes no more for now. tokio gets
-    /// the error that a further call would return. A Unix socket also stops between two messages of its queue.
-    fn try_all(
+    /// Reads or writes up to `wanted` bytes with `call`. Returns nothing if it would block.
+    ///
+    /// If TCP transfers fewer bytes than wanted, a further call would block. So tokio gets that error at once, which saves the
+    /// call. A Unix socket also stops between two messages of its queue, so the same does not hold for it.
+    fn try_transfer(
         &self,
         interest: Interest,
-        all: usize,
+        wanted: usize,
         call: impl FnOnce() -> rustix::io::Result<usize>,
     ) -> Option<io::Result<usize>> {
-        let mut done = None;
-        let tried = self.try_io(interest, || {
+        let mut transferred = None;
+        let result = self.try_io(interest, || {
             let bytes = call()?;
-            done = Some(bytes);
-            match (1..all).contains(&bytes) && matches!(self, Stream::Tcp(_)) {
+            transferred = Some(bytes);
+            match (1..wanted).contains(&bytes) && matches!(self, Stream::Tcp(_)) {
                 true => Err(io::ErrorKind::WouldBlock.into()),
                 false => Ok(()),
             }
         });
-        match (done, tried) {
+        match (transferred, result) {
             (Some(bytes), _) => Some(Ok(bytes)),
             (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Some(Err(error)),
             (None, _) => None,
@@ -151,17 +158,17 @@ impl From<TcpStream> for Stream {
     }
 }
 
-/// A socket that listens, of either kind.
+/// A listening socket.
 #[derive(Debug)]
 pub enum Listener {
-    /// Of TCP.
+    /// A TCP listener.
     Tcp(TcpListener),
-    /// A Unix socket.
+    /// A listening Unix socket.
     Unix(UnixListener),
 }
 
 impl Listener {
-    /// Takes a socket that listens and does not block.
+    /// Registers a socket with the runtime of this thread. It must listen, and must not block.
     pub fn new(socket: Socket) -> io::Result<Listener> {
         match socket.domain()? {
             Domain::UNIX => UnixListener::from_std(socket.into()).map(Listener::Unix),
@@ -169,7 +176,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, and the address of its other end; [`LOCAL`] for a Unix socket.
+    /// Waits for the next connection. The address is that of the peer, or [`UNIX_STAND_IN`] for a Unix socket.
     pub async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         match self {
             Listener::Tcp(listener) => {
@@ -178,20 +185,20 @@ impl Listener {
             }
             Listener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
-                Ok((Stream::Unix(stream), LOCAL))
+                Ok((Stream::Unix(stream), UNIX_STAND_IN))
             }
         }
     }
 }
 
-/// Adds what has come in.
+/// Receives bytes into the unfilled part of a buffer. Returns their number.
 #[allow(unsafe_code)]
 fn receive(stream: &Stream, buf: &mut ReadBuf<'_>) -> rustix::io::Result<usize> {
-    // SAFETY: the kernel writes into the room and nobody makes any of it uninitialised.
-    let room = unsafe { buf.unfilled_mut() };
-    let ((came, _), _) = rustix::net::recv(stream, room, RecvFlags::empty())?;
-    let bytes = came.len();
-    // SAFETY: the kernel has written these bytes, at the beginning of the room.
+    // SAFETY: only the kernel writes to this part, and nothing marks initialised bytes of it as uninitialised.
+    let unfilled = unsafe { buf.unfilled_mut() };
+    let ((received, _), _) = rustix::net::recv(stream, unfilled, RecvFlags::empty())?;
+    let bytes = received.len();
+    // SAFETY: the kernel has written these bytes, at the beginning of the unfilled part.
     unsafe { buf.assume_init(bytes) };
     buf.advance(bytes);
     Ok(bytes)
@@ -205,9 +212,9 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_read_ready(cx))?;
-            let room = buf.remaining();
+            let wanted = buf.remaining();
             let call = || receive(&self, buf);
-            if let Some(read) = self.try_all(Interest::READABLE, room, call) {
+            if let Some(read) = self.try_transfer(Interest::READABLE, wanted, call) {
                 return Poll::Ready(read.map(|_| ()));
             }
         }
@@ -223,7 +230,7 @@ impl AsyncWrite for Stream {
         loop {
             ready!(self.poll_write_ready(cx))?;
             let call = || rustix::net::send(&*self, bytes, SendFlags::NOSIGNAL);
-            if let Some(written) = self.try_all(Interest::WRITABLE, bytes.len(), call) {
+            if let Some(written) = self.try_transfer(Interest::WRITABLE, bytes.len(), call) {
                 return Poll::Ready(written);
             }
         }
@@ -237,12 +244,12 @@ impl AsyncWrite for Stream {
         if let [bytes] = slices {
             return self.poll_write(cx, bytes);
         }
-        let all = slices.iter().map(|slice| slice.len()).sum();
+        let wanted = slices.iter().map(|slice| slice.len()).sum();
         loop {
             ready!(self.poll_write_ready(cx))?;
             let mut control = SendAncillaryBuffer::default();
             let call = || rustix::net::sendmsg(&*self, slices, &mut control, SendFlags::NOSIGNAL);
-            if let Some(written) = self.try_all(Interest::WRITABLE, all, call) {
+            if let Some(written) = self.try_transfer(Interest::WRITABLE, wanted, call) {
                 return Poll::Ready(written);
             }
         }
@@ -394,7 +401,7 @@ mod tests {
         let accept = async {
             for _ in 0..=waiting.len() {
                 let (stream, from) = listener.accept().await.unwrap();
-                assert_eq!(stream.peer(from), PeerAddress::Unix);
+                assert_eq!(stream.peer_address(from), PeerAddress::Unix);
             }
         };
         let (connected, ()) = tokio::join!(Stream::connect(&address), accept);

@@ -1,4 +1,5 @@
-//! The file of a Unix socket that listens.
+//! Listening Unix sockets and their files: creates them, replaces those that are left behind, and removes them at the end. A file
+//! that is no socket is never touched.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -8,14 +9,18 @@ use std::sync::Arc;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Listens at `path`, where the permissions `mode` say who may connect. Replaces the file of a socket on which nobody
-/// listens any more.
+/// Listens at `path`. The permissions `mode` of the file decide who may connect. A file of a socket on which no process listens
+/// any more is replaced.
+///
+/// # Errors
+///
+/// Fails if another process listens there, if another file is there, or if the folder is missing.
 pub fn bind(path: &Path, mode: u32, backlog: i32) -> io::Result<Socket> {
     let socket = socket()?;
     let address = SockAddr::unix(path)?;
     match socket.bind(&address) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            probe(path)?;
+            check_unused(path)?;
             fs::remove_file(path)?;
             socket.bind(&address)?;
         }
@@ -26,14 +31,18 @@ pub fn bind(path: &Path, mode: u32, backlog: i32) -> io::Result<Socket> {
         }
         bound => bound?,
     }
-    // Nobody can connect before it listens.
+    // The permissions come first: no process can connect before the socket listens.
     fs::set_permissions(path, Permissions::from_mode(mode))?;
     socket.listen(backlog)?;
     Ok(socket)
 }
 
-/// Fails when somebody listens at `path`, or when it is another file than a socket.
-pub fn probe(path: &Path) -> io::Result<()> {
+/// Verifies that no process listens at `path`.
+///
+/// # Errors
+///
+/// Fails if a process listens there, or if the file is no socket.
+pub fn check_unused(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(file) if file.file_type().is_socket() => {}
         Ok(_) => {
@@ -43,9 +52,10 @@ pub fn probe(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
     }
-    match connect(path) {
+    match try_connect(path) {
         Err(error) => match error.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::NotFound => Ok(()),
+            // The queue of a process that listens is full.
             ErrorKind::WouldBlock => Err(ErrorKind::AddrInUse.into()),
             _ => Err(error),
         },
@@ -53,8 +63,12 @@ pub fn probe(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Connects and closes at once. Does not wait where the queue is full.
-pub fn connect(path: &Path) -> io::Result<()> {
+/// Connects to `path` and closes the connection at once.
+///
+/// # Errors
+///
+/// Fails if no process listens, and with [`ErrorKind::WouldBlock`] if the queue is full.
+pub fn try_connect(path: &Path) -> io::Result<()> {
     socket()?.connect(&SockAddr::unix(path)?)
 }
 
@@ -64,17 +78,17 @@ fn socket() -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A file that is to be removed when nobody listens on its socket any more.
+/// The file of a listening socket, to be removed when the listener closes.
 #[derive(Debug)]
 pub struct SocketFile {
-    /// Where it is.
+    /// Its path.
     pub path: Arc<Path>,
     device: u64,
     inode: u64,
 }
 
 impl SocketFile {
-    /// The one that stands at `path` now.
+    /// Returns the file that is at `path` now.
     pub fn at(path: &Arc<Path>) -> io::Result<SocketFile> {
         let file = path.symlink_metadata()?;
         Ok(SocketFile {
@@ -84,11 +98,12 @@ impl SocketFile {
         })
     }
 
-    /// Removes it, unless another stands in its place.
+    /// Removes the file, unless another one has replaced it. A failure is logged.
     pub fn remove(self) {
-        let now = SocketFile::at(&self.path);
-        let same = |now: SocketFile| (now.device, now.inode) == (self.device, self.inode);
-        if now.is_ok_and(same)
+        let current = SocketFile::at(&self.path);
+        let is_same =
+            |current: SocketFile| (current.device, current.inode) == (self.device, self.inode);
+        if current.is_ok_and(is_same)
             && let Err(error) = fs::remove_file(&self.path)
         {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove the file of a socket");
@@ -108,12 +123,12 @@ mod tests {
         let path: Arc<Path> = folder.path().join("a.sock").into();
         // One that was left behind.
         drop(UnixListener::bind(&path).unwrap());
-        assert!(path.exists() && probe(&path).is_ok());
+        assert!(path.exists() && check_unused(&path).is_ok());
         let socket = bind(&path, 0o600, 8).unwrap();
         let mode = path.metadata().unwrap().mode();
         assert_eq!(mode & 0o777, 0o600);
         UnixStream::connect(&path).unwrap();
-        for used in [probe(&path), bind(&path, 0o600, 8).map(drop)] {
+        for used in [check_unused(&path), bind(&path, 0o600, 8).map(drop)] {
             assert_eq!(used.unwrap_err().kind(), ErrorKind::AddrInUse);
         }
         let file = SocketFile::at(&path).unwrap();
@@ -134,7 +149,10 @@ mod tests {
         })
         .collect();
         assert!(!waits.is_empty());
-        assert_eq!(probe(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
+        assert_eq!(
+            check_unused(&path).unwrap_err().kind(),
+            ErrorKind::AddrInUse
+        );
     }
 
     #[test]

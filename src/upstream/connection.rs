@@ -9,7 +9,7 @@ use super::mux::Channel;
 use super::response_head::LastHead;
 use crate::http::http1::Outbox;
 use crate::http::http1::inbox::Inbox;
-use crate::net::{Leave, Socket};
+use crate::net::{DeferredFlush, Socket};
 
 /// The connection or stream that carries a request.
 pub(super) enum Transport {
@@ -54,8 +54,8 @@ impl Http1Connection {
     }
 }
 
-impl Leave for RefCell<Http1Connection> {
-    fn leave(&self, cx: &mut Context<'_>) {
+impl DeferredFlush for RefCell<Http1Connection> {
+    fn flush_deferred(&self, cx: &mut Context<'_>) {
         let connection = &mut *self.borrow_mut();
         let sent = connection.outbox.poll_flush(cx, &mut connection.socket);
         let waker = connection.waker.take();
@@ -65,7 +65,7 @@ impl Leave for RefCell<Http1Connection> {
         }
     }
 
-    fn broke(&self) {
+    fn mark_broken(&self) {
         let connection = &mut *self.borrow_mut();
         connection.outbox.mark_broken();
         connection.is_flush_late = true;

@@ -22,8 +22,8 @@ use super::servers::{RequestBound, Servers};
 use super::{Balance, Settings};
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::Identity;
-use crate::net::Flushes;
-use crate::net::proxy::Ends;
+use crate::net::FlushQueue;
+use crate::net::proxy::ConnectionAddresses;
 
 /// Most idle connections that a worker keeps to one endpoint.
 pub const MAX_IDLE: usize = 256;
@@ -45,7 +45,7 @@ pub(super) struct EndpointSet {
     balancer: Balancer,
     pub(super) servers: Arc<Servers>,
     pub(super) clock: Clock,
-    flushes: Rc<Flushes>,
+    flushes: Rc<FlushQueue>,
 }
 
 /// The connections to one endpoint.
@@ -78,7 +78,7 @@ pub struct Caller {
     /// The hash that chooses the server, if the upstream balances by one.
     pub balance_key: Option<u64>,
     /// The addresses of the client's connection, for the PROXY header.
-    pub ends: Ends,
+    pub ends: ConnectionAddresses,
 }
 
 /// Whether a request may use an idle connection of HTTP/1.1, which the server may have closed meanwhile.
@@ -120,7 +120,7 @@ impl UpstreamPool {
         clock: Clock,
         counters: PoolCounters,
         seed: u64,
-        flushes: Rc<Flushes>,
+        flushes: Rc<FlushQueue>,
     ) -> Rc<UpstreamPool> {
         let set = EndpointSet::new(&servers, seed, clock, flushes, |_| None);
         Rc::new(UpstreamPool {
@@ -259,7 +259,7 @@ impl EndpointSet {
         servers: &Arc<Servers>,
         seed: u64,
         clock: Clock,
-        flushes: Rc<Flushes>,
+        flushes: Rc<FlushQueue>,
         existing_pool: impl Fn(&Endpoint) -> Option<Rc<EndpointPool>>,
     ) -> EndpointSet {
         let endpoints = servers.endpoints();
@@ -460,7 +460,7 @@ impl Lease {
     }
 
     /// The queue of requests that the worker sends together.
-    pub(super) fn flushes(&self) -> &Flushes {
+    pub(super) fn flushes(&self) -> &FlushQueue {
         &self.set.flushes
     }
 

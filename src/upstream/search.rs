@@ -23,7 +23,7 @@ use super::error::Error;
 use super::health::Reachability;
 use super::pool::{Caller, EndpointSet, IdleUse, Lease, LeasedConnection, Tried, UpstreamPool};
 use super::servers::RequestBound;
-use crate::net::proxy::{self, Ends};
+use crate::net::proxy::{self, ConnectionAddresses};
 use crate::net::{Socket, Stream};
 
 /// The Connection Attempt Delay that RFC 8305 section 8 recommends.
@@ -361,7 +361,7 @@ fn carry_over(servers: &Tried, before: &[Endpoint], after: &[Endpoint]) -> Tried
 async fn run_attempt(
     set: Rc<EndpointSet>,
     server: usize,
-    ends: Ends,
+    ends: ConnectionAddresses,
     connected: metrics::Counter,
     stage: Rc<Cell<AttemptStage>>,
 ) -> Result<AttemptSuccess, Error> {
@@ -391,7 +391,7 @@ async fn run_attempt(
 async fn connect_or_look_up(
     set: &EndpointSet,
     server: usize,
-    ends: Ends,
+    ends: ConnectionAddresses,
     connected: &metrics::Counter,
     stage: &Cell<AttemptStage>,
 ) -> io::Result<AttemptSuccess> {
@@ -417,7 +417,9 @@ async fn connect_or_look_up(
     stage.set(AttemptStage::Connected);
     endpoint.health.mark_reachable();
     if let Some(version) = settings.proxy {
-        stream.write_all(&proxy::header(version, ends)?).await?;
+        stream
+            .write_all(&proxy::encode_header(version, ends)?)
+            .await?;
     }
     let socket = match &settings.servers[endpoint.server].tls {
         Some(tls) => Socket::connect(stream, tls).await?,
@@ -425,7 +427,7 @@ async fn connect_or_look_up(
     };
     connected.increment(1);
     if settings.http2 {
-        if socket.is_secure() && !socket.speaks_http2() {
+        if socket.is_secure() && !socket.is_http2() {
             return Err(io::Error::other("it does not speak HTTP/2"));
         }
         let channel = muxes.connect(socket).await?;

@@ -1,4 +1,5 @@
-//! A certificate and its private key, from PEM.
+//! Reads a certificate chain and its private key from PEM, and checks that they belong together. Whether the certificate has
+//! expired or is trusted is not checked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,34 +12,34 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// A chain, the key of its first certificate, and the names that this one is for.
+/// A certificate chain with the private key of its first certificate.
 #[derive(Clone)]
 pub struct Certificate {
-    /// Host names in lower case and in order, those of the form `*.example.com` among them.
+    /// The host names that it is for, sorted and in lower case. They may have the form `*.example.com`.
     pub names: Vec<String>,
-    /// From when it holds, since the Unix epoch.
+    /// The start of its validity, since the Unix epoch.
     pub from: Duration,
-    /// Until when.
+    /// The end of its validity, since the Unix epoch.
     pub until: Duration,
     pub(crate) certified: Arc<CertifiedKey>,
 }
 
-/// Why two files are not a certificate and its key.
+/// Why two files are not a certificate and its key. Each text continues a sentence about the file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No certificate in the first file.
+    /// The first file has no certificate.
     #[error("it holds no certificate in PEM")]
     NoCertificate,
-    /// The certificate is not one of X.509.
+    /// The certificate cannot be parsed.
     #[error("its certificate cannot be read: {0}")]
     Certificate(String),
-    /// No key in the second file.
+    /// The second file has no key.
     #[error("it holds no private key in PEM")]
     NoKey,
-    /// The key needs a password.
+    /// The key is encrypted with a password.
     #[error("its private key is encrypted: store it without a password")]
     Encrypted,
-    /// The key is of a kind that TLS does not use.
+    /// The key cannot be parsed, or TLS does not support it.
     #[error("its private key cannot be used: {0}")]
     Key(String),
     /// The key belongs to another certificate.
@@ -47,62 +48,66 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the file of the key is the one to look at.
-    pub fn in_key(&self) -> bool {
+    /// Whether the error is about the file of the key.
+    pub fn is_about_key(&self) -> bool {
         !matches!(self, Error::NoCertificate | Error::Certificate(_))
     }
 }
 
-/// Why certificates that a file begins are not there: the mark must stand at the start of its line, alone.
+/// Certificates of a file that the parser has skipped. The mark of each must be alone on its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "of its {begun} certificates {read} can be read; `-----BEGIN CERTIFICATE-----` must be all of its line"
 )]
-pub(crate) struct Unread {
+pub(crate) struct UnreadCertificates {
     begun: usize,
     read: usize,
 }
 
-/// Holds the certificates that were read of a PEM file against those that it begins, in whatever way: what the parser
-/// takes for a comment would be missing without a word.
-pub(crate) fn all_read(pem: &[u8], read: usize) -> Result<(), Unread> {
-    let begins = |line: &&[u8]| {
-        let has = |mark: &[u8]| memchr::memmem::find(line, mark).is_some();
+/// Verifies that as many certificates were read from a PEM file as it seems to have. The parser takes a line with a malformed
+/// mark for a comment, and would skip its certificate silently.
+pub(crate) fn check_all_read(pem: &[u8], read: usize) -> Result<(), UnreadCertificates> {
+    let is_mark = |line: &&[u8]| {
+        let has = |text: &[u8]| memchr::memmem::find(line, text).is_some();
         has(b"BEGIN ") && has(b"CERTIFICATE-----")
     };
     let lines = pem.split(|byte| matches!(byte, b'\n' | b'\r'));
-    let begun = lines.filter(begins).count();
+    let begun = lines.filter(is_mark).count();
     if begun == read {
         Ok(())
     } else {
-        Err(Unread { begun, read })
+        Err(UnreadCertificates { begun, read })
     }
 }
 
 impl Certificate {
-    /// Reads both files' contents and checks that they belong together.
-    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Certificate, Error> {
+    /// Reads the contents of both files, which may be the same file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be parsed, or if the key is not that of the first certificate.
+    pub fn from_pem(chain_pem: &[u8], key_pem: &[u8]) -> Result<Certificate, Error> {
         let unreadable = |error: pem::Error| Error::Certificate(error.to_string());
-        let pem = chain;
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(pem)
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain_pem)
             .collect::<Result<_, _>>()
             .map_err(unreadable)?;
         let first = chain.first().ok_or(Error::NoCertificate)?;
-        all_read(pem, chain.len()).map_err(|error| Error::Certificate(error.to_string()))?;
+        check_all_read(chain_pem, chain.len())
+            .map_err(|error| Error::Certificate(error.to_string()))?;
         let parsed = webpki::EndEntityCert::try_from(first)
             .map_err(|error| Error::Certificate(error.to_string()))?;
         let names = parsed.valid_dns_names().map(str::to_ascii_lowercase);
         let mut names: Vec<String> = names.collect();
         names.sort_unstable();
-        let (_, read) = X509Certificate::from_der(first)
+        let (_, x509) = X509Certificate::from_der(first)
             .map_err(|error| Error::Certificate(error.to_string()))?;
-        let since = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
-        let from = since(read.validity().not_before.timestamp());
-        let until = since(read.validity().not_after.timestamp());
-        if memchr::memmem::find(key, b"ENCRYPTED PRIVATE KEY").is_some() {
+        let since_epoch = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
+        let from = since_epoch(x509.validity().not_before.timestamp());
+        let until = since_epoch(x509.validity().not_after.timestamp());
+        if memchr::memmem::find(key_pem, b"ENCRYPTED PRIVATE KEY").is_some() {
             return Err(Error::Encrypted);
         }
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
+        let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(|error| match error {
             pem::Error::NoItemsFound => Error::NoKey,
             error => Error::Key(error.to_string()),
         })?;
@@ -124,7 +129,7 @@ impl Certificate {
 
 impl PartialEq for Certificate {
     fn eq(&self, other: &Certificate) -> bool {
-        // The key is that of the certificate.
+        // Equal certificates have equal keys, because `from_pem` checks that.
         self.certified.cert == other.certified.cert
     }
 }

@@ -1,5 +1,7 @@
-//! What a listener that speaks TLS offers: TLS 1.2 and 1.3, the certificate that the client asks for by
-//! name, and session tickets whose keys change by themselves.
+//! The TLS settings of a listener: versions 1.2 and 1.3, the choice of the certificate by the client's server name, the order of
+//! cipher suites, and session tickets.
+//!
+//! A reload makes new settings. Handshakes themselves are in `net/socket.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,40 +13,45 @@ use rustls::{CipherSuite, ServerConfig};
 use smallvec::SmallVec;
 
 use super::certificate::Certificate;
-use super::issued::Issued;
+use super::issued::IssuedCertificate;
 use super::roots::Roots;
 
-/// What the handshakes of one listener are made with; a reload makes a new one.
+/// The TLS settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    usual: Arc<ServerConfig>,
-    /// For clients whose processors do not know AES.
-    chacha: Arc<ServerConfig>,
-    certificates: Arc<ByName>,
+    /// Prefers AES with 128 bits.
+    aes_first: Arc<ServerConfig>,
+    /// Prefers ChaCha20, for clients whose processors have no instructions for AES.
+    chacha_first: Arc<ServerConfig>,
+    certificates: Arc<CertificatesByName>,
 }
 
 impl Offer {
-    /// For the client that says so. As OpenSSL's servers do that prioritize ChaCha20: a client that names it first
-    /// gets it. Others get AES with keys of 128 bits where they take it: processors have instructions for the hash of
-    /// those suites. The larger hash would be a seventh of a handshake.
+    /// Chooses the settings for a client: ChaCha20 first if that is the client's first cipher suite, as OpenSSL does with
+    /// `PrioritizeChaCha`.
+    ///
+    /// Other clients get AES with 128 bits if they support it, because processors have instructions for the hash of those suites.
+    /// The larger hash would take a seventh of the handshake's time.
     pub fn config(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
         let first = hello.cipher_suites().first();
         match first.is_some_and(|suite| is_chacha(*suite)) {
-            true => self.chacha.clone(),
-            false => self.usual.clone(),
+            true => self.chacha_first.clone(),
+            false => self.aes_first.clone(),
         }
     }
 
-    /// Whether the certificate for clients that ask for one name is for another too.
-    pub fn covers(&self, asked: &str, other: &str) -> bool {
+    /// Whether the certificate for clients that send `server_name` is for the host `other` too.
+    pub fn covers(&self, server_name: &str, other: &str) -> bool {
         let is_for = |name: &String| match name.strip_prefix("*.") {
             Some(parent) => other
                 .split_once('.')
                 .is_some_and(|(_, rest)| rest == parent),
             None => name == other,
         };
-        let shown = self.certificates.find(Some(asked));
-        shown.iter().any(|shown| shown.names().iter().any(is_for))
+        let offered = self.certificates.find(Some(server_name));
+        offered
+            .iter()
+            .any(|certificate| certificate.names().iter().any(is_for))
     }
 }
 
@@ -57,7 +64,7 @@ fn is_chacha(suite: CipherSuite) -> bool {
     )
 }
 
-fn is_of_128_bits(suite: CipherSuite) -> bool {
+fn is_aes_128(suite: CipherSuite) -> bool {
     matches!(
         suite,
         CipherSuite::TLS13_AES_128_GCM_SHA256
@@ -66,32 +73,38 @@ fn is_of_128_bits(suite: CipherSuite) -> bool {
     )
 }
 
-/// Keys of session tickets. All listeners share them and they outlive reloads, so that clients
-/// resume their sessions.
-pub type Tickets = Arc<dyn ProducesTickets>;
+/// The keys of session tickets. All listeners share them, and they outlive reloads, so that clients can resume sessions.
+pub type TicketKeys = Arc<dyn ProducesTickets>;
 
-/// What HTTP/2 is called in a handshake.
+/// The ALPN name of HTTP/2.
 pub const HTTP2: &[u8] = b"h2";
 
-/// Keys that rustls changes every six hours.
-pub fn tickets() -> Result<Tickets, rustls::Error> {
+/// The ALPN name of HTTP/1.1.
+pub const HTTP1: &[u8] = b"http/1.1";
+
+/// The ALPN name of a handshake in which an ACME directory reads the proof of a name: RFC 8737.
+pub const ACME_CHALLENGE: &[u8] = b"acme-tls/1";
+
+/// Makes random keys, which rustls replaces every six hours.
+///
+/// # Errors
+///
+/// Fails if the system has no randomness.
+pub fn new_ticket_keys() -> Result<TicketKeys, rustls::Error> {
     aws_lc_rs::Ticketer::new()
 }
 
-/// What a handshake is called in which an authority asks for a proof.
-pub const PROOF: &[u8] = b"acme-tls/1";
-
-/// A certificate that may be shown.
+/// A certificate that a listener may show.
 #[derive(Clone, Debug)]
 pub enum OfferedCertificate {
-    /// Always the same.
+    /// A certificate from a file.
     Fixed(Certificate),
-    /// The one that there is.
-    Issued(Arc<Issued>),
+    /// A certificate that is issued and renewed while the gateway runs.
+    Issued(Arc<IssuedCertificate>),
 }
 
 impl OfferedCertificate {
-    /// The certificate that would be shown now.
+    /// The certificate that a handshake would show now.
     pub fn certificate(&self) -> Option<Certificate> {
         match self {
             OfferedCertificate::Fixed(certificate) => Some(certificate.clone()),
@@ -118,122 +131,138 @@ impl OfferedCertificate {
     }
 }
 
-/// An offer of these certificates. The first is for clients that name no host or one that no
-/// certificate is for. With `clients`, those that show a certificate must have theirs from there.
-pub fn offer(
+/// Makes the TLS settings of a listener with these certificates. Clients that send no server name, or one that no certificate is
+/// for, get the first. With `client_roots`, the certificates of clients that show one are verified.
+///
+/// # Errors
+///
+/// Fails if TLS cannot be set up.
+pub fn build_offer(
     certificates: &[OfferedCertificate],
-    clients: Option<&Roots>,
-    tickets: Tickets,
+    client_roots: Option<&Roots>,
+    ticket_keys: TicketKeys,
 ) -> Result<Offer, rustls::Error> {
-    let resolver = Arc::new(ByName::new(certificates));
-    let by = |before: fn(CipherSuite) -> bool| {
-        let (resolver, tickets) = (resolver.clone(), tickets.clone());
-        config(certificates, clients, resolver, tickets, before)
+    let resolver = Arc::new(CertificatesByName::new(certificates));
+    let config = |is_preferred: fn(CipherSuite) -> bool| {
+        let (resolver, ticket_keys) = (resolver.clone(), ticket_keys.clone());
+        build_config(
+            certificates,
+            client_roots,
+            resolver,
+            ticket_keys,
+            is_preferred,
+        )
     };
     Ok(Offer {
-        usual: by(is_of_128_bits)?,
-        chacha: by(is_chacha)?,
+        aes_first: config(is_aes_128)?,
+        chacha_first: config(is_chacha)?,
         certificates: resolver.clone(),
     })
 }
 
-/// One with these suites before the others.
-fn config(
+/// Makes settings that choose preferred cipher suites before others.
+fn build_config(
     certificates: &[OfferedCertificate],
-    clients: Option<&Roots>,
-    resolver: Arc<ByName>,
-    tickets: Tickets,
-    before: fn(CipherSuite) -> bool,
+    client_roots: Option<&Roots>,
+    resolver: Arc<CertificatesByName>,
+    ticket_keys: TicketKeys,
+    is_preferred: fn(CipherSuite) -> bool,
 ) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut provider = aws_lc_rs::default_provider();
     let suites = &mut provider.cipher_suites;
-    suites.sort_by_key(|suite| !before(suite.suite()));
+    suites.sort_by_key(|suite| !is_preferred(suite.suite()));
     let provider = Arc::new(provider);
-    let versions = ServerConfig::builder_with_provider(provider.clone())
+    let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?;
-    let mut config = match clients {
-        None => versions.with_no_client_auth(),
-        Some(roots) => versions.with_client_cert_verifier(roots.verifier(provider)?),
+    let mut config = match client_roots {
+        None => builder.with_no_client_auth(),
+        Some(roots) => builder.with_client_cert_verifier(roots.client_verifier(provider)?),
     }
     .with_cert_resolver(resolver);
     config.ignore_client_order = true;
-    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
-    let proves = |shown: &OfferedCertificate| matches!(shown, OfferedCertificate::Issued(_));
-    if certificates.iter().any(proves) {
-        config.alpn_protocols.push(PROOF.to_vec());
+    config.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
+    let is_issued =
+        |certificate: &OfferedCertificate| matches!(certificate, OfferedCertificate::Issued(_));
+    if certificates.iter().any(is_issued) {
+        config.alpn_protocols.push(ACME_CHALLENGE.to_vec());
     }
-    if clients.is_none() {
-        config.ticketer = tickets;
-        // Each resumed session brings the next; a second one costs every handshake, and few clients use it.
+    if client_roots.is_none() {
+        config.ticketer = ticket_keys;
+        // Each resumed session brings the next ticket. A second one would cost every handshake, and few clients use it.
         config.send_tls13_tickets = 1;
     } else {
-        // A session that is resumed would bring a certificate that nobody has verified by these roots.
+        // A resumed session would bring back a certificate that was verified by other roots, before a reload.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
     Ok(Arc::new(config))
 }
 
-/// Certificates by the name that clients ask for.
+/// The certificates of a listener, by the server names for which they are shown.
 #[derive(Debug, Default)]
-struct ByName {
+struct CertificatesByName {
     exact: HashMap<String, Vec<OfferedCertificate>>,
-    /// By what stands behind `*.`.
+    /// By the part of the name after `*.`.
     wildcard: HashMap<String, Vec<OfferedCertificate>>,
+    /// Those with the names of the first certificate.
     default: Vec<OfferedCertificate>,
 }
 
-impl ByName {
-    fn new(certificates: &[OfferedCertificate]) -> ByName {
-        let mut all = ByName::default();
-        for shown in certificates {
-            let names = shown.names();
-            if all.default.is_empty() || names == certificates[0].names() {
-                all.default.push(shown.clone());
+impl CertificatesByName {
+    fn new(certificates: &[OfferedCertificate]) -> CertificatesByName {
+        let mut by_name = CertificatesByName::default();
+        for certificate in certificates {
+            let names = certificate.names();
+            if by_name.default.is_empty() || names == certificates[0].names() {
+                by_name.default.push(certificate.clone());
             }
             for name in names {
                 let (map, name) = match name.strip_prefix("*.") {
-                    Some(parent) => (&mut all.wildcard, parent),
-                    None => (&mut all.exact, name.as_str()),
+                    Some(parent) => (&mut by_name.wildcard, parent),
+                    None => (&mut by_name.exact, name.as_str()),
                 };
-                map.entry(name.to_owned()).or_default().push(shown.clone());
+                let same_name = map.entry(name.to_owned()).or_default();
+                same_name.push(certificate.clone());
             }
         }
-        all
+        by_name
     }
 
-    /// Those for `name`: an exact one before a wildcard, which stands for one label.
-    fn find(&self, name: Option<&str>) -> &[OfferedCertificate] {
-        let found = name.and_then(|name| {
-            let name = plain(name);
+    /// Finds the certificates for a server name. An exact name comes before a wildcard, which stands for one label.
+    fn find(&self, server_name: Option<&str>) -> &[OfferedCertificate] {
+        let certificates = server_name.and_then(|name| {
+            let name = normalize(name);
             self.exact.get(&name).or_else(|| {
                 let (_, parent) = name.split_once('.')?;
                 self.wildcard.get(parent)
             })
         });
-        found.unwrap_or(&self.default)
+        certificates.unwrap_or(&self.default)
     }
 }
 
-/// A name as certificates are found by it.
-fn plain(name: &str) -> String {
+/// Removes a final dot from a server name, and converts it to lower case.
+fn normalize(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-impl ResolvesServerCert for ByName {
-    /// Of several for one name, the first whose key the client can verify.
+impl ResolvesServerCert for CertificatesByName {
+    /// Chooses the first of several certificates for one name whose key the client can verify.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let found = self.find(hello.server_name());
+        let certificates = self.find(hello.server_name());
         if hello
             .alpn()
-            .is_some_and(|mut offers| offers.all(|offer| offer == PROOF))
+            .is_some_and(|mut protocols| protocols.all(|protocol| protocol == ACME_CHALLENGE))
         {
-            let name = plain(hello.server_name()?);
-            return found.iter().find_map(|shown| shown.proof(&name));
+            let name = normalize(hello.server_name()?);
+            return certificates
+                .iter()
+                .find_map(|certificate| certificate.proof(&name));
         }
-        let keys: SmallVec<[_; 2]> = found.iter().filter_map(OfferedCertificate::key).collect();
+        let keys = certificates.iter().filter_map(OfferedCertificate::key);
+        let keys: SmallVec<[_; 2]> = keys.collect();
         let schemes = hello.signature_schemes();
-        let fits = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
-        keys.iter().find(fits).or(keys.first()).cloned()
+        let is_supported = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();
+        keys.iter().find(is_supported).or(keys.first()).cloned()
     }
 }

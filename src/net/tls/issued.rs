@@ -1,5 +1,7 @@
-//! A certificate that an authority issues while the gateway runs: the one there is now, and the proofs that the
-//! authority asks for in handshakes of their own (RFC 8737).
+//! A certificate that an ACME directory issues while the gateway runs, shared by the handshakes of all workers.
+//!
+//! It also holds the certificates that prove names to the directory, in handshakes of their own (RFC 8737). Ordering is in
+//! `acme`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,56 +13,57 @@ use rustls::sign::CertifiedKey;
 
 use crate::net::Certificate;
 
-/// See the module.
+/// A certificate that is replaced while the gateway runs.
 #[derive(Debug)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The host names that it is for, in lower case.
     pub names: Vec<String>,
-    now: RwLock<Option<Certificate>>,
-    /// By name; at most one for each.
+    /// Nothing until the first one is issued.
+    current: RwLock<Option<Certificate>>,
+    /// The certificates that prove names, by name; at most one for each.
     proofs: RwLock<HashMap<String, Arc<CertifiedKey>>>,
 }
 
-impl Issued {
-    /// For these names, without a certificate yet.
-    pub fn new(names: Vec<String>) -> Issued {
-        Issued {
+impl IssuedCertificate {
+    /// Makes a place for a certificate for these names, without one yet.
+    pub fn new(names: Vec<String>) -> IssuedCertificate {
+        IssuedCertificate {
             names,
-            now: RwLock::default(),
+            current: RwLock::default(),
             proofs: RwLock::default(),
         }
     }
 
-    /// What handshakes show now.
+    /// The certificate that handshakes show now; nothing until one is issued.
     pub fn certificate(&self) -> Option<Certificate> {
-        self.now.read().clone()
+        self.current.read().clone()
     }
 
-    /// What handshakes show from now on.
-    pub fn put(&self, certificate: Certificate) {
-        *self.now.write() = Some(certificate);
+    /// Replaces the certificate for all handshakes that begin from now on.
+    pub fn set_certificate(&self, certificate: Certificate) {
+        *self.current.write() = Some(certificate);
     }
 
-    /// Shows this to who asks for the proof of a name.
+    /// Shows a certificate in handshakes that ask for the proof of a name.
     ///
     /// # Errors
     ///
-    /// The key is of a kind that TLS does not use.
-    pub fn prove(
+    /// Fails if TLS does not support the key.
+    pub fn add_proof(
         &self,
         name: &str,
         proof: CertificateDer<'static>,
         key: &PrivateKeyDer<'_>,
     ) -> Result<(), rustls::Error> {
-        // Not as other certificates are read: it says on purpose what only the authority understands.
+        // It is not parsed like other certificates: it has a critical extension that only the directory understands.
         let key = aws_lc_rs::sign::any_supported_type(key)?;
         let proof = Arc::new(CertifiedKey::new(vec![proof], key));
         self.proofs.write().insert(name.to_owned(), proof);
         Ok(())
     }
 
-    /// Nobody needs the proof of a name any more.
-    pub fn proven(&self, name: &str) {
+    /// Stops showing the proof of a name.
+    pub fn remove_proof(&self, name: &str) {
         self.proofs.write().remove(name);
     }
 

@@ -1,4 +1,5 @@
-//! Certificates, and what a listener or a client offers under TLS.
+//! Certificates, roots of trust, and the TLS settings of listeners. Handshakes themselves are in `net/socket.rs` and
+//! `net/connector.rs`.
 
 pub mod acme;
 pub mod certificate;

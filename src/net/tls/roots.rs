@@ -1,4 +1,4 @@
-//! The roots of trust: what the certificates of servers, and of clients, are verified by.
+//! Roots of trust: the certificates of the authorities by which those of servers and of clients are verified.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use rustls::server::danger::ClientCertVerifier;
 
 use super::certificate;
 
-/// The certificates of authorities that vouch for the other side.
+/// A set of trusted authorities.
 #[derive(Clone, Debug)]
 pub struct Roots(pub(in crate::net) Arc<RootCertStore>);
 
-/// Why no certificate can be verified.
+/// Why a set of roots cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RootsError {
-    /// The file has none.
+    /// The file has no certificate.
     #[error("it holds no certificate in PEM")]
     None,
-    /// One of them cannot be read.
+    /// A certificate of the file cannot be read.
     #[error("its certificates cannot be read: {0}")]
     Unreadable(String),
-    /// The system has none.
+    /// The system has no certificates. The text is empty, or `: ` and the reason.
     #[error("the system has no certificates to verify servers by{0}")]
     System(String),
     /// TLS cannot be set up.
@@ -34,7 +34,11 @@ pub enum RootsError {
 }
 
 impl Roots {
-    /// Those of a file's contents.
+    /// Reads the contents of a PEM file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file has no certificate, or any that cannot be read.
     pub fn from_pem(pem: &[u8]) -> Result<Roots, RootsError> {
         let mut store = RootCertStore::empty();
         let unreadable = |error: &dyn fmt::Display| RootsError::Unreadable(error.to_string());
@@ -48,12 +52,12 @@ impl Roots {
         if store.is_empty() {
             return Err(RootsError::None);
         }
-        certificate::all_read(pem, read).map_err(|error| unreadable(&error))?;
+        certificate::check_all_read(pem, read).map_err(|error| unreadable(&error))?;
         Ok(Roots(Arc::new(store)))
     }
 
-    /// Verifies the certificates of clients that show one.
-    pub(super) fn verifier(
+    /// Makes a verifier of clients' certificates. Clients without a certificate are accepted too.
+    pub(super) fn client_verifier(
         &self,
         provider: Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
@@ -63,13 +67,17 @@ impl Roots {
             .map_err(|error| rustls::Error::General(error.to_string()))
     }
 
-    /// Those that the system trusts.
-    pub fn of_system() -> Result<Roots, RootsError> {
+    /// Reads the roots that the system trusts. Those that cannot be read are skipped.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no readable root.
+    pub fn from_system() -> Result<Roots, RootsError> {
         let mut store = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        let (added, _) = store.add_parsable_certificates(found.certs);
+        let loaded = rustls_native_certs::load_native_certs();
+        let (added, _) = store.add_parsable_certificates(loaded.certs);
         if added == 0 {
-            let why = found.errors.first().map(|error| format!(": {error}"));
+            let why = loaded.errors.first().map(|error| format!(": {error}"));
             return Err(RootsError::System(why.unwrap_or_default()));
         }
         Ok(Roots(Arc::new(store)))

@@ -1,4 +1,4 @@
-//! Whom a verified certificate of a client is for, as text. Nothing is verified here.
+//! Reads the subject of a client's certificate as text, by which policies identify clients. Nothing is verified here.
 
 use std::sync::Arc;
 
@@ -9,35 +9,39 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::{AttributeTypeAndValue, RelativeDistinguishedName, X509Name};
 
-/// What a certificate says of whom it is for.
+/// The subject of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
-    /// The distinguished name by RFC 4514: `CN=alice,O=Example`; empty when it has none.
+    /// The distinguished name in the form of RFC 4514, such as `CN=alice,O=Example`; empty if there is none.
     pub name: Arc<str>,
-    /// Of the subject's alternative names the first URI; else the first DNS name, in lower case; else the
-    /// first email address.
+    /// The first URI of the alternative names. Without one, the first DNS name in lower case, or else the first email address.
     pub alternative: Option<Arc<str>>,
 }
 
 impl Subject {
-    /// That of a certificate; one that cannot be read is for nobody.
-    pub fn of(certificate: &CertificateDer<'_>) -> Subject {
-        let Ok((_, read)) = X509Certificate::from_der(certificate) else {
+    /// Reads the subject of a certificate. One that cannot be parsed has an empty subject.
+    pub fn from_certificate(certificate: &CertificateDer<'_>) -> Subject {
+        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
             return Subject::default();
         };
         Subject {
-            name: distinguished(read.subject()).into(),
-            alternative: alternative(&read).map(Arc::from),
+            name: distinguished_name(certificate.subject()).into(),
+            alternative: alternative_name(&certificate).map(Arc::from),
         }
     }
 
-    /// That of the first certificate of a PEM file's contents.
+    /// Reads the subject of the first certificate of a PEM file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file has no certificate.
     pub fn from_pem(text: &[u8]) -> Result<Subject, pem::Error> {
-        CertificateDer::from_pem_slice(text).map(|certificate| Subject::of(&certificate))
+        let certificate = CertificateDer::from_pem_slice(text)?;
+        Ok(Subject::from_certificate(&certificate))
     }
 }
 
-fn alternative(certificate: &X509Certificate<'_>) -> Option<String> {
+fn alternative_name(certificate: &X509Certificate<'_>) -> Option<String> {
     let names = certificate.subject_alternative_name().ok()??;
     let names = &names.value.general_names;
     let uri = |name: &GeneralName| match name {
@@ -52,26 +56,26 @@ fn alternative(certificate: &X509Certificate<'_>) -> Option<String> {
         GeneralName::RFC822Name(text) => Some((*text).to_owned()),
         _ => None,
     };
-    let mut found = names.iter().find_map(uri);
-    found = found.or_else(|| names.iter().find_map(host));
-    found.or_else(|| names.iter().find_map(email))
+    let alternative = names.iter().find_map(uri);
+    let alternative = alternative.or_else(|| names.iter().find_map(host));
+    alternative.or_else(|| names.iter().find_map(email))
 }
 
-/// RFC 4514: the last part first.
-fn distinguished(name: &X509Name<'_>) -> String {
-    let mut parts: Vec<String> = name.iter().map(relative).collect();
+/// Writes a name in the form of RFC 4514, which begins with the last part.
+fn distinguished_name(name: &X509Name<'_>) -> String {
+    let mut parts: Vec<String> = name.iter().map(relative_name).collect();
     parts.reverse();
     parts.join(",")
 }
 
-fn relative(part: &RelativeDistinguishedName<'_>) -> String {
-    let values: Vec<String> = part.iter().map(attribute).collect();
+fn relative_name(part: &RelativeDistinguishedName<'_>) -> String {
+    let values: Vec<String> = part.iter().map(format_attribute).collect();
     values.join("+")
 }
 
-/// Types that are called by a name: those of RFC 4514, and two that certificates of people and devices
-/// have. Others are called by their number.
-const TYPES: [(&str, &str); 11] = [
+/// Types of attributes that are written by name: those of RFC 4514, and two that are common in certificates of people and
+/// devices. Others are written by number.
+const NAMED_TYPES: [(&str, &str); 11] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.7", "L"),
     ("2.5.4.8", "ST"),
@@ -85,17 +89,18 @@ const TYPES: [(&str, &str); 11] = [
     ("2.5.4.5", "serialNumber"),
 ];
 
-fn attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
+/// Writes an attribute as `type=value`. A value that is not text, or of a type without a name, is written in hexadecimal.
+fn format_attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     let number = attribute.attr_type().to_id_string();
-    let known = TYPES.iter().find(|(other, _)| *other == number);
-    match (known, text(attribute)) {
-        (Some((_, name)), Some(text)) => format!("{name}={}", escaped(&text)),
-        (Some((_, name)), None) => format!("{name}=#{}", encoded(attribute)),
-        (None, _) => format!("{number}=#{}", encoded(attribute)),
+    let named_type = NAMED_TYPES.iter().find(|(other, _)| *other == number);
+    match (named_type, value_text(attribute)) {
+        (Some((_, name)), Some(text)) => format!("{name}={}", escape(&text)),
+        (Some((_, name)), None) => format!("{name}=#{}", value_hex(attribute)),
+        (None, _) => format!("{number}=#{}", value_hex(attribute)),
     }
 }
 
-fn text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
+fn value_text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
     let value = attribute.attr_value();
     match value.tag() {
         Tag::BmpString => BmpString::try_from(value).ok().map(|text| text.string()),
@@ -103,21 +108,22 @@ fn text(attribute: &AttributeTypeAndValue<'_>) -> Option<String> {
     }
 }
 
-fn encoded(attribute: &AttributeTypeAndValue<'_>) -> String {
+fn value_hex(attribute: &AttributeTypeAndValue<'_>) -> String {
     let bytes = attribute.attr_value().to_der_vec().unwrap_or_default();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// RFC 4514 section 2.4. What controls a terminal or ends a line is written as its bytes.
-fn escaped(text: &str) -> String {
+/// Escapes a value: RFC 4514 section 2.4. Control characters are written as their bytes, because the text goes to logs and header
+/// fields.
+fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let last = text.chars().count().saturating_sub(1);
-    for (place, char) in text.chars().enumerate() {
+    for (index, char) in text.chars().enumerate() {
         match char {
             ',' | '+' | '"' | '\\' | '<' | '>' | ';' => out.extend(['\\', char]),
-            '#' if place == 0 => out.push_str("\\#"),
-            // Not `\ `, which would lose its space at the end of a field.
-            ' ' if place == 0 || place == last => out.push_str("\\20"),
+            '#' if index == 0 => out.push_str("\\#"),
+            // `\ ` is allowed too, but would lose its space at the end of a header field.
+            ' ' if index == 0 || index == last => out.push_str("\\20"),
             char if char.is_control() => {
                 let mut bytes = [0; 4];
                 for byte in char.encode_utf8(&mut bytes).bytes() {
@@ -146,9 +152,9 @@ mod tests {
         let certificate = params.self_signed(&key).unwrap();
         assert_eq!(
             Subject::from_pem(certificate.pem().as_bytes()).unwrap(),
-            Subject::of(certificate.der())
+            Subject::from_certificate(certificate.der())
         );
-        Subject::of(certificate.der())
+        Subject::from_certificate(certificate.der())
     }
 
     #[test]
@@ -234,7 +240,7 @@ mod tests {
     #[test]
     fn what_is_no_certificate_is_for_nobody() {
         assert_eq!(
-            Subject::of(&CertificateDer::from(&[1, 2][..])),
+            Subject::from_certificate(&CertificateDer::from(&[1, 2][..])),
             Subject::default()
         );
         assert!(Subject::from_pem(b"none").is_err());

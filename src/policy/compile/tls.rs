@@ -65,7 +65,11 @@ fn read_certificate(
     match Certificate::from_pem(&chain?, &key?) {
         Ok(certificate) => Some(certificate),
         Err(error) => {
-            let file = if error.in_key() { &tls.key } else { &tls.cert };
+            let file = if error.is_about_key() {
+                &tls.key
+            } else {
+                &tls.cert
+            };
             cx.error(file.location, format!("`{}`: {error}", file.value), None);
             None
         }
@@ -102,7 +106,7 @@ pub(super) fn load_system_roots(
     help: &str,
 ) -> Option<Roots> {
     let report_error = |error: RootsError| cx.error(location, error.to_string(), Some(help.into()));
-    Roots::of_system().map_err(report_error).ok()
+    Roots::from_system().map_err(report_error).ok()
 }
 
 /// Reads the authorities in a file.
@@ -212,7 +216,7 @@ fn compile_connector(
         // The gateway connects to Unix sockets without TLS, so this name is never used.
         (None, Location::Unix(_)) => ("localhost", server.location),
     };
-    let connector = match Connector::name(text) {
+    let connector = match Connector::server_name(text) {
         Ok(name) => Connector::new(name, roots, own, http2).map_err(|error| error.to_string()),
         Err(_) => Err(format!("`{text}` cannot be the name in a certificate")),
     };

@@ -16,7 +16,7 @@ use super::super::table::TextFormat;
 use super::super::tree::Node;
 use super::ValueError;
 use crate::limit::{Identity, LimitName, Rate};
-use crate::net::address::{Address, MAX_UNIX_PATH, PeerNetwork, UNIX};
+use crate::net::address::{Address, MAX_UNIX_PATH, PeerNetwork, UNIX_PREFIX};
 use crate::route::HeaderStyle;
 
 pub static DURATION_FORMAT: TextFormat = TextFormat {
@@ -162,7 +162,7 @@ impl LoadContext {
                     .next()
                     .and_then(|port| port.trim().parse::<u16>().ok());
                 let help = match (port, text.contains("localhost")) {
-                    _ if text.starts_with('/') => format!("write `{UNIX}{text}`"),
+                    _ if text.starts_with('/') => format!("write `{UNIX_PREFIX}{text}`"),
                     (Some(port), true) => format!("write `127.0.0.1:{port}`"),
                     (Some(port), false) => {
                         format!("write `0.0.0.0:{port}`, `127.0.0.1:{port}` or `[::]:{port}`")
@@ -178,7 +178,10 @@ impl LoadContext {
 
     /// Reads an IP address with a port, or a Unix socket such as `unix:/run/tollgate.sock`.
     pub(super) fn read_listen_address(&mut self, node: &Node) -> Option<Located<Address>> {
-        if node.scalar().is_some_and(|text| text.starts_with(UNIX)) {
+        if node
+            .scalar()
+            .is_some_and(|text| text.starts_with(UNIX_PREFIX))
+        {
             let path = self.read_scalar(node, "a Unix socket", |text| {
                 let path = parse_unix_path(text)?;
                 // A handover passes the paths to the next process in one variable, separated by `:`.
@@ -283,7 +286,7 @@ impl LoadContext {
 /// Parses the path of a Unix socket, written `unix:/run/app.sock` or `unix:///run/app.sock`.
 pub(super) fn parse_unix_path(text: &str) -> Result<Arc<Path>, ValueError> {
     let text = text.trim();
-    let path = text.strip_prefix(UNIX).unwrap_or(text);
+    let path = text.strip_prefix(UNIX_PREFIX).unwrap_or(text);
     let path = path.strip_prefix("//").unwrap_or(path);
     if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
         let help = "write the path from the root, for instance `unix:/run/app.sock`";

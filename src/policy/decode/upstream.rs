@@ -15,7 +15,7 @@ use super::balance::{
 };
 use super::scalar::{DURATION_FORMAT, PATH_FORMAT, parse_name, parse_unix_path};
 use crate::limit::pressure::Trust;
-use crate::net::address::UNIX;
+use crate::net::address::UNIX_PREFIX;
 use crate::net::proxy::Version;
 use crate::upstream::{Bounds, Location};
 
@@ -337,7 +337,7 @@ fn read_url(cx: &mut LoadContext, node: &Node) -> Option<Located<ServerConfig>> 
 /// Parses the URL of a server, or `unix:` and the path of its socket.
 fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
     let text = text.trim();
-    if text.starts_with(UNIX) {
+    if text.starts_with(UNIX_PREFIX) {
         return Ok(ServerConfig {
             location: Location::Unix(parse_unix_path(text)?),
             tls: false,
@@ -346,7 +346,7 @@ fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
     }
     let Some((scheme, rest)) = text.split_once("://") else {
         let help = match text.starts_with('/') {
-            true => format!("write `{UNIX}{text}`"),
+            true => format!("write `{UNIX_PREFIX}{text}`"),
             false => format!("write `http://{text}`"),
         };
         let message = format!("`{text}` is not a server: the scheme is missing");
@@ -360,7 +360,7 @@ fn parse_server(text: &str) -> Result<ServerConfig, ValueError> {
             return Err(ValueError::new(message, "write `http://`"));
         }
     };
-    if rest.starts_with(UNIX) {
+    if rest.starts_with(UNIX_PREFIX) {
         let message = "a Unix socket has no scheme; HTTP without TLS is spoken to it";
         return Err(ValueError::new(message, format!("write `{rest}`")));
     }

@@ -16,7 +16,7 @@ use super::row::Part;
 use super::settings::{Engine, Settings};
 use super::{graphite, otlp, remote_write};
 use crate::net::Roots;
-use crate::net::client::{Boxed, ask};
+use crate::net::client::{BoxError, send_request};
 
 /// How long a request and its answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,7 +95,7 @@ fn told(error: &dyn std::error::Error) -> String {
 
 /// The protocol acknowledges nothing. A peer that closes after our end has read all of it; one that closes before, a proxy
 /// without a server for instance, may have read nothing.
-async fn graphite(settings: &Settings, part: Part<'_>) -> Result<Outcome, Boxed> {
+async fn graphite(settings: &Settings, part: Part<'_>) -> Result<Outcome, BoxError> {
     let lines = graphite::encode(part, &settings.labels);
     let host = settings.url.host().unwrap_or_default();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -127,7 +127,7 @@ async fn http(
     part: Part<'_>,
     begun: u64,
     now: Duration,
-) -> Result<Outcome, Boxed> {
+) -> Result<Outcome, BoxError> {
     let labels = &settings.labels;
     let (fields, body) = match settings.engine {
         Engine::Otlp => (&otlp::FIELDS[..], otlp::encode(part, labels, begun)),
@@ -152,13 +152,13 @@ async fn http(
     let roots = match &settings.roots {
         None if settings.url.scheme_str() == Some("https") => {
             if system.get().is_none() {
-                let _ = system.set(Roots::of_system()?);
+                let _ = system.set(Roots::from_system()?);
             }
             system.get()
         }
         roots => roots.as_ref(),
     };
-    let answer = ask(roots, request.body(Full::new(Bytes::from(body)))?).await?;
+    let answer = send_request(roots, request.body(Full::new(Bytes::from(body)))?).await?;
     let (head, body) = answer.into_parts();
     Ok(read(
         settings.engine,

@@ -15,7 +15,7 @@ use super::reply::{self, Reuse};
 use super::request::{ClientExpectations, HeadError, Request};
 use super::wire::Wire;
 use crate::http::head::{Fields, Head, Response, ResponseHead};
-use crate::net::flush::OthersFirst;
+use crate::net::flush::YieldToOthers;
 use crate::serve::stack::body::{CLIENT_LEFT, ReplyBody};
 use crate::serve::stack::detached;
 use crate::serve::stack::downstream::Downstream;
@@ -93,7 +93,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
                 peer.enter_idle();
                 if !wire.is_idle() {
                     // The next request has arrived already, so other connections are served first.
-                    OthersFirst::default().await;
+                    YieldToOthers::default().await;
                 }
             }
             Ok(_) => break,
@@ -147,7 +147,7 @@ fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<Observ
         .worker
         .generation()
         .tokens
-        .authorization(head.uri.path())?;
+        .key_authorization(head.uri.path())?;
     peer.worker.count_acme_proof();
     peer.deadlines.request_began();
     let mut fields = Fields::default();

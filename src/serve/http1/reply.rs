@@ -16,8 +16,8 @@ use super::response_head::write_response_head;
 use super::wire::Wire;
 use crate::http::head::{PresentFields, Response};
 use crate::http::http1::{MessageError, fields};
-use crate::net::Flushes;
-use crate::net::flush::OthersFirst;
+use crate::net::FlushQueue;
+use crate::net::flush::YieldToOthers;
 use crate::serve::stack::body;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::worker::state::Worker;
@@ -108,7 +108,7 @@ pub fn send_response<'a>(
             (false, false) => LastFlush::WithClose,
             _ => LastFlush::Alone,
         },
-        others_first: (!is_short).then(OthersFirst::default),
+        others_first: (!is_short).then(YieldToOthers::default),
         has_begun: false,
         is_persistent,
         ends_with_connection,
@@ -180,7 +180,7 @@ pub struct SendResponse<'a> {
     trailers: bool,
     last_flush: LastFlush<'a>,
     /// The turn of other connections, before a long body is read.
-    others_first: Option<OthersFirst>,
+    others_first: Option<YieldToOthers>,
     has_begun: bool,
     is_persistent: bool,
     /// The body ends with the connection, for want of another framing.
@@ -209,7 +209,7 @@ impl Future for SendResponse<'_> {
 /// When the last piece of a response is sent.
 enum LastFlush<'a> {
     /// Together with those of other connections, at the end of the worker's turn.
-    Grouped(&'a Flushes),
+    Grouped(&'a FlushQueue),
     /// Together with the end of the connection.
     WithClose,
     /// At once.

@@ -24,8 +24,8 @@ use crate::http::head::ResponseHead;
 use crate::http::http1::chunked::Piece;
 use crate::http::http1::inbox::Inbox;
 use crate::http::http1::{Framing, MAX_HEAD, MessageError, Outbox};
-use crate::net::Leave;
-use crate::net::flush::OthersFirst;
+use crate::net::DeferredFlush;
+use crate::net::flush::YieldToOthers;
 use crate::serve::stack::unreadable::{FirstLine, UnreadableRequest};
 use crate::serve::worker::client_socket::{ClientSocket, MAX_DRAINED_BYTES};
 use crate::serve::worker::deadlines::Deadlines;
@@ -47,7 +47,7 @@ struct Inner {
     cache: RepeatCache,
     /// The turn of the worker's other connections, which are all read before any is served. The code that reads and the
     /// code that serves do not fit a processor's first-level cache together.
-    others_first: OthersFirst,
+    others_first: YieldToOthers,
     /// What is left of the request's body.
     remaining_body: Framing,
     /// The version of HTTP of the last request.
@@ -70,7 +70,7 @@ impl Wire {
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
                 cache: RepeatCache::default(),
-                others_first: OthersFirst::default(),
+                others_first: YieldToOthers::default(),
                 remaining_body: Framing::Length(0),
                 version: Version::HTTP_10,
                 awaits_continue: false,
@@ -95,7 +95,7 @@ impl Wire {
     pub fn begin_request(&self) {
         let inner = &mut *self.inner.borrow_mut();
         inner.inbox.begin_message();
-        inner.others_first = OthersFirst::default();
+        inner.others_first = YieldToOthers::default();
     }
 
     /// Reads the head of the next request; `None` at the end of the connection.
@@ -327,8 +327,8 @@ fn new_half_close_check() -> Box<Interval> {
 }
 
 /// Sends the end of a response together with those of other connections.
-impl Leave for Wire {
-    fn leave(&self, cx: &mut Context<'_>) {
+impl DeferredFlush for Wire {
+    fn flush_deferred(&self, cx: &mut Context<'_>) {
         let inner = &mut *self.inner.borrow_mut();
         let sent = inner.outbox.poll_flush(cx, &mut inner.client);
         inner.has_unsent_response = !matches!(sent, Poll::Ready(Ok(())));
@@ -337,7 +337,7 @@ impl Leave for Wire {
         }
     }
 
-    fn broke(&self) {
+    fn mark_broken(&self) {
         let inner = &mut *self.inner.borrow_mut();
         inner.outbox.mark_broken();
         inner.has_unsent_response = true;

@@ -21,7 +21,7 @@ use crate::base::clock::Nanos;
 use crate::base::telemetry::Metric;
 use crate::http::head::{Head, Response, ResponseHead, hop};
 use crate::http::http1::Malformed;
-use crate::net::flush::OthersFirst;
+use crate::net::flush::YieldToOthers;
 use crate::upstream::{
     self, Caller, Exchange, ExchangeError, LeasedConnection, ReceivedHead, UpstreamPool,
 };
@@ -62,7 +62,7 @@ impl Forwarding<'_> {
         body: RequestBody,
     ) -> Result<Response<Relay>, RefusalCause> {
         if !body.is_empty() {
-            OthersFirst::default().await;
+            YieldToOthers::default().await;
         }
         let mut deadline = Deadline::after(self.pool.settings().total);
         let connection = {

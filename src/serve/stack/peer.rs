@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::base::clock::Nanos;
 use crate::base::telemetry::{Label, Metric};
 use crate::identity::ConnectionPeer;
-use crate::net::proxy::Ends;
+use crate::net::proxy::ConnectionAddresses;
 use crate::net::tls::config::Offer;
 use crate::net::{PeerAddress, Socket, Subject};
 use crate::route::host;
@@ -27,7 +27,7 @@ pub struct Peer {
     /// The text of `ip`.
     pub address: String,
     /// The addresses of both ends of the connection.
-    pub ends: Ends,
+    pub ends: ConnectionAddresses,
     /// The connection's deadlines.
     pub deadlines: Rc<Deadlines>,
     /// Whether the connection uses TLS.
@@ -55,7 +55,7 @@ struct ServerName {
 impl Peer {
     /// The client at the other end of `stream`. `offer` is what TLS offered it; none for a connection without TLS.
     pub fn new(
-        (remote, ends): (PeerAddress, Ends),
+        (remote, ends): (PeerAddress, ConnectionAddresses),
         (stream, offer): (&Socket, Option<&Offer>),
         deadlines: Rc<Deadlines>,
         worker: &Rc<Worker>,

@@ -72,7 +72,7 @@ impl ClientSocket {
     /// Whether a client that has closed its sending side may still wait for its response.
     #[cold]
     pub fn may_await_response(&self) -> bool {
-        self.half_close == HalfClose::Answered && self.stream.closes_by_halves()
+        self.half_close == HalfClose::Answered && self.stream.can_half_close()
     }
 
     /// Whether the client has reset the connection or no longer responds to keep-alive probes. True once; asks the kernel.

@@ -13,7 +13,7 @@ use super::client_socket::{ClientSocket, IDLE_DRAIN_TIME};
 use super::deadlines::{Deadlines, Phase};
 use super::listen::LocalConnection;
 use super::state::{ConnectionRefusal, Worker};
-use crate::net::proxy::{self, Ends};
+use crate::net::proxy::{self, ConnectionAddresses};
 use crate::net::tls::config::Offer;
 use crate::net::{PeerNetwork, Socket, Stream};
 use crate::serve::http1::exchanges::{self, ConnectionEnd};
@@ -63,14 +63,14 @@ async fn serve_until_closed(
     let Ok(local) = stream.local_addr() else {
         return;
     };
-    let mut ends = Ends {
+    let mut ends = ConnectionAddresses {
         client: from,
         local,
     };
-    let mut remote = stream.peer(from);
+    let mut remote = stream.peer_address(from);
     let from_proxy = listener.proxies.iter().any(|net| net.contains(remote));
     if from_proxy {
-        match before_first_request(&worker, &deadlines, proxy::read(&mut stream)).await {
+        match before_first_request(&worker, &deadlines, proxy::read_header(&mut stream)).await {
             Ok(Some(declared)) => (ends, remote) = (declared, declared.client.ip().into()),
             Ok(None) => {}
             Err(_) => return worker.count_refused_connection(ConnectionRefusal::ProxyHeader),
@@ -90,10 +90,10 @@ async fn serve_until_closed(
         None => Some(Socket::plain(stream)),
     };
     let Some(stream) = stream else { return };
-    if stream.is_proof() {
+    if stream.is_acme_challenge() {
         return worker.count_acme_proof();
     }
-    let is_http2 = stream.speaks_http2();
+    let is_http2 = stream.is_http2();
     let transport = (&stream, listener.offer.as_ref());
     let peer = Peer::new((remote, ends), transport, deadlines.clone(), &worker);
     let timeouts = &generation.ruleset.timeouts;

@@ -17,7 +17,7 @@ use crate::base::telemetry::{Histogram, Label, Metric, Registry};
 use crate::identity::{Identifier, Keyer, Unverified};
 use crate::limit::Rule;
 use crate::limit::pressure::RequestKind;
-use crate::net::Flushes;
+use crate::net::FlushQueue;
 use crate::net::tls::acme::ChallengeTokens;
 use crate::policy::Ruleset;
 use crate::record::insight::{Insight, Sampler};
@@ -169,7 +169,7 @@ impl Generation {
         worker: usize,
         registry: &Registry,
         clock: &Clock,
-        flushes: &Rc<Flushes>,
+        flushes: &Rc<FlushQueue>,
     ) -> Generation {
         let ruleset = running.ruleset.clone();
         let new_pool = |servers: &Arc<Servers>| {

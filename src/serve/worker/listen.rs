@@ -44,7 +44,7 @@ pub struct ClientConnection<S> {
     ///
     /// [`RunningConfig::listeners`]: super::generation::RunningConfig::listeners
     pub listener: usize,
-    /// The address of the client; [`LOCAL`](crate::net::address::LOCAL) for a Unix socket.
+    /// The address of the client; [`UNIX_STAND_IN`](crate::net::address::UNIX_STAND_IN) for a Unix socket.
     pub from: SocketAddr,
     /// Counts the connection as open until it is dropped.
     pub counted: CountedConnection,
@@ -91,8 +91,9 @@ impl InheritedSockets {
             let mut unix = || passed.take_unix_listener(index).ok().flatten();
             let socket = tcp.map(Socket::from).or_else(|| unix().map(Socket::from));
             let socket = socket.filter(|socket| socket.set_nonblocking(true).is_ok());
-            let listening =
-                socket.and_then(|socket| Some((Address::of(&socket.local_addr().ok()?)?, socket)));
+            let listening = socket.and_then(|socket| {
+                Some((Address::from_socket(&socket.local_addr().ok()?)?, socket))
+            });
             match listening {
                 Some(listening) => inherited.sockets.push(listening),
                 None => inherited.unusable += 1,
@@ -189,7 +190,7 @@ fn is_same_address(other: SocketAddr, address: SocketAddr) -> bool {
 pub fn check_unused(address: &Address) -> io::Result<()> {
     let address = match address {
         Address::Tcp(address) => *address,
-        Address::Unix(path) => return unix::probe(path),
+        Address::Unix(path) => return unix::check_unused(path),
     };
     let socket = tcp_socket(address)?;
     // Connections of a gateway that has ended do not matter.

@@ -25,7 +25,7 @@ use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::StepContext;
 use crate::net::stream::Listener;
-use crate::net::{Flushes, Stream};
+use crate::net::{FlushQueue, Stream};
 use crate::record::insight::RecentCounts;
 use crate::serve::access::{LogWriter, WorkerLog};
 use crate::serve::stack::detached::DetachedRequests;
@@ -175,7 +175,7 @@ async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrde
 /// The state of a worker that has no connections yet, with its metrics registered.
 fn build_worker(start: &WorkerStart) -> Worker {
     let (number, registry, clock) = (start.number, &start.registry, &start.clock);
-    let flushes = Rc::new(Flushes::default());
+    let flushes = Rc::new(FlushQueue::default());
     let generation = Generation::new(&start.running, None, number, registry, clock, &flushes);
     let deadline_clock = DeadlineClock::new(clock.clone());
     Worker {

@@ -12,7 +12,7 @@ use super::listen::Placement;
 use super::occupancy::Occupancy;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
-use crate::net::Flushes;
+use crate::net::FlushQueue;
 use crate::record::insight::RecentCounts;
 use crate::serve::stack::counted_key::CountedKey;
 use crate::serve::stack::detached::DetachedRequests;
@@ -26,7 +26,7 @@ pub struct Worker {
     /// Requests that go on after their clients have left.
     pub detached: Rc<DetachedRequests>,
     /// Connections whose responses wait to be written together.
-    pub flushes: Rc<Flushes>,
+    pub flushes: Rc<FlushQueue>,
     /// Keys that limits have counted recently.
     pub recent: RecentCounts<CountedKey>,
     /// Where the worker's metrics are registered.

@@ -136,7 +136,7 @@ async fn open_socket(settings: &Settings, host: &str, port: u16) -> std::io::Res
             "no trusted certificates to verify the server",
         ));
     };
-    let name = Connector::name(host).map_err(std::io::Error::other)?;
+    let name = Connector::server_name(host).map_err(std::io::Error::other)?;
     let connector = Connector::new(name, roots, None, false);
     let connector = connector.map_err(std::io::Error::other)?.without_protocol();
     Socket::connect(TcpStream::connect((host, port)).await?, &connector).await

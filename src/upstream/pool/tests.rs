@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::http::head::{Fields, Head};
 use crate::http::http1::Outbox;
-use crate::net::Leave;
+use crate::net::DeferredFlush;
 use crate::upstream::health::EJECTED;
 use crate::upstream::http1::Http1Exchange;
 use crate::upstream::settings::{Bounds, Ejection};
@@ -74,7 +74,7 @@ fn unreachable() -> (Vec<Raw>, SocketAddr) {
 
 fn nobody() -> Caller {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let ends = Ends {
+    let ends = ConnectionAddresses {
         client: any,
         local: any,
     };
@@ -367,7 +367,7 @@ fn a_request_whose_sending_panicked_ends_at_once() {
             if taken {
                 connection.borrow_mut().outbox = Outbox::default();
             }
-            connection.broke();
+            connection.mark_broken();
             let answer = exchange.poll_head(&mut cx);
             assert!(matches!(answer, Poll::Ready(Err(_))), "taken: {taken}");
         }

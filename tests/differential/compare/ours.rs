@@ -21,8 +21,8 @@ use tokio::runtime::{Builder, Runtime};
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::http::head::{Head, ResponseHead};
 use tollgate::http::http1::MessageError;
-use tollgate::net::Flushes;
-use tollgate::net::proxy::Ends;
+use tollgate::net::FlushQueue;
+use tollgate::net::proxy::ConnectionAddresses;
 use tollgate::upstream::pool::PoolCounters;
 use tollgate::upstream::response_head::{HeadReader, LastHead, ParsedHead};
 use tollgate::upstream::{
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Ours {
     runtime: Runtime,
     pool: Rc<UpstreamPool>,
-    flushes: Rc<Flushes>,
+    flushes: Rc<FlushQueue>,
     listener: TcpListener,
     /// Connections made.
     connected: Arc<AtomicU64>,
@@ -61,7 +61,7 @@ impl Ours {
             connected: metrics::Counter::from_arc(connected.clone()),
             retried: metrics::Counter::noop(),
         };
-        let flushes = Rc::new(Flushes::default());
+        let flushes = Rc::new(FlushQueue::default());
         Ours {
             runtime: Builder::new_current_thread().enable_all().build().unwrap(),
             pool: UpstreamPool::new(servers, clock, counters, 0, flushes.clone()),
@@ -131,7 +131,7 @@ impl Ours {
     /// Whether there was a connection that had been kept. A new one is for the next case.
     fn check_out(&mut self) -> bool {
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let ends = Ends {
+        let ends = ConnectionAddresses {
             client: any,
             local: any,
         };
@@ -210,11 +210,11 @@ enum Stage {
 struct Client {
     stage: Stage,
     verdict: Verdict,
-    flushes: Rc<Flushes>,
+    flushes: Rc<FlushQueue>,
 }
 
 impl Client {
-    fn new(asks: Asks, connection: LeasedConnection, flushes: Rc<Flushes>) -> Client {
+    fn new(asks: Asks, connection: LeasedConnection, flushes: Rc<FlushQueue>) -> Client {
         let mut head = Head {
             method: asks.method(),
             version: Version::HTTP_11,
@@ -243,7 +243,7 @@ impl Client {
             tokio::task::yield_now().await;
             let turn = |cx: &mut Context<'_>| {
                 let polled = self.poll(cx);
-                self.flushes.leave(cx);
+                self.flushes.flush_all(cx);
                 Poll::Ready(polled)
             };
             let _ = poll_fn(turn).await;

@@ -1,4 +1,4 @@
-//! HTTPS requests to a directory.
+//! Sends the HTTPS requests of the ACME library to a directory.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,12 +10,12 @@ use http_body_util::Full;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 
 use crate::net::Roots;
-use crate::net::client::{Boxed, ask};
+use crate::net::client::{BoxError, send_request};
 
-/// How long a request and its response may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The longest time for connecting, the request and its response.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A client of directories whose certificates these roots vouch for.
+/// A client for directories whose certificates chain to these roots.
 pub struct DirectoryClient(pub Roots);
 
 impl HttpClient for DirectoryClient {
@@ -26,11 +26,12 @@ impl HttpClient for DirectoryClient {
         let roots = self.0.clone();
         Box::pin(async move {
             let host = request.uri().host().unwrap_or_default().to_owned();
-            let error = |why: Boxed| Error::Other(format!("{host}: {why}").into());
+            let error = |why: BoxError| Error::Other(format!("{host}: {why}").into());
             if request.uri().scheme_str() != Some("https") {
                 return Err(error("only URLs that begin with https:// are asked".into()));
             }
-            let response = tokio::time::timeout(PATIENCE, ask(Some(&roots), request)).await;
+            let response =
+                tokio::time::timeout(REQUEST_TIMEOUT, send_request(Some(&roots), request)).await;
             let response = response.unwrap_or_else(|_| Err("no response in time".into()));
             response
                 .map(|response| BytesResponse::from(response.map(Full::new)))

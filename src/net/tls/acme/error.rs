@@ -1,4 +1,4 @@
-//! Why a certificate was not issued, or cannot be used.
+//! The error of an order: why a certificate was not issued, or cannot be used. Its texts are log messages.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::net::tls::certificate;
 /// Why there is no new certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory refuses, or it cannot be reached.
+    /// The directory refused a request, or could not be reached.
     #[error(transparent)]
     Directory(#[from] instant_acme::Error),
     /// The directory did not accept the proof of a name.
@@ -17,16 +17,16 @@ pub enum Error {
         name: String,
         /// The kind of challenge.
         challenge: &'static str,
-        /// In the directory's words.
+        /// The reason that the directory gave.
         why: String,
     },
-    /// The order ended in another status than it should; the directory gives no reason.
+    /// The order ended in this status, and the directory gave no reason.
     #[error("the order ended as {0}, and the directory gives no reason")]
     Order(String),
     /// The order took longer than ten minutes.
     #[error("the order was not finished in time")]
-    Late,
-    /// What the directory issued is no certificate, or not for the key.
+    TimedOut,
+    /// The issued or stored text is no certificate, or the key is not that of the certificate.
     #[error("the certificate cannot be used: {0}")]
     Certificate(#[from] certificate::Error),
     /// The issued or stored certificate does not cover the names of the settings.
@@ -46,7 +46,7 @@ pub enum Error {
     /// A key or a certificate request cannot be made.
     #[error("a key or a certificate request cannot be made: {0}")]
     Key(#[from] rcgen::Error),
-    /// TLS does not take the certificate that proves a name.
+    /// TLS does not support the certificate that proves a name.
     #[error("the proof cannot be shown in handshakes: {0}")]
     Proof(#[from] rustls::Error),
 }
@@ -56,7 +56,7 @@ impl Error {
     pub fn is_refusal(&self) -> bool {
         match self {
             Error::Directory(error) => matches!(error, instant_acme::Error::Api(_)),
-            Error::Late | Error::Folder(_) | Error::Account(_) => false,
+            Error::TimedOut | Error::Folder(_) | Error::Account(_) => false,
             _ => true,
         }
     }

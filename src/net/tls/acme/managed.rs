@@ -1,15 +1,15 @@
-//! A certificate that the gateway orders and renews by itself.
+//! A certificate that the gateway orders and renews by itself, shared by handshakes and by the thread that renews it.
 
 use std::sync::Arc;
 
 use super::settings::Settings;
-use crate::net::Issued;
+use crate::net::IssuedCertificate;
 
-/// A certificate that is ordered and renewed, and the one that is shown now.
+/// A certificate that the gateway orders and renews.
 #[derive(Debug)]
 pub struct ManagedCertificate {
-    /// What it is ordered with.
+    /// The settings of its orders.
     pub settings: Settings,
-    /// The certificate that was issued last.
-    pub issued: Arc<Issued>,
+    /// The certificate that was issued last, which handshakes show.
+    pub issued: Arc<IssuedCertificate>,
 }

@@ -1,30 +1,30 @@
-//! Certificates from a directory that speaks ACME (RFC 8555), ordered and renewed on a thread of its own.
-//! A failure here neither stops the gateway nor delays a request.
+//! ACME (RFC 8555): orders and renews certificates at a directory, on a thread of its own. A failure here neither stops the gateway
+//! nor delays a request.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `client` | HTTPS requests to the directory |
+//! | `client` | sends HTTPS requests to the directory |
 //! | `error` | why a certificate was not issued |
-//! | `managed` | a certificate with its settings |
-//! | `manager` | the thread, and which certificates it keeps |
+//! | `managed` | a certificate that is renewed, with its settings |
 //! | `order` | one order: account, proofs, certificate |
-//! | `renewal` | when the next order is due, and how long a failure waits |
-//! | `settings` | what a certificate is ordered with |
+//! | `renewal` | when the next order is due, and how long to wait after a failure |
+//! | `renewer` | the thread, and the set of certificates that it renews |
+//! | `settings` | the settings of an order |
 //! | `storage` | accounts and certificates on the disk |
-//! | `tokens` | the proofs that are shown at port 80 |
+//! | `tokens` | the proofs that are served at port 80 |
 
 mod client;
 mod error;
 mod managed;
-mod manager;
 mod order;
 mod renewal;
+mod renewer;
 mod settings;
 mod storage;
 mod tokens;
 
 pub use error::Error;
 pub use managed::ManagedCertificate;
-pub use manager::CertificateManager;
+pub use renewer::CertificateRenewer;
 pub use settings::{Challenge, Settings};
 pub use tokens::ChallengeTokens;

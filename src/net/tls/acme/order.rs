@@ -1,10 +1,12 @@
-//! One order at the directory: an account, a proof for each name, and a certificate for a new key.
+//! Places one order at a directory: an account, a proof for each name, and a certificate for a new key.
+//!
+//! Proofs are shown until the directory has checked them. Nothing here saves the certificate or retries an order.
 
 use std::time::Duration;
 
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, ChallengeHandle, ChallengeType, Identifier,
-    NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
+    Account, AccountBuilder, AccountCredentials, AuthorizationStatus, ChallengeHandle,
+    ChallengeType, Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -14,48 +16,42 @@ use super::error::Error;
 use super::settings::{Challenge, Settings};
 use super::storage;
 use super::tokens::ChallengeTokens;
-use crate::net::Issued;
+use crate::net::IssuedCertificate;
 
-/// How long the directory may take to check proofs, and then to issue.
-const POLLING: RetryPolicy = RetryPolicy::new()
+/// The timing of polls: the longest time in which the directory may check proofs, and then may issue.
+const POLL_POLICY: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .timeout(Duration::from_secs(120));
 
-/// Orders a certificate; returns a new key and the chain of its certificate, in PEM. Proofs are shown until the directory has
-/// checked them.
-pub async fn order(
+/// The problem type of an account that the directory does not know: RFC 8555 section 6.7.
+const UNKNOWN_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
+
+/// Orders a certificate. Returns a new key and the chain of its certificate, in PEM.
+///
+/// # Errors
+///
+/// Fails if the folder cannot be written, if the directory refuses or cannot be reached, or if a name is not proven.
+pub async fn order_certificate(
     settings: &Settings,
-    issued: &Issued,
+    issued: &IssuedCertificate,
     tokens: &ChallengeTokens,
 ) -> Result<Vec<u8>, Error> {
-    // Before the order: the directory counts accounts and certificates, and also those that cannot be saved.
-    storage::probe(settings)?;
-    let names = settings.names.iter().cloned();
-    let names: Vec<Identifier> = names.map(Identifier::Dns).collect();
-    let account = account(settings, false).await?;
-    let mut order = match account.new_order(&NewOrder::new(&names)).await {
-        // Directories for tests forget accounts when they restart.
-        Err(instant_acme::Error::Api(problem))
-            if problem.r#type.as_deref() == Some(UNKNOWN_ACCOUNT) =>
-        {
-            let account = self::account(settings, true).await?;
-            account.new_order(&NewOrder::new(&names)).await?
-        }
-        order => order?,
-    };
+    // The directory counts each account and certificate, also those that could not be saved afterwards.
+    storage::check_writable(settings)?;
+    let mut order = place_order(settings).await?;
     let mut proofs = Vec::new();
-    prove(settings, issued, tokens, &mut order, &mut proofs).await?;
-    let polled = order.poll_ready(&POLLING).await;
+    show_proofs(settings, issued, tokens, &mut order, &mut proofs).await?;
+    let polled = order.poll_ready(&POLL_POLICY).await;
     drop(proofs);
     match polled {
         Ok(OrderStatus::Ready) => {}
         Ok(status) => {
-            let why = unproven(settings, &mut order).await;
-            return Err(why.unwrap_or_else(|| Error::Order(format!("{status:?}"))));
+            let reason = find_unproven(settings, &mut order).await;
+            return Err(reason.unwrap_or_else(|| Error::Order(format!("{status:?}"))));
         }
         Err(error @ instant_acme::Error::Api(_)) => {
-            let why = unproven(settings, &mut order).await;
-            return Err(why.unwrap_or(error.into()));
+            let reason = find_unproven(settings, &mut order).await;
+            return Err(reason.unwrap_or(error.into()));
         }
         Err(error) => return Err(error.into()),
     }
@@ -64,22 +60,42 @@ pub async fn order(
     params.distinguished_name = DistinguishedName::new();
     let request = params.serialize_request(&key)?;
     order.finalize_csr(request.der()).await?;
-    let chain = order.poll_certificate(&POLLING).await?;
+    let chain = order.poll_certificate(&POLL_POLICY).await?;
     Ok([key.serialize_pem(), chain].concat().into_bytes())
 }
 
-/// The problem type of an account that the directory does not know: RFC 8555 section 6.7.
-const UNKNOWN_ACCOUNT: &str = "urn:ietf:params:acme:error:accountDoesNotExist";
-
-/// The stored account, or a new one: always a new one where `new` says so.
-async fn account(settings: &Settings, new: bool) -> Result<Account, Error> {
-    let builder = Account::builder_with_http(Box::new(DirectoryClient(settings.roots.clone())));
-    let stored = storage::account(settings)?.filter(|_| !new);
-    if let Some(text) = stored {
-        let credentials: AccountCredentials =
-            serde_json::from_slice(&text).map_err(Error::Account)?;
-        return Ok(builder.from_credentials(credentials).await?);
+/// Places an order with the stored account, or with a new one if the directory does not know it.
+async fn place_order(settings: &Settings) -> Result<Order, Error> {
+    let names = settings.names.iter().cloned();
+    let names: Vec<Identifier> = names.map(Identifier::Dns).collect();
+    let account = match storage::load_account(settings)? {
+        Some(text) => {
+            let credentials: AccountCredentials =
+                serde_json::from_slice(&text).map_err(Error::Account)?;
+            account_builder(settings)
+                .from_credentials(credentials)
+                .await?
+        }
+        None => create_account(settings).await?,
+    };
+    match account.new_order(&NewOrder::new(&names)).await {
+        // Test directories forget accounts when they restart.
+        Err(instant_acme::Error::Api(problem))
+            if problem.r#type.as_deref() == Some(UNKNOWN_ACCOUNT) =>
+        {
+            let account = create_account(settings).await?;
+            Ok(account.new_order(&NewOrder::new(&names)).await?)
+        }
+        order => Ok(order?),
     }
+}
+
+fn account_builder(settings: &Settings) -> AccountBuilder {
+    Account::builder_with_http(Box::new(DirectoryClient(settings.roots.clone())))
+}
+
+/// Creates an account at the directory, and saves it.
+async fn create_account(settings: &Settings) -> Result<Account, Error> {
     let contact = settings.contact.as_ref().map(|to| format!("mailto:{to}"));
     let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
     let account = NewAccount {
@@ -87,7 +103,7 @@ async fn account(settings: &Settings, new: bool) -> Result<Account, Error> {
         terms_of_service_agreed: true,
         only_return_existing: false,
     };
-    let (account, credentials) = builder
+    let (account, credentials) = account_builder(settings)
         .create(&account, settings.directory.clone(), None)
         .await?;
     let text = serde_json::to_vec(&credentials).map_err(Error::Account)?;
@@ -97,23 +113,25 @@ async fn account(settings: &Settings, new: bool) -> Result<Account, Error> {
 
 /// A proof that is shown until it is dropped.
 enum ShownProof<'a> {
-    Handshake(&'a Issued, String),
+    /// In handshakes, for this host name.
+    Handshake(&'a IssuedCertificate, String),
+    /// In responses, for this token.
     Response(&'a ChallengeTokens, String),
 }
 
 impl Drop for ShownProof<'_> {
     fn drop(&mut self) {
         match self {
-            ShownProof::Handshake(issued, name) => issued.proven(name),
-            ShownProof::Response(tokens, token) => tokens.close(token),
+            ShownProof::Handshake(issued, name) => issued.remove_proof(name),
+            ShownProof::Response(tokens, token) => tokens.remove(token),
         }
     }
 }
 
-/// Shows a proof for each name that needs one, and tells the directory to check it.
-async fn prove<'a>(
+/// Shows a proof for each name that is not proven yet, and asks the directory to check it. The proofs are added to `proofs`.
+async fn show_proofs<'a>(
     settings: &Settings,
-    issued: &'a Issued,
+    issued: &'a IssuedCertificate,
     tokens: &'a ChallengeTokens,
     order: &mut Order,
     proofs: &mut Vec<ShownProof<'a>>,
@@ -140,12 +158,12 @@ async fn prove<'a>(
         };
         proofs.push(match settings.challenge {
             Challenge::TlsAlpn01 => {
-                show(&name, &challenge, issued)?;
+                show_in_handshakes(&name, &challenge, issued)?;
                 ShownProof::Handshake(issued, name.clone())
             }
             Challenge::Http01 => {
                 let token = challenge.token.clone();
-                tokens.open(&token, challenge.key_authorization().as_str());
+                tokens.insert(&token, challenge.key_authorization().as_str());
                 ShownProof::Response(tokens, token)
             }
         });
@@ -162,8 +180,12 @@ async fn prove<'a>(
     Ok(())
 }
 
-/// Shows the certificate that proves a name in handshakes: RFC 8737 section 3.
-fn show(name: &str, challenge: &ChallengeHandle<'_>, issued: &Issued) -> Result<(), Error> {
+/// Makes the certificate that proves a name, and shows it in handshakes: RFC 8737 section 3.
+fn show_in_handshakes(
+    name: &str,
+    challenge: &ChallengeHandle<'_>,
+    issued: &IssuedCertificate,
+) -> Result<(), Error> {
     let digest = challenge.key_authorization().digest();
     let mut params = CertificateParams::new([name.to_owned()])?;
     params.distinguished_name = DistinguishedName::new();
@@ -171,11 +193,11 @@ fn show(name: &str, challenge: &ChallengeHandle<'_>, issued: &Issued) -> Result<
     let key = KeyPair::generate()?;
     let certificate = params.self_signed(&key)?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    Ok(issued.prove(name, certificate.der().clone(), &key)?)
+    Ok(issued.add_proof(name, certificate.der().clone(), &key)?)
 }
 
-/// The directory's own reason for the first name that failed; nothing where it gives none.
-async fn unproven(settings: &Settings, order: &mut Order) -> Option<Error> {
+/// Finds the first name that was not proven, with the directory's reason. Returns nothing if the directory gives none.
+async fn find_unproven(settings: &Settings, order: &mut Order) -> Option<Error> {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
         if authorization.refresh().await.is_err() {

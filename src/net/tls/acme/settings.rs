@@ -1,32 +1,32 @@
-//! What a certificate is ordered with.
+//! The settings with which a certificate is ordered, as the policy compiler builds them.
 
 use std::path::PathBuf;
 
 use crate::net::Roots;
 
-/// A certificate to be ordered from a directory.
+/// The settings of a certificate's orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The URL of the directory.
     pub directory: String,
-    /// The roots that vouch for the directory's own certificate.
+    /// The roots to which the directory's own certificate must chain.
     pub roots: Roots,
     /// The host names that the certificate is for, in lower case; at least one.
     pub names: Vec<String>,
-    /// An email address that the directory may write to.
+    /// The email address of the account.
     pub contact: Option<String>,
-    /// The folder where accounts and certificates are kept.
+    /// The folder of accounts and certificates.
     pub dir: PathBuf,
-    /// How the gateway proves that the names are its own.
+    /// How the gateway proves that it serves the names.
     pub challenge: Challenge,
 }
 
-/// How a name is proven: the kind of challenge.
+/// The kind of challenge by which a name is proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Challenge {
-    /// In a handshake at port 443, RFC 8737.
+    /// The directory does a handshake at port 443: RFC 8737.
     TlsAlpn01,
-    /// By a response at port 80, RFC 8555 section 8.3.
+    /// The directory sends a request to port 80: RFC 8555 section 8.3.
     Http01,
 }
 

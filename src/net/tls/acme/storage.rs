@@ -1,5 +1,6 @@
-//! Accounts and certificates on the disk. Each directory has a folder of its own, so that certificates of a directory for
-//! tests are never mistaken for real ones. Only the owner may read the files.
+//! Reads and writes accounts and certificates on the disk. Only their owner may read the files.
+//!
+//! Each directory has a folder of its own, so that certificates of a test directory are never mistaken for real ones.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -11,26 +12,26 @@ use super::error::Error;
 use super::settings::Settings;
 use crate::net::Certificate;
 
-/// The stored certificate, if there is one. It may cover other names than the settings: for those that it covers, it is
-/// better than none.
+/// Reads the stored certificate; returns nothing if there is none. It may lack some names of the settings, because for the others
+/// it is better than none.
 ///
 /// # Errors
 ///
-/// The stored certificate has expired or cannot be read.
-pub fn load(settings: &Settings, wall: Duration) -> Result<Option<Certificate>, Error> {
-    match fs::read(certificate(settings)) {
-        Ok(text) => read(&text, wall).map(Some),
+/// Fails if the certificate has expired or cannot be read.
+pub fn load_certificate(settings: &Settings, wall: Duration) -> Result<Option<Certificate>, Error> {
+    match fs::read(certificate_path(settings)) {
+        Ok(text) => parse_certificate(&text, wall).map(Some),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Reads a key and a chain in PEM.
+/// Parses a key and a chain in PEM.
 ///
 /// # Errors
 ///
-/// The text cannot be read, or the certificate has expired at `wall`.
-pub fn read(text: &[u8], wall: Duration) -> Result<Certificate, Error> {
+/// Fails if the text cannot be parsed, or if the certificate has expired at `wall`.
+pub fn parse_certificate(text: &[u8], wall: Duration) -> Result<Certificate, Error> {
     let certificate = Certificate::from_pem(text, text)?;
     if certificate.until <= wall {
         return Err(Error::Expired);
@@ -38,67 +39,74 @@ pub fn read(text: &[u8], wall: Duration) -> Result<Certificate, Error> {
     Ok(certificate)
 }
 
-/// Whether the certificate covers all names of the settings.
-pub fn covers(settings: &Settings, certificate: &Certificate) -> bool {
-    let named = |name: &String| certificate.names.binary_search(name).is_ok();
-    settings.names.iter().all(named)
+/// Whether a certificate is for all names of the settings.
+pub fn covers_names(settings: &Settings, certificate: &Certificate) -> bool {
+    let is_covered = |name: &String| certificate.names.binary_search(name).is_ok();
+    settings.names.iter().all(is_covered)
 }
 
-/// Saves a key and its chain, both in one file so that they always belong together.
-pub fn save(settings: &Settings, text: &[u8]) -> io::Result<()> {
-    write(&certificate(settings), text)
+/// Saves a key and its chain in PEM. Both are in one file, so that they always belong together.
+pub fn save_certificate(settings: &Settings, text: &[u8]) -> io::Result<()> {
+    replace_file(&certificate_path(settings), text)
 }
 
-/// The stored account, as JSON; nothing where there is none.
-pub fn account(settings: &Settings) -> io::Result<Option<Vec<u8>>> {
-    match fs::read(folder(settings).join(ACCOUNT)) {
+/// Reads the stored account, as JSON; returns nothing if there is none.
+pub fn load_account(settings: &Settings) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(directory_folder(settings).join(ACCOUNT_FILE)) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Saves the account.
+/// Saves the account, as JSON.
 pub fn save_account(settings: &Settings, text: &[u8]) -> io::Result<()> {
-    write(&folder(settings).join(ACCOUNT), text)
+    replace_file(&directory_folder(settings).join(ACCOUNT_FILE), text)
 }
 
-/// Fails where nothing can be saved.
-pub fn probe(settings: &Settings) -> io::Result<()> {
-    let probe = folder(settings).join("probe");
-    write(&probe, b"")?;
+/// Verifies that a file can be saved, by saving one and removing it.
+///
+/// # Errors
+///
+/// Fails if the folder cannot be written.
+pub fn check_writable(settings: &Settings) -> io::Result<()> {
+    let probe = directory_folder(settings).join("probe");
+    replace_file(&probe, b"")?;
     fs::remove_file(probe)
 }
 
-const ACCOUNT: &str = "account.json";
+/// The file of the account, in the folder of its directory.
+const ACCOUNT_FILE: &str = "account.json";
 
-fn certificate(settings: &Settings) -> PathBuf {
+/// The path of a certificate, which is named by the first of its host names.
+fn certificate_path(settings: &Settings) -> PathBuf {
     let name = settings.names.first().map_or("", String::as_str);
-    folder(settings).join(format!("{name}.pem"))
+    directory_folder(settings).join(format!("{name}.pem"))
 }
 
-fn folder(settings: &Settings) -> PathBuf {
+/// The folder of a directory, which is named by its URL. Characters that could leave the folder are replaced.
+fn directory_folder(settings: &Settings) -> PathBuf {
     let directory = &settings.directory;
     let name = directory
         .split_once("://")
         .map_or(&**directory, |(_, rest)| rest);
-    let plain = |char: char| char.is_ascii_alphanumeric() || char == '.' || char == '-';
+    let is_allowed = |char: char| char.is_ascii_alphanumeric() || char == '.' || char == '-';
     let name: String = name
         .chars()
-        .map(|char| if plain(char) { char } else { '-' })
+        .map(|char| if is_allowed(char) { char } else { '-' })
         .collect();
     settings.dir.join(name)
 }
 
-/// Replaces a file as a whole: a reader finds its former content or all of the new one.
-fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+/// Replaces a file atomically: a reader finds either the former content or all of the new one.
+fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(folder)?;
     let next = path.with_extension("new");
-    // A process that was killed may have left one.
+    // A process that was killed may have left a half-written file.
     match fs::remove_file(&next) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -135,10 +143,10 @@ mod tests {
             challenge: Challenge::Http01,
         };
         let now = Duration::from_secs(1_800_000_000);
-        assert_eq!(load(&settings, now).unwrap(), None);
-        probe(&settings).unwrap();
+        assert_eq!(load_certificate(&settings, now).unwrap(), None);
+        check_writable(&settings).unwrap();
         // A file that a killed process has left does not hinder the next.
-        let kept = certificate(&settings);
+        let kept = certificate_path(&settings);
         assert_eq!(
             kept,
             settings
@@ -146,15 +154,21 @@ mod tests {
                 .join("ca.example-14000-dir-a-..-b/a.example.pem")
         );
         fs::write(kept.with_extension("new"), "half").unwrap();
-        save(&settings, text.as_bytes()).unwrap();
-        let loaded = load(&settings, now).unwrap().unwrap();
-        assert!(covers(&settings, &loaded));
+        save_certificate(&settings, text.as_bytes()).unwrap();
+        let loaded = load_certificate(&settings, now).unwrap().unwrap();
+        assert!(covers_names(&settings, &loaded));
         assert_eq!(fs::read_dir(kept.parent().unwrap()).unwrap().count(), 1);
 
-        assert!(matches!(load(&settings, loaded.until), Err(Error::Expired)));
+        assert!(matches!(
+            load_certificate(&settings, loaded.until),
+            Err(Error::Expired)
+        ));
         settings.names.push("b.example".into());
-        assert!(!covers(&settings, &load(&settings, now).unwrap().unwrap()));
+        assert!(!covers_names(
+            &settings,
+            &load_certificate(&settings, now).unwrap().unwrap()
+        ));
         settings.directory = "https://other.example/dir".into();
-        assert_eq!(load(&settings, now).unwrap(), None);
+        assert_eq!(load_certificate(&settings, now).unwrap(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The thread that orders and renews certificates, and the certificates that it is to keep.
+//! The thread that orders and renews certificates, and the set of certificates that a reload gives it.
 
 use std::io;
 use std::rc::Rc;
@@ -18,27 +18,29 @@ use super::tokens::ChallengeTokens;
 use crate::base::clock::Clock;
 use crate::base::random::Chance;
 use crate::base::telemetry::Registry;
-use crate::net::Issued;
+use crate::net::IssuedCertificate;
 
-/// Orders and renews all certificates of the process, on a thread of its own.
-pub struct CertificateManager {
+/// Orders and renews the certificates of the process, on a thread of its own. The thread ends when this is dropped.
+pub struct CertificateRenewer {
     managed: Mutex<Vec<Arc<ManagedCertificate>>>,
-    thread: Mutex<Option<Thread>>,
+    /// Nothing until there is a certificate to renew.
+    thread: Mutex<Option<RenewalThread>>,
     clock: Clock,
     registry: Registry,
     tokens: ChallengeTokens,
     seed: u64,
 }
 
-struct Thread {
-    follow: UnboundedSender<Vec<Arc<ManagedCertificate>>>,
-    ended: JoinHandle<()>,
+struct RenewalThread {
+    /// Takes the certificates to renew from now on.
+    sets: UnboundedSender<Vec<Arc<ManagedCertificate>>>,
+    handle: JoinHandle<()>,
 }
 
-impl CertificateManager {
-    /// A manager without certificates. `seed` spreads the renewals of several gateways over time.
-    pub fn new(clock: Clock, registry: Registry, seed: u64) -> CertificateManager {
-        CertificateManager {
+impl CertificateRenewer {
+    /// Makes a renewer without certificates. `seed` spreads the renewals of several gateways over time.
+    pub fn new(clock: Clock, registry: Registry, seed: u64) -> CertificateRenewer {
+        CertificateRenewer {
             managed: Mutex::new(Vec::new()),
             thread: Mutex::new(None),
             clock,
@@ -48,21 +50,21 @@ impl CertificateManager {
         }
     }
 
-    /// The open http-01 challenges.
-    pub fn tokens(&self) -> ChallengeTokens {
+    /// The open http-01 challenges, which listeners at port 80 serve.
+    pub fn challenge_tokens(&self) -> ChallengeTokens {
         self.tokens.clone()
     }
 
-    /// The certificate for `settings`: one that is managed already, or a stored one. Call [`CertificateManager::follow`]
-    /// afterwards.
+    /// Returns the certificate with these settings: one that is managed already, or else a stored one or one that is not issued
+    /// yet. Call [`CertificateRenewer::renew_only`] afterwards.
     pub fn certificate(&self, settings: &Settings) -> Arc<ManagedCertificate> {
         let mut all = self.managed.lock();
         if let Some(same) = all.iter().find(|other| other.settings == *settings) {
             return same.clone();
         }
-        let issued = Arc::new(Issued::new(settings.names.clone()));
-        match storage::load(settings, self.clock.wall()) {
-            Ok(Some(certificate)) => issued.put(certificate),
+        let issued = Arc::new(IssuedCertificate::new(settings.names.clone()));
+        match storage::load_certificate(settings, self.clock.wall()) {
+            Ok(Some(certificate)) => issued.set_certificate(certificate),
             Ok(None) => tracing::warn!(
                 names = settings.names.join(", "),
                 "no certificate yet; handshakes fail until the directory has issued one"
@@ -83,23 +85,23 @@ impl CertificateManager {
     ///
     /// # Errors
     ///
-    /// The thread cannot be started.
-    pub fn follow(&self, certificates: Vec<Arc<ManagedCertificate>>) -> io::Result<()> {
+    /// Fails if the thread cannot be started.
+    pub fn renew_only(&self, certificates: Vec<Arc<ManagedCertificate>>) -> io::Result<()> {
         let mut managed = self.managed.lock();
         managed.retain(|own| certificates.iter().any(|other| Arc::ptr_eq(own, other)));
         let mut thread = self.thread.lock();
         if thread.is_none() && !managed.is_empty() {
-            *thread = Some(self.spawn()?);
+            *thread = Some(self.spawn_thread()?);
         }
         if let Some(thread) = &*thread {
             // The thread ends only when this sender is dropped.
-            let _ = thread.follow.send(managed.clone());
+            let _ = thread.sets.send(managed.clone());
         }
         Ok(())
     }
 
-    fn spawn(&self) -> io::Result<Thread> {
-        let (follow, inbox) = unbounded_channel();
+    fn spawn_thread(&self) -> io::Result<RenewalThread> {
+        let (sets, received_sets) = unbounded_channel();
         let (clock, registry) = (self.clock.clone(), self.registry.clone());
         let (tokens, seed) = (self.tokens.clone(), self.seed);
         let runtime = || {
@@ -107,51 +109,55 @@ impl CertificateManager {
                 .enable_all()
                 .build_local(LocalOptions::default())
         };
-        let work = move || match runtime() {
+        let run = move || match runtime() {
             Ok(runtime) => {
                 let renewals = Renewals {
                     clock,
                     registry,
                     tokens,
                     chance: Chance::new(seed),
-                    turn: tokio::sync::Mutex::new(()),
+                    order_lock: tokio::sync::Mutex::new(()),
                 };
-                runtime.block_on(run(inbox, Rc::new(renewals)));
-                // A name that is still being looked up must not delay the end of the process.
+                runtime.block_on(run_renewals(received_sets, Rc::new(renewals)));
+                // A DNS lookup that still runs must not delay the end of the process.
                 runtime.shutdown_background();
             }
             Err(error) => tracing::error!(%error, "certificates cannot be renewed"),
         };
-        let ended = thread::Builder::new().name("acme".into()).spawn(work)?;
-        Ok(Thread { follow, ended })
+        let handle = thread::Builder::new().name("acme".into()).spawn(run)?;
+        Ok(RenewalThread { sets, handle })
     }
 }
 
-impl Drop for CertificateManager {
+impl Drop for CertificateRenewer {
     fn drop(&mut self) {
-        if let Some(Thread { follow, ended }) = self.thread.lock().take() {
-            drop(follow);
-            if ended.join().is_err() {
+        if let Some(RenewalThread { sets, handle }) = self.thread.lock().take() {
+            drop(sets);
+            if handle.join().is_err() {
                 tracing::error!("the thread that renews certificates panicked");
             }
         }
     }
 }
 
-async fn run(mut inbox: UnboundedReceiver<Vec<Arc<ManagedCertificate>>>, renewals: Rc<Renewals>) {
+/// Runs a task for each certificate of the last received set, until the sender is dropped.
+async fn run_renewals(
+    mut sets: UnboundedReceiver<Vec<Arc<ManagedCertificate>>>,
+    renewals: Rc<Renewals>,
+) {
     let mut tasks: Vec<(Arc<ManagedCertificate>, AbortHandle)> = Vec::new();
-    while let Some(certificates) = inbox.recv().await {
-        tasks.retain(|(kept, task)| {
-            let stays = certificates.iter().any(|other| Arc::ptr_eq(kept, other));
-            if !stays {
+    while let Some(certificates) = sets.recv().await {
+        tasks.retain(|(renewed, task)| {
+            let is_wanted = certificates.iter().any(|other| Arc::ptr_eq(renewed, other));
+            if !is_wanted {
                 task.abort();
             }
-            stays
+            is_wanted
         });
         for certificate in certificates {
             if !tasks
                 .iter()
-                .any(|(kept, _)| Arc::ptr_eq(kept, &certificate))
+                .any(|(renewed, _)| Arc::ptr_eq(renewed, &certificate))
             {
                 let task = renewals.clone().keep_renewed(certificate.clone());
                 let task = tokio::task::spawn_local(task).abort_handle();

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tollgate::base::clock::Clock;
 use tollgate::record::insight::distinct::DistinctCount;
-use tollgate::record::insight::{KeyList, KeyLists, LONGEST, LimitKey, ListedKey};
+use tollgate::record::insight::{KeyList, KeyLists, LimitKey, ListedKey, MAX_LISTED_KEYS};
 use tollgate::record::{Kind, Record, Second, Series, Settings, Topic};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -153,7 +153,7 @@ fn key_lists(number: u64) -> KeyLists {
     let mut distinct = DistinctCount::default();
     (0..10_000).for_each(|key| distinct.add(mix(key)));
     let listed = |rank: u64| {
-        let name = number * LONGEST as u64 / 2 + rank;
+        let name = number * MAX_LISTED_KEYS as u64 / 2 + rank;
         let key = LimitKey {
             limit: format!("per-ip-{}", rank % 7),
             key: format!("ip=2001:db8:{:x}:{:x}::/64", name >> 16, name & 0xffff),
@@ -162,11 +162,11 @@ fn key_lists(number: u64) -> KeyLists {
         ListedKey { key, hash, count }
     };
     let list = || {
-        let keys = (0..LONGEST as u64).map(listed).collect();
+        let keys = (0..MAX_LISTED_KEYS as u64).map(listed).collect();
         KeyList::new(100_000, keys, Some(distinct.clone()), 1)
     };
     KeyLists {
-        asked: list(),
+        decided: list(),
         refused: list(),
     }
 }
@@ -187,11 +187,11 @@ fn write_lists(record: &Record, end: u64, now: u64) -> Result<()> {
     ] {
         // A week of minutes is as fast to read as a day: a file at a time.
         let kept = topic
-            .kept()
+            .retention_seconds()
             .min(if step == 60 { DAY_SECONDS } else { u64::MAX });
         if end.is_multiple_of(step) && end + kept > now {
             let text = serde_json::to_vec(&key_lists(end / step))?;
-            record.note(topic, (end - step, text), true);
+            record.add_note(topic, (end - step, text), true);
         }
     }
     Ok(())
@@ -202,11 +202,13 @@ fn write_lists(record: &Record, end: u64, now: u64) -> Result<()> {
 fn write_record(folder: &Path, now: u64, days: u64) -> Result<usize> {
     let settings = Settings {
         folder: Some(folder.to_owned()),
-        most_bytes: 4 << 30,
+        max_bytes: 4 << 30,
     };
     let record = Record::open(&settings)?;
     let all = all_series();
-    let numbers = all.iter().map(|recorded| record.number(&recorded.series));
+    let numbers = all
+        .iter()
+        .map(|recorded| record.number_of(&recorded.series));
     let numbers: Vec<u32> = numbers.collect::<Option<_>>().ok_or("too many series")?;
     let mut state = 88_172_645_463_325_252_u64;
     let mut second = (now - days * DAY_SECONDS).next_multiple_of(300);
@@ -226,7 +228,7 @@ fn write_record(folder: &Path, now: u64, days: u64) -> Result<usize> {
             write_lists(&record, second, now)?;
         }
         if second.is_multiple_of(600) {
-            record.keep()?;
+            record.write_pending()?;
         }
         second += match now - second {
             0..WEEK_SECONDS => 1,
@@ -234,7 +236,7 @@ fn write_record(folder: &Path, now: u64, days: u64) -> Result<usize> {
             _ => 300,
         };
     }
-    record.leave()?;
+    record.close()?;
     Ok(all.len())
 }
 

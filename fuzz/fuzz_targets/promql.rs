@@ -2,9 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::record::promql::labels::{Labels, Matcher, fits};
+use tollgate::record::promql::labels::{Labels, Matcher, match_all};
 use tollgate::record::promql::{
-    Error, SampleSource, SelectedSeries, Times, instant, range, selector,
+    Error, SampleSource, SelectedSeries, Times, query_instant, query_range, parse_selector,
 };
 
 /// Three series with a sample in each of 100 seconds.
@@ -23,7 +23,7 @@ impl SampleSource for Three {
             (labels, samples)
         });
         let mut series = Vec::from(all);
-        series.retain(|(labels, _)| fits(matchers, labels));
+        series.retain(|(labels, _)| match_all(matchers, labels));
         Ok(SelectedSeries {
             series,
             step: 1_000,
@@ -37,9 +37,9 @@ fuzz_target!(|query: &str| {
         end: 90_000,
         step: 30_000,
     };
-    let _ = range(query, times, &Three);
-    let _ = selector(query);
-    if let Err(Error::Invalid(why)) = instant(query, 60_000, &Three) {
+    let _ = query_range(query, times, &Three);
+    let _ = parse_selector(query);
+    if let Err(Error::Invalid(why)) = query_instant(query, 60_000, &Three) {
         let place = why
             .split(": parse error")
             .next()

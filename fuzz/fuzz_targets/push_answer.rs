@@ -2,10 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::record::push::otlp::rejected;
+use tollgate::record::push::otlp::rejected_points;
 
 fuzz_target!(|data: &[u8]| {
-    if let Some((count, why)) = rejected(data) {
+    if let Some((count, why)) = rejected_points(data) {
         assert!(count > 0 && why.len() <= 3 * data.len());
     }
 });

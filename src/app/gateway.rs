@@ -137,7 +137,7 @@ impl App {
         self.push
             .lock()
             .as_ref()
-            .map_or_else(Vec::new, Pusher::status)
+            .map_or_else(Vec::new, Pusher::statuses)
     }
 
     /// The running configuration.

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::record::insight::{
-    GatewayEvent, Insight, KeyLists, LONGEST, ListSums, Minute, RequestSample,
+    GatewayEvent, Insight, KeyLists, ListSums, MAX_LISTED_KEYS, Minute, RequestSample,
 };
 use crate::record::{Record, Topic};
 
@@ -87,7 +87,7 @@ impl NoteWriter {
         self.minute = next.at;
         let waiting = &mut self.waiting;
         self.insight.begin_minute(next, |at, lists| match record {
-            _ if lists.asked.total == 0 => {}
+            _ if lists.decided.total == 0 => {}
             Some(record) => write_note(record, Topic::Minute, at, &lists, true),
             None => {
                 if waiting.len() == MAX_WAITING {
@@ -133,7 +133,7 @@ impl Rollup {
     /// Rolls up the hours and days that have become complete. Must be called every second. It may wait for the disk.
     pub(super) fn roll_up_complete(&mut self, record: &Record, now: u64) -> io::Result<()> {
         // A clock that runs ahead must not end a day early.
-        let now = now.min(record.settled() + COMPLETION_SECONDS);
+        let now = now.min(record.final_until() + COMPLETION_SECONDS);
         let steps = [
             (Topic::Minute, Topic::Hour, 3_600),
             (Topic::Hour, Topic::Day, 86_400),
@@ -143,8 +143,10 @@ impl Rollup {
             if until == *done_until {
                 continue;
             }
-            let mut from = until.saturating_sub(shorter.kept()).next_multiple_of(step);
-            record.notes(longer, (from, until), |(at, _)| {
+            let mut from = until
+                .saturating_sub(shorter.retention_seconds())
+                .next_multiple_of(step);
+            record.visit_notes(longer, (from, until), |(at, _)| {
                 from = from.max(at + step);
                 ControlFlow::Break(())
             })?;
@@ -160,14 +162,14 @@ impl Rollup {
 /// Adds up the lists of a topic in a span, and writes the sum as one note of the longer topic.
 fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> io::Result<()> {
     let mut sums = ListSums::default();
-    record.notes(shorter, span, |(_, text)| {
+    record.visit_notes(shorter, span, |(_, text)| {
         if let Ok(lists) = serde_json::from_slice(text) {
             sums.add(&lists);
         }
         ControlFlow::Continue(())
     })?;
-    let lists = sums.lists(LONGEST);
-    if lists.asked.total > 0 {
+    let lists = sums.into_lists(MAX_LISTED_KEYS);
+    if lists.decided.total > 0 {
         write_note(record, longer, span.0, &lists, true);
     }
     Ok(())
@@ -177,7 +179,7 @@ fn roll_up(record: &Record, shorter: Topic, longer: Topic, span: (u64, u64)) -> 
 fn write_note(record: &Record, topic: Topic, at: u64, content: &impl Serialize, is_kept: bool) {
     // Serializing these types cannot fail.
     if let Ok(text) = serde_json::to_vec(content) {
-        record.note(topic, (at, text), is_kept);
+        record.add_note(topic, (at, text), is_kept);
     }
 }
 
@@ -192,7 +194,7 @@ mod tests {
     fn open(folder: &std::path::Path) -> Record {
         Record::open(&Settings {
             folder: Some(folder.to_owned()),
-            most_bytes: Settings::LEAST,
+            max_bytes: Settings::MIN_BYTES,
         })
         .unwrap()
     }
@@ -207,7 +209,7 @@ mod tests {
             key: format!("ip={key}"),
         };
         for _ in 0..times {
-            writer.insight.asked.count(key, 1, name);
+            writer.insight.decided.count(key, 1, name);
         }
     }
 
@@ -216,11 +218,11 @@ mod tests {
         let mut noted = Vec::new();
         let see = |(at, text): &Note| {
             let lists: KeyLists = serde_json::from_slice(text).unwrap();
-            let counts = lists.asked.keys.iter().map(|listed| listed.count);
+            let counts = lists.decided.keys.iter().map(|listed| listed.count);
             noted.push((*at, counts.collect()));
             ControlFlow::Continue(())
         };
-        record.notes(topic, (0, 2 * HOUR), see).unwrap();
+        record.visit_notes(topic, (0, 2 * HOUR), see).unwrap();
         noted
     }
 
@@ -231,7 +233,7 @@ mod tests {
         let mut before = writer(HOUR);
         count(&before, 1, 5);
         before.end_second(Some(&record), HOUR + 59, 1);
-        record.keep().unwrap();
+        record.write_pending().unwrap();
         // What it has counted since is lost with it.
         count(&before, 2, 9);
         drop((before, record));
@@ -244,7 +246,7 @@ mod tests {
             for at in (from..=until).step_by(600) {
                 let values = Vec::new();
                 record.add(Second { at, values });
-                record.keep().unwrap();
+                record.write_pending().unwrap();
             }
         };
         let mut rollup = Rollup::default();
@@ -305,7 +307,7 @@ mod tests {
             found = Some(*at);
             ControlFlow::Continue(())
         };
-        record.notes(Topic::Sample, span, see).unwrap();
+        record.visit_notes(Topic::Sample, span, see).unwrap();
         assert_eq!(found, Some(HOUR + 2));
     }
 }

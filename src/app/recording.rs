@@ -392,7 +392,7 @@ fn to_second(
     let numbered_value = |(index, value): (usize, u64)| {
         let tracked = &mut table.series[index];
         let is_recorded = at < recorded_until && tracked.series.kind == Kind::Gauge;
-        tracked.number = tracked.number.or_else(|| record.number(&tracked.series));
+        tracked.number = tracked.number.or_else(|| record.number_of(&tracked.series));
         tracked
             .number
             .filter(|_| !is_recorded)
@@ -420,13 +420,13 @@ impl DiskThread {
                 Some(record) => self
                     .rollup
                     .roll_up_complete(record, self.clock.wall().as_secs())
-                    .and(record.keep())
+                    .and(record.write_pending())
                     .map_err(|error| error.to_string()),
                 None => self.take_over(),
             };
             self.log_change(result.err().unwrap_or_default());
         }
-        if let Some(Err(error)) = self.record.get().map(Record::leave) {
+        if let Some(Err(error)) = self.record.get().map(Record::close) {
             tracing::error!(%error, "writing the last seconds of the record failed");
         }
     }

@@ -86,7 +86,7 @@ impl App {
             *self.running.write() = running.clone();
             let acknowledgements = self.order_workers_to_run(&running);
             if let Some(push) = &*self.push.lock() {
-                push.renew(&loaded.process.push);
+                push.update_settings(&loaded.process.push);
             }
             let limit_changes = find_limit_changes(&before.ruleset, &running.ruleset);
             let mut warnings = loaded.warnings;

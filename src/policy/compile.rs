@@ -151,7 +151,7 @@ fn compile_record(base: &Path, gateway: &GatewayConfig) -> Option<record::Settin
         }),
         None => Some(record::Settings {
             folder: None,
-            most_bytes: record::Settings::USUAL,
+            max_bytes: record::Settings::DEFAULT_BYTES,
         }),
     }
 }

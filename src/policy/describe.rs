@@ -188,17 +188,17 @@ impl DescriptionWriter<'_> {
             ),
             Some(Settings {
                 folder: Some(folder),
-                most_bytes,
+                max_bytes,
             }) => writeln!(
                 out,
                 "What happens is recorded in {}, which takes at most {} of the disk.",
                 folder.display(),
-                format_bytes(usize::try_from(*most_bytes).unwrap_or(usize::MAX))
+                format_bytes(usize::try_from(*max_bytes).unwrap_or(usize::MAX))
             ),
         };
         for push in &process.push {
             let (name, engine, url) = (&push.name, push.engine, &push.display_url);
-            let every = push.every;
+            let every = push.step_seconds;
             let _ = writeln!(
                 out,
                 "  It is pushed to {name} ({engine}) at {url}, a sample for every {every} s."

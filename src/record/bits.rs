@@ -1,16 +1,20 @@
-//! Bits in bytes, lowest first.
+//! Writes and reads numbers of any number of bits, for `block.rs`. The lowest bit of a byte comes first.
 
-/// Writes numbers of any width, one behind the other.
+/// Bits of the length that stands before a number of [`BitWriter::put_sized`].
+const LENGTH_BITS: u32 = 7;
+
+/// Writes numbers of any width, one after another.
 #[derive(Debug, Default)]
 pub struct BitWriter {
     bytes: Vec<u8>,
-    /// Bits that do not fill a byte yet.
+    /// Bits that are not in `bytes` yet, at most 32 between two calls.
     word: u64,
+    /// The number of bits in `word`.
     filled: u32,
 }
 
 impl BitWriter {
-    /// The low `width` bits of `value`; `width` is at most 64.
+    /// Appends the low `width` bits of `value`; `width` is at most 64.
     #[inline]
     pub fn put(&mut self, value: u64, width: u32) {
         if width > 32 {
@@ -27,35 +31,39 @@ impl BitWriter {
         }
     }
 
-    /// A number of which small ones are likelier: its length in seven bits, then what follows its highest bit.
+    /// Appends a number in a form that is short for small ones: its length, then the bits below its highest one.
     pub fn put_sized(&mut self, value: u64) {
         let length = 64 - value.leading_zeros();
-        self.put(u64::from(length), 7);
+        self.put(u64::from(length), LENGTH_BITS);
         self.put(value, length.saturating_sub(1));
     }
 
-    /// What was written, in whole bytes.
+    /// Returns the written bytes. The last one is filled up with zeros.
     pub fn finish(mut self) -> Vec<u8> {
-        let rest = self.filled.div_ceil(8) as usize;
+        let last_bytes = self.filled.div_ceil(8) as usize;
         self.bytes
-            .extend_from_slice(&self.word.to_le_bytes()[..rest]);
+            .extend_from_slice(&self.word.to_le_bytes()[..last_bytes]);
         self.bytes
     }
 }
 
-/// Bits that [`BitWriter::put_sized`] takes.
-pub fn sized(value: u64) -> u64 {
-    7 + u64::from((64 - value.leading_zeros()).saturating_sub(1))
+/// Returns the number of bits that [`BitWriter::put_sized`] appends.
+pub fn sized_bits(value: u64) -> u64 {
+    let below_highest = (64 - value.leading_zeros()).saturating_sub(1);
+    u64::from(LENGTH_BITS + below_highest)
 }
 
-/// Reads what a [`BitWriter`] wrote. Behind the end there are zeros, and [`BitReader::overrun`] says so.
+/// Reads what a [`BitWriter`] wrote. After the end it reads zeros, and [`BitReader::is_overrun`] becomes true.
 #[derive(Clone, Debug)]
 pub struct BitReader<'a> {
     all: &'a [u8],
+    /// The bytes that are not in `word` yet.
     bytes: &'a [u8],
+    /// The bits to read next.
     word: u64,
+    /// The number of bits in `word`.
     filled: u32,
-    overrun: bool,
+    is_overrun: bool,
 }
 
 impl<'a> BitReader<'a> {
@@ -65,25 +73,26 @@ impl<'a> BitReader<'a> {
             bytes,
             word: 0,
             filled: 0,
-            overrun: false,
+            is_overrun: false,
         }
     }
 
-    /// At least 57 bits, as far as there are.
+    /// Fills `word` to at least 57 bits, as far as there are bytes.
     #[inline]
     fn fill(&mut self) {
         if let Some(next) = self.bytes.first_chunk::<8>() {
             self.word |= u64::from_le_bytes(*next) << self.filled;
-            let taken = (63 - self.filled) / 8;
-            self.bytes = &self.bytes[taken as usize..];
-            self.filled += taken * 8;
+            let whole_bytes = (63 - self.filled) / 8;
+            self.bytes = &self.bytes[whole_bytes as usize..];
+            self.filled += whole_bytes * 8;
         } else {
-            self.fill_slowly();
+            self.fill_by_bytes();
         }
     }
 
+    /// Fills `word` from the last seven bytes.
     #[cold]
-    fn fill_slowly(&mut self) {
+    fn fill_by_bytes(&mut self) {
         while self.filled <= 56 {
             let Some((first, rest)) = self.bytes.split_first() else {
                 return;
@@ -97,7 +106,7 @@ impl<'a> BitReader<'a> {
     #[inline]
     fn skip(&mut self, width: u32) {
         if width > self.filled {
-            self.overrun = true;
+            self.is_overrun = true;
             (self.word, self.filled) = (0, 0);
             return;
         }
@@ -105,6 +114,7 @@ impl<'a> BitReader<'a> {
         self.filled -= width;
     }
 
+    /// Reads a number of `width` bits; `width` is at most 64.
     #[inline]
     pub fn get(&mut self, width: u32) -> u64 {
         if width > 32 {
@@ -119,34 +129,36 @@ impl<'a> BitReader<'a> {
         value
     }
 
+    /// Reads a number that [`BitWriter::put_sized`] wrote.
     pub fn get_sized(&mut self) -> u64 {
-        match self.get(7) as u32 {
+        match self.get(LENGTH_BITS) as u32 {
             0 => 0,
             length if length > 64 => {
-                self.overrun = true;
+                self.is_overrun = true;
                 0
             }
             length => self.get(length - 1) | 1 << (length - 1),
         }
     }
 
-    /// How many ones come before the next zero, at most `most`; the zero is taken where there is one.
+    /// Reads ones up to the next zero, or up to `max` of them. A zero that ends them is read too.
     #[inline]
-    pub fn ones(&mut self, most: u32) -> u32 {
-        if self.filled <= most {
+    pub fn count_ones(&mut self, max: u32) -> u32 {
+        if self.filled <= max {
             self.fill();
         }
-        let ones = self.word.trailing_ones().min(most);
-        self.skip(ones + u32::from(ones < most));
+        let ones = self.word.trailing_ones().min(max);
+        self.skip(ones + u32::from(ones < max));
         ones
     }
 
-    pub fn overrun(&self) -> bool {
-        self.overrun
+    /// Whether more was read than there was, or a number that [`BitWriter`] cannot have written.
+    pub fn is_overrun(&self) -> bool {
+        self.is_overrun
     }
 
-    /// The whole bytes behind what was read.
-    pub fn rest(&self) -> Option<&'a [u8]> {
+    /// Returns the bytes after the last one of which a bit was read.
+    pub fn following_bytes(&self) -> Option<&'a [u8]> {
         let ahead = self.filled as usize / 8;
         let at = self.all.len() - self.bytes.len() - ahead;
         self.all.get(at..)

@@ -1,30 +1,48 @@
-//! Blocks of counts: as few bits as their spread asks for.
+//! Compresses blocks of counts. Each block is written in whichever of four forms is shortest; there is no state between blocks.
+//!
+//! | form | content |
+//! |---|---|
+//! | zero | nothing: all values are zero |
+//! | packed | the least value, then each value's distance from it, in equal widths |
+//! | Rice | the median, then each value's signed distance from it in Rice's code |
+//! | sparse | for each value above zero, the zeros before it and its height, in Rice's code |
+//!
+//! Source of the code: R. F. Rice, "Some Practical Universal Noiseless Coding Techniques", JPL Publication 79-22, 1979.
 
-use super::bits::{BitReader, BitWriter, sized};
+use super::bits::{BitReader, BitWriter, sized_bits};
 
-/// Quotients from here on are written out: one spike does not cost its height in bits.
-const ESCAPE: u32 = 20;
+/// Quotients of Rice's code from here on are replaced by the value itself, so that a spike does not cost its height in bits.
+const MAX_QUOTIENT: u32 = 20;
 
-const ZERO: u64 = 0;
-const PACKED: u64 = 1;
-const RICE: u64 = 2;
-const SPARSE: u64 = 3;
+/// Bits that name the form of a block.
+const FORM_BITS: u32 = 2;
+/// Bits of the width of packed values, 0 to 64.
+const WIDTH_BITS: u32 = 7;
+/// Bits of an order of Rice's code, 0 to 63.
+const ORDER_BITS: u32 = 6;
 
-/// Writes a block in whichever of four forms is shortest.
+const FORM_ZERO: u64 = 0;
+const FORM_PACKED: u64 = 1;
+const FORM_RICE: u64 = 2;
+const FORM_SPARSE: u64 = 3;
+
+/// Writes a block. An empty one takes no bits.
 pub fn encode(values: &[u64], out: &mut BitWriter) {
-    let (Some(least), Some(most)) = (values.iter().min().copied(), values.iter().max().copied())
+    let (Some(least), Some(greatest)) =
+        (values.iter().min().copied(), values.iter().max().copied())
     else {
         return;
     };
-    if most == 0 {
-        return out.put(ZERO, 2);
+    if greatest == 0 {
+        return out.put(FORM_ZERO, FORM_BITS);
     }
-    let width = 64 - (most - least).leading_zeros();
-    let packed = sized(least) + 7 + values.len() as u64 * u64::from(width);
-    let middle = median(values);
-    let around = || values.iter().map(|value| fold(*value, middle));
-    let (rice, order) = best(around());
-    let rice = rice + sized(middle) + 6;
+    let width = 64 - (greatest - least).leading_zeros();
+    let packed_values = values.len() as u64 * u64::from(width);
+    let packed_bits = sized_bits(least) + u64::from(WIDTH_BITS) + packed_values;
+    let median = median(values);
+    let distances = || values.iter().map(|value| zigzag(*value, median));
+    let (rice_values, order) = best_order(distances());
+    let rice_bits = rice_values + sized_bits(median) + u64::from(ORDER_BITS);
     let gaps = || {
         let mut next = 0;
         values
@@ -44,43 +62,45 @@ pub fn encode(values: &[u64], out: &mut BitWriter) {
             .map(|value| value - 1)
     };
     let count = heights().count() as u64;
-    let ((gaps_cost, gaps_order), (heights_cost, heights_order)) = (best(gaps()), best(heights()));
-    let sparse = sized(count) + 12 + gaps_cost + heights_cost;
-    if sparse < packed && sparse < rice {
-        out.put(SPARSE, 2);
+    let (gaps_bits, gaps_order) = best_order(gaps());
+    let (heights_bits, heights_order) = best_order(heights());
+    let orders_bits = 2 * u64::from(ORDER_BITS);
+    let sparse_bits = sized_bits(count) + orders_bits + gaps_bits + heights_bits;
+    if sparse_bits < packed_bits && sparse_bits < rice_bits {
+        out.put(FORM_SPARSE, FORM_BITS);
         out.put_sized(count);
-        out.put(u64::from(gaps_order), 6);
-        out.put(u64::from(heights_order), 6);
+        out.put(u64::from(gaps_order), ORDER_BITS);
+        out.put(u64::from(heights_order), ORDER_BITS);
         for (gap, height) in gaps().zip(heights()) {
-            put(out, gap, gaps_order);
-            put(out, height, heights_order);
+            put_rice(out, gap, gaps_order);
+            put_rice(out, height, heights_order);
         }
-    } else if rice < packed {
-        out.put(RICE, 2);
-        out.put_sized(middle);
-        out.put(u64::from(order), 6);
-        around().for_each(|value| put(out, value, order));
+    } else if rice_bits < packed_bits {
+        out.put(FORM_RICE, FORM_BITS);
+        out.put_sized(median);
+        out.put(u64::from(order), ORDER_BITS);
+        distances().for_each(|distance| put_rice(out, distance, order));
     } else {
-        out.put(PACKED, 2);
+        out.put(FORM_PACKED, FORM_BITS);
         out.put_sized(least);
-        out.put(u64::from(width), 7);
+        out.put(u64::from(width), WIDTH_BITS);
         values
             .iter()
             .for_each(|value| out.put(value - least, width));
     }
 }
 
-/// Reads a block into `values`, as many as it was made of. Whether it can be one.
+/// Reads a block into `values`, whose length must be that of the written block. Returns whether the bits are a block.
 #[must_use]
 pub fn decode(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
     if values.is_empty() {
         return true;
     }
-    match bits.get(2) {
-        ZERO => values.fill(0),
-        PACKED => {
+    match bits.get(FORM_BITS) {
+        FORM_ZERO => values.fill(0),
+        FORM_PACKED => {
             let least = bits.get_sized();
-            let width = bits.get(7) as u32;
+            let width = bits.get(WIDTH_BITS) as u32;
             if width > 64 {
                 return false;
             }
@@ -88,21 +108,22 @@ pub fn decode(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
                 *value = least.wrapping_add(bits.get(width));
             }
         }
-        RICE => {
-            let middle = bits.get_sized();
-            let order = bits.get(6) as u32;
+        FORM_RICE => {
+            let median = bits.get_sized();
+            let order = bits.get(ORDER_BITS) as u32;
             for value in &mut *values {
-                *value = unfold(take(bits, order), middle);
+                *value = unzigzag(get_rice(bits, order), median);
             }
         }
         _ => {
             let count = bits.get_sized();
-            let (gaps, heights) = (bits.get(6) as u32, bits.get(6) as u32);
+            let gaps_order = bits.get(ORDER_BITS) as u32;
+            let heights_order = bits.get(ORDER_BITS) as u32;
             values.fill(0);
             let mut next = 0_u64;
             for _ in 0..count {
-                let at = next.saturating_add(take(bits, gaps));
-                let height = take(bits, heights);
+                let at = next.saturating_add(get_rice(bits, gaps_order));
+                let height = get_rice(bits, heights_order);
                 let Some(value) = usize::try_from(at).ok().and_then(|at| values.get_mut(at)) else {
                     return false;
                 };
@@ -111,7 +132,7 @@ pub fn decode(bits: &mut BitReader<'_>, values: &mut [u64]) -> bool {
             }
         }
     }
-    !bits.overrun()
+    !bits.is_overrun()
 }
 
 fn median(values: &[u64]) -> u64 {
@@ -120,19 +141,19 @@ fn median(values: &[u64]) -> u64 {
     *sorted.select_nth_unstable(half).1
 }
 
-/// The distance from the middle, both ways by turns.
-fn fold(value: u64, middle: u64) -> u64 {
-    let distance = value.wrapping_sub(middle) as i64;
+/// Maps the signed distance from the median to a number: 0, -1, 1, -2, 2 … become 0, 1, 2, 3, 4 …
+fn zigzag(value: u64, median: u64) -> u64 {
+    let distance = value.wrapping_sub(median) as i64;
     (distance << 1 ^ distance >> 63) as u64
 }
 
-fn unfold(folded: u64, middle: u64) -> u64 {
-    let distance = (folded >> 1) as i64 ^ -((folded & 1) as i64);
-    middle.wrapping_add(distance as u64)
+fn unzigzag(number: u64, median: u64) -> u64 {
+    let distance = (number >> 1) as i64 ^ -((number & 1) as i64);
+    median.wrapping_add(distance as u64)
 }
 
-/// The bits that Rice's code takes, and the order with which it takes fewest.
-fn best(values: impl Iterator<Item = u64> + Clone) -> (u64, u32) {
+/// Returns the bits that the values take in Rice's code of the best order, and that order. The best is near the mean's length.
+fn best_order(values: impl Iterator<Item = u64> + Clone) -> (u64, u32) {
     let (sum, count) = values
         .clone()
         .fold((0_u128, 0_u128), |(sum, count), value| {
@@ -140,36 +161,37 @@ fn best(values: impl Iterator<Item = u64> + Clone) -> (u64, u32) {
         });
     let mean = (sum / count.max(1)).min(u128::from(u64::MAX)) as u64;
     let near = (64 - mean.leading_zeros()).min(63);
-    let cost = |order: u32| -> u64 { values.clone().map(|value| length(value, order)).sum() };
+    let bits = |order: u32| -> u64 { values.clone().map(|value| rice_bits(value, order)).sum() };
     (near.saturating_sub(2)..=near)
-        .map(|order| (cost(order), order))
+        .map(|order| (bits(order), order))
         .min()
         .unwrap_or((0, 0))
 }
 
-fn length(value: u64, order: u32) -> u64 {
+/// Returns the bits of a value in Rice's code.
+fn rice_bits(value: u64, order: u32) -> u64 {
     match value >> order {
-        quotient if quotient < u64::from(ESCAPE) => quotient + 1 + u64::from(order),
-        _ => u64::from(ESCAPE) + sized(value),
+        quotient if quotient < u64::from(MAX_QUOTIENT) => quotient + 1 + u64::from(order),
+        _ => u64::from(MAX_QUOTIENT) + sized_bits(value),
     }
 }
 
 #[inline]
-fn put(out: &mut BitWriter, value: u64, order: u32) {
+fn put_rice(out: &mut BitWriter, value: u64, order: u32) {
     let quotient = value >> order;
-    if quotient < u64::from(ESCAPE) {
+    if quotient < u64::from(MAX_QUOTIENT) {
         out.put((1 << quotient) - 1, quotient as u32 + 1);
         out.put(value, order);
     } else {
-        out.put((1 << ESCAPE) - 1, ESCAPE);
+        out.put((1 << MAX_QUOTIENT) - 1, MAX_QUOTIENT);
         out.put_sized(value);
     }
 }
 
 #[inline]
-fn take(bits: &mut BitReader<'_>, order: u32) -> u64 {
-    match bits.ones(ESCAPE) {
-        ESCAPE => bits.get_sized(),
+fn get_rice(bits: &mut BitReader<'_>, order: u32) -> u64 {
+    match bits.count_ones(MAX_QUOTIENT) {
+        MAX_QUOTIENT => bits.get_sized(),
         quotient => u64::from(quotient) << order | bits.get(order),
     }
 }
@@ -192,7 +214,7 @@ mod tests {
         let mut bits = BitReader::new(&packed);
         assert!(decode(&mut bits, &mut back), "{values:?}");
         assert_eq!(back, values);
-        assert_eq!(bits.rest(), Some(&[][..]), "{values:?}");
+        assert_eq!(bits.following_bytes(), Some(&[][..]), "{values:?}");
         assert!(
             packed.len() <= bytes,
             "{} bytes for {values:?}",
@@ -230,7 +252,7 @@ mod tests {
             let mut values = vec![0; count];
             let mut bits = BitReader::new(&bytes);
             let _ = decode(&mut bits, &mut values);
-            let _ = bits.rest();
+            let _ = bits.following_bytes();
         }
     }
 }

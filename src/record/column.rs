@@ -1,37 +1,47 @@
-//! What one series did in consecutive buckets, and how it is packed.
+//! The values of one series in consecutive buckets, and their packed form.
 //!
-//! A bucket has the sum of its seconds, and the least and the most of any one of them: an average alone would lose
-//! every peak. The seconds that nobody recorded are the same for all series, so they are counted beside the columns.
+//! A bucket has the sum of its seconds, and the least and the greatest value of a single second: an average alone would lose
+//! every peak. How many seconds of a bucket were recorded is the same for all series, so the columns do not hold it.
 
 use super::bits::{BitReader, BitWriter};
 use super::block;
 use super::tier::Tier;
 
-/// Buckets of a block.
-pub(super) const BLOCK: usize = 300;
+/// The most values of a block: five minutes of seconds.
+pub(super) const BLOCK_LEN: usize = 300;
 
-/// See the module. All lists are as long.
+/// The values of a series. The three lists have one entry per bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Column {
-    /// Of all seconds of a bucket.
+    /// The sum of all seconds of a bucket.
     pub sums: Vec<u64>,
-    /// Of the second that had least; zero where no second was recorded.
-    pub least: Vec<u64>,
-    /// Of the second that had most.
-    pub most: Vec<u64>,
+    /// The least value of a recorded second; zero where no second was recorded.
+    pub minima: Vec<u64>,
+    /// The greatest value of a second.
+    pub maxima: Vec<u64>,
+}
+
+/// A run of buckets to copy from one column to another.
+#[derive(Clone, Copy)]
+pub(super) struct BucketRun {
+    /// The index of the first bucket in the source.
+    pub(super) source: usize,
+    /// The index of the first bucket in the target.
+    pub(super) target: usize,
+    pub(super) count: usize,
 }
 
 impl Column {
-    /// Of seconds: each is its own least and most.
-    pub fn of_seconds(values: Vec<u64>) -> Column {
+    /// Makes a column of seconds, where each value is also its own minimum and maximum.
+    pub fn from_seconds(values: Vec<u64>) -> Column {
         Column {
-            least: values.clone(),
-            most: values.clone(),
+            minima: values.clone(),
+            maxima: values.clone(),
             sums: values,
         }
     }
 
-    /// Buckets.
+    /// The number of buckets.
     pub fn len(&self) -> usize {
         self.sums.len()
     }
@@ -41,114 +51,107 @@ impl Column {
         self.sums.is_empty()
     }
 
-    /// Whether nothing ever happened.
-    pub fn quiet(&self) -> bool {
-        self.most.iter().all(|most| *most == 0)
+    /// Whether all values are zero.
+    pub fn is_zero(&self) -> bool {
+        self.maxima.iter().all(|maximum| *maximum == 0)
     }
 
-    /// Makes it `buckets` long, by buckets in which nothing happened.
-    pub fn fill(&mut self, buckets: usize) {
-        for list in [&mut self.sums, &mut self.least, &mut self.most] {
+    /// Extends it with zeros, or cuts it, to this number of buckets.
+    pub fn resize(&mut self, buckets: usize) {
+        for list in [&mut self.sums, &mut self.minima, &mut self.maxima] {
             list.resize(buckets, 0);
         }
     }
 
-    /// Takes over `count` buckets of another from `skip` on, to the place `at`.
-    pub(super) fn copy(&mut self, (skip, at, count): (usize, usize, usize), other: &Column) {
+    /// Overwrites a run of buckets with those of another column.
+    pub(super) fn copy_run(&mut self, run: BucketRun, other: &Column) {
         let lists = [
             (&mut self.sums, &other.sums),
-            (&mut self.least, &other.least),
-            (&mut self.most, &other.most),
+            (&mut self.minima, &other.minima),
+            (&mut self.maxima, &other.maxima),
         ];
         for (to, from) in lists {
-            to[at..at + count].copy_from_slice(&from[skip..skip + count]);
+            let source = &from[run.source..run.source + run.count];
+            to[run.target..run.target + run.count].copy_from_slice(source);
         }
     }
 
-    /// Adds what `finer` did as further buckets, each of `ratio` of its.
+    /// Appends the buckets of a finer column, `ratio` of them as one. `covered` has the recorded seconds of each finer bucket.
     pub fn roll_up(&mut self, finer: &Column, covered: &[u32], ratio: usize) {
-        for (at, seconds) in covered.chunks(ratio).enumerate() {
-            let buckets = at * ratio..at * ratio + seconds.len();
-            let seen = || {
-                buckets
-                    .clone()
-                    .zip(seconds)
-                    .filter(|(_, covered)| **covered > 0)
-            };
-            self.sums.push(
-                finer.sums[buckets.clone()]
-                    .iter()
-                    .fold(0, |sum, value| sum.saturating_add(*value)),
-            );
-            self.least
-                .push(seen().map(|(at, _)| finer.least[at]).min().unwrap_or(0));
-            self.most.push(
-                finer.most[buckets.clone()]
-                    .iter()
-                    .copied()
-                    .max()
-                    .unwrap_or(0),
-            );
+        for (index, covered) in covered.chunks(ratio).enumerate() {
+            let buckets = index * ratio..index * ratio + covered.len();
+            let sums = finer.sums[buckets.clone()].iter();
+            let maxima = finer.maxima[buckets.clone()].iter();
+            // A bucket without recorded seconds has no minimum.
+            let recorded = buckets.zip(covered).filter(|(_, covered)| **covered > 0);
+            let minima = recorded.map(|(bucket, _)| finer.minima[bucket]);
+            self.sums
+                .push(sums.fold(0, |sum, value| sum.saturating_add(*value)));
+            self.minima.push(minima.min().unwrap_or(0));
+            self.maxima.push(maxima.copied().max().unwrap_or(0));
         }
     }
 
-    /// In as few bytes as its spread asks for.
+    /// Packs the column. The fewer bits its values differ in, the shorter the result.
     pub(super) fn pack(&self, tier: Tier, covered: &[u32]) -> Vec<u8> {
-        let mut out = Vec::new();
-        pack(&self.sums, &mut out);
+        let mut packed = Vec::new();
+        pack(&self.sums, &mut packed);
         if tier != Tier::Second {
-            // The least and the most are near the average.
+            // Minima and maxima are near the average, so their distances from it take fewer bits.
             let average = |at: usize| self.sums[at] / u64::from(covered[at].max(1));
             let below: Vec<u64> = (0..self.len())
-                .map(|at| average(at).wrapping_sub(self.least[at]))
+                .map(|at| average(at).wrapping_sub(self.minima[at]))
                 .collect();
             let above: Vec<u64> = (0..self.len())
-                .map(|at| self.most[at].wrapping_sub(average(at)))
+                .map(|at| self.maxima[at].wrapping_sub(average(at)))
                 .collect();
-            pack(&below, &mut out);
-            pack(&above, &mut out);
+            pack(&below, &mut packed);
+            pack(&above, &mut packed);
         }
-        out
+        packed
     }
 
-    /// What was packed; nothing when it cannot have been.
-    pub(super) fn unpack(bytes: &[u8], tier: Tier, covered: &[u32]) -> Option<Column> {
-        let mut rest = bytes;
-        let mut list = || unpack(&mut rest, covered.len());
-        let sums = list()?;
+    /// Unpacks a column; returns nothing if [`Column::pack`] cannot have made these bytes.
+    pub(super) fn unpack(mut bytes: &[u8], tier: Tier, covered: &[u32]) -> Option<Column> {
+        let mut unpack_list = || unpack(&mut bytes, covered.len());
+        let sums = unpack_list()?;
         let column = if tier == Tier::Second {
-            Column::of_seconds(sums)
+            Column::from_seconds(sums)
         } else {
-            let (mut least, mut most) = (list()?, list()?);
+            let (mut minima, mut maxima) = (unpack_list()?, unpack_list()?);
             for (at, sum) in sums.iter().enumerate() {
                 let average = sum / u64::from(covered[at].max(1));
-                least[at] = average.wrapping_sub(least[at]);
-                most[at] = average.wrapping_add(most[at]);
+                minima[at] = average.wrapping_sub(minima[at]);
+                maxima[at] = average.wrapping_add(maxima[at]);
             }
-            Column { sums, least, most }
+            Column {
+                sums,
+                minima,
+                maxima,
+            }
         };
-        rest.is_empty().then_some(column)
+        bytes.is_empty().then_some(column)
     }
 }
 
-/// Blocks of a list, each from a whole byte on.
-pub(super) fn pack(values: &[u64], out: &mut Vec<u8>) {
-    for values in values.chunks(BLOCK) {
+/// Packs a list in blocks, each of which begins at a whole byte.
+pub(super) fn pack(values: &[u64], packed: &mut Vec<u8>) {
+    for values in values.chunks(BLOCK_LEN) {
         let mut bits = BitWriter::default();
         block::encode(values, &mut bits);
-        out.extend(bits.finish());
+        packed.extend(bits.finish());
     }
 }
 
-/// Reads as many values as there were, and leaves what is behind them.
+/// Unpacks `count` values, and leaves in `bytes` what follows them. Returns nothing if the bytes are no packed list.
 pub(super) fn unpack(bytes: &mut &[u8], count: usize) -> Option<Vec<u64>> {
     let mut values = vec![0; count];
-    for block in values.chunks_mut(BLOCK) {
+    for block in values.chunks_mut(BLOCK_LEN) {
         let mut bits = BitReader::new(bytes);
         if !block::decode(&mut bits, block) {
             return None;
         }
-        *bytes = bits.rest()?;
+        *bytes = bits.following_bytes()?;
     }
     Some(values)
 }

@@ -1,8 +1,8 @@
-//! The folder of a record: a folder for each tier with a file for each span, named by the span's first second; a journal
-//! of the hour that goes on; and what was damaged, put aside.
+//! The folder of a record: where each of its files is, how a file is put in place, set aside when damaged, and deleted.
 //!
-//! Every file above the journal is made of files beneath it, which are kept until long after. So what a process that dies
-//! leaves undone is done by the next, and doing it twice changes nothing.
+//! Each tier has a folder with segments, named by their first second. Beside them are the journals, the names of the series, a
+//! folder of notes for each topic, and `damaged`. Segments are made of journals or of finer segments, which are kept until
+//! long after. So the next process finishes what a process that died left undone, and doing it twice changes nothing.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -15,56 +15,61 @@ use super::column::Column;
 use super::hour::Hour;
 use super::journal::{Journal, Second};
 use super::segment::{Damage, RecordSegment};
-use super::series::{Dictionary, Names};
+use super::series::{Dictionary, NamesFile};
 use super::tier::Tier;
 use super::topic::Topic;
 
-const JOURNAL: &str = "journal";
-const SERIES: &str = "series";
+/// The folder of the journals.
+const JOURNALS: &str = "journal";
+/// The file with the names of the series.
+const NAMES: &str = "series";
+/// The file that the writing process locks.
 const LOCK: &str = "lock";
+/// The file that becomes a segment once it is complete.
 const UNFINISHED: &str = "new";
+/// The folder of files that were set aside.
 const DAMAGED: &str = "damaged";
 
-/// No second of the record is as late.
-const END_OF_TIME: u64 = 1 << 40;
+/// A file name above this second, some 35,000 years after 1970, is no segment's. Sums with it cannot overflow.
+const MAX_SECOND: u64 = 1 << 40;
 
-/// See the module.
+/// The folder of a record.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Has a folder that can be written to, for its owner only.
-    pub fn new(path: &Path) -> io::Result<Folder> {
+    /// Creates the folder and its subfolders where they are missing. Only their owner may read them.
+    pub fn create(path: &Path) -> io::Result<Folder> {
         let folder = Folder(path.to_owned());
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
-        let parts = Tier::ALL.map(Tier::name);
-        let topics = Topic::ALL.map(Topic::name);
-        for part in parts.into_iter().chain([JOURNAL, DAMAGED]).chain(topics) {
-            builder.create(path.join(part))?;
+        let tiers = Tier::ALL.map(Tier::name).into_iter();
+        let topics = Topic::ALL.map(Topic::folder_name);
+        for name in tiers.chain([JOURNALS, DAMAGED]).chain(topics) {
+            builder.create(path.join(name))?;
         }
         Ok(folder)
     }
 
-    /// One that is only read.
+    /// Returns a folder that is only read. It need not exist.
     pub fn at(path: &Path) -> Folder {
         Folder(path.to_owned())
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Where notes are.
-    pub fn notes(&self, topic: Topic) -> PathBuf {
-        self.0.join(topic.name())
+    /// The folder of a topic's notes.
+    pub fn notes_folder(&self, topic: Topic) -> PathBuf {
+        self.0.join(topic.folder_name())
     }
 
-    /// The days of which there are notes, in order, and their files.
+    /// Lists the days that have notes, in order, and their files.
     pub fn note_files(&self, topic: Topic) -> io::Result<Vec<(u64, PathBuf)>> {
         let mut days = Vec::new();
-        for entry in fs::read_dir(self.notes(topic))? {
+        for entry in fs::read_dir(self.notes_folder(topic))? {
             let path = entry?.path();
             let name = path.file_name().and_then(|name| name.to_str());
             if let Some(day) = name.and_then(|name| name.parse().ok()) {
@@ -75,7 +80,7 @@ impl Folder {
         Ok(days)
     }
 
-    /// Bytes of all notes.
+    /// Sums the bytes of all notes.
     pub fn note_bytes(&self) -> io::Result<u64> {
         let mut total = 0;
         for topic in Topic::ALL {
@@ -86,114 +91,119 @@ impl Folder {
         Ok(total)
     }
 
-    /// Where a span's file is.
-    pub fn file(&self, tier: Tier, start: u64) -> PathBuf {
+    /// The path of a segment.
+    pub fn segment_path(&self, tier: Tier, start: u64) -> PathBuf {
         self.0.join(tier.name()).join(start.to_string())
     }
 
-    /// Reads the names of the series. No number of which anything is known is given again, even if its name is lost.
-    pub fn series(&self) -> io::Result<(Names, Dictionary)> {
-        let path = self.names();
-        let opened = Names::open(&path).or_else(|damage| {
-            self.put_away(&path, damage)?;
-            Names::open(&path)
+    /// Reads the names of the series. Numbers without names that segments have are reserved, so that no series gets them.
+    pub fn load_names(&self) -> io::Result<(NamesFile, Dictionary)> {
+        let path = self.names_path();
+        let opened = NamesFile::open(&path).or_else(|damage| {
+            self.set_aside_file(&path, damage)?;
+            NamesFile::open(&path)
         });
-        let (names, mut dictionary, lost) = opened.map_err(Damage::into_io)?;
-        if lost {
+        let (names, mut dictionary) = opened.map_err(Damage::into_io)?;
+        if names.has_lost_bytes() {
             let aside = self.copy_aside(&path)?;
             let (path, aside) = (path.display(), aside.display());
             tracing::error!(%path, %aside, "names of series are lost: what the record knows of them is nobody's");
         }
         for tier in Tier::ALL {
-            for start in self.starts(tier)? {
-                let segment = self.open(tier, start)?;
+            for start in self.segment_starts(tier)? {
+                let segment = self.open_segment(tier, start)?;
                 let last = segment.and_then(|segment| segment.series().last());
-                dictionary.begin_at(last.map_or(0, |last| last.saturating_add(1)));
+                dictionary.reserve_below(last.map_or(0, |last| last.saturating_add(1)));
             }
         }
         Ok((names, dictionary))
     }
 
-    /// Opens an hour's journal, and reads what is in it. One that is damaged begins anew.
-    pub fn journal(&self, hour: u64, mut read: impl FnMut(Second)) -> io::Result<Journal> {
-        let path = self.journal_file(hour);
-        let opened = Journal::open(&path, hour, &mut read).or_else(|damage| {
-            self.put_away(&path, damage)?;
-            Journal::open(&path, hour, &mut read)
+    /// Opens an hour's journal and passes its seconds to `visit`. A file that is no journal is set aside.
+    pub fn open_journal(&self, hour: u64, mut visit: impl FnMut(Second)) -> io::Result<Journal> {
+        let path = self.journal_path(hour);
+        let opened = Journal::open(&path, hour, &mut visit).or_else(|damage| {
+            self.set_aside_file(&path, damage)?;
+            Journal::open(&path, hour, &mut visit)
         });
         opened.map_err(Damage::into_io)
     }
 
-    /// Where an hour's journal is.
-    pub fn journal_file(&self, hour: u64) -> PathBuf {
-        self.0.join(JOURNAL).join(hour.to_string())
+    /// The path of an hour's journal.
+    pub fn journal_path(&self, hour: u64) -> PathBuf {
+        self.0.join(JOURNALS).join(hour.to_string())
     }
 
-    /// The hours that have journals.
-    pub fn journals(&self) -> io::Result<BTreeSet<u64>> {
-        numbers(&self.0.join(JOURNAL), Tier::Second)
+    /// Lists the hours that have journals, in order.
+    pub fn journal_hours(&self) -> io::Result<BTreeSet<u64>> {
+        span_starts(&self.0.join(JOURNALS), Tier::Second)
     }
 
-    /// Where the names of series are.
-    pub fn names(&self) -> PathBuf {
-        self.0.join(SERIES)
+    /// The path of the names of the series.
+    pub fn names_path(&self) -> PathBuf {
+        self.0.join(NAMES)
     }
 
-    /// The hours of which a process before has left journals: all are later than those that have files.
-    pub fn unsealed(&self) -> io::Result<Vec<Arc<Hour>>> {
-        let sealed = self.end(Tier::Second)?.unwrap_or(0);
+    /// Reads the journals that an earlier process left, in order. Journals of hours that have segments are removed.
+    pub fn load_journals(&self) -> io::Result<Vec<Arc<Hour>>> {
+        let sealed_until = self.tier_end(Tier::Second)?.unwrap_or(0);
         let mut hours = Vec::new();
-        for start in self.journals()? {
-            if start < sealed {
-                // It has its file, or was given up for want of room.
-                self.end_journal(start)?;
+        for start in self.journal_hours()? {
+            if start < sealed_until {
+                // The hour has its segment, or was dropped because the disk was full for too long.
+                self.remove_journal(start)?;
                 continue;
             }
             let mut hour = Hour::new(start);
-            let mut journal = self.journal(start, |second| {
+            let mut journal = self.open_journal(start, |second| {
                 hour.add(&second);
             })?;
-            if let (bytes, true) = journal.lost() {
-                let path = self.journal_file(start);
+            if let Some(bytes) = journal.damaged_bytes() {
+                let path = self.journal_path(start);
                 let aside = self.copy_aside(&path)?;
                 let (path, aside) = (path.display(), aside.display());
                 tracing::error!(bytes, %path, %aside, "a journal of the record is damaged: the seconds behind the damage are lost");
             }
-            // What is told of it from now on, no loss of power takes back.
+            // Its seconds count as durable from now on.
             journal.sync()?;
             hours.push(Arc::new(hour));
         }
         Ok(hours)
     }
 
-    /// Removes an hour's journal.
-    pub fn end_journal(&self, hour: u64) -> io::Result<()> {
-        absent(fs::remove_file(self.journal_file(hour)))
+    /// Removes an hour's journal, if there is one.
+    pub fn remove_journal(&self, hour: u64) -> io::Result<()> {
+        ignore_missing(fs::remove_file(self.journal_path(hour)))
     }
 
-    /// Makes a file of an hour that is over.
-    pub fn seal(&self, hour: &Hour) -> io::Result<()> {
-        self.make(Tier::Second, hour.start(), |path| hour.write(path))?;
-        self.end_journal(hour.start())
+    /// Writes the segment of a finished hour, and removes its journal.
+    pub fn seal_hour(&self, hour: &Hour) -> io::Result<()> {
+        self.write_segment(Tier::Second, hour.start(), |path| hour.write_segment(path))?;
+        self.remove_journal(hour.start())
     }
 
-    /// First seconds of the spans that have a file, in order.
-    pub fn starts(&self, tier: Tier) -> io::Result<BTreeSet<u64>> {
-        numbers(&self.0.join(tier.name()), tier)
+    /// Lists the first seconds of a tier's segments, in order.
+    pub fn segment_starts(&self, tier: Tier) -> io::Result<BTreeSet<u64>> {
+        span_starts(&self.0.join(tier.name()), tier)
     }
 
-    /// The file that the one process locks which writes.
-    pub fn lock(&self) -> io::Result<File> {
+    /// Opens the file that the writing process locks. It is created if it is missing, and not locked here.
+    pub fn open_lock(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         options.open(self.0.join(LOCK))
     }
 
-    /// Whether it is still where it was when it was locked.
-    pub fn is_there(&self, lock: &File) -> io::Result<()> {
-        let (held, found) = (lock.metadata()?, fs::metadata(self.0.join(LOCK)));
-        let same = |found: fs::Metadata| (found.dev(), found.ino()) == (held.dev(), held.ino());
-        if found.is_ok_and(same) {
+    /// Verifies that the path still leads to the folder whose lock this process holds.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder was moved, replaced or unmounted.
+    pub fn check_lock(&self, lock: &File) -> io::Result<()> {
+        let (held, current) = (lock.metadata()?, fs::metadata(self.0.join(LOCK)));
+        let is_held =
+            |current: fs::Metadata| (current.dev(), current.ino()) == (held.dev(), held.ino());
+        if current.is_ok_and(is_held) {
             return Ok(());
         }
         let path = self.0.display();
@@ -202,146 +212,157 @@ impl Folder {
         )))
     }
 
-    /// Writes a file, and puts it in its place once it is whole.
-    pub(super) fn make<E: From<io::Error>>(
+    /// Calls `write` with the path of a new file, and moves that file into its place once it is complete.
+    pub(super) fn write_segment<E: From<io::Error>>(
         &self,
         tier: Tier,
         start: u64,
         write: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<(), E> {
         let unfinished = self.0.join(UNFINISHED);
-        absent(fs::remove_file(&unfinished))?;
+        ignore_missing(fs::remove_file(&unfinished))?;
         if let Err(error) = write(&unfinished) {
-            // What is half done takes room that others need; the next file removes it if this does not.
+            // A half-written file takes room. If it cannot be removed now, the next call does.
             let _ = fs::remove_file(&unfinished);
             return Err(error);
         }
-        fs::rename(&unfinished, self.file(tier, start))?;
+        fs::rename(&unfinished, self.segment_path(tier, start))?;
         Ok(File::open(self.0.join(tier.name()))?.sync_all()?)
     }
 
-    /// Opens a span's file; nothing if there is none. One that is damaged is put aside.
-    pub fn open(&self, tier: Tier, start: u64) -> io::Result<Option<RecordSegment>> {
-        match RecordSegment::open(&self.file(tier, start), tier, start) {
+    /// Opens a segment; returns nothing if there is none. A damaged one is set aside and counts as missing.
+    pub fn open_segment(&self, tier: Tier, start: u64) -> io::Result<Option<RecordSegment>> {
+        match RecordSegment::open(&self.segment_path(tier, start), tier, start) {
             Ok(segment) => Ok(Some(segment)),
             Err(Damage::Read(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(damage @ (Damage::Read(_) | Damage::Format(_))) => Err(damage.into_io()),
-            Err(damage) => self.put_aside(tier, start, &damage).map(|()| None),
+            Err(damage) => self.set_aside_segment(tier, start, &damage).map(|()| None),
         }
     }
 
-    /// What a series did in a file, if anything. A file in which that is damaged is put aside, and whoever has
-    /// begun to use it must begin anew without.
-    pub fn column(&self, segment: &RecordSegment, series: u32) -> Result<Option<Column>, Trouble> {
-        segment.column(series).or_else(|damage| match damage {
-            Damage::Read(error) => Err(Trouble::Io(error)),
+    /// Reads a column of a segment; returns nothing if all its values are zero.
+    ///
+    /// # Errors
+    ///
+    /// If the column is damaged, sets the segment aside and fails with [`SegmentError::SetAside`].
+    pub fn read_column(
+        &self,
+        segment: &RecordSegment,
+        series: u32,
+    ) -> Result<Option<Column>, SegmentError> {
+        segment.read_column(series).or_else(|damage| match damage {
+            Damage::Read(error) => Err(SegmentError::Io(error)),
             damage => {
-                self.put_aside(segment.tier(), segment.start(), &damage)?;
-                Err(Trouble::PutAside)
+                self.set_aside_segment(segment.tier(), segment.start(), &damage)?;
+                Err(SegmentError::SetAside)
             }
         })
     }
 
-    /// Puts aside what is not a span's file.
-    pub fn put_away(&self, path: &Path, damage: Damage) -> Result<(), Damage> {
+    /// Sets aside a damaged file that is not a segment. Returns the damage instead if the file may still be of use.
+    pub fn set_aside_file(&self, path: &Path, damage: Damage) -> Result<(), Damage> {
         if let Damage::Read(_) | Damage::Format(_) = damage {
             return Err(damage);
         }
-        let to = self.aside(path);
+        let to = self.aside_path(path);
         fs::rename(path, &to)?;
         let (path, aside) = (path.display(), to.display());
         tracing::error!(%path, %damage, %aside, "a file of the record is put aside, and what it alone knew is not known any more");
         Ok(())
     }
 
-    /// Keeps a file as it is, before what is damaged is cut away.
+    /// Copies a file to `damaged`, before its damaged end is cut off. Returns the path of the copy.
     pub fn copy_aside(&self, path: &Path) -> io::Result<PathBuf> {
-        let to = self.aside(path);
+        let to = self.aside_path(path);
         fs::copy(path, &to)?;
         Ok(to)
     }
 
-    /// Where a file goes that is damaged: `damaged/1m-1728950400`.
-    fn aside(&self, path: &Path) -> PathBuf {
-        let inside = path.strip_prefix(&self.0).unwrap_or(path);
-        let parts: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
+    /// The path of a file that is set aside: `damaged/1m-1728950400`.
+    fn aside_path(&self, path: &Path) -> PathBuf {
+        let relative = path.strip_prefix(&self.0).unwrap_or(path);
+        let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();
         self.0.join(DAMAGED).join(parts.join("-"))
     }
 
-    /// Bytes of all that is in it.
-    pub fn bytes(&self) -> io::Result<u64> {
+    /// Sums the bytes of all files.
+    pub fn total_bytes(&self) -> io::Result<u64> {
         let mut total = self.note_bytes()?;
-        let parts = Tier::ALL.map(Tier::name);
-        for part in parts.into_iter().chain([JOURNAL, DAMAGED]) {
-            total += size(&self.0.join(part))?.1;
+        let tiers = Tier::ALL.map(Tier::name).into_iter();
+        for name in tiers.chain([JOURNALS, DAMAGED]) {
+            total += list_files(&self.0.join(name))?.1;
         }
         Ok(total)
     }
 
-    /// Deletes files that are older than they are kept. Then, down to `most` bytes, it deletes files that were put
-    /// aside and the oldest of the finest steps. What nothing coarser knows yet stays.
-    pub fn trim(&self, now: u64, keep: impl Fn(Tier) -> u64, most: u64) -> io::Result<()> {
-        let mut total = size(&self.0.join(JOURNAL))?.1;
-        let (mut files, bytes) = size(&self.0.join(DAMAGED))?;
+    /// Deletes segments for their age, and then for room, until at most `max_bytes` are left without the notes.
+    ///
+    /// For room go first the files that were set aside, then segments, the oldest of the finest tier first. A segment that is not
+    /// rolled up yet stays.
+    pub fn trim(
+        &self,
+        now: u64,
+        retention_seconds: impl Fn(Tier) -> u64,
+        max_bytes: u64,
+    ) -> io::Result<()> {
+        let mut total = list_files(&self.0.join(JOURNALS))?.1;
+        let (mut deletable, bytes) = list_files(&self.0.join(DAMAGED))?;
         total += bytes;
         for tier in Tier::ALL {
-            let coarser = Tier::ALL
-                .into_iter()
-                .find(|other| other.beneath() == Some(tier));
-            let known = match coarser {
-                Some(coarser) => self.end(coarser)?.unwrap_or(0),
+            let rolled_up_until = match tier.coarser() {
+                Some(coarser) => self.tier_end(coarser)?.unwrap_or(0),
                 None => now,
             };
-            for start in self.starts(tier)? {
-                let path = self.file(tier, start);
-                let end = start + tier.span();
-                if end.saturating_add(keep(tier)) <= now {
-                    absent(fs::remove_file(&path))?;
+            for start in self.segment_starts(tier)? {
+                let path = self.segment_path(tier, start);
+                let end = start + tier.file_span();
+                if end.saturating_add(retention_seconds(tier)) <= now {
+                    ignore_missing(fs::remove_file(&path))?;
                     continue;
                 }
                 let bytes = fs::metadata(&path).map_or(0, |file| file.len());
                 total += bytes;
-                if end <= known.min(now) {
-                    files.push((path, bytes));
+                if end <= rolled_up_until.min(now) {
+                    deletable.push((path, bytes));
                 }
             }
         }
-        for (path, bytes) in files {
-            if total <= most {
+        for (path, bytes) in deletable {
+            if total <= max_bytes {
                 break;
             }
-            absent(fs::remove_file(&path))?;
+            ignore_missing(fs::remove_file(&path))?;
             total -= bytes;
         }
         Ok(())
     }
 
-    fn put_aside(&self, tier: Tier, start: u64, damage: &Damage) -> io::Result<()> {
-        let from = self.file(tier, start);
-        let to = self.aside(&from);
-        // Somebody else may have found it too.
-        absent(fs::rename(&from, &to))?;
+    fn set_aside_segment(&self, tier: Tier, start: u64, damage: &Damage) -> io::Result<()> {
+        let from = self.segment_path(tier, start);
+        let to = self.aside_path(&from);
+        // Another query may have set it aside already.
+        ignore_missing(fs::rename(&from, &to))?;
         let (path, aside) = (from.display(), to.display());
         tracing::error!(%path, %damage, %aside, "a file of the record is put aside; coarser steps may still know what it said");
         Ok(())
     }
 
-    /// The first second of a tier in which anything was recorded.
-    pub fn oldest(&self, tier: Tier) -> io::Result<Option<u64>> {
-        for start in self.starts(tier)? {
-            if let Some(segment) = self.open(tier, start)?
-                && let Some(at) = segment.covered().iter().position(|covered| *covered > 0)
+    /// Returns the start of the first bucket of a tier that has recorded seconds.
+    pub fn oldest_recorded(&self, tier: Tier) -> io::Result<Option<u64>> {
+        for start in self.segment_starts(tier)? {
+            if let Some(segment) = self.open_segment(tier, start)?
+                && let Some(bucket) = segment.covered().iter().position(|covered| *covered > 0)
             {
-                return Ok(Some(start + at as u64 * tier.step()));
+                return Ok(Some(start + bucket as u64 * tier.step()));
             }
         }
         Ok(None)
     }
 
-    /// The second behind the last bucket of a tier.
-    pub fn end(&self, tier: Tier) -> io::Result<Option<u64>> {
-        for start in self.starts(tier)?.into_iter().rev() {
-            if let Some(segment) = self.open(tier, start)? {
+    /// Returns the second after the last bucket of a tier.
+    pub fn tier_end(&self, tier: Tier) -> io::Result<Option<u64>> {
+        for start in self.segment_starts(tier)?.into_iter().rev() {
+            if let Some(segment) = self.open_segment(tier, start)? {
                 return Ok(Some(segment.end()));
             }
         }
@@ -349,8 +370,8 @@ impl Folder {
     }
 }
 
-/// The files of a folder, the oldest first, and their bytes.
-fn size(folder: &Path) -> io::Result<(Vec<(PathBuf, u64)>, u64)> {
+/// Lists the files of a folder with their bytes, the oldest first, and sums the bytes.
+fn list_files(folder: &Path) -> io::Result<(Vec<(PathBuf, u64)>, u64)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -364,49 +385,51 @@ fn size(folder: &Path) -> io::Result<(Vec<(PathBuf, u64)>, u64)> {
     Ok((files.collect(), total))
 }
 
-/// What need not be there.
-pub(super) fn absent(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
+/// Turns the error that a file is missing into success.
+pub(super) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
+    match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other,
     }
 }
 
-/// Does it again for as long as something is put aside: the next time it is not there any more.
-pub(super) fn anew<T>(mut act: impl FnMut() -> Result<T, Trouble>) -> io::Result<T> {
+/// Calls `read` again whenever it has set a damaged segment aside. Each time one segment fewer is there, so this ends.
+pub(super) fn retry_without_damaged<T>(
+    mut read: impl FnMut() -> Result<T, SegmentError>,
+) -> io::Result<T> {
     loop {
-        match act() {
-            Ok(done) => return Ok(done),
-            Err(Trouble::Io(error)) => return Err(error),
-            Err(Trouble::PutAside) => (),
+        match read() {
+            Ok(result) => return Ok(result),
+            Err(SegmentError::Io(error)) => return Err(error),
+            Err(SegmentError::SetAside) => (),
         }
     }
 }
 
-/// Why something cannot be done.
+/// Why segments cannot be read.
 #[derive(Debug)]
-pub enum Trouble {
-    /// The disk.
+pub enum SegmentError {
+    /// The disk failed.
     Io(io::Error),
-    /// A file was found damaged on the way, and is put aside.
-    PutAside,
+    /// A segment is damaged and was set aside. The caller must start again without it.
+    SetAside,
 }
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Io(error)
+impl From<io::Error> for SegmentError {
+    fn from(error: io::Error) -> SegmentError {
+        SegmentError::Io(error)
     }
 }
 
-/// The spans that have a file in a folder. What else is there is nobody's concern.
-fn numbers(folder: &Path, tier: Tier) -> io::Result<BTreeSet<u64>> {
-    let mut found = BTreeSet::new();
+/// Lists the starts of spans after which files of a folder are named. Files with other names are ignored.
+fn span_starts(folder: &Path, tier: Tier) -> io::Result<BTreeSet<u64>> {
+    let mut starts = BTreeSet::new();
     for entry in fs::read_dir(folder)? {
         let start = entry?
             .file_name()
             .to_str()
             .and_then(|name| name.parse::<u64>().ok());
-        found.extend(start.filter(|start| start % tier.span() == 0 && *start < END_OF_TIME));
+        starts.extend(start.filter(|start| start % tier.file_span() == 0 && *start < MAX_SECOND));
     }
-    Ok(found)
+    Ok(starts)
 }

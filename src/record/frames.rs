@@ -1,5 +1,8 @@
-//! A file that only grows, frame by frame: `mark | seed u64`, then for each frame `length u32 | checksum u32 | content`. The checksum
-//! covers the seed and the place too. What is behind the last sound frame was being written when its process died.
+//! A file that only grows, frame by frame. Journals, names of series and notes are such files.
+//!
+//! The file is `mark | seed u64`, then for each frame `length u32 | checksum u32 | content`. The checksum also covers the seed
+//! and the frame's offset, so that no frame stands for another. Bytes after the last sound frame are a frame that was being
+//! written when its process died, or damage. They are cut off before the next frame is written, and never before.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
@@ -11,48 +14,56 @@ use siphasher::sip::SipHasher13;
 
 use super::segment::Damage;
 
-const HEAD: usize = 24;
-/// Most bytes of a frame's content.
-const MOST: usize = 1 << 20;
+/// Bytes of the mark and the seed.
+const HEAD_BYTES: usize = 24;
+/// Bytes of a frame before its content.
+const FRAME_HEAD_BYTES: usize = 8;
+/// The most bytes of a frame's content. A greater length is damage.
+const MAX_CONTENT_BYTES: usize = 1 << 20;
 
-/// See the module.
+/// A file of frames.
 #[derive(Debug)]
 pub(super) struct Frames {
     path: PathBuf,
     head: Vec<u8>,
     seed: u64,
-    /// Bytes that are sound.
+    /// The bytes of the head and of all sound frames.
     length: u64,
-    /// Open for writing, at the end of what is sound; not before the first frame, for who only reads must need no room.
+    /// Open for writing at `length`. It is opened with the first added frame, so that reading works on a full disk.
     file: Option<File>,
-    /// Whether something was added that may not be on the disk.
-    unsynced: bool,
-    /// Bytes behind what is sound that were there when it was opened.
-    pub(super) lost: u64,
-    /// Whether those are more than a frame that was being written.
-    pub(super) damaged: bool,
+    /// Whether frames may not be on the disk yet.
+    is_unsynced: bool,
+    /// The bytes after the last sound frame that the file had when it was opened.
+    lost_bytes: u64,
+    /// Whether those bytes are more than one frame that was being written.
+    is_damaged: bool,
 }
 
-fn checksum(seed: u64, place: u64, content: &[u8]) -> u32 {
+fn checksum(seed: u64, offset: u64, content: &[u8]) -> u32 {
     let mut hasher = SipHasher13::new();
     hasher.write(&seed.to_le_bytes());
-    hasher.write(&place.to_le_bytes());
+    hasher.write(&offset.to_le_bytes());
     hasher.write(content);
     hasher.finish() as u32
 }
 
 impl Frames {
-    /// Reads a file, if there is one, and gives its frames to `read` in order, for as long as that finds sense in them.
+    /// Reads a file and passes the contents of its frames to `visit`, in order. A missing file is an empty one. A frame for
+    /// which `visit` returns nothing counts as damage.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the head is another one, or if the file cannot be read.
     pub(super) fn open(
         path: &Path,
         mark: [u8; 16],
         seed: u64,
-        mut read: impl FnMut(&[u8]) -> Option<()>,
+        mut visit: impl FnMut(&[u8]) -> Option<()>,
     ) -> Result<Frames, Damage> {
         let mut bytes = Vec::new();
         match fs::metadata(path) {
-            // A pipe in its place would be waited for without end.
-            Ok(found) if !found.is_file() => return Err(Damage::Foreign),
+            // Opening a pipe would block for ever.
+            Ok(metadata) if !metadata.is_file() => return Err(Damage::Foreign),
             Ok(_) => {
                 File::open(path)?.read_to_end(&mut bytes)?;
             }
@@ -61,16 +72,20 @@ impl Frames {
         }
         let mut head = mark.to_vec();
         head.extend(seed.to_le_bytes());
-        let known = bytes.len().min(HEAD);
-        if bytes[..known] != head[..known] {
+        let head_bytes = bytes.len().min(HEAD_BYTES);
+        if bytes[..head_bytes] != head[..head_bytes] {
             return Err(Damage::Foreign);
         }
-        let mut length = if known < HEAD { 0 } else { HEAD };
+        let mut length = if head_bytes < HEAD_BYTES {
+            0
+        } else {
+            HEAD_BYTES
+        };
         while length > 0
-            && let Some(content) = next(seed, length, &bytes)
-            && read(content).is_some()
+            && let Some(content) = frame_at(seed, length, &bytes)
+            && visit(content).is_some()
         {
-            length += 8 + content.len();
+            length += FRAME_HEAD_BYTES + content.len();
         }
         Ok(Frames {
             path: path.to_owned(),
@@ -78,33 +93,43 @@ impl Frames {
             seed,
             length: length as u64,
             file: None,
-            // Who wrote it may have been killed before.
-            unsynced: length > 0,
-            lost: (bytes.len() - length) as u64,
-            damaged: length > 0 && !unfinished(&bytes[length..]),
+            // The process that wrote it may have been killed before it could sync.
+            is_unsynced: length > 0,
+            lost_bytes: (bytes.len() - length) as u64,
+            is_damaged: length > 0 && !is_unfinished_frame(&bytes[length..]),
         })
     }
 
-    /// Adds a frame. When it returns, the system has it, and the process may die.
+    /// The bytes after the last sound frame that the file had when it was opened. They may be an unfinished frame.
+    pub(super) fn lost_bytes(&self) -> u64 {
+        self.lost_bytes
+    }
+
+    /// Those bytes, if they are more than one frame that was being written when its process died.
+    pub(super) fn damaged_bytes(&self) -> Option<u64> {
+        self.is_damaged.then_some(self.lost_bytes)
+    }
+
+    /// Appends a frame. When this returns, the frame survives the end of the process, but not yet that of the machine.
     pub(super) fn add(&mut self, content: &[u8]) -> io::Result<()> {
         let mut file = match self.file.take() {
             Some(file) => file,
-            None => self.begin()?,
+            None => self.open_for_writing()?,
         };
-        let mut frame = Vec::with_capacity(8 + content.len());
+        let mut frame = Vec::with_capacity(FRAME_HEAD_BYTES + content.len());
         frame.extend((content.len() as u32).to_le_bytes());
         frame.extend(checksum(self.seed, self.length, content).to_le_bytes());
         frame.extend(content);
-        // After half a frame, what is sound is found again.
+        // After an error half a frame may be written. The file stays closed, and is cut when it is opened again.
         file.write_all(&frame)?;
         self.length += frame.len() as u64;
         self.file = Some(file);
-        self.unsynced = true;
+        self.is_unsynced = true;
         Ok(())
     }
 
-    /// The file, cut behind what is sound.
-    fn begin(&mut self) -> io::Result<File> {
+    /// Opens the file, cuts it after the last sound frame, and writes the head into an empty one.
+    fn open_for_writing(&mut self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.open(&self.path)?;
@@ -112,46 +137,51 @@ impl Frames {
         file.seek(SeekFrom::Start(self.length))?;
         if self.length == 0 {
             file.write_all(&self.head)?;
-            self.length = HEAD as u64;
+            self.length = HEAD_BYTES as u64;
         }
         Ok(file)
     }
 
-    /// Bytes of it that are sound.
+    /// The bytes of the head and of all sound frames.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
-    /// Has on the disk what was added: now the machine may die too.
+    /// Writes all added frames to the disk, so that they survive a crash of the machine.
     pub(super) fn sync(&mut self) -> io::Result<()> {
-        if self.unsynced {
+        if self.is_unsynced {
             match &self.file {
                 Some(file) => file.sync_data()?,
-                // It is closed after half a frame; those before it are there.
+                // The file is closed after a failed write, but the frames before it are to be synced too.
                 None => File::open(&self.path)?.sync_data()?,
             }
-            self.unsynced = false;
+            self.is_unsynced = false;
         }
         Ok(())
     }
 }
 
-/// Whether this is nothing, or a frame that was not whole when its process or its machine died.
-fn unfinished(rest: &[u8]) -> bool {
-    let length = rest.first_chunk().map(|length| u32::from_le_bytes(*length));
-    let whole = length.map(|length| 8 + length as usize);
-    whole.is_none_or(|whole| rest.len() < whole && whole <= 8 + MOST)
-        || rest.iter().all(|byte| *byte == 0)
+/// Whether these last bytes are nothing, or a frame that was not complete when its process or its machine died.
+fn is_unfinished_frame(bytes: &[u8]) -> bool {
+    let length = bytes
+        .first_chunk()
+        .map(|length| u32::from_le_bytes(*length));
+    let frame_bytes = length.map(|length| FRAME_HEAD_BYTES + length as usize);
+    frame_bytes.is_none_or(|frame_bytes| {
+        bytes.len() < frame_bytes && frame_bytes <= FRAME_HEAD_BYTES + MAX_CONTENT_BYTES
+    })
+        // A file system may have made the file longer without writing its content.
+        || bytes.iter().all(|byte| *byte == 0)
 }
 
-/// The next frame's content, if it is whole.
-fn next(seed: u64, place: usize, bytes: &[u8]) -> Option<&[u8]> {
-    let frame = bytes.get(place..)?;
+/// Returns the content of the frame at an offset, if it is complete and sound.
+fn frame_at(seed: u64, offset: usize, bytes: &[u8]) -> Option<&[u8]> {
+    let frame = bytes.get(offset..)?;
     let length = u32::from_le_bytes(*frame.first_chunk()?) as usize;
     let sum = u32::from_le_bytes(*frame.get(4..)?.first_chunk()?);
-    if length > MOST {
+    if length > MAX_CONTENT_BYTES {
         return None;
     }
-    let content = frame.get(8..8 + length)?;
-    (checksum(seed, place as u64, content) == sum).then_some(content)
+    let content = frame.get(FRAME_HEAD_BYTES..FRAME_HEAD_BYTES + length)?;
+    (checksum(seed, offset as u64, content) == sum).then_some(content)
 }

@@ -1,7 +1,7 @@
-//! The seconds of the hour that goes on, written one by one: what a process that dies leaves for the next.
+//! The journal of an hour: a file to which each second is appended, so that a process that dies loses none of them.
 //!
-//! A frame begins with the second's distance from the hour's first. For each series with a value follow the distance
-//! to its number and the value, as varints.
+//! A frame ([`Frames`]) has one second, all in varints. First comes its distance from the start of the hour. Then follows, for
+//! each series with a value, the distance of its number from the one before, and the value.
 
 use std::io;
 use std::path::Path;
@@ -10,18 +10,19 @@ use super::frames::Frames;
 use super::segment::Damage;
 use crate::base::varint::{put, take};
 
-const MARK: [u8; 16] = *b"tollgate second\n";
+/// The first bytes of a journal.
+const FILE_MARK: [u8; 16] = *b"tollgate second\n";
 
-/// One second: its time since 1970, and what each series did, by ascending numbers.
+/// The values of all series in one second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Second {
-    /// Since 1970.
+    /// Seconds since 1970.
     pub at: u64,
-    /// Numbers of series and their values; what is missing is zero.
+    /// The numbers of series, ascending, and their values. Series that are missing have the value zero.
     pub values: Vec<(u32, u64)>,
 }
 
-/// See the module.
+/// The open journal of an hour.
 #[derive(Debug)]
 pub struct Journal {
     frames: Frames,
@@ -29,25 +30,29 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens an hour's journal, and reads what is in it.
-    pub fn open(path: &Path, hour: u64, mut read: impl FnMut(Second)) -> Result<Journal, Damage> {
-        let frames = Frames::open(path, MARK, hour, |content| {
-            parse(hour, content).map(&mut read)
+    /// Opens the journal of the hour that begins at `hour`, and passes its seconds to `visit`. A missing file is an empty one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file is no journal of this hour or cannot be read. Damage behind sound seconds is no error.
+    pub fn open(path: &Path, hour: u64, mut visit: impl FnMut(Second)) -> Result<Journal, Damage> {
+        let frames = Frames::open(path, FILE_MARK, hour, |content| {
+            decode(hour, content).map(&mut visit)
         })?;
         Ok(Journal { frames, hour })
     }
 
-    /// Bytes at its end that cannot be read, and whether they are more than a second that was being written.
-    pub fn lost(&self) -> (u64, bool) {
-        (self.frames.lost, self.frames.damaged)
+    /// The unreadable bytes at its end, if they are more than one second that was being written when its process died.
+    pub fn damaged_bytes(&self) -> Option<u64> {
+        self.frames.damaged_bytes()
     }
 
-    /// Its hour's first second.
+    /// The first second of its hour.
     pub fn hour(&self) -> u64 {
         self.hour
     }
 
-    /// Adds a second. When it returns, the system has it, and the process may die.
+    /// Appends a second. When this returns, the second survives the end of the process, but not yet that of the machine.
     pub fn add(&mut self, second: &Second) -> io::Result<()> {
         let mut content = Vec::with_capacity(2 + 3 * second.values.len());
         put(&mut content, second.at.saturating_sub(self.hour));
@@ -60,13 +65,13 @@ impl Journal {
         self.frames.add(&content)
     }
 
-    /// Has on the disk what was added: now the machine may die too.
+    /// Writes all added seconds to the disk, so that they survive a crash of the machine.
     pub fn sync(&mut self) -> io::Result<()> {
         self.frames.sync()
     }
 }
 
-fn parse(hour: u64, mut content: &[u8]) -> Option<Second> {
+fn decode(hour: u64, mut content: &[u8]) -> Option<Second> {
     let at = hour.checked_add(take(&mut content)?)?;
     let (mut values, mut next) = (Vec::new(), 0_u64);
     while !content.is_empty() {

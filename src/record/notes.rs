@@ -1,8 +1,8 @@
-//! What numbers do not tell: notes with a time, as bytes that the record does not look into. Each kind has a folder, and in it
-//! a file for each day that only grows.
+//! Notes: texts with a time, such as lists of keys, examples and events. The record does not look into them.
 //!
-//! Bounds: [`Topic::recent`] notes of each kind in memory, and as many that wait for the disk; on the disk an eighth of what the record may take, the oldest of those
-//! that are many going first.
+//! Each topic has a folder with one file per day, which only grows ([`Frames`]). The latest notes are in memory too.
+//! Bounds: [`Topic::max_in_memory`] notes of each topic in memory, and as many that wait for the disk. On the disk an eighth
+//! of what the record may take; the oldest notes of the first topics are deleted first.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -12,36 +12,38 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 
-use super::folder::{Folder, absent};
+use super::folder::{Folder, ignore_missing};
 use super::frames::Frames;
 use super::segment::Damage;
 use super::tier::DAY;
 use super::topic::{Note, Topic};
 
-const MARK: [u8; 16] = *b"tollgate notes\n\n";
+/// The first bytes of a file of notes.
+const FILE_MARK: [u8; 16] = *b"tollgate notes\n\n";
 
-/// See the module.
+/// The notes of all topics that are in memory.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
-    shelves: [Mutex<Shelf>; Topic::ALL.len()],
+    topics: [Mutex<TopicNotes>; Topic::ALL.len()],
 }
 
-/// Notes of one topic.
+/// The notes of a topic that are in memory.
 #[derive(Debug, Default)]
-struct Shelf {
+struct TopicNotes {
+    /// The latest notes, written or not.
     recent: VecDeque<Note>,
-    /// All notes of this second and those behind it are among the recent ones.
-    whole: Option<u64>,
-    /// Not written yet.
-    waiting: VecDeque<Note>,
+    /// From this second on, all notes are in `recent`, so no file need be read.
+    complete_since: Option<u64>,
+    /// Notes that are not in a file yet.
+    unwritten: VecDeque<Note>,
 }
 
-/// The files that are being written, and their days.
+/// The files to which notes are being written, by topic, each with its day.
 #[derive(Debug, Default)]
 pub(super) struct OpenFiles([Option<(u64, Frames)>; Topic::ALL.len()]);
 
 impl OpenFiles {
-    /// Has on the disk what was written.
+    /// Writes all added notes to the disk, so that they survive a crash of the machine.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.0
             .iter_mut()
@@ -51,105 +53,100 @@ impl OpenFiles {
 }
 
 impl Notes {
-    /// Adds a note; waits for no disk. One that is to be `kept` is written, unless that cannot be done for too long. `now` is the
-    /// last second of this process, if there was one: what others have noted is no later.
-    pub(super) fn add(&self, topic: Topic, note: Note, kept: bool, now: Option<u64>) {
-        let shelf = &mut *self.shelves[topic as usize].lock();
-        let put = |notes: &mut VecDeque<Note>, note| {
-            let full = notes.len() >= topic.recent();
-            let gone = if full { notes.pop_front() } else { None };
-            notes.push_back(note);
-            gone
+    /// Adds a note. A `persistent` one is written later, unless the disk fails for too long. `last_second` is the last second of
+    /// this process; no note of another process is later than the first one of them.
+    pub(super) fn add(&self, topic: Topic, note: Note, persistent: bool, last_second: Option<u64>) {
+        let notes = &mut *self.topics[topic as usize].lock();
+        let push = |queue: &mut VecDeque<Note>, note| {
+            let is_full = queue.len() >= topic.max_in_memory();
+            let dropped = if is_full { queue.pop_front() } else { None };
+            queue.push_back(note);
+            dropped
         };
-        if kept {
-            put(&mut shelf.waiting, note.clone());
+        if persistent {
+            push(&mut notes.unwritten, note.clone());
         }
-        shelf.whole = shelf.whole.or(now.map(|now| now + 1));
-        if let (Some((at, _)), Some(whole)) = (put(&mut shelf.recent, note), &mut shelf.whole) {
-            *whole = at.saturating_add(1).max(*whole);
+        let next_second = last_second.map(|second| second + 1);
+        notes.complete_since = notes.complete_since.or(next_second);
+        let dropped = push(&mut notes.recent, note);
+        if let (Some((at, _)), Some(complete_since)) = (dropped, &mut notes.complete_since) {
+            *complete_since = at.saturating_add(1).max(*complete_since);
         }
     }
 
-    /// Writes what is not written yet.
-    pub(super) fn write(&self, folder: &Folder, open: &mut OpenFiles, most: u64) -> io::Result<()> {
+    /// Writes the notes that are in no file yet. `max_bytes` is what all notes may take.
+    pub(super) fn write_pending(
+        &self,
+        folder: &Folder,
+        open: &mut OpenFiles,
+        max_bytes: u64,
+    ) -> io::Result<()> {
         for topic in Topic::ALL {
-            let shelf = &self.shelves[topic as usize];
+            let notes = &self.topics[topic as usize];
             loop {
-                let Some(note) = shelf.lock().waiting.front().cloned() else {
+                let Some(note) = notes.lock().unwritten.front().cloned() else {
                     break;
                 };
                 let day = note.0 - note.0 % DAY;
                 let file = match open.0[topic as usize].take() {
-                    Some((of, file)) if of == day => file,
-                    before => {
-                        if let Some((_, mut before)) = before {
-                            before.sync()?;
+                    Some((open_day, file)) if open_day == day => file,
+                    other_day => {
+                        if let Some((_, mut file)) = other_day {
+                            file.sync()?;
                         }
-                        begin(folder, topic, day)?
+                        open_day_file(folder, topic, day)?
                     }
                 };
                 let (_, file) = open.0[topic as usize].insert((day, file));
-                // Of what is many there is no more in a day than all of it may take.
-                if file.length() < most / topic.part() {
+                // A day whose file is full drops its further notes, so that one day cannot displace all others.
+                if file.length() < max_bytes / topic.day_divisor() {
                     file.add(&[&note.0.to_le_bytes(), &note.1[..]].concat())?;
                 }
-                let waiting = &mut shelf.lock().waiting;
-                if waiting.front() == Some(&note) {
-                    waiting.pop_front();
+                let unwritten = &mut notes.lock().unwritten;
+                if unwritten.front() == Some(&note) {
+                    unwritten.pop_front();
                 }
             }
         }
         Ok(())
     }
 
-    /// Shows the notes of a span, the latest day first and within a day the latest note, until `see` has enough.
-    pub(super) fn see(
+    /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks. Within a day the note that was added
+    /// last comes first.
+    pub(super) fn visit(
         &self,
         folder: Option<&Folder>,
         topic: Topic,
         (from, to): (u64, u64),
-        mut see: impl FnMut(&Note) -> ControlFlow<()>,
+        mut visit: impl FnMut(&Note) -> ControlFlow<()>,
     ) -> io::Result<()> {
-        let within = |(at, _): &&Note| (from..to).contains(at);
-        let shelf = self.shelves[topic as usize].lock();
-        let recent: Vec<Note> = shelf.recent.iter().cloned().collect();
-        let all = shelf.whole.is_some_and(|whole| from >= whole);
-        drop(shelf);
-        // Two processes may note the same.
-        let mut known: HashMap<&Note, usize> = HashMap::new();
-        for note in &recent {
-            *known.entry(note).or_default() += 1;
-        }
-        for note in recent.iter().rev().filter(within) {
-            if see(note).is_break() {
+        let is_in_span = |(at, _): &&Note| (from..to).contains(at);
+        let notes = self.topics[topic as usize].lock();
+        let recent: Vec<Note> = notes.recent.iter().cloned().collect();
+        let is_complete = notes.complete_since.is_some_and(|since| from >= since);
+        drop(notes);
+        for note in recent.iter().rev().filter(is_in_span) {
+            if visit(note).is_break() {
                 return Ok(());
             }
         }
-        let Some(folder) = folder.filter(|_| !all) else {
+        let Some(folder) = folder.filter(|_| !is_complete) else {
             return Ok(());
         };
+        // How often each note was visited. Two processes may write equal notes, so a set would not do.
+        let mut visited: HashMap<&Note, usize> = HashMap::new();
+        for note in &recent {
+            *visited.entry(note).or_default() += 1;
+        }
         for (day, path) in folder.note_files(topic)?.into_iter().rev() {
             if day >= to || day + DAY <= from {
                 continue;
             }
-            let mut notes = Vec::new();
-            let read = Frames::open(&path, MARK, day, |content| {
-                let (at, text) = content.split_first_chunk()?;
-                notes.push((u64::from_le_bytes(*at), text.to_vec()));
-                Some(())
-            });
-            match read {
-                Ok(_) => {}
-                Err(Damage::Read(error)) if error.kind() == ErrorKind::NotFound => continue,
-                Err(Damage::Read(error)) => return Err(error),
-                // It is put aside when it is written to, and found when the record is verified, as what is behind damage is.
-                Err(_) => continue,
-            }
-            // Some of them are in memory too.
-            for note in notes.iter().rev().filter(within) {
-                if let Some(times) = known.get_mut(note).filter(|times| **times > 0) {
+            let stored = read_day_file(&path, day)?;
+            for note in stored.iter().rev().filter(is_in_span) {
+                if let Some(times) = visited.get_mut(note).filter(|times| **times > 0) {
                     *times -= 1;
-                } else if see(note).is_break() {
+                } else if visit(note).is_break() {
                     return Ok(());
                 }
             }
@@ -158,53 +155,70 @@ impl Notes {
     }
 }
 
-fn begin(folder: &Folder, topic: Topic, day: u64) -> io::Result<Frames> {
-    let path = folder.notes(topic).join(day.to_string());
-    let open = || Frames::open(&path, MARK, day, |_| Some(()));
+/// Reads the notes of a day. A missing or foreign file has none.
+fn read_day_file(path: &Path, day: u64) -> io::Result<Vec<Note>> {
+    let mut notes = Vec::new();
+    let read = Frames::open(path, FILE_MARK, day, |content| {
+        let (at, text) = content.split_first_chunk()?;
+        notes.push((u64::from_le_bytes(*at), text.to_vec()));
+        Some(())
+    });
+    match read {
+        Ok(_) => Ok(notes),
+        Err(Damage::Read(error)) if error.kind() != ErrorKind::NotFound => Err(error),
+        // Damage is no error of a query: writing sets the file aside, and `verify` reports it.
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
+/// Opens the file of a day for writing. A foreign one is set aside, and a damaged one is copied before its end is cut off.
+fn open_day_file(folder: &Folder, topic: Topic, day: u64) -> io::Result<Frames> {
+    let path = folder.notes_folder(topic).join(day.to_string());
+    let open = || Frames::open(&path, FILE_MARK, day, |_| Some(()));
     let opened = open().or_else(|damage| {
-        folder.put_away(&path, damage)?;
+        folder.set_aside_file(&path, damage)?;
         open()
     });
     let frames = opened.map_err(Damage::into_io)?;
-    if frames.damaged {
+    if let Some(bytes) = frames.damaged_bytes() {
         let aside = folder.copy_aside(&path)?;
-        let (bytes, path, aside) = (frames.lost, path.display(), aside.display());
+        let (path, aside) = (path.display(), aside.display());
         tracing::error!(bytes, %path, %aside, "notes of the record are damaged: those behind the damage are lost");
     }
     Ok(frames)
 }
 
-/// Bytes of a day's file that damage has taken. What was being written when its process died is not.
-pub(super) fn check(path: &Path, day: u64) -> Result<u64, Damage> {
-    let frames = Frames::open(path, MARK, day, |content| {
+/// Returns how many bytes of a day's file are damaged. A note that was being written when its process died is no damage.
+pub(super) fn count_damaged_bytes(path: &Path, day: u64) -> Result<u64, Damage> {
+    let frames = Frames::open(path, FILE_MARK, day, |content| {
         content.first_chunk::<8>().map(|_| ())
     })?;
-    Ok(if frames.damaged { frames.lost } else { 0 })
+    Ok(frames.damaged_bytes().unwrap_or(0))
 }
 
-/// Deletes what is older than it is kept, and then, until there are no more than `most` bytes, the oldest.
-pub(super) fn trim(folder: &Folder, now: u64, most: u64) -> io::Result<()> {
+/// Deletes files of notes for their age, and then the oldest of each topic until at most `max_bytes` are left.
+pub(super) fn trim(folder: &Folder, now: u64, max_bytes: u64) -> io::Result<()> {
     let mut total = 0;
     let mut files = Vec::new();
     for topic in Topic::ALL {
         for (day, path) in folder.note_files(topic)? {
-            if day + DAY + topic.kept() <= now {
-                absent(fs::remove_file(path))?;
+            if day + DAY + topic.retention_seconds() <= now {
+                ignore_missing(fs::remove_file(path))?;
                 continue;
             }
             let bytes = fs::metadata(&path).map_or(0, |file| file.len());
             total += bytes;
-            // What is being written stays.
+            // The file of the current day stays, because it is open.
             if day + DAY <= now {
                 files.push((path, bytes));
             }
         }
     }
     for (path, bytes) in files {
-        if total <= most {
+        if total <= max_bytes {
             break;
         }
-        absent(fs::remove_file(path))?;
+        ignore_missing(fs::remove_file(path))?;
         total -= bytes;
     }
     Ok(())
@@ -221,7 +235,7 @@ mod tests {
     fn open(folder: &Path) -> Record {
         Record::open(&Settings {
             folder: Some(folder.to_owned()),
-            most_bytes: Settings::LEAST,
+            max_bytes: Settings::MIN_BYTES,
         })
         .unwrap()
     }
@@ -231,8 +245,8 @@ mod tests {
             at,
             values: Vec::new(),
         });
-        record.note(Topic::Minute, (at, b"text".to_vec()), true);
-        record.keep().unwrap();
+        record.add_note(Topic::Minute, (at, b"text".to_vec()), true);
+        record.write_pending().unwrap();
     }
 
     fn noted(folder: &Path) -> Vec<u64> {
@@ -242,7 +256,9 @@ mod tests {
             ControlFlow::Continue(())
         };
         let record = open(folder);
-        record.notes(Topic::Minute, (0, u64::MAX), see).unwrap();
+        record
+            .visit_notes(Topic::Minute, (0, u64::MAX), see)
+            .unwrap();
         noted
     }
 
@@ -279,7 +295,7 @@ mod tests {
         note(&record, TODAY + 30 * DAY);
         // The answers to those who watch go on where it came back.
         note(&record, TODAY + 7_200);
-        assert_eq!(record.reached(), TODAY + 7_201);
+        assert_eq!(record.last_second_end(), TODAY + 7_201);
         drop(record);
         assert_eq!(noted(folder.path()), [30 * DAY, 7_200, 0]);
     }

@@ -1,87 +1,85 @@
-//! Queries of an open record.
+//! Queries of an open record: which seconds it has, how final they are, and the values of series. Nothing here writes.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use super::range::{self, Grid, RangeResult};
 use super::tier::Tier;
-use super::write::{HOURS, Record};
+use super::write::{MAX_HOURS, Record};
 
 impl Record {
-    /// The second behind the last one that is recorded.
+    /// The second after the last recorded one.
     pub fn end(&self) -> u64 {
         let memory = self.memory.lock();
         memory.hours.last().map_or(0, |hour| hour.end())
     }
 
-    /// The second behind the one that was added last: before [`Record::end`] when the clock has gone back.
-    pub fn reached(&self) -> u64 {
-        self.memory.lock().now + 1
+    /// The second after the one that was added last. It is before [`Record::end`] when the clock has gone back.
+    pub fn last_second_end(&self) -> u64 {
+        self.memory.lock().last_second + 1
     }
 
-    /// The second behind the last one that no crash takes back any more: of the machine where there is a folder, else of
-    /// nothing that this process outlives.
-    pub fn durable(&self) -> u64 {
+    /// The end of the seconds that survive a crash of the machine. A record in memory survives none, so all of it counts.
+    pub fn durable_until(&self) -> u64 {
         match self.disk {
-            Some(_) => self.memory.lock().durable,
+            Some(_) => self.memory.lock().durable_until,
             None => self.end(),
         }
     }
 
-    /// Nothing is added any more to seconds before this one, where it has a folder. In memory it is nothing but the last
-    /// two hours that may change.
-    pub fn settled(&self) -> u64 {
+    /// The end of the seconds to which nothing is added any more. In memory, all but the last two hours count as such.
+    pub fn final_until(&self) -> u64 {
         let memory = self.memory.lock();
-        let before = memory.hours.len().checked_sub(2);
-        match (&self.disk, before) {
-            (None, Some(before)) => memory.hours[before].start(),
-            _ => memory.floor,
+        let second_to_last = memory.hours.len().checked_sub(2);
+        match (&self.disk, second_to_last) {
+            (None, Some(index)) => memory.hours[index].start(),
+            _ => memory.sealed_until,
         }
     }
 
-    /// Where it is in memory, the second before which it is forgotten next; nothing while that is not near.
-    pub fn leaving(&self) -> Option<u64> {
+    /// The end of the hour that a record in memory will drop next; nothing while there is room for another hour.
+    pub fn dropped_next(&self) -> Option<u64> {
         let memory = self.memory.lock();
-        let near = self.disk.is_none() && memory.hours.len() == HOURS;
-        near.then(|| memory.hours[0].over())
+        let is_full = self.disk.is_none() && memory.hours.len() == MAX_HOURS;
+        is_full.then(|| memory.hours[0].next_hour())
     }
 
-    /// How often something was added to a second that was not the last. While this stays the same, so does what was read
-    /// of seconds that were over.
-    pub fn late(&self) -> u64 {
-        self.memory.lock().late
+    /// How often values were added to a second that was not the last. While it stays the same, results for finished seconds
+    /// stay valid.
+    pub fn late_additions(&self) -> u64 {
+        self.memory.lock().late_additions
     }
 
-    /// The finest step that is kept as far back as a second, or as there is anything.
-    pub fn finest(&self, from: u64) -> io::Result<Tier> {
+    /// The finest tier that reaches back to the second `from`, or to the oldest second of the record.
+    pub fn finest_tier(&self, from: u64) -> io::Result<Tier> {
         let memory = self.memory.lock().hours.first().map(|hour| hour.start());
         if memory.is_some_and(|start| start <= from) {
             return Ok(Tier::Second);
         }
-        let kept = self.kept(from)?;
+        let reaches_back = self.tiers_reaching(from)?;
         Ok(Tier::ALL
             .into_iter()
-            .find(|tier| kept(*tier))
+            .find(|tier| reaches_back(*tier))
             .unwrap_or(Tier::Second))
     }
 
-    /// The first second of which anything is known.
+    /// The first recorded second that is still kept.
     pub fn oldest(&self) -> io::Result<Option<u64>> {
-        let oldest = self.oldest_of_each()?;
+        let oldest = self.oldest_by_tier()?;
         Ok(oldest.into_iter().flatten().min())
     }
 
-    /// The finest grid with at most `most` buckets between two seconds, as far back as there is anything.
-    pub fn grid(&self, from: u64, to: u64, most: usize) -> io::Result<Grid> {
-        Ok(Grid::new(from, to, most, self.kept(from)?))
+    /// Returns the finest grid from `from` to `to` that has at most `max_buckets`, and for which the record reaches back.
+    pub fn grid(&self, from: u64, to: u64, max_buckets: usize) -> io::Result<Grid> {
+        Ok(Grid::new(from, to, max_buckets, self.tiers_reaching(from)?))
     }
 
-    /// Since when each tier knows anything.
-    pub fn oldest_of_each(&self) -> io::Result<[Option<u64>; Tier::ALL.len()]> {
+    /// The first recorded second of each tier, the finest first.
+    pub fn oldest_by_tier(&self) -> io::Result<[Option<u64>; Tier::ALL.len()]> {
         let mut oldest = [None; Tier::ALL.len()];
         if let Some(disk) = &self.disk {
             for (tier, oldest) in Tier::ALL.into_iter().zip(&mut oldest) {
-                *oldest = disk.folder.oldest(tier)?;
+                *oldest = disk.folder.oldest_recorded(tier)?;
             }
         }
         let seconds = self.memory.lock().hours.first().map(|hour| hour.start());
@@ -89,13 +87,14 @@ impl Record {
         Ok(oldest)
     }
 
-    /// Whether a tier is kept as far back as a second, or as there is anything.
-    fn kept(&self, from: u64) -> io::Result<impl Fn(Tier) -> bool + use<>> {
-        let oldest = self.oldest_of_each()?;
+    /// Returns a predicate: whether a tier reaches back to the second `from`, or as far as any coarser one.
+    fn tiers_reaching(&self, from: u64) -> io::Result<impl Fn(Tier) -> bool + use<>> {
+        let oldest = self.oldest_by_tier()?;
         Ok(move |tier: Tier| {
             let own = oldest[tier as usize];
             let mut coarser = Tier::ALL.into_iter().zip(oldest).skip(tier as usize + 1);
             own.is_some_and(|own| from >= own)
+                // A coarse bucket may begin before the seconds that it is made of.
                 || !coarser.any(|(coarser, oldest)| match (own, oldest) {
                     (Some(own), Some(oldest)) => oldest + coarser.step() <= own,
                     (own, oldest) => own.is_none() && oldest.is_some(),
@@ -103,14 +102,14 @@ impl Record {
         })
     }
 
-    /// The sums of all that series did before a second, the first of a [`Grid`] or a multiple of a step.
-    pub fn total(&self, until: u64, series: &[u32]) -> io::Result<BTreeMap<u32, u64>> {
+    /// Sums each series over all seconds before `until`, which must be the start of a [`Grid`] or a multiple of a step.
+    pub fn totals_before(&self, until: u64, series: &[u32]) -> io::Result<BTreeMap<u32, u64>> {
         let hours = self.memory.lock().hours.clone();
         let folder = self.disk.as_ref().map(|disk| &disk.folder);
-        range::total(folder, &hours, until, series)
+        range::totals_before(folder, &hours, until, series)
     }
 
-    /// What series did on a grid.
+    /// Reads series on a grid. Memory is copied first, so that reading the disk delays no addition.
     pub fn read(&self, grid: &Grid, series: &[u32]) -> io::Result<RangeResult> {
         let hours = self.memory.lock().hours.clone();
         let folder = self.disk.as_ref().map(|disk| &disk.folder);

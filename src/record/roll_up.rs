@@ -1,110 +1,112 @@
-//! Files of longer steps, made of files of shorter ones.
+//! Rolls segments of one tier up into segments of the next coarser one. The finer segments stay until they are deleted for their
+//! age or for room (`folder.rs`).
 
 use std::collections::BTreeSet;
 use std::io;
 
-use super::column::Column;
-use super::folder::{Folder, Trouble, anew};
-use super::segment::{RecordSegment, Writing};
+use super::column::{BucketRun, Column};
+use super::folder::{Folder, SegmentError, retry_without_damaged};
+use super::segment::{RecordSegment, SegmentWriter};
 use super::tier::{DAY, Tier};
 
 impl Folder {
-    /// Rolls up what is over, into all tiers.
+    /// Extends the segments of all tiers as far as the finer ones reach.
     pub fn roll_up(&self) -> io::Result<()> {
         for tier in Tier::ALL {
-            if let Some(beneath) = tier.beneath() {
-                anew(|| self.extend(tier, beneath))?;
+            if let Some(finer) = tier.finer() {
+                retry_without_damaged(|| self.roll_up_tier(tier, finer))?;
             }
         }
         Ok(())
     }
 
-    fn extend(&self, tier: Tier, beneath: Tier) -> Result<(), Trouble> {
-        let Some(over) = self.end(beneath)? else {
+    fn roll_up_tier(&self, tier: Tier, finer: Tier) -> Result<(), SegmentError> {
+        let Some(end) = self.tier_end(finer)? else {
             return Ok(());
         };
-        let granule = match tier {
-            Tier::Minute => beneath.span(),
-            // Roll-ups above minutes are made when a day is over.
+        // Minutes are made hour by hour, and everything coarser once a day, for each time the whole segment is written.
+        let interval = match tier {
+            Tier::Minute => finer.file_span(),
             _ => DAY,
         };
-        let over = over - over % granule;
-        let spans = self.starts(beneath)?.into_iter();
-        let spans: BTreeSet<u64> = spans.map(|start| start - start % tier.span()).collect();
-        for start in spans {
-            let reached = self
-                .open(tier, start)?
+        let end = end - end % interval;
+        let finer_starts = self.segment_starts(finer)?.into_iter();
+        let starts = finer_starts.map(|start| start - start % tier.file_span());
+        for start in starts.collect::<BTreeSet<u64>>() {
+            let current_end = self
+                .open_segment(tier, start)?
                 .map_or(start, |segment| segment.end());
-            let end = over.min(start + tier.span());
-            if reached < end {
-                self.lengthen(tier, beneath, start, end)?;
+            let end = end.min(start + tier.file_span());
+            if current_end < end {
+                self.extend_segment(tier, finer, start, end)?;
             }
         }
         Ok(())
     }
 
-    /// Has a span's file reach to `end`.
-    fn lengthen(&self, tier: Tier, beneath: Tier, start: u64, end: u64) -> Result<(), Trouble> {
-        let before = self.open(tier, start)?;
-        let from = before.as_ref().map_or(start, RecordSegment::end);
-        let ratio = (tier.step() / beneath.step()) as usize;
-        let length = ((end - from) / beneath.step()) as usize;
+    /// Replaces the segment that begins at `start` by one that reaches to `end`.
+    fn extend_segment(
+        &self,
+        tier: Tier,
+        finer: Tier,
+        start: u64,
+        end: u64,
+    ) -> Result<(), SegmentError> {
+        let current = self.open_segment(tier, start)?;
+        let from = current.as_ref().map_or(start, RecordSegment::end);
+        let ratio = (tier.step() / finer.step()) as usize;
+        let added_len = ((end - from) / finer.step()) as usize;
         let mut sources = Vec::new();
-        for source in self.starts(beneath)? {
-            if source < end && source + beneath.span() > from {
-                sources.extend(self.open(beneath, source)?);
+        for source in self.segment_starts(finer)? {
+            if source < end && source + finer.file_span() > from {
+                sources.extend(self.open_segment(finer, source)?);
             }
         }
-        // Where a source's buckets are among those that are added.
-        let place = |source: &RecordSegment| {
-            let skip = (from.saturating_sub(source.start()) / beneath.step()) as usize;
-            let skip = skip.min(source.covered().len());
-            let at = (source.start().saturating_sub(from) / beneath.step()) as usize;
-            let count = (source.covered().len() - skip).min(length - at);
-            (skip, at, count)
+        // Which buckets of a source are added, and where.
+        let run_of = |segment: &RecordSegment| {
+            let skipped = (from.saturating_sub(segment.start()) / finer.step()) as usize;
+            let source = skipped.min(segment.covered().len());
+            let target = (segment.start().saturating_sub(from) / finer.step()) as usize;
+            BucketRun {
+                source,
+                target,
+                count: (segment.covered().len() - source).min(added_len - target),
+            }
         };
-        let mut finer = vec![0; length];
-        for source in &sources {
-            let (skip, at, count) = place(source);
-            finer[at..at + count].copy_from_slice(&source.covered()[skip..skip + count]);
+        let mut added_covered = vec![0; added_len];
+        for segment in &sources {
+            let run = run_of(segment);
+            added_covered[run.target..run.target + run.count]
+                .copy_from_slice(&segment.covered()[run.source..run.source + run.count]);
         }
-        let mut covered: Vec<u32> = before
-            .iter()
-            .flat_map(|before| before.covered())
-            .copied()
-            .collect();
-        let old = covered.len();
-        covered.extend(
-            finer
-                .chunks(ratio)
-                .map(|seconds| seconds.iter().sum::<u32>()),
-        );
-        let known = before
-            .iter()
-            .chain(&sources)
-            .flat_map(RecordSegment::series);
-        let known: BTreeSet<u32> = known.collect();
-        self.make(tier, start, |path| {
-            let mut out = Writing::new(path, tier, start, &covered)?;
-            for series in known {
-                let mut column = match &before {
-                    Some(before) => self.column(before, series)?.unwrap_or_default(),
+        let current_covered = current.iter().flat_map(|current| current.covered());
+        let mut covered: Vec<u32> = current_covered.copied().collect();
+        let current_len = covered.len();
+        let added = added_covered.chunks(ratio);
+        covered.extend(added.map(|covered| covered.iter().sum::<u32>()));
+        let series = current.iter().chain(&sources);
+        let series: BTreeSet<u32> = series.flat_map(RecordSegment::series).collect();
+        self.write_segment(tier, start, |path| {
+            let mut writer = SegmentWriter::new(path, tier, start, &covered)?;
+            for series in series {
+                let mut column = match &current {
+                    Some(current) => self.read_column(current, series)?.unwrap_or_default(),
                     None => Column::default(),
                 };
-                column.fill(old);
+                column.resize(current_len);
                 let mut added = Column::default();
-                added.fill(length);
+                added.resize(added_len);
                 for source in &sources {
-                    if let Some(found) = self.column(source, series)? {
-                        added.copy(place(source), &found);
+                    if let Some(source_column) = self.read_column(source, series)? {
+                        added.copy_run(run_of(source), &source_column);
                     }
                 }
-                column.roll_up(&added, &finer, ratio);
-                if !column.quiet() {
-                    out.add(series, &column)?;
+                column.roll_up(&added, &added_covered, ratio);
+                if !column.is_zero() {
+                    writer.add(series, &column)?;
                 }
             }
-            Ok(out.finish()?)
+            Ok(writer.finish()?)
         })
     }
 }

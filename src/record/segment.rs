@@ -1,15 +1,18 @@
-//! A file with what all series did in one span, at one step. It is written once, beside its place and then put there,
-//! and never changed; a longer one takes its place while the span goes on.
+//! A segment: the file with the values of all series in one span and one tier.
+//!
+//! A segment is written under another name, renamed once it is complete, and never changed. While its span goes on, longer
+//! segments replace it.
 //!
 //! ```text
 //! "tollgate record\n" | format u32 | step u32 | start u64 | buckets u32 | length of the coverage u32
 //! coverage: seconds recorded in each bucket
-//! columns, of the series in which anything happened
+//! columns of the series that have values above zero
 //! index, by series: number u32 | length u32 | checksum u32
 //! series u32 | checksum u64 of everything but the columns
 //! ```
 //!
-//! Little-endian throughout. Nothing is believed before its checksum is right, and no length before the file's own.
+//! All numbers are little-endian. Nothing is used before its checksum is verified, and no length before it is compared with
+//! that of the file.
 
 use std::fs::{self, File};
 use std::hash::Hasher;
@@ -22,32 +25,36 @@ use siphasher::sip::SipHasher13;
 use super::column::{Column, pack, unpack};
 use super::tier::Tier;
 
-const MARK: [u8; 16] = *b"tollgate record\n";
-/// The number of the format. Any change of what is inside needs another.
+/// The first bytes of a segment.
+const FILE_MARK: [u8; 16] = *b"tollgate record\n";
+/// The version of the format. It must be raised with any change of the layout, of a column's form or of a checksum.
 const FORMAT: u32 = 1;
-const HEAD: usize = 40;
-const ENTRY: usize = 12;
-const TAIL: usize = 12;
+/// Bytes before the coverage.
+const HEAD_BYTES: usize = 40;
+/// Bytes of an entry of the index.
+const ENTRY_BYTES: usize = 12;
+/// Bytes after the index: the number of series and the checksum.
+const TAIL_BYTES: usize = 12;
 
 /// Why a file of the record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Damage {
-    /// Something else.
+    /// The file is no file of a record, or no regular file.
     #[error("it is no part of a record")]
     Foreign,
-    /// One that another version has written.
+    /// Another version of the gateway wrote the file.
     #[error("it has format {0}, and this version reads format {FORMAT}")]
     Format(u32),
-    /// It ends too early, or is not as it was written.
+    /// The file is too short, or a checksum is wrong. The text names the section.
     #[error("its {0} is damaged")]
-    Part(&'static str),
-    /// One series of it is not as it was written.
+    Section(&'static str),
+    /// The column of this series has a wrong checksum or form.
     #[error("what it says of series {0} is damaged")]
     Series(u32),
-    /// The disk cannot read it any more.
+    /// The disk has lost the file's content (`EIO`).
     #[error("the disk cannot read it")]
     Disk,
-    /// It cannot be read now.
+    /// The file cannot be read now. It is not known to be damaged.
     #[error("it cannot be read: {0}")]
     Read(io::Error),
 }
@@ -70,20 +77,22 @@ impl Damage {
     }
 }
 
-/// A file that is open for reading.
+/// A segment that is open for reading. Its index is in memory, its columns are not.
 #[derive(Debug)]
 pub struct RecordSegment {
     file: File,
     tier: Tier,
     start: u64,
     covered: Vec<u32>,
-    index: Vec<Entry>,
+    /// By ascending numbers of the series.
+    index: Vec<IndexEntry>,
 }
 
+/// Where the column of a series is in the file.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct IndexEntry {
     series: u32,
-    at: u64,
+    offset: u64,
     length: u32,
     checksum: u32,
 }
@@ -94,73 +103,67 @@ fn checksum(parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// Of a column: its place is part of it, so that no column stands for another.
+/// The checksum of a column also covers its series and its span, so that no column stands for another.
 fn column_checksum(series: u32, start: u64, bytes: &[u8]) -> u32 {
     checksum(&[&series.to_le_bytes(), &start.to_le_bytes(), bytes]) as u32
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    let bytes = bytes.get(offset..)?.first_chunk()?;
     Some(u32::from_le_bytes(*bytes))
 }
 
-fn long(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..)?.first_chunk()?;
+fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
+    let bytes = bytes.get(offset..)?.first_chunk()?;
     Some(u64::from_le_bytes(*bytes))
 }
 
 impl RecordSegment {
-    /// Reads all but the columns of the file that is to begin at `start`.
+    /// Opens the segment of a tier that begins at the second `start`, and reads everything except the columns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file is another one, damaged, or cannot be read.
     pub fn open(path: &Path, tier: Tier, start: u64) -> Result<RecordSegment, Damage> {
-        // A pipe in its place would be waited for without end.
+        // Opening a pipe would block for ever.
         if !fs::metadata(path)?.is_file() {
             return Err(Damage::Foreign);
         }
         let file = File::open(path)?;
         let size = file.metadata()?.len();
-        let read = |at: u64, length: usize, part| {
-            let end = at.checked_add(length as u64);
+        let read = |offset: u64, length: usize, section| {
+            let end = offset.checked_add(length as u64);
             if end.is_none_or(|end| end > size) {
-                return Err(Damage::Part(part));
+                return Err(Damage::Section(section));
             }
             let mut bytes = vec![0; length];
-            file.read_exact_at(&mut bytes, at)?;
+            file.read_exact_at(&mut bytes, offset)?;
             Ok(bytes)
         };
-        let head = read(0, HEAD, "head")?;
-        let (buckets, coverage) = parse_head(&head, tier, start)?;
-        let tail_at = size.checked_sub(TAIL as u64).ok_or(Damage::Part("end"))?;
-        let tail = read(tail_at, TAIL, "end")?;
-        let count = word(&tail, 0).ok_or(Damage::Part("end"))? as usize;
-        let expected = long(&tail, 4).ok_or(Damage::Part("end"))?;
-        let index_at = tail_at.checked_sub((count as u64).saturating_mul(ENTRY as u64));
-        let index_at = index_at.ok_or(Damage::Part("index"))?;
-        let coverage = read(HEAD as u64, coverage, "coverage")?;
-        let entries = read(index_at, count * ENTRY, "index")?;
-        if checksum(&[&head, &coverage, &entries, &tail[..4]]) != expected {
-            return Err(Damage::Part("index"));
+        let head = read(0, HEAD_BYTES, "head")?;
+        let (buckets, coverage_bytes) = decode_head(&head, tier, start)?;
+        let tail_offset = size.checked_sub(TAIL_BYTES as u64);
+        let tail_offset = tail_offset.ok_or(Damage::Section("end"))?;
+        let tail = read(tail_offset, TAIL_BYTES, "end")?;
+        let count = u32_at(&tail, 0).ok_or(Damage::Section("end"))? as usize;
+        let expected_checksum = u64_at(&tail, 4).ok_or(Damage::Section("end"))?;
+        let index_bytes = (count as u64).saturating_mul(ENTRY_BYTES as u64);
+        let index_offset = tail_offset.checked_sub(index_bytes);
+        let index_offset = index_offset.ok_or(Damage::Section("index"))?;
+        let coverage = read(HEAD_BYTES as u64, coverage_bytes, "coverage")?;
+        let entries = read(index_offset, count * ENTRY_BYTES, "index")?;
+        if checksum(&[&head, &coverage, &entries, &tail[..4]]) != expected_checksum {
+            return Err(Damage::Section("index"));
         }
-        let mut at = (HEAD + coverage.len()) as u64;
-        let mut index = Vec::with_capacity(count);
-        for entry in entries.chunks_exact(ENTRY) {
-            let part = |place| word(entry, place).ok_or(Damage::Part("index"));
-            let (series, length, checksum) = (part(0)?, part(4)?, part(8)?);
-            index.push(Entry {
-                series,
-                at,
-                length,
-                checksum,
-            });
-            at += u64::from(length);
-        }
-        let mut rest = &coverage[..];
-        let covered = unpack(&mut rest, buckets).ok_or(Damage::Part("coverage"))?;
+        let columns_offset = (HEAD_BYTES + coverage.len()) as u64;
+        let (index, columns_end) = decode_index(&entries, columns_offset)?;
+        let covered = unpack(&mut &coverage[..], buckets).ok_or(Damage::Section("coverage"))?;
         let covered = covered
             .into_iter()
             .map(|seconds| seconds.min(tier.step()) as u32)
             .collect();
-        if at != index_at || !index.is_sorted_by_key(|entry| entry.series) {
-            return Err(Damage::Part("index"));
+        if columns_end != index_offset || !index.is_sorted_by_key(|entry| entry.series) {
+            return Err(Damage::Section("index"));
         }
         Ok(RecordSegment {
             file,
@@ -171,7 +174,7 @@ impl RecordSegment {
         })
     }
 
-    /// Its step.
+    /// The tier of its buckets.
     pub fn tier(&self) -> Tier {
         self.tier
     }
@@ -181,78 +184,111 @@ impl RecordSegment {
         self.start
     }
 
-    /// The second behind its last bucket.
+    /// The second after its last bucket.
     pub fn end(&self) -> u64 {
         self.start + self.covered.len() as u64 * self.tier.step()
     }
 
-    /// Seconds that were recorded, of each bucket.
+    /// The number of recorded seconds in each bucket.
     pub fn covered(&self) -> &[u32] {
         &self.covered
     }
 
-    /// The series in which anything happened.
+    /// The numbers of the series that have values above zero.
     pub fn series(&self) -> impl Iterator<Item = u32> {
         self.index.iter().map(|entry| entry.series)
     }
 
-    /// What a series did; nothing if it did nothing.
-    pub fn column(&self, series: u32) -> Result<Option<Column>, Damage> {
-        let Ok(place) = self
+    /// Reads the values of a series; returns nothing if all are zero.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the column is damaged or cannot be read.
+    pub fn read_column(&self, series: u32) -> Result<Option<Column>, Damage> {
+        let Ok(position) = self
             .index
             .binary_search_by_key(&series, |entry| entry.series)
         else {
             return Ok(None);
         };
-        let entry = self.index[place];
+        let entry = self.index[position];
         let mut bytes = vec![0; entry.length as usize];
-        self.file.read_exact_at(&mut bytes, entry.at)?;
-        let sound = column_checksum(series, self.start, &bytes) == entry.checksum;
-        let column = sound
+        self.file.read_exact_at(&mut bytes, entry.offset)?;
+        let is_sound = column_checksum(series, self.start, &bytes) == entry.checksum;
+        let column = is_sound
             .then(|| Column::unpack(&bytes, self.tier, &self.covered))
             .flatten();
         column.ok_or(Damage::Series(series)).map(Some)
     }
 }
 
-/// How many buckets there are, and how many bytes of coverage.
-fn parse_head(head: &[u8], tier: Tier, start: u64) -> Result<(usize, usize), Damage> {
-    let number = |at| word(head, at).ok_or(Damage::Part("head"));
-    if head[..16] != MARK {
+/// Returns the number of buckets and the bytes of the coverage.
+fn decode_head(head: &[u8], tier: Tier, start: u64) -> Result<(usize, usize), Damage> {
+    let field = |offset| u32_at(head, offset).ok_or(Damage::Section("head"));
+    if head[..16] != FILE_MARK {
         return Err(Damage::Foreign);
     }
-    let (format, step, buckets) = (number(16)?, number(20)?, number(32)? as usize);
+    let (format, step, buckets) = (field(16)?, field(20)?, field(32)? as usize);
     if format != FORMAT {
         return Err(Damage::Format(format));
     }
-    let own = long(head, 24) == Some(start);
-    if u64::from(step) != tier.step() || buckets > tier.slots() || !own {
-        return Err(Damage::Part("head"));
+    let has_start = u64_at(head, 24) == Some(start);
+    if u64::from(step) != tier.step() || buckets > tier.file_buckets() || !has_start {
+        return Err(Damage::Section("head"));
     }
-    Ok((buckets, number(36)? as usize))
+    Ok((buckets, field(36)? as usize))
 }
 
-/// Writes a segment to a file that must not be there yet. Columns come by ascending number of their series.
-pub struct Writing<'a> {
+/// Returns the entries of the index, and the offset after the last column. The columns lie one after another.
+fn decode_index(entries: &[u8], columns_offset: u64) -> Result<(Vec<IndexEntry>, u64), Damage> {
+    let mut offset = columns_offset;
+    let mut index = Vec::with_capacity(entries.len() / ENTRY_BYTES);
+    for entry in entries.chunks_exact(ENTRY_BYTES) {
+        let field = |at| u32_at(entry, at).ok_or(Damage::Section("index"));
+        let (series, length, checksum) = (field(0)?, field(4)?, field(8)?);
+        index.push(IndexEntry {
+            series,
+            offset,
+            length,
+            checksum,
+        });
+        offset += u64::from(length);
+    }
+    Ok((index, offset))
+}
+
+/// Writes a segment to a new file. Columns must be added by ascending numbers of their series.
+pub struct SegmentWriter<'a> {
     out: BufWriter<File>,
     tier: Tier,
     start: u64,
     covered: &'a [u32],
+    /// The head and the coverage, which the last checksum covers.
     front: Vec<u8>,
     index: Vec<u8>,
+    /// The number of series.
     count: u32,
 }
 
-impl<'a> Writing<'a> {
-    /// Begins it.
-    pub fn new(path: &Path, tier: Tier, start: u64, covered: &'a [u32]) -> io::Result<Writing<'a>> {
+impl<'a> SegmentWriter<'a> {
+    /// Creates the file and writes the head and the coverage. `covered` has the recorded seconds of each bucket.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file exists or the disk fails.
+    pub fn new(
+        path: &Path,
+        tier: Tier,
+        start: u64,
+        covered: &'a [u32],
+    ) -> io::Result<SegmentWriter<'a>> {
         let mut coverage = Vec::new();
         pack(
             &covered.iter().copied().map(u64::from).collect::<Vec<_>>(),
             &mut coverage,
         );
-        let mut front = Vec::with_capacity(HEAD + coverage.len());
-        front.extend(MARK);
+        let mut front = Vec::with_capacity(HEAD_BYTES + coverage.len());
+        front.extend(FILE_MARK);
         front.extend(FORMAT.to_le_bytes());
         front.extend((tier.step() as u32).to_le_bytes());
         front.extend(start.to_le_bytes());
@@ -261,7 +297,7 @@ impl<'a> Writing<'a> {
         front.extend(coverage);
         let mut out = BufWriter::new(File::create_new(path)?);
         out.write_all(&front)?;
-        Ok(Writing {
+        Ok(SegmentWriter {
             out,
             tier,
             start,
@@ -272,12 +308,12 @@ impl<'a> Writing<'a> {
         })
     }
 
-    /// Adds a series, as long as the coverage.
+    /// Adds a column, which must have as many buckets as the coverage.
     pub fn add(&mut self, series: u32, column: &Column) -> io::Result<()> {
         self.add_packed(series, &column.pack(self.tier, self.covered))
     }
 
-    /// Adds a series that is packed already.
+    /// Adds a column that [`Column::pack`] has packed.
     pub(super) fn add_packed(&mut self, series: u32, bytes: &[u8]) -> io::Result<()> {
         self.index.extend(series.to_le_bytes());
         self.index.extend((bytes.len() as u32).to_le_bytes());
@@ -287,7 +323,7 @@ impl<'a> Writing<'a> {
         self.out.write_all(bytes)
     }
 
-    /// Ends it, and has it on the disk.
+    /// Writes the index and the tail. When this returns, the segment survives a crash of the machine.
     pub fn finish(mut self) -> io::Result<()> {
         let count = self.count.to_le_bytes();
         let sum = checksum(&[&self.front, &self.index, &count]);

@@ -1,7 +1,7 @@
-//! Which series there are, and the numbers by which files know them.
+//! Series, and the numbers that stand for them in the record's files.
 //!
-//! A number is given in the order of first sight and never to another series, not even when the file that says so is
-//! damaged: what is known of such a number then belongs to nobody.
+//! Series get numbers in the order in which they are first seen. A number is never given to a second series, not even when the
+//! file of names is damaged. Values under a number whose name is lost then belong to no series.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -10,119 +10,124 @@ use std::path::Path;
 use super::frames::Frames;
 use super::segment::Damage;
 
-const MARK: [u8; 16] = *b"tollgate series\n";
+/// The first bytes of the file of names.
+const FILE_MARK: [u8; 16] = *b"tollgate series\n";
 
-/// What a series is.
+/// The identity of a series, and how its values are read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Series {
-    /// The metric's name.
+    /// The name of the metric.
     pub name: String,
-    /// What the metric is split by: names and values.
+    /// The names and values of its labels.
     pub labels: Vec<(String, String)>,
-    /// What its values are.
+    /// Whether values are increments or levels.
     pub kind: Kind,
-    /// A value is the recorded number, this many digits of which are behind the point.
+    /// Recorded integers are the values times 10 to the power of this.
     pub decimals: u8,
 }
 
-/// What the values of a series are.
+/// What the values of a series mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// By how much something grew in a second.
+    /// A value is the growth in one second.
     Counter,
-    /// How much there was of something in a second.
+    /// A value is the level in one second.
     Gauge,
 }
 
-/// All series, living and gone.
+/// The numbers of all series that have ever been recorded.
 #[derive(Debug, Default)]
 pub struct Dictionary {
     numbers: BTreeMap<Series, u32>,
-    next: u32,
-    /// Those that no file knows yet.
+    next_number: u32,
+    /// Series that are not in the file of names yet.
     unsaved: VecDeque<(u32, Series)>,
 }
 
 impl Dictionary {
-    /// Most series that there have ever been.
-    pub const MOST: usize = 65_536;
+    /// The most series of a record. Further ones are not recorded.
+    pub const MAX_SERIES: usize = 65_536;
 
-    /// Gives no number before this one.
-    pub(super) fn begin_at(&mut self, number: u32) {
-        self.next = self.next.max(number);
+    /// Reserves all numbers below this one.
+    pub(super) fn reserve_below(&mut self, number: u32) {
+        self.next_number = self.next_number.max(number);
     }
 
-    /// The number of a series, which is new if it has none; nothing when there is no room for it.
-    pub fn number(&mut self, series: &Series) -> Option<u32> {
+    /// Returns the number of a series. A new series gets a number, unless there are [`Dictionary::MAX_SERIES`] already.
+    pub fn number_of(&mut self, series: &Series) -> Option<u32> {
         if let Some(number) = self.numbers.get(series) {
             return Some(*number);
         }
-        let number = self.next;
-        if self.numbers.len() >= Dictionary::MOST || number == u32::MAX {
+        let number = self.next_number;
+        if self.numbers.len() >= Dictionary::MAX_SERIES || number == u32::MAX {
             return None;
         }
-        self.next += 1;
+        self.next_number += 1;
         self.numbers.insert(series.clone(), number);
         self.unsaved.push_back((number, series.clone()));
         Some(number)
     }
 
-    /// All of them, with their numbers.
+    /// Iterates over all series and their numbers.
     pub fn all(&self) -> impl Iterator<Item = (&Series, u32)> {
         self.numbers
             .iter()
             .map(|(series, number)| (series, *number))
     }
 
-    /// The first that no file knows yet.
-    pub(super) fn unsaved(&self) -> Option<(u32, Series)> {
+    /// The oldest series that is not in the file of names yet.
+    pub(super) fn first_unsaved(&self) -> Option<(u32, Series)> {
         self.unsaved.front().cloned()
     }
 
-    /// It is known.
-    pub(super) fn saved(&mut self) {
+    /// Removes the series that [`Dictionary::first_unsaved`] returns, after it was written.
+    pub(super) fn mark_first_saved(&mut self) {
         self.unsaved.pop_front();
     }
 }
 
-/// The file of a dictionary.
+/// The file with the names of the series.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct NamesFile {
     frames: Frames,
 }
 
-impl Names {
-    /// Reads a file, if there is one. Whether something of it is lost.
-    pub(super) fn open(path: &Path) -> Result<(Names, Dictionary, bool), Damage> {
+impl NamesFile {
+    /// Reads the file into a dictionary. A missing file is an empty one.
+    pub(super) fn open(path: &Path) -> Result<(NamesFile, Dictionary), Damage> {
         let mut dictionary = Dictionary::default();
-        let frames = Frames::open(path, MARK, 0, |content| {
-            let (number, series) = parse(content)?;
-            dictionary.begin_at(number.checked_add(1)?);
+        let frames = Frames::open(path, FILE_MARK, 0, |content| {
+            let (number, series) = decode(content)?;
+            dictionary.reserve_below(number.checked_add(1)?);
             dictionary.numbers.insert(series, number);
             Some(())
         })?;
-        let lost = frames.lost > 0;
-        Ok((Names { frames }, dictionary, lost))
+        Ok((NamesFile { frames }, dictionary))
     }
 
-    /// Bytes at its end that are damaged, not only unfinished.
-    pub(super) fn damaged(&self) -> Option<u64> {
-        self.frames.damaged.then_some(self.frames.lost)
+    /// Whether it had bytes at its end that could not be read, damaged or only unfinished.
+    pub(super) fn has_lost_bytes(&self) -> bool {
+        self.frames.lost_bytes() > 0
     }
 
-    /// Adds one.
+    /// The bytes at its end that are damaged and not only unfinished.
+    pub(super) fn damaged_bytes(&self) -> Option<u64> {
+        self.frames.damaged_bytes()
+    }
+
+    /// Adds the name of a series.
     pub(super) fn add(&mut self, number: u32, series: &Series) -> io::Result<()> {
-        self.frames.add(&content(number, series))
+        self.frames.add(&encode(number, series))
     }
 
-    /// Has on the disk what was added, before anything is said of it: a machine that dies must not give its
-    /// number to another.
+    /// Writes the added names to the disk. It must return before values of these series are written: after a crash of the
+    /// machine their numbers could otherwise go to other series.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.frames.sync()
     }
 }
 
-fn content(number: u32, series: &Series) -> Vec<u8> {
+fn encode(number: u32, series: &Series) -> Vec<u8> {
     let mut out = number.to_le_bytes().to_vec();
     out.push(match series.kind {
         Kind::Counter => 0,
@@ -137,7 +142,7 @@ fn content(number: u32, series: &Series) -> Vec<u8> {
     out
 }
 
-fn parse(content: &[u8]) -> Option<(u32, Series)> {
+fn decode(content: &[u8]) -> Option<(u32, Series)> {
     let (number, rest) = content.split_first_chunk()?;
     let ([kind, decimals], mut rest) = rest.split_first_chunk()?;
     let kind = match kind {
@@ -146,9 +151,9 @@ fn parse(content: &[u8]) -> Option<(u32, Series)> {
         _ => return None,
     };
     let mut text = || {
-        let (length, behind) = rest.split_first_chunk()?;
-        let (text, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-        rest = behind;
+        let (length, following) = rest.split_first_chunk()?;
+        let (text, following) = following.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        rest = following;
         Some(std::str::from_utf8(text).ok()?.to_owned())
     };
     let name = text()?;

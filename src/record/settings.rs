@@ -1,28 +1,28 @@
-//! Where the record is kept, and for how long.
+//! The settings of the record: its folder, its size, and how long each tier is kept.
 
 use std::path::PathBuf;
 
 use super::tier::{DAY, Tier};
 
-/// Where the record is kept, and how much of it.
+/// The settings of the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The folder of the record; without one, the last hours are kept in memory.
+    /// The folder of the record; without one, only the last hours are kept, in memory.
     pub folder: Option<PathBuf>,
-    /// Most bytes on the disk. The oldest files of the finest steps are deleted first.
-    pub most_bytes: u64,
+    /// The most bytes on the disk. The oldest files of the finest tiers are deleted first.
+    pub max_bytes: u64,
 }
 
 impl Settings {
-    /// The least that `most_bytes` may be.
-    pub const LEAST: u64 = 16 << 20;
-    /// The most that `most_bytes` may be.
-    pub const MOST: u64 = 1 << 44;
-    /// The default of `most_bytes`.
-    pub const USUAL: u64 = 1 << 30;
+    /// The least value of `max_bytes`: 16 MiB.
+    pub const MIN_BYTES: u64 = 16 << 20;
+    /// The greatest value of `max_bytes`: 16 TiB.
+    pub const MAX_BYTES: u64 = 1 << 44;
+    /// The default of `max_bytes`: 1 GiB.
+    pub const DEFAULT_BYTES: u64 = 1 << 30;
 
-    /// Seconds for which the buckets of a tier are kept.
-    pub const fn kept(tier: Tier) -> u64 {
+    /// The seconds after which a file of a tier is deleted.
+    pub const fn retention_seconds(tier: Tier) -> u64 {
         match tier {
             Tier::Second => 7 * DAY,
             Tier::Minute => 90 * DAY,

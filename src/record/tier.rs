@@ -1,25 +1,25 @@
-//! The steps in which time is kept, and how long one file of each is.
+//! The tiers of the record: the length of a bucket, and of the span that one file holds. Nothing here reads files.
 
-/// Seconds of a day.
+/// A day in seconds.
 pub const DAY: u64 = 86_400;
 
-/// A step. What is older is kept in longer ones.
+/// A tier: all buckets of one step. Older seconds survive only in tiers with longer steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Tier {
-    /// What happened in each second.
+    /// Buckets of a second.
     Second,
-    /// In each minute.
+    /// Buckets of a minute.
     Minute,
-    /// In five minutes.
+    /// Buckets of five minutes.
     FiveMinutes,
-    /// In each hour.
+    /// Buckets of an hour.
     Hour,
-    /// In each day, as UTC has days.
+    /// Buckets of a day in UTC.
     Day,
 }
 
 impl Tier {
-    /// All of them, from the finest.
+    /// All tiers, the finest first.
     pub const ALL: [Tier; 5] = [
         Tier::Second,
         Tier::Minute,
@@ -28,7 +28,7 @@ impl Tier {
         Tier::Day,
     ];
 
-    /// Seconds of a bucket. Each tier's is a multiple of the one beneath.
+    /// The seconds of a bucket, a multiple of those of the next finer tier.
     pub const fn step(self) -> u64 {
         match self {
             Tier::Second => 1,
@@ -39,23 +39,23 @@ impl Tier {
         }
     }
 
-    /// Seconds of a file. Each tier's is a multiple of the one beneath.
-    pub const fn span(self) -> u64 {
+    /// The seconds of a file, a multiple of those of the next finer tier.
+    pub const fn file_span(self) -> u64 {
         match self {
             Tier::Second => 3_600,
-            Tier::Minute => 86_400,
-            Tier::FiveMinutes => 10 * 86_400,
-            Tier::Hour => 100 * 86_400,
-            Tier::Day => 1_000 * 86_400,
+            Tier::Minute => DAY,
+            Tier::FiveMinutes => 10 * DAY,
+            Tier::Hour => 100 * DAY,
+            Tier::Day => 1_000 * DAY,
         }
     }
 
-    /// Buckets of a file.
-    pub const fn slots(self) -> usize {
-        (self.span() / self.step()) as usize
+    /// The buckets of a complete file.
+    pub const fn file_buckets(self) -> usize {
+        (self.file_span() / self.step()) as usize
     }
 
-    /// Its folder's name.
+    /// The name of its folder, and of its step in the admin API.
     pub const fn name(self) -> &'static str {
         match self {
             Tier::Second => "1s",
@@ -66,8 +66,8 @@ impl Tier {
         }
     }
 
-    /// The tier that this one is made of.
-    pub const fn beneath(self) -> Option<Tier> {
+    /// The next finer tier, from whose files this one is rolled up.
+    pub const fn finer(self) -> Option<Tier> {
         match self {
             Tier::Second => None,
             Tier::Minute => Some(Tier::Second),
@@ -75,5 +75,11 @@ impl Tier {
             Tier::Hour => Some(Tier::FiveMinutes),
             Tier::Day => Some(Tier::Hour),
         }
+    }
+
+    /// The next coarser tier, which is rolled up from files of this one.
+    pub(super) fn coarser(self) -> Option<Tier> {
+        let mut tiers = Tier::ALL.into_iter();
+        tiers.find(|other| other.finer() == Some(self))
     }
 }

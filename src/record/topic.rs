@@ -1,24 +1,24 @@
-//! The kinds of notes: where each is kept, for how long, and how many.
+//! The topics of notes, and their bounds: how long and how many notes of each are kept. `notes.rs` enforces them.
 
 use super::tier::DAY;
 
-/// What a note is about.
+/// What a note is about. Each topic has a folder of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
-    /// Single requests.
+    /// A single request, kept as an example.
     Sample,
-    /// Who was counted most in a minute.
+    /// The most frequent keys of a minute.
     Minute,
-    /// The same of an hour.
+    /// The most frequent keys of an hour.
     Hour,
-    /// The same of a day.
+    /// The most frequent keys of a day.
     Day,
-    /// What was done to the gateway.
+    /// A start, a stop or a reload of the gateway.
     Event,
 }
 
 impl Topic {
-    /// All, those that are many first.
+    /// All topics. Notes of the first ones are the most numerous, and are deleted first.
     pub const ALL: [Topic; 5] = [
         Topic::Sample,
         Topic::Minute,
@@ -27,8 +27,7 @@ impl Topic {
         Topic::Event,
     ];
 
-    /// The name of its folder.
-    pub(super) fn name(self) -> &'static str {
+    pub(super) fn folder_name(self) -> &'static str {
         match self {
             Topic::Sample => "samples",
             Topic::Minute => "minutes",
@@ -38,8 +37,8 @@ impl Topic {
         }
     }
 
-    /// The most of its notes that are in memory.
-    pub(super) const fn recent(self) -> usize {
+    /// The most notes in memory, and the most that wait for the disk.
+    pub(super) const fn max_in_memory(self) -> usize {
         match self {
             Topic::Sample => 10_000,
             Topic::Minute => 180,
@@ -49,8 +48,8 @@ impl Topic {
         }
     }
 
-    /// Which part of what notes may take a day of these may.
-    pub(super) const fn part(self) -> u64 {
+    /// The file of one day may take this part of the bytes of all notes: 4 stands for a quarter.
+    pub(super) const fn day_divisor(self) -> u64 {
         match self {
             Topic::Sample => 4,
             Topic::Minute => 2,
@@ -58,8 +57,8 @@ impl Topic {
         }
     }
 
-    /// How many seconds its notes are kept.
-    pub const fn kept(self) -> u64 {
+    /// The seconds after which a note is deleted.
+    pub const fn retention_seconds(self) -> u64 {
         match self {
             Topic::Sample | Topic::Minute => 7 * DAY,
             Topic::Hour => 90 * DAY,
@@ -69,5 +68,5 @@ impl Topic {
     }
 }
 
-/// A time and what is to be said of it.
+/// A time in seconds since 1970, and a text whose form only its writer knows.
 pub type Note = (u64, Vec<u8>);

@@ -1,4 +1,6 @@
-//! The open record: seconds and notes are added in memory, and written to the disk by another call.
+//! The open record. Seconds and notes are added in memory, and [`Record::write_pending`] writes them to the disk.
+//!
+//! Additions never wait for the disk. One process writes a folder, and one thread at a time does so.
 
 use std::collections::VecDeque;
 use std::fs::{File, TryLockError};
@@ -13,33 +15,33 @@ use super::folder::Folder;
 use super::hour::Hour;
 use super::journal::{Journal, Second};
 use super::notes::{self, Notes};
-use super::series::{Dictionary, Names, Series};
+use super::series::{Dictionary, NamesFile, Series};
 use super::settings::Settings;
 use super::tier::Tier;
 use super::topic::{Note, Topic};
 
-/// Most hours in memory: the one that goes on, the one before, and those that could not be written.
-pub(super) const HOURS: usize = 4;
+/// The most hours in memory: the current one, the one before, and up to two that could not be written.
+pub(super) const MAX_HOURS: usize = 4;
 
-/// Seconds that an hour is kept open for clocks that go back and for processes that give way to others.
-const OPEN: u64 = 120;
+/// Seconds after its end for which an hour is kept open. A clock may go back, and an old process may serve beside a new one.
+const SEAL_DELAY: u64 = 120;
 
-/// Most seconds that wait for a journal; what is older is in memory only, until its hour is written.
-const WAITING: usize = 900;
+/// The most seconds that wait for the journal. Older ones are in memory only, until their hour becomes a segment.
+const MAX_UNWRITTEN: usize = 900;
 
-/// Seconds after which a journal is on the disk.
-const SYNC: u32 = 5;
+/// The seconds of a journal that a crash of the machine may lose. More of them make fewer syncs.
+const SYNC_INTERVAL: u32 = 5;
 
-/// Calls of [`Record::keep`] between two attempts to write an hour.
-const PAUSE: u32 = 60;
+/// Calls of [`Record::write_pending`], one a second, before a segment that could not be written is tried again.
+const SEAL_RETRY_CALLS: u32 = 60;
 
-/// Which part of the disk notes may take.
-const NOTES: u64 = 8;
+/// Notes may take one in so many bytes of the disk.
+const NOTES_DIVISOR: u64 = 8;
 
 /// Why a record cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The folder cannot be read or written.
+    /// The folder cannot be created, read or written.
     #[error("`{path}` cannot be used for the record: {cause}; it must be a folder that this user may write to, or choose another with `record`", path = .0.display(), cause = .1)]
     Folder(PathBuf, io::Error),
     /// Another process writes to the folder.
@@ -47,78 +49,86 @@ pub enum OpenError {
     InUse(PathBuf),
 }
 
-/// See the module.
+/// An open record.
 #[derive(Debug)]
 pub struct Record {
     dictionary: Mutex<Dictionary>,
     pub(super) memory: Mutex<RecentHours>,
     notes: Notes,
+    /// Nothing for a record in memory.
     pub(super) disk: Option<DiskWriter>,
 }
 
-/// The seconds that no file holds yet.
+/// The hours that have no segment yet.
 #[derive(Debug, Default)]
 pub(super) struct RecentHours {
-    /// In order.
+    /// In the order of time. Readers share them, and an addition copies an hour that is being read.
     pub(super) hours: Vec<Arc<Hour>>,
-    /// The second that was added last.
-    pub(super) now: u64,
-    /// Every earlier second is in a file, or was not recorded.
-    pub(super) floor: u64,
-    /// What was recorded of earlier seconds outlives the machine; without a folder there is no such thing.
-    pub(super) durable: u64,
-    /// The first and the last second of those that are in no journal, or in one that may not be on the disk: they outlive the
-    /// machine once their hours are files.
-    missed: Option<(u64, u64)>,
-    /// Additions to seconds that were not the last.
-    pub(super) late: u64,
-    /// Whether it was said that seconds before the floor are not recorded.
-    told: bool,
-    /// Seconds that are in no journal yet.
-    waiting: VecDeque<Second>,
+    /// The second that was added last, even if the clock had gone back.
+    pub(super) last_second: u64,
+    /// The end of the seconds that are in segments or were never recorded. Nothing is added before it.
+    pub(super) sealed_until: u64,
+    /// The end of the seconds that survive a crash of the machine. It has no meaning without a folder.
+    pub(super) durable_until: u64,
+    /// The first and the last second that no synced journal has. They become durable with the segments of their hours.
+    unjournaled: Option<(u64, u64)>,
+    /// How often values were added to a second that was not the last.
+    pub(super) late_additions: u64,
+    /// Whether it was logged that the clock is before `sealed_until`.
+    is_clock_logged: bool,
+    /// Seconds that are not in the journal yet.
+    unwritten: VecDeque<Second>,
 }
 
+/// The folder of a record, and the state of writing it.
 #[derive(Debug)]
 pub(super) struct DiskWriter {
     pub(super) folder: Folder,
-    most_bytes: u64,
-    writing: Mutex<WriteState>,
-    /// Held for as long as this process writes.
+    max_bytes: u64,
+    state: Mutex<WriteState>,
+    /// Locked for as long as this process writes.
     lock: File,
 }
 
-/// What one thread at a time does with the folder.
+/// The state of the one thread that writes the folder.
 #[derive(Debug)]
 struct WriteState {
-    names: Names,
+    names: NamesFile,
     journal: Option<Journal>,
     notes: notes::OpenFiles,
-    /// Seconds that may not be on the disk.
-    unsynced: u32,
-    /// The second behind the last one that was written.
-    reached: u64,
-    /// Whether longer steps are to be made of shorter ones.
-    due: bool,
-    /// Calls until an hour is written again, after it could not be.
-    pause: u32,
+    /// Seconds that were written since the last sync.
+    unsynced_seconds: u32,
+    /// The second after the last one that was written.
+    written_until: u64,
+    /// Whether segments are to be rolled up and deleted, because an hour was sealed.
+    is_roll_up_due: bool,
+    /// Calls that pass before sealing is tried again.
+    seal_pause: u32,
 }
 
 impl RecentHours {
-    fn miss(&mut self, from: u64, to: u64) {
-        let (first, last) = self.missed.unwrap_or((from, to));
-        self.missed = Some((first.min(from), last.max(to)));
+    fn mark_unjournaled(&mut self, from: u64, to: u64) {
+        let (first, last) = self.unjournaled.unwrap_or((from, to));
+        self.unjournaled = Some((first.min(from), last.max(to)));
     }
 
-    /// Earlier seconds are in journals that are on the disk, but for those that were missed.
-    fn reach(&mut self, second: u64) {
-        let missed = self.missed.filter(|(_, last)| *last >= self.floor);
-        let most = missed.map_or(second, |(first, _)| second.min(first.max(self.floor)));
-        self.durable = self.durable.max(most);
+    /// Marks the seconds before `until` as durable, except those that no synced journal has.
+    fn mark_synced(&mut self, until: u64) {
+        let unjournaled = self
+            .unjournaled
+            .filter(|(_, last)| *last >= self.sealed_until);
+        let durable =
+            unjournaled.map_or(until, |(first, _)| until.min(first.max(self.sealed_until)));
+        self.durable_until = self.durable_until.max(durable);
     }
 }
 
 impl Record {
-    /// Opens a record, with all that the process before has left.
+    /// Opens a record with everything that earlier processes recorded.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be used, or if another process writes it.
     pub fn open(settings: &Settings) -> Result<Record, OpenError> {
         let mut record = Record {
             dictionary: Mutex::default(),
@@ -130,53 +140,54 @@ impl Record {
             return Ok(record);
         };
         let unusable = |cause| OpenError::Folder(path.clone(), cause);
-        let folder = Folder::new(path).map_err(unusable)?;
-        let lock = folder.lock().map_err(unusable)?;
+        let folder = Folder::create(path).map_err(unusable)?;
+        let lock = folder.open_lock().map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(path.clone())),
             Err(TryLockError::Error(cause)) => return Err(unusable(cause)),
         }
-        let (names, mut dictionary) = folder.series().map_err(unusable)?;
-        let hours = folder.unsealed().map_err(unusable)?;
+        let (names, mut dictionary) = folder.load_names().map_err(unusable)?;
+        let hours = folder.load_journals().map_err(unusable)?;
         for number in hours.iter().flat_map(|hour| hour.series()) {
-            dictionary.begin_at(number.saturating_add(1));
+            dictionary.reserve_below(number.saturating_add(1));
         }
-        let floor = folder.end(Tier::Second).map_err(unusable)?.unwrap_or(0);
-        if dictionary.all().next().is_none() && (floor > 0 || !hours.is_empty()) {
-            let path = folder.names();
+        let sealed_until = folder.tier_end(Tier::Second).map_err(unusable)?;
+        let sealed_until = sealed_until.unwrap_or(0);
+        if dictionary.all().next().is_none() && (sealed_until > 0 || !hours.is_empty()) {
+            let path = folder.names_path();
             tracing::error!(path = %path.display(), "the names of all series are lost: what the record knows of them is nobody's");
         }
         record.dictionary = Mutex::new(dictionary);
         record.memory = Mutex::new(RecentHours {
-            floor,
-            durable: hours.last().map_or(floor, |hour| hour.end()),
+            sealed_until,
+            durable_until: hours.last().map_or(sealed_until, |hour| hour.end()),
             hours,
             ..RecentHours::default()
         });
         record.disk = Some(DiskWriter {
             folder,
-            most_bytes: settings.most_bytes,
-            writing: Mutex::new(WriteState {
+            max_bytes: settings.max_bytes,
+            state: Mutex::new(WriteState {
                 names,
                 journal: None,
                 notes: notes::OpenFiles::default(),
-                unsynced: 0,
-                reached: 0,
-                due: true,
-                pause: 0,
+                unsynced_seconds: 0,
+                written_until: 0,
+                is_roll_up_due: true,
+                seal_pause: 0,
             }),
             lock,
         });
         Ok(record)
     }
 
-    /// The number of a series, which is new if it has none; nothing when there is no room for it.
-    pub fn number(&self, series: &Series) -> Option<u32> {
-        self.dictionary.lock().number(series)
+    /// Returns the number of a series. A new series gets a number, unless there are [`Dictionary::MAX_SERIES`] already.
+    pub fn number_of(&self, series: &Series) -> Option<u32> {
+        self.dictionary.lock().number_of(series)
     }
 
-    /// All series, living and gone, with their numbers.
+    /// Lists all series that were ever recorded, with their numbers.
     pub fn series(&self) -> Vec<(Series, u32)> {
         let dictionary = self.dictionary.lock();
         let all = dictionary.all();
@@ -184,44 +195,45 @@ impl Record {
             .collect()
     }
 
-    /// Adds what happened in a second, to what is known of it; waits for no disk. What is earlier than an hour that has
-    /// its file cannot be added any more.
+    /// Adds the values of a second to those that it has already. Never waits for the disk.
+    ///
+    /// A second of an hour that has its segment is dropped, which is logged once.
     pub fn add(&self, second: Second) {
-        let start = second.at - second.at % Tier::Second.span();
+        let start = second.at - second.at % Tier::Second.file_span();
         let mut memory = self.memory.lock();
         let memory = &mut *memory;
-        memory.now = second.at;
-        if start < memory.floor {
-            if !std::mem::replace(&mut memory.told, true) {
+        memory.last_second = second.at;
+        if start < memory.sealed_until {
+            if !std::mem::replace(&mut memory.is_clock_logged, true) {
                 tracing::error!(
-                    until = memory.floor,
+                    until = memory.sealed_until,
                     "the clock went back to before what is recorded: until it is there again nothing is recorded"
                 );
             }
             return;
         }
-        memory.told = false;
+        memory.is_clock_logged = false;
         if memory
             .hours
             .last()
             .is_some_and(|hour| second.at < hour.end())
         {
-            memory.late += 1;
-            memory.durable = memory.durable.min(second.at);
+            memory.late_additions += 1;
+            memory.durable_until = memory.durable_until.min(second.at);
         }
-        let place = memory.hours.partition_point(|hour| hour.start() < start);
+        let index = memory.hours.partition_point(|hour| hour.start() < start);
         if memory
             .hours
-            .get(place)
+            .get(index)
             .is_none_or(|hour| hour.start() > start)
         {
-            memory.hours.insert(place, Arc::new(Hour::new(start)));
+            memory.hours.insert(index, Arc::new(Hour::new(start)));
         }
-        // Who reads it meanwhile keeps what was there.
-        Arc::make_mut(&mut memory.hours[place]).add(&second);
-        let over = memory.hours.len().saturating_sub(HOURS);
-        for lost in memory.hours.drain(..over) {
-            memory.floor = memory.floor.max(lost.over());
+        // A query that reads the hour meanwhile keeps the copy without this second.
+        Arc::make_mut(&mut memory.hours[index]).add(&second);
+        let excess = memory.hours.len().saturating_sub(MAX_HOURS);
+        for lost in memory.hours.drain(..excess) {
+            memory.sealed_until = memory.sealed_until.max(lost.next_hour());
             if self.disk.is_some() {
                 let hour = lost.start();
                 tracing::error!(
@@ -231,181 +243,192 @@ impl Record {
             }
         }
         if self.disk.is_some() {
-            memory.waiting.push_back(second);
-            if memory.waiting.len() > WAITING
-                && let Some(lost) = memory.waiting.pop_front()
+            memory.unwritten.push_back(second);
+            if memory.unwritten.len() > MAX_UNWRITTEN
+                && let Some(lost) = memory.unwritten.pop_front()
             {
-                memory.miss(lost.at, lost.at);
+                memory.mark_unjournaled(lost.at, lost.at);
             }
         }
     }
 
-    /// Writes what is not written yet, and waits for the disk. To be called each second; what fails is tried again
-    /// later.
-    pub fn keep(&self) -> io::Result<()> {
+    /// Writes all additions to the disk: seconds to the journal, notes to their files, finished hours to segments.
+    ///
+    /// It must be called once a second, and waits for the disk. The next call tries again whatever failed.
+    pub fn write_pending(&self) -> io::Result<()> {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
-        disk.folder.is_there(&disk.lock)?;
-        let mut writing = disk.writing.lock();
-        self.write_names(&mut writing.names)?;
-        // Hours free what their journals take.
-        let hours = match writing.pause.checked_sub(1) {
-            Some(left) => {
-                writing.pause = left;
+        disk.folder.check_lock(&disk.lock)?;
+        let mut state = disk.state.lock();
+        // Names come first: see `NamesFile::sync`.
+        self.write_names(&mut state.names)?;
+        // Sealing an hour frees the room of its journal, so it comes before the seconds.
+        let sealed = match state.seal_pause.checked_sub(1) {
+            Some(remaining) => {
+                state.seal_pause = remaining;
                 Ok(())
             }
-            None => self.write_hours(disk, &mut writing),
+            None => self.seal_hours(disk, &mut state),
         };
-        if hours.is_err() {
-            writing.pause = PAUSE;
+        if sealed.is_err() {
+            state.seal_pause = SEAL_RETRY_CALLS;
         }
-        let seconds = self.write_seconds(disk, &mut writing);
-        let most = disk.most_bytes / NOTES;
-        let notes = self.notes.write(&disk.folder, &mut writing.notes, most);
-        seconds.and(notes).and(hours)
+        let seconds = self.write_seconds(disk, &mut state);
+        let max_bytes = disk.max_bytes / NOTES_DIVISOR;
+        let notes = self
+            .notes
+            .write_pending(&disk.folder, &mut state.notes, max_bytes);
+        seconds.and(notes).and(sealed)
     }
 
-    /// Adds a note; waits for no disk. One that is not to be `kept` is known only as long as memory holds it.
-    pub fn note(&self, topic: Topic, note: Note, kept: bool) {
-        let now = self.memory.lock().now;
-        let now = (now > 0).then_some(now);
-        self.notes
-            .add(topic, note, kept && self.disk.is_some(), now);
+    /// Adds a note. Never waits for the disk. A note that is not `persistent` exists only as long as memory holds it.
+    pub fn add_note(&self, topic: Topic, note: Note, persistent: bool) {
+        let last_second = self.memory.lock().last_second;
+        let last_second = (last_second > 0).then_some(last_second);
+        let persistent = persistent && self.disk.is_some();
+        self.notes.add(topic, note, persistent, last_second);
     }
 
-    /// Shows the notes of a span of seconds, the latest first, until `see` has enough.
-    pub fn notes(
+    /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks.
+    pub fn visit_notes(
         &self,
         topic: Topic,
         span: (u64, u64),
-        see: impl FnMut(&Note) -> ControlFlow<()>,
+        visit: impl FnMut(&Note) -> ControlFlow<()>,
     ) -> io::Result<()> {
         let folder = self.disk.as_ref().map(|disk| &disk.folder);
-        self.notes.see(folder, topic, span, see)
+        self.notes.visit(folder, topic, span, visit)
     }
 
-    /// Where it is, if not in memory.
+    /// The path of its folder; nothing for a record in memory.
     pub fn folder(&self) -> Option<&Path> {
         self.disk.as_ref().map(|disk| disk.folder.path())
     }
 
-    /// Bytes that it takes on the disk, and may take; nothing where it is in memory.
-    pub fn bytes(&self) -> io::Result<Option<(u64, u64)>> {
+    /// The bytes that it takes on the disk, and those that it may take; nothing for a record in memory.
+    pub fn disk_usage(&self) -> io::Result<Option<(u64, u64)>> {
         let disk = self.disk.as_ref();
-        disk.map(|disk| Ok((disk.folder.bytes()?, disk.most_bytes)))
+        disk.map(|disk| Ok((disk.folder.total_bytes()?, disk.max_bytes)))
             .transpose()
     }
 
-    fn write_names(&self, names: &mut Names) -> io::Result<()> {
+    fn write_names(&self, names: &mut NamesFile) -> io::Result<()> {
         loop {
-            let Some((number, series)) = self.dictionary.lock().unsaved() else {
+            let Some((number, series)) = self.dictionary.lock().first_unsaved() else {
                 break;
             };
             names.add(number, &series)?;
-            self.dictionary.lock().saved();
+            self.dictionary.lock().mark_first_saved();
         }
         names.sync()
     }
 
-    fn write_seconds(&self, disk: &DiskWriter, writing: &mut WriteState) -> io::Result<()> {
+    fn write_seconds(&self, disk: &DiskWriter, state: &mut WriteState) -> io::Result<()> {
         loop {
-            let Some(second) = self.memory.lock().waiting.front().cloned() else {
+            let Some(second) = self.memory.lock().unwritten.front().cloned() else {
                 break;
             };
-            let hour = second.at - second.at % Tier::Second.span();
-            let other = |journal: &Journal| journal.hour() != hour;
-            if writing.journal.as_ref().is_some_and(other) {
-                self.sync(writing)?;
-                writing.journal = None;
+            let hour = second.at - second.at % Tier::Second.file_span();
+            let is_other_hour = |journal: &Journal| journal.hour() != hour;
+            if state.journal.as_ref().is_some_and(is_other_hour) {
+                self.sync(state)?;
+                state.journal = None;
             }
-            let journal = match writing.journal.take() {
+            let journal = match state.journal.take() {
                 Some(journal) => journal,
-                None => disk.folder.journal(hour, |_| ())?,
+                None => disk.folder.open_journal(hour, |_| ())?,
             };
-            let journal = writing.journal.insert(journal);
+            let journal = state.journal.insert(journal);
             journal.add(&second)?;
             let mut memory = self.memory.lock();
-            if memory.waiting.front() == Some(&second) {
-                memory.waiting.pop_front();
+            if memory.unwritten.front() == Some(&second) {
+                memory.unwritten.pop_front();
             }
-            writing.unsynced += 1;
-            writing.reached = writing.reached.max(second.at + 1);
+            state.unsynced_seconds += 1;
+            state.written_until = state.written_until.max(second.at + 1);
         }
-        if writing.unsynced >= SYNC {
-            self.sync(writing)?;
+        if state.unsynced_seconds >= SYNC_INTERVAL {
+            self.sync(state)?;
         }
         Ok(())
     }
 
-    fn sync(&self, writing: &mut WriteState) -> io::Result<()> {
-        let synced = writing.journal.as_mut().map_or(Ok(()), Journal::sync);
-        let notes = writing.notes.sync();
+    /// Syncs the journal and the notes, and marks the journal's seconds as durable.
+    fn sync(&self, state: &mut WriteState) -> io::Result<()> {
+        let synced = state.journal.as_mut().map_or(Ok(()), Journal::sync);
+        let notes = state.notes.sync();
         let mut memory = self.memory.lock();
         if let Err(error) = synced {
-            // The system says so once, and forgets what it could not write.
-            let from = memory.durable;
-            memory.miss(from, writing.reached.saturating_sub(1));
-            writing.journal = None;
+            // After a failed sync the system drops the unwritten pages, and a second sync would succeed without them.
+            let from = memory.durable_until;
+            memory.mark_unjournaled(from, state.written_until.saturating_sub(1));
+            state.journal = None;
             return Err(error);
         }
-        writing.unsynced = 0;
-        // What came meanwhile is not written yet.
+        state.unsynced_seconds = 0;
+        // Late values that were added meanwhile are not in the journal yet.
         if memory
-            .waiting
+            .unwritten
             .iter()
-            .all(|second| second.at >= writing.reached)
+            .all(|second| second.at >= state.written_until)
         {
-            memory.reach(writing.reached);
+            memory.mark_synced(state.written_until);
         }
         notes
     }
 
-    /// Has a file for each hour that is over, in order.
-    fn write_hours(&self, disk: &DiskWriter, writing: &mut WriteState) -> io::Result<()> {
+    /// Writes segments of all finished hours, in order. Then rolls segments up and deletes old ones.
+    fn seal_hours(&self, disk: &DiskWriter, state: &mut WriteState) -> io::Result<()> {
         loop {
-            let (floor, hour) = {
+            let (sealed_until, hour) = {
                 let memory = self.memory.lock();
-                let over = |hour: &&Arc<Hour>| hour.over() + OPEN <= memory.now;
-                (memory.floor, memory.hours.first().filter(over).cloned())
+                let is_over =
+                    |hour: &&Arc<Hour>| hour.next_hour() + SEAL_DELAY <= memory.last_second;
+                let hour = memory.hours.first().filter(is_over).cloned();
+                (memory.sealed_until, hour)
             };
             let Some(hour) = hour else {
                 break;
             };
-            disk.folder.seal(&hour)?;
-            writing.due = true;
+            disk.folder.seal_hour(&hour)?;
+            state.is_roll_up_due = true;
             let mut memory = self.memory.lock();
-            memory.floor = floor.max(hour.over());
-            memory.durable = memory.durable.max(memory.floor);
-            // One that has got more meanwhile is written again.
+            memory.sealed_until = sealed_until.max(hour.next_hour());
+            memory.durable_until = memory.durable_until.max(memory.sealed_until);
+            // An hour that was changed while it was written is another `Arc` now, stays, and is written again.
             memory.hours.retain(|other| !Arc::ptr_eq(other, &hour));
-            memory.waiting.retain(|second| second.at >= hour.over());
+            let next_hour = hour.next_hour();
+            memory.unwritten.retain(|second| second.at >= next_hour);
         }
-        if writing.due {
-            let (now, floor) = {
+        if state.is_roll_up_due {
+            let now = {
                 let memory = self.memory.lock();
-                (memory.now, memory.floor)
+                // A clock that went ahead makes no file older than it is.
+                memory.last_second.min(memory.sealed_until)
             };
-            let rolled = disk.folder.roll_up();
-            // A clock that went ahead makes nothing older.
-            let now = now.min(floor);
-            notes::trim(&disk.folder, now, disk.most_bytes / NOTES)?;
-            let most = disk.most_bytes - disk.folder.note_bytes()?.min(disk.most_bytes / NOTES);
-            let trimmed = disk.folder.trim(now, Settings::kept, most);
-            rolled.and(trimmed)?;
-            writing.due = false;
+            let rolled_up = disk.folder.roll_up();
+            let max_note_bytes = disk.max_bytes / NOTES_DIVISOR;
+            notes::trim(&disk.folder, now, max_note_bytes)?;
+            let note_bytes = disk.folder.note_bytes()?.min(max_note_bytes);
+            let max_bytes = disk.max_bytes - note_bytes;
+            let trimmed = disk
+                .folder
+                .trim(now, Settings::retention_seconds, max_bytes);
+            rolled_up.and(trimmed)?;
+            state.is_roll_up_due = false;
         }
         Ok(())
     }
 
-    /// Has everything on the disk, and leaves the folder to another process.
-    pub fn leave(&self) -> io::Result<()> {
-        let kept = self.keep();
+    /// Writes and syncs everything, and unlocks the folder for another process.
+    pub fn close(&self) -> io::Result<()> {
+        let written = self.write_pending();
         let Some(disk) = &self.disk else {
-            return kept;
+            return written;
         };
-        let synced = self.sync(&mut disk.writing.lock());
+        let synced = self.sync(&mut disk.state.lock());
         disk.lock.unlock()?;
-        kept.and(synced)
+        written.and(synced)
     }
 }

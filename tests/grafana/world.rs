@@ -153,13 +153,13 @@ fn seconds() -> impl Iterator<Item = u64> {
 pub fn record(folder: &Path, start: u64) {
     let settings = Settings {
         folder: Some(folder.to_owned()),
-        most_bytes: 1 << 30,
+        max_bytes: 1 << 30,
     };
     let record = Record::open(&settings).unwrap();
     let all = all();
     let numbers = all
         .iter()
-        .map(|known| record.number(&known.series).unwrap());
+        .map(|known| record.number_of(&known.series).unwrap());
     let numbers: Vec<u32> = numbers.collect();
     for at in seconds() {
         let values = all.iter().map(|known| (known.does)(at));
@@ -168,10 +168,10 @@ pub fn record(folder: &Path, start: u64) {
             values: numbers.iter().copied().zip(values).collect(),
         });
         if at % 300 == 0 {
-            record.keep().unwrap();
+            record.write_pending().unwrap();
         }
     }
-    record.leave().unwrap();
+    record.close().unwrap();
 }
 
 /// The names of the metrics of the two hours.

@@ -2,20 +2,20 @@
 
 use std::fs;
 
-use tollgate::record::push::cursor::{Count, Cursor};
+use tollgate::record::push::cursor::{Cursor, SentCount};
 
 fn cursor() -> Cursor {
-    let count = |base, sent, trying: Option<u64>| Count {
+    let count = |base, sent, attempted: Option<u64>| SentCount {
         base,
         sent,
-        told: sent > 0,
-        trying,
+        was_sent: sent > 0,
+        attempted,
     };
     Cursor {
-        at: 1_700_000_015,
-        trying: 1_700_000_030,
-        begun: 1_600_000_000,
-        base_at: 1_699_999_200,
+        delivered_until: 1_700_000_015,
+        attempted_until: 1_700_000_030,
+        counted_since: 1_600_000_000,
+        base_until: 1_699_999_200,
         counts: [
             (0, count(1, 2, None)),
             (7, count(0, 0, Some(300))),
@@ -29,8 +29,11 @@ fn cursor() -> Cursor {
 fn what_is_kept_is_found() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(Cursor::load(folder.path(), "a").unwrap(), None);
-    for at in [1, 1_700_000_015] {
-        let cursor = Cursor { at, ..cursor() };
+    for delivered_until in [1, 1_700_000_015] {
+        let cursor = Cursor {
+            delivered_until,
+            ..cursor()
+        };
         cursor.save(folder.path(), "a").unwrap();
         assert_eq!(Cursor::load(folder.path(), "a").unwrap(), Some(cursor));
     }

@@ -1,7 +1,9 @@
 //! What is sent, byte by byte, and read by a decoder that knows nothing of the encoder.
 
 use proptest::prelude::*;
-use tollgate::record::push::row::{Part, Row, TimedValue, families, float, stack};
+use tollgate::record::push::row::{
+    Row, RowSlice, TimedValue, accumulate_buckets, histograms, to_float,
+};
 use tollgate::record::push::{graphite, otlp, remote_write};
 use tollgate::record::{Kind, Series};
 
@@ -30,8 +32,8 @@ fn row(series: Series, samples: &[(u64, u64)]) -> Row {
     }
 }
 
-fn whole(rows: &[Row]) -> Part<'_> {
-    Part {
+fn whole(rows: &[Row]) -> RowSlice<'_> {
+    RowSlice {
         rows,
         from: 0,
         to: u64::MAX,
@@ -160,17 +162,17 @@ fn otlp_field_by_field() {
 
 #[test]
 fn a_collector_may_reject_some() {
-    assert_eq!(otlp::rejected(b""), None);
-    assert_eq!(otlp::rejected(b"\x0a\x00"), None);
+    assert_eq!(otlp::rejected_points(b""), None);
+    assert_eq!(otlp::rejected_points(b"\x0a\x00"), None);
     assert_eq!(
-        otlp::rejected(b"\x0a\x02\x08\x02"),
+        otlp::rejected_points(b"\x0a\x02\x08\x02"),
         Some((2, String::new()))
     );
     assert_eq!(
-        otlp::rejected(b"\x0a\x06\x08\x03\x12\x02no"),
+        otlp::rejected_points(b"\x0a\x06\x08\x03\x12\x02no"),
         Some((3, "no".into()))
     );
-    assert_eq!(otlp::rejected(b"\x0a\x7f\x08"), None);
+    assert_eq!(otlp::rejected_points(b"\x0a\x7f\x08"), None);
 }
 
 /// In the record a bucket has its own counts only.
@@ -189,8 +191,8 @@ fn buckets_are_stacked() {
         bucket("s_bucket", "a", "odd"),
     ];
     let mut values: Vec<Vec<u64>> = (1..=7).map(|value| vec![value, 10 * value]).collect();
-    for family in families(all.iter()) {
-        stack(&family, &mut values);
+    for family in histograms(all.iter()) {
+        accumulate_buckets(&family, &mut values);
     }
     // 0.1: 2, 2: 2 + 6, 10: 8 + 4, +Inf: 12 + 1.
     let expected = [13, 2, 3, 12, 5, 8, 7].map(|value| vec![value, 10 * value]);
@@ -204,13 +206,13 @@ fn parts_are_halved_by_time() {
         row(series("b", &[], Kind::Gauge, 0), &[(3, 0), (4, 0)]),
     ];
     let check = |from, to, middle, count| {
-        let part = Part {
+        let part = RowSlice {
             rows: &rows,
             from,
             to,
         };
         assert_eq!(
-            (part.middle(), part.count()),
+            (part.middle_second(), part.sample_count()),
             (middle, count),
             "{from} to {to}"
         );
@@ -251,7 +253,7 @@ proptest! {
             labels.push(("__name__".into(), row.series.name.clone()));
             labels.sort();
             let samples = row.samples.iter();
-            (labels, samples.map(|sample| (sample.at * 1000, float(&row.series, sample))).collect::<Vec<_>>())
+            (labels, samples.map(|sample| (sample.at * 1000, to_float(&row.series, sample))).collect::<Vec<_>>())
         }).collect();
         prop_assert_eq!(write_request(&body), expected);
     }
@@ -271,7 +273,7 @@ proptest! {
         let expected: Vec<_> = rows.iter().flat_map(|row| row.samples.iter().map(move |sample| {
             let value = match row.series.decimals {
                 0 => sample.value,
-                _ => float(&row.series, sample).to_bits(),
+                _ => to_float(&row.series, sample).to_bits(),
             };
             (row.series.name.clone(), sample.at * 1_000_000_000, value)
         })).collect();

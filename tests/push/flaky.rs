@@ -284,7 +284,7 @@ fn a_batch_that_was_on_its_way() {
     drop(app);
     let cursor = folder.path().join("data/record/push");
     let cursor = Cursor::load(&cursor, "model").unwrap().unwrap();
-    assert!(cursor.trying > cursor.at);
+    assert!(cursor.attempted_until > cursor.delivered_until);
     receiver.0.lock().unwrap().moods.clear();
     let gateway = Gateway::start_in(folder, clock.clone());
     wait_until("all is there", || {

@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tollgate::record::push::batch::{Batch, MOST_SAMPLES, Progress};
+use tollgate::record::push::batch::{Batch, MAX_SAMPLES};
 use tollgate::record::push::cursor::Cursor;
+use tollgate::record::push::progress::Progress;
 use tollgate::record::{Kind, Record, Second, Series, Settings};
 
 const START: u64 = 1_700_006_400;
@@ -30,7 +31,7 @@ fn open(folder: &Path, memory: bool) -> Record {
     let folder = (!memory).then(|| folder.join("record"));
     let settings = Settings {
         folder,
-        most_bytes: 1 << 30,
+        max_bytes: 1 << 30,
     };
     Record::open(&settings).unwrap()
 }
@@ -55,7 +56,7 @@ struct Peer(BTreeMap<Series, BTreeMap<u64, u64>>);
 impl Peer {
     fn take(&mut self, batch: &Batch) {
         let samples: usize = batch.rows.iter().map(|row| row.samples.len()).sum();
-        assert!(samples <= 2 * MOST_SAMPLES);
+        assert!(samples <= 2 * MAX_SAMPLES);
         for row in &batch.rows {
             let known = self.0.entry(row.series.clone()).or_default();
             for sample in &row.samples {
@@ -133,7 +134,7 @@ impl World {
         for number in 0..6 {
             let series = series(number);
             let value = self.random.below(4);
-            let Some(place) = self.record.number(&series) else {
+            let Some(place) = self.record.number_of(&series) else {
                 continue;
             };
             values.insert(place, value);
@@ -156,7 +157,7 @@ impl World {
             }
             self.now += each;
             if each == 1 || self.now % 3_600 < each {
-                self.record.keep().unwrap();
+                self.record.write_pending().unwrap();
             }
         }
     }
@@ -166,7 +167,7 @@ impl World {
         if self.memory {
             return;
         }
-        self.record.leave().unwrap();
+        self.record.close().unwrap();
         self.record = open(self.folder.path(), false);
         self.progress = None;
     }
@@ -178,24 +179,24 @@ impl World {
             None => match Cursor::load(self.folder.path(), "peer").unwrap() {
                 Some(cursor) => Progress::resume(cursor, &self.record).unwrap(),
                 None => {
-                    let progress = Progress::begin(&self.record, START, self.every).unwrap();
+                    let progress = Progress::start(&self.record, START, self.every).unwrap();
                     progress.cursor.save(self.folder.path(), "peer").unwrap();
                     progress
                 }
             },
         };
-        let durable = self.record.durable();
+        let durable = self.record.durable_until();
         let until = if last {
             durable
         } else {
             durable - durable % self.every
         };
         while let Some(batch) = progress
-            .next(&self.record, self.every, until, &living)
+            .next_batch(&self.record, self.every, until, &living)
             .unwrap()
         {
-            assert!(batch.to > progress.cursor.at, "it goes on");
-            progress.try_out(&batch);
+            assert!(batch.to > progress.cursor.delivered_until, "it goes on");
+            progress.mark_attempted(&batch);
             progress.cursor.save(self.folder.path(), "peer").unwrap();
             self.peer.take(&batch);
             if !last && !self.memory && self.random.one_in(5) {
@@ -213,7 +214,7 @@ impl World {
         self.now += 1;
         self.second(self.now);
         if !self.memory {
-            self.record.leave().unwrap();
+            self.record.close().unwrap();
         }
         self.push(true);
         self.peer.check(&self.counted, true);
@@ -287,7 +288,7 @@ fn memory_waits_for_nobody() {
     for _ in 0..8 * 360 {
         world.live(10, 1);
         if let Some(progress) = &mut world.progress {
-            progress.hurry(&world.record).unwrap();
+            progress.skip_dropped_hour(&world.record).unwrap();
         }
     }
     world.push(false);
@@ -300,7 +301,7 @@ fn a_batch_is_bounded_by_what_moved() {
     let folder = tempfile::tempdir().unwrap();
     let record = open(folder.path(), true);
     let numbers: Vec<u32> = (0..4_000)
-        .map(|number| record.number(&series(number)).unwrap())
+        .map(|number| record.number_of(&series(number)).unwrap())
         .collect();
     for at in START..START + 100 {
         record.add(Second {
@@ -309,15 +310,15 @@ fn a_batch_is_bounded_by_what_moved() {
         });
     }
     let cursor = Cursor {
-        at: START,
-        begun: START,
+        delivered_until: START,
+        counted_since: START,
         ..Cursor::default()
     };
     let mut progress = Progress::resume(cursor, &record).unwrap();
     let mut peer = Peer::default();
     let mut batches = 0;
     while let Some(batch) = progress
-        .next(&record, 1, START + 100, &BTreeSet::new())
+        .next_batch(&record, 1, START + 100, &BTreeSet::new())
         .unwrap()
     {
         peer.take(&batch);

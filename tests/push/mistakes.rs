@@ -91,9 +91,9 @@ fn a_cursor_that_cannot_be_read_is_waited_for() {
 #[test]
 fn a_cursor_that_is_ahead_of_the_clock_is_told() {
     let ahead = |push: &std::path::Path| {
-        let at = Clock::system().wall().as_secs() + 4_000;
+        let delivered_until = Clock::system().wall().as_secs() + 4_000;
         let cursor = Cursor {
-            at,
+            delivered_until,
             ..Cursor::default()
         };
         cursor.save(push, "model").unwrap();

@@ -32,20 +32,20 @@ fn record(folder: &TempDir, now: u64) -> (Record, PathBuf) {
     let path = folder.path().join("record");
     let settings = record::Settings {
         folder: Some(path.clone()),
-        most_bytes: 1 << 30,
+        max_bytes: 1 << 30,
     };
     let record = Record::open(&settings).unwrap();
-    let number = record.number(&series()).unwrap();
+    let number = record.number_of(&series()).unwrap();
     for at in now - BEHIND..now {
         record.add(Second {
             at,
             values: vec![(number, 1)],
         });
-        record.keep().unwrap();
+        record.write_pending().unwrap();
     }
     let cursor = Cursor {
-        at: now - BEHIND,
-        begun: now - BEHIND,
+        delivered_until: now - BEHIND,
+        counted_since: now - BEHIND,
         ..Cursor::default()
     };
     std::fs::create_dir_all(path.join("push")).unwrap();
@@ -62,7 +62,7 @@ fn push(receiver: &Upstream, folder: &TempDir, live_series: LiveSeries) -> Pushe
         engine: Engine::Prometheus,
         url: url.parse().unwrap(),
         display_url: url,
-        every: 1,
+        step_seconds: 1,
         token: None,
         roots: None,
         labels: Vec::new(),
@@ -96,10 +96,10 @@ fn a_destination_whose_task_panics_is_begun_again() {
     };
     let push = push(&receiver, &folder, Arc::new(once));
     wait_until("it is told", || {
-        push.status()[0].trouble.contains("panicked") || push.status()[0].sent > 0
+        push.statuses()[0].trouble.contains("panicked") || push.statuses()[0].sent > 0
     });
-    wait_until("all is sent", || push.status()[0].sent + 10 > BEHIND);
-    assert_eq!(push.status()[0].trouble, "");
+    wait_until("all is sent", || push.statuses()[0].sent + 10 > BEHIND);
+    assert_eq!(push.statuses()[0].trouble, "");
     push.finish();
 }
 
@@ -128,7 +128,7 @@ fn how_far_behind_it_is_is_told_while_it_catches_up() {
     let mut told = Vec::new();
     for _ in 0..3 {
         seen.recv_timeout(MAX_WAIT).unwrap();
-        told.push(push.status()[0].behind_seconds);
+        told.push(push.statuses()[0].behind_seconds);
         go.send(()).unwrap();
     }
     assert!(told[0] >= BEHIND && told[0] < BEHIND + 60, "{told:?}");

@@ -20,10 +20,10 @@ fn recorded(folder: &Path) {
         let values = [random.poisson(3.0), random.poisson(0.1), 5];
         record.add(second(MIDNIGHT + at, &numbers, values));
         if at % 60 == 0 {
-            record.keep().unwrap();
+            record.write_pending().unwrap();
         }
     }
-    record.keep().unwrap();
+    record.write_pending().unwrap();
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -62,10 +62,10 @@ fn compare(damaged: &RangeResult, sound: &RangeResult, place: &str) {
             let known = &sound.columns[series];
             if *covered == sound.covered[bucket] {
                 assert_eq!(column.sums[bucket], known.sums[bucket], "{place}");
-                assert_eq!(column.most[bucket], known.most[bucket], "{place}");
+                assert_eq!(column.maxima[bucket], known.maxima[bucket], "{place}");
             } else {
                 assert!(column.sums[bucket] <= known.sums[bucket], "{place}");
-                assert!(column.most[bucket] <= known.most[bucket], "{place}");
+                assert!(column.maxima[bucket] <= known.maxima[bucket], "{place}");
             }
         }
         if *covered == 0 {
@@ -123,7 +123,7 @@ fn damaged_files_say_nothing_wrong() {
         }
         // It goes on.
         record.add(second(MIDNIGHT + SECONDS + 3_600, &[0], [1]));
-        record.keep().unwrap();
+        record.write_pending().unwrap();
         aside += fs::read_dir(folder.path().join("damaged")).unwrap().count();
     }
     assert!(aside > 100, "{aside} files were put aside");
@@ -175,7 +175,7 @@ fn what_is_wrong_is_found() {
     for at in 0..90_000 {
         record.add(second(MIDNIGHT + at, &numbers, [1, 2, 3]));
         if at % 600 == 0 {
-            record.keep().unwrap();
+            record.write_pending().unwrap();
         }
     }
     let minutes = format!("1m/{MIDNIGHT}");
@@ -192,13 +192,13 @@ fn a_folder_that_is_taken_away() {
     let record = open(&here);
     let numbers = numbers(&record, 1);
     record.add(second(MIDNIGHT, &numbers, [1]));
-    record.keep().unwrap();
+    record.write_pending().unwrap();
     fs::rename(&here, &there).unwrap();
     record.add(second(MIDNIGHT + 1, &numbers, [2]));
-    let error = record.keep().unwrap_err().to_string();
+    let error = record.write_pending().unwrap_err().to_string();
     assert!(error.contains("put that back, or restart"), "{error}");
     fs::rename(&there, &here).unwrap();
-    record.keep().unwrap();
+    record.write_pending().unwrap();
     drop(record);
     let grid = Grid::new(MIDNIGHT, MIDNIGHT + 2, 2, |_| true);
     let read = open(&here).read(&grid, &numbers).unwrap();
@@ -210,13 +210,13 @@ fn a_folder_that_is_taken_away() {
 fn notes_of_two_processes() {
     let folder = tempfile::tempdir().unwrap();
     let note = |record: &Record, at: u64| {
-        record.note(Topic::Minute, (at, b"same".to_vec()), true);
-        record.keep().unwrap();
+        record.add_note(Topic::Minute, (at, b"same".to_vec()), true);
+        record.write_pending().unwrap();
     };
     let before = open(folder.path());
     note(&before, MIDNIGHT + 60);
     note(&before, MIDNIGHT + 120);
-    before.leave().unwrap();
+    before.close().unwrap();
     drop(before);
     let after = open(folder.path());
     after.add(second(MIDNIGHT + 200, &[], []));
@@ -230,7 +230,7 @@ fn notes_of_two_processes() {
             std::ops::ControlFlow::Continue(())
         };
         after
-            .notes(Topic::Minute, (from, MIDNIGHT + 300), see)
+            .visit_notes(Topic::Minute, (from, MIDNIGHT + 300), see)
             .unwrap();
         seen.sort_unstable();
         seen
@@ -245,7 +245,7 @@ fn a_folder_has_one_writer() {
     let folder = tempfile::tempdir().unwrap();
     let settings = tollgate::record::Settings {
         folder: Some(folder.path().to_owned()),
-        most_bytes: 1 << 30,
+        max_bytes: 1 << 30,
     };
     let first = Record::open(&settings).unwrap();
     let second = Record::open(&settings).unwrap_err().to_string();
@@ -269,7 +269,7 @@ fn what_is_in_no_journal_outlives_no_crash() {
         for at in seconds {
             record.add(second(MIDNIGHT + at, &numbers, [1]));
             // It may fail.
-            let _ = record.keep();
+            let _ = record.write_pending();
         }
     };
     fs::rename(&journals, &away).unwrap();
@@ -277,9 +277,9 @@ fn what_is_in_no_journal_outlives_no_crash() {
     fs::rename(&away, &journals).unwrap();
     live(1_000..2_000);
     assert!(
-        record.durable() <= MIDNIGHT,
+        record.durable_until() <= MIDNIGHT,
         "a hundred seconds are in no journal"
     );
     live(2_000..4_000);
-    assert!(record.durable() >= MIDNIGHT + 3_990);
+    assert!(record.durable_until() >= MIDNIGHT + 3_990);
 }

@@ -37,8 +37,8 @@ impl Model {
                 let known = match found.columns.get(number) {
                     Some(column) => (
                         column.sums[bucket],
-                        column.least[bucket],
-                        column.most[bucket],
+                        column.minima[bucket],
+                        column.maxima[bucket],
                     ),
                     None => (0, 0, 0),
                 };
@@ -71,7 +71,7 @@ fn ask(
         assert!(grid.buckets <= most.max(2), "{grid:?}");
         let found = record.read(&grid, numbers).unwrap();
         model.check(&grid, &found, numbers, from, to);
-        let totals = record.total(grid.from, numbers).unwrap();
+        let totals = record.totals_before(grid.from, numbers).unwrap();
         for (series, number) in numbers.iter().enumerate() {
             let before = model.0.range(..grid.from);
             let all: u64 = before.map(|(_, values)| values[series]).sum();
@@ -107,7 +107,7 @@ fn history(seed: u64) {
             record.add(second.clone());
             unwritten.push(second);
             if random.below(40) == 0 {
-                record.keep().unwrap();
+                record.write_pending().unwrap();
                 model.take(&mut unwritten);
             }
             now += 1;
@@ -125,7 +125,7 @@ fn history(seed: u64) {
             3 => now -= random.below(1 + (now % 3_600).min(200)),
             _ => {}
         }
-        record.keep().unwrap();
+        record.write_pending().unwrap();
         model.take(&mut unwritten);
         ask(&mut random, &record, &model, &numbers, (begin, now));
     }
@@ -159,7 +159,7 @@ fn a_burst_is_seen_from_ten_years() {
             let value = if (day, at) == (1, 40_000) { 54_321 } else { 7 };
             record.add(second(MIDNIGHT + day * 86_400 + at, &numbers, [value]));
             if at % 60 == 0 {
-                record.keep().unwrap();
+                record.write_pending().unwrap();
             }
         }
     }
@@ -180,7 +180,7 @@ fn a_burst_is_seen_from_ten_years() {
             let found = record.read(&grid, &numbers).unwrap();
             let column = &found.columns[&numbers[0]];
             assert_eq!(
-                column.most.iter().max(),
+                column.maxima.iter().max(),
                 Some(&54_321),
                 "{span} s, {grid:?}"
             );
@@ -194,13 +194,13 @@ fn a_new_record_has_seconds() {
     let folder = tempfile::tempdir().unwrap();
     let memory = Record::open(&tollgate::record::Settings {
         folder: None,
-        most_bytes: 0,
+        max_bytes: 0,
     });
     for record in [memory.unwrap(), open(folder.path())] {
         let numbers = numbers(&record, 1);
         for at in 0..10 {
             record.add(second(MIDNIGHT + at, &numbers, [at]));
-            record.keep().unwrap();
+            record.write_pending().unwrap();
         }
         let grid = record.grid(MIDNIGHT, MIDNIGHT + 10, 1_200).unwrap();
         assert_eq!((grid.step, grid.buckets), (1, 10));
@@ -224,7 +224,7 @@ fn clocks_that_are_wrong() {
         for at in from..from + seconds {
             let second = second(at, &numbers, [at % 7 + 1]);
             record.add(second.clone());
-            record.keep().unwrap();
+            record.write_pending().unwrap();
             if counts {
                 model.take(&mut vec![second]);
             }

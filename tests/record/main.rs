@@ -20,7 +20,7 @@ const MIDNIGHT: u64 = 20_011 * 86_400;
 fn open(folder: &Path) -> Record {
     Record::open(&Settings {
         folder: Some(folder.to_owned()),
-        most_bytes: 1 << 30,
+        max_bytes: 1 << 30,
     })
     .unwrap()
 }
@@ -36,7 +36,7 @@ fn series(number: usize) -> Series {
 
 /// The numbers of `count` series.
 fn numbers(record: &Record, count: usize) -> Vec<u32> {
-    let number = |place| record.number(&series(place)).unwrap();
+    let number = |place| record.number_of(&series(place)).unwrap();
     (0..count).map(number).collect()
 }
 

@@ -30,16 +30,16 @@ fn decade(seed: u64) {
             total += value;
             record.add(second(near, &numbers, [value]));
         }
-        record.keep().unwrap();
+        record.write_pending().unwrap();
     }
     let end = MIDNIGHT + YEARS + 7_200;
     record.add(second(end, &numbers, [0]));
-    record.keep().unwrap();
+    record.write_pending().unwrap();
     let look = |from: u64, to: u64, most: usize| {
         let grid = record.grid(from, to, most).unwrap();
         let found = record.read(&grid, &numbers).unwrap();
         let column = &found.columns[&numbers[0]];
-        let highest = column.most.iter().max();
+        let highest = column.maxima.iter().max();
         assert_eq!(
             highest,
             Some(&height),
@@ -47,7 +47,7 @@ fn decade(seed: u64) {
         );
         let bucket = (burst - grid.from) / grid.step;
         assert_eq!(
-            column.most[bucket as usize], height,
+            column.maxima[bucket as usize], height,
             "{grid:?}, seed {seed}"
         );
         column.sums.iter().sum::<u64>()

@@ -28,7 +28,7 @@ fn traffic(record: &Record, means: &[f64], seconds: std::ops::Range<u64>) {
         let values = means.iter().map(|mean| random.poisson(mean * swing(at)));
         record.add(second(MIDNIGHT + at, &numbers, values.collect::<Vec<_>>()));
         if at % 60 == 0 {
-            record.keep().unwrap();
+            record.write_pending().unwrap();
         }
     }
 }
@@ -68,7 +68,7 @@ fn a_busy_series_for_a_year() {
         let value = random.poisson(2_000.0 * swing(at));
         record.add(second(MIDNIGHT + at, &numbers, [value]));
         if at % 600 == 0 {
-            record.keep().unwrap();
+            record.write_pending().unwrap();
         }
     }
     // Seconds are kept for a week, minutes for a quarter of a year.

@@ -20,7 +20,7 @@ const HISTOGRAMS: [u64; 2] = [64, 20];
 fn record(folder: &Path) {
     let settings = Settings {
         folder: Some(folder.to_owned()),
-        most_bytes: 1 << 30,
+        max_bytes: 1 << 30,
     };
     let record = Record::open(&settings).unwrap();
     let now = Clock::system().wall().as_secs();
@@ -36,13 +36,13 @@ fn record(folder: &Path) {
             kind: Kind::Counter,
             decimals: 0,
         };
-        numbers.push(record.number(&series).unwrap());
+        numbers.push(record.number_of(&series).unwrap());
     }
     for at in now - 300..now {
         let values = numbers.iter().map(|number| (*number, 1)).collect();
         record.add(Second { at, values });
     }
-    record.leave().unwrap();
+    record.close().unwrap();
 }
 
 /// A gateway that remembers them, and limits nobody.

@@ -73,11 +73,11 @@ fn measure(name: &str, run: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
 fn run_record(folder: &Path) -> Result<()> {
     let record = Record::open(&Settings {
         folder: Some(folder.to_owned()),
-        most_bytes: 1 << 30,
+        max_bytes: 1 << 30,
     })?;
     let number = |index: usize| {
         let (name, labels) = (format!("things_{index}"), Vec::new());
-        record.number(&Series {
+        record.number_of(&Series {
             name,
             labels,
             kind: Kind::Counter,
@@ -95,9 +95,9 @@ fn run_record(folder: &Path) -> Result<()> {
             .map(|(mean, number)| (*number, random.poisson(*mean)));
         let values = values.filter(|(_, value)| *value > 0).collect();
         record.add(Second { at, values });
-        record.keep()?;
+        record.write_pending()?;
     }
-    record.leave()?;
+    record.close()?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use super::super::table::{MapFields, Table, TextFormat, ValueShape, optional, re
 use super::super::tree::Node;
 use super::ValueError;
 use super::scalar::{DURATION_FORMAT, PATH_FORMAT, parse_name};
-use crate::record::push::{Engine, MOST as MAX_DESTINATIONS, Settings};
+use crate::record::push::{Engine, MAX_DESTINATIONS, Settings};
 
 /// Maximum number of labels of a destination.
 const MAX_LABELS: usize = 16;
@@ -138,7 +138,7 @@ fn read_destination(cx: &mut LoadContext, node: &Node) -> Option<(PushConfig, Lo
         engine,
         display_url: unfilled_url.unwrap_or_else(|| url.value.to_string()),
         url: url.value,
-        every: every.unwrap_or(Settings::USUAL),
+        step_seconds: every.unwrap_or(Settings::DEFAULT_STEP_SECONDS),
         token: None,
         roots: None,
         labels: labels.unwrap_or_default(),
@@ -154,8 +154,8 @@ fn read_destination(cx: &mut LoadContext, node: &Node) -> Option<(PushConfig, Lo
 
 /// Reads the step of the samples, in whole seconds.
 fn read_step(cx: &mut LoadContext, node: &Node) -> Option<u64> {
-    let min = Duration::from_secs(Settings::SHORTEST);
-    let max = Duration::from_secs(Settings::LONGEST);
+    let min = Duration::from_secs(Settings::MIN_STEP_SECONDS);
+    let max = Duration::from_secs(Settings::MAX_STEP_SECONDS);
     let step = cx.read_duration(node, min, max)?;
     if step.value.subsec_nanos() > 0 {
         let message = "a step is of whole seconds";

@@ -55,7 +55,7 @@ fn read_record_map(cx: &mut LoadContext, node: &Node) -> Option<RecordConfig> {
     }
     let size = fields
         .get("size")
-        .and_then(|node| cx.read_size(node, Settings::LEAST, Settings::MOST));
+        .and_then(|node| cx.read_size(node, Settings::MIN_BYTES, Settings::MAX_BYTES));
     let destinations = fields
         .get("push")
         .map_or_else(Vec::new, |node| read_destinations(cx, node));
@@ -70,7 +70,7 @@ fn read_record_map(cx: &mut LoadContext, node: &Node) -> Option<RecordConfig> {
     }
     let settings = Settings {
         folder: folder.map(|folder| PathBuf::from(folder.value)),
-        most_bytes: size.map_or(Settings::USUAL, |size| size.value as u64),
+        max_bytes: size.map_or(Settings::DEFAULT_BYTES, |size| size.value as u64),
     };
     Some(RecordConfig::On(settings, destinations))
 }
@@ -87,7 +87,7 @@ fn read_record_scalar(cx: &mut LoadContext, node: &Node) -> Option<RecordConfig>
     };
     let settings = Settings {
         folder,
-        most_bytes: Settings::USUAL,
+        max_bytes: Settings::DEFAULT_BYTES,
     };
     Some(RecordConfig::On(settings, Vec::new()))
 }

@@ -48,13 +48,13 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
         })),
         "record": loaded.process.record.as_ref().map(|settings| json!({
             "folder": settings.folder.as_ref().map(|folder| folder.display().to_string()),
-            "size": settings.most_bytes,
+            "size": settings.max_bytes,
         })),
         "push": loaded.process.push.iter().map(|push| json!({
             "name": push.name,
             "to": push.engine.as_str(),
             "url": push.display_url,
-            "every": push.every,
+            "every": push.step_seconds,
         })).collect::<Vec<_>>(),
         "store": loaded.process.shared.as_ref().map(|shared| shared.backend.to_string()),
         "diagnostics": diagnostics,

@@ -1,20 +1,23 @@
-//! How many different keys there were: HyperLogLog (Flajolet et al., 2007), exact as long as they are few (linear counting).
+//! HyperLogLog: estimates how many different keys were counted.
 //!
-//! Bounds: [`REGISTERS`] bytes; the standard error is 1.04 / sqrt([`REGISTERS`]), 2.3 %.
+//! Source: Flajolet et al., "HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm", 2007. Small
+//! numbers are estimated by linear counting, as the paper proposes. Bounds: [`REGISTERS`] bytes; the standard error is
+//! 1.04 / sqrt([`REGISTERS`]), 2.3 %.
 
-/// Registers.
+/// Registers of an estimator, one byte each. The record stores them, so their number must not change.
 pub const REGISTERS: usize = 2_048;
-const BITS: u32 = REGISTERS.trailing_zeros();
+/// Bits of a hash that choose the register.
+const INDEX_BITS: u32 = REGISTERS.trailing_zeros();
 
-/// The register that a key is for, and what it says there.
-pub fn place(hash: u64) -> (usize, u8) {
-    // Other bits than a sketch takes first.
+/// Returns the register of a key, and the rank of the key: the position of the first one-bit in the rest of its hash.
+pub fn register_and_rank(hash: u64) -> (usize, u8) {
+    // Mixed, because `HeavyKeeper` and the stripes use bits of the same hash.
     let bits = hash.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    let rank = (bits << BITS).leading_zeros().min(64 - BITS) as u8 + 1;
-    ((bits >> (64 - BITS)) as usize, rank)
+    let rank = (bits << INDEX_BITS).leading_zeros().min(64 - INDEX_BITS) as u8 + 1;
+    ((bits >> (64 - INDEX_BITS)) as usize, rank)
 }
 
-/// See the module.
+/// An estimator of the number of different keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DistinctCount(Box<[u8; REGISTERS]>);
 
@@ -25,26 +28,26 @@ impl Default for DistinctCount {
 }
 
 impl DistinctCount {
-    /// From what [`DistinctCount::registers`] gave.
+    /// Makes an estimator of stored registers; returns nothing if there are not [`REGISTERS`] of them.
     pub fn from_registers(registers: &[u8]) -> Option<DistinctCount> {
         let registers: [u8; REGISTERS] = registers.try_into().ok()?;
         Some(DistinctCount(Box::new(registers)))
     }
 
-    /// Adds a key by its hash, which must look random.
+    /// Adds a key by its hash, whose bits must look random.
     pub fn add(&mut self, hash: u64) {
-        let (register, rank) = place(hash);
+        let (register, rank) = register_and_rank(hash);
         self.0[register] = rank.max(self.0[register]);
     }
 
-    /// Adds what another has.
+    /// Adds the keys of another estimator, which must have hashed them under the same secret.
     pub fn merge(&mut self, other: &DistinctCount) {
         for (own, other) in self.0.iter_mut().zip(other.0.iter()) {
             *own = (*own).max(*other);
         }
     }
 
-    /// About how many keys were added.
+    /// Estimates how many different keys were added.
     pub fn estimate(&self) -> u64 {
         let registers = REGISTERS as f64;
         let alpha = 0.7213 / (1.0 + 1.079 / registers);
@@ -57,7 +60,7 @@ impl DistinctCount {
         raw.round() as u64
     }
 
-    /// To be kept.
+    /// The registers, to be stored.
     pub fn registers(&self) -> &[u8] {
         &self.0[..]
     }

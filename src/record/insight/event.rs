@@ -1,8 +1,8 @@
-//! Events of the gateway: a start, a stop, a reload of its policies.
+//! Events of the gateway, as notes of the record store them: a start, a stop, a reload of its policies.
 
 use serde::{Deserialize, Serialize};
 
-/// An event, as notes of the record keep it.
+/// An event of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayEvent {
     /// Seconds since 1970.
@@ -22,8 +22,8 @@ pub struct Change {
     pub limit: String,
     /// The file and line where it is or was defined.
     pub at: String,
-    /// The former limit; none if it is new.
+    /// A description of the limit before the reload; nothing if it is new.
     pub before: Option<String>,
-    /// The present limit; none if it was removed.
+    /// A description of the limit after the reload; nothing if it was removed.
     pub after: Option<String>,
 }

@@ -1,9 +1,9 @@
-//! Who is counted most often, of more than could all be counted: HeavyKeeper (Yang et al., "HeavyKeeper: An Accurate Algorithm for
-//! Finding Top-k Elephant Flows", IEEE/ACM Transactions on Networking 27, 2019), and candidates with their names.
+//! HeavyKeeper: finds the keys that are counted most often among more keys than memory can hold.
 //!
-//! A cell belongs to one key at a time; who meets another's cell wears it down, the less likely the more often its owner has
-//! been there. So keys that come once leave those that come often alone, however many they are. A count is never too
-//! high but where two keys have the same mark, and too low by what was worn down.
+//! Source: Yang et al., "HeavyKeeper: An Accurate Algorithm for Finding Top-k Elephant Flows", IEEE/ACM Transactions on
+//! Networking 27, 2019. A cell belongs to one key at a time. Another key that meets the cell decays its count, with a chance that
+//! falls with the count. So keys that come once do not displace frequent ones, however many they are. A count is too low by
+//! what was decayed, and too high only where two keys have the same fingerprint.
 //!
 //! Bounds: 8 bytes a cell, and the names of the candidates.
 
@@ -11,100 +11,102 @@ use std::sync::LazyLock;
 
 use crate::base::random::{GOLDEN, Xorshift64};
 
-/// Rows of cells.
+/// Rows of cells. A key has one cell in each.
 pub const ROWS: usize = 2;
-/// With which a cell is worn down, to the power of its count.
+/// The chance that a cell decays is this, to the power of its count. The paper writes it as 1/b, with b = 1.08.
 const DECAY: f64 = 0.925;
-/// Counts above are never worn down: the odds are less than one in ten million.
-const SAFE: usize = 208;
+/// Cells with this count or more never decay: their chance is below one in ten million.
+const MIN_STABLE_COUNT: usize = 208;
+/// Slots that remember where a candidate was found last.
 const HINTS: usize = 64;
 
-/// Odds out of 2^32 that a cell with this count is worn down.
-static ODDS: LazyLock<[u32; SAFE]> = LazyLock::new(|| {
+/// The chance, out of 2^32, that a cell with this count decays.
+static DECAY_CHANCES: LazyLock<[u32; MIN_STABLE_COUNT]> = LazyLock::new(|| {
     std::array::from_fn(|count| (DECAY.powi(count as i32) * f64::from(u32::MAX)) as u32)
 });
 
 #[derive(Clone, Copy, Default)]
 struct SketchCell {
-    mark: u32,
+    /// Of the key to which the cell belongs.
+    fingerprint: u32,
     count: u32,
 }
 
-/// A key that may be among those that come most often.
+/// A key that may be among the most frequent ones.
 #[derive(Clone, Debug)]
 pub struct Candidate<N> {
-    /// Its hash.
+    /// The hash of the key.
     pub hash: u64,
-    /// How often it came.
+    /// An estimate of how often it was counted.
     pub count: u64,
-    /// What it is called.
+    /// The name of the key.
     pub name: N,
 }
 
-/// See the module.
+/// A sketch of counts, and the most frequent keys of it.
 pub struct HeavyKeeper<N> {
     cells: Box<[SketchCell]>,
     candidates: Vec<Candidate<N>>,
-    most: usize,
-    /// Where candidates were found last, by some bits of their hashes.
+    max_candidates: usize,
+    /// The indices at which candidates were found last, by some bits of their hashes.
     hints: [u16; HINTS],
-    /// The least count of a candidate, when there is no room for more.
+    /// The least count of a candidate; 0 while there is room for another candidate.
     floor: u64,
     random: Xorshift64,
 }
 
 impl<N> HeavyKeeper<N> {
-    /// With rows of `width` cells, a power of two, and as many candidates. `seed` is of its random choices.
-    pub fn new(width: usize, most: usize, seed: u64) -> HeavyKeeper<N> {
+    /// Makes an empty sketch. `width` is the number of cells in a row, a power of two; `seed` is that of its random choices.
+    pub fn new(width: usize, max_candidates: usize, seed: u64) -> HeavyKeeper<N> {
         HeavyKeeper {
             cells: vec![SketchCell::default(); width * ROWS].into(),
-            candidates: Vec::with_capacity(most),
-            most,
+            candidates: Vec::with_capacity(max_candidates),
+            max_candidates,
             hints: [0; HINTS],
             floor: 0,
             random: Xorshift64::new(seed),
         }
     }
 
-    /// Counts a key that came so often, by its hash, which must look random. Asks for its name only if it becomes a
-    /// candidate.
+    /// Counts a key `times` times, by its hash, whose bits must look random. Calls `name` only if the key becomes a candidate.
     pub fn count(&mut self, hash: u64, times: u32, name: impl FnOnce() -> N) {
-        let mut most = 0;
-        let mark = mark(hash);
-        for place in self.at(hash) {
-            let mut cell = self.cells[place];
-            let mut left = times;
-            while cell.mark != mark && cell.count > 0 && left > 0 {
-                let Some(odds) = ODDS.get(cell.count as usize) else {
-                    left = 0;
+        let mut estimate = 0;
+        let fingerprint = fingerprint(hash);
+        for index in self.cell_indices(hash) {
+            let mut cell = self.cells[index];
+            let mut remaining = times;
+            while cell.fingerprint != fingerprint && cell.count > 0 && remaining > 0 {
+                let Some(chance) = DECAY_CHANCES.get(cell.count as usize) else {
+                    remaining = 0;
                     break;
                 };
-                if self.random.draw() >> 32 < u64::from(*odds) {
+                if self.random.draw() >> 32 < u64::from(*chance) {
                     cell.count -= 1;
                 }
-                // Who wears it down to nothing has it, and counts.
-                left -= u32::from(cell.count > 0);
+                // The event that decays the count to zero takes the cell over, and is counted in it.
+                remaining -= u32::from(cell.count > 0);
             }
-            if left > 0 {
-                cell.mark = mark;
-                cell.count = cell.count.saturating_add(left);
-                most = most.max(cell.count);
+            if remaining > 0 {
+                cell.fingerprint = fingerprint;
+                cell.count = cell.count.saturating_add(remaining);
+                estimate = estimate.max(cell.count);
             }
-            self.cells[place] = cell;
+            self.cells[index] = cell;
         }
-        let most = u64::from(most);
-        if most > self.floor {
-            self.candidate(hash, most, name);
+        let estimate = u64::from(estimate);
+        if estimate > self.floor {
+            self.update_candidate(hash, estimate, name);
         }
     }
 
-    fn candidate(&mut self, hash: u64, count: u64, name: impl FnOnce() -> N) {
-        if let Some(place) = self.place(hash) {
-            let known = &mut self.candidates[place];
-            let was = known.count;
-            known.count = was.max(count);
-            if was == self.floor {
-                self.find_floor();
+    /// Raises the count of a candidate, or adds a new one in place of that with the least count.
+    fn update_candidate(&mut self, hash: u64, count: u64, name: impl FnOnce() -> N) {
+        if let Some(index) = self.candidate_index(hash) {
+            let candidate = &mut self.candidates[index];
+            let previous_count = candidate.count;
+            candidate.count = previous_count.max(count);
+            if previous_count == self.floor {
+                self.update_floor();
             }
             return;
         }
@@ -113,57 +115,57 @@ impl<N> HeavyKeeper<N> {
             count,
             name: name(),
         };
-        if self.candidates.len() < self.most {
+        if self.candidates.len() < self.max_candidates {
             self.candidates.push(candidate);
         } else {
             let counts = self.candidates.iter().enumerate();
             let least = counts.min_by_key(|(_, candidate)| candidate.count);
-            let place = least.map_or(0, |(place, _)| place);
-            self.candidates[place] = candidate;
+            let index = least.map_or(0, |(index, _)| index);
+            self.candidates[index] = candidate;
         }
-        self.find_floor();
+        self.update_floor();
     }
 
-    /// The candidate of this hash. They are few, and who comes often is found by the hint.
+    /// Finds the candidate with a hash. A frequent key is usually found by its hint, and others by searching the few candidates.
     #[inline]
-    fn place(&mut self, hash: u64) -> Option<usize> {
+    fn candidate_index(&mut self, hash: u64) -> Option<usize> {
         let hint = &mut self.hints[(hash >> 40) as usize % HINTS];
-        let is = |candidate: &Candidate<N>| candidate.hash == hash;
+        let has_hash = |candidate: &Candidate<N>| candidate.hash == hash;
         let hinted = usize::from(*hint);
-        if self.candidates.get(hinted).is_some_and(is) {
+        if self.candidates.get(hinted).is_some_and(has_hash) {
             return Some(hinted);
         }
-        let place = self.candidates.iter().position(is)?;
-        *hint = u16::try_from(place).unwrap_or(0);
-        Some(place)
+        let index = self.candidates.iter().position(has_hash)?;
+        *hint = u16::try_from(index).unwrap_or(0);
+        Some(index)
     }
 
-    fn find_floor(&mut self) {
+    fn update_floor(&mut self) {
         let counts = self.candidates.iter().map(|candidate| candidate.count);
-        let full = self.candidates.len() == self.most;
-        self.floor = counts.min().filter(|_| full).unwrap_or(0);
+        let is_full = self.candidates.len() == self.max_candidates;
+        self.floor = counts.min().filter(|_| is_full).unwrap_or(0);
     }
 
-    /// Those that may have come most often, in no order.
+    /// The keys that may be the most frequent ones, in no order.
     pub fn candidates(&self) -> &[Candidate<N>] {
         &self.candidates
     }
 
-    /// Begins anew.
+    /// Forgets all counts.
     pub fn clear(&mut self) {
         self.cells.fill(SketchCell::default());
         self.candidates.clear();
         self.floor = 0;
     }
 
-    /// A cell in each row.
-    fn at(&self, hash: u64) -> [usize; ROWS] {
+    /// The indices of a key's cells, one in each row.
+    fn cell_indices(&self, hash: u64) -> [usize; ROWS] {
         let width = self.cells.len() / ROWS;
         let row = |bits: u64| bits as usize & (width - 1);
         [row(hash), width + row(hash >> 20)]
     }
 }
 
-fn mark(hash: u64) -> u32 {
+fn fingerprint(hash: u64) -> u32 {
     (hash.wrapping_mul(GOLDEN) >> 32) as u32
 }

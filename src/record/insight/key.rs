@@ -1,4 +1,4 @@
-//! The names of what limits count.
+//! The name of a key, as lists and log lines show it. Counting uses its hash instead.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,6 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct LimitKey {
     /// The limit's name.
     pub limit: String,
-    /// The identities of the key: `ip=203.0.113.9`.
+    /// The identities of the key, such as `ip=203.0.113.9`.
     pub key: String,
 }

@@ -1,4 +1,4 @@
-//! Lists of the most frequent keys of a minute, an hour or a day.
+//! Lists of the most frequent keys of a minute, an hour or a day, in the form in which notes of the record store them.
 
 use std::cmp::Ordering;
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 use super::distinct::DistinctCount;
 use super::key::LimitKey;
 
-/// Most keys of a list that the record keeps.
-pub const LONGEST: usize = 50;
+/// The most keys of a list that the record keeps.
+pub const MAX_LISTED_KEYS: usize = 50;
 
-/// See the module.
+/// A list of the most frequent keys.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeyList {
     /// The sum of the counts of all keys, listed or not.
     pub total: u64,
     /// The most frequent keys, in order.
     pub keys: Vec<ListedKey>,
-    /// An estimator of the number of different keys, where it is more than are listed.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "hex")]
+    /// An estimator of the number of different keys; nothing if all keys are listed.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "letters")]
     pub distinct: Option<DistinctCount>,
     /// Names the secret under which `distinct` was counted.
     #[serde(default)]
     pub seed: u64,
-    /// Whether the number of different keys is only a lower bound: keys that were hashed under another secret are not counted.
+    /// Whether the number of different keys is only a lower bound, because keys hashed under another secret are not counted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
 }
@@ -31,31 +31,31 @@ pub struct KeyList {
 /// A key and its count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedKey {
-    /// The key.
+    /// The names of the limit and of the key.
     #[serde(flatten)]
     pub key: LimitKey,
-    /// The hash of the key.
+    /// The hash of the key under the secret of the list.
     pub hash: u64,
     /// How often it was counted.
     pub count: u64,
 }
 
 impl ListedKey {
-    /// Orders the most frequent keys first.
-    pub(crate) fn order(&self, other: &ListedKey) -> Ordering {
+    /// Orders the most frequent keys first, and equally frequent ones by name.
+    pub(crate) fn compare(&self, other: &ListedKey) -> Ordering {
         (other.count, &self.key).cmp(&(self.count, &other.key))
     }
 }
 
 impl KeyList {
-    /// The list of the most frequent of these keys.
+    /// Makes a list of the most frequent of these keys. `total` may be more than the sum of their counts.
     pub fn new(
         total: u64,
         mut keys: Vec<ListedKey>,
         distinct: Option<DistinctCount>,
         seed: u64,
     ) -> KeyList {
-        keys.sort_by(ListedKey::order);
+        keys.sort_by(ListedKey::compare);
         let listed: u64 = keys.iter().map(|listed| listed.count).sum();
         let mut list = KeyList {
             total,
@@ -64,22 +64,21 @@ impl KeyList {
             seed,
             at_least: false,
         };
-        // Otherwise the list has all keys.
-        let more = list.keys.len() > LONGEST || listed < total;
-        list.distinct = more.then(|| list.registers());
-        list.keys.truncate(LONGEST);
+        let has_unlisted = list.keys.len() > MAX_LISTED_KEYS || listed < total;
+        list.distinct = has_unlisted.then(|| list.estimator());
+        list.keys.truncate(MAX_LISTED_KEYS);
         list
     }
 
-    /// The number of different keys, or an estimate of it.
+    /// The number of different keys: exact if all are listed, and else an estimate.
     pub fn distinct(&self) -> u64 {
         let listed = self.keys.len() as u64;
         let estimate = self.distinct.as_ref().map(DistinctCount::estimate);
         estimate.map_or(listed, |estimate| estimate.max(listed))
     }
 
-    /// The estimator of the number of different keys.
-    pub(crate) fn registers(&self) -> DistinctCount {
+    /// The estimator of the number of different keys; a new one of the listed keys if all are listed.
+    pub(crate) fn estimator(&self) -> DistinctCount {
         self.distinct.clone().unwrap_or_else(|| {
             let mut distinct = DistinctCount::default();
             self.keys
@@ -93,14 +92,15 @@ impl KeyList {
 /// The lists of a span of time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeyLists {
-    /// The keys of all decisions of limits.
-    pub asked: KeyList,
+    /// The keys of all decisions of limits, refusals among them.
+    #[serde(rename = "asked")]
+    pub decided: KeyList,
     /// The keys that limits refused.
     pub refused: KeyList,
 }
 
-/// Registers as text.
-mod hex {
+/// Writes and reads the registers of an estimator as letters, one for each.
+mod letters {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -111,7 +111,7 @@ mod hex {
         to: S,
     ) -> Result<S::Ok, S::Error> {
         let registers = distinct.as_ref().map_or(&[][..], DistinctCount::registers);
-        // A register is at most 54.
+        // A register is at most 54, so that each fits a letter from `A` on.
         let letters = registers.iter().map(|rank| char::from(b'A' + *rank));
         to.serialize_str(&letters.collect::<String>())
     }

@@ -1,4 +1,4 @@
-//! What all workers count together, minute by minute.
+//! The lists and examples to which all workers add, minute by minute. The recording thread collects them.
 
 use super::list::KeyLists;
 use super::plans::KeyPlans;
@@ -6,14 +6,14 @@ use super::sample::RequestSample;
 use super::top::TopKeys;
 use parking_lot::Mutex;
 
-/// Most examples that wait to be collected.
-const WAITING: usize = 1_024;
+/// The most examples that wait to be collected. Further ones are dropped.
+const MAX_PENDING_SAMPLES: usize = 1_024;
 
 /// The counts and examples of all workers since the last collection.
 #[derive(Debug, Default)]
 pub struct Insight {
-    /// The keys of all decisions of limits.
-    pub asked: TopKeys,
+    /// The keys of all decisions of limits, refusals among them.
+    pub decided: TopKeys,
     /// The keys that limits refused.
     pub refused: TopKeys,
     /// The plans by which keys were counted.
@@ -22,7 +22,7 @@ pub struct Insight {
     samples: Mutex<Vec<RequestSample>>,
 }
 
-/// The minute whose lists still grow.
+/// A minute of lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Minute {
     /// Its first second.
@@ -35,50 +35,52 @@ impl Insight {
     /// Adds an example; drops it where too many wait.
     pub fn add_sample(&self, sample: RequestSample) {
         let mut samples = self.samples.lock();
-        if samples.len() < WAITING {
+        if samples.len() < MAX_PENDING_SAMPLES {
             samples.push(sample);
         }
     }
 
-    /// Begins another minute. `keep` gets the first second and the lists of the minute before; no reader sees the next minute's
-    /// lists until it has returned.
-    pub fn begin_minute(&self, next: Minute, keep: impl FnOnce(u64, KeyLists)) {
+    /// Ends the current minute and begins `next`. `store` gets the first second and the lists of the minute that ended; no reader
+    /// sees the lists of `next` before it returns.
+    pub fn begin_minute(&self, next: Minute, store: impl FnOnce(u64, KeyLists)) {
         let mut minute = self.minute.lock();
-        let over = std::mem::replace(&mut *minute, next);
-        keep(over.at, self.lists(over, true));
+        let ended = std::mem::replace(&mut *minute, next);
+        let lists = KeyLists {
+            decided: self.decided.take_list(ended.seed),
+            refused: self.refused.take_list(ended.seed),
+        };
+        store(ended.at, lists);
     }
 
-    /// The first second of the current minute, its lists, and the result of `read`, which reads the minutes that are over. The
-    /// two are consistent: each minute is in exactly one of them.
+    /// Returns the first second of the current minute, its lists, and the result of `read`, which reads stored minutes.
+    ///
+    /// The two are consistent: each minute is in exactly one of them.
     pub fn with_current<T, E>(
         &self,
         read: impl Fn() -> Result<T, E>,
     ) -> Result<(u64, KeyLists, T), E> {
-        let look = || {
+        let current = || {
             let minute = self.minute.lock();
-            (*minute, self.lists(*minute, false))
+            let lists = KeyLists {
+                decided: self.decided.list(minute.seed),
+                refused: self.refused.list(minute.seed),
+            };
+            (*minute, lists)
         };
-        let (mut minute, mut lists) = look();
-        let mut kept = read()?;
+        let (mut minute, mut lists) = current();
+        let mut stored = read()?;
         if *self.minute.lock() != minute {
-            // The minute ended meanwhile. The next will not end within this call.
-            (minute, lists) = look();
-            kept = read()?;
+            // The minute ended meanwhile. The next one does not end within this call.
+            (minute, lists) = current();
+            stored = read()?;
         }
-        Ok((minute.at, lists, kept))
-    }
-
-    fn lists(&self, minute: Minute, end: bool) -> KeyLists {
-        KeyLists {
-            asked: self.asked.list(minute.seed, end),
-            refused: self.refused.list(minute.seed, end),
-        }
+        Ok((minute.at, lists, stored))
     }
 
     /// Takes the examples since the last call, in the order of time.
     pub fn take_samples(&self) -> Vec<RequestSample> {
-        let mut all = std::mem::take(&mut *self.samples.lock());
-        all.sort_by(|one, other| one.at.total_cmp(&other.at));
-        all
+        let mut samples = std::mem::take(&mut *self.samples.lock());
+        samples.sort_by(|a, b| a.at.total_cmp(&b.at));
+        samples
     }
 }

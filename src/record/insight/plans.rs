@@ -1,15 +1,15 @@
-//! The plan by which each key was counted last. A key does not name its plan, and its limits depend on it.
+//! Remembers the plan by which each key was counted last. A key does not name its plan, but its limits depend on it.
 //!
-//! Bound: twice [`MOST`] keys, some 100 bytes each. Keys that are counted again stay.
+//! Bound: twice [`GENERATION_KEYS`] keys of about 100 bytes. Keys that are counted again stay, and others are forgotten.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-/// Keys of a generation. When it is full, keys that were not counted since the generation before are forgotten.
-pub const MOST: usize = 8_192;
+/// The most keys of a generation. When the young one is full, it becomes the old one, and the old one is forgotten.
+pub const GENERATION_KEYS: usize = 8_192;
 
-/// See the module.
+/// The plans of keys, in two generations.
 #[derive(Debug, Default)]
 pub struct KeyPlans(Mutex<Generations>);
 
@@ -20,22 +20,24 @@ struct Generations {
 }
 
 impl KeyPlans {
-    /// Remembers a plan by a hash of limit and key, which must be spread evenly. An empty name is no plan.
+    /// Remembers a plan by a hash of limit and key, which must be spread evenly. An empty name stands for no plan.
     pub fn record(&self, hash: u64, plan: &str) {
-        let kept = &mut *self.0.lock();
-        if kept.young.get(&hash).is_some_and(|known| **known == *plan) {
+        let generations = &mut *self.0.lock();
+        let current = generations.young.get(&hash);
+        if current.is_some_and(|current| **current == *plan) {
             return;
         }
-        if kept.young.len() >= MOST {
-            kept.old = std::mem::take(&mut kept.young);
+        if generations.young.len() >= GENERATION_KEYS {
+            generations.old = std::mem::take(&mut generations.young);
         }
-        kept.young.insert(hash, plan.into());
+        generations.young.insert(hash, plan.into());
     }
 
     /// The plan of a key, if it is remembered.
     pub fn get(&self, hash: u64) -> Option<Box<str>> {
-        let kept = self.0.lock();
-        let plan = kept.young.get(&hash).or_else(|| kept.old.get(&hash));
+        let generations = self.0.lock();
+        let young = generations.young.get(&hash);
+        let plan = young.or_else(|| generations.old.get(&hash));
         plan.cloned()
     }
 }
@@ -47,7 +49,7 @@ mod tests {
     #[test]
     fn keys_that_are_counted_again_are_remembered() {
         let plans = KeyPlans::default();
-        let most = MOST as u64;
+        let most = GENERATION_KEYS as u64;
         for hash in 0..3 * most {
             plans.record(hash, "free");
             plans.record(7, "gold");
@@ -58,6 +60,6 @@ mod tests {
         plans.record(7, "");
         assert_eq!(plans.get(7).as_deref(), Some(""));
         let kept = plans.0.lock();
-        assert!(kept.young.len() + kept.old.len() <= 2 * MOST);
+        assert!(kept.young.len() + kept.old.len() <= 2 * GENERATION_KEYS);
     }
 }

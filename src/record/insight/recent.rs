@@ -1,5 +1,5 @@
-//! The counts of one worker that it has not passed on yet. Clients repeat their requests, and counting each request where all
-//! workers count takes as long as deciding it.
+//! Collects the counts of one worker, and passes them on in batches. Clients repeat their requests, and counting each request
+//! where all workers count would take as long as deciding it.
 //!
 //! Bound: [`SLOTS`] keys for each worker.
 
@@ -7,23 +7,23 @@ use std::cell::RefCell;
 
 use crate::base::random::GOLDEN;
 
-/// Keys whose counts wait. A key that needs the slot of another one passes that one on.
-pub const SLOTS: usize = 1 << BITS;
-const BITS: u32 = 10;
+/// Slots for keys whose counts wait. A key that needs the slot of another one passes that one's counts on.
+pub const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 10;
 
 /// A key that is counted, and where its counts go.
 pub trait CountSink {
-    /// Adds the decisions and refusals of this key since the last call.
-    fn record(&self, hash: u64, asked: u32, refused: u32);
+    /// Adds the decisions about this key, and those of them that were refusals, since the last call.
+    fn record(&self, hash: u64, decisions: u32, refusals: u32);
 }
 
-/// See the module. Counts that are left are passed on when it is dropped.
+/// The counts of a worker. They are passed on when it is dropped, too.
 pub struct RecentCounts<S: CountSink>(RefCell<Vec<Option<PendingCount<S>>>>);
 
 struct PendingCount<S> {
     hash: u64,
-    asked: u32,
-    refused: u32,
+    decisions: u32,
+    refusals: u32,
     sink: S,
 }
 
@@ -35,37 +35,38 @@ impl<S: CountSink> Default for RecentCounts<S> {
 }
 
 impl<S: CountSink> RecentCounts<S> {
-    /// Counts a decision about a key by the key's hash, which must be spread evenly. Where the waiting sink is not the same by
-    /// `is_same`, its counts are passed on first.
+    /// Counts a decision about a key, by the key's hash, which must be spread evenly.
+    ///
+    /// If `is_same` does not hold for the sink in the slot, for instance after a reload, its counts are passed on first.
     #[inline]
     pub fn count(
         &self,
         hash: u64,
-        refused: bool,
+        is_refused: bool,
         is_same: impl FnOnce(&S) -> bool,
         sink: impl FnOnce() -> S,
     ) {
-        let slot = &mut self.0.borrow_mut()[slot(hash)];
+        let slot = &mut self.0.borrow_mut()[slot_index(hash)];
         match slot {
             Some(counted) if counted.hash == hash && is_same(&counted.sink) => {
-                counted.asked += 1;
-                counted.refused += u32::from(refused);
+                counted.decisions += 1;
+                counted.refusals += u32::from(is_refused);
             }
             _ => {
                 let counted = PendingCount {
                     hash,
-                    asked: 1,
-                    refused: refused.into(),
+                    decisions: 1,
+                    refusals: is_refused.into(),
                     sink: sink(),
                 };
-                if let Some(before) = slot.replace(counted) {
-                    before.flush();
+                if let Some(displaced) = slot.replace(counted) {
+                    displaced.flush();
                 }
             }
         }
     }
 
-    /// Passes all counts on. Must be called often enough that no count overflows.
+    /// Passes all counts on. It must be called before any count exceeds 32 bits.
     pub fn flush(&self) {
         let mut slots = self.0.borrow_mut();
         slots
@@ -81,14 +82,14 @@ impl<S: CountSink> Drop for RecentCounts<S> {
     }
 }
 
-/// The hash is mixed again: if two limits agree in some bits of the hash of one key, they agree for all keys.
-fn slot(hash: u64) -> usize {
-    (hash.wrapping_mul(GOLDEN) >> (u64::BITS - BITS)) as usize
+/// Mixes the hash once more. The hashes of one key under two limits may share bits, and then those of all keys share them.
+fn slot_index(hash: u64) -> usize {
+    (hash.wrapping_mul(GOLDEN) >> (u64::BITS - SLOT_BITS)) as usize
 }
 
 impl<S: CountSink> PendingCount<S> {
     fn flush(&self) {
-        self.sink.record(self.hash, self.asked, self.refused);
+        self.sink.record(self.hash, self.decisions, self.refusals);
     }
 }
 
@@ -103,10 +104,10 @@ mod tests {
     struct Book(Rc<RefCell<BTreeMap<u64, (u32, u32)>>>);
 
     impl CountSink for Book {
-        fn record(&self, hash: u64, asked: u32, refused: u32) {
+        fn record(&self, hash: u64, decisions: u32, refusals: u32) {
             let mut book = self.0.borrow_mut();
             let line = book.entry(hash).or_default();
-            *line = (line.0 + asked, line.1 + refused);
+            *line = (line.0 + decisions, line.1 + refusals);
         }
     }
 
@@ -114,7 +115,8 @@ mod tests {
     fn every_count_is_passed_on_once() {
         let (book, recent) = (Book::default(), RecentCounts::default());
         let recorded = || book.0.borrow().clone();
-        let other = (9..).find(|other| slot(*other) == slot(7)).unwrap_or(0);
+        let other = (9..).find(|other| slot_index(*other) == slot_index(7));
+        let other = other.unwrap_or(0);
         for refused in [false, true, true] {
             recent.count(7, refused, |_| true, || book.clone());
             recent.count(8, false, |_| true, || book.clone());

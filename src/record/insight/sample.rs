@@ -1,4 +1,4 @@
-//! Single requests, kept as examples of what was decided.
+//! Single requests as examples of decisions, and each worker's choice of which ones to keep. Nothing of a body is kept.
 
 use std::cell::{Cell, RefCell};
 
@@ -6,22 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Nanos;
 
-/// One request and how it ended. What a client chose is text of the client.
+/// One request and how it ended. Method, path and user are texts that a client chose, and must be escaped where they are shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestSample {
     /// When the request came, in seconds since 1970.
     pub at: f64,
-    /// The route.
+    /// The name of the route; nothing if none matched.
     pub route: Option<String>,
-    /// The method.
+    /// The method as the client wrote it.
     pub method: String,
-    /// The path, without credentials; at most [`LONGEST_PATH`] bytes.
+    /// The path, without credentials; at most [`MAX_SAMPLE_PATH`] bytes.
     pub path: Option<String>,
     /// The status of the response; 0 if there was none.
     pub status: u16,
     /// How the request ended.
     pub outcome: String,
-    /// Whether the gateway or an upstream gave the response.
+    /// `gateway` or `upstream`: who made the response.
     pub origin: String,
     /// The client's address.
     pub ip: String,
@@ -47,29 +47,30 @@ pub struct Decision {
     pub quota: u64,
     /// The window, as policies write it; none for a limit on open requests.
     pub window: Option<String>,
-    /// The units that are left.
+    /// The units that remain in its window.
     pub remaining: u64,
     /// Seconds that the client was told to wait.
     pub retry_after: Option<u64>,
 }
 
-/// Most bytes of a path.
-pub const LONGEST_PATH: usize = 256;
+/// The most bytes of a sample's path. Longer ones are cut.
+pub const MAX_SAMPLE_PATH: usize = 256;
 
 /// A class of examples: the number of the outcome, and the index of the limit that decided.
 pub type SampleClass = (u8, Option<usize>);
 
-/// Examples of a class that a worker takes in a second.
-const OF_CLASS: u32 = 2;
-/// Examples that a worker takes in a second.
-const OF_ALL: u32 = 24;
+/// The most examples of one class that a worker takes in a second.
+const MAX_PER_CLASS: u32 = 2;
+/// The most examples that a worker takes in a second, so that they cost nothing beside the requests.
+const MAX_PER_SECOND: u32 = 24;
 
 /// One worker's choice of examples: few enough to cost nothing, and some of each class.
 #[derive(Debug, Default)]
 pub struct Sampler {
+    /// The second to which the counts below belong.
     second: Cell<u64>,
     taken: Cell<u32>,
-    classes: RefCell<Vec<(SampleClass, u32)>>,
+    taken_by_class: RefCell<Vec<(SampleClass, u32)>>,
 }
 
 impl Sampler {
@@ -78,9 +79,9 @@ impl Sampler {
         let second = now.0 / 1_000_000_000;
         if self.second.replace(second) != second {
             self.taken.set(0);
-            self.classes.borrow_mut().clear();
+            self.taken_by_class.borrow_mut().clear();
         }
-        self.taken.get() < OF_ALL
+        self.taken.get() < MAX_PER_SECOND
     }
 
     /// Whether to take a request of this class as an example; counts it if so.
@@ -88,14 +89,14 @@ impl Sampler {
         if !self.has_room(now) {
             return false;
         }
-        let mut classes = self.classes.borrow_mut();
-        let place = classes.iter().position(|(known, _)| *known == class);
-        let place = place.unwrap_or_else(|| {
+        let mut classes = self.taken_by_class.borrow_mut();
+        let index = classes.iter().position(|(other, _)| *other == class);
+        let index = index.unwrap_or_else(|| {
             classes.push((class, 0));
             classes.len() - 1
         });
-        let (_, taken) = &mut classes[place];
-        if *taken >= OF_CLASS {
+        let (_, taken) = &mut classes[index];
+        if *taken >= MAX_PER_CLASS {
             return false;
         }
         *taken += 1;

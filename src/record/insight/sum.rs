@@ -1,35 +1,36 @@
-//! The sums of many lists.
+//! Adds up the lists of many minutes, hours or days.
 //!
-//! Bound: [`MOST`] keys of each list.
+//! Bound: [`MAX_SUMMED_KEYS`] keys of each kind of list.
 
 use std::collections::HashMap;
 
 use super::distinct::DistinctCount;
 use super::key::LimitKey;
-use super::list::{KeyList, KeyLists, LONGEST, ListedKey};
+use super::list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
 
-/// Most keys of a sum. A key that is low in many lists may be high in their sum.
-const MOST: usize = 100 * LONGEST;
+/// The most keys of a sum while lists are added. Far has_unlisted than are listed, for a key that is low in many lists may be high in
+/// their sum.
+const MAX_SUMMED_KEYS: usize = 100 * MAX_LISTED_KEYS;
 
-/// See the module.
+/// The sums of the lists of decisions and of those of refusals.
 #[derive(Default)]
 pub struct ListSums {
-    asked: ListSum,
+    decided: ListSum,
     refused: ListSum,
 }
 
 impl ListSums {
     /// Adds the lists of another span.
     pub fn add(&mut self, lists: &KeyLists) {
-        self.asked.add(&lists.asked);
+        self.decided.add(&lists.decided);
         self.refused.add(&lists.refused);
     }
 
-    /// The most frequent keys of all.
-    pub fn lists(self, most: usize) -> KeyLists {
+    /// Returns the sums, each with at most `max_keys` of the most frequent keys.
+    pub fn into_lists(self, max_keys: usize) -> KeyLists {
         KeyLists {
-            asked: self.asked.list(most),
-            refused: self.refused.list(most),
+            decided: self.decided.into_list(max_keys),
+            refused: self.refused.into_list(max_keys),
         }
     }
 }
@@ -38,15 +39,17 @@ impl ListSums {
 #[derive(Default)]
 pub struct ListSum {
     total: u64,
-    // By key and not by hash: another process may hash under another secret.
+    // By key and not by hash, because another process hashes under another secret.
     keys: HashMap<LimitKey, ListedKey>,
+    /// An estimator of the number of different keys.
     distinct: DistinctCount,
-    /// Whether there were more keys than those in `keys`.
-    more: bool,
+    /// Whether there were has_unlisted keys than those in `keys`.
+    has_unlisted: bool,
     /// Names the secret under which `distinct` was counted.
     seed: u64,
     /// Whether some keys were counted under another secret.
-    mixed: bool,
+    has_other_seeds: bool,
+    /// See [`KeyList::at_least`].
     at_least: bool,
 }
 
@@ -56,57 +59,59 @@ impl ListSum {
         if list.total == 0 {
             return;
         }
-        let others = list.registers();
+        let others = list.estimator();
         if self.total == 0 {
             self.seed = list.seed;
         }
         if self.seed == list.seed {
             self.distinct.merge(&others);
         } else {
-            self.mixed = true;
+            self.has_other_seeds = true;
             if others.estimate() > self.distinct.estimate() {
                 (self.distinct, self.seed) = (others, list.seed);
             }
         }
-        self.more |= list.distinct.is_some();
+        self.has_unlisted |= list.distinct.is_some();
         self.at_least |= list.at_least;
         self.total += list.total;
         for listed in &list.keys {
             match self.keys.get_mut(&listed.key) {
-                Some(known) => known.count += listed.count,
+                Some(summed) => summed.count += listed.count,
                 None => {
                     self.keys.insert(listed.key.clone(), listed.clone());
                 }
             }
         }
-        if self.keys.len() > MOST {
-            let kept = self.sorted(MOST / 2).into_iter();
+        if self.keys.len() > MAX_SUMMED_KEYS {
+            let kept = self.take_most_frequent(MAX_SUMMED_KEYS / 2).into_iter();
             self.keys = kept.map(|listed| (listed.key.clone(), listed)).collect();
-            self.more = true;
+            self.has_unlisted = true;
         }
     }
 
-    /// The most frequent keys.
-    pub fn list(mut self, most: usize) -> KeyList {
-        if !self.more {
-            // The keys are complete, so any secret will do.
+    /// Returns the sum, with at most `max_keys` of the most frequent keys.
+    pub fn into_list(mut self, max_keys: usize) -> KeyList {
+        if !self.has_unlisted {
+            // All keys are listed, so they can be counted again under one secret.
             self.distinct = DistinctCount::default();
             let hashes = self.keys.values().map(|listed| listed.hash);
             hashes.for_each(|hash| self.distinct.add(hash));
         }
         KeyList {
             total: self.total,
-            at_least: self.at_least || (self.mixed && self.more),
-            distinct: (self.more || self.keys.len() > most).then(|| self.distinct.clone()),
+            at_least: self.at_least || (self.has_other_seeds && self.has_unlisted),
+            distinct: (self.has_unlisted || self.keys.len() > max_keys)
+                .then(|| self.distinct.clone()),
             seed: self.seed,
-            keys: self.sorted(most),
+            keys: self.take_most_frequent(max_keys),
         }
     }
 
-    fn sorted(&mut self, most: usize) -> Vec<ListedKey> {
-        let mut all: Vec<ListedKey> = self.keys.drain().map(|(_, listed)| listed).collect();
-        all.sort_by(ListedKey::order);
-        all.truncate(most);
-        all
+    /// Takes out all keys, and returns the most frequent ones in order.
+    fn take_most_frequent(&mut self, max_keys: usize) -> Vec<ListedKey> {
+        let mut keys: Vec<ListedKey> = self.keys.drain().map(|(_, listed)| listed).collect();
+        keys.sort_by(ListedKey::compare);
+        keys.truncate(max_keys);
+        keys
     }
 }

@@ -38,8 +38,8 @@ fn hash(number: u64) -> u64 {
 struct Counted<'t>(&'t TopKeys, u64);
 
 impl CountSink for Counted<'_> {
-    fn record(&self, hash: u64, asked: u32, _: u32) {
-        self.0.count(hash, asked, || key(self.1));
+    fn record(&self, hash: u64, decisions: u32, _: u32) {
+        self.0.count(hash, decisions, || key(self.1));
     }
 }
 
@@ -73,7 +73,7 @@ fn check(spray: u64, seed: u64) {
         }
     }
     workers.iter().for_each(RecentCounts::flush);
-    let list = top.list(0, true);
+    let list = top.take_list(0);
     let mut heavy: Vec<(u64, u64)> = truth.iter().map(|(key, count)| (*count, *key)).collect();
     heavy.sort_unstable_by(|one, other| other.cmp(one));
     let near = |(count, number): &&(u64, u64)| {
@@ -88,7 +88,7 @@ fn check(spray: u64, seed: u64) {
     let (distinct, true_distinct) = (list.distinct(), truth.len() as u64);
     let off = distinct.abs_diff(true_distinct) as f64 / true_distinct as f64;
     assert!(off < 0.1, "{distinct} of {true_distinct} keys");
-    assert_eq!(top.list(0, false), KeyList::default());
+    assert_eq!(top.list(0), KeyList::default());
 }
 
 #[test]
@@ -103,9 +103,9 @@ fn those_that_come_most_often_are_found_among_keys_that_come_once() {
 #[test]
 fn it_takes_at_most_128_kib() {
     // The two texts of a name are some 100 bytes in all.
-    let names = top::KEPT * (16 + 24 * 2 + 100 + 16);
+    let names = top::CANDIDATES * (16 + 24 * 2 + 100 + 16);
     let cells = heavy_keeper::ROWS * top::WIDTH * 8;
-    let all = top::STRIPES * (cells + top::REGISTERS + names);
+    let all = top::STRIPES * (cells + top::STRIPE_REGISTERS + names);
     println!("{all} bytes");
     assert!(all <= 128 << 10, "{all}");
 }
@@ -116,15 +116,15 @@ fn lists_add_up() {
         let insight = Insight::default();
         for (number, count) in counts {
             for _ in 0..*count {
-                insight.asked.count(hash(*number), 1, || key(*number));
+                insight.decided.count(hash(*number), 1, || key(*number));
             }
         }
-        insight.asked.list(0, true)
+        insight.decided.take_list(0)
     };
     let sum = |lists: &[KeyList]| {
         let mut sum = ListSum::default();
         lists.iter().for_each(|list| sum.add(list));
-        sum.list(LONGEST)
+        sum.into_list(MAX_LISTED_KEYS)
     };
     let one = sum(&[list(&[(1, 5), (2, 3)]), list(&[(2, 4), (3, 1)])]);
     let counts: Vec<_> = one
@@ -136,9 +136,9 @@ fn lists_add_up() {
     assert_eq!((one.total, one.distinct()), (13, 3));
     let many: Vec<_> = (0..500).map(|number| (number, 1)).collect();
     let other: Vec<_> = (400..900).map(|number| (number, 1)).collect();
-    assert_eq!(list(&many).keys.len(), LONGEST);
+    assert_eq!(list(&many).keys.len(), MAX_LISTED_KEYS);
     let spray = sum(&[list(&many), list(&other)]);
-    assert_eq!(spray.keys.len(), LONGEST);
+    assert_eq!(spray.keys.len(), MAX_LISTED_KEYS);
     let distinct = spray.distinct();
     assert!((830..970).contains(&distinct), "{distinct}");
     let text = serde_json::to_string(&spray).unwrap();
@@ -165,7 +165,7 @@ fn samples_are_few_and_of_every_class() {
 }
 
 /// What a key that comes 40 times, `times` at once, counts in the place of one that came before.
-fn worn(before: u32, times: u32) -> u64 {
+fn count_after_decay(before: u32, times: u32) -> u64 {
     let each = 1..=400;
     let counts = each.map(|seed| {
         let mut keeper = HeavyKeeper::new(1, 2, hash(seed));
@@ -181,13 +181,13 @@ fn worn(before: u32, times: u32) -> u64 {
 
 #[test]
 fn who_comes_many_times_at_once_counts_as_one_by_one() {
-    assert_eq!(worn(0, 40), 400 * 40);
+    assert_eq!(count_after_decay(0, 40), 400 * 40);
     for before in [1, 5, 15] {
-        let (single, lumps) = (worn(before, 1), worn(before, 8));
+        let (single, lumps) = (count_after_decay(before, 1), count_after_decay(before, 8));
         println!("{before}: {single} singly, {lumps} in lumps");
         assert!(single.abs_diff(lumps) * 25 < 400 * 40);
     }
-    assert_eq!(worn(300, 40), 0);
+    assert_eq!(count_after_decay(300, 40), 0);
 }
 
 #[test]
@@ -197,17 +197,17 @@ fn keys_under_another_secret_are_not_counted_twice() {
         for number in 0..500 {
             top.count(hash(number * 2 + seed), 1, || key(number));
         }
-        top.list(seed, true)
+        top.take_list(seed)
     };
     let mut all = ListSum::default();
     all.add(&list(0));
     all.add(&list(0));
     let mut both = ListSum::default();
-    let once = all.list(LONGEST);
+    let once = all.into_list(MAX_LISTED_KEYS);
     assert!(!once.at_least && once.distinct().abs_diff(500) < 50);
     both.add(&once);
     both.add(&list(1));
-    let both = both.list(LONGEST);
+    let both = both.into_list(MAX_LISTED_KEYS);
     assert!(both.at_least && both.distinct().abs_diff(500) < 50);
     assert_eq!(both.total, 1_500);
     // Of few all are known by name.
@@ -215,7 +215,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
         let top = TopKeys::new(7);
         let keys = 40 * seed..40 * (seed + 1);
         keys.for_each(|number| top.count(hash(number), 1, || key(number)));
-        top.list(seed, true)
+        top.take_list(seed)
     };
     let mut all = ListSum::default();
     [
@@ -228,7 +228,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
     ]
     .iter()
     .for_each(|list| all.add(list));
-    let all = all.list(LONGEST);
+    let all = all.into_list(MAX_LISTED_KEYS);
     assert!(
         !all.at_least && all.distinct().abs_diff(80) < 5,
         "{}",
@@ -239,7 +239,7 @@ fn keys_under_another_secret_are_not_counted_twice() {
 #[test]
 fn a_minute_is_among_those_that_go_on_or_among_those_that_are_over() {
     let insight = Insight::default();
-    insight.asked.count(hash(1), 1, || key(1));
+    insight.decided.count(hash(1), 1, || key(1));
     let kept = Mutex::new(Vec::new());
     let next = Minute { at: 60, seed: 0 };
     let ends = std::cell::Cell::new(true);
@@ -247,10 +247,10 @@ fn a_minute_is_among_those_that_go_on_or_among_those_that_are_over() {
         let read = kept.lock().clone();
         // It ends just after what is over was read.
         if ends.replace(false) {
-            insight.begin_minute(next, |_, lists| kept.lock().push(lists.asked.total));
+            insight.begin_minute(next, |_, lists| kept.lock().push(lists.decided.total));
         }
         Ok(read)
     };
     let (minute, live, over) = insight.with_current(read).unwrap();
-    assert_eq!((minute, live.asked.total, over), (60, 0, vec![1]));
+    assert_eq!((minute, live.decided.total, over), (60, 0, vec![1]));
 }

@@ -1,6 +1,7 @@
-//! The keys that all workers have counted most often since the last list.
+//! The most frequent keys of all workers: a [`HeavyKeeper`] and a part of a [`DistinctCount`] in each of several stripes.
 //!
-//! Bounds, all in all below 128 KiB: [`STRIPES`] times 8 bytes for each of twice [`WIDTH`] cells, [`KEPT`] keys and [`REGISTERS`] bytes.
+//! Bounds: [`STRIPES`] times 8 bytes for each of twice [`WIDTH`] cells, [`CANDIDATES`] keys and [`STRIPE_REGISTERS`] bytes. All
+//! of it is below 128 KiB.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -13,25 +14,34 @@ use super::heavy_keeper::HeavyKeeper;
 use super::key::LimitKey;
 use super::list::{KeyList, ListedKey};
 
-/// Parts with a lock each, so that workers seldom wait for each other. A part for each worker would not do: a key's count in
-/// each would be so small that keys that come once wear it down.
+/// Stripes by hash, each with a lock, so that workers seldom wait for each other. One stripe per worker would not do: a key's
+/// count in each would be so small that keys that come once decay it.
 pub const STRIPES: usize = 16;
 /// Cells in a row of a stripe.
 pub const WIDTH: usize = 256;
-/// Candidates of a stripe. The chance that more of the first 50 keys share a stripe is below one in a thousand.
-pub const KEPT: usize = 12;
+/// Candidates of a stripe. The chance that more of the 50 most frequent keys share a stripe is below one in a thousand.
+pub const CANDIDATES: usize = 12;
 /// Registers of a stripe.
-pub const REGISTERS: usize = distinct::REGISTERS / STRIPES;
+pub const STRIPE_REGISTERS: usize = distinct::REGISTERS / STRIPES;
 
-/// See the module.
+/// The counts of keys since the last [`TopKeys::take_list`].
 pub struct TopKeys {
     stripes: [Mutex<Stripe>; STRIPES],
 }
 
+/// The counts of the keys whose hashes choose this stripe.
 struct Stripe {
     keeper: HeavyKeeper<LimitKey>,
-    registers: [u8; REGISTERS],
+    registers: [u8; STRIPE_REGISTERS],
     total: u64,
+}
+
+impl Stripe {
+    fn clear(&mut self) {
+        self.keeper.clear();
+        self.registers.fill(0);
+        self.total = 0;
+    }
 }
 
 impl fmt::Debug for TopKeys {
@@ -42,19 +52,20 @@ impl fmt::Debug for TopKeys {
 
 impl Default for TopKeys {
     fn default() -> TopKeys {
-        // Clients must not be able to guess the random choices.
+        // The seed is secret: a client that guesses the random choices could hide a key.
         TopKeys::new(RandomState::new().hash_one(0_u8))
     }
 }
 
 impl TopKeys {
-    /// An empty sketch; `seed` is that of its random choices.
+    /// Makes empty counts. `seed` is that of the random choices.
     pub fn new(seed: u64) -> TopKeys {
         TopKeys {
-            stripes: std::array::from_fn(|number| {
+            stripes: std::array::from_fn(|index| {
+                let seed = seed.rotate_left(index as u32);
                 Mutex::new(Stripe {
-                    keeper: HeavyKeeper::new(WIDTH, KEPT, seed.rotate_left(number as u32)),
-                    registers: [0; REGISTERS],
+                    keeper: HeavyKeeper::new(WIDTH, CANDIDATES, seed),
+                    registers: [0; STRIPE_REGISTERS],
                     total: 0,
                 })
             }),
@@ -63,16 +74,26 @@ impl TopKeys {
 
     /// Counts a key `times` times, by its hash, which must be spread evenly. Calls `name` only if the key may be listed.
     pub fn count(&self, hash: u64, times: u32, name: impl FnOnce() -> LimitKey) {
-        let (register, rank) = distinct::place(hash);
-        let mut stripe = self.stripes[register / REGISTERS].lock();
+        let (register, rank) = distinct::register_and_rank(hash);
+        let mut stripe = self.stripes[register / STRIPE_REGISTERS].lock();
         stripe.total += u64::from(times);
-        let held = &mut stripe.registers[register % REGISTERS];
-        *held = rank.max(*held);
+        let stored_rank = &mut stripe.registers[register % STRIPE_REGISTERS];
+        *stored_rank = rank.max(*stored_rank);
         stripe.keeper.count(hash, times, name);
     }
 
-    /// The list of what was counted; `seed` names the secret of the hashes. Clears the counts if it is the `end` of the minute.
-    pub fn list(&self, seed: u64, end: bool) -> KeyList {
+    /// Lists the most frequent keys. `seed` names the secret of the hashes.
+    pub fn list(&self, seed: u64) -> KeyList {
+        self.list_stripes(seed, |_| ())
+    }
+
+    /// Lists the most frequent keys, and clears the counts.
+    pub fn take_list(&self, seed: u64) -> KeyList {
+        self.list_stripes(seed, Stripe::clear)
+    }
+
+    /// Lists the most frequent keys, and calls `finish` with each stripe while it is locked.
+    fn list_stripes(&self, seed: u64, finish: impl Fn(&mut Stripe)) -> KeyList {
         let (mut total, mut keys, mut registers) = (0, Vec::new(), Vec::new());
         for stripe in &self.stripes {
             let mut stripe = stripe.lock();
@@ -89,11 +110,7 @@ impl TopKeys {
                     }),
             );
             registers.extend(stripe.registers);
-            if end {
-                stripe.keeper.clear();
-                stripe.registers.fill(0);
-                stripe.total = 0;
-            }
+            finish(&mut stripe);
         }
         KeyList::new(total, keys, DistinctCount::from_registers(&registers), seed)
     }

@@ -1,162 +1,194 @@
-//! Binary operators, and the matching of series of their two sides.
+//! Applies binary operators, and matches the series of their two sides. The syntax tree says how; types are checked before.
 
 use std::collections::{HashMap, HashSet};
 
 use super::error::Error;
-use super::labels::{Labels, NAME};
-use super::syntax::{Binary, Matching, Operator, Side};
+use super::labels::{Labels, METRIC_NAME_LABEL};
+use super::syntax::{Binary, MatchBy, Matching, Operator, Side};
 use super::value::{Point, Value};
 
-/// Applies an operator to its two sides.
+/// Applies an operator to the values of its two sides.
+///
+/// # Errors
+///
+/// Fails if series of the two sides do not match one to one, or as the query says.
 pub fn apply(binary: &Binary, left: Value, right: Value) -> Result<Value, Error> {
     match (left, right) {
         (Value::Scalar(left), Value::Scalar(right)) => {
-            let kept = binary.operator.apply(left, right);
-            let so = || f64::from(kept.is_some());
+            let result = binary.operator.apply(left, right);
             let value = if binary.operator.is_comparison() {
-                so()
+                f64::from(result.is_some())
             } else {
-                kept.unwrap_or(f64::NAN)
+                result.unwrap_or(f64::NAN)
             };
             Ok(Value::Scalar(value))
         }
         (Value::Vector(left), Value::Scalar(right)) => {
-            Ok(Value::Vector(with_scalar(binary, left, right, false)))
+            let points = apply_to_scalar(binary, left, right, Side::Right);
+            Ok(Value::Vector(points))
         }
         (Value::Scalar(left), Value::Vector(right)) => {
-            Ok(Value::Vector(with_scalar(binary, right, left, true)))
+            let points = apply_to_scalar(binary, right, left, Side::Left);
+            Ok(Value::Vector(points))
         }
         (Value::Vector(left), Value::Vector(right)) => {
-            let found = if binary.operator.is_set_operator() {
-                sets(binary, left, right)
+            let points = if binary.operator.is_set_operator() {
+                combine_sets(binary, left, right)
             } else {
-                pairs(binary, left, right)?
+                apply_to_pairs(binary, left, right)?
             };
-            Ok(Value::Vector(found))
+            Ok(Value::Vector(points))
         }
         _ => Err(Error::execution("an operator between texts")),
     }
 }
 
-fn with_scalar(binary: &Binary, series: Vec<Point>, scalar: f64, swapped: bool) -> Vec<Point> {
-    let nameless = !binary.operator.is_comparison() || binary.as_bool;
-    let mut kept = Vec::with_capacity(series.len());
+/// Applies an operator to each series and a scalar, which is on `scalar_side`.
+fn apply_to_scalar(
+    binary: &Binary,
+    series: Vec<Point>,
+    scalar: f64,
+    scalar_side: Side,
+) -> Vec<Point> {
+    let mut results = Vec::with_capacity(series.len());
     for point in series {
-        let (left, right) = match swapped {
-            false => (point.value, scalar),
-            true => (scalar, point.value),
+        let (left, right) = match scalar_side {
+            Side::Left => (scalar, point.value),
+            Side::Right => (point.value, scalar),
         };
-        let found = binary.operator.apply(left, right);
-        let value = match (binary.operator.is_comparison(), found) {
-            (true, found) if binary.as_bool => f64::from(found.is_some()),
+        let result = binary.operator.apply(left, right);
+        let value = match (binary.operator.is_comparison(), result) {
+            (true, result) if binary.as_bool => f64::from(result.is_some()),
             // A comparison keeps the value of the series, on whichever side it is.
             (true, Some(_)) => point.value,
             (false, Some(value)) => value,
             (_, None) => continue,
         };
-        let labels = match nameless {
+        let labels = match drops_metric_name(binary) {
             true => point.labels.nameless(),
             false => point.labels,
         };
-        kept.push(Point { labels, value });
+        results.push(Point { labels, value });
     }
-    kept
+    results
 }
 
-/// The labels that must be the same on both sides.
-fn signature(matching: &Matching, labels: &Labels) -> Labels {
-    let named = |name: &str| matching.labels.iter().any(|label| &**label == name);
-    match matching.on {
-        true => labels.filtered(named),
-        false => labels.filtered(|name| name != NAME && !named(name)),
+/// Whether results have no metric name, because their values are not those of the metric any more.
+fn drops_metric_name(binary: &Binary) -> bool {
+    !binary.operator.is_comparison() || binary.as_bool
+}
+
+/// Returns the labels that a matching series of the other side must have in common.
+fn match_key(matching: &Matching, labels: &Labels) -> Labels {
+    let is_listed = |name: &str| matching.labels.iter().any(|label| &**label == name);
+    match matching.by {
+        MatchBy::On => labels.filtered(is_listed),
+        MatchBy::Ignoring => labels.filtered(|name| name != METRIC_NAME_LABEL && !is_listed(name)),
     }
 }
 
-fn sets(binary: &Binary, left: Vec<Point>, right: Vec<Point>) -> Vec<Point> {
-    let signature = |point: &Point| signature(&binary.matching, &point.labels);
-    let mut kept = left;
+/// Applies `and`, `or` or `unless`.
+fn combine_sets(binary: &Binary, left: Vec<Point>, right: Vec<Point>) -> Vec<Point> {
+    let match_key = |point: &Point| match_key(&binary.matching, &point.labels);
+    let mut combined = left;
     match binary.operator {
         Operator::Or => {
-            let known: HashSet<_> = kept.iter().map(signature).collect();
-            let new = |point: &Point| !known.contains(&signature(point));
-            kept.extend(right.into_iter().filter(new));
+            let left_keys: HashSet<_> = combined.iter().map(match_key).collect();
+            let is_new = |point: &Point| !left_keys.contains(&match_key(point));
+            combined.extend(right.into_iter().filter(is_new));
         }
         other => {
-            let known: HashSet<_> = right.iter().map(signature).collect();
-            let both = other == Operator::And;
-            kept.retain(|point| known.contains(&signature(point)) == both);
+            let right_keys: HashSet<_> = right.iter().map(match_key).collect();
+            let keeps_matched = other == Operator::And;
+            combined.retain(|point| right_keys.contains(&match_key(point)) == keeps_matched);
         }
     }
-    kept
+    combined
 }
 
-fn pairs(binary: &Binary, left: Vec<Point>, right: Vec<Point>) -> Result<Vec<Point>, Error> {
+/// Applies an operator to each pair of matched series. Series without a partner are dropped.
+fn apply_to_pairs(
+    binary: &Binary,
+    left: Vec<Point>,
+    right: Vec<Point>,
+) -> Result<Vec<Point>, Error> {
     let matching = &binary.matching;
     if left.is_empty() || right.is_empty() {
         return Ok(Vec::new());
     }
-    let swapped = matching.many == Some(Side::Right);
-    let (many, one) = if swapped {
+    let is_swapped = matching.many == Some(Side::Right);
+    let (many, one) = if is_swapped {
         (right, left)
     } else {
         (left, right)
     };
-    let mut ones: HashMap<Labels, Point> = HashMap::with_capacity(one.len());
-    for point in one {
-        let signature = signature(matching, &point.labels);
-        if let Some(twin) = ones.get(&signature) {
-            let side = if swapped { "left" } else { "right" };
-            return Err(Error::execution(format!(
-                "found duplicate series for the match group {signature} on the {side} hand-side of the operation: [{}, {}];many-to-many matching not allowed: matching labels must be unique on one side",
-                point.labels, twin.labels
-            )));
-        }
-        ones.insert(signature, point);
-    }
-    let (mut found, mut used) = (Vec::new(), HashSet::new());
+    let one_side = if is_swapped { "left" } else { "right" };
+    let partners = index_by_match_key(matching, one, one_side)?;
+    let (mut results, mut used) = (Vec::new(), HashSet::new());
     for point in many {
-        let signature = signature(matching, &point.labels);
-        let Some(other) = ones.get(&signature) else {
+        let match_key = match_key(matching, &point.labels);
+        let Some(partner) = partners.get(&match_key) else {
             continue;
         };
-        let (left, right) = match swapped {
-            false => (point.value, other.value),
-            true => (other.value, point.value),
+        let (left, right) = match is_swapped {
+            false => (point.value, partner.value),
+            true => (partner.value, point.value),
         };
         let value = match binary.operator.apply(left, right) {
-            kept if binary.as_bool => f64::from(kept.is_some()),
+            result if binary.as_bool => f64::from(result.is_some()),
             Some(value) => value,
             None => continue,
         };
-        let labels = joined(binary, &point.labels, &other.labels);
+        let labels = joined_labels(binary, &point.labels, &partner.labels);
         let (key, why) = match matching.many {
             None => (
-                (signature, Labels::default()),
+                (match_key, Labels::default()),
                 "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)",
             ),
             Some(_) => (
-                (signature, labels.clone()),
+                (match_key, labels.clone()),
                 "multiple matches for labels: grouping labels must ensure unique matches",
             ),
         };
         if !used.insert(key) {
             return Err(Error::execution(why));
         }
-        found.push(Point { labels, value });
+        results.push(Point { labels, value });
     }
-    Ok(found)
+    Ok(results)
 }
 
-/// The labels of the result of two matched series.
-fn joined(binary: &Binary, many: &Labels, one: &Labels) -> Labels {
+/// Maps the series of the side that has one for each match. Fails if two of them would match the same series.
+fn index_by_match_key(
+    matching: &Matching,
+    series: Vec<Point>,
+    side: &str,
+) -> Result<HashMap<Labels, Point>, Error> {
+    let mut index: HashMap<Labels, Point> = HashMap::with_capacity(series.len());
+    for point in series {
+        let match_key = match_key(matching, &point.labels);
+        if let Some(duplicate) = index.get(&match_key) {
+            return Err(Error::execution(format!(
+                "found duplicate series for the match group {match_key} on the {side} hand-side of the operation: [{}, {}];many-to-many matching not allowed: matching labels must be unique on one side",
+                point.labels, duplicate.labels
+            )));
+        }
+        index.insert(match_key, point);
+    }
+    Ok(index)
+}
+
+/// Returns the labels of the result of two matched series.
+fn joined_labels(binary: &Binary, many: &Labels, one: &Labels) -> Labels {
     let matching = &binary.matching;
     let mut labels = many.clone();
-    if !binary.operator.is_comparison() || binary.as_bool {
+    if drops_metric_name(binary) {
         labels = labels.nameless();
     }
     if matching.many.is_none() {
-        let named = |name: &str| matching.labels.iter().any(|label| &**label == name);
-        labels = labels.filtered(|name| named(name) == matching.on);
+        let is_listed = |name: &str| matching.labels.iter().any(|label| &**label == name);
+        let keeps_listed = matching.by == MatchBy::On;
+        labels = labels.filtered(|name| is_listed(name) == keeps_listed);
     }
     for name in &matching.include {
         if labels.get(name) != one.get(name) {

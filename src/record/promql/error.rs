@@ -1,10 +1,10 @@
-//! Why a query has no result.
+//! The error of a query. Where Prometheus has the same error, the text is the same, because Grafana shows it.
 
 use std::io;
 
-use super::limits::{LABELS, POINTS};
+use super::limits::{MAX_LABEL_BYTES, MAX_POINTS};
 
-/// Why a query has no result. Texts that Prometheus has too are the same as there.
+/// Why a query has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The query cannot be parsed, or its types or times are wrong.
@@ -13,7 +13,7 @@ pub enum Error {
     /// The query cannot be evaluated for these series.
     #[error("{0}")]
     Execution(String),
-    /// No client waits for the result any more.
+    /// The deadline has passed, or no client waits for the result any more.
     #[error("query timed out in expression evaluation")]
     TimedOut,
     /// The samples cannot be read.
@@ -22,11 +22,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error at a byte of the query.
-    pub(super) fn parse(query: &str, at: usize, why: &str) -> Error {
-        let before = query.get(..at).unwrap_or(query);
+    /// Makes an error about the byte at `offset` in the query, and names its line and column.
+    pub(super) fn parse(query: &str, offset: usize, why: &str) -> Error {
+        let before = query.get(..offset).unwrap_or(query);
         let line = before.matches('\n').count() + 1;
-        let column = before.len() - before.rfind('\n').map_or(0, |at| at + 1) + 1;
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let column = before.len() - line_start + 1;
         Error::Invalid(format!("{line}:{column}: parse error: {why}"))
     }
 
@@ -36,13 +37,13 @@ impl Error {
 
     pub(super) fn too_many_points() -> Error {
         Error::execution(format!(
-            "the answer has more than {POINTS} points: ask for fewer series or a longer step"
+            "the answer has more than {MAX_POINTS} points: ask for fewer series or a longer step"
         ))
     }
 
     pub(super) fn too_many_labels() -> Error {
         Error::execution(format!(
-            "the labels of the answer have more than {LABELS} bytes: ask for fewer series, or write shorter labels"
+            "the labels of the answer have more than {MAX_LABEL_BYTES} bytes: ask for fewer series, or write shorter labels"
         ))
     }
 }

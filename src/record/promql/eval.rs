@@ -1,16 +1,19 @@
-//! The evaluation of a tree at one moment.
+//! Evaluates the syntax tree of a query, one step at a time, on series that were read once for all steps.
+//!
+//! Operators, aggregations and functions on ranges have files of their own. All work is charged to the [`QueryBudget`].
 
+use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use regex_lite::Regex;
 
-use super::effort::{Effort, POINT};
+use super::budget::{POINT_WORK, QueryBudget};
 use super::error::Error;
 use super::functions::{Behavior, Function, SpecialFunction};
-use super::labels::{Labels, NAME, Test, is_label_name, pattern};
-use super::limits::{LOOKBACK, POINTS, SAMPLES};
-use super::quantile::by_value;
+use super::labels::{LabelTest, Labels, METRIC_NAME_LABEL, compile_pattern, is_label_name};
+use super::limits::{LOOKBACK_MS, MAX_POINTS, MAX_SAMPLES};
+use super::quantile::compare_values;
 use super::source::{SampleSource, SampledSeries};
 use super::syntax::{Expr, Selector};
 use super::times::Times;
@@ -18,49 +21,51 @@ use super::value::{Point, Value};
 use super::window::{self, RangeWindow, Sample};
 use super::{aggregate, binary, histogram};
 
-/// Evaluates the tree of one query, with all series that it reads.
+/// Evaluates the tree of one query.
 pub struct Evaluator<'a> {
-    /// By the selectors' positions in the query.
+    /// The series of each selector, by [`Selector::index`].
     selected: Vec<SelectorData>,
-    effort: Effort<'a>,
-    /// Compiled patterns of functions, by their texts.
+    budget: QueryBudget<'a>,
+    /// The compiled patterns of `label_replace`, by their texts.
     patterns: HashMap<String, Rc<Regex>>,
 }
 
-/// The series of a selector, for all steps.
+/// The series of a selector, with their samples for all steps.
 struct SelectorData {
     series: Vec<LoadedSeries>,
-    /// Milliseconds for which a sample counts as the newest.
+    /// Milliseconds for which a sample counts as the newest of its series.
     lookback: i64,
 }
 
 struct LoadedSeries {
     labels: Labels,
+    /// The labels without the name of the metric.
     nameless: Labels,
     samples: Vec<Sample>,
 }
 
 impl<'a> Evaluator<'a> {
-    /// Reads all series that a query names, once for all its steps.
+    /// Reads the series of all selectors for all steps.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the source does, or if there are too many samples.
     pub fn load(
         expr: &Expr,
         times: Times,
         source: &'a dyn SampleSource,
     ) -> Result<Evaluator<'a>, Error> {
         let mut selectors = Vec::new();
-        expr.selectors(&mut |selector| selectors.push(selector));
-        selectors.sort_by_key(|selector| selector.place);
-        let most = SAMPLES / selectors.len().max(1);
+        expr.visit_selectors(&mut |selector| selectors.push(selector));
+        selectors.sort_by_key(|selector| selector.index);
+        let max_samples = MAX_SAMPLES / selectors.len().max(1);
         let mut selected = Vec::with_capacity(selectors.len());
         for selector in selectors {
-            let behind = selector.range.unwrap_or(LOOKBACK);
-            let from = times.start - selector.offset - behind;
-            let found = source.select(
-                &selector.matchers,
-                (from, times.end - selector.offset),
-                most,
-            )?;
-            let series = found
+            let range = selector.range.unwrap_or(LOOKBACK_MS);
+            let from = times.start - selector.offset - range;
+            let to = times.end - selector.offset;
+            let data = source.select(&selector.matchers, (from, to), max_samples)?;
+            let series = data
                 .series
                 .into_iter()
                 .map(|(labels, samples)| LoadedSeries {
@@ -70,141 +75,159 @@ impl<'a> Evaluator<'a> {
                 });
             selected.push(SelectorData {
                 series: series.collect(),
-                // Steps of hours have one sample in each.
-                lookback: LOOKBACK.max(found.step),
+                // Where samples are an hour apart, the newest one counts for an hour.
+                lookback: LOOKBACK_MS.max(data.step),
             });
         }
         Ok(Evaluator {
             selected,
-            effort: Effort::new(source),
+            budget: QueryBudget::new(source),
             patterns: HashMap::new(),
         })
     }
 
-    /// Evaluates the query at a moment.
-    pub fn step(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
-        self.effort.step()?;
-        self.value(expr, at)
+    /// Evaluates the query at one time.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a bound is exceeded, or if series cannot be matched.
+    pub fn evaluate_step(&mut self, expr: &Expr, time: i64) -> Result<Value, Error> {
+        self.budget.begin_step()?;
+        self.evaluate(expr, time)
     }
 
-    /// Evaluates an expression at a moment. Charges its numbers, for the operator above looks at each.
-    fn value(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
-        let value = self.evaluate(expr, at)?;
-        self.effort.work(POINT * value.points())?;
+    /// Evaluates an expression at one time, and charges its numbers, because the operator above reads each of them.
+    fn evaluate(&mut self, expr: &Expr, time: i64) -> Result<Value, Error> {
+        let value = self.evaluate_uncharged(expr, time)?;
+        self.budget.charge_work(POINT_WORK * value.point_count())?;
         Ok(value)
     }
 
-    fn evaluate(&mut self, expr: &Expr, at: i64) -> Result<Value, Error> {
+    fn evaluate_uncharged(&mut self, expr: &Expr, time: i64) -> Result<Value, Error> {
         Ok(match expr {
             Expr::Number(value) => Value::Scalar(*value),
             Expr::Text(text) => Value::Text(text.clone()),
-            Expr::Selector(selector) => Value::Vector(self.newest(selector, at)?),
-            Expr::Negative(inner) => match self.value(inner, at)? {
+            Expr::Selector(selector) => Value::Vector(self.newest_samples(selector, time)?),
+            Expr::Negative(inner) => match self.evaluate(inner, time)? {
                 Value::Scalar(value) => Value::Scalar(-value),
-                Value::Vector(points) => Value::Vector(unique(each(points, |value| -value))?),
+                Value::Vector(points) => {
+                    Value::Vector(require_unique(map_values(points, |value| -value))?)
+                }
                 text @ Value::Text(_) => text,
             },
             Expr::Binary(both) => {
-                let left = self.value(&both.left, at)?;
-                let right = self.value(&both.right, at)?;
-                let names = both.matching.labels.len() + both.matching.include.len();
-                self.effort.work((left.points() + right.points()) * names)?;
+                let left = self.evaluate(&both.left, time)?;
+                let right = self.evaluate(&both.right, time)?;
+                let labels = both.matching.labels.len() + both.matching.include.len();
+                let points = left.point_count() + right.point_count();
+                self.budget.charge_work(points * labels)?;
                 match binary::apply(both, left, right)? {
-                    Value::Vector(points) => Value::Vector(unique(points)?),
+                    Value::Vector(points) => Value::Vector(require_unique(points)?),
                     other => other,
                 }
             }
             Expr::Aggregate(aggregate) => {
                 let parameter = match &aggregate.parameter {
-                    Some(parameter) => self.scalar(parameter, at)?,
+                    Some(parameter) => self.evaluate_scalar(parameter, time)?,
                     None => f64::NAN,
                 };
-                let points = self.vector(&aggregate.of, at)?;
-                self.effort.work(points.len() * aggregate.labels.len())?;
+                let points = self.evaluate_vector(&aggregate.operand, time)?;
+                let labels = aggregate.grouping.labels().len();
+                self.budget.charge_work(points.len() * labels)?;
                 Value::Vector(aggregate::apply(aggregate, parameter, points)?)
             }
-            Expr::Call(function, arguments) => self.call(function, arguments, at)?,
+            Expr::Call(function, arguments) => self.call(function, arguments, time)?,
         })
     }
 
-    fn scalar(&mut self, expr: &Expr, at: i64) -> Result<f64, Error> {
-        match self.value(expr, at)? {
+    /// Evaluates an expression of the type scalar.
+    fn evaluate_scalar(&mut self, expr: &Expr, time: i64) -> Result<f64, Error> {
+        match self.evaluate(expr, time)? {
             Value::Scalar(value) => Ok(value),
             _ => Ok(f64::NAN),
         }
     }
 
-    fn vector(&mut self, expr: &Expr, at: i64) -> Result<Vec<Point>, Error> {
-        match self.value(expr, at)? {
+    /// Evaluates an expression of the type vector.
+    fn evaluate_vector(&mut self, expr: &Expr, time: i64) -> Result<Vec<Point>, Error> {
+        match self.evaluate(expr, time)? {
             Value::Vector(points) => Ok(points),
             _ => Ok(Vec::new()),
         }
     }
 
-    /// The newest sample of each series of a selector.
-    fn newest(&mut self, selector: &Selector, at: i64) -> Result<Vec<Point>, Error> {
-        let at = at - selector.offset;
-        let read = &self.selected[selector.place];
-        self.effort.work(POINT * read.series.len())?;
+    /// Returns the newest sample of each series of a selector, unless it is too old.
+    fn newest_samples(&mut self, selector: &Selector, time: i64) -> Result<Vec<Point>, Error> {
+        let time = time - selector.offset;
+        let data = &self.selected[selector.index];
+        self.budget.charge_work(POINT_WORK * data.series.len())?;
         let newest = |series: &LoadedSeries| {
-            let until = series.samples.partition_point(|(time, _)| *time <= at);
-            let (time, value) = *series.samples[..until].last()?;
-            (time >= at - read.lookback).then(|| Point {
+            let until = series.samples.partition_point(|(at, _)| *at <= time);
+            let (at, value) = *series.samples[..until].last()?;
+            (at >= time - data.lookback).then(|| Point {
                 labels: series.labels.clone(),
                 value,
             })
         };
-        Ok(read.series.iter().filter_map(newest).collect())
+        Ok(data.series.iter().filter_map(newest).collect())
     }
 
-    /// All samples of a selector's range.
-    pub fn matrix(&self, selector: &Selector, at: i64) -> Result<Vec<SampledSeries>, Error> {
-        let (mut all, mut left) = (Vec::new(), POINTS);
-        for (series, window) in self.windows(selector, at) {
-            let rest = left.checked_sub(window.samples.len());
-            left = rest.ok_or_else(Error::too_many_points)?;
+    /// Returns all samples in the range of a selector.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they are more than a result may have.
+    pub fn range_samples(
+        &self,
+        selector: &Selector,
+        time: i64,
+    ) -> Result<Vec<SampledSeries>, Error> {
+        let (mut all, mut remaining_points) = (Vec::new(), MAX_POINTS);
+        for (series, window) in self.windows(selector, time) {
+            remaining_points = remaining_points
+                .checked_sub(window.samples.len())
+                .ok_or_else(Error::too_many_points)?;
             all.push((series.labels.clone(), window.samples.to_vec()));
         }
         Ok(all)
     }
 
+    /// Iterates over the series of a selector that have samples in its range, with those samples.
     fn windows(
         &self,
         selector: &Selector,
-        at: i64,
+        time: i64,
     ) -> impl Iterator<Item = (&LoadedSeries, RangeWindow<'_>)> {
-        let to = at - selector.offset;
+        let to = time - selector.offset;
         let from = to - selector.range.unwrap_or(0);
-        self.selected[selector.place]
+        self.selected[selector.index]
             .series
             .iter()
             .filter_map(move |series| {
-                let begin = series.samples.partition_point(|(time, _)| *time < from);
-                let behind = &series.samples[begin..];
-                let samples = &behind[..behind.partition_point(|(time, _)| *time <= to)];
+                let begin = series.samples.partition_point(|(at, _)| *at < from);
+                let samples = &series.samples[begin..];
+                let samples = &samples[..samples.partition_point(|(at, _)| *at <= to)];
                 let window = RangeWindow { samples, from, to };
                 (!samples.is_empty()).then_some((series, window))
             })
     }
 
-    /// Applies a function to the samples of each series that has some in the range.
-    fn over_time(
+    /// Applies a function to the range of each series. `keeps_name` says whether results keep the name of the metric.
+    fn apply_to_windows(
         &mut self,
         expr: &Expr,
-        at: i64,
-        named: bool,
+        time: i64,
+        keeps_name: bool,
         function: impl Fn(&RangeWindow) -> Option<f64>,
     ) -> Result<Vec<Point>, Error> {
         let Expr::Selector(selector) = expr else {
             return Ok(Vec::new());
         };
-        let (mut points, mut looks) = (
-            Vec::new(),
-            POINT * self.selected[selector.place].series.len(),
-        );
-        for (series, window) in self.windows(selector, at) {
-            looks += window.samples.len();
-            let labels = if named {
+        let mut points = Vec::new();
+        let mut work = POINT_WORK * self.selected[selector.index].series.len();
+        for (series, window) in self.windows(selector, time) {
+            work += window.samples.len();
+            let labels = if keeps_name {
                 &series.labels
             } else {
                 &series.nameless
@@ -214,74 +237,88 @@ impl<'a> Evaluator<'a> {
                 value,
             }));
         }
-        self.effort.work(looks)?;
-        unique(points)
+        self.budget.charge_work(work)?;
+        require_unique(points)
     }
 
-    fn call(&mut self, function: &Function, arguments: &[Expr], at: i64) -> Result<Value, Error> {
+    fn call(&mut self, function: &Function, arguments: &[Expr], time: i64) -> Result<Value, Error> {
         let points = match (&function.behavior, arguments) {
-            (Behavior::Window(compute), [of]) => {
-                self.over_time(of, at, function.name == "last_over_time", compute)?
+            (Behavior::Window(compute), [range]) => {
+                let keeps_name = function.name == "last_over_time";
+                self.apply_to_windows(range, time, keeps_name, compute)?
             }
-            (Behavior::Each(compute), [of]) => unique(each(self.vector(of, at)?, compute))?,
-            (Behavior::Special(other), arguments) => return self.other(*other, arguments, at),
+            (Behavior::Each(compute), [vector]) => {
+                let points = self.evaluate_vector(vector, time)?;
+                require_unique(map_values(points, compute))?
+            }
+            (Behavior::Special(special), arguments) => {
+                return self.call_special(*special, arguments, time);
+            }
             _ => Vec::new(),
         };
         Ok(Value::Vector(points))
     }
 
-    fn other(
+    fn call_special(
         &mut self,
-        other: SpecialFunction,
+        function: SpecialFunction,
         arguments: &[Expr],
-        at: i64,
+        time: i64,
     ) -> Result<Value, Error> {
-        let points = match (other, arguments) {
-            (SpecialFunction::Time, _) => return Ok(Value::Scalar(at as f64 / 1_000.0)),
-            (SpecialFunction::Scalar, [of]) => {
-                let points = self.vector(of, at)?;
+        let points = match (function, arguments) {
+            (SpecialFunction::Time, _) => return Ok(Value::Scalar(time as f64 / 1_000.0)),
+            (SpecialFunction::Scalar, [vector]) => {
+                let points = self.evaluate_vector(vector, time)?;
                 let [Point { value, .. }] = points[..] else {
                     return Ok(Value::Scalar(f64::NAN));
                 };
                 return Ok(Value::Scalar(value));
             }
-            (SpecialFunction::Vector, [of]) => vec![Point {
+            (SpecialFunction::Vector, [scalar]) => vec![Point {
                 labels: Labels::default(),
-                value: self.scalar(of, at)?,
+                value: self.evaluate_scalar(scalar, time)?,
             }],
-            (SpecialFunction::Absent, [of]) => match self.vector(of, at)?.is_empty() {
-                true => vec![Point {
-                    labels: absent_labels(of),
-                    value: 1.0,
-                }],
-                false => Vec::new(),
-            },
-            (SpecialFunction::QuantileOverTime, [share, of]) => {
-                let share = self.scalar(share, at)?;
-                self.over_time(of, at, false, |w| Some(window::quantile_of(share, w)))?
-            }
-            (SpecialFunction::HistogramQuantile, [share, of]) => {
-                let share = self.scalar(share, at)?;
-                histogram::quantiles(share, &self.vector(of, at)?)
-            }
-            (SpecialFunction::Sort | SpecialFunction::SortDescending, [of]) => sorted(
-                self.vector(of, at)?,
-                other == SpecialFunction::SortDescending,
-            ),
-            (SpecialFunction::LabelReplace, [of, texts @ ..]) => {
-                let points = self.vector(of, at)?;
-                unique(self.replaced(points, &texts_of(texts))?)?
-            }
-            (SpecialFunction::LabelJoin, [of, texts @ ..]) => {
-                let points = self.vector(of, at)?;
-                unique(self.joined(points, &texts_of(texts))?)?
-            }
-            (_, [of, bounds @ ..]) => {
-                let mut numbers = [1.0; 2];
-                for (number, bound) in numbers.iter_mut().zip(bounds) {
-                    *number = self.scalar(bound, at)?;
+            (SpecialFunction::Absent, [vector]) => {
+                match self.evaluate_vector(vector, time)?.is_empty() {
+                    true => vec![Point {
+                        labels: absent_labels(vector),
+                        value: 1.0,
+                    }],
+                    false => Vec::new(),
                 }
-                unique(bounded(other, self.vector(of, at)?, numbers))?
+            }
+            (SpecialFunction::QuantileOverTime, [q, range]) => {
+                let q = self.evaluate_scalar(q, time)?;
+                let quantile = |window: &RangeWindow| Some(window::quantile_over_time(q, window));
+                self.apply_to_windows(range, time, false, quantile)?
+            }
+            (SpecialFunction::HistogramQuantile, [q, vector]) => {
+                let q = self.evaluate_scalar(q, time)?;
+                histogram::histogram_quantiles(q, &self.evaluate_vector(vector, time)?)
+            }
+            (SpecialFunction::Sort, [vector]) => {
+                let points = self.evaluate_vector(vector, time)?;
+                sort_points(points, compare_values)
+            }
+            (SpecialFunction::SortDescending, [vector]) => {
+                let points = self.evaluate_vector(vector, time)?;
+                sort_points(points, |a, b| compare_values(b, a))
+            }
+            (SpecialFunction::LabelReplace, [vector, texts @ ..]) => {
+                let points = self.evaluate_vector(vector, time)?;
+                require_unique(self.replace_labels(points, &texts_of(texts))?)?
+            }
+            (SpecialFunction::LabelJoin, [vector, texts @ ..]) => {
+                let points = self.evaluate_vector(vector, time)?;
+                require_unique(self.join_labels(points, &texts_of(texts))?)?
+            }
+            (_, [vector, scalars @ ..]) => {
+                let mut numbers = [1.0; 2];
+                for (number, scalar) in numbers.iter_mut().zip(scalars) {
+                    *number = self.evaluate_scalar(scalar, time)?;
+                }
+                let points = self.evaluate_vector(vector, time)?;
+                require_unique(clamp_or_round(function, points, numbers))?
             }
             _ => Vec::new(),
         };
@@ -289,15 +326,17 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// The labels that `absent` gives: those that the selector compares with `=`, once each.
+/// Returns the labels of the result of `absent`: those that the selector compares with `=`, unless it names them twice.
 fn absent_labels(expr: &Expr) -> Labels {
     let Expr::Selector(selector) = expr else {
         return Labels::default();
     };
     let all = &selector.matchers;
-    let once = |name: &str| all.iter().filter(|m| &*m.name == name).count() == 1;
+    let is_named_once = |name: &str| all.iter().filter(|m| &*m.name == name).count() == 1;
     let pairs = all.iter().filter_map(|matcher| match &matcher.test {
-        Test::Is(value) if &*matcher.name != NAME && once(&matcher.name) => {
+        LabelTest::Equal(value)
+            if &*matcher.name != METRIC_NAME_LABEL && is_named_once(&matcher.name) =>
+        {
             Some((matcher.name.clone(), value.as_str()))
         }
         _ => None,
@@ -305,7 +344,8 @@ fn absent_labels(expr: &Expr) -> Labels {
     Labels::new(pairs)
 }
 
-fn each(points: Vec<Point>, function: impl Fn(f64) -> f64) -> Vec<Point> {
+/// Applies a function to each value. The results have no metric name.
+fn map_values(points: Vec<Point>, function: impl Fn(f64) -> f64) -> Vec<Point> {
     let points = points.into_iter().map(|point| Point {
         labels: point.labels.nameless(),
         value: function(point.value),
@@ -313,37 +353,47 @@ fn each(points: Vec<Point>, function: impl Fn(f64) -> f64) -> Vec<Point> {
     points.collect()
 }
 
-/// The greater or the lesser of two numbers; NaN if either is.
-fn extreme(a: f64, b: f64, greater: bool) -> f64 {
+/// The lesser of two numbers; NaN if either is NaN, unlike [`f64::min`].
+fn min_or_nan(a: f64, b: f64) -> f64 {
     match a.is_nan() || b.is_nan() {
         true => f64::NAN,
-        false if greater => a.max(b),
         false => a.min(b),
     }
 }
 
-fn bounded(other: SpecialFunction, points: Vec<Point>, [first, second]: [f64; 2]) -> Vec<Point> {
-    match other {
+/// The greater of two numbers; NaN if either is NaN, unlike [`f64::max`].
+fn max_or_nan(a: f64, b: f64) -> f64 {
+    match a.is_nan() || b.is_nan() {
+        true => f64::NAN,
+        false => a.max(b),
+    }
+}
+
+/// Applies `clamp`, `clamp_max`, `clamp_min` or `round`, with their one or two numbers.
+fn clamp_or_round(
+    function: SpecialFunction,
+    points: Vec<Point>,
+    [first, second]: [f64; 2],
+) -> Vec<Point> {
+    match function {
         SpecialFunction::Clamp if second < first => Vec::new(),
-        SpecialFunction::Clamp => each(points, |value| {
-            extreme(first, extreme(value, second, false), true)
-        }),
-        SpecialFunction::ClampMost => each(points, |value| extreme(first, value, false)),
-        SpecialFunction::ClampLeast => each(points, |value| extreme(first, value, true)),
+        SpecialFunction::Clamp => {
+            map_values(points, |value| max_or_nan(first, min_or_nan(value, second)))
+        }
+        SpecialFunction::ClampMax => map_values(points, |value| min_or_nan(first, value)),
+        SpecialFunction::ClampMin => map_values(points, |value| max_or_nan(first, value)),
         _ => {
-            // Multiplied by the inverse, as Prometheus does: a tenth has no exact representation.
+            // Prometheus multiplies by the inverse, which gives other results for steps such as 0.1.
             let inverse = 1.0 / first;
-            each(points, |value| (value * inverse + 0.5).floor() / inverse)
+            map_values(points, |value| (value * inverse + 0.5).floor() / inverse)
         }
     }
 }
 
-fn sorted(mut points: Vec<Point>, descending: bool) -> Vec<Point> {
+/// Sorts points by value, with NaN last.
+fn sort_points(mut points: Vec<Point>, compare: impl Fn(&f64, &f64) -> Ordering) -> Vec<Point> {
     points.sort_by(|a, b| {
-        let order = match descending {
-            true => by_value(&b.value, &a.value),
-            false => by_value(&a.value, &b.value),
-        };
+        let order = compare(&a.value, &b.value);
         a.value.is_nan().cmp(&b.value.is_nan()).then(order)
     });
     points
@@ -358,59 +408,64 @@ fn texts_of<'a>(arguments: &'a [Expr]) -> Vec<&'a str> {
 }
 
 impl Evaluator<'_> {
-    fn joined(&mut self, points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
-        let [to, between, from @ ..] = texts else {
+    /// Applies `label_join`. Its texts are the target label, the separator, and the source labels.
+    fn join_labels(&mut self, points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
+        let [target, separator, sources @ ..] = texts else {
             return Ok(points);
         };
-        if !is_label_name(to) {
-            let why = format!("invalid destination label name in label_join(): {to}");
+        if !is_label_name(target) {
+            let why = format!("invalid destination label name in label_join(): {target}");
             return Err(Error::execution(why));
         }
         let mut joined = Vec::with_capacity(points.len());
         for point in points {
-            let values: Vec<_> = from.iter().map(|name| point.labels.get(name)).collect();
-            let letters: usize = values.iter().map(|value| value.len()).sum();
-            let between_all = between.len() * values.len();
-            self.effort.write(to.len() + letters + between_all)?;
+            let values: Vec<_> = sources.iter().map(|name| point.labels.get(name)).collect();
+            let value_bytes: usize = values.iter().map(|value| value.len()).sum();
+            let separator_bytes = separator.len() * values.len();
+            self.budget
+                .charge_label(target.len() + value_bytes + separator_bytes)?;
             joined.push(Point {
-                labels: point.labels.with(to, &values.join(between)),
+                labels: point.labels.with(target, &values.join(separator)),
                 value: point.value,
             });
         }
         Ok(joined)
     }
 
-    fn replaced(&mut self, points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
-        let [to, replacement, from, pattern] = texts else {
+    /// Applies `label_replace`. Its texts are the target label, the replacement, the source label, and the pattern.
+    fn replace_labels(&mut self, points: Vec<Point>, texts: &[&str]) -> Result<Vec<Point>, Error> {
+        let [target, replacement, source, pattern] = texts else {
             return Ok(points);
         };
-        if !is_label_name(to) {
-            let why = format!("invalid destination label name in label_replace(): {to}");
+        if !is_label_name(target) {
+            let why = format!("invalid destination label name in label_replace(): {target}");
             return Err(Error::execution(why));
         }
-        let compiled = self.pattern(pattern)?;
-        let inserts = replacement.matches('$').count();
+        let compiled = self.compiled_pattern(pattern)?;
+        let references = replacement.matches('$').count();
         let mut replaced = Vec::with_capacity(points.len());
         for mut point in points {
-            let value = point.labels.get(from);
-            self.effort.work(pattern.len() * value.len())?;
+            let value = point.labels.get(source);
+            self.budget.charge_work(pattern.len() * value.len())?;
             if let Some(captures) = compiled.captures(value) {
-                let most = replacement.len() + inserts * value.len();
-                self.effort.write(to.len() + most)?;
-                let mut written = String::new();
-                captures.expand(replacement, &mut written);
-                point.labels = point.labels.with(to, &written);
+                // Each `$` may insert the whole value.
+                let max_bytes = replacement.len() + references * value.len();
+                self.budget.charge_label(target.len() + max_bytes)?;
+                let mut expanded = String::new();
+                captures.expand(replacement, &mut expanded);
+                point.labels = point.labels.with(target, &expanded);
             }
             replaced.push(point);
         }
         Ok(replaced)
     }
 
-    fn pattern(&mut self, text: &str) -> Result<Rc<Regex>, Error> {
-        if let Some(known) = self.patterns.get(text) {
-            return Ok(known.clone());
+    /// Compiles a pattern once for all steps.
+    fn compiled_pattern(&mut self, text: &str) -> Result<Rc<Regex>, Error> {
+        if let Some(compiled) = self.patterns.get(text) {
+            return Ok(compiled.clone());
         }
-        let compiled = pattern(text).map_err(|_| {
+        let compiled = compile_pattern(text).map_err(|_| {
             let why = format!("invalid regular expression in label_replace(): {text}");
             Error::execution(why)
         })?;
@@ -420,8 +475,8 @@ impl Evaluator<'_> {
     }
 }
 
-/// Fails where two series have the same labels.
-fn unique(points: Vec<Point>) -> Result<Vec<Point>, Error> {
+/// Returns the points if no two have the same labels.
+fn require_unique(points: Vec<Point>) -> Result<Vec<Point>, Error> {
     let mut seen = HashSet::with_capacity(points.len());
     if points.iter().all(|point| seen.insert(&point.labels)) {
         return Ok(points);

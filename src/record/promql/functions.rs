@@ -1,9 +1,10 @@
-//! Functions by name: the types of their arguments and results, and what the simple ones do.
+//! The table of functions: their names, the types of their arguments and results, and the code of the simple ones. The evaluator
+//! implements the others.
 
 use super::types::Type;
 use super::window::{self, RangeWindow};
 
-/// A function.
+/// A function of PromQL.
 #[derive(Debug)]
 pub struct Function {
     /// The name in queries.
@@ -14,22 +15,22 @@ pub struct Function {
     pub optional: usize,
     /// The type of its result.
     pub returns: Type,
-    /// What it does.
+    /// How it is computed.
     pub behavior: Behavior,
 }
 
-/// What a function does.
+/// How a function is computed.
 #[derive(Debug)]
 pub enum Behavior {
-    /// Makes a number of the samples of a range; none where they are too few.
+    /// From the samples of a range; no result where they are too few.
     Window(fn(&RangeWindow) -> Option<f64>),
-    /// Changes each number.
+    /// From each number of a vector.
     Each(fn(f64) -> f64),
-    /// Anything else, which the evaluator implements.
+    /// In another way, which the evaluator implements.
     Special(SpecialFunction),
 }
 
-/// Functions that take neither a range nor single numbers.
+/// The functions that the evaluator implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialFunction {
     /// `absent`
@@ -37,9 +38,9 @@ pub enum SpecialFunction {
     /// `clamp`
     Clamp,
     /// `clamp_max`
-    ClampMost,
+    ClampMax,
     /// `clamp_min`
-    ClampLeast,
+    ClampMin,
     /// `histogram_quantile`
     HistogramQuantile,
     /// `label_join`
@@ -62,7 +63,10 @@ pub enum SpecialFunction {
     Vector,
 }
 
-const fn over(name: &'static str, function: fn(&RangeWindow) -> Option<f64>) -> Function {
+const fn window_function(
+    name: &'static str,
+    function: fn(&RangeWindow) -> Option<f64>,
+) -> Function {
     Function {
         name,
         arguments: &[Type::Matrix],
@@ -72,7 +76,7 @@ const fn over(name: &'static str, function: fn(&RangeWindow) -> Option<f64>) -> 
     }
 }
 
-const fn each(name: &'static str, function: fn(f64) -> f64) -> Function {
+const fn number_function(name: &'static str, function: fn(f64) -> f64) -> Function {
     Function {
         name,
         arguments: &[Type::Vector],
@@ -82,7 +86,7 @@ const fn each(name: &'static str, function: fn(f64) -> f64) -> Function {
     }
 }
 
-const fn other(
+const fn special_function(
     name: &'static str,
     arguments: &'static [Type],
     behavior: SpecialFunction,
@@ -100,44 +104,45 @@ const fn other(
     }
 }
 
+// Short names, so that the signatures below fit in one line.
 const V: Type = Type::Vector;
 const S: Type = Type::Scalar;
 const T: Type = Type::Text;
 
-/// Most labels that `label_join` joins.
-const JOINED: usize = 12;
+/// The most labels that `label_join` joins. Prometheus has no such bound.
+const MAX_JOINED_LABELS: usize = 12;
 
 static FUNCTIONS: [Function; 43] = [
-    over("avg_over_time", window::average),
-    over("changes", window::changes),
-    over("count_over_time", window::count),
-    over("delta", window::delta),
-    over("idelta", window::last_delta),
-    over("increase", window::increase),
-    over("irate", window::last_rate),
-    over("last_over_time", window::last),
-    over("max_over_time", window::most),
-    over("min_over_time", window::least),
-    over("present_over_time", window::present),
-    over("rate", window::rate),
-    over("resets", window::resets),
-    over("stddev_over_time", window::deviation),
-    over("stdvar_over_time", window::variance),
-    over("sum_over_time", window::sum),
-    each("abs", f64::abs),
-    each("ceil", f64::ceil),
-    each("exp", f64::exp),
-    each("floor", f64::floor),
-    each("ln", f64::ln),
-    each("log10", f64::log10),
-    each("log2", f64::log2),
-    each("sgn", sign),
-    each("sqrt", f64::sqrt),
-    other("absent", &[V], SpecialFunction::Absent),
-    other("clamp", &[V, S, S], SpecialFunction::Clamp),
-    other("clamp_max", &[V, S], SpecialFunction::ClampMost),
-    other("clamp_min", &[V, S], SpecialFunction::ClampLeast),
-    other(
+    window_function("avg_over_time", window::average),
+    window_function("changes", window::changes),
+    window_function("count_over_time", window::count),
+    window_function("delta", window::delta),
+    window_function("idelta", window::last_delta),
+    window_function("increase", window::increase),
+    window_function("irate", window::last_rate),
+    window_function("last_over_time", window::last),
+    window_function("max_over_time", window::maximum),
+    window_function("min_over_time", window::minimum),
+    window_function("present_over_time", window::present),
+    window_function("rate", window::rate),
+    window_function("resets", window::resets),
+    window_function("stddev_over_time", window::standard_deviation),
+    window_function("stdvar_over_time", window::variance),
+    window_function("sum_over_time", window::sum),
+    number_function("abs", f64::abs),
+    number_function("ceil", f64::ceil),
+    number_function("exp", f64::exp),
+    number_function("floor", f64::floor),
+    number_function("ln", f64::ln),
+    number_function("log10", f64::log10),
+    number_function("log2", f64::log2),
+    number_function("sgn", sign),
+    number_function("sqrt", f64::sqrt),
+    special_function("absent", &[V], SpecialFunction::Absent),
+    special_function("clamp", &[V, S, S], SpecialFunction::Clamp),
+    special_function("clamp_max", &[V, S], SpecialFunction::ClampMax),
+    special_function("clamp_min", &[V, S], SpecialFunction::ClampMin),
+    special_function(
         "histogram_quantile",
         &[S, V],
         SpecialFunction::HistogramQuantile,
@@ -145,11 +150,11 @@ static FUNCTIONS: [Function; 43] = [
     Function {
         name: "label_join",
         arguments: &[V, T, T, T, T, T, T, T, T, T, T, T, T, T, T],
-        optional: JOINED,
+        optional: MAX_JOINED_LABELS,
         returns: Type::Vector,
         behavior: Behavior::Special(SpecialFunction::LabelJoin),
     },
-    other(
+    special_function(
         "label_replace",
         &[V, T, T, T, T],
         SpecialFunction::LabelReplace,
@@ -161,25 +166,25 @@ static FUNCTIONS: [Function; 43] = [
         returns: Type::Vector,
         behavior: Behavior::Special(SpecialFunction::QuantileOverTime),
     },
-    other("round", &[V, S], SpecialFunction::Round),
-    other("scalar", &[V], SpecialFunction::Scalar),
-    other("sort", &[V], SpecialFunction::Sort),
-    other("sort_desc", &[V], SpecialFunction::SortDescending),
-    other("time", &[], SpecialFunction::Time),
-    other("vector", &[S], SpecialFunction::Vector),
-    each("deg", f64::to_degrees),
-    each("rad", f64::to_radians),
-    each("sin", f64::sin),
-    each("cos", f64::cos),
+    special_function("round", &[V, S], SpecialFunction::Round),
+    special_function("scalar", &[V], SpecialFunction::Scalar),
+    special_function("sort", &[V], SpecialFunction::Sort),
+    special_function("sort_desc", &[V], SpecialFunction::SortDescending),
+    special_function("time", &[], SpecialFunction::Time),
+    special_function("vector", &[S], SpecialFunction::Vector),
+    number_function("deg", f64::to_degrees),
+    number_function("rad", f64::to_radians),
+    number_function("sin", f64::sin),
+    number_function("cos", f64::cos),
 ];
 
-/// The function of this name.
-pub fn named(name: &str) -> Option<&'static Function> {
+/// Finds a function by its name.
+pub fn find(name: &str) -> Option<&'static Function> {
     FUNCTIONS.iter().find(|function| function.name == name)
 }
 
-/// The names of all functions, for error messages.
-pub fn names() -> String {
+/// Lists the names of all functions, for error messages.
+pub fn list_names() -> String {
     let names: Vec<_> = FUNCTIONS.iter().map(|function| function.name).collect();
     names.join(", ")
 }

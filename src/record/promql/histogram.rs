@@ -1,78 +1,84 @@
-//! `histogram_quantile`: quantiles of counts in buckets.
+//! `histogram_quantile`: estimates quantiles from the counts of a histogram's buckets, as Prometheus does.
 
 use std::collections::HashMap;
 
-use super::labels::{Labels, NAME};
+use super::labels::{Labels, METRIC_NAME_LABEL};
 use super::number;
 use super::value::Point;
 
-/// The label with the upper bound of a bucket.
-pub const BOUND: &str = "le";
+/// The label that holds the upper bound of a bucket.
+pub const BUCKET_BOUND_LABEL: &str = "le";
 
-/// An upper bound, and the count of observations up to it.
+/// The upper bound of a bucket, and the count of observations up to it.
 type BoundAndCount = (f64, f64);
 
-/// The quantile of each histogram among these series of buckets.
-pub fn quantiles(share: f64, series: &[Point]) -> Vec<Point> {
-    let mut places: HashMap<Labels, usize> = HashMap::new();
+/// Estimates the `q`-quantile of each histogram among series of buckets. Series without a bound are ignored.
+pub fn histogram_quantiles(q: f64, series: &[Point]) -> Vec<Point> {
+    let mut indices: HashMap<Labels, usize> = HashMap::new();
     let mut histograms: Vec<(Labels, Vec<BoundAndCount>)> = Vec::new();
     for point in series {
-        let Some(bound) = number::float(point.labels.get(BOUND)) else {
+        let Some(bound) = number::parse_float(point.labels.get(BUCKET_BOUND_LABEL)) else {
             continue;
         };
-        let labels = point.labels.filtered(|name| name != NAME && name != BOUND);
-        let next = histograms.len();
-        let place = *places.entry(labels.clone()).or_insert(next);
-        if place == next {
+        let labels = point
+            .labels
+            .filtered(|name| name != METRIC_NAME_LABEL && name != BUCKET_BOUND_LABEL);
+        let new_index = histograms.len();
+        let index = *indices.entry(labels.clone()).or_insert(new_index);
+        if index == new_index {
             histograms.push((labels, Vec::new()));
         }
-        histograms[place].1.push((bound, point.value));
+        histograms[index].1.push((bound, point.value));
     }
-    let quantile = |(labels, buckets)| Point {
+    let estimate = |(labels, buckets)| Point {
         labels,
-        value: quantile(share, buckets),
+        value: estimate_quantile(q, buckets),
     };
-    histograms.into_iter().map(quantile).collect()
+    histograms.into_iter().map(estimate).collect()
 }
 
-fn quantile(share: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
-    if share.is_nan() {
+/// Estimates the `q`-quantile of one histogram. Observations are taken to be spread evenly within a bucket.
+fn estimate_quantile(q: f64, mut buckets: Vec<BoundAndCount>) -> f64 {
+    if q.is_nan() {
         return f64::NAN;
     }
-    if share < 0.0 {
+    if q < 0.0 {
         return f64::NEG_INFINITY;
     }
-    if share > 1.0 {
+    if q > 1.0 {
         return f64::INFINITY;
     }
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Series whose bounds are the same number in two spellings are one bucket.
+    // Bounds that are the same number in two spellings, such as `1` and `1.0`, are one bucket.
     buckets.dedup_by(|next, first| {
-        let same = next.0 == first.0;
-        first.1 += if same { next.1 } else { 0.0 };
-        same
+        let is_same = next.0 == first.0;
+        first.1 += if is_same { next.1 } else { 0.0 };
+        is_same
     });
-    let mut most = f64::NEG_INFINITY;
+    // A count below the one before it was read a moment earlier.
+    let mut greatest = f64::NEG_INFINITY;
     for (_, count) in &mut buckets {
-        most = if *count > most { *count } else { most };
-        *count = most;
+        greatest = if *count > greatest { *count } else { greatest };
+        *count = greatest;
     }
-    let [.., (below, _), (f64::INFINITY, all)] = buckets[..] else {
+    let [.., (last_bound, _), (f64::INFINITY, total)] = buckets[..] else {
         return f64::NAN;
     };
-    if all == 0.0 {
+    if total == 0.0 {
         return f64::NAN;
     }
-    let rank = share * all;
-    let place = buckets.partition_point(|(_, count)| *count < rank);
-    if place >= buckets.len() - 1 {
-        return below;
+    let rank = q * total;
+    let index = buckets.partition_point(|(_, count)| *count < rank);
+    if index >= buckets.len() - 1 {
+        return last_bound;
     }
-    let (end, count) = buckets[place];
-    match place.checked_sub(1).map(|before| buckets[before]) {
-        None if end <= 0.0 => end,
-        None => end * (rank / count),
-        Some((begin, before)) => begin + (end - begin) * ((rank - before) / (count - before)),
+    let (upper, count) = buckets[index];
+    match index.checked_sub(1).map(|previous| buckets[previous]) {
+        None if upper <= 0.0 => upper,
+        None => upper * (rank / count),
+        Some((lower, count_below)) => {
+            lower + (upper - lower) * ((rank - count_below) / (count - count_below))
+        }
     }
 }
 
@@ -82,11 +88,11 @@ mod tests {
 
     #[test]
     fn between_bounds() {
-        let check = |share, buckets: &[BoundAndCount], expected: f64| {
-            let found = quantile(share, buckets.to_vec());
+        let check = |q, buckets: &[BoundAndCount], expected: f64| {
+            let estimate = estimate_quantile(q, buckets.to_vec());
             assert!(
-                found == expected || found.is_nan() && expected.is_nan(),
-                "{share}: {found}"
+                estimate == expected || estimate.is_nan() && expected.is_nan(),
+                "{q}: {estimate}"
             );
         };
         let whole = [(1.0, 10.0), (2.0, 30.0), (f64::INFINITY, 40.0)];

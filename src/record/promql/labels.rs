@@ -1,27 +1,27 @@
-//! Labels of series, and what a selector asks of them.
+//! Labels of series, and the matchers with which a selector chooses series by them.
 
 use std::sync::Arc;
 
 use regex_lite::{Regex, RegexBuilder};
 
 /// The label that holds a metric's name.
-pub const NAME: &str = "__name__";
+pub const METRIC_NAME_LABEL: &str = "__name__";
 
-/// Most bytes of a compiled pattern, beside those for each of its letters: repetitions take more than they are long.
-const PATTERN: usize = 16 << 10;
-/// Bytes of a compiled pattern for each of its letters.
-const LETTER: usize = 64;
-/// Most groups of a pattern, whose places are kept for each of its states.
-const GROUPS: usize = 16;
+/// The bytes that any compiled pattern may take. Repetitions such as `a{1000}` need more than their letters.
+const PATTERN_BASE_BYTES: usize = 16 << 10;
+/// The bytes that a compiled pattern may take for each letter of its text, in addition.
+const PATTERN_LETTER_BYTES: usize = 64;
+/// The most groups of a pattern. Matching stores the position of each of them for each state.
+const MAX_PATTERN_GROUPS: usize = 16;
 
-/// Names and values, sorted by name; a label with an empty value is none.
+/// The labels of a series, sorted by name. A label with an empty value counts as missing, and is never stored.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Labels(Arc<[LabelPair]>);
 
 type LabelPair = (Arc<str>, Arc<str>);
 
 impl Labels {
-    /// Of names and values in any order.
+    /// Makes labels of names and values in any order. Of several values for one name, the least is kept.
     pub fn new<N: Into<Arc<str>>, V: Into<Arc<str>>>(
         pairs: impl IntoIterator<Item = (N, V)>,
     ) -> Labels {
@@ -33,24 +33,24 @@ impl Labels {
         Labels(all.into())
     }
 
-    /// A label's value; empty when there is no such label.
+    /// The value of a label; empty when there is no such label.
     pub fn get(&self, name: &str) -> &str {
-        let found = self.0.iter().find(|(own, _)| &**own == name);
-        found.map_or("", |(_, value)| value)
+        let label = self.0.iter().find(|(own, _)| &**own == name);
+        label.map_or("", |(_, value)| value)
     }
 
-    /// Names and values, sorted by name.
+    /// Iterates over names and values, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Bytes that they take.
-    pub fn bytes(&self) -> usize {
+    /// The bytes that they take in memory, if nothing else shares them.
+    pub fn byte_len(&self) -> usize {
         let each = self.iter().map(|(name, value)| name.len() + value.len());
         each.map(|letters| letters + size_of::<LabelPair>()).sum()
     }
 
-    /// Those labels for which `keep` says so.
+    /// Returns the labels for whose names `keep` holds.
     pub fn filtered(&self, keep: impl Fn(&str) -> bool) -> Labels {
         if self.0.iter().all(|(name, _)| keep(name)) {
             return self.clone();
@@ -59,12 +59,12 @@ impl Labels {
         Labels(kept.cloned().collect())
     }
 
-    /// All but the metric's name.
+    /// Returns the labels without the name of the metric.
     pub fn nameless(&self) -> Labels {
-        self.filtered(|name| name != NAME)
+        self.filtered(|name| name != METRIC_NAME_LABEL)
     }
 
-    /// With another value of a label; an empty one takes it away.
+    /// Returns the labels with another value for one of them. An empty value removes the label.
     pub fn with(&self, name: &str, value: &str) -> Labels {
         let others = self.0.iter().filter(|(own, _)| &**own != name).cloned();
         Labels::new(others.chain([(name.into(), value.into())]))
@@ -74,69 +74,73 @@ impl Labels {
 impl std::fmt::Display for Labels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{{")?;
-        for (place, (name, value)) in self.iter().enumerate() {
-            let comma = if place > 0 { ", " } else { "" };
+        for (index, (name, value)) in self.iter().enumerate() {
+            let comma = if index > 0 { ", " } else { "" };
             write!(f, "{comma}{name}={value:?}")?;
         }
         write!(f, "}}")
     }
 }
 
-/// What one label of a series must be.
+/// A condition on one label of a series.
 #[derive(Clone, Debug)]
 pub struct Matcher {
-    /// The label's name.
+    /// The name of the label.
     pub name: Arc<str>,
-    /// What its value is compared with.
-    pub test: Test,
+    /// The test of its value.
+    pub test: LabelTest,
 }
 
-/// How a label's value is compared.
+/// How the value of a label is compared. A missing label has an empty value.
 #[derive(Clone, Debug)]
-pub enum Test {
+pub enum LabelTest {
     /// `=`
-    Is(String),
+    Equal(String),
     /// `!=`
-    IsNot(String),
+    NotEqual(String),
     /// `=~`
-    Like(Regex),
+    Matching(Regex),
     /// `!~`
-    Unlike(Regex),
+    NotMatching(Regex),
 }
 
 impl Matcher {
-    /// Whether a value is as it must be.
-    pub fn takes(&self, value: &str) -> bool {
+    /// Whether the value of the label passes the test.
+    pub fn accepts(&self, value: &str) -> bool {
         match &self.test {
-            Test::Is(other) => value == other,
-            Test::IsNot(other) => value != other,
-            Test::Like(pattern) => pattern.is_match(value),
-            Test::Unlike(pattern) => !pattern.is_match(value),
+            LabelTest::Equal(other) => value == other,
+            LabelTest::NotEqual(other) => value != other,
+            LabelTest::Matching(pattern) => pattern.is_match(value),
+            LabelTest::NotMatching(pattern) => !pattern.is_match(value),
         }
     }
 }
 
-/// Whether labels are as all matchers say.
-pub fn fits(matchers: &[Matcher], labels: &Labels) -> bool {
-    matchers.iter().all(|m| m.takes(labels.get(&m.name)))
+/// Whether labels pass the tests of all matchers.
+pub fn match_all(matchers: &[Matcher], labels: &Labels) -> bool {
+    matchers.iter().all(|m| m.accepts(labels.get(&m.name)))
 }
 
-/// A pattern that is compared with a whole value.
-pub fn pattern(text: &str) -> Result<Regex, String> {
-    let whole = format!("^(?:{text})$");
-    let most = PATTERN + LETTER * text.len();
-    let wrong = |why: &str| format!("error parsing regexp: {why}: `{whole}`");
-    let built = RegexBuilder::new(&whole).size_limit(most).build();
-    let built = built.map_err(|error| wrong(&error.to_string()))?;
-    // The whole match is one.
-    if built.captures_len() > GROUPS + 1 {
-        return Err(wrong(&format!("more than {GROUPS} groups")));
+/// Compiles a pattern that must match a whole value.
+///
+/// # Errors
+///
+/// Returns a message as in Prometheus if the pattern is invalid, too large, or has too many groups.
+pub fn compile_pattern(text: &str) -> Result<Regex, String> {
+    let anchored = format!("^(?:{text})$");
+    let max_bytes = PATTERN_BASE_BYTES + PATTERN_LETTER_BYTES * text.len();
+    let error = |why: &str| format!("error parsing regexp: {why}: `{anchored}`");
+    let compiled = RegexBuilder::new(&anchored).size_limit(max_bytes).build();
+    let compiled = compiled.map_err(|why| error(&why.to_string()))?;
+    // The whole match counts as a group of its own.
+    if compiled.captures_len() > MAX_PATTERN_GROUPS + 1 {
+        return Err(error(&format!("more than {MAX_PATTERN_GROUPS} groups")));
     }
-    Ok(built)
+    Ok(compiled)
 }
 
-/// Whether a text can be a label's name.
+/// Whether a text can be the name of a label.
 pub fn is_label_name(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    text.chars().all(plain) && text.starts_with(|c: char| !c.is_ascii_digit())
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.chars().all(is_allowed) && text.starts_with(|c: char| !c.is_ascii_digit())
 }

@@ -1,42 +1,42 @@
-//! A query as tokens.
+//! Splits the text of a query into tokens. Errors name the same mistakes as those of Prometheus' lexer.
 
 use super::error::Error;
 use super::number;
 
-/// A part of a query, and where it begins.
+/// A token and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryToken {
-    /// Bytes before it.
-    pub at: usize,
-    /// What it is.
+    /// The bytes before it in the query.
+    pub offset: usize,
+    /// The token itself.
     pub kind: TokenKind,
 }
 
-/// What a token is.
+/// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenKind {
-    /// A number, and how it was written.
+    /// A number, and its spelling.
     Number(f64, String),
-    /// A span in milliseconds, and how it was written.
+    /// A duration in milliseconds, and its spelling.
     Duration(i64, String),
-    /// A text without its quotes, and how it was written.
+    /// A text without its quotes, and its spelling.
     Text(String, String),
     /// A name or a keyword.
     Word(String),
-    /// An operator or a bracket.
+    /// An operator, a bracket or a comma.
     Sign(&'static str),
-    /// Behind the last one.
+    /// The end of the query.
     End,
 }
 
-/// Longer ones first.
+/// All signs. A sign comes before those that it begins with.
 const SIGNS: [&str; 23] = [
     "==", "!=", "=~", "!~", "<=", ">=", "(", ")", "{", "}", "[", "]", ",", "=", "<", ">", "+", "-",
     "*", "/", "%", "^", "@",
 ];
 
 impl TokenKind {
-    /// As errors name it.
+    /// Describes the token as errors of Prometheus do.
     pub fn describe(&self) -> String {
         match self {
             TokenKind::Number(_, text) => format!("number {}", quoted(text)),
@@ -65,6 +65,7 @@ impl TokenKind {
     }
 }
 
+/// Quotes a spelling for an error, cut to ten characters.
 fn quoted(text: &str) -> String {
     if text.chars().count() > 10 {
         let begin: String = text.chars().take(10).collect();
@@ -73,127 +74,136 @@ fn quoted(text: &str) -> String {
     format!("{text:?}")
 }
 
-/// All tokens of a query; the last one is its end.
-pub fn tokens(query: &str) -> Result<Vec<QueryToken>, Error> {
-    let (mut found, mut at, mut bracket) = (Vec::new(), 0, false);
-    while let Some(letter) = query[at..].chars().next() {
-        let rest = &query[at..];
-        let begin = at;
+/// Splits a query into tokens. The last one is [`TokenKind::End`].
+///
+/// # Errors
+///
+/// Fails at a character, number or text that is no token.
+pub fn tokenize(query: &str) -> Result<Vec<QueryToken>, Error> {
+    let (mut tokens, mut next, mut in_brackets) = (Vec::new(), 0, false);
+    while let Some(letter) = query[next..].chars().next() {
+        let rest = &query[next..];
+        let offset = next;
         let kind = match letter {
             ' ' | '\t' | '\n' | '\r' => {
-                at += 1;
+                next += 1;
                 continue;
             }
             '#' => {
-                at += rest.find('\n').unwrap_or(rest.len());
+                next += rest.find('\n').unwrap_or(rest.len());
                 continue;
             }
             '"' | '\'' | '`' => {
-                let (text, length) = text(rest).map_err(|why| Error::parse(query, at, why))?;
-                at += length;
+                let (text, length) =
+                    unquote(rest).map_err(|why| Error::parse(query, offset, why))?;
+                next += length;
                 TokenKind::Text(text, rest[..length].to_owned())
             }
-            ':' if bracket => {
-                at += 1;
+            // Elsewhere a colon is part of a name.
+            ':' if in_brackets => {
+                next += 1;
                 TokenKind::Sign(":")
             }
             _ if letter.is_ascii_digit() || is_fraction(rest) => {
-                let run = numeral(rest);
-                at += run.len();
-                if let Some(value) = number::literal(run) {
-                    TokenKind::Number(value, run.to_owned())
-                } else if let Some(span) = number::duration(run) {
-                    TokenKind::Duration(span, run.to_owned())
+                let numeral = numeral_at_start(rest);
+                next += numeral.len();
+                if let Some(value) = number::parse_literal(numeral) {
+                    TokenKind::Number(value, numeral.to_owned())
+                } else if let Some(duration) = number::parse_duration(numeral) {
+                    TokenKind::Duration(duration, numeral.to_owned())
                 } else {
-                    let why = format!("bad number or duration syntax: {run:?}");
-                    return Err(Error::parse(query, begin, &why));
+                    let why = format!("bad number or duration syntax: {numeral:?}");
+                    return Err(Error::parse(query, offset, &why));
                 }
             }
             _ if letter.is_ascii_alphabetic() || matches!(letter, '_' | ':') => {
-                let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
-                let length = rest.find(|c| !inside(c)).unwrap_or(rest.len());
-                at += length;
-                word(&rest[..length])
+                let is_inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+                let length = rest.find(|c| !is_inside(c)).unwrap_or(rest.len());
+                next += length;
+                word_or_number(&rest[..length])
             }
             _ => {
                 let Some(sign) = SIGNS.into_iter().find(|sign| rest.starts_with(sign)) else {
                     let why = format!("unexpected character: {letter:?}");
-                    return Err(Error::parse(query, at, &why));
+                    return Err(Error::parse(query, offset, &why));
                 };
-                at += sign.len();
-                bracket = (bracket || sign == "[") && sign != "]";
+                next += sign.len();
+                in_brackets = (in_brackets || sign == "[") && sign != "]";
                 TokenKind::Sign(sign)
             }
         };
-        found.push(QueryToken { at: begin, kind });
+        tokens.push(QueryToken { offset, kind });
     }
-    let (at, kind) = (query.len(), TokenKind::End);
-    found.push(QueryToken { at, kind });
-    Ok(found)
+    let (offset, kind) = (query.len(), TokenKind::End);
+    tokens.push(QueryToken { offset, kind });
+    Ok(tokens)
 }
 
-fn word(text: &str) -> TokenKind {
-    match number::literal(text) {
+/// Returns the token of a word. `Inf` and `NaN` are numbers.
+fn word_or_number(text: &str) -> TokenKind {
+    match number::parse_literal(text) {
         Some(value) => TokenKind::Number(value, text.to_owned()),
         None => TokenKind::Word(text.to_owned()),
     }
 }
 
+/// Whether a text begins with a number such as `.5`.
 fn is_fraction(rest: &str) -> bool {
     let mut bytes = rest.bytes();
     bytes.next() == Some(b'.') && bytes.next().is_some_and(|byte| byte.is_ascii_digit())
 }
 
-/// What may be a number or a span at the beginning of a text, with the sign of an exponent.
-fn numeral(rest: &str) -> &str {
+/// Returns the characters at the start of a text that may be a number or a duration, with the sign of an exponent.
+fn numeral_at_start(rest: &str) -> &str {
     let bytes = rest.as_bytes();
-    let inside = |at: usize| match bytes[at] {
+    let is_inside = |at: usize| match bytes[at] {
         byte if byte.is_ascii_alphanumeric() => true,
         b'.' | b'_' => true,
         b'+' | b'-' => {
-            let digits = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-            matches!(bytes[at - 1], b'e' | b'E') && bytes[..at - 1].iter().all(digits)
+            let is_digit = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+            matches!(bytes[at - 1], b'e' | b'E') && bytes[..at - 1].iter().all(is_digit)
         }
         _ => false,
     };
-    let end = (1..bytes.len()).find(|at| !inside(*at));
+    let end = (1..bytes.len()).find(|at| !is_inside(*at));
     &rest[..end.unwrap_or(rest.len())]
 }
 
-/// What a quoted text says, and its bytes with the quotes.
-fn text(rest: &str) -> Result<(String, usize), &'static str> {
-    const OPEN: &str = "unterminated quoted string";
+/// Reads the quoted text at the start of `rest`. Returns its content, and its bytes with the quotes.
+fn unquote(rest: &str) -> Result<(String, usize), &'static str> {
+    const UNTERMINATED: &str = "unterminated quoted string";
     let mut letters = rest.char_indices();
-    let (_, quote) = letters.next().ok_or(OPEN)?;
+    let (_, quote) = letters.next().ok_or(UNTERMINATED)?;
     let mut bytes = Vec::new();
     loop {
-        let (at, letter) = letters.next().ok_or(OPEN)?;
+        let (at, letter) = letters.next().ok_or(UNTERMINATED)?;
         match letter {
             _ if letter == quote => {
                 let text = String::from_utf8(bytes).map_err(|_| "invalid UTF-8 rune")?;
                 return Ok((text, at + 1));
             }
-            '\n' if quote != '`' => return Err(OPEN),
-            '\\' if quote != '`' => escaped(&mut letters, quote, &mut bytes)?,
+            '\n' if quote != '`' => return Err(UNTERMINATED),
+            '\\' if quote != '`' => unescape(&mut letters, quote, &mut bytes)?,
             _ => bytes.extend(letter.encode_utf8(&mut [0; 4]).bytes()),
         }
     }
 }
 
-fn escaped(
+/// Reads an escape sequence after its backslash, and appends the bytes for which it stands.
+fn unescape(
     letters: &mut std::str::CharIndices<'_>,
     quote: char,
     out: &mut Vec<u8>,
 ) -> Result<(), &'static str> {
+    const UNKNOWN: &str = "unknown escape sequence";
     let (_, letter) = letters.next().ok_or("escape sequence not terminated")?;
-    let mut digits = |first: u32, count: usize, base: u32| {
+    let mut read_digits = |first: u32, count: usize, base: u32| {
         (0..count).try_fold(first, |value, _| {
             let digit = letters.next()?.1.to_digit(base)?;
             value.checked_mul(base)?.checked_add(digit)
         })
     };
-    let wrong = "unknown escape sequence";
-    let wide = |value: u32, out: &mut Vec<u8>| {
+    let push_char = |value: u32, out: &mut Vec<u8>| {
         let letter =
             char::from_u32(value).ok_or("escape sequence is an invalid Unicode code point")?;
         out.extend(letter.encode_utf8(&mut [0; 4]).bytes());
@@ -210,13 +220,13 @@ fn escaped(
         '\\' => b'\\',
         _ if letter == quote => quote as u8,
         '0'..='7' => {
-            let first = letter.to_digit(8).ok_or(wrong)?;
-            u8::try_from(digits(first, 2, 8).ok_or(wrong)?).map_err(|_| wrong)?
+            let first = letter.to_digit(8).ok_or(UNKNOWN)?;
+            u8::try_from(read_digits(first, 2, 8).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?
         }
-        'x' => u8::try_from(digits(0, 2, 16).ok_or(wrong)?).map_err(|_| wrong)?,
-        'u' => return wide(digits(0, 4, 16).ok_or(wrong)?, out),
-        'U' => return wide(digits(0, 8, 16).ok_or(wrong)?, out),
-        _ => return Err(wrong),
+        'x' => u8::try_from(read_digits(0, 2, 16).ok_or(UNKNOWN)?).map_err(|_| UNKNOWN)?,
+        'u' => return push_char(read_digits(0, 4, 16).ok_or(UNKNOWN)?, out),
+        'U' => return push_char(read_digits(0, 8, 16).ok_or(UNKNOWN)?, out),
+        _ => return Err(UNKNOWN),
     };
     out.push(byte);
     Ok(())

@@ -1,12 +1,12 @@
-//! Bounds of a query and its result.
+//! The bounds of what a query reads and returns. Those of its work are in `budget.rs`.
 
-/// Most samples that are read for a query.
-pub const SAMPLES: usize = 2_000_000;
-/// Most points of a result, of all its series together.
-pub const POINTS: usize = 500_000;
-/// Most bytes of the labels of a result.
-pub const LABELS: usize = 16 << 20;
-/// Most steps of a query.
-pub const STEPS: i64 = 11_000;
-/// Milliseconds for which a sample counts as the newest of its series.
-pub const LOOKBACK: i64 = 300_000;
+/// The most samples that are read for a query, 16 bytes each.
+pub const MAX_SAMPLES: usize = 2_000_000;
+/// The most points of a result, of all its series together.
+pub const MAX_POINTS: usize = 500_000;
+/// The most bytes of the labels of a result.
+pub const MAX_LABEL_BYTES: usize = 16 << 20;
+/// The most steps of a query, as in Prometheus.
+pub const MAX_STEPS: i64 = 11_000;
+/// Milliseconds for which a sample counts as the newest of its series, the default of Prometheus.
+pub const LOOKBACK_MS: i64 = 300_000;

@@ -1,6 +1,6 @@
-//! Numbers and spans of time as Prometheus reads and writes them.
+//! Reads and writes numbers and durations in the forms of Prometheus.
 
-/// Units of spans from the longest, in milliseconds.
+/// Units of durations in milliseconds, the longest first.
 const UNITS: [(&str, i64); 7] = [
     ("y", 365 * 86_400_000),
     ("w", 7 * 86_400_000),
@@ -11,51 +11,51 @@ const UNITS: [(&str, i64); 7] = [
     ("ms", 1),
 ];
 
-/// Longest span: beyond it sums with times could overflow.
-const LONGEST: i64 = 200 * 365 * 86_400_000;
+/// The longest duration, 200 years. Sums of durations and times cannot overflow within it.
+const MAX_DURATION_MS: i64 = 200 * 365 * 86_400_000;
 
-/// A span such as `5m` or `1h30m` in milliseconds: units from the longest, each once.
-pub fn duration(text: &str) -> Option<i64> {
-    let (mut rest, mut units, mut span) = (text, &UNITS[..], 0_i64);
+/// Parses a duration such as `5m` or `1h30m` into milliseconds. Units must come from the longest, each at most once.
+pub fn parse_duration(text: &str) -> Option<i64> {
+    let (mut rest, mut units, mut milliseconds) = (text, &UNITS[..], 0_i64);
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
-        let (count, behind) = rest.split_at(digits);
-        let letters = behind.bytes().take_while(u8::is_ascii_alphabetic).count();
-        let (unit, behind) = behind.split_at(letters);
-        let place = units.iter().position(|(name, _)| *name == unit)?;
+        let (count, following) = rest.split_at(digits);
+        let letters = following.bytes().take_while(u8::is_ascii_alphabetic);
+        let (unit, following) = following.split_at(letters.count());
+        let index = units.iter().position(|(name, _)| *name == unit)?;
         let count: i64 = count.parse().ok()?;
-        span = span.checked_add(count.checked_mul(units[place].1)?)?;
-        (rest, units) = (behind, &units[place + 1..]);
+        milliseconds = milliseconds.checked_add(count.checked_mul(units[index].1)?)?;
+        (rest, units) = (following, &units[index + 1..]);
     }
-    (!text.is_empty() && span <= LONGEST).then_some(span)
+    (!text.is_empty() && milliseconds <= MAX_DURATION_MS).then_some(milliseconds)
 }
 
-/// A number literal: decimal, hexadecimal, octal behind a leading zero, with an exponent, `Inf` or `NaN`.
-pub fn literal(text: &str) -> Option<f64> {
+/// Parses a number literal: decimal with or without an exponent, hexadecimal, octal after a leading zero, `Inf` or `NaN`.
+pub fn parse_literal(text: &str) -> Option<f64> {
     let lower = text.to_ascii_lowercase();
-    let whole = |digits: &str, base| u64::from_str_radix(digits, base).ok().map(|n| n as f64);
+    let integer = |digits: &str, base| u64::from_str_radix(digits, base).ok().map(|n| n as f64);
     if let Some(digits) = lower.strip_prefix("0x") {
-        return whole(digits, 16);
+        return integer(digits, 16);
     }
-    let octal = lower.len() > 1 && lower.bytes().all(|b| matches!(b, b'0'..=b'7'));
-    if octal && lower.starts_with('0') {
-        return whole(&lower, 8);
+    let is_octal = lower.len() > 1 && lower.bytes().all(|b| matches!(b, b'0'..=b'7'));
+    if is_octal && lower.starts_with('0') {
+        return integer(&lower, 8);
     }
     match lower.as_str() {
-        "inf" | "nan" => float(&lower),
+        "inf" | "nan" => parse_float(&lower),
         _ if lower.starts_with(|c: char| c.is_ascii_digit() || c == '.') => lower.parse().ok(),
         _ => None,
     }
 }
 
-/// A number as a label's value or a parameter has it.
-pub fn float(text: &str) -> Option<f64> {
+/// Parses a number in the value of a label or a parameter.
+pub fn parse_float(text: &str) -> Option<f64> {
     let text = text.trim_start_matches('+');
     text.parse().ok()
 }
 
-/// As Go writes it with the format `f` and as few digits as tell it from its neighbours.
-pub fn plain(value: f64) -> String {
+/// Writes a number as Go does with the format `f`: without an exponent, in the fewest digits that identify it.
+pub fn format_plain(value: f64) -> String {
     if value.is_nan() {
         String::from("NaN")
     } else if value.is_infinite() {
@@ -65,11 +65,11 @@ pub fn plain(value: f64) -> String {
     }
 }
 
-/// As values of samples are written: very large and very small ones with an exponent.
-pub fn sample(value: f64) -> String {
-    let size = value.abs();
-    if !size.is_finite() || size == 0.0 || (1e-6..1e21).contains(&size) {
-        return plain(value);
+/// Writes the value of a sample. Very large and very small ones have an exponent.
+pub fn format_sample(value: f64) -> String {
+    let magnitude = value.abs();
+    if !magnitude.is_finite() || magnitude == 0.0 || (1e-6..1e21).contains(&magnitude) {
+        return format_plain(value);
     }
     let text = format!("{value:e}");
     let Some((digits, exponent)) = text.split_once('e') else {
@@ -81,12 +81,12 @@ pub fn sample(value: f64) -> String {
     }
 }
 
-/// Milliseconds as seconds with up to three digits behind the point.
-pub fn seconds(ms: i64) -> String {
-    let (sign, size) = (if ms < 0 { "-" } else { "" }, ms.unsigned_abs());
-    match size % 1_000 {
-        0 => format!("{sign}{}", size / 1_000),
-        part => format!("{sign}{}.{part:03}", size / 1_000),
+/// Writes milliseconds as seconds, with three decimals unless they are zero.
+pub fn format_seconds(ms: i64) -> String {
+    let (sign, magnitude) = (if ms < 0 { "-" } else { "" }, ms.unsigned_abs());
+    match magnitude % 1_000 {
+        0 => format!("{sign}{}", magnitude / 1_000),
+        fraction => format!("{sign}{}.{fraction:03}", magnitude / 1_000),
     }
 }
 
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn durations() {
-        let check = |text, expected| assert_eq!(duration(text), expected, "{text}");
+        let check = |text, expected| assert_eq!(parse_duration(text), expected, "{text}");
         check("5m", Some(300_000));
         check("1h30m", Some(5_400_000));
         check("1y2w3d4h5m6s7ms", Some(33_019_506_007));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn literals() {
-        let check = |text, expected| assert_eq!(literal(text), expected, "{text}");
+        let check = |text, expected| assert_eq!(parse_literal(text), expected, "{text}");
         check("1", Some(1.0));
         check(".5", Some(0.5));
         check("5.", Some(5.0));
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn written() {
-        let check = |value, expected: &str| assert_eq!(sample(value), expected);
+        let check = |value, expected: &str| assert_eq!(format_sample(value), expected);
         check(0.0, "0");
         check(2.5, "2.5");
         check(-1e20, "-100000000000000000000");
@@ -139,9 +139,9 @@ mod tests {
         check(f64::NAN, "NaN");
         check(f64::INFINITY, "+Inf");
         check(f64::NEG_INFINITY, "-Inf");
-        assert_eq!(plain(1e21), "1000000000000000000000");
-        assert_eq!(seconds(1_001), "1.001");
-        assert_eq!(seconds(-1_500), "-1.500");
-        assert_eq!(seconds(4_000), "4");
+        assert_eq!(format_plain(1e21), "1000000000000000000000");
+        assert_eq!(format_seconds(1_001), "1.001");
+        assert_eq!(format_seconds(-1_500), "-1.500");
+        assert_eq!(format_seconds(4_000), "4");
     }
 }

@@ -1,4 +1,6 @@
-//! Tokens to a tree whose types are right.
+//! Parses a query into a syntax tree whose types are checked: recursive descent, with precedence climbing for operators.
+//!
+//! Errors have the texts of Prometheus' parser. Selectors are parsed in `parser/selector.rs`.
 
 mod selector;
 
@@ -8,244 +10,267 @@ use super::error::Error;
 use super::functions::{self, Function};
 use super::labels::{Matcher, is_label_name};
 use super::lexer::{self, QueryToken, TokenKind};
-use super::syntax::{Aggregate, Aggregator, Binary, Expr, Matching, Operator, Selector, Side};
+use super::syntax::{
+    Aggregate, Aggregator, Binary, Expr, Grouping, MatchBy, Matching, Operator, Selector, Side,
+};
 use super::types::Type;
 
-/// Most bytes of a query.
-const LONGEST: usize = 16 * 1024;
-/// Most operands, calls, brackets and matchers of a query, and so how deep it can be.
-const PARTS: usize = 256;
-/// How close the sign of a number binds.
-const SIGN: u8 = 6;
+/// The most bytes of a query.
+const MAX_QUERY_BYTES: usize = 16 * 1024;
+/// The most operands, calls, brackets and matchers of a query. It also bounds the depth of the recursion.
+const MAX_PARTS: usize = 256;
+/// The precedence of a sign before an operand: that of `^`.
+const SIGN_PRECEDENCE: u8 = 6;
 
-/// A whole query.
-pub fn query(text: &str) -> Result<Expr, Error> {
+/// Parses a query.
+///
+/// # Errors
+///
+/// Fails if the query is too long or too complex, or if its syntax or its types are wrong.
+pub fn parse_query(text: &str) -> Result<Expr, Error> {
     let mut parser = Parser::new(text)?;
-    if parser.is_over() {
-        return Err(parser.wrong(0, "no expression found in input"));
+    if parser.is_at_end() {
+        return Err(parser.error_at(0, "no expression found in input"));
     }
-    let (expr, _) = parser.binary(0)?;
-    if !parser.is_over() {
-        return Err(parser.unexpected(""));
+    let (expr, _) = parser.parse_binary(0)?;
+    if !parser.is_at_end() {
+        return Err(parser.unexpected_token(""));
     }
     Ok(expr)
 }
 
-/// A selector alone, as `match[]` has it.
-pub fn selector(text: &str) -> Result<Vec<Matcher>, Error> {
+/// Parses the selector of a `match[]` parameter.
+///
+/// # Errors
+///
+/// Fails if the text is not a selector, or one that also selects series without labels.
+pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, Error> {
     let mut parser = Parser::new(text)?;
     let name = match &parser.token().kind {
         TokenKind::Word(name) => Some(name.clone()),
         TokenKind::Sign("{") => None,
-        _ => return Err(parser.unexpected("")),
+        _ => return Err(parser.unexpected_token("")),
     };
     parser.next += usize::from(name.is_some());
-    let matchers = parser.braces(name.as_deref(), 0)?;
-    if !parser.is_over() {
+    let matchers = parser.parse_matchers(name.as_deref(), 0)?;
+    if !parser.is_at_end() {
         let sign = match parser.token().kind {
             TokenKind::Sign(sign) => sign,
-            _ => return Err(parser.unexpected("")),
+            _ => return Err(parser.unexpected_token("")),
         };
-        return Err(parser.wrong(parser.at(), &format!("unexpected {sign:?}")));
+        return Err(parser.error_at(parser.offset(), &format!("unexpected {sign:?}")));
     }
-    if matchers.iter().all(|matcher| matcher.takes("")) {
+    if matchers.iter().all(|matcher| matcher.accepts("")) {
         let why = "match[] must contain at least one non-empty matcher";
         return Err(Error::Invalid(why.into()));
     }
     Ok(matchers)
 }
 
-/// An expression, and where it begins.
+/// An expression, and the offset at which it begins.
 type ParsedExpr = (Expr, usize);
-
-/// Labels of groups, and whether groups are without them.
-type Clause = (bool, Vec<Arc<str>>);
 
 struct Parser<'a> {
     query: &'a str,
     tokens: Vec<QueryToken>,
+    /// The index of the next token.
     next: usize,
+    /// The parts so far, see [`MAX_PARTS`].
     parts: usize,
+    /// The number of selectors so far.
     selectors: usize,
 }
 
 impl<'a> Parser<'a> {
     fn new(query: &'a str) -> Result<Parser<'a>, Error> {
-        if query.len() > LONGEST {
-            let why = format!("the query has {} bytes; {LONGEST} is the most", query.len());
+        if query.len() > MAX_QUERY_BYTES {
+            let bytes = query.len();
+            let why = format!("the query has {bytes} bytes; {MAX_QUERY_BYTES} is the most");
             return Err(Error::parse(query, 0, &why));
         }
         Ok(Parser {
             query,
-            tokens: lexer::tokens(query)?,
+            tokens: lexer::tokenize(query)?,
             next: 0,
             parts: 0,
             selectors: 0,
         })
     }
 
+    /// The next token. The end is never passed, so there always is one.
     fn token(&self) -> &QueryToken {
-        // The last one is the end, which is never passed.
         &self.tokens[self.next.min(self.tokens.len() - 1)]
     }
 
-    fn at(&self) -> usize {
-        self.token().at
+    /// The offset of the next token.
+    fn offset(&self) -> usize {
+        self.token().offset
     }
 
-    fn is_over(&self) -> bool {
+    fn is_at_end(&self) -> bool {
         self.token().kind == TokenKind::End
     }
 
-    fn pass(&mut self) -> TokenKind {
-        let kind = self.token().kind.clone();
+    fn advance(&mut self) {
         self.next += 1;
-        kind
     }
 
-    fn wrong(&self, at: usize, why: &str) -> Error {
-        Error::parse(self.query, at, why)
+    fn error_at(&self, offset: usize, why: &str) -> Error {
+        Error::parse(self.query, offset, why)
     }
 
-    /// An error about the next token. `context` says where, and may say what was expected.
-    fn unexpected(&self, context: &str) -> Error {
+    /// Makes an error about the next token. `context` says where it is, and may say what was expected.
+    fn unexpected_token(&self, context: &str) -> Error {
         let token = self.token();
-        let signs = |sign: &str| {
-            let same =
+        let count = |sign: &str| {
+            let is_sign =
                 |token: &&QueryToken| matches!(token.kind, TokenKind::Sign(own) if own == sign);
-            self.tokens.iter().filter(same).count()
+            self.tokens.iter().filter(is_sign).count()
         };
-        if self.is_over() && !context.contains("braces") && signs("(") > signs(")") {
-            return self.wrong(token.at, "unclosed left parenthesis");
+        if self.is_at_end() && !context.contains("braces") && count("(") > count(")") {
+            return self.error_at(token.offset, "unclosed left parenthesis");
         }
         let what = match token.kind {
             TokenKind::Sign(sign) if context.contains("label matching") => format!("{sign:?}"),
             _ => token.kind.describe(),
         };
-        self.wrong(token.at, &format!("unexpected {what}{context}"))
+        self.error_at(token.offset, &format!("unexpected {what}{context}"))
     }
 
-    fn takes(&mut self, sign: &str) -> bool {
-        let found = matches!(self.token().kind, TokenKind::Sign(own) if own == sign);
-        self.next += usize::from(found);
-        found
+    /// Passes a sign if it is the next token. Returns whether it was.
+    fn skip_sign(&mut self, sign: &str) -> bool {
+        let is_next = matches!(self.token().kind, TokenKind::Sign(own) if own == sign);
+        self.next += usize::from(is_next);
+        is_next
     }
 
-    /// Passes a keyword, however it is spelled.
-    fn keyword(&mut self, keywords: &[&'static str]) -> Option<&'static str> {
+    /// Passes one of some keywords, in any case, if it is the next token. Returns that keyword.
+    fn skip_keyword(&mut self, keywords: &[&'static str]) -> Option<&'static str> {
         let TokenKind::Word(word) = &self.token().kind else {
             return None;
         };
-        let mut all = keywords.iter().copied();
-        let found = all.find(|keyword| word.eq_ignore_ascii_case(keyword))?;
+        let mut keywords = keywords.iter().copied();
+        let keyword = keywords.find(|keyword| word.eq_ignore_ascii_case(keyword))?;
         self.next += 1;
-        Some(found)
+        Some(keyword)
     }
 
-    fn part(&mut self) -> Result<(), Error> {
+    /// Counts a part of the query. Fails if there are more than [`MAX_PARTS`].
+    fn count_part(&mut self) -> Result<(), Error> {
         self.parts += 1;
-        if self.parts > PARTS {
-            let why = format!("the query has more than {PARTS} parts");
-            return Err(self.wrong(self.at(), &why));
+        if self.parts > MAX_PARTS {
+            let why = format!("the query has more than {MAX_PARTS} parts");
+            return Err(self.error_at(self.offset(), &why));
         }
         Ok(())
     }
 
-    fn operator(&mut self) -> Option<Operator> {
-        let operator = match &self.token().kind {
-            TokenKind::Sign(sign) => Operator::named(sign),
-            TokenKind::Word(word) => Operator::named(&word.to_ascii_lowercase()),
+    /// The operator that is the next token, if it is one.
+    fn next_operator(&self) -> Option<Operator> {
+        match &self.token().kind {
+            TokenKind::Sign(sign) => Operator::from_text(sign),
+            TokenKind::Word(word) => Operator::from_text(&word.to_ascii_lowercase()),
             _ => None,
-        };
-        operator.filter(|operator| {
-            // A metric may have an operator's name, but not here.
-            !matches!(self.token().kind, TokenKind::Word(_)) || operator.is_set_operator()
-        })
+        }
     }
 
-    /// An operand, and what is bound to it as close as `level` or closer.
-    fn binary(&mut self, level: u8) -> Result<ParsedExpr, Error> {
-        let mut left = self.unary()?;
-        while let Some(operator) = self.operator().filter(|other| other.level() >= level) {
-            let at = self.at();
-            self.pass();
-            let as_bool = self.keyword(&["bool"]).is_some();
-            let matching = self.matching(operator, left.1)?;
-            let level = operator.level();
-            let power = operator == Operator::Power;
-            let right = self.binary(if power { level } else { level + 1 })?;
-            let begin = left.1;
-            let expr = self.joined(operator, as_bool, matching, at, left, right)?;
-            left = (expr, begin);
+    /// Parses an operand and all operators after it whose precedence is at least `min_precedence`, with their operands.
+    fn parse_binary(&mut self, min_precedence: u8) -> Result<ParsedExpr, Error> {
+        let mut left = self.parse_unary()?;
+        while let Some(operator) = self
+            .next_operator()
+            .filter(|operator| operator.precedence() >= min_precedence)
+        {
+            let (start, offset) = (left.1, self.offset());
+            self.advance();
+            let as_bool = self.skip_keyword(&["bool"]).is_some();
+            let matching = self.parse_matching(operator, start)?;
+            let right_precedence = match operator {
+                // Powers are right-associative: a^b^c is a^(b^c).
+                Operator::Power => operator.precedence(),
+                _ => operator.precedence() + 1,
+            };
+            let right = self.parse_binary(right_precedence)?;
+            let expr = self.build_binary(operator, as_bool, matching, offset, left, right)?;
+            left = (expr, start);
         }
         Ok(left)
     }
 
-    fn matching(&mut self, operator: Operator, begin: usize) -> Result<Option<Matching>, Error> {
-        let Some(keyword) = self.keyword(&["on", "ignoring"]) else {
-            return Ok(None);
+    /// Parses the matching clause after an operator, if there is one. `start` is the offset of the left side.
+    fn parse_matching(
+        &mut self,
+        operator: Operator,
+        start: usize,
+    ) -> Result<Option<Matching>, Error> {
+        let by = match self.skip_keyword(&["on", "ignoring"]) {
+            Some("on") => MatchBy::On,
+            Some(_) => MatchBy::Ignoring,
+            None => return Ok(None),
         };
         let mut matching = Matching {
-            on: keyword == "on",
-            labels: self.grouping()?,
+            by,
+            labels: self.parse_label_list()?,
             ..Matching::default()
         };
-        let at = self.at();
-        if let Some(side) = self.keyword(&["group_left", "group_right"]) {
-            let left = side == "group_left";
-            matching.many = Some(if left { Side::Left } else { Side::Right });
+        let offset = self.offset();
+        if let Some(side) = self.skip_keyword(&["group_left", "group_right"]) {
+            let is_left = side == "group_left";
+            matching.many = Some(if is_left { Side::Left } else { Side::Right });
             if matches!(self.token().kind, TokenKind::Sign("(")) {
-                matching.include = self.grouping()?;
+                matching.include = self.parse_label_list()?;
             }
             if operator.is_set_operator() {
                 let name = format!("{operator:?}").to_ascii_lowercase();
                 let why = format!("no grouping allowed for {name:?} operation");
-                return Err(self.wrong(begin, &why));
+                return Err(self.error_at(start, &why));
             }
-            let twice = |label: &&Arc<str>| matching.on && matching.labels.contains(label);
-            if let Some(label) = matching.include.iter().find(twice) {
+            let is_listed_twice =
+                |label: &&Arc<str>| by == MatchBy::On && matching.labels.contains(label);
+            if let Some(label) = matching.include.iter().find(is_listed_twice) {
                 let why = format!("label {label:?} must not occur in ON and GROUP clause at once");
-                return Err(self.wrong(at, &why));
+                return Err(self.error_at(offset, &why));
             }
         }
         Ok(Some(matching))
     }
 
-    fn joined(
+    /// Checks the types of both sides, and builds the operation. `offset` is that of the operator.
+    fn build_binary(
         &self,
         operator: Operator,
         as_bool: bool,
         matching: Option<Matching>,
-        at: usize,
-        (left, begin): ParsedExpr,
-        (right, right_begin): ParsedExpr,
+        offset: usize,
+        (left, left_start): ParsedExpr,
+        (right, right_start): ParsedExpr,
     ) -> Result<Expr, Error> {
         if as_bool && !operator.is_comparison() {
             let why = "bool modifier can only be used on comparison operators";
-            return Err(self.wrong(at, why));
+            return Err(self.error_at(offset, why));
         }
-        for (side, at) in [(&left, begin), (&right, right_begin)] {
-            if !matches!(side.kind(), Type::Scalar | Type::Vector) {
+        for (side, start) in [(&left, left_start), (&right, right_start)] {
+            if !matches!(side.value_type(), Type::Scalar | Type::Vector) {
                 let why = "binary expression must contain only scalar and instant vector types";
-                return Err(self.wrong(at, why));
+                return Err(self.error_at(start, why));
             }
         }
-        let scalars = [&left, &right].map(|side| side.kind() == Type::Scalar);
-        if scalars == [true, true] && operator.is_comparison() && !as_bool {
+        let are_scalar = [&left, &right].map(|side| side.value_type() == Type::Scalar);
+        if are_scalar == [true, true] && operator.is_comparison() && !as_bool {
             let why = "comparisons between scalars must use BOOL modifier";
-            return Err(self.wrong(at, why));
+            return Err(self.error_at(offset, why));
         }
-        if scalars.contains(&true) && operator.is_set_operator() {
+        if are_scalar.contains(&true) && operator.is_set_operator() {
             let name = format!("{operator:?}").to_ascii_lowercase();
             let why = format!("set operator {name:?} not allowed in binary scalar expression");
-            return Err(self.wrong(begin, &why));
+            return Err(self.error_at(left_start, &why));
         }
         let labels = matching
             .as_ref()
             .map_or(&[][..], |matching| &matching.labels);
-        if scalars.contains(&true) && !labels.is_empty() {
+        if are_scalar.contains(&true) && !labels.is_empty() {
             let why = "vector matching only allowed between instant vectors";
-            return Err(self.wrong(begin, why));
+            return Err(self.error_at(left_start, why));
         }
         Ok(Expr::Binary(Box::new(Binary {
             operator,
@@ -256,190 +281,214 @@ impl<'a> Parser<'a> {
         })))
     }
 
-    fn unary(&mut self) -> Result<ParsedExpr, Error> {
-        let at = self.at();
-        let negative = matches!(self.token().kind, TokenKind::Sign("-"));
-        if !negative && !matches!(self.token().kind, TokenKind::Sign("+")) {
-            return self.operand();
+    /// Parses an operand with signs before it.
+    fn parse_unary(&mut self) -> Result<ParsedExpr, Error> {
+        let start = self.offset();
+        let is_negative = matches!(self.token().kind, TokenKind::Sign("-"));
+        if !is_negative && !matches!(self.token().kind, TokenKind::Sign("+")) {
+            return self.parse_operand();
         }
-        self.part()?;
-        self.pass();
-        let (inner, _) = self.binary(SIGN)?;
-        if !matches!(inner.kind(), Type::Scalar | Type::Vector) {
+        self.count_part()?;
+        self.advance();
+        let (inner, _) = self.parse_binary(SIGN_PRECEDENCE)?;
+        if !matches!(inner.value_type(), Type::Scalar | Type::Vector) {
             let why = format!(
                 "unary expression only allowed on expressions of type scalar or instant vector, got {:?}",
-                inner.kind().name()
+                inner.value_type().name()
             );
-            return Err(self.wrong(at, &why));
+            return Err(self.error_at(start, &why));
         }
         let expr = match inner {
-            inner if !negative => inner,
+            inner if !is_negative => inner,
             Expr::Number(value) => Expr::Number(-value),
             inner => Expr::Negative(Box::new(inner)),
         };
-        Ok((expr, at))
+        Ok((expr, start))
     }
 
-    fn operand(&mut self) -> Result<ParsedExpr, Error> {
-        self.part()?;
-        let at = self.at();
-        let expr = match self.token().kind.clone() {
+    /// Parses a number, a text, a selector, a call, an aggregation, or an expression in parentheses.
+    fn parse_operand(&mut self) -> Result<ParsedExpr, Error> {
+        self.count_part()?;
+        let start = self.offset();
+        let mut expr = match self.token().kind.clone() {
             TokenKind::Number(value, _) => {
-                self.pass();
+                self.advance();
                 Expr::Number(value)
             }
             TokenKind::Text(text, _) => {
-                self.pass();
+                self.advance();
                 Expr::Text(text)
             }
             TokenKind::Sign("(") => {
-                self.pass();
-                let (inner, _) = self.binary(0)?;
-                self.close(")")?;
-                return self.behind(inner, at, true);
+                self.advance();
+                let (inner, _) = self.parse_binary(0)?;
+                self.expect_sign(")")?;
+                // Modifiers are not allowed after parentheses, even around a selector.
+                self.parse_modifiers(None, start)?;
+                return Ok((inner, start));
             }
-            TokenKind::Sign("{") => self.series(None, at)?,
-            TokenKind::Word(word) => self.named(&word)?,
-            _ => return Err(self.unexpected("")),
+            TokenKind::Sign("{") => Expr::Selector(self.parse_selector(None, start)?),
+            TokenKind::Word(word) => self.parse_named(&word)?,
+            _ => return Err(self.unexpected_token("")),
         };
-        self.behind(expr, at, false)
+        let selector = match &mut expr {
+            Expr::Selector(selector) => Some(selector),
+            _ => None,
+        };
+        self.parse_modifiers(selector, start)?;
+        Ok((expr, start))
     }
 
-    /// Passes a closing bracket.
-    fn close(&mut self, sign: &str) -> Result<(), Error> {
-        match self.takes(sign) {
+    /// Passes a sign; fails if the next token is another one.
+    fn expect_sign(&mut self, sign: &str) -> Result<(), Error> {
+        match self.skip_sign(sign) {
             true => Ok(()),
-            false => Err(self.unexpected("")),
+            false => Err(self.unexpected_token("")),
         }
     }
 
-    fn named(&mut self, word: &str) -> Result<Expr, Error> {
-        let at = self.at();
-        self.pass();
-        let called = matches!(self.token().kind, TokenKind::Sign("("));
-        if let Some(by) = Aggregator::named(word) {
-            let grouped = matches!(&self.token().kind, TokenKind::Word(next)
+    /// Parses an aggregation, a call or a selector that begins with this word, which is the next token.
+    fn parse_named(&mut self, word: &str) -> Result<Expr, Error> {
+        let start = self.offset();
+        self.advance();
+        let is_called = matches!(self.token().kind, TokenKind::Sign("("));
+        if let Some(aggregator) = Aggregator::from_text(word) {
+            let is_grouped = matches!(&self.token().kind, TokenKind::Word(next)
                 if ["by", "without"].iter().any(|word| next.eq_ignore_ascii_case(word)));
-            if called || grouped {
-                return self.aggregate(by, at);
+            if is_called || is_grouped {
+                return self.parse_aggregate(aggregator, start);
             }
         }
-        if called {
-            let Some(function) = functions::named(word) else {
-                let supported = functions::names();
+        if is_called {
+            let Some(function) = functions::find(word) else {
+                let supported = functions::list_names();
                 let why = format!("unknown function with name {word:?}; supported are {supported}");
-                return Err(self.wrong(at, &why));
+                return Err(self.error_at(start, &why));
             };
-            return self.call(function, at);
+            return self.parse_call(function, start);
         }
-        self.series(Some(word), at)
+        self.parse_selector(Some(word), start).map(Expr::Selector)
     }
 
-    fn arguments(&mut self) -> Result<Vec<ParsedExpr>, Error> {
+    /// Parses arguments in parentheses.
+    fn parse_arguments(&mut self) -> Result<Vec<ParsedExpr>, Error> {
         let mut arguments = Vec::new();
-        if !self.takes("(") {
-            return Err(self.unexpected(" in aggregation"));
+        if !self.skip_sign("(") {
+            return Err(self.unexpected_token(" in aggregation"));
         }
-        if self.takes(")") {
+        if self.skip_sign(")") {
             return Ok(arguments);
         }
         loop {
-            arguments.push(self.binary(0)?);
-            if !self.takes(",") {
-                self.close(")")?;
+            arguments.push(self.parse_binary(0)?);
+            if !self.skip_sign(",") {
+                self.expect_sign(")")?;
                 return Ok(arguments);
             }
         }
     }
 
-    fn aggregate(&mut self, by: Aggregator, at: usize) -> Result<Expr, Error> {
-        let mut clause = self.clause()?;
-        let mut arguments = self.arguments()?;
-        if clause.is_none() {
-            clause = self.clause()?;
+    /// Parses the rest of an aggregation that begins at `start`. The grouping may stand before or after the arguments.
+    fn parse_aggregate(&mut self, aggregator: Aggregator, start: usize) -> Result<Expr, Error> {
+        let mut grouping = self.parse_grouping()?;
+        let mut arguments = self.parse_arguments()?;
+        if grouping.is_none() {
+            grouping = self.parse_grouping()?;
         }
-        let (without, labels) = clause.unwrap_or_default();
-        let expected = 1 + usize::from(by.has_parameter());
+        let expected = 1 + usize::from(aggregator.has_parameter());
         if arguments.is_empty() {
             let why = "no arguments for aggregate expression provided";
-            return Err(self.wrong(at, why));
+            return Err(self.error_at(start, why));
         }
         if arguments.len() != expected {
             let given = arguments.len();
             let why = format!(
                 "wrong number of arguments for aggregate expression provided, expected {expected}, got {given}"
             );
-            return Err(self.wrong(at, &why));
+            return Err(self.error_at(start, &why));
         }
-        let of = arguments.pop();
-        let of = self.of_type(of, Type::Vector, "aggregation expression")?;
+        let operand = arguments.pop();
+        let operand = self.require_type(operand, Type::Vector, "aggregation expression")?;
         let parameter = match arguments.pop() {
-            Some(given) => {
-                Some(self.of_type(Some(given), Type::Scalar, "aggregation parameter")?)
+            Some(parameter) => {
+                let context = "aggregation parameter";
+                Some(self.require_type(Some(parameter), Type::Scalar, context)?)
             }
             None => None,
         };
         Ok(Expr::Aggregate(Box::new(Aggregate {
-            by,
-            without,
-            labels,
+            aggregator,
+            // Without a clause, all series are one group.
+            grouping: grouping.unwrap_or(Grouping::By(Vec::new())),
             parameter,
-            of,
+            operand,
         })))
     }
 
-    fn clause(&mut self) -> Result<Option<Clause>, Error> {
-        match self.keyword(&["by", "without"]) {
-            Some(keyword) => Ok(Some((keyword == "without", self.grouping()?))),
-            None => Ok(None),
-        }
+    /// Parses the grouping of an aggregation, if it is next.
+    fn parse_grouping(&mut self) -> Result<Option<Grouping>, Error> {
+        Ok(match self.skip_keyword(&["by", "without"]) {
+            Some("by") => Some(Grouping::By(self.parse_label_list()?)),
+            Some(_) => Some(Grouping::Without(self.parse_label_list()?)),
+            None => None,
+        })
     }
 
-    fn of_type(&self, found: Option<ParsedExpr>, wanted: Type, place: &str) -> Result<Expr, Error> {
-        let (expr, at) = found.ok_or_else(|| self.wrong(self.at(), "an argument is missing"))?;
-        if expr.kind() == wanted {
+    /// Returns an argument if it is there and has the wanted type. `context` names the operation in the error.
+    fn require_type(
+        &self,
+        argument: Option<ParsedExpr>,
+        wanted: Type,
+        context: &str,
+    ) -> Result<Expr, Error> {
+        let missing = || self.error_at(self.offset(), "an argument is missing");
+        let (expr, start) = argument.ok_or_else(missing)?;
+        if expr.value_type() == wanted {
             return Ok(expr);
         }
-        let (wanted, given) = (wanted.name(), expr.kind().name());
-        let why = format!("expected type {wanted} in {place}, got {given}");
-        Err(self.wrong(at, &why))
+        let (wanted, given) = (wanted.name(), expr.value_type().name());
+        let why = format!("expected type {wanted} in {context}, got {given}");
+        Err(self.error_at(start, &why))
     }
 
-    fn call(&mut self, function: &'static Function, at: usize) -> Result<Expr, Error> {
-        let arguments = self.arguments()?;
-        let (given, most) = (arguments.len(), function.arguments.len());
-        let (name, least) = (function.name, most - function.optional);
-        let bound = match () {
-            () if given < least && function.optional > 0 => Some((least, "at least ")),
-            () if given < least || given > most && function.optional == 0 => Some((most, "")),
-            () if given > most => Some((most, "at most ")),
+    /// Parses the arguments of a call that begins at `start`, and checks their number and types.
+    fn parse_call(&mut self, function: &'static Function, start: usize) -> Result<Expr, Error> {
+        let arguments = self.parse_arguments()?;
+        let (given, max) = (arguments.len(), function.arguments.len());
+        let (name, min) = (function.name, max - function.optional);
+        let expected = match () {
+            () if given < min && function.optional > 0 => Some((min, "at least ")),
+            () if given < min || given > max && function.optional == 0 => Some((max, "")),
+            () if given > max => Some((max, "at most ")),
             () => None,
         };
-        if let Some((count, bound)) = bound {
+        if let Some((count, bound)) = expected {
             let why =
                 format!("expected {bound}{count} argument(s) in call to {name:?}, got {given}");
-            return Err(self.wrong(at, &why));
+            return Err(self.error_at(start, &why));
         }
-        let place = format!("call to function {name:?}");
+        let context = format!("call to function {name:?}");
         let typed = arguments.into_iter().zip(function.arguments);
-        let checked = typed.map(|(argument, wanted)| self.of_type(Some(argument), *wanted, &place));
+        let checked =
+            typed.map(|(argument, wanted)| self.require_type(Some(argument), *wanted, &context));
         Ok(Expr::Call(function, checked.collect::<Result<_, _>>()?))
     }
 
-    /// Labels in parentheses.
-    fn grouping(&mut self) -> Result<Vec<Arc<str>>, Error> {
-        if !self.takes("(") {
-            return Err(self.unexpected(" in grouping opts, expected \"(\""));
+    /// Parses names of labels in parentheses.
+    fn parse_label_list(&mut self) -> Result<Vec<Arc<str>>, Error> {
+        if !self.skip_sign("(") {
+            return Err(self.unexpected_token(" in grouping opts, expected \"(\""));
         }
         let mut labels = Vec::new();
-        while !self.takes(")") {
+        while !self.skip_sign(")") {
             match self.token().kind.clone() {
                 TokenKind::Word(word) if is_label_name(&word) => labels.push(word.as_str().into()),
-                _ => return Err(self.unexpected(" in grouping opts, expected label")),
+                _ => return Err(self.unexpected_token(" in grouping opts, expected label")),
             }
-            self.pass();
-            if !self.takes(",") && !matches!(self.token().kind, TokenKind::Sign(")")) {
-                return Err(self.unexpected(" in grouping opts, expected \",\" or \")\""));
+            self.advance();
+            if !self.skip_sign(",") && !matches!(self.token().kind, TokenKind::Sign(")")) {
+                let context = " in grouping opts, expected \",\" or \")\"";
+                return Err(self.unexpected_token(context));
             }
         }
         Ok(labels)

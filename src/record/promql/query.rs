@@ -1,11 +1,11 @@
-//! A query as a whole: from its text to its result.
+//! Evaluates whole queries: from the text to the result, at one time or at many.
 
 use std::collections::HashMap;
 
 use super::error::Error;
 use super::eval::Evaluator;
 use super::labels::Labels;
-use super::limits::{LABELS, POINTS, STEPS};
+use super::limits::{MAX_LABEL_BYTES, MAX_POINTS, MAX_STEPS};
 use super::parser;
 use super::source::{SampleSource, SampledSeries};
 use super::syntax::Expr;
@@ -13,35 +13,45 @@ use super::times::Times;
 use super::types::Type;
 use super::value::Value;
 
-/// The result of a query at one moment.
+/// The result of a query at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueryResult {
     /// A number.
     Scalar(f64),
     /// A text.
     Text(String),
-    /// A number for each of some series.
+    /// One number for each of several series.
     Vector(Vec<(Labels, f64)>),
-    /// All samples of a span.
+    /// All samples in a range, for each of several series.
     Matrix(Vec<SampledSeries>),
 }
 
-/// Evaluates a query at one moment.
-pub fn instant(query: &str, at: i64, source: &dyn SampleSource) -> Result<QueryResult, Error> {
-    let expr = parser::query(query)?;
+/// Evaluates a query at one time, in milliseconds since 1970.
+///
+/// # Errors
+///
+/// Fails if the query is invalid, exceeds a bound, or if the source fails.
+pub fn query_instant(
+    query: &str,
+    time: i64,
+    source: &dyn SampleSource,
+) -> Result<QueryResult, Error> {
+    let expr = parser::parse_query(query)?;
     let times = Times {
-        start: at,
-        end: at,
+        start: time,
+        end: time,
         step: 1,
     };
-    times.check()?;
+    times.validate()?;
     let mut evaluator = Evaluator::load(&expr, times, source)?;
     if let Expr::Selector(selector) = &expr
         && selector.range.is_some()
     {
-        return Ok(QueryResult::Matrix(evaluator.matrix(selector, at)?));
+        return Ok(QueryResult::Matrix(
+            evaluator.range_samples(selector, time)?,
+        ));
     }
-    Ok(match evaluator.step(&expr, at)? {
+    Ok(match evaluator.evaluate_step(&expr, time)? {
         Value::Scalar(value) => QueryResult::Scalar(value),
         Value::Text(text) => QueryResult::Text(text),
         Value::Vector(points) => {
@@ -51,56 +61,67 @@ pub fn instant(query: &str, at: i64, source: &dyn SampleSource) -> Result<QueryR
     })
 }
 
-/// Whether a query can be parsed and its types are right.
-pub fn check(query: &str) -> Result<(), Error> {
-    parser::query(query).map(drop)
+/// Verifies that a query can be parsed and that its types fit.
+///
+/// # Errors
+///
+/// Fails if the query is invalid.
+pub fn validate(query: &str) -> Result<(), Error> {
+    parser::parse_query(query).map(drop)
 }
 
-/// Evaluates a query at many moments; the series of the result are sorted by labels.
-pub fn range(
+/// Evaluates a query at many times. The series of the result are sorted by labels.
+///
+/// # Errors
+///
+/// Fails if the query or the times are invalid, if a bound is exceeded, or if the source fails.
+pub fn query_range(
     query: &str,
     times: Times,
     source: &dyn SampleSource,
 ) -> Result<Vec<SampledSeries>, Error> {
-    times.check()?;
-    if (times.end - times.start) / times.step > STEPS {
+    times.validate()?;
+    if (times.end - times.start) / times.step > MAX_STEPS {
         let why = "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)";
         return Err(Error::Invalid(why.into()));
     }
-    let expr = parser::query(query)?;
-    if !matches!(expr.kind(), Type::Scalar | Type::Vector) {
+    let expr = parser::parse_query(query)?;
+    if !matches!(expr.value_type(), Type::Scalar | Type::Vector) {
         let why = format!(
             "invalid expression type {:?} for range query, must be Scalar or instant Vector",
-            expr.kind().name()
+            expr.value_type().name()
         );
         return Err(Error::Invalid(why));
     }
     let mut evaluator = Evaluator::load(&expr, times, source)?;
-    let mut places: HashMap<Labels, usize> = HashMap::new();
+    let mut indices: HashMap<Labels, usize> = HashMap::new();
     let mut series: Vec<SampledSeries> = Vec::new();
-    let (mut at, mut left, mut room) = (times.start, POINTS, LABELS);
-    while at <= times.end {
-        let points = match evaluator.step(&expr, at)? {
+    let (mut remaining_points, mut remaining_label_bytes) = (MAX_POINTS, MAX_LABEL_BYTES);
+    let mut time = times.start;
+    while time <= times.end {
+        let points = match evaluator.evaluate_step(&expr, time)? {
             Value::Scalar(value) => vec![(Labels::default(), value)],
             Value::Vector(points) => points.into_iter().map(|p| (p.labels, p.value)).collect(),
             Value::Text(_) => Vec::new(),
         };
-        let rest = left.checked_sub(points.len());
-        left = rest.ok_or_else(Error::too_many_points)?;
+        remaining_points = remaining_points
+            .checked_sub(points.len())
+            .ok_or_else(Error::too_many_points)?;
         for (labels, value) in points {
-            let place = match places.get(&labels) {
-                Some(place) => *place,
+            let index = match indices.get(&labels) {
+                Some(index) => *index,
                 None => {
-                    let rest = room.checked_sub(labels.bytes());
-                    room = rest.ok_or_else(Error::too_many_labels)?;
-                    places.insert(labels.clone(), series.len());
+                    remaining_label_bytes = remaining_label_bytes
+                        .checked_sub(labels.byte_len())
+                        .ok_or_else(Error::too_many_labels)?;
+                    indices.insert(labels.clone(), series.len());
                     series.push((labels, Vec::new()));
                     series.len() - 1
                 }
             };
-            series[place].1.push((at, value));
+            series[index].1.push((time, value));
         }
-        at = at.saturating_add(times.step);
+        time = time.saturating_add(times.step);
     }
     series.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(series)

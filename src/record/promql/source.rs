@@ -1,22 +1,28 @@
-//! Where the samples of a query come from.
+//! The interface between queries and a store of samples. An implementation decides which series exist.
 
 use super::error::Error;
 use super::labels::{Labels, Matcher};
 use super::window::Sample;
 
-/// Where samples come from.
+/// A store of samples.
 pub trait SampleSource {
-    /// Reads the samples of all series that the matchers fit, of a span in milliseconds, both ends included; at most `most`
-    /// samples.
+    /// Reads the samples of all series whose labels match, in a range of milliseconds that includes both ends.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are more than `max_samples`, or if they cannot be read.
     fn select(
         &self,
         matchers: &[Matcher],
-        span: (i64, i64),
-        most: usize,
+        range: (i64, i64),
+        max_samples: usize,
     ) -> Result<SelectedSeries, Error>;
 
-    /// Fails when no client waits for the result any more. Called again and again during the evaluation, which the error
-    /// ends.
+    /// Called every few milliseconds during an evaluation.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the deadline has passed or no client waits any more. The error ends the evaluation.
     fn check_deadline(&self) -> Result<(), Error> {
         Ok(())
     }
@@ -25,9 +31,9 @@ pub trait SampleSource {
 /// Series with their samples.
 #[derive(Clone, Debug, Default)]
 pub struct SelectedSeries {
-    /// Sorted by labels; samples in order.
+    /// The series, sorted by labels, with their samples in order.
     pub series: Vec<SampledSeries>,
-    /// Milliseconds from one sample to the next where none is missing.
+    /// Milliseconds between two samples where none is missing.
     pub step: i64,
 }
 

@@ -1,4 +1,4 @@
-//! The tree of a query.
+//! The syntax tree of a query. The parser builds it and checks its types; the evaluator only reads it.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use super::types::Type;
 /// A selector of series.
 #[derive(Clone, Debug)]
 pub struct Selector {
-    /// Its position among the query's selectors.
-    pub place: usize,
-    /// What the labels of the series must match.
+    /// Its index among the selectors of the query.
+    pub index: usize,
+    /// The conditions on the labels of the series.
     pub matchers: Vec<Matcher>,
-    /// Milliseconds of samples that each step looks at; without a range, the newest sample.
+    /// The milliseconds of samples that each step reads; nothing for only the newest sample.
     pub range: Option<i64>,
-    /// Milliseconds before each step; negative offsets are after it.
+    /// The milliseconds by which samples are older than the step; negative if they are newer.
     pub offset: i64,
 }
 
@@ -26,7 +26,7 @@ pub enum Expr {
     Number(f64),
     /// A text.
     Text(String),
-    /// Series, now or over a span.
+    /// `a{b="c"}` or `a[5m]`
     Selector(Selector),
     /// `-a`
     Negative(Box<Expr>),
@@ -40,14 +40,14 @@ pub enum Expr {
 
 impl Expr {
     /// The type of its value.
-    pub fn kind(&self) -> Type {
+    pub fn value_type(&self) -> Type {
         match self {
             Expr::Number(_) => Type::Scalar,
             Expr::Text(_) => Type::Text,
             Expr::Selector(selector) if selector.range.is_some() => Type::Matrix,
             Expr::Selector(_) | Expr::Aggregate(_) => Type::Vector,
-            Expr::Negative(inner) => inner.kind(),
-            Expr::Binary(binary) => match (binary.left.kind(), binary.right.kind()) {
+            Expr::Negative(inner) => inner.value_type(),
+            Expr::Binary(binary) => match (binary.left.value_type(), binary.right.value_type()) {
                 (Type::Scalar, Type::Scalar) => Type::Scalar,
                 _ => Type::Vector,
             },
@@ -55,23 +55,23 @@ impl Expr {
         }
     }
 
-    /// Visits all selectors.
-    pub fn selectors<'a>(&'a self, seen: &mut dyn FnMut(&'a Selector)) {
+    /// Passes all selectors to `visit`.
+    pub fn visit_selectors<'a>(&'a self, visit: &mut dyn FnMut(&'a Selector)) {
         match self {
             Expr::Number(_) | Expr::Text(_) => {}
-            Expr::Selector(selector) => seen(selector),
-            Expr::Negative(inner) => inner.selectors(seen),
+            Expr::Selector(selector) => visit(selector),
+            Expr::Negative(inner) => inner.visit_selectors(visit),
             Expr::Binary(binary) => {
-                binary.left.selectors(seen);
-                binary.right.selectors(seen);
+                binary.left.visit_selectors(visit);
+                binary.right.visit_selectors(visit);
             }
             Expr::Aggregate(aggregate) => {
                 if let Some(parameter) = &aggregate.parameter {
-                    parameter.selectors(seen);
+                    parameter.visit_selectors(visit);
                 }
-                aggregate.of.selectors(seen);
+                aggregate.operand.visit_selectors(visit);
             }
-            Expr::Call(_, arguments) => arguments.iter().for_each(|a| a.selectors(seen)),
+            Expr::Call(_, arguments) => arguments.iter().for_each(|a| a.visit_selectors(visit)),
         }
     }
 }
@@ -83,7 +83,7 @@ pub struct Binary {
     pub operator: Operator,
     /// Whether a comparison returns 0 or 1 (`bool`), instead of dropping series for which it is false.
     pub as_bool: bool,
-    /// Which series of the two sides are matched.
+    /// How series of the two sides are matched.
     pub matching: Matching,
     /// The left side.
     pub left: Expr,
@@ -91,17 +91,27 @@ pub struct Binary {
     pub right: Expr,
 }
 
-/// Which series of the two sides are matched.
+/// How series of the two sides are matched.
 #[derive(Clone, Debug, Default)]
 pub struct Matching {
-    /// Whether only `labels` must be the same (`on`), and not all others (`ignoring`).
-    pub on: bool,
-    /// See `on`.
+    /// Which labels two series must have in common.
+    pub by: MatchBy,
+    /// The labels of the `on` or `ignoring` clause.
     pub labels: Vec<Arc<str>>,
-    /// The side that may have several series for one of the other.
+    /// The side of which several series may match one series of the other.
     pub many: Option<Side>,
-    /// Labels that the series of that side take from the other one.
+    /// The labels that the series of that side take over from the other one.
     pub include: Vec<Arc<str>>,
+}
+
+/// Which labels two matched series must have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MatchBy {
+    /// `on`: the listed labels.
+    On,
+    /// `ignoring`: all labels but the listed ones. Without a clause none is listed.
+    #[default]
+    Ignoring,
 }
 
 /// A side of an operator.
@@ -149,8 +159,8 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// The operator that is written so.
-    pub fn named(text: &str) -> Option<Operator> {
+    /// Returns the operator with this spelling; words must be in lower case.
+    pub fn from_text(text: &str) -> Option<Operator> {
         Some(match text {
             "+" => Operator::Add,
             "-" => Operator::Subtract,
@@ -171,8 +181,8 @@ impl Operator {
         })
     }
 
-    /// The precedence; higher binds closer.
-    pub fn level(self) -> u8 {
+    /// The precedence, from 1 to 6. Operators of a higher one bind closer.
+    pub fn precedence(self) -> u8 {
         match self {
             Operator::Or => 1,
             Operator::And | Operator::Unless => 2,
@@ -183,19 +193,19 @@ impl Operator {
         }
     }
 
-    /// Whether it is a comparison.
+    /// Whether it compares two numbers.
     pub fn is_comparison(self) -> bool {
-        self.level() == 3
+        self.precedence() == 3
     }
 
-    /// Whether it is an operator of sets, which does not look at values.
+    /// Whether it is `and`, `or` or `unless`, which ignore the values.
     pub fn is_set_operator(self) -> bool {
-        self.level() < 3
+        self.precedence() < 3
     }
 
-    /// Applies it to two numbers; none when a comparison is false.
+    /// Applies it to two numbers. A comparison returns the left one if it is true, and else nothing.
     pub fn apply(self, left: f64, right: f64) -> Option<f64> {
-        let left_if = |so: bool| so.then_some(left);
+        let left_if = |is_true: bool| is_true.then_some(left);
         match self {
             Operator::Add => Some(left + right),
             Operator::Subtract => Some(left - right),
@@ -218,18 +228,34 @@ impl Operator {
 #[derive(Debug)]
 pub struct Aggregate {
     /// The aggregation operator.
-    pub by: Aggregator,
-    /// Whether `labels` are those that groups do not have (`without`).
-    pub without: bool,
-    /// See `without`.
-    pub labels: Vec<Arc<str>>,
-    /// How many, or which quantile.
+    pub aggregator: Aggregator,
+    /// The labels by which series are grouped.
+    pub grouping: Grouping,
+    /// The number of series of `topk` and `bottomk`, or the quantile.
     pub parameter: Option<Expr>,
-    /// The series.
-    pub of: Expr,
+    /// The series that are aggregated.
+    pub operand: Expr,
 }
 
-/// What is made of a group.
+/// The labels by which series are grouped.
+#[derive(Debug)]
+pub enum Grouping {
+    /// `by`: the groups have these labels.
+    By(Vec<Arc<str>>),
+    /// `without`: the groups have all other labels.
+    Without(Vec<Arc<str>>),
+}
+
+impl Grouping {
+    /// The labels of the clause.
+    pub fn labels(&self) -> &[Arc<str>] {
+        match self {
+            Grouping::By(labels) | Grouping::Without(labels) => labels,
+        }
+    }
+}
+
+/// What is computed from a group of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregator {
     /// `sum`
@@ -237,9 +263,9 @@ pub enum Aggregator {
     /// `avg`
     Average,
     /// `min`
-    Least,
+    Minimum,
     /// `max`
-    Most,
+    Maximum,
     /// `count`
     Count,
     /// `group`
@@ -257,12 +283,12 @@ pub enum Aggregator {
 }
 
 impl Aggregator {
-    /// All of them by name.
+    /// All aggregators with their names.
     pub const ALL: [(&'static str, Aggregator); 11] = [
         ("sum", Aggregator::Sum),
         ("avg", Aggregator::Average),
-        ("min", Aggregator::Least),
-        ("max", Aggregator::Most),
+        ("min", Aggregator::Minimum),
+        ("max", Aggregator::Maximum),
         ("count", Aggregator::Count),
         ("group", Aggregator::Group),
         ("stddev", Aggregator::Deviation),
@@ -272,8 +298,8 @@ impl Aggregator {
         ("quantile", Aggregator::Quantile),
     ];
 
-    /// The operator that is written so.
-    pub fn named(text: &str) -> Option<Aggregator> {
+    /// Returns the aggregator with this name, in any case.
+    pub fn from_text(text: &str) -> Option<Aggregator> {
         let mut all = Aggregator::ALL.into_iter();
         all.find(|(name, _)| text.eq_ignore_ascii_case(name))
             .map(|(_, aggregator)| aggregator)

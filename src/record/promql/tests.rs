@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::labels::{Labels, Matcher, fits};
+use super::labels::{Labels, Matcher, match_all};
 use super::*;
 
 mod bounds;
@@ -50,7 +50,10 @@ impl SampleSource for Memory {
         span: (i64, i64),
         _: usize,
     ) -> Result<SelectedSeries, Error> {
-        let fitting = self.0.iter().filter(|(labels, _)| fits(matchers, labels));
+        let fitting = self
+            .0
+            .iter()
+            .filter(|(labels, _)| match_all(matchers, labels));
         let cut = |(labels, samples): &SampledSeries| {
             let inside = |(at, _): &&Sample| (span.0..=span.1).contains(at);
             (
@@ -68,11 +71,12 @@ impl SampleSource for Memory {
 /// An answer in one line.
 fn written(answer: Result<QueryResult, Error>) -> String {
     match answer {
-        Ok(QueryResult::Scalar(value)) => number::plain(value),
+        Ok(QueryResult::Scalar(value)) => number::format_plain(value),
         Ok(QueryResult::Text(text)) => format!("{text:?}"),
         Ok(QueryResult::Vector(points)) => {
             let points = points.iter();
-            let each = points.map(|(labels, value)| format!("{labels} {}", number::sample(*value)));
+            let each =
+                points.map(|(labels, value)| format!("{labels} {}", number::format_sample(*value)));
             each.collect::<Vec<_>>().join("; ")
         }
         Ok(QueryResult::Matrix(series)) => {
@@ -87,7 +91,7 @@ fn written(answer: Result<QueryResult, Error>) -> String {
 #[track_caller]
 fn check(query: &str, expected: &str) {
     assert_eq!(
-        written(instant(query, 190_000, &Memory::new())),
+        written(query_instant(query, 190_000, &Memory::new())),
         expected,
         "{query}"
     );
@@ -250,7 +254,7 @@ fn which_series_belong_together() {
 #[test]
 fn mistakes() {
     let check = |query, expected: &str| {
-        let said = written(instant(query, 0, &Memory::new()));
+        let said = written(query_instant(query, 0, &Memory::new()));
         let (place, why) = expected.split_once(' ').unwrap();
         assert_eq!(said, format!("{place}: parse error: {why}"), "{query}");
     };
@@ -288,14 +292,14 @@ fn mistakes() {
     check("a?", "1:2 unexpected character: '?'");
     check("a{b=\"c", "1:5 unterminated quoted string");
     check("5x", "1:1 bad number or duration syntax: \"5x\"");
-    let unknown = written(instant("deriv(a[5m])", 0, &Memory::new()));
+    let unknown = written(query_instant("deriv(a[5m])", 0, &Memory::new()));
     assert!(
         unknown.contains("unknown function with name \"deriv\"; supported are avg_over_time, ")
     );
     let long = "a".repeat(17_000);
-    assert!(written(instant(&long, 0, &Memory::new())).contains("16384 is the most"));
+    assert!(written(query_instant(&long, 0, &Memory::new())).contains("16384 is the most"));
     let deep = format!("{}1{}", "(".repeat(300), ")".repeat(300));
-    assert!(written(instant(&deep, 0, &Memory::new())).contains("more than 256 parts"));
+    assert!(written(query_instant(&deep, 0, &Memory::new())).contains("more than 256 parts"));
 }
 
 #[test]
@@ -305,7 +309,7 @@ fn ranges() {
         end: 60_000,
         step: 20_000,
     };
-    let found = range("sum by (route) (rate(a_total[20s]))", times, &Memory::new()).unwrap();
+    let found = query_range("sum by (route) (rate(a_total[20s]))", times, &Memory::new()).unwrap();
     let first = (
         Labels::new([("route", "x")]),
         vec![(20_000, 1.1), (40_000, 1.1), (60_000, 1.1)],
@@ -317,7 +321,11 @@ fn ranges() {
         found[0].1.iter().zip(&first.1).all(|(a, b)| near(a, b)),
         "{found:?}"
     );
-    let wrong = |query, times| range(query, times, &Memory::new()).unwrap_err().to_string();
+    let wrong = |query, times| {
+        query_range(query, times, &Memory::new())
+            .unwrap_err()
+            .to_string()
+    };
     assert!(wrong("a[5m]", times).starts_with("invalid expression type \"range vector\""));
     let many = Times {
         end: 11_001,
@@ -361,8 +369,8 @@ fn an_answer_that_nobody_waits_for() {
             step: 1,
         };
         let after = |asked| Impatient(Memory::new(), std::cell::Cell::new(asked));
-        assert!(range(query, times, &after(asked)).is_ok(), "{query}");
-        let late = range(query, times, &after(asked - 1));
+        assert!(query_range(query, times, &after(asked)).is_ok(), "{query}");
+        let late = query_range(query, times, &after(asked - 1));
         let expected = "query timed out in expression evaluation";
         assert!(
             late.is_err_and(|late| late.to_string() == expected),
@@ -442,15 +450,15 @@ fn scrambled() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn no_text_panics(text in prop_oneof![any::<String>(), scrambled(), "[a-z0-9(){}\\[\\]=~!\"',. +^-]{0,60}"]) {
-        let _ = selector(&text);
-        if let Err(Error::Invalid(why)) = instant(&text, 190_000, &Memory::new()) {
+        let _ = parse_selector(&text);
+        if let Err(Error::Invalid(why)) = query_instant(&text, 190_000, &Memory::new()) {
             let place = why.split(": parse error").next().and_then(|place| place.split_once(':'));
             let (line, column) = place.expect("a place");
             let (line, column): (usize, usize) = (line.parse().unwrap(), column.parse().unwrap());
             let of_query = text.split('\n').nth(line - 1).expect("a line of the query");
             prop_assert!((1..=of_query.len() + 1).contains(&column), "{}", why);
         }
-        let _ = number::duration(&text);
-        let _ = number::literal(&text);
+        let _ = number::parse_duration(&text);
+        let _ = number::parse_literal(&text);
     }
 }

@@ -1,20 +1,20 @@
-//! Types of expressions.
+//! The types of PromQL expressions. The parser checks them, so that the evaluator need not.
 
 /// The type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// One number.
     Scalar,
-    /// A number for each of some series.
+    /// One number for each of several series.
     Vector,
-    /// All samples of a span for each of some series.
+    /// All samples in a range, for each of several series.
     Matrix,
     /// A text.
     Text,
 }
 
 impl Type {
-    /// The name in error messages, as Prometheus has it.
+    /// The name in error messages, the same as in Prometheus.
     pub fn name(self) -> &'static str {
         match self {
             Type::Scalar => "scalar",

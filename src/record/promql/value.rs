@@ -1,8 +1,8 @@
-//! What expressions evaluate to.
+//! The values of expressions at one time. Series here have no history; that is in `window.rs`.
 
 use super::labels::Labels;
 
-/// The value of a series at a moment.
+/// The value of a series at one time.
 #[derive(Clone, Debug)]
 pub struct Point {
     /// The labels of the series.
@@ -11,20 +11,20 @@ pub struct Point {
     pub value: f64,
 }
 
-/// The value of an expression at a moment.
+/// The value of an expression at one time.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// One number.
     Scalar(f64),
-    /// A number for each of some series.
+    /// One number for each of several series.
     Vector(Vec<Point>),
     /// A text.
     Text(String),
 }
 
 impl Value {
-    /// How many numbers or texts it has.
-    pub fn points(&self) -> usize {
+    /// The number of numbers or texts that it has, for the budget.
+    pub fn point_count(&self) -> usize {
         match self {
             Value::Vector(points) => points.len(),
             Value::Scalar(_) | Value::Text(_) => 1,

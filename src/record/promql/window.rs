@@ -1,19 +1,28 @@
-//! Functions of the samples of one series in a range, computed as Prometheus does.
+//! Functions on the samples of one series in a range, such as `rate` and `max_over_time`, computed as Prometheus does.
 
-use super::quantile::{by_value, quantile};
+use super::quantile::{compare_values, quantile};
 
 /// A time in milliseconds since 1970, and a value.
 pub type Sample = (i64, f64);
 
-/// The samples of a range: at least one, in order.
+/// The samples of a range: at least one, in the order of time.
 #[derive(Clone, Copy, Debug)]
 pub struct RangeWindow<'a> {
     /// All samples in `from..=to`.
     pub samples: &'a [Sample],
-    /// Milliseconds since 1970.
+    /// The start of the range, in milliseconds since 1970.
     pub from: i64,
-    /// Milliseconds since 1970.
+    /// The end of the range, in milliseconds since 1970.
     pub to: i64,
+}
+
+/// What it means that a value is less than the one before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ValueKind {
+    /// The counter was reset to zero in between.
+    Counter,
+    /// The value fell.
+    Gauge,
 }
 
 impl RangeWindow<'_> {
@@ -21,122 +30,124 @@ impl RangeWindow<'_> {
         self.samples.iter().map(|(_, value)| *value)
     }
 
-    /// The growth of a value in the whole range, extrapolated from the samples, divided by `shares`.
-    fn grown(&self, counter: bool, shares: f64) -> Option<f64> {
-        let [(first_at, first), .., (last_at, last)] = *self.samples else {
+    /// The growth of the value, extrapolated from the samples to the whole range and divided by `divisor`.
+    fn extrapolated_growth(&self, kind: ValueKind, divisor: f64) -> Option<f64> {
+        let [(first_time, first), .., (last_time, last)] = *self.samples else {
             return None;
         };
-        let mut grown = last - first;
-        if counter {
-            // The values before resets of the counter.
-            let steps = self.samples.windows(2);
-            grown += steps
+        let mut growth = last - first;
+        if kind == ValueKind::Counter {
+            // A reset hides the value before it.
+            let pairs = self.samples.windows(2);
+            growth += pairs
                 .filter(|pair| pair[1].1 < pair[0].1)
                 .map(|pair| pair[0].1)
                 .sum::<f64>();
         }
         let seconds = |from: i64, to: i64| (to - from) as f64 / 1_000.0;
-        let sampled = seconds(first_at, last_at);
-        let between = sampled / (self.samples.len() - 1) as f64;
-        let mut before = seconds(self.from, first_at);
-        let behind = seconds(last_at, self.to);
-        if counter && grown > 0.0 && first >= 0.0 {
-            // A counter cannot have been negative.
-            before = before.min(sampled * (first / grown));
+        let sampled = seconds(first_time, last_time);
+        let interval = sampled / (self.samples.len() - 1) as f64;
+        let mut before_first = seconds(self.from, first_time);
+        let after_last = seconds(last_time, self.to);
+        if kind == ValueKind::Counter && growth > 0.0 && first >= 0.0 {
+            // A counter cannot have been negative, so it grew from zero at the earliest.
+            before_first = before_first.min(sampled * (first / growth));
         }
-        // A series that ends far from the edge probably begins or ends there.
-        let beyond = |gap: f64| {
-            if gap < between * 1.1 {
+        // Over a gap of more than an interval, the series probably begins or ends within the range.
+        let extrapolated = |gap: f64| {
+            if gap < interval * 1.1 {
                 gap
             } else {
-                between / 2.0
+                interval / 2.0
             }
         };
-        let factor = (sampled + beyond(before) + beyond(behind)) / sampled;
-        Some(grown * (factor / shares))
+        let extended = sampled + extrapolated(before_first) + extrapolated(after_last);
+        let factor = extended / sampled;
+        Some(growth * (factor / divisor))
     }
 
-    /// The difference of the last two samples, and the seconds between them.
-    fn last_two(&self, counter: bool) -> Option<(f64, f64)> {
-        let [.., (before_at, before), (at, value)] = *self.samples else {
+    /// The growth from the last sample but one to the last, and the seconds between them.
+    fn last_growth(&self, kind: ValueKind) -> Option<(f64, f64)> {
+        let [.., (previous_time, previous), (time, value)] = *self.samples else {
             return None;
         };
-        let grown = if counter && value < before {
+        let growth = if kind == ValueKind::Counter && value < previous {
             value
         } else {
-            value - before
+            value - previous
         };
-        (at > before_at).then(|| (grown, (at - before_at) as f64 / 1_000.0))
+        (time > previous_time).then(|| (growth, (time - previous_time) as f64 / 1_000.0))
     }
 
-    /// How many pairs of neighbours meet a condition.
-    fn pairs(&self, such: impl Fn(f64, f64) -> bool) -> f64 {
+    /// Counts the pairs of successive values that meet a condition.
+    fn count_pairs(&self, condition: impl Fn(f64, f64) -> bool) -> f64 {
         let pairs = self.samples.windows(2);
-        pairs.filter(|pair| such(pair[0].1, pair[1].1)).count() as f64
+        let met = pairs.filter(|pair| condition(pair[0].1, pair[1].1));
+        met.count() as f64
     }
 }
 
 /// `rate`
 pub fn rate(window: &RangeWindow) -> Option<f64> {
     let seconds = (window.to - window.from) as f64 / 1_000.0;
-    window.grown(true, seconds)
+    window.extrapolated_growth(ValueKind::Counter, seconds)
 }
 
 /// `increase`
 pub fn increase(window: &RangeWindow) -> Option<f64> {
-    window.grown(true, 1.0)
+    window.extrapolated_growth(ValueKind::Counter, 1.0)
 }
 
 /// `delta`
 pub fn delta(window: &RangeWindow) -> Option<f64> {
-    window.grown(false, 1.0)
+    window.extrapolated_growth(ValueKind::Gauge, 1.0)
 }
 
 /// `irate`
 pub fn last_rate(window: &RangeWindow) -> Option<f64> {
-    let (grown, seconds) = window.last_two(true)?;
-    Some(grown / seconds)
+    let (growth, seconds) = window.last_growth(ValueKind::Counter)?;
+    Some(growth / seconds)
 }
 
 /// `idelta`
 pub fn last_delta(window: &RangeWindow) -> Option<f64> {
-    Some(window.last_two(false)?.0)
+    Some(window.last_growth(ValueKind::Gauge)?.0)
 }
 
 /// `sum_over_time`
 pub fn sum(window: &RangeWindow) -> Option<f64> {
-    Some(total(window.values()))
+    Some(compensated_sum(window.values()))
 }
 
 /// `avg_over_time`
 pub fn average(window: &RangeWindow) -> Option<f64> {
     let count = window.samples.len() as f64;
-    let whole = total(window.values()) / count;
-    if whole.is_finite() {
-        return Some(whole);
+    let average = compensated_sum(window.values()) / count;
+    if average.is_finite() {
+        return Some(average);
     }
     // Values whose sum overflows may still have an average.
     Some(window.values().map(|value| value / count).sum())
 }
 
 /// `min_over_time`
-pub fn least(window: &RangeWindow) -> Option<f64> {
-    window.values().reduce(|least, value| {
-        if value < least || least.is_nan() {
+pub fn minimum(window: &RangeWindow) -> Option<f64> {
+    window.values().reduce(|minimum, value| {
+        if value < minimum || minimum.is_nan() {
             value
         } else {
-            least
+            minimum
         }
     })
 }
 
 /// `max_over_time`
-pub fn most(window: &RangeWindow) -> Option<f64> {
-    window.values().reduce(|most, value| {
-        if value > most || most.is_nan() {
+pub fn maximum(window: &RangeWindow) -> Option<f64> {
+    window.values().reduce(|maximum, value| {
+        if value > maximum || maximum.is_nan() {
             value
         } else {
-            most
+            maximum
         }
     })
 }
@@ -158,34 +169,34 @@ pub fn present(_: &RangeWindow) -> Option<f64> {
 
 /// `changes`
 pub fn changes(window: &RangeWindow) -> Option<f64> {
-    Some(window.pairs(|a, b| a != b && !(a.is_nan() && b.is_nan())))
+    Some(window.count_pairs(|a, b| a != b && !(a.is_nan() && b.is_nan())))
 }
 
 /// `resets`
 pub fn resets(window: &RangeWindow) -> Option<f64> {
-    Some(window.pairs(|a, b| b < a))
+    Some(window.count_pairs(|a, b| b < a))
 }
 
 /// `stdvar_over_time`
 pub fn variance(window: &RangeWindow) -> Option<f64> {
-    let mut spread = Variance::default();
-    window.values().for_each(|value| spread.add(value));
-    Some(spread.variance())
+    let mut variance = Variance::default();
+    window.values().for_each(|value| variance.add(value));
+    Some(variance.get())
 }
 
 /// `stddev_over_time`
-pub fn deviation(window: &RangeWindow) -> Option<f64> {
+pub fn standard_deviation(window: &RangeWindow) -> Option<f64> {
     variance(window).map(f64::sqrt)
 }
 
 /// `quantile_over_time`
-pub fn quantile_of(share: f64, window: &RangeWindow) -> f64 {
+pub fn quantile_over_time(q: f64, window: &RangeWindow) -> f64 {
     let mut values: Vec<f64> = window.values().collect();
-    values.sort_by(by_value);
-    quantile(share, &values)
+    values.sort_by(compare_values);
+    quantile(q, &values)
 }
 
-/// The variance of values, computed in one pass (Welford).
+/// The variance of values, computed in one pass by Welford's algorithm.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Variance {
     count: f64,
@@ -197,30 +208,34 @@ impl Variance {
     /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.count += 1.0;
-        let away = value - self.mean;
-        self.mean += away / self.count;
-        self.squares += away * (value - self.mean);
+        let distance = value - self.mean;
+        self.mean += distance / self.count;
+        self.squares += distance * (value - self.mean);
     }
 
-    /// The mean square of the distance from the mean.
-    pub fn variance(&self) -> f64 {
+    /// The mean square of the distance from the mean; NaN for no values.
+    pub fn get(&self) -> f64 {
         self.squares / self.count
     }
 }
 
-/// A sum that compensates for the rounding of each addition (Neumaier).
-fn total(values: impl Iterator<Item = f64>) -> f64 {
-    let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
+/// Adds values by Neumaier's algorithm, which compensates for the rounding of each addition.
+fn compensated_sum(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut compensation) = (0.0_f64, 0.0_f64);
     for value in values {
         let next = sum + value;
-        lost += match sum.abs() >= value.abs() {
+        compensation += match sum.abs() >= value.abs() {
             _ if next.is_infinite() => 0.0,
             true => (sum - next) + value,
             false => (value - next) + sum,
         };
         sum = next;
     }
-    if sum.is_infinite() { sum } else { sum + lost }
+    if sum.is_infinite() {
+        sum
+    } else {
+        sum + compensation
+    }
 }
 
 #[cfg(test)]
@@ -229,7 +244,7 @@ mod tests {
 
     #[test]
     fn functions() {
-        let check = |of: fn(&RangeWindow) -> Option<f64>, values: &[f64], expected: Option<f64>| {
+        let check = |function: fn(&RangeWindow) -> Option<f64>, values: &[f64], expected| {
             let times = (0_i64..).map(|at| at * 10_000 + 5_000);
             let samples: Vec<_> = times.zip(values.iter().copied()).collect();
             let window = RangeWindow {
@@ -237,7 +252,7 @@ mod tests {
                 from: 0,
                 to: 40_000,
             };
-            assert_eq!(of(&window), expected, "{values:?}");
+            assert_eq!(function(&window), expected, "{values:?}");
         };
         // Half a gap beyond each end is still the same curve.
         check(increase, &[10.0, 20.0, 30.0, 40.0], Some(40.0));
@@ -249,7 +264,7 @@ mod tests {
             Some(20.0 * (40.0 / 30.0)),
         );
         check(delta, &[10.0, 20.0, 0.0, 10.0], Some(0.0));
-        // It cannot have been less than nothing five seconds before.
+        // It cannot have been negative five seconds before.
         check(
             increase,
             &[0.0, 30.0, 60.0, 90.0],
@@ -265,8 +280,8 @@ mod tests {
         check(sum, &[1e100, 1.0, -1e100], Some(1.0));
         check(average, &[1.0, 2.0, 6.0], Some(3.0));
         check(average, &[f64::MAX, f64::MAX], Some(f64::MAX));
-        check(least, &[f64::NAN, 2.0, 6.0], Some(2.0));
-        check(most, &[2.0, f64::NAN, 6.0], Some(6.0));
+        check(minimum, &[f64::NAN, 2.0, 6.0], Some(2.0));
+        check(maximum, &[2.0, f64::NAN, 6.0], Some(6.0));
         check(count, &[2.0, 6.0], Some(2.0));
         check(changes, &[2.0, 6.0, 6.0, 1.0], Some(2.0));
         check(resets, &[2.0, 6.0, 6.0, 1.0], Some(1.0));
@@ -277,7 +292,7 @@ mod tests {
             from: 0,
             to: 1,
         };
-        assert_eq!(quantile_of(0.75, &window), 3.0);
-        assert_eq!(quantile_of(2.0, &window), f64::INFINITY);
+        assert_eq!(quantile_over_time(0.75, &window), 3.0);
+        assert_eq!(quantile_over_time(2.0, &window), f64::INFINITY);
     }
 }

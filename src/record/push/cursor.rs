@@ -1,6 +1,8 @@
-//! How far a destination has got, in a file: `mark | checksum u64 | content`, put in its place when it is whole.
+//! The cursor of a destination: which seconds it has, and which counts it was told. It is the only state that pushing keeps on
+//! the disk.
 //!
-//! Bound: some 20 bytes for each series of the record.
+//! The file is `mark | checksum u64 | content`. It is written under another name and renamed once it is complete, so a crash
+//! leaves the file before. Bound: about 20 bytes for each series of the record.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -13,44 +15,54 @@ use siphasher::sip::SipHasher13;
 
 use crate::base::varint::{put, take};
 
-const MARK: [u8; 16] = *b"tollgate cursor\n";
-const HEAD: usize = 24;
+/// The first bytes of the file, with the version of its format.
+const FILE_MARK: [u8; 16] = *b"tollgate cursor\n";
+/// Bytes before the content: the mark and the checksum.
+const HEAD_BYTES: usize = 24;
 
-/// How far it has got.
+/// Bits of a byte that says what is stored of a counter.
+const FLAG_SENT: u8 = 1;
+const FLAG_ATTEMPTED: u8 = 2;
+
+/// Which seconds a destination has, and what it was told about each counter. All times are seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// Every earlier second is delivered.
-    pub at: u64,
-    /// Where it leads to what may be on its way, or may have arrived; no later than `at` if that is nothing.
-    pub trying: u64,
-    /// The second from which on everything is counted.
-    pub begun: u64,
-    /// The second before which [`Count::base`] was counted. What the record knows of earlier ones does not change any more.
-    pub base_at: u64,
-    /// By the numbers of series in the record.
-    pub counts: BTreeMap<u32, Count>,
+    /// All earlier seconds are delivered.
+    pub delivered_until: u64,
+    /// The end of a batch that was sent without a known result; no later than `delivered_until` if there is none.
+    pub attempted_until: u64,
+    /// The second from which cumulative counters count.
+    pub counted_since: u64,
+    /// The end of the seconds that [`SentCount::base`] counts. The record changes no earlier second any more.
+    pub base_until: u64,
+    /// The counters, by the numbers of their series in the record.
+    pub counts: BTreeMap<u32, SentCount>,
 }
 
-/// What is known of a counter.
+/// What a destination was told about a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Count {
-    /// All that was counted before `base_at`.
+pub struct SentCount {
+    /// Everything counted before [`Cursor::base_until`].
     pub base: u64,
-    /// What was said last.
+    /// The value of the last delivered sample; 0 if there is none.
     pub sent: u64,
-    /// Whether anything was.
-    pub told: bool,
-    /// What may have been said: the last sample on its way.
-    pub trying: Option<u64>,
+    /// Whether any sample was delivered.
+    pub was_sent: bool,
+    /// The value of the last sample of a batch whose result is not known.
+    pub attempted: Option<u64>,
 }
 
-/// Where the file is, and where it is while it is not whole.
+/// Returns the path of the file, and the path at which it is written.
 fn paths(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (folder.join(name), folder.join(format!(".{name}.new")))
 }
 
 impl Cursor {
-    /// Reads it; nothing if there is no file. One that is damaged is an error of its own kind.
+    /// Reads a cursor; returns nothing if there is no file.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ErrorKind::InvalidData`] if the file is damaged, and otherwise with the error of the disk.
     pub fn load(folder: &Path, name: &str) -> io::Result<Option<Cursor>> {
         let (path, _) = paths(folder, name);
         let bytes = match fs::read(path) {
@@ -58,47 +70,63 @@ impl Cursor {
             bytes => bytes?,
         };
         let damaged = || io::Error::new(ErrorKind::InvalidData, "it is damaged");
-        parse(&bytes).map(Some).ok_or_else(damaged)
+        decode(&bytes).map(Some).ok_or_else(damaged)
     }
 
-    /// Has it on the disk.
+    /// Writes the cursor. When this returns, it survives a crash of the machine.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the disk does; the file before is then still there.
     pub fn save(&self, folder: &Path, name: &str) -> io::Result<()> {
         let (path, unfinished) = paths(folder, name);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         let mut file = options.open(&unfinished)?;
-        file.write_all(&self.bytes())?;
+        file.write_all(&self.encode())?;
         file.sync_all()?;
         fs::rename(unfinished, path)?;
         File::open(folder)?.sync_all()
     }
 
-    /// Keeps a damaged one under another name, for whoever wants to know.
+    /// Renames a damaged file, so that an operator can look at it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be renamed.
     pub fn set_aside(folder: &Path, name: &str) -> io::Result<()> {
         fs::rename(folder.join(name), folder.join(format!("{name}.damaged")))
     }
 
-    fn bytes(&self) -> Vec<u8> {
+    /// Encodes the file: varints, with each series' number as the distance from the one before.
+    fn encode(&self) -> Vec<u8> {
         let mut content = Vec::with_capacity(24 + 12 * self.counts.len());
-        for value in [self.at, self.trying, self.begun, self.base_at] {
-            put(&mut content, value);
+        let times = [
+            self.delivered_until,
+            self.attempted_until,
+            self.counted_since,
+            self.base_until,
+        ];
+        for time in times {
+            put(&mut content, time);
         }
         let mut next = 0;
         for (number, count) in &self.counts {
             put(&mut content, u64::from(*number) - next);
             put(&mut content, count.base);
             put(&mut content, count.sent);
-            let flags = u8::from(count.told) | u8::from(count.trying.is_some()) << 1;
-            content.push(flags);
-            if let Some(trying) = count.trying {
-                put(&mut content, trying);
+            let sent_flag = if count.was_sent { FLAG_SENT } else { 0 };
+            let attempted_flag = count.attempted.map_or(0, |_| FLAG_ATTEMPTED);
+            content.push(sent_flag | attempted_flag);
+            if let Some(attempted) = count.attempted {
+                put(&mut content, attempted);
             }
             next = u64::from(*number) + 1;
         }
-        let mut out = MARK.to_vec();
-        out.extend(checksum(&content).to_le_bytes());
-        out.extend(content);
-        out
+        let mut file = FILE_MARK.to_vec();
+        file.extend(checksum(&content).to_le_bytes());
+        file.extend(content);
+        file
     }
 }
 
@@ -108,17 +136,17 @@ fn checksum(content: &[u8]) -> u64 {
     hasher.finish()
 }
 
-fn parse(bytes: &[u8]) -> Option<Cursor> {
-    let (head, mut content) = bytes.split_at_checked(HEAD)?;
-    let (mark, sum) = head.split_at(MARK.len());
-    if mark != MARK || sum != checksum(content).to_le_bytes() {
+fn decode(file: &[u8]) -> Option<Cursor> {
+    let (head, mut content) = file.split_at_checked(HEAD_BYTES)?;
+    let (mark, sum) = head.split_at(FILE_MARK.len());
+    if mark != FILE_MARK || sum != checksum(content).to_le_bytes() {
         return None;
     }
     let mut cursor = Cursor {
-        at: take(&mut content)?,
-        trying: take(&mut content)?,
-        begun: take(&mut content)?,
-        base_at: take(&mut content)?,
+        delivered_until: take(&mut content)?,
+        attempted_until: take(&mut content)?,
+        counted_since: take(&mut content)?,
+        base_until: take(&mut content)?,
         counts: BTreeMap::new(),
     };
     let mut next = 0_u64;
@@ -126,11 +154,11 @@ fn parse(bytes: &[u8]) -> Option<Cursor> {
         let number = next.checked_add(take(&mut content)?)?;
         let (base, sent) = (take(&mut content)?, take(&mut content)?);
         let flags = take(&mut content)?;
-        let count = Count {
+        let count = SentCount {
             base,
             sent,
-            told: flags & 1 > 0,
-            trying: match flags & 2 {
+            was_sent: flags & u64::from(FLAG_SENT) > 0,
+            attempted: match flags & u64::from(FLAG_ATTEMPTED) {
                 0 => None,
                 _ => Some(take(&mut content)?),
             },

@@ -1,4 +1,6 @@
-//! One request to a destination, and what its answer means.
+//! Sends one request to a destination, and decides from the response what became of its samples.
+//!
+//! Nothing here retries, splits or counts: `sender.rs` does that with the [`Outcome`].
 
 use std::cell::OnceCell;
 use std::io;
@@ -12,75 +14,80 @@ use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::row::Part;
+use super::row::RowSlice;
 use super::settings::{Engine, Settings};
 use super::{graphite, otlp, remote_write};
 use crate::net::Roots;
 use crate::net::client::{BoxError, send_request};
 
-/// How long a request and its answer may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest pause that a destination may ask for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// Most of an answer that is told.
-const MOST_TOLD: usize = 200;
-/// Bytes of an answer in which it is looked for what it means.
-const MOST_READ: usize = 4_096;
-/// Words of Prometheus, and of Mimir, for what is there already.
-const KNOWN: [&str; 4] = [
+/// The longest time for connecting, sending the request and reading the response, together.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest delay that a `Retry-After` may ask for, so that a mistake of the destination does not stop pushing for long.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+/// The most characters of a response that a log line or the admin API shows.
+const MAX_REASON_CHARS: usize = 200;
+/// The first bytes of a response in which the phrases below are searched.
+const MAX_SEARCHED_BYTES: usize = 4_096;
+/// The port of carbon's line receiver, for a URL without one.
+const GRAPHITE_PORT: u16 = 2003;
+/// Phrases in which Prometheus and Mimir refuse samples that they have already.
+const DUPLICATE_PHRASES: [&str; 4] = [
     "out of order",
     "out-of-order",
     "duplicate sample",
     "sample with the same timestamp",
 ];
-/// And for what is too old.
-const TOO_OLD: [&str; 4] = ["out of bounds", "out-of-bounds", "too old", "too-old"];
-/// Of a peer of Graphite's protocol that may have lost what it was sent.
-const EARLY: &str = "it closes connections before it has read what was sent";
+/// Phrases in which Prometheus and Mimir refuse samples that are too old.
+const TOO_OLD_PHRASES: [&str; 4] = ["out of bounds", "out-of-bounds", "too old", "too-old"];
+/// The error of a Graphite peer that may have lost the lines.
+const CLOSED_EARLY: &str = "it closes connections before it has read what was sent";
 
-/// What became of a request.
+/// What became of a request. Each text is the reason that operators see.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The destination has it.
-    Taken,
-    /// It has all of it but so many samples.
-    Partly(u64, String),
-    /// It takes none of it, for it has something of these seconds or of later ones.
-    Known(String),
-    /// It takes none of it, for some of it is from too long ago.
+    /// The destination has all samples.
+    Accepted,
+    /// The destination has all samples except this many.
+    PartlyAccepted(u64, String),
+    /// The destination refuses all samples, because it has some of these seconds or of later ones.
+    Duplicate(String),
+    /// The destination refuses all samples, because some are too old.
     TooOld(String),
-    /// It takes none of it, for it is too much at once.
+    /// The destination refuses the request because of its size.
     TooLarge(String),
-    /// It never takes it.
+    /// The destination will never accept the request.
     Refused(String),
-    /// It may have it or not, and is asked again, after this pause if it said so.
-    Again(String, Option<Duration>),
+    /// The destination may have the samples or not. The request is sent again, after this delay if the destination named one.
+    Retry(String, Option<Duration>),
 }
 
-/// Sends some samples. `now` is the wall clock, `begun` the second from which on is counted; `system` holds whom the system
-/// trusts, once that was needed.
+/// Sends samples. `now` is the wall clock, and cumulative counters count from the second `counted_since`.
+///
+/// `system_roots` caches the certificates that the system trusts; it is filled when a request first needs them.
 pub async fn deliver(
     settings: &Settings,
-    system: &OnceCell<Roots>,
-    part: Part<'_>,
-    begun: u64,
+    system_roots: &OnceCell<Roots>,
+    slice: RowSlice<'_>,
+    counted_since: u64,
     now: Duration,
 ) -> Outcome {
-    let sent = async {
+    let sending = async {
         match settings.engine {
-            Engine::Graphite => graphite(settings, part).await,
-            Engine::Prometheus | Engine::Otlp => http(settings, system, part, begun, now).await,
+            Engine::Graphite => send_graphite(settings, slice).await,
+            Engine::Prometheus | Engine::Otlp => {
+                send_http(settings, system_roots, slice, counted_since, now).await
+            }
         }
     };
-    match tokio::time::timeout(PATIENCE, sent).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, sending).await {
         Ok(Ok(outcome)) => outcome,
-        Ok(Err(why)) => Outcome::Again(told(&*why), None),
-        Err(_) => Outcome::Again("no answer in time".into(), None),
+        Ok(Err(error)) => Outcome::Retry(describe_causes(&*error), None),
+        Err(_) => Outcome::Retry("no answer in time".into(), None),
     }
 }
 
-/// All causes of an error.
-fn told(error: &dyn std::error::Error) -> String {
+/// Writes an error with those of its causes that it does not name itself.
+fn describe_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -93,18 +100,20 @@ fn told(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The protocol acknowledges nothing. A peer that closes after our end has read all of it; one that closes before, a proxy
-/// without a server for instance, may have read nothing.
-async fn graphite(settings: &Settings, part: Part<'_>) -> Result<Outcome, BoxError> {
-    let lines = graphite::encode(part, &settings.labels);
+/// Sends lines to carbon. The protocol has no acknowledgement, so the order in which the two sides close has to serve as one.
+///
+/// A peer that closes after we did has read everything. A peer that closes before, such as a proxy without a server, may have
+/// read nothing.
+async fn send_graphite(settings: &Settings, slice: RowSlice<'_>) -> Result<Outcome, BoxError> {
+    let lines = graphite::encode(slice, &settings.labels);
     let host = settings.url.host().unwrap_or_default();
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let port = settings.url.port_u16().unwrap_or(2003);
-    let mut stream = TcpStream::connect((bare, port)).await?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let port = settings.url.port_u16().unwrap_or(GRAPHITE_PORT);
+    let mut stream = TcpStream::connect((host, port)).await?;
     stream.write_all(&lines).await?;
     match SockRef::from(&stream).peek(&mut [MaybeUninit::uninit()]) {
-        Ok(0) => return Err(EARLY.into()),
-        // An error is told once.
+        Ok(0) => return Err(CLOSED_EARLY.into()),
+        // The system reports a socket's error only once, so it must not be lost here.
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
         _ => {}
     }
@@ -113,27 +122,30 @@ async fn graphite(settings: &Settings, part: Part<'_>) -> Result<Outcome, BoxErr
     if let Some(error) = stream.take_error()? {
         return Err(error.into());
     }
-    // When both ends are acknowledged the system has no connection any more. Where it has one, the peer's end was on its way
-    // before ours was there.
+    // Once both sides have closed and acknowledged it, the system forgets the connection. If it still has one, the peer closed
+    // before our close arrived.
     match stream.peer_addr() {
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Outcome::Taken),
-        _ => Err(EARLY.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Outcome::Accepted),
+        _ => Err(CLOSED_EARLY.into()),
     }
 }
 
-async fn http(
+async fn send_http(
     settings: &Settings,
-    system: &OnceCell<Roots>,
-    part: Part<'_>,
-    begun: u64,
+    system_roots: &OnceCell<Roots>,
+    slice: RowSlice<'_>,
+    counted_since: u64,
     now: Duration,
 ) -> Result<Outcome, BoxError> {
     let labels = &settings.labels;
     let (fields, body) = match settings.engine {
-        Engine::Otlp => (&otlp::FIELDS[..], otlp::encode(part, labels, begun)),
+        Engine::Otlp => (
+            &otlp::HEADER_FIELDS[..],
+            otlp::encode(slice, labels, counted_since),
+        ),
         _ => (
-            &remote_write::FIELDS[..],
-            remote_write::encode(part, labels)?,
+            &remote_write::HEADER_FIELDS[..],
+            remote_write::encode(slice, labels)?,
         ),
     };
     let mut request = Request::builder()
@@ -151,16 +163,16 @@ async fn http(
     }
     let roots = match &settings.roots {
         None if settings.url.scheme_str() == Some("https") => {
-            if system.get().is_none() {
-                let _ = system.set(Roots::from_system()?);
+            if system_roots.get().is_none() {
+                let _ = system_roots.set(Roots::from_system()?);
             }
-            system.get()
+            system_roots.get()
         }
         roots => roots.as_ref(),
     };
-    let answer = send_request(roots, request.body(Full::new(Bytes::from(body)))?).await?;
-    let (head, body) = answer.into_parts();
-    Ok(read(
+    let response = send_request(roots, request.body(Full::new(Bytes::from(body)))?).await?;
+    let (head, body) = response.into_parts();
+    Ok(classify_response(
         settings.engine,
         head.status,
         &head.headers,
@@ -169,8 +181,8 @@ async fn http(
     ))
 }
 
-/// What an answer means.
-fn read(
+/// Decides what a response means for the samples of its request.
+fn classify_response(
     engine: Engine,
     status: StatusCode,
     fields: &HeaderMap,
@@ -178,53 +190,55 @@ fn read(
     now: Duration,
 ) -> Outcome {
     if status.is_success() {
-        let rejected = (engine == Engine::Otlp).then(|| otlp::rejected(body));
+        let rejected = (engine == Engine::Otlp).then(|| otlp::rejected_points(body));
         return match rejected.flatten() {
-            Some((count, why)) => Outcome::Partly(count, first_line(why.as_bytes())),
-            None => Outcome::Taken,
+            Some((count, reason)) => Outcome::PartlyAccepted(count, first_line(reason.as_bytes())),
+            None => Outcome::Accepted,
         };
     }
-    let said = String::from_utf8_lossy(&body[..body.len().min(MOST_READ)]).to_lowercase();
-    let line = first_line(body);
-    let why = match line.as_str() {
+    let searched = &body[..body.len().min(MAX_SEARCHED_BYTES)];
+    let text = String::from_utf8_lossy(searched).to_lowercase();
+    let reason = match first_line(body).as_str() {
         "" => format!("it answers {}", status.as_u16()),
         line => format!("it answers {}: {line}", status.as_u16()),
     };
-    let says = |words: &[&str]| words.iter().any(|words| said.contains(words));
-    let prometheus = engine == Engine::Prometheus;
+    let has_any = |phrases: &[&str]| phrases.iter().any(|phrase| text.contains(phrase));
+    let is_prometheus = engine == Engine::Prometheus;
     match status {
-        StatusCode::PAYLOAD_TOO_LARGE => Outcome::TooLarge(why),
+        StatusCode::PAYLOAD_TOO_LARGE => Outcome::TooLarge(reason),
         StatusCode::BAD_REQUEST | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY => {
-            if prometheus && says(&KNOWN) {
-                Outcome::Known(why)
-            } else if prometheus && says(&TOO_OLD) {
-                Outcome::TooOld(why)
+            if is_prometheus && has_any(&DUPLICATE_PHRASES) {
+                Outcome::Duplicate(reason)
+            } else if is_prometheus && has_any(&TOO_OLD_PHRASES) {
+                Outcome::TooOld(reason)
             } else {
-                Outcome::Refused(why)
+                Outcome::Refused(reason)
             }
         }
-        // All others are about the destination or the way to it, a token or a path that is wrong too: somebody will mend it.
-        _ => Outcome::Again(why, pause(fields, now)),
+        // Other statuses concern the destination or the way to it, not the samples. An operator can mend a wrong token or path.
+        _ => Outcome::Retry(reason, parse_retry_after(fields, now)),
     }
 }
 
+/// Returns the first line of a response without control characters, cut to what operators are shown.
 fn first_line(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&body[..body.len().min(4 * MOST_TOLD)]);
+    // A character of UTF-8 has at most four bytes.
+    let text = String::from_utf8_lossy(&body[..body.len().min(4 * MAX_REASON_CHARS)]);
     let line = text.lines().next().unwrap_or_default().trim();
-    let plain = line.chars().filter(|c| !c.is_control());
-    plain.take(MOST_TOLD).collect()
+    let printable = line.chars().filter(|c| !c.is_control());
+    printable.take(MAX_REASON_CHARS).collect()
 }
 
-/// `Retry-After`: seconds, or a date.
-fn pause(fields: &HeaderMap, now: Duration) -> Option<Duration> {
+/// Reads `Retry-After`, which is a number of seconds or a date, and limits it to [`MAX_RETRY_AFTER`].
+fn parse_retry_after(fields: &HeaderMap, now: Duration) -> Option<Duration> {
     let text = fields.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     let seconds = text.parse().map(Duration::from_secs).ok();
-    let pause = seconds.or_else(|| {
+    let delay = seconds.or_else(|| {
         let date = httpdate::parse_http_date(text).ok()?;
         let date = date.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some(date.saturating_sub(now))
     })?;
-    Some(pause.min(LONGEST_PAUSE))
+    Some(delay.min(MAX_RETRY_AFTER))
 }
 
 #[cfg(test)]
@@ -239,21 +253,21 @@ mod tests {
             "retry-after",
             "Sun, 06 Nov 1994 08:49:47 GMT".parse().unwrap(),
         );
-        let outcome = read(engine, status, &fields, body.as_bytes(), now);
+        let outcome = classify_response(engine, status, &fields, body.as_bytes(), now);
         assert_eq!(&outcome, expected, "{status} {body}");
     }
 
     #[test]
-    fn answers_mean_what_they_say() {
+    fn responses_are_classified() {
         let (prometheus, otlp) = (Engine::Prometheus, Engine::Otlp);
-        check(prometheus, 204, "", &Outcome::Taken);
-        check(otlp, 200, "\x0a\x00", &Outcome::Taken);
-        let partly = Outcome::Partly(3, "no".into());
+        check(prometheus, 204, "", &Outcome::Accepted);
+        check(otlp, 200, "\x0a\x00", &Outcome::Accepted);
+        let partly = Outcome::PartlyAccepted(3, "no".into());
         check(otlp, 200, "\x0a\x06\x08\x03\x12\x02no", &partly);
-        let again = |why: &str| Outcome::Again(why.into(), Some(Duration::from_secs(10)));
+        let again = |why: &str| Outcome::Retry(why.into(), Some(Duration::from_secs(10)));
         check(prometheus, 503, "", &again("it answers 503"));
         check(otlp, 429, "later\nplease", &again("it answers 429: later"));
-        let known = Outcome::Known("it answers 400: out of order sample".into());
+        let known = Outcome::Duplicate("it answers 400: out of order sample".into());
         check(prometheus, 400, "out of order sample\n", &known);
         let old = Outcome::TooOld("it answers 400: out of bounds".into());
         check(prometheus, 400, "out of bounds", &old);
@@ -265,14 +279,14 @@ mod tests {
         check(prometheus, 413, "", &large);
     }
 
-    /// What is wrong with the way there is no reason to drop what is on it.
+    /// A wrong path or token must not drop samples that a mended one would deliver.
     #[test]
     fn mistakes_of_operators_are_waited_for() {
         for status in [
             301, 302, 307, 401, 402, 403, 404, 405, 407, 408, 411, 415, 421, 451,
         ] {
             let pause = Some(Duration::from_secs(10));
-            let again = Outcome::Again(format!("it answers {status}"), pause);
+            let again = Outcome::Retry(format!("it answers {status}"), pause);
             check(Engine::Prometheus, status, "", &again);
             check(Engine::Otlp, status, "", &again);
         }
@@ -281,12 +295,18 @@ mod tests {
     #[test]
     fn pauses_are_bounded() {
         let mut fields = HeaderMap::new();
-        assert_eq!(pause(&fields, Duration::ZERO), None);
+        assert_eq!(parse_retry_after(&fields, Duration::ZERO), None);
         fields.insert("retry-after", "7".parse().unwrap());
-        assert_eq!(pause(&fields, Duration::ZERO), Some(Duration::from_secs(7)));
+        assert_eq!(
+            parse_retry_after(&fields, Duration::ZERO),
+            Some(Duration::from_secs(7))
+        );
         fields.insert("retry-after", "99999999999".parse().unwrap());
-        assert_eq!(pause(&fields, Duration::ZERO), Some(LONGEST_PAUSE));
+        assert_eq!(
+            parse_retry_after(&fields, Duration::ZERO),
+            Some(MAX_RETRY_AFTER)
+        );
         fields.insert("retry-after", "soon".parse().unwrap());
-        assert_eq!(pause(&fields, Duration::ZERO), None);
+        assert_eq!(parse_retry_after(&fields, Duration::ZERO), None);
     }
 }

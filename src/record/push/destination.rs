@@ -1,4 +1,5 @@
-//! A destination while it is pushed to, and what that needs of the process.
+//! The state of a destination that the pushing thread shares with operators' requests and with reloads, and what pushing
+//! needs from the process. Nothing here sends anything.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +13,7 @@ use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::record::{Record, Series};
 
-/// The state of a destination, for operators.
+/// The state of a destination, as the admin API shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationStatus {
     /// The name of the destination.
@@ -23,47 +24,46 @@ pub struct DestinationStatus {
     pub url: String,
     /// Recorded seconds that the destination does not have yet.
     pub behind_seconds: u64,
-    /// Samples that the destination has taken.
+    /// Samples that the destination has accepted since the start of the process.
     pub sent: u64,
-    /// Samples that the destination has refused.
+    /// Samples that the destination has refused for good since the start of the process.
     pub refused: u64,
-    /// Why nothing can be pushed; empty while pushing works.
+    /// The error that stops pushing, or the last refusal; empty while pushing works.
     pub trouble: String,
 }
 
-/// Returns the series of the present metrics. They are sent even while nothing happens in them.
+/// Returns the series that the process counts now. They are sent even in steps without events.
 pub type LiveSeries = Arc<dyn Fn() -> BTreeSet<Series> + Send + Sync>;
 
-/// What pushing needs of the process.
+/// What pushing needs from the process.
 pub struct PushContext {
     /// The settings of all destinations.
     pub settings: Vec<Settings>,
     /// The record, once this process has opened it.
     pub record: Arc<OnceLock<Record>>,
-    /// The record's folder; without one, cursors are forgotten with the process.
+    /// The record's folder; without one, cursors are lost when the process ends.
     pub folder: Option<PathBuf>,
-    /// The series of the present metrics.
+    /// Lists the series that the process counts now.
     pub live_series: LiveSeries,
-    /// The clock.
+    /// The clock for retries and for the lag.
     pub clock: Clock,
-    /// Where sent samples are counted.
+    /// The metrics of the process, which also count pushed samples.
     pub registry: Registry,
     /// The seed that spreads the requests of several gateways over time.
     pub seed: u64,
 }
 
 impl PushContext {
-    /// The folder of the cursors.
-    pub(super) fn cursors(&self) -> Option<PathBuf> {
+    pub(super) fn cursor_folder(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.join("push"))
     }
 }
 
-/// A destination, as the pushing thread and other threads share it.
+/// A destination, shared by the pushing thread, reloads and the admin API.
 pub(super) struct Destination {
     pub(super) settings: Mutex<Settings>,
     pub(super) status: Mutex<DestinationStatus>,
-    /// The cursor, where there is no folder.
+    /// The cursor of a destination without a folder. It outlives a sender that panics.
     pub(super) cursor: Mutex<Option<Cursor>>,
 }
 

@@ -1,51 +1,52 @@
-//! Graphite's line protocol: `name;label=value 12.5 1700000000`, a line for each sample.
+//! Encodes samples in Graphite's line protocol: `name;label=value 12.5 1700000000`, one line per sample.
 //!
-//! A line says all that was counted before, as with the other engines, and not what was counted since the line before: carbon
-//! keeps one line of each slot, the last, and drops lines of new series when many come at a time. Of a count that only grows
-//! the next line has all that a lost one had.
+//! Counters are cumulative, so the next line makes up for a lost one. Carbon does lose lines: it keeps only the last line of
+//! each slot, and drops lines of new series when many arrive at once.
 
 use std::fmt::Write as _;
 
-use super::row::{Part, TimedValue};
+use super::row::{RowSlice, TimedValue};
 use crate::record::Series;
 
-/// The lines. `labels` are added to every series; where it has one of that name, its own stays.
-pub fn encode(part: Part<'_>, labels: &[(String, String)]) -> Vec<u8> {
-    let mut out = String::new();
-    for (series, samples) in part.rows() {
-        let name = name(series, labels);
+/// Encodes the lines. `extra_labels` are added to every series; a series' own label of the same name wins.
+pub fn encode(slice: RowSlice<'_>, extra_labels: &[(String, String)]) -> Vec<u8> {
+    let mut lines = String::new();
+    for (series, samples) in slice.rows() {
+        let name = tagged_name(series, extra_labels);
         for sample in samples {
-            let _ = writeln!(out, "{name} {} {}", value(series, sample), sample.at);
+            let value = decimal(series, sample);
+            let _ = writeln!(lines, "{name} {value} {}", sample.at);
         }
     }
-    out.into_bytes()
+    lines.into_bytes()
 }
 
-/// A name with tags, which carbon has known since 1.1.
-fn name(series: &Series, labels: &[(String, String)]) -> String {
-    let mut name = plain(&series.name);
+/// Returns `name;label=value;…`. Carbon understands such tags since 1.1.
+fn tagged_name(series: &Series, extra_labels: &[(String, String)]) -> String {
+    let mut name = sanitize(&series.name);
     let own = series.labels.iter();
-    let added = labels
+    let added = extra_labels
         .iter()
         .filter(|(label, _)| !series.labels.iter().any(|(other, _)| other == label));
     for (label, value) in own.chain(added).filter(|(_, value)| !value.is_empty()) {
-        let _ = write!(name, ";{}={}", plain(label), plain(value));
+        let _ = write!(name, ";{}={}", sanitize(label), sanitize(value));
     }
     name
 }
 
-/// Without what would end a name or a tag.
-fn plain(text: &str) -> String {
-    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, ';' | '=' | '~' | '!');
-    text.replace(odd, "_")
+/// Replaces the characters that end a name or a tag, and those that carbon forbids in tags.
+fn sanitize(text: &str) -> String {
+    let is_reserved =
+        |c: char| c.is_whitespace() || c.is_control() || matches!(c, ';' | '=' | '~' | '!');
+    text.replace(is_reserved, "_")
 }
 
-/// Every digit of it.
-fn value(series: &Series, sample: &TimedValue) -> String {
+/// Writes a value with all of its digits, which a float would round above 2^53.
+fn decimal(series: &Series, sample: &TimedValue) -> String {
     let scale = 10_u64.saturating_pow(series.decimals.into());
-    let (whole, behind) = (sample.value / scale, sample.value % scale);
+    let (whole, fraction) = (sample.value / scale, sample.value % scale);
     match series.decimals {
         0 => whole.to_string(),
-        decimals => format!("{whole}.{behind:0width$}", width = decimals.into()),
+        decimals => format!("{whole}.{fraction:0width$}", width = decimals.into()),
     }
 }

@@ -1,10 +1,11 @@
-//! Pushing: the record is sent to engines that keep and draw it for many gateways.
+//! Pushing sends the record to metrics engines, which store and draw the series of many gateways.
 //!
-//! The record is the queue. For each destination a [`cursor`] says which seconds it has. What is behind is sent in the order of
-//! time, in [batches](batch), by one of three protocols: [`remote_write`], [`graphite`], [`otlp`]. All of it happens on one
-//! thread (`pusher.rs`), which nothing waits for. `batch.rs` explains why nothing is lost or counted twice.
+//! The record itself is the queue: no second copy waits to be sent. A [`cursor`] says up to which second a destination has
+//! everything. Later seconds are sent oldest first, in [batches](batch), over [`remote_write`], [`graphite`] or [`otlp`].
+//! One thread does all of it (`pusher.rs`), and no request ever waits for that thread. [`progress`] explains why no count is
+//! lost or sent twice.
 //!
-//! Bounds: [`MOST`] destinations; for each one batch of some 5,000 samples in memory, and two numbers for each series.
+//! Bounds: [`MAX_DESTINATIONS`]; for each of them one batch of about 5,000 samples in memory, and four numbers per series.
 
 pub mod batch;
 pub mod cursor;
@@ -13,10 +14,11 @@ mod destination;
 pub mod graphite;
 pub mod otlp;
 mod outage_log;
-mod piece;
+pub mod progress;
 mod proto;
 mod pusher;
 pub mod remote_write;
+mod request_range;
 pub mod row;
 mod sender;
 mod settings;
@@ -25,5 +27,5 @@ pub use self::destination::{DestinationStatus, LiveSeries, PushContext};
 pub use self::pusher::Pusher;
 pub use self::settings::{Engine, Settings};
 
-/// Most destinations.
-pub const MOST: usize = 16;
+/// Most destinations of one gateway. Each has a task, a batch in memory and a cursor file.
+pub const MAX_DESTINATIONS: usize = 16;

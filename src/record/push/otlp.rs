@@ -1,104 +1,119 @@
-//! OTLP over HTTP: `ExportMetricsServiceRequest` in protocol buffers. Counters are sums that are monotonic and cumulative.
+//! Encodes samples for OTLP over HTTP, and reads from the response how many data points the collector rejected.
 //!
+//! The body is an `ExportMetricsServiceRequest` in protocol buffers. Counters become sums that are monotonic and cumulative.
 //! Source: <https://opentelemetry.io/docs/specs/otlp/>, with `metrics/v1/metrics.proto`.
 
 use super::proto::Message;
-use super::row::{Part, TimedValue, float};
+use super::row::{RowSlice, TimedValue, to_float};
 use crate::base::varint::take;
 use crate::record::{Kind, Series};
 
-/// The field that says what is sent.
-pub const FIELDS: [(&str, &str); 1] = [("content-type", "application/x-protobuf")];
+/// The header field that the protocol requires.
+pub const HEADER_FIELDS: [(&str, &str); 1] = [("content-type", "application/x-protobuf")];
 
+/// `AGGREGATION_TEMPORALITY_CUMULATIVE`.
 const CUMULATIVE: u64 = 2;
 
-/// A request's body. Counters count from the second `begun` on; `labels` are what is known of the gateway.
-pub fn encode(part: Part<'_>, labels: &[(String, String)], begun: u64) -> Vec<u8> {
-    let scope = Message::default().text(1, "tollgate");
-    let scope = scope.text(2, env!("CARGO_PKG_VERSION"));
-    let mut scope = Message::default().message(1, &scope);
-    let rows: Vec<_> = part.rows().collect();
+/// Encodes the body of a request. Counters count from the second `counted_since`; `labels` become attributes of the resource.
+pub fn encode(slice: RowSlice<'_>, labels: &[(String, String)], counted_since: u64) -> Vec<u8> {
+    let scope = Message::default().with_string(1, "tollgate");
+    let scope = scope.with_string(2, env!("CARGO_PKG_VERSION"));
+    let mut scope_metrics = Message::default().with_message(1, &scope);
+    let rows: Vec<_> = slice.rows().collect();
     for rows in rows.chunk_by(|(a, _), (b, _)| a.name == b.name && a.kind == b.kind) {
-        scope = scope.message(2, &metric(rows, begun));
+        scope_metrics = scope_metrics.with_message(2, &metric(rows, counted_since));
     }
-    let named = labels.iter().any(|(label, _)| label == "service.name");
-    let own = (!named).then(|| attribute("service.name", "tollgate"));
-    let given = labels.iter().map(|(label, value)| attribute(label, value));
-    let resource = own
-        .into_iter()
-        .chain(given)
-        .fold(Message::default(), |all, one| all.message(1, &one));
-    let all = Message::default().message(1, &resource).message(2, &scope);
-    Message::default().message(1, &all).finish()
+    let resource_metrics = Message::default()
+        .with_message(1, &resource(labels))
+        .with_message(2, &scope_metrics);
+    Message::default()
+        .with_message(1, &resource_metrics)
+        .into_bytes()
 }
 
-fn metric(rows: &[(&Series, &[TimedValue])], begun: u64) -> Message {
+/// Builds a `Resource` from the labels of the gateway. Its `service.name` is `tollgate`, unless a label says otherwise.
+fn resource(labels: &[(String, String)]) -> Message {
+    let is_named = labels.iter().any(|(label, _)| label == "service.name");
+    let default_name = (!is_named).then(|| key_value("service.name", "tollgate"));
+    let own = labels.iter().map(|(label, value)| key_value(label, value));
+    let attributes = default_name.into_iter().chain(own);
+    attributes.fold(Message::default(), |resource, attribute| {
+        resource.with_message(1, &attribute)
+    })
+}
+
+/// Builds a `Metric` of series that have one name and one kind.
+fn metric(rows: &[(&Series, &[TimedValue])], counted_since: u64) -> Message {
     let metric = Message::default();
     let Some((first, _)) = rows.first() else {
         return metric;
     };
-    let sums = first.kind == Kind::Counter;
-    let mut data = Message::default();
+    let mut points = Message::default();
     for (series, samples) in rows {
         for sample in *samples {
-            data = data.message(1, &point(series, sample, begun));
+            points = points.with_message(1, &number_data_point(series, sample, counted_since));
         }
     }
-    let metric = metric.text(1, &first.name);
-    if sums {
-        metric.message(7, &data.number(2, CUMULATIVE).number(3, 1))
-    } else {
-        metric.message(5, &data)
+    let metric = metric.with_string(1, &first.name);
+    match first.kind {
+        Kind::Counter => {
+            let is_monotonic = 1;
+            let sum = points.with_uint(2, CUMULATIVE).with_uint(3, is_monotonic);
+            metric.with_message(7, &sum)
+        }
+        Kind::Gauge => metric.with_message(5, &points),
     }
 }
 
-/// `NumberDataPoint`.
-fn point(series: &Series, sample: &TimedValue, begun: u64) -> Message {
+/// Builds a `NumberDataPoint`.
+fn number_data_point(series: &Series, sample: &TimedValue, counted_since: u64) -> Message {
     let nanos = |second: u64| second.saturating_mul(1_000_000_000);
     let mut point = Message::default();
     if series.kind == Kind::Counter {
-        point = point.fixed(2, nanos(begun.min(sample.at)));
+        point = point.with_fixed64(2, nanos(counted_since.min(sample.at)));
     }
-    point = point.fixed(3, nanos(sample.at));
+    point = point.with_fixed64(3, nanos(sample.at));
     point = match series.decimals {
-        0 => point.fixed(6, sample.value),
-        _ => point.double(4, float(series, sample)),
+        0 => point.with_fixed64(6, sample.value),
+        _ => point.with_double(4, to_float(series, sample)),
     };
     let labels = series.labels.iter();
     labels.fold(point, |point, (label, value)| {
-        point.message(7, &attribute(label, value))
+        point.with_message(7, &key_value(label, value))
     })
 }
 
-/// `KeyValue`.
-fn attribute(key: &str, value: &str) -> Message {
-    let value = Message::default().text(1, value);
-    Message::default().text(1, key).message(2, &value)
+/// Builds a `KeyValue` with a string.
+fn key_value(key: &str, value: &str) -> Message {
+    let value = Message::default().with_string(1, value);
+    let key = Message::default().with_string(1, key);
+    key.with_message(2, &value)
 }
 
-/// How many points a collector says it has not taken, and why: the `partial_success` of its answer.
-pub fn rejected(answer: &[u8]) -> Option<(u64, String)> {
-    let partial = field(answer, 1)?;
-    let ProtoValue::Bytes(partial) = partial else {
+/// Reads from an `ExportMetricsServiceResponse` how many data points were rejected, and why. Returns nothing when all were
+/// accepted, or when the response cannot be read.
+pub fn rejected_points(response: &[u8]) -> Option<(u64, String)> {
+    let Some(ProtoValue::Bytes(partial_success)) = find_field(response, 1) else {
         return None;
     };
-    let Some(ProtoValue::Number(count)) = field(partial, 1) else {
+    let Some(ProtoValue::Number(count)) = find_field(partial_success, 1) else {
         return None;
     };
-    let why = match field(partial, 2) {
+    let reason = match find_field(partial_success, 2) {
         Some(ProtoValue::Bytes(text)) => String::from_utf8_lossy(text).into_owned(),
         _ => String::new(),
     };
-    (count > 0).then_some((count, why))
+    (count > 0).then_some((count, reason))
 }
 
+/// A value of the wire types varint and length-delimited.
 enum ProtoValue<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-/// The first field of this number.
-fn field(mut message: &[u8], wanted: u64) -> Option<ProtoValue<'_>> {
+/// Finds the first field with the number `wanted`. Returns nothing when the message ends or is malformed before it.
+fn find_field(mut message: &[u8], wanted: u64) -> Option<ProtoValue<'_>> {
     while !message.is_empty() {
         let key = take(&mut message)?;
         let value = match key & 7 {
@@ -109,8 +124,8 @@ fn field(mut message: &[u8], wanted: u64) -> Option<ProtoValue<'_>> {
                 message = rest;
                 ProtoValue::Bytes(bytes)
             }
-            form @ (1 | 5) => {
-                let length = if form == 1 { 8 } else { 4 };
+            wire_type @ (1 | 5) => {
+                let length = if wire_type == 1 { 8 } else { 4 };
                 let (bytes, rest) = message.split_at_checked(length)?;
                 message = rest;
                 ProtoValue::Bytes(bytes)

@@ -1,59 +1,64 @@
-//! Messages in the wire format of protocol buffers, as they are written: fields behind each other, each with its number.
+//! Writes messages in the wire format of protocol buffers: one field after another, each with its number and wire type.
+//!
+//! Only the field types that Prometheus and OTLP need are here. Nothing here reads messages.
+//! Source: <https://protobuf.dev/programming-guides/encoding/>.
 
 use crate::base::varint::put;
 
-/// A message that is being written.
+/// Wire type of a value of one to ten bytes.
+const WIRE_VARINT: u32 = 0;
+/// Wire type of a value of eight bytes.
+const WIRE_FIXED64: u32 = 1;
+/// Wire type of a length and as many bytes.
+const WIRE_LENGTH_DELIMITED: u32 = 2;
+
+/// A message to which fields are appended.
 #[derive(Debug, Default)]
 pub struct Message(Vec<u8>);
 
-/// How a field's value is written.
-const VARINT: u32 = 0;
-const FIXED64: u32 = 1;
-const LENGTH: u32 = 2;
-
 impl Message {
-    fn key(&mut self, field: u32, form: u32) {
-        put(&mut self.0, u64::from(field << 3 | form));
+    fn write_key(&mut self, field: u32, wire_type: u32) {
+        put(&mut self.0, u64::from(field << 3 | wire_type));
     }
 
-    /// A whole number: `uint64`, `bool`, an enumeration, or an `int64` that is not negative.
-    pub fn number(mut self, field: u32, value: u64) -> Message {
-        self.key(field, VARINT);
+    /// Appends a `uint64`, a `bool`, an enumeration, or an `int64` that is not negative.
+    pub fn with_uint(mut self, field: u32, value: u64) -> Message {
+        self.write_key(field, WIRE_VARINT);
         put(&mut self.0, value);
         self
     }
 
-    /// A `fixed64`, or an `sfixed64` that is not negative.
-    pub fn fixed(mut self, field: u32, value: u64) -> Message {
-        self.key(field, FIXED64);
+    /// Appends a `fixed64`, or an `sfixed64` that is not negative.
+    pub fn with_fixed64(mut self, field: u32, value: u64) -> Message {
+        self.write_key(field, WIRE_FIXED64);
         self.0.extend(value.to_le_bytes());
         self
     }
 
-    /// A `double`.
-    pub fn double(self, field: u32, value: f64) -> Message {
-        self.fixed(field, value.to_bits())
+    /// Appends a `double`.
+    pub fn with_double(self, field: u32, value: f64) -> Message {
+        self.with_fixed64(field, value.to_bits())
     }
 
-    /// A `string`.
-    pub fn text(self, field: u32, text: &str) -> Message {
-        self.bytes(field, text.as_bytes())
+    /// Appends a `string`.
+    pub fn with_string(self, field: u32, text: &str) -> Message {
+        self.with_bytes(field, text.as_bytes())
     }
 
-    /// A message within this one.
-    pub fn message(self, field: u32, message: &Message) -> Message {
-        self.bytes(field, &message.0)
+    /// Appends a nested message.
+    pub fn with_message(self, field: u32, message: &Message) -> Message {
+        self.with_bytes(field, &message.0)
     }
 
-    fn bytes(mut self, field: u32, bytes: &[u8]) -> Message {
-        self.key(field, LENGTH);
+    fn with_bytes(mut self, field: u32, bytes: &[u8]) -> Message {
+        self.write_key(field, WIRE_LENGTH_DELIMITED);
         put(&mut self.0, bytes.len() as u64);
         self.0.extend(bytes);
         self
     }
 
-    /// What was written.
-    pub fn finish(self) -> Vec<u8> {
+    /// Returns the encoded message.
+    pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 }

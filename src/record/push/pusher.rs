@@ -1,4 +1,6 @@
-//! The thread that pushes, with a task for each destination.
+//! The thread that pushes: it takes the lock of the cursors and runs a task for each destination.
+//!
+//! Only one process pushes at a time. The thread restarts a task that panics, and decides nothing about batches.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
@@ -17,14 +19,14 @@ use super::outage_log::OutageLog;
 use super::sender::Sender;
 use super::settings::Settings;
 
-/// How long a process that ends goes on sending.
-const LAST: Duration = Duration::from_secs(2);
-/// How often the thread looks whether another process has released the lock.
-const LOOK: Duration = Duration::from_millis(500);
-/// How long to wait before a sender that panicked is started again.
-const RESTART: Duration = Duration::from_secs(1);
+/// The longest time that a stopping process sends the last seconds.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time between two attempts to take the lock while another process holds it.
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// The time before a sender that panicked is started again.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 
-/// The thread that pushes.
+/// A handle to the thread that pushes.
 pub struct Pusher {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
@@ -32,26 +34,30 @@ pub struct Pusher {
 }
 
 impl Pusher {
-    /// Starts the thread.
+    /// Starts the thread. It begins to push once `context.record` is set and the lock of the cursors is free.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system cannot start a thread.
     pub fn start(context: PushContext) -> io::Result<Pusher> {
         let (stop, stopped) = watch::channel(false);
         let settings = context.settings.iter().cloned();
         let destinations: Vec<_> = settings.map(Destination::new).collect();
-        let all = destinations.clone();
+        let pushed = destinations.clone();
         let runtime = || {
             Builder::new_current_thread()
                 .enable_all()
                 .build_local(LocalOptions::default())
         };
-        let work = move || match runtime() {
+        let run = move || match runtime() {
             Ok(runtime) => {
-                runtime.block_on(run(Rc::new(context), all, stopped));
-                // A name that is still being looked up must not delay the end of the process.
+                runtime.block_on(push_until_stopped(Rc::new(context), pushed, stopped));
+                // A DNS lookup that still runs must not delay the end of the process.
                 runtime.shutdown_background();
             }
             Err(error) => tracing::error!(%error, "nothing can be pushed"),
         };
-        let thread = thread::Builder::new().name("push".into()).spawn(work)?;
+        let thread = thread::Builder::new().name("push".into()).spawn(run)?;
         Ok(Pusher {
             stop,
             thread,
@@ -59,26 +65,29 @@ impl Pusher {
         })
     }
 
-    /// Takes over the tokens and the roots of these settings, after a reload. Settings of other destinations are ignored.
-    pub fn renew(&self, settings: &[Settings]) {
+    /// Takes over the tokens and the roots from reloaded settings. New or changed destinations need a restart and are
+    /// ignored.
+    pub fn update_settings(&self, settings: &[Settings]) {
         for destination in &self.destinations {
-            let mut own = destination.settings.lock();
-            if let Some(renewed) = settings
+            let mut current = destination.settings.lock();
+            if let Some(reloaded) = settings
                 .iter()
-                .find(|settings| settings.is_same_destination(&own))
+                .find(|settings| settings.is_same_destination(&current))
             {
-                own.clone_from(renewed);
+                current.clone_from(reloaded);
             }
         }
     }
 
-    /// The state of each destination.
-    pub fn status(&self) -> Vec<DestinationStatus> {
-        let all = self.destinations.iter();
-        all.map(|one| one.status.lock().clone()).collect()
+    /// Returns the state of each destination, in the order of the settings.
+    pub fn statuses(&self) -> Vec<DestinationStatus> {
+        let destinations = self.destinations.iter();
+        destinations
+            .map(|destination| destination.status.lock().clone())
+            .collect()
     }
 
-    /// Sends what is recorded by now, for at most two seconds.
+    /// Stops the thread. Before that, it sends the seconds recorded so far for at most two seconds.
     pub fn finish(self) {
         let _ = self.stop.send(true);
         if self.thread.join().is_err() {
@@ -87,16 +96,18 @@ impl Pusher {
     }
 }
 
-async fn run(
+async fn push_until_stopped(
     context: Rc<PushContext>,
     destinations: Vec<Arc<Destination>>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    // One process at a time: if two pushed the same seconds, each would take the other's samples for its own.
+    // Two processes that pushed the same seconds would each take the other's samples for their own.
     let mut trouble = String::new();
     let _lock = loop {
         if context.record.get().is_some() {
-            match context.cursors().as_deref().map(lock).transpose() {
+            let lock = context.cursor_folder().as_deref().map(try_lock).transpose();
+            match lock {
+                // A record in memory has no cursor files to lock.
                 Ok(None) => break None,
                 Ok(Some(Some(lock))) => break Some(lock),
                 Ok(Some(None)) => {}
@@ -108,21 +119,25 @@ async fn run(
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(LOCK_RETRY_INTERVAL) => {}
             _ = stopped.changed() => return,
         }
     };
-    let tasks = destinations.into_iter().zip(0..).map(|(one, place)| {
-        let seed = context.seed ^ place;
-        tokio::task::spawn_local(keep_sending(context.clone(), one, seed, stopped.clone()))
-    });
+    let tasks = destinations
+        .into_iter()
+        .zip(0..)
+        .map(|(destination, index)| {
+            let seed = context.seed ^ index;
+            let sending = send_until_stopped(context.clone(), destination, seed, stopped.clone());
+            tokio::task::spawn_local(sending)
+        });
     for task in tasks.collect::<Vec<_>>() {
         let _ = task.await;
     }
 }
 
-/// Sends to a destination until the end. A sender that panics is replaced by one that goes on from the cursor.
-async fn keep_sending(
+/// Sends to one destination. A sender that panics is replaced by a new one, which continues at the cursor.
+async fn send_until_stopped(
     context: Rc<PushContext>,
     destination: Arc<Destination>,
     seed: u64,
@@ -131,20 +146,20 @@ async fn keep_sending(
     let mut panics = OutageLog::default();
     loop {
         let mut sender = Sender::new(&context, destination.clone(), seed);
-        let mut ended = stopped.clone();
+        let mut sender_stopped = stopped.clone();
         let task = tokio::task::spawn_local(async move {
             tokio::select! {
                 () = sender.run() => {}
-                _ = ended.changed() => {}
+                _ = sender_stopped.changed() => {}
             }
-            // Where there is a folder, the next process sends what is left.
-            let _ = tokio::time::timeout(LAST, sender.finish()).await;
+            // With a folder, the next process sends what remains.
+            let _ = tokio::time::timeout(FINISH_TIMEOUT, sender.finish()).await;
         });
         if task.await.is_ok() {
             return;
         }
         let name = destination.settings.lock().name.clone();
-        if panics.fails("it panicked", context.clock.now()) {
+        if panics.record_failure("it panicked", context.clock.now()) {
             tracing::error!(
                 name,
                 "the sender of a destination panicked and is started again"
@@ -152,14 +167,14 @@ async fn keep_sending(
         }
         destination.status.lock().trouble = "the sender panicked and is started again".to_owned();
         tokio::select! {
-            () = tokio::time::sleep(RESTART) => {}
+            () = tokio::time::sleep(RESTART_DELAY) => {}
             _ = stopped.changed() => return,
         }
     }
 }
 
-/// Locks the cursors; none while another process holds the lock.
-fn lock(folder: &Path) -> io::Result<Option<File>> {
+/// Locks the cursors; returns nothing while another process holds the lock.
+fn try_lock(folder: &Path) -> io::Result<Option<File>> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -1,50 +1,61 @@
-//! Prometheus remote write 1.0: one message of protocol buffers, packed by snappy.
+//! Encodes samples for Prometheus remote write 1.0: one `WriteRequest` in protocol buffers, compressed with snappy.
 //!
 //! Source: <https://prometheus.io/docs/specs/prw/remote_write_spec/>, with `prompb/types.proto`.
 
 use super::proto::Message;
-use super::row::{Part, float};
+use super::row::{RowSlice, TimedValue, to_float};
+use crate::record::Series;
 
-/// The fields that say what is sent.
-pub const FIELDS: [(&str, &str); 3] = [
+/// The header fields that the protocol requires.
+pub const HEADER_FIELDS: [(&str, &str); 3] = [
     ("content-type", "application/x-protobuf"),
     ("content-encoding", "snappy"),
     ("x-prometheus-remote-write-version", "0.1.0"),
 ];
 
-/// A request's body. `labels` are added to every series; where it has one of that name, its own stays.
-pub fn encode(part: Part<'_>, labels: &[(String, String)]) -> Result<Vec<u8>, snap::Error> {
-    snap::raw::Encoder::new().compress_vec(&message(part, labels).finish())
+/// Encodes the body of a request. `extra_labels` are added to every series; a series' own label of the same name wins.
+///
+/// # Errors
+///
+/// Fails when the message is longer than the 4 GiB that snappy can compress.
+pub fn encode(
+    slice: RowSlice<'_>,
+    extra_labels: &[(String, String)],
+) -> Result<Vec<u8>, snap::Error> {
+    let write_request = slice
+        .rows()
+        .fold(Message::default(), |request, (series, samples)| {
+            request.with_message(1, &time_series(series, samples, extra_labels))
+        });
+    snap::raw::Encoder::new().compress_vec(&write_request.into_bytes())
 }
 
-/// `WriteRequest`.
-fn message(part: Part<'_>, labels: &[(String, String)]) -> Message {
-    part.rows()
-        .fold(Message::default(), |request, (series, samples)| {
-            let own = series.labels.iter();
-            let own = own.map(|(label, value)| (label.as_str(), value.as_str()));
-            let mut all: Vec<_> = own.chain([("__name__", series.name.as_str())]).collect();
-            for (label, value) in labels {
-                if !all.iter().any(|(other, _)| other == label) {
-                    all.push((label, value));
-                }
-            }
-            // An empty value is the same as none; receivers want labels in order.
-            all.retain(|(_, value)| !value.is_empty());
-            all.sort_unstable();
-            let row = all
-                .into_iter()
-                .fold(Message::default(), |row, (label, value)| {
-                    row.message(1, &Message::default().text(1, label).text(2, value))
-                });
-            let row = samples.iter().fold(row, |row, sample| {
-                let value = float(series, sample);
-                let milliseconds = sample.at.saturating_mul(1_000);
-                row.message(
-                    2,
-                    &Message::default().double(1, value).number(2, milliseconds),
-                )
-            });
-            request.message(1, &row)
-        })
+/// Builds a `TimeSeries` message.
+fn time_series(
+    series: &Series,
+    samples: &[TimedValue],
+    extra_labels: &[(String, String)],
+) -> Message {
+    let own = series.labels.iter();
+    let own = own.map(|(label, value)| (label.as_str(), value.as_str()));
+    let mut labels: Vec<_> = own.chain([("__name__", series.name.as_str())]).collect();
+    for (label, value) in extra_labels {
+        if !labels.iter().any(|(other, _)| other == label) {
+            labels.push((label, value));
+        }
+    }
+    // An empty value means that the label is absent, and the protocol wants labels sorted by name.
+    labels.retain(|(_, value)| !value.is_empty());
+    labels.sort_unstable();
+    let message = labels
+        .into_iter()
+        .fold(Message::default(), |message, (label, value)| {
+            let label = Message::default().with_string(1, label);
+            message.with_message(1, &label.with_string(2, value))
+        });
+    samples.iter().fold(message, |message, sample| {
+        let milliseconds = sample.at.saturating_mul(1_000);
+        let value = Message::default().with_double(1, to_float(series, sample));
+        message.with_message(2, &value.with_uint(2, milliseconds))
+    })
 }

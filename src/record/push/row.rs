@@ -1,56 +1,57 @@
-//! What is sent: series, and what they were at some seconds.
+//! The samples of a batch, by series, and how an encoder sees some of them. Engines' formats of values and histograms are
+//! made here; nothing here reads the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::record::{Kind, Series};
 
-/// A series and its samples, in the order of time.
+/// A series and its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// The series that the samples are of.
+    /// The series that the samples belong to.
     pub series: Series,
-    /// What it was.
+    /// The samples, in the order of time.
     pub samples: Vec<TimedValue>,
 }
 
-/// What a series was at a second. A counter is all that was counted before.
+/// The value of a series at a second. That of a counter is cumulative: everything counted before that second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimedValue {
     /// Seconds since 1970.
     pub at: u64,
-    /// Some last digits of it are behind the point, as the series says.
+    /// The value times 10 to the power of [`Series::decimals`].
     pub value: u64,
 }
 
-/// Some samples of some series.
+/// A view of some rows, limited to some seconds. One request carries one of these.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
-    /// The series.
+pub struct RowSlice<'a> {
+    /// The rows.
     pub rows: &'a [Row],
-    /// The first second.
+    /// Samples before this second are left out.
     pub from: u64,
-    /// The last second.
+    /// Samples after this second are left out.
     pub to: u64,
 }
 
-impl<'a> Part<'a> {
-    /// The series with their samples; those without any are left out.
+impl<'a> RowSlice<'a> {
+    /// Iterates over the series that have samples in these seconds, with those samples.
     pub fn rows(self) -> impl Iterator<Item = (&'a Series, &'a [TimedValue])> {
         self.rows.iter().filter_map(move |row| {
             let first = row.samples.partition_point(|sample| sample.at < self.from);
-            let behind = row.samples.partition_point(|sample| sample.at <= self.to);
-            let samples = row.samples.get(first..behind)?;
+            let end = row.samples.partition_point(|sample| sample.at <= self.to);
+            let samples = row.samples.get(first..end)?;
             (!samples.is_empty()).then_some((&row.series, samples))
         })
     }
 
-    /// How many samples.
-    pub fn count(self) -> usize {
+    /// Counts the samples.
+    pub fn sample_count(self) -> usize {
         self.rows().map(|(_, samples)| samples.len()).sum()
     }
 
-    /// The last second of an earlier half, if there are two seconds at all.
-    pub fn middle(self) -> Option<u64> {
+    /// Returns the last second of the earlier half of its seconds; nothing where all samples are of one second.
+    pub fn middle_second(self) -> Option<u64> {
         let samples = self.rows().flat_map(|(_, samples)| samples);
         let times: BTreeSet<u64> = samples.map(|sample| sample.at).collect();
         let half = (times.len() / 2).checked_sub(1)?;
@@ -58,40 +59,39 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The value as engines know numbers.
-pub fn float(series: &Series, sample: &TimedValue) -> f64 {
-    // Exact up to 2^53.
+/// Converts a value to a float. The integer is exact up to 2^53.
+pub fn to_float(series: &Series, sample: &TimedValue) -> f64 {
     sample.value as f64 / 10_f64.powi(i32::from(series.decimals))
 }
 
-/// A histogram: its name, and its labels but `le`.
-type FamilyKey<'a> = (&'a str, Vec<&'a (String, String)>);
+/// What the buckets of a histogram have in common: the name, and the labels without `le`.
+type HistogramKey<'a> = (&'a str, Vec<&'a (String, String)>);
 
-/// The bounds and the members of a histogram, whose buckets are series.
-type Family = Vec<(f64, usize)>;
+/// The buckets of a histogram by ascending bounds: each bound, and the index of its series.
+type HistogramBuckets = Vec<(f64, usize)>;
 
-/// The histograms among these series: a metric that ends in `_bucket`, split by `le`.
-pub fn families<'a>(all: impl Iterator<Item = &'a Series>) -> Vec<Family> {
-    let mut families: BTreeMap<FamilyKey<'_>, Family> = BTreeMap::new();
-    for (place, series) in all.enumerate() {
+/// Finds the histograms among some series: counters whose names end in `_bucket`, split by the label `le`.
+pub fn histograms<'a>(all: impl Iterator<Item = &'a Series>) -> Vec<HistogramBuckets> {
+    let mut histograms: BTreeMap<HistogramKey<'_>, HistogramBuckets> = BTreeMap::new();
+    for (index, series) in all.enumerate() {
         let bound = series.labels.iter().find(|(label, _)| label == "le");
         let bound = bound.and_then(|(_, bound)| bound.parse::<f64>().ok());
-        let counts = series.kind == Kind::Counter && series.name.ends_with("_bucket");
-        if let Some(bound) = bound.filter(|_| counts) {
+        let is_bucket = series.kind == Kind::Counter && series.name.ends_with("_bucket");
+        if let Some(bound) = bound.filter(|_| is_bucket) {
             let others = series.labels.iter().filter(|(label, _)| label != "le");
-            let family = (series.name.as_str(), others.collect());
-            families.entry(family).or_default().push((bound, place));
+            let key = (series.name.as_str(), others.collect());
+            histograms.entry(key).or_default().push((bound, index));
         }
     }
-    for family in families.values_mut() {
-        family.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for buckets in histograms.values_mut() {
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
-    families.into_values().collect()
+    histograms.into_values().collect()
 }
 
-/// Adds to each bucket those with lower bounds, as all engines have buckets; in the record each has its own counts only.
-pub fn stack(family: &[(f64, usize)], values: &mut [Vec<u64>]) {
-    for pair in family.windows(2) {
+/// Makes the buckets of a histogram cumulative, as engines expect: in the record each bucket has only its own count.
+pub fn accumulate_buckets(buckets: &[(f64, usize)], values: &mut [Vec<u64>]) {
+    for pair in buckets.windows(2) {
         let below = values[pair[0].1].clone();
         for (value, below) in values[pair[1].1].iter_mut().zip(below) {
             *value = value.saturating_add(below);

@@ -1,4 +1,7 @@
-//! What looks after one destination: sends batches in the order of time, and each until it is known what became of it.
+//! Sends batches to one destination, oldest first, each until its result is known. Saves the cursor before and after each
+//! batch, waits after failures, and counts what was sent.
+//!
+//! It does not choose the samples ([`Progress`]) nor speak a protocol ([`deliver`]).
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -9,13 +12,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use metrics::{Counter, Gauge};
 
-use super::batch::{Batch, Progress};
+use super::batch::Batch;
 use super::cursor::Cursor;
 use super::deliver::{Outcome, deliver};
 use super::destination::{Destination, LiveSeries, PushContext};
 use super::outage_log::OutageLog;
-use super::piece::{SampleRange, pieces};
-use super::row::Part;
+use super::progress::Progress;
+use super::request_range::{RequestRange, split_into_requests};
+use super::row::RowSlice;
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::base::random::Chance;
@@ -23,15 +27,16 @@ use crate::base::telemetry::{Label, Metric};
 use crate::net::Roots;
 use crate::record::{Record, Series};
 
-/// How often is looked whether there is something to send.
-const LOOK: Duration = Duration::from_secs(1);
-/// Pauses after failures, doubled each time.
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// Seconds that a cursor may be ahead of the clock.
-const AHEAD: u64 = 120;
+/// The time between two checks whether there is something to send. The record grows once a second.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The delay after a first failure. It doubles with each further one.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+/// The longest delay after failures, unless the destination asks for more.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
+/// Seconds that a cursor may be ahead of the clock, for clocks that are set back a little.
+const MAX_CURSOR_LEAD: u64 = 120;
 
-/// See the module.
+/// Sends batches to one destination.
 pub struct Sender {
     settings: Settings,
     destination: Arc<Destination>,
@@ -40,35 +45,46 @@ pub struct Sender {
     live_series: LiveSeries,
     clock: Clock,
     chance: Chance,
-    sent: Counter,
-    refused: Counter,
-    behind: Gauge,
-    /// Nothing before the first look.
+    sent_samples: Counter,
+    refused_samples: Counter,
+    seconds_behind: Gauge,
+    /// Nothing until the record is open and the cursor is read.
     progress: Option<Progress>,
-    /// Whom the system trusts, once that was needed, until something fails.
-    system: OnceCell<Roots>,
-    pending: Option<Pending>,
-    /// Up to here a process before may have sent, and not lived to say so.
-    resumed: u64,
+    /// The certificates that the system trusts, read when a request first needs them and again after a failure.
+    system_roots: OnceCell<Roots>,
+    pending: Option<OutgoingBatch>,
+    /// The second up to which an earlier process may have sent without learning the result.
+    attempted_before: u64,
     /// Failures since the last success.
     failures: u32,
-    /// What was said of the destination, of what it refuses, and of the disk.
-    trouble: OutageLog,
-    refusal: OutageLog,
-    unsaved: OutageLog,
+    /// Limits log lines about failed requests.
+    failure_log: OutageLog,
+    /// Limits log lines about refused samples.
+    refusal_log: OutageLog,
+    /// Limits log lines about cursors that cannot be saved.
+    cursor_log: OutageLog,
 }
 
-/// A batch under way.
-struct Pending {
+/// The batch that is being sent.
+struct OutgoingBatch {
     batch: Batch,
-    /// Requests that are to be made of it, the first one last.
-    pieces: Vec<SampleRange>,
-    /// Some of it was refused.
-    refused: bool,
+    /// The requests that remain. The next one is the last.
+    requests: Vec<RequestRange>,
+    /// Whether the destination has refused any sample for good.
+    was_refused: bool,
+}
+
+/// Where the last batch of a round ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BatchEnd {
+    /// At the end of a whole step, as long as the process runs.
+    WholeStep,
+    /// At the last second that is safe on the disk, when the process stops.
+    LastSecond,
 }
 
 impl Sender {
-    /// Looks after a destination.
+    /// Makes a sender for a destination. `seed` spreads the retries of several senders.
     pub fn new(context: &PushContext, destination: Arc<Destination>, seed: u64) -> Sender {
         let settings = destination.settings.lock().clone();
         let to = (Label::To, settings.name.as_str());
@@ -77,197 +93,210 @@ impl Sender {
             context.registry.counter(Metric::PushSamples, &labels)
         };
         Sender {
-            sent: counter("sent"),
-            refused: counter("refused"),
-            behind: context.registry.gauge(Metric::PushBehind, &[to]),
+            sent_samples: counter("sent"),
+            refused_samples: counter("refused"),
+            seconds_behind: context.registry.gauge(Metric::PushBehind, &[to]),
             settings,
             destination,
             record: context.record.clone(),
-            folder: context.cursors(),
+            folder: context.cursor_folder(),
             live_series: context.live_series.clone(),
             clock: context.clock.clone(),
             chance: Chance::new(seed),
             progress: None,
-            system: OnceCell::new(),
+            system_roots: OnceCell::new(),
             pending: None,
-            resumed: 0,
+            attempted_before: 0,
             failures: 0,
-            trouble: OutageLog::default(),
-            refusal: OutageLog::default(),
-            unsaved: OutageLog::default(),
+            failure_log: OutageLog::default(),
+            refusal_log: OutageLog::default(),
+            cursor_log: OutageLog::default(),
         }
     }
 
-    /// Sends for as long as it is polled.
+    /// Sends new seconds as they are recorded. Never returns; the caller drops the future to stop.
     pub async fn run(&mut self) {
-        let mut due = Nanos::ZERO;
+        let mut next_round = Nanos::ZERO;
         loop {
-            if self.clock.now() >= due {
-                let pause = self.round(false).await.err();
-                due = pause.map_or(Nanos::ZERO, |pause| self.clock.now().after(pause.into()));
+            if self.clock.now() >= next_round {
+                let delay = self.send_batches(BatchEnd::WholeStep).await.err();
+                next_round =
+                    delay.map_or(Nanos::ZERO, |delay| self.clock.now().after(delay.into()));
             }
-            self.look();
-            tokio::time::sleep(LOOK).await;
+            self.update_lag();
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
-    /// Sends all that is recorded, up to the last second.
+    /// Sends everything that is recorded, up to the last second. Gives up at the first failure.
     pub async fn finish(&mut self) {
-        let _ = self.round(true).await;
+        let _ = self.send_batches(BatchEnd::LastSecond).await;
     }
 
-    /// Says how far behind the destination is. A record in memory waits for nobody.
-    fn look(&mut self) {
+    /// Publishes how far behind the destination is. Skips the hour that a record in memory is about to drop.
+    fn update_lag(&mut self) {
         let (Some(record), Some(progress)) = (self.record.get(), &mut self.progress) else {
             return;
         };
-        if progress.hurry(record).unwrap_or(false) {
+        if progress.skip_dropped_hour(record).unwrap_or(false) {
             self.pending = None;
         }
         let behind = self
             .clock
             .wall()
             .as_secs()
-            .saturating_sub(progress.cursor.at);
-        self.behind.set(behind as f64);
+            .saturating_sub(progress.cursor.delivered_until);
+        self.seconds_behind.set(behind as f64);
         self.destination.status.lock().behind_seconds = behind;
     }
 
-    /// Sends all there is, or fails and says after which pause to go on.
-    async fn round(&mut self, last: bool) -> Result<(), Duration> {
+    /// Sends batches until none is left. After a failure, returns the delay before the next attempt.
+    async fn send_batches(&mut self, end: BatchEnd) -> Result<(), Duration> {
         let record = self.record.clone();
         let Some(record) = record.get() else {
             return Ok(());
         };
         if self.progress.is_none() {
-            let begun = self.begin(record);
-            self.progress = Some(begun.map_err(|why| self.failed(&why, None))?);
+            let loaded = self.load_progress(record);
+            self.progress = Some(loaded.map_err(|reason| self.record_failure(&reason, None))?);
         }
         loop {
-            self.look();
+            self.update_lag();
             if self.pending.is_none() {
-                let prepared = self.prepare(record, last);
-                self.pending = prepared.map_err(|why| self.failed(&why, None))?;
+                let prepared = self.prepare_batch(record, end);
+                self.pending = prepared.map_err(|reason| self.record_failure(&reason, None))?;
             }
             if self.pending.is_none() {
                 return Ok(());
             }
-            while self.send().await? {}
-            self.delivered(record);
+            while self.send_next_request().await? {}
+            self.finish_batch(record);
         }
     }
 
-    /// Sends the next piece of the pending batch; whether there was one.
-    async fn send(&mut self) -> Result<bool, Duration> {
+    /// Sends the next request of the pending batch; returns whether there was one. A request that is refused because of its
+    /// size or of some of its seconds is replaced by its halves.
+    async fn send_next_request(&mut self) -> Result<bool, Duration> {
         let (Some(pending), Some(progress)) = (&mut self.pending, &self.progress) else {
             return Ok(false);
         };
-        let Some(next) = pending.pieces.last_mut() else {
+        let Some(next) = pending.requests.last_mut() else {
             return Ok(false);
         };
-        let piece = next.clone();
-        // It may be dropped on the way.
-        next.tried = true;
-        let part = piece.of(&pending.batch.rows);
-        let (begun, now) = (progress.cursor.begun, self.clock.wall());
+        let request = next.clone();
+        // This future may be dropped before the response; the request then stays and counts as attempted.
+        next.was_attempted = true;
+        let slice = request.slice(&pending.batch.rows);
+        let (counted_since, now) = (progress.cursor.counted_since, self.clock.wall());
         // A reload may have brought another token.
         self.settings.clone_from(&self.destination.settings.lock());
-        let outcome = deliver(&self.settings, &self.system, part, begun, now).await;
-        let count = part.count() as u64;
-        let all = |why| (0, Some((count, why)));
-        let (halves, (taken, refused)) = match outcome {
-            Outcome::Taken => (None, (count, None)),
-            Outcome::Partly(refused, why) => {
+        let roots = &self.system_roots;
+        let outcome = deliver(&self.settings, roots, slice, counted_since, now).await;
+        let count = slice.sample_count() as u64;
+        let all_refused = |reason| (0, Some((count, reason)));
+        let (halves, (accepted, refused)) = match outcome {
+            Outcome::Accepted => (None, (count, None)),
+            Outcome::PartlyAccepted(refused, reason) => {
                 let refused = refused.min(count);
-                (None, (count - refused, Some((refused, why))))
+                (None, (count - refused, Some((refused, reason))))
             }
-            Outcome::Known(_) if piece.tried => (piece.by_time(part), (count, None)),
-            Outcome::Known(why) | Outcome::TooOld(why) => (piece.by_time(part), all(why)),
-            Outcome::Refused(why) => (None, all(why)),
-            Outcome::TooLarge(why) => match piece.halves(part) {
-                // Nobody takes less than one sample: something on the way must be mended.
-                None => return Err(self.failed(&why, None)),
-                halves => (halves, all(why)),
+            // The earlier attempt has arrived.
+            Outcome::Duplicate(_) if request.was_attempted => {
+                (request.split_by_time(slice), (count, None))
+            }
+            Outcome::Duplicate(reason) | Outcome::TooOld(reason) => {
+                (request.split_by_time(slice), all_refused(reason))
+            }
+            Outcome::Refused(reason) => (None, all_refused(reason)),
+            Outcome::TooLarge(reason) => match request.split(slice) {
+                // A single sample is never too large, so the destination or a proxy is misconfigured.
+                None => return Err(self.record_failure(&reason, None)),
+                halves => (halves, all_refused(reason)),
             },
-            Outcome::Again(why, after) => return Err(self.failed(&why, after)),
+            Outcome::Retry(reason, delay) => return Err(self.record_failure(&reason, delay)),
         };
-        pending.pieces.pop();
+        pending.requests.pop();
         match halves {
-            Some((first, second)) => pending.pieces.extend([second, first]),
-            None => self.count(taken, refused),
+            Some((first, second)) => pending.requests.extend([second, first]),
+            None => self.count_samples(accepted, refused),
         }
         Ok(true)
     }
 
-    /// Counts what was taken and what was refused.
-    fn count(&mut self, taken: u64, refused: Option<(u64, String)>) {
-        self.sent.increment(taken);
+    /// Counts the accepted and the refused samples of a request, and logs a refusal.
+    fn count_samples(&mut self, accepted: u64, refused: Option<(u64, String)>) {
+        self.sent_samples.increment(accepted);
         let mut status = self.destination.status.lock();
-        status.sent += taken;
+        status.sent += accepted;
         if let Some((samples, why)) = refused {
             if let Some(pending) = &mut self.pending {
-                pending.refused = true;
+                pending.was_refused = true;
             }
             status.trouble = format!("it refuses what is sent: {why}");
-            self.refused.increment(samples);
+            self.refused_samples.increment(samples);
             status.refused += samples;
-            if self.refusal.fails(&why, self.clock.now()) {
+            if self.refusal_log.record_failure(&why, self.clock.now()) {
                 let (name, refused) = (&self.settings.name, status.refused);
                 tracing::error!(name, why, refused, "the destination refuses what is pushed");
             }
         }
     }
 
-    /// The next batch; nothing if there is none yet.
-    fn prepare(&mut self, record: &Record, last: bool) -> Result<Option<Pending>, String> {
-        let every = self.settings.every;
+    /// Builds the next batch and saves that it is attempted; returns nothing if no step is complete yet. An error is the
+    /// reason that operators see.
+    fn prepare_batch(
+        &mut self,
+        record: &Record,
+        end: BatchEnd,
+    ) -> Result<Option<OutgoingBatch>, String> {
+        let step_seconds = self.settings.step_seconds;
         let Some(progress) = &mut self.progress else {
             return Ok(None);
         };
-        let at = progress.cursor.at;
-        if at > self.clock.wall().as_secs() + AHEAD {
-            let time = UNIX_EPOCH + Duration::from_secs(at);
+        let delivered_until = progress.cursor.delivered_until;
+        if delivered_until > self.clock.wall().as_secs() + MAX_CURSOR_LEAD {
+            let time = UNIX_EPOCH + Duration::from_secs(delivered_until);
             let time = httpdate::fmt_http_date(time);
             return Err(format!(
                 "the clock was once ahead, and all until {time} was sent: the next is sent after that"
             ));
         }
-        let durable = record.durable();
-        let mut until = if last {
-            durable
-        } else {
-            durable - durable % every
+        let durable = record.durable_until();
+        let mut until = match end {
+            BatchEnd::LastSecond => durable,
+            BatchEnd::WholeStep => durable - durable % step_seconds,
         };
-        if at < self.resumed {
-            // What may be there already is not mixed with what cannot.
-            until = until.min(self.resumed);
+        if delivered_until < self.attempted_before {
+            // Seconds that the destination may have are not mixed with seconds that it cannot have.
+            until = until.min(self.attempted_before);
         }
-        if until <= at {
+        if until <= delivered_until {
             return Ok(None);
         }
-        let living: BTreeSet<Series> = (self.live_series)();
-        let next = progress.next(record, every, until, &living);
-        let Some(batch) = next.map_err(unreadable)? else {
+        let live: BTreeSet<Series> = (self.live_series)();
+        let batch = progress.next_batch(record, step_seconds, until, &live);
+        let Some(batch) = batch.map_err(unreadable_record)? else {
             return Ok(None);
         };
-        progress.try_out(&batch);
+        progress.mark_attempted(&batch);
         let cursor = progress.cursor.clone();
-        self.save(&cursor);
-        let tried = batch.to <= self.resumed;
-        let whole = Part {
+        self.save_cursor(&cursor);
+        let was_attempted = batch.to <= self.attempted_before;
+        let whole = RowSlice {
             rows: &batch.rows,
             from: batch.from,
             to: batch.to,
         };
-        Ok(Some(Pending {
-            pieces: pieces(whole, &self.settings.labels, tried),
+        Ok(Some(OutgoingBatch {
+            requests: split_into_requests(whole, &self.settings.labels, was_attempted),
             batch,
-            refused: false,
+            was_refused: false,
         }))
     }
 
-    /// Where the process before has ended, else now. What cannot be read now may be readable later.
-    fn begin(&mut self, record: &Record) -> Result<Progress, String> {
+    /// Reads the cursor that an earlier process saved, or starts now. An error is the reason that operators see; the next
+    /// round tries again.
+    fn load_progress(&mut self, record: &Record) -> Result<Progress, String> {
         let name = &self.settings.name;
         let loaded = match &self.folder {
             Some(folder) => Cursor::load(folder, name),
@@ -282,18 +311,21 @@ impl Sender {
         };
         let cursor = loaded.map_err(|error| format!("its cursor cannot be read: {error}"))?;
         if let Some(cursor) = cursor {
-            let progress = Progress::resume(cursor, record).map_err(unreadable)?;
-            self.resumed = progress.cursor.trying;
+            let progress = Progress::resume(cursor, record).map_err(unreadable_record)?;
+            self.attempted_before = progress.cursor.attempted_until;
             return Ok(progress);
         }
         let now = self.clock.wall().as_secs();
-        let progress = Progress::begin(record, now, self.settings.every).map_err(unreadable)?;
-        // A destination that is away from the start gets what happened since then.
-        self.save(&progress.cursor);
+        let progress = Progress::start(record, now, self.settings.step_seconds);
+        let progress = progress.map_err(unreadable_record)?;
+        // A destination that cannot be reached at first then gets everything since this moment.
+        self.save_cursor(&progress.cursor);
         Ok(progress)
     }
 
-    fn save(&mut self, cursor: &Cursor) {
+    /// Saves the cursor to its file, or in memory where there is no folder. A failure is logged and not fatal: the next batch
+    /// saves it again.
+    fn save_cursor(&mut self, cursor: &Cursor) {
         let Some(folder) = &self.folder else {
             *self.destination.cursor.lock() = Some(cursor.clone());
             return;
@@ -301,19 +333,19 @@ impl Sender {
         let name = &self.settings.name;
         match cursor.save(folder, name) {
             Ok(()) => {
-                self.unsaved.works();
+                self.cursor_log.record_success();
             }
             Err(error) => {
                 let why = error.to_string();
-                if self.unsaved.fails(&why, self.clock.now()) {
+                if self.cursor_log.record_failure(&why, self.clock.now()) {
                     tracing::error!(name, why, "how far a destination has got cannot be kept");
                 }
             }
         }
     }
 
-    /// The pending batch is there.
-    fn delivered(&mut self, record: &Record) {
+    /// Moves the cursor behind the pending batch, whose requests have all been answered.
+    fn finish_batch(&mut self, record: &Record) {
         let (Some(pending), Some(progress)) = (self.pending.take(), &mut self.progress) else {
             return;
         };
@@ -321,29 +353,30 @@ impl Sender {
         let cursor = progress.cursor.clone();
         let name = &self.settings.name;
         if let Err(error) = advanced {
-            // What is counted already is read again the next time.
+            // The cursor has moved; only its base has not, and the next batch updates that again.
             tracing::error!(name, %error, "the record cannot be read");
         }
         self.failures = 0;
-        if self.trouble.works() {
+        if self.failure_log.record_success() {
             tracing::info!(name, "the destination is pushed to again");
         }
-        if !pending.refused {
+        if !pending.was_refused {
             self.destination.status.lock().trouble.clear();
         }
-        self.save(&cursor);
+        self.save_cursor(&cursor);
     }
 
-    /// How long to pause.
-    fn failed(&mut self, why: &str, after: Option<Duration>) -> Duration {
-        // A certificate may have been renewed.
-        self.system.take();
-        let doubled = SHORTEST_PAUSE.saturating_mul(2_u32.saturating_pow(self.failures));
+    /// Records and logs a failure; returns the delay before the next attempt. `requested_delay` is the one of the destination.
+    fn record_failure(&mut self, why: &str, requested_delay: Option<Duration>) -> Duration {
+        // The roots of the system may have been renewed since they were read.
+        self.system_roots.take();
+        let doubled = MIN_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failures));
         self.failures = self.failures.saturating_add(1);
-        let pause = self.chance.around(doubled.min(LONGEST_PAUSE * 4 / 5));
+        // The jitter adds up to a quarter.
+        let delay = self.chance.around(doubled.min(MAX_RETRY_DELAY * 4 / 5));
         let mut status = self.destination.status.lock();
         why.clone_into(&mut status.trouble);
-        if self.trouble.fails(why, self.clock.now()) {
+        if self.failure_log.record_failure(why, self.clock.now()) {
             let (name, behind) = (&self.settings.name, status.behind_seconds);
             tracing::warn!(
                 name,
@@ -352,10 +385,11 @@ impl Sender {
                 "nothing can be pushed; it is kept and sent later"
             );
         }
-        pause.max(SHORTEST_PAUSE).max(after.unwrap_or_default())
+        let requested_delay = requested_delay.unwrap_or_default();
+        delay.max(MIN_RETRY_DELAY).max(requested_delay)
     }
 }
 
-fn unreadable(error: io::Error) -> String {
+fn unreadable_record(error: io::Error) -> String {
     format!("the record cannot be read: {error}")
 }

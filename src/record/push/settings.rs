@@ -1,4 +1,4 @@
-//! What a destination is and speaks.
+//! The settings of a destination, as the policy compiler builds them. They are checked there, and never here.
 
 use std::fmt;
 
@@ -18,10 +18,10 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// All of them.
+    /// All protocols, in the order of the documentation.
     pub const ALL: [Engine; 3] = [Engine::Prometheus, Engine::Graphite, Engine::Otlp];
 
-    /// The name in policy files.
+    /// The value of `to` in policy files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Engine::Prometheus => "prometheus",
@@ -30,7 +30,7 @@ impl Engine {
         }
     }
 
-    /// The schemes of its URLs.
+    /// The URL schemes that the protocol accepts.
     pub const fn schemes(self) -> &'static [&'static str] {
         match self {
             Engine::Prometheus | Engine::Otlp => &["http", "https"],
@@ -57,33 +57,33 @@ impl fmt::Display for Engine {
 /// The settings of a destination.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The name of the destination: of its cursor, in metrics and in the log.
+    /// The name of the cursor file, and of the destination in metrics and log lines.
     pub name: String,
     /// The protocol.
     pub engine: Engine,
-    /// The address; has a host, and for Graphite a port.
+    /// The address. It always has a host, and for Graphite a port.
     pub url: Uri,
-    /// The URL for people: placeholders are not replaced by their secrets.
+    /// The URL for people, in which placeholders are not replaced by secrets.
     pub display_url: String,
-    /// Seconds of a step. A sample of each series is sent for each step.
-    pub every: u64,
-    /// The bearer token that is sent.
+    /// The length of a step in seconds. Each series gets one sample per step.
+    pub step_seconds: u64,
+    /// The bearer token of each HTTP request.
     pub token: Option<String>,
-    /// The roots that vouch for its certificate; otherwise those of the system.
+    /// The roots that its certificate must chain to; otherwise those of the system.
     pub roots: Option<Roots>,
-    /// Labels of every series, to tell gateways apart.
+    /// Labels that every series gets, to tell gateways apart.
     pub labels: Vec<(String, String)>,
 }
 
 impl Settings {
-    /// The shortest step, in seconds.
-    pub const SHORTEST: u64 = 1;
-    /// The longest step, in seconds.
-    pub const LONGEST: u64 = 3_600;
-    /// The default step, in seconds.
-    pub const USUAL: u64 = 15;
+    /// The shortest step: the record has no finer samples than one per second.
+    pub const MIN_STEP_SECONDS: u64 = 1;
+    /// The longest step.
+    pub const MAX_STEP_SECONDS: u64 = 3_600;
+    /// The default step, as in the configuration file that Prometheus ships.
+    pub const DEFAULT_STEP_SECONDS: u64 = 15;
 
-    /// Whether the two differ only in what a reload can change: the token and the roots.
+    /// Whether `other` differs only in what a reload may change: the token and the roots.
     pub fn is_same_destination(&self, other: &Settings) -> bool {
         let (token, roots) = (other.token.clone(), other.roots.clone());
         *other
@@ -95,7 +95,7 @@ impl Settings {
     }
 }
 
-// Without the token, which is secret.
+// The token is left out because it is secret.
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -18,7 +18,7 @@ pub struct CountedKey {
 }
 
 impl CountSink for CountedKey {
-    fn record(&self, hash: u64, asked: u32, refused: u32) {
+    fn record(&self, hash: u64, decisions: u32, refusals: u32) {
         let Some(insight) = &self.generation.insight else {
             return;
         };
@@ -27,15 +27,15 @@ impl CountSink for CountedKey {
             limit: rule.name.as_str().to_owned(),
             key: self.generation.identifier.key_name(&self.client, &rule.key),
         };
-        insight.asked.count(hash, asked, name);
+        insight.decided.count(hash, decisions, name);
         if rule.plans {
             let plans = &self.generation.ruleset.identity.plan.plans;
             let plan = self.client.plan.and_then(|plan| plans.get(plan));
             let name = plan.map_or("", |plan| &plan.name);
             insight.plans.record(hash, name);
         }
-        if refused > 0 {
-            insight.refused.count(hash, refused, name);
+        if refusals > 0 {
+            insight.refused.count(hash, refusals, name);
         }
     }
 }

@@ -11,7 +11,7 @@ use super::unreadable::MAX_METHOD_BYTES;
 use crate::base::clock::Nanos;
 use crate::identity::ClientIdentity;
 use crate::limit::{LimitStanding, Rule};
-use crate::record::insight::{Decision, LONGEST_PATH, RequestSample};
+use crate::record::insight::{Decision, MAX_SAMPLE_PATH, RequestSample};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Verdict;
 
@@ -90,7 +90,7 @@ pub(crate) fn record_sample(context: &RequestContext, now: Nanos) {
         at: began.as_millis() as f64 / 1e3,
         route: route.map(|route| generation.ruleset.routes[route].name.to_string()),
         method: method[..method.floor_char_boundary(MAX_METHOD_BYTES)].to_owned(),
-        path: path.map(|path| path[..path.floor_char_boundary(LONGEST_PATH)].to_owned()),
+        path: path.map(|path| path[..path.floor_char_boundary(MAX_SAMPLE_PATH)].to_owned()),
         status: context.status(),
         outcome: context.outcome().as_str().to_owned(),
         origin: response_origin(context.is_by_upstream()).to_owned(),

@@ -4,7 +4,7 @@
 use http::Method;
 
 use super::refusal::RefusalCause;
-use crate::record::insight::LONGEST_PATH;
+use crate::record::insight::MAX_SAMPLE_PATH;
 
 /// Most bytes of a method that are recorded, because a client may send any length.
 pub const MAX_METHOD_BYTES: usize = 32;
@@ -25,7 +25,7 @@ pub struct UnreadableRequest {
 pub struct FirstLine {
     /// The method, if it is one of at most [`MAX_METHOD_BYTES`] bytes.
     pub method: Option<Method>,
-    /// At most [`LONGEST_PATH`] bytes of the path. Never the query, because a credential in it could not be masked safely.
+    /// At most [`MAX_SAMPLE_PATH`] bytes of the path. Never the query, because a credential in it could not be masked safely.
     pub path: Option<Box<str>>,
 }
 
@@ -36,8 +36,8 @@ impl FirstLine {
         let mut parts = target.split(|byte| matches!(byte, b'?' | b'#'));
         let path = parts.next().filter(|path| path.starts_with(b"/"));
         let bounded = |path: &[u8]| {
-            let text = String::from_utf8_lossy(&path[..path.len().min(LONGEST_PATH)]);
-            text[..text.floor_char_boundary(LONGEST_PATH)].into()
+            let text = String::from_utf8_lossy(&path[..path.len().min(MAX_SAMPLE_PATH)]);
+            text[..text.floor_char_boundary(MAX_SAMPLE_PATH)].into()
         };
         FirstLine {
             method: method.flatten(),
@@ -49,7 +49,7 @@ impl FirstLine {
     pub fn parse(input: &[u8]) -> FirstLine {
         let start = input.iter().position(|byte| !matches!(byte, b'\r' | b'\n'));
         let input = &input[start.unwrap_or(input.len())..];
-        let input = &input[..input.len().min(MAX_METHOD_BYTES + LONGEST_PATH + 2)];
+        let input = &input[..input.len().min(MAX_METHOD_BYTES + MAX_SAMPLE_PATH + 2)];
         let line = input.split(|byte| matches!(byte, b'\r' | b'\n')).next();
         let mut words = line.unwrap_or_default().split(|byte| *byte == b' ');
         match (words.next(), words.next()) {
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn first_lines() {
         let long = "x".repeat(9_000);
-        let most = format!("/{}", &long[..LONGEST_PATH - 1]);
+        let most = format!("/{}", &long[..MAX_SAMPLE_PATH - 1]);
         check(b"", None, None);
         check(b"\r\n", None, None);
         check(b"GET", None, None);
@@ -90,6 +90,6 @@ mod tests {
         check(format!("{long} /a").as_bytes(), None, None);
         let accents = format!("GET /{}", "\u{e9}".repeat(9_000));
         let path = FirstLine::parse(accents.as_bytes()).path.unwrap();
-        assert!(path.len() <= LONGEST_PATH && path.starts_with("/\u{e9}"));
+        assert!(path.len() <= MAX_SAMPLE_PATH && path.starts_with("/\u{e9}"));
     }
 }

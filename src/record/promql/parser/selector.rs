@@ -1,176 +1,195 @@
-//! Selectors and what may stand behind them.
+//! Parses selectors: the name of a metric, matchers in braces, and the range and the offset after them.
 
-use super::{Error, Expr, ParsedExpr, Parser, Selector, TokenKind};
-use crate::record::promql::labels::{Matcher, NAME, Test, is_label_name, pattern};
+use super::{Error, Parser, Selector, TokenKind};
+use crate::record::promql::labels::{
+    LabelTest, METRIC_NAME_LABEL, Matcher, compile_pattern, is_label_name,
+};
 
 impl Parser<'_> {
-    /// A selector whose name, if it has one before the braces, was passed.
-    pub(crate) fn series(&mut self, name: Option<&str>, at: usize) -> Result<Expr, Error> {
-        let matchers = self.braces(name, at)?;
-        if matchers.iter().all(|matcher| matcher.takes("")) {
+    /// Parses the rest of a selector that begins at `offset`. `name` is the name before the braces, which is already passed.
+    pub(crate) fn parse_selector(
+        &mut self,
+        name: Option<&str>,
+        offset: usize,
+    ) -> Result<Selector, Error> {
+        let matchers = self.parse_matchers(name, offset)?;
+        if matchers.iter().all(|matcher| matcher.accepts("")) {
             let why = "vector selector must contain at least one non-empty matcher";
-            return Err(self.wrong(at, why));
+            return Err(self.error_at(offset, why));
         }
-        let place = self.selectors;
+        let index = self.selectors;
         self.selectors += 1;
-        Ok(Expr::Selector(Selector {
-            place,
+        Ok(Selector {
+            index,
             matchers,
             range: None,
             offset: 0,
-        }))
+        })
     }
 
-    /// What a name that was passed and the braces behind it say.
-    pub(crate) fn braces(&mut self, name: Option<&str>, at: usize) -> Result<Vec<Matcher>, Error> {
+    /// Parses matchers in braces, if there are any, and adds one for the name before them.
+    pub(crate) fn parse_matchers(
+        &mut self,
+        name: Option<&str>,
+        offset: usize,
+    ) -> Result<Vec<Matcher>, Error> {
         let mut matchers = Vec::new();
-        if self.takes("{") {
-            self.matchers(&mut matchers)?;
+        if self.skip_sign("{") {
+            self.parse_braces(&mut matchers)?;
         }
         if let Some(name) = name {
-            if let Some(twin) = matchers.iter().find(|matcher| &*matcher.name == NAME)
-                && let Test::Is(twin) = &twin.test
-            {
-                let why = format!("metric name must not be set twice: {name:?} or {twin:?}");
-                return Err(self.wrong(at, &why));
+            let other = matchers.iter().find(|m| &*m.name == METRIC_NAME_LABEL);
+            if let Some(LabelTest::Equal(other)) = other.map(|matcher| &matcher.test) {
+                let why = format!("metric name must not be set twice: {name:?} or {other:?}");
+                return Err(self.error_at(offset, &why));
             }
             let matcher = Matcher {
-                name: NAME.into(),
-                test: Test::Is(name.to_owned()),
+                name: METRIC_NAME_LABEL.into(),
+                test: LabelTest::Equal(name.to_owned()),
             };
             matchers.push(matcher);
         }
         Ok(matchers)
     }
 
-    /// Up to the closing brace.
-    fn matchers(&mut self, matchers: &mut Vec<Matcher>) -> Result<(), Error> {
-        while !self.takes("}") {
-            if self.is_over() {
-                return Err(self.unexpected(" inside braces"));
+    /// Parses matchers up to the closing brace.
+    fn parse_braces(&mut self, matchers: &mut Vec<Matcher>) -> Result<(), Error> {
+        while !self.skip_sign("}") {
+            if self.is_at_end() {
+                return Err(self.unexpected_token(" inside braces"));
             }
-            self.part()?;
-            let at = self.at();
+            self.count_part()?;
+            let offset = self.offset();
             let name = match self.token().kind.clone() {
                 TokenKind::Word(name) if is_label_name(&name) => name,
                 _ => {
                     let context = " in label matching, expected identifier or \"}\"";
-                    return Err(self.unexpected(context));
+                    return Err(self.unexpected_token(context));
                 }
             };
-            self.pass();
+            self.advance();
             let TokenKind::Sign(sign @ ("=" | "!=" | "=~" | "!~")) = self.token().kind else {
                 let context = match self.token().kind {
                     TokenKind::End => " inside braces",
                     _ => " in label matching, expected label matching operator",
                 };
-                return Err(self.unexpected(context));
+                return Err(self.unexpected_token(context));
             };
-            self.pass();
+            self.advance();
             let TokenKind::Text(value, _) = self.token().kind.clone() else {
                 let context = match self.token().kind {
                     TokenKind::End => " inside braces",
                     _ => " in label matching, expected string",
                 };
-                return Err(self.unexpected(context));
+                return Err(self.unexpected_token(context));
             };
-            self.pass();
-            let compiled = || pattern(&value).map_err(|why| self.wrong(at, &why));
+            self.advance();
+            let pattern = || compile_pattern(&value).map_err(|why| self.error_at(offset, &why));
             let test = match sign {
-                "=" => Test::Is(value),
-                "!=" => Test::IsNot(value),
-                "=~" => Test::Like(compiled()?),
-                _ => Test::Unlike(compiled()?),
+                "=" => LabelTest::Equal(value),
+                "!=" => LabelTest::NotEqual(value),
+                "=~" => LabelTest::Matching(pattern()?),
+                _ => LabelTest::NotMatching(pattern()?),
             };
             let name = name.as_str().into();
             matchers.push(Matcher { name, test });
-            if !self.takes(",") && !matches!(self.token().kind, TokenKind::Sign("}")) {
+            if !self.skip_sign(",") && !matches!(self.token().kind, TokenKind::Sign("}")) {
                 let context = match self.token().kind {
                     TokenKind::End => " inside braces",
                     _ => " in label matching, expected \",\" or \"}\"",
                 };
-                return Err(self.unexpected(context));
+                return Err(self.unexpected_token(context));
             }
         }
         Ok(())
     }
 
-    /// A span in brackets, and `offset`: neither may stand behind parentheses.
-    pub(crate) fn behind(
+    /// Parses the modifiers after an operand that begins at `start`: a range in brackets, and `offset`. Without a `selector`, as
+    /// after a call or parentheses, any modifier is an error.
+    pub(crate) fn parse_modifiers(
         &mut self,
-        mut expr: Expr,
-        at: usize,
-        closed: bool,
-    ) -> Result<ParsedExpr, Error> {
+        mut selector: Option<&mut Selector>,
+        start: usize,
+    ) -> Result<(), Error> {
         loop {
-            let here = self.at();
-            if self.takes("[") {
-                let (span_at, range) = (self.at(), self.span(true)?);
-                if matches!(self.token().kind, TokenKind::Sign(":")) {
-                    let why = "subqueries are not supported; ranges such as a[5m] are";
-                    return Err(self.wrong(here, why));
-                }
-                if !self.takes("]") {
-                    return Err(match self.is_over() {
-                        true => self.wrong(self.at(), "unclosed left bracket"),
-                        false => self.unexpected(" in matrix selector, expected \"]\""),
-                    });
-                }
-                match &mut expr {
-                    Expr::Selector(selector)
-                        if !closed && selector.range.is_none() && range > 0 =>
-                    {
-                        if selector.offset != 0 {
-                            let why = "no offset modifiers allowed before range";
-                            return Err(self.wrong(here, why));
-                        }
-                        selector.range = Some(range);
-                    }
-                    Expr::Selector(selector) if !closed && selector.range.is_none() => {
-                        return Err(self.wrong(span_at, "duration must be greater than 0"));
-                    }
-                    _ => {
-                        let why = "ranges only allowed for vector selectors";
-                        return Err(self.wrong(here, why));
-                    }
-                }
-            } else if self.keyword(&["offset"]).is_some() {
-                let later = self.takes("-");
-                let offset = self.span(false)?;
-                match &mut expr {
-                    Expr::Selector(selector) if !closed && selector.offset == 0 => {
-                        selector.offset = if later { -offset } else { offset };
-                    }
-                    Expr::Selector(_) if !closed => {
-                        let why = "offset may not be set multiple times";
-                        return Err(self.wrong(at, why));
-                    }
-                    _ => {
-                        let why = "offset modifier must be preceded by an instant vector selector or range vector selector or a subquery";
-                        return Err(self.wrong(at, why));
-                    }
-                }
+            let modifier = self.offset();
+            if self.skip_sign("[") {
+                self.parse_range(selector.as_deref_mut(), modifier)?;
+            } else if self.skip_keyword(&["offset"]).is_some() {
+                self.parse_offset(selector.as_deref_mut(), start)?;
             } else if matches!(self.token().kind, TokenKind::Sign("@")) {
                 let why = "the modifier @ is not supported; `offset` is";
-                return Err(self.wrong(here, why));
+                return Err(self.error_at(modifier, why));
             } else {
-                return Ok((expr, at));
+                return Ok(());
             }
         }
     }
 
-    /// A span; one in brackets without a unit is no token of its own.
-    fn span(&mut self, bracket: bool) -> Result<i64, Error> {
+    /// Parses a range after its opening bracket, which is at the byte `bracket`.
+    fn parse_range(
+        &mut self,
+        selector: Option<&mut Selector>,
+        bracket: usize,
+    ) -> Result<(), Error> {
+        let duration_offset = self.offset();
+        let range = self.parse_range_duration()?;
+        if matches!(self.token().kind, TokenKind::Sign(":")) {
+            let why = "subqueries are not supported; ranges such as a[5m] are";
+            return Err(self.error_at(bracket, why));
+        }
+        if !self.skip_sign("]") {
+            return Err(match self.is_at_end() {
+                true => self.error_at(self.offset(), "unclosed left bracket"),
+                false => self.unexpected_token(" in matrix selector, expected \"]\""),
+            });
+        }
+        let Some(selector) = selector.filter(|selector| selector.range.is_none()) else {
+            let why = "ranges only allowed for vector selectors";
+            return Err(self.error_at(bracket, why));
+        };
+        if range <= 0 {
+            return Err(self.error_at(duration_offset, "duration must be greater than 0"));
+        }
+        if selector.offset != 0 {
+            let why = "no offset modifiers allowed before range";
+            return Err(self.error_at(bracket, why));
+        }
+        selector.range = Some(range);
+        Ok(())
+    }
+
+    /// Parses the duration after `offset`, for an operand that begins at `start`.
+    fn parse_offset(&mut self, selector: Option<&mut Selector>, start: usize) -> Result<(), Error> {
+        let is_negative = self.skip_sign("-");
+        let TokenKind::Duration(offset, _) = self.token().kind else {
+            return Err(self.unexpected_token(" in offset, expected duration"));
+        };
+        self.advance();
+        let why = match selector {
+            Some(selector) if selector.offset == 0 => {
+                selector.offset = if is_negative { -offset } else { offset };
+                return Ok(());
+            }
+            Some(_) => "offset may not be set multiple times",
+            None => {
+                "offset modifier must be preceded by an instant vector selector or range vector selector or a subquery"
+            }
+        };
+        Err(self.error_at(start, why))
+    }
+
+    /// Parses the duration of a range. A number without a unit gets an error of its own.
+    fn parse_range_duration(&mut self) -> Result<i64, Error> {
         match self.token().kind {
-            TokenKind::Duration(span, _) => {
-                self.pass();
-                Ok(span)
+            TokenKind::Duration(duration, _) => {
+                self.advance();
+                Ok(duration)
             }
-            TokenKind::Number(..) | TokenKind::End if bracket => {
-                Err(self.wrong(self.at(), "missing unit character in duration"))
+            TokenKind::Number(..) | TokenKind::End => {
+                Err(self.error_at(self.offset(), "missing unit character in duration"))
             }
-            _ if bracket => Err(self.unexpected(" in brackets, expected duration")),
-            _ => Err(self.unexpected(" in offset, expected duration")),
+            _ => Err(self.unexpected_token(" in brackets, expected duration")),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn labels_that_grow_and_grow() {
     let check = |query: &str, expected: &str| {
-        let said = written(instant(query, 190_000, &Memory::new()));
+        let said = written(query_instant(query, 190_000, &Memory::new()));
         assert!(said.contains(expected), "{query}: {said}");
     };
     let nested = |part: fn(String) -> String| (0..40).fold("open".into(), |of, _| part(of));
@@ -50,7 +50,7 @@ fn labels_of_all_steps_together() {
     };
     let ask = |copies: usize| {
         let own = vec!["\"own\""; copies].join(", ");
-        range(
+        query_range(
             &format!("label_join(topk(1, m), \"all\", \"\", {own})"),
             times,
             &source,
@@ -69,16 +69,16 @@ fn samples_themselves() {
     struct Long;
     impl SampleSource for Long {
         fn select(&self, _: &[Matcher], _: (i64, i64), _: usize) -> Result<SelectedSeries, Error> {
-            let samples = (0..=POINTS as i64).map(|at| (at, 1.0)).collect();
+            let samples = (0..=MAX_POINTS as i64).map(|at| (at, 1.0)).collect();
             let series = vec![(Labels::default(), samples)];
             Ok(SelectedSeries { series, step: 1 })
         }
     }
-    let error = instant("a[1h]", POINTS as i64, &Long).unwrap_err();
+    let error = query_instant("a[1h]", MAX_POINTS as i64, &Long).unwrap_err();
     assert!(
         error
             .to_string()
             .starts_with("the answer has more than 500000 points")
     );
-    assert!(instant("a[1h]", POINTS as i64 - 1, &Long).is_ok());
+    assert!(query_instant("a[1h]", MAX_POINTS as i64 - 1, &Long).is_ok());
 }

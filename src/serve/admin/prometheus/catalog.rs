@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::record::promql::labels::{Labels, NAME};
-use crate::record::promql::{BOUND, number};
+use crate::record::promql::labels::{Labels, METRIC_NAME_LABEL};
+use crate::record::promql::{BUCKET_BOUND_LABEL, number};
 use crate::record::{Kind, Series};
 
 /// Suffix of the names of a histogram's buckets.
@@ -35,7 +35,7 @@ pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
         let labels = labels_of(series);
         match bucket_bound(series) {
             Some(bound) => {
-                let histogram = labels.filtered(|name| name != BOUND);
+                let histogram = labels.filtered(|name| name != BUCKET_BOUND_LABEL);
                 let bucket = (bound, labels, part);
                 histograms.entry(histogram).or_default().push(bucket);
             }
@@ -70,15 +70,15 @@ fn add_parts(
 /// The labels of a recorded series, with its name among them.
 fn labels_of(series: &Series) -> Labels {
     let labels = series.labels.iter().map(|(n, v)| (n.as_str(), v.as_str()));
-    Labels::new(labels.chain([(NAME, series.name.as_str())]))
+    Labels::new(labels.chain([(METRIC_NAME_LABEL, series.name.as_str())]))
 }
 
 /// The upper bound, if the series is a bucket of a histogram.
 fn bucket_bound(series: &Series) -> Option<f64> {
     let mut labels = series.labels.iter();
-    let (_, bound) = labels.find(|(name, _)| name == BOUND)?;
+    let (_, bound) = labels.find(|(name, _)| name == BUCKET_BOUND_LABEL)?;
     let is_bucket = series.kind == Kind::Counter && series.name.ends_with(BUCKET_SUFFIX);
-    number::float(bound).filter(|bound| is_bucket && !bound.is_nan())
+    number::parse_float(bound).filter(|bound| is_bucket && !bound.is_nan())
 }
 
 /// Adds the cumulative buckets of a histogram, and its count.
@@ -96,11 +96,16 @@ fn add_histogram(
         add_parts(all, labels, Kind::Counter, &parts);
     }
     if lacks_infinite {
-        add_parts(all, labels.with(BOUND, INFINITE), Kind::Counter, &parts);
+        add_parts(
+            all,
+            labels.with(BUCKET_BOUND_LABEL, INFINITE),
+            Kind::Counter,
+            &parts,
+        );
     }
-    let name = labels.get(NAME);
+    let name = labels.get(METRIC_NAME_LABEL);
     let name = name.strip_suffix(BUCKET_SUFFIX).unwrap_or(name);
-    let count = labels.with(NAME, &format!("{name}_count"));
+    let count = labels.with(METRIC_NAME_LABEL, &format!("{name}_count"));
     if !all.contains_key(&count) {
         add_parts(all, count, Kind::Counter, &parts);
     }

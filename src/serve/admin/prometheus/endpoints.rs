@@ -45,7 +45,7 @@ async fn query(State(gateway): ControlState, parameters: QueryParameters) -> Api
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
-        promql::instant(&query, at, source).map(|result| write::write_instant(&result, at))
+        promql::query_instant(&query, at, source).map(|result| write::write_instant(&result, at))
     };
     match RecordReader::open(&*gateway)?.run(timeout, evaluate).await {
         Ok(result) => Ok(success(&result, Truncated::No)),
@@ -70,7 +70,7 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
-        promql::range(&query, Times { start, end, step }, source)
+        promql::query_range(&query, Times { start, end, step }, source)
             .map(|series| write::write_matrix(&series))
     };
     let reader = RecordReader::open(&*gateway)?;
@@ -157,7 +157,7 @@ async fn exemplars(parameters: QueryParameters) -> ApiResult {
         return Err(ApiError::Bad(why.into()));
     }
     let query = parameters.get("query").to_owned();
-    match spawn_blocking(move || promql::check(&query)).await {
+    match spawn_blocking(move || promql::validate(&query)).await {
         Ok(checked) => checked?,
         Err(_) => return Err(ApiError::Internal("the query was not read".into())),
     }

@@ -11,7 +11,7 @@ use super::reader::{RecordReader, TIMEOUT};
 use super::response::{ApiResult, Truncated, success};
 use super::samples::RecordSamples;
 use crate::record::Kind;
-use crate::record::promql::labels::NAME;
+use crate::record::promql::labels::METRIC_NAME_LABEL;
 use crate::serve::admin::control::ControlState;
 
 /// `GET /api/v1/metadata`.
@@ -58,7 +58,7 @@ fn describe_metrics(metrics: &str, exposed: &[ExposedSeries]) -> MetricDescripti
         }
     }
     for series in exposed {
-        let name = series.labels.get(NAME);
+        let name = series.labels.get(METRIC_NAME_LABEL);
         let is_histogram_part = |suffix: &str| {
             let whole = name.strip_suffix(suffix).and_then(|name| all.get(name));
             whole.is_some_and(|(kind, _)| kind == "histogram")
@@ -91,7 +91,7 @@ mod tests {
                        # HELP t Long.\n# TYPE t histogram\nt_bucket{le=\"1\"} 3\n";
         let exposed = [("t_bucket", Kind::Counter), ("gone", Kind::Gauge)];
         let exposed = exposed.map(|(name, kind)| ExposedSeries {
-            labels: Labels::new([(NAME, name)]),
+            labels: Labels::new([(METRIC_NAME_LABEL, name)]),
             kind,
             parts: Vec::new(),
         });

@@ -95,7 +95,7 @@ impl RecordReader {
                 add_matching(&[])?;
             }
             for text in &selectors {
-                add_matching(&promql::selector(text)?)?;
+                add_matching(&promql::parse_selector(text)?)?;
             }
             Ok(labels)
         };

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::catalog::ExposedSeries;
-use crate::record::promql::labels::{Matcher, fits};
+use crate::record::promql::labels::{Matcher, match_all};
 use crate::record::promql::{Error, Sample, SampleSource, SelectedSeries};
 use crate::record::{Grid, Kind, Record};
 
@@ -72,7 +72,7 @@ impl RecordSamples<'_> {
         let mut matching = Vec::new();
         for series in self.exposed {
             self.check_deadline()?;
-            matching.extend(fits(matchers, &series.labels).then_some(series));
+            matching.extend(match_all(matchers, &series.labels).then_some(series));
         }
         Ok(matching)
     }
@@ -100,7 +100,7 @@ impl RecordSamples<'_> {
         for chunk in numbers.chunks((MAX_BUCKETS / grid.buckets).max(1)) {
             self.check_deadline()?;
             let read = self.record.read(grid, chunk)?;
-            let totals = self.record.total(grid.from, chunk)?;
+            let totals = self.record.totals_before(grid.from, chunk)?;
             for number in chunk {
                 let column = ColumnSums {
                     grid,

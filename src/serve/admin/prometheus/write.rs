@@ -5,12 +5,15 @@ use crate::record::promql::{QueryResult, SampledSeries, number};
 
 /// Writes the result of an instant query, with its type.
 pub fn write_instant(result: &QueryResult, at: i64) -> String {
-    let time = number::seconds(at);
+    let time = number::format_seconds(at);
     match result {
         QueryResult::Scalar(value) => {
             // Prometheus writes these times without trailing zeros.
             let time = at as f64 / 1_000.0;
-            with_type("scalar", &format!("[{time},\"{}\"]", number::plain(*value)))
+            with_type(
+                "scalar",
+                &format!("[{time},\"{}\"]", number::format_plain(*value)),
+            )
         }
         QueryResult::Text(text) => {
             let time = at as f64 / 1_000.0;
@@ -18,7 +21,7 @@ pub fn write_instant(result: &QueryResult, at: i64) -> String {
         }
         QueryResult::Vector(points) => {
             let points = points.iter().map(|(labels, value)| {
-                let (metric, value) = (write_labels(labels), number::sample(*value));
+                let (metric, value) = (write_labels(labels), number::format_sample(*value));
                 format!(r#"{{"metric":{metric},"value":[{time},"{value}"]}}"#)
             });
             with_type("vector", &write_list(points))
@@ -31,7 +34,7 @@ pub fn write_instant(result: &QueryResult, at: i64) -> String {
 pub fn write_matrix(series: &[SampledSeries]) -> String {
     let series = series.iter().map(|(labels, samples)| {
         let samples = samples.iter().map(|(at, value)| {
-            let (time, value) = (number::seconds(*at), number::sample(*value));
+            let (time, value) = (number::format_seconds(*at), number::format_sample(*value));
             format!("[{time},\"{value}\"]")
         });
         let (metric, values) = (write_labels(labels), write_list(samples));

@@ -209,7 +209,10 @@ impl Evidence {
         if self.lists.0.refused.total == 0 {
             return LikelyCause::Unknown;
         }
-        let (now, usual) = (self.lists.0.asked.distinct(), self.usual.0.asked.distinct());
+        let (now, usual) = (
+            self.lists.0.decided.distinct(),
+            self.usual.0.decided.distinct(),
+        );
         if now >= MIN_SPRAY_KEYS && now > SPRAY_FACTOR * usual {
             return LikelyCause::Spray;
         }
@@ -242,7 +245,7 @@ impl Evidence {
             ));
         }
         let asked = |lists: &KeyLists, (from, to): (u64, u64)| {
-            let asked = &lists.asked;
+            let asked = &lists.decided;
             json!({ "from": from, "to": to, "distinct": asked.distinct(), "at_least": asked.at_least })
         };
         let (from, to) = self.span;
@@ -367,7 +370,7 @@ impl Evidence {
             }
             LikelyCause::Spray => {
                 let asked = |(lists, (from, to)): &(KeyLists, (u64, u64))| {
-                    (lists.asked.distinct(), to - from)
+                    (lists.decided.distinct(), to - from)
                 };
                 let ((now, seconds), (usual, before)) = (asked(&self.lists), asked(&self.usual));
                 format!(
@@ -378,7 +381,7 @@ impl Evidence {
             LikelyCause::Upstream | LikelyCause::Everyone | LikelyCause::Nothing => format!(
                 "no key stands out: {} different keys were refused, of {} that asked",
                 self.lists.0.refused.distinct(),
-                self.lists.0.asked.distinct()
+                self.lists.0.decided.distinct()
             ),
         }
     }

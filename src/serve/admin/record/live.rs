@@ -46,7 +46,7 @@ pub async fn live(State(gateway): ControlState) -> Response {
         let (gateway, record) = (gateway.clone(), record.clone());
         async move {
             loop {
-                let next = record.get().map_or(last, Record::reached);
+                let next = record.get().map_or(last, Record::last_second_end);
                 if gateway.clock().now() >= end {
                     return None;
                 }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::query::{ErrorResponse, bad_request, read_record};
 use super::span::parse_span;
 use crate::record::insight::{
-    GatewayEvent, Insight, KeyList, KeyLists, LONGEST, LimitKey, ListSums, RequestSample,
+    GatewayEvent, Insight, KeyList, KeyLists, LimitKey, ListSums, MAX_LISTED_KEYS, RequestSample,
 };
 use crate::record::{Record, Topic};
 use crate::serve::admin::control::{Control, ControlState};
@@ -100,7 +100,7 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
             read_lists(record, insight.as_deref(), span, now, &[parameters.of])?;
         let (list, of) = match parameters.of {
             ListKind::Refused => (lists.refused, "refused"),
-            ListKind::Asked => (lists.asked, "asked"),
+            ListKind::Asked => (lists.decided, "asked"),
         };
         let mut top = list_to_json(
             &list,
@@ -150,7 +150,7 @@ pub(super) fn read_lists(
     now: u64,
     of: &[ListKind],
 ) -> io::Result<(KeyLists, (u64, u64))> {
-    let is_kept = |topic: Topic| from >= now.saturating_sub(topic.kept());
+    let is_kept = |topic: Topic| from >= now.saturating_sub(topic.retention_seconds());
     let (levels, step) = match to - from <= MAX_MINUTES_SPAN && is_kept(Topic::Minute) {
         true => (&LEVELS[2..], 60),
         false if is_kept(Topic::Hour) => (&LEVELS[..], 3_600),
@@ -173,7 +173,7 @@ pub(super) fn read_lists(
             sums
         }
     };
-    Ok((sums.lists(10 * LONGEST), (from, until)))
+    Ok((sums.into_lists(10 * MAX_LISTED_KEYS), (from, until)))
 }
 
 /// Adds up the lists on the disk. What no list of a longer level covers is filled from shorter ones.
@@ -211,7 +211,7 @@ fn for_each_list(
     of: &[ListKind],
     mut visitor: impl FnMut(u64, &KeyLists),
 ) -> io::Result<()> {
-    record.notes(topic, span, |(at, text)| {
+    record.visit_notes(topic, span, |(at, text)| {
         // Another version may have written another format; such notes are skipped.
         if let Ok(lists) = parse_lists(text, of) {
             visitor(*at, &lists);
@@ -235,7 +235,7 @@ fn parse_lists(text: &[u8], of: &[ListKind]) -> serde_json::Result<KeyLists> {
         false => Ok(KeyList::default()),
     };
     Ok(KeyLists {
-        asked: list(ListKind::Asked, parts.asked)?,
+        decided: list(ListKind::Asked, parts.asked)?,
         refused: list(ListKind::Refused, parts.refused)?,
     })
 }
@@ -247,7 +247,7 @@ pub(super) fn for_each_note<T: DeserializeOwned>(
     span: (u64, u64),
     mut visitor: impl FnMut(T) -> ControlFlow<()>,
 ) -> io::Result<()> {
-    record.notes(topic, span, |(_, text)| {
+    record.visit_notes(topic, span, |(_, text)| {
         match serde_json::from_slice(text) {
             Ok(note) => visitor(note),
             // Another version may have written another format; such notes are skipped.
@@ -378,7 +378,7 @@ fn read_curve(
         same.map(|listed| listed.count).max().unwrap_or(0)
     };
     let add = |curves: &mut [Vec<u64>; 2], at: u64, lists: &KeyLists| {
-        for (curve, list) in curves.iter_mut().zip([&lists.asked, &lists.refused]) {
+        for (curve, list) in curves.iter_mut().zip([&lists.decided, &lists.refused]) {
             curve[((at - from) / step) as usize] += count(list);
         }
     };

@@ -13,7 +13,7 @@ use super::query::{ErrorResponse, bad_request, opened_record, read_record};
 use super::span::parse_span;
 use crate::base::telemetry::buckets;
 use crate::record::promql;
-use crate::record::promql::labels::{Matcher, NAME, Test};
+use crate::record::promql::labels::{LabelTest, METRIC_NAME_LABEL, Matcher};
 use crate::record::{Column, Grid, Kind, RangeResult, Record, Series};
 use crate::serve::admin::control::{Control, ControlState};
 
@@ -193,8 +193,8 @@ fn list_series(selected: &NumberedSeries, read: &RangeResult) -> Vec<Value> {
         let mut value = describe_series(series);
         let lists = [
             ("sum", &column.sums),
-            ("min", &column.least),
-            ("max", &column.most),
+            ("min", &column.minima),
+            ("max", &column.maxima),
         ];
         for (name, list) in lists {
             value.insert(name.into(), decimals_to_json(list, series.decimals));
@@ -305,16 +305,16 @@ fn decimals_to_json(list: &[u64], decimals: u8) -> Value {
 /// Whether a series has the labels that a selector names.
 fn matches_selector(matchers: &[Matcher], series: &Series) -> bool {
     let mut matchers = matchers.iter();
-    matchers.all(|matcher| matcher.takes(label_value(series, &matcher.name)))
+    matchers.all(|matcher| matcher.accepts(label_value(series, &matcher.name)))
 }
 
 /// The metric's name and the matchers of a PromQL selector, such as `tollgate_requests_total{route="shop"}`.
 ///
 /// `None` if it cannot be parsed, or if it does not name one metric.
 fn parse_selector(text: &str) -> Option<(String, Vec<Matcher>)> {
-    let matchers = promql::selector(text).ok()?;
+    let matchers = promql::parse_selector(text).ok()?;
     let name = matchers.iter().find_map(|matcher| match &matcher.test {
-        Test::Is(name) if &*matcher.name == NAME => Some(name.clone()),
+        LabelTest::Equal(name) if &*matcher.name == METRIC_NAME_LABEL => Some(name.clone()),
         _ => None,
     });
     Some((name?, matchers))
@@ -322,7 +322,7 @@ fn parse_selector(text: &str) -> Option<(String, Vec<Matcher>)> {
 
 /// The value of a label, or the metric's name; empty if the series has no such label, as in PromQL.
 fn label_value<'a>(series: &'a Series, name: &str) -> &'a str {
-    if name == NAME {
+    if name == METRIC_NAME_LABEL {
         return &series.name;
     }
     let mut labels = series.labels.iter();

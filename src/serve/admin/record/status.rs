@@ -22,12 +22,12 @@ pub async fn status(gateway: &dyn Control) -> Value {
 }
 
 fn describe(record: &Record) -> io::Result<Value> {
-    let oldest = Tier::ALL.into_iter().zip(record.oldest_of_each()?);
+    let oldest = Tier::ALL.into_iter().zip(record.oldest_by_tier()?);
     let tiers = oldest.filter_map(|(tier, oldest)| {
         let oldest = oldest?;
         Some(json!({ "step": tier.name(), "oldest": oldest }))
     });
-    let bytes = record.bytes()?;
+    let bytes = record.disk_usage()?;
     let memory = || String::from("memory");
     Ok(json!({
         "where": record.folder().map_or_else(memory, |folder| folder.display().to_string()),

@@ -2,7 +2,7 @@
 
 use super::super::catalog::expose_series;
 use super::*;
-use crate::record::promql::selector;
+use crate::record::promql::parse_selector;
 use crate::record::{Second, Settings};
 
 const START: u64 = 1_700_000_000;
@@ -11,7 +11,7 @@ const START: u64 = 1_700_000_000;
 fn record(seconds: u64) -> Record {
     let settings = Settings {
         folder: None,
-        most_bytes: 0,
+        max_bytes: 0,
     };
     let record = Record::open(&settings).unwrap();
     let number = |name: &str, labels: &[(&str, &str)], kind, decimals| {
@@ -22,7 +22,7 @@ fn record(seconds: u64) -> Record {
             kind,
             decimals,
         };
-        record.number(&series).unwrap()
+        record.number_of(&series).unwrap()
     };
     let counter = number("a_total", &[], Kind::Counter, 0);
     let gauge = number("open", &[], Kind::Gauge, 1);
@@ -47,7 +47,7 @@ fn check(record: &Record, query: &str, span: (i64, i64), most: usize, expected: 
     let base = START as i64 * 1_000;
     let span = (base + span.0, base + span.1);
     let found = recorded
-        .select(&selector(query).unwrap(), span, most)
+        .select(&parse_selector(query).unwrap(), span, most)
         .unwrap();
     let samples = found.series.iter().flat_map(|(_, samples)| samples);
     let samples: Vec<_> = samples.map(|(at, value)| (at - base, *value)).collect();
@@ -91,7 +91,7 @@ fn one_for_each_longer_step() {
         let base = START as i64 * 1_000;
         let span = (base + 1, base + 1_000_000);
         let found = recorded
-            .select(&selector(query).unwrap(), span, 500)
+            .select(&parse_selector(query).unwrap(), span, 500)
             .unwrap();
         assert_eq!(found.step, 2_000);
         let samples = &found.series[0].1;
@@ -113,7 +113,7 @@ fn too_many_series() {
         now: START + 10,
         is_wanted: &|| true,
     };
-    let all = selector("{__name__=~'.+'}").unwrap();
+    let all = parse_selector("{__name__=~'.+'}").unwrap();
     let error = recorded.select(&all, (0, 1), 1_000).unwrap_err();
     let expected = "a selector has 5 series, of 4 at most: name more labels";
     assert_eq!(error.to_string(), expected);

@@ -1,0 +1,370 @@
+//! Chooses the next batch for a destination: the oldest seconds that it does not have, in steps.
+//!
+//! **No count is lost or sent twice.** A sample of a counter has everything that was ever counted: the base of the cursor,
+//! before which the record changes nothing any more, and the record's sums since then. So it does not matter whether earlier
+//! samples were lost or repeated, or whether events were added to a second afterwards: the next sample has each event once.
+//!
+//! **A batch without a known result.** The values of a batch are saved before it is sent ([`Cursor::attempted_until`]). A new
+//! process may find such a batch and cannot know whether it arrived. If the record still gives the same values, the process
+//! sends those seconds again, and no later ones with them. Then the response that they are duplicates counts as delivered.
+//! If events were added to those seconds meanwhile, the process skips them. An engine with two values for one second could
+//! take the difference for a reset of the counter. If the batch had never arrived, its samples are lost, but no counts.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+
+use super::batch::{Batch, BatchSteps, CounterValues, MAX_SAMPLES, Totals, series_numbers};
+use super::cursor::Cursor;
+use super::row::histograms;
+use crate::record::{Grid, Kind, RangeResult, Record, Series, Tier};
+
+/// The most seconds of a batch that is read from seconds, unless one step is longer. It bounds the time of one read.
+const MAX_BATCH_SECONDS: u64 = 900;
+/// The most seconds of a batch that is read from longer buckets, unless one step is longer.
+const MAX_COARSE_BATCH_SECONDS: u64 = 86_400;
+/// A record younger than this is sent from its first second; of an older one, a new destination gets no history.
+const NEW_RECORD_SECONDS: u64 = 60;
+/// The most hours of one search for the end of a gap: a year. A longer gap takes several batches.
+const MAX_GAP_HOURS: u64 = 24 * 366;
+
+const HOUR: u64 = Tier::Hour.step();
+const DAY: u64 = Tier::Day.step();
+
+/// The cursor of a destination, with what need not be read again for the next batch.
+#[derive(Debug)]
+pub struct Progress {
+    /// The part that is saved.
+    pub cursor: Cursor,
+    /// The counts at the cursor, if they are still valid.
+    totals: Option<Totals>,
+    /// Whether a new counter may get a sample at the cursor. It may not if another process may have sent that second.
+    may_begin_series: bool,
+}
+
+/// Lists the series that are pushed. Recorded sums of other series, whose names have a colon, are left to the engines.
+fn pushed_series(record: &Record) -> Vec<(Series, u32)> {
+    let mut all = record.series();
+    all.retain(|(series, _)| !series.name.contains(':'));
+    all
+}
+
+impl Progress {
+    /// Starts with a new destination at `now`. Its first samples have everything that was counted before.
+    pub fn start(record: &Record, now: u64, step_seconds: u64) -> io::Result<Progress> {
+        let oldest = record.oldest()?.unwrap_or(now);
+        let first = match record.folder().is_some() {
+            // A record that has just begun is sent as a whole.
+            true if oldest + NEW_RECORD_SECONDS >= now => oldest.min(now),
+            true => now,
+            // An earlier process may have sent the second in which it ended.
+            false => now + 1,
+        };
+        let first = first - first % step_seconds;
+        let cursor = Cursor {
+            delivered_until: first,
+            counted_since: oldest.min(first),
+            ..Cursor::default()
+        };
+        let mut progress = Progress {
+            cursor,
+            totals: None,
+            may_begin_series: record.folder().is_some(),
+        };
+        progress.update_base(record)?;
+        Ok(progress)
+    }
+
+    /// Resumes at the cursor that another process saved.
+    pub fn resume(cursor: Cursor, record: &Record) -> io::Result<Progress> {
+        let mut progress = Progress {
+            cursor,
+            totals: None,
+            may_begin_series: true,
+        };
+        let cursor = &progress.cursor;
+        if cursor.attempted_until > cursor.delivered_until {
+            let all = pushed_series(record);
+            let counters = all.iter().map(|(series, number)| (series, *number));
+            let counters = counters.filter(|(series, _)| series.kind == Kind::Counter);
+            let tier = finest_tier(record, cursor.attempted_until)?;
+            let counters: Vec<_> = counters.collect();
+            let counts = progress.counts_before(record, cursor.attempted_until, tier, &counters)?;
+            let is_same = cursor.counts.iter().all(|(number, count)| {
+                let now = counts.get(number).copied().unwrap_or(0).max(count.sent);
+                count.attempted.is_none_or(|attempted| attempted == now)
+            });
+            if !is_same {
+                progress.mark_delivered(cursor.attempted_until);
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Marks a batch as sent without a known result. The caller saves the cursor before it sends.
+    pub fn mark_attempted(&mut self, batch: &Batch) {
+        self.cursor.attempted_until = batch.to;
+        for (number, value) in &batch.last_values {
+            let count = self.cursor.counts.entry(*number).or_default();
+            count.attempted = Some(*value);
+        }
+    }
+
+    /// Marks the attempted batch as delivered up to the second `until`.
+    fn mark_delivered(&mut self, until: u64) {
+        self.cursor.delivered_until = self.cursor.delivered_until.max(until);
+        for count in self.cursor.counts.values_mut() {
+            if let Some(attempted) = count.attempted.take() {
+                (count.sent, count.was_sent) = (attempted.max(count.sent), true);
+            }
+        }
+    }
+
+    /// Builds the next batch from the seconds before `until`; returns nothing if the cursor is there already.
+    ///
+    /// Series in `live` get samples in every step, others only in batches in which they change.
+    pub fn next_batch(
+        &self,
+        record: &Record,
+        step_seconds: u64,
+        until: u64,
+        live: &BTreeSet<Series>,
+    ) -> io::Result<Option<Batch>> {
+        if until <= self.cursor.delivered_until {
+            return Ok(None);
+        }
+        let late = record.late_additions();
+        let all = pushed_series(record);
+        let (steps, active) = self.plan_steps(record, &all, step_seconds, until, live.len())?;
+        let BatchSteps { grid, tier, .. } = steps;
+        let from = grid.from;
+        let (counters, gauges): (Vec<_>, Vec<_>) = all
+            .iter()
+            .map(|(series, number)| (series, *number))
+            .partition(|(series, _)| series.kind == Kind::Counter);
+        let valid_totals = self
+            .totals
+            .as_ref()
+            .filter(|totals| totals.late == late && self.cursor.delivered_until == from);
+        let counts_read;
+        let counts_at_start = match valid_totals {
+            Some(totals) => &totals.counts,
+            None => {
+                counts_read = self.counts_before(record, from, tier, &counters)?;
+                &counts_read
+            }
+        };
+        let active_counters = counters
+            .iter()
+            .filter(|(_, number)| active.contains(number));
+        let active_counters: Vec<_> = active_counters.copied().collect();
+        let growth = record.read(&grid, &series_numbers(&active_counters))?;
+        if growth.covered.iter().all(|covered| *covered == 0) {
+            return self.skip_gap(record, &steps).map(Some);
+        }
+        let (counters, counts_at_end) =
+            self.counter_values(&counters, counts_at_start, &growth, live);
+        let mut batch = Batch {
+            rows: steps.gauge_rows(record, &gauges, &active, live)?,
+            from,
+            to: steps.end(),
+            last_values: Vec::new(),
+            // After coarse buckets, or a step that is not over, the counts are read again.
+            totals: (tier == Tier::Second && grid.to() <= until).then_some(Totals {
+                late,
+                counts: counts_at_end,
+            }),
+        };
+        batch.add_counters(counters, &growth.covered, &steps, self.may_begin_series);
+        Ok(Some(batch))
+    }
+
+    /// Plans the steps of the next batch, and finds the series that change in them.
+    ///
+    /// The more series change or are live, the fewer steps the batch has. Of all series in the record, most are neither.
+    fn plan_steps(
+        &self,
+        record: &Record,
+        all: &[(Series, u32)],
+        step_seconds: u64,
+        until: u64,
+        live_series: usize,
+    ) -> io::Result<(BatchSteps, BTreeSet<u32>)> {
+        let from = self.cursor.delivered_until - self.cursor.delivered_until % step_seconds;
+        let tier = finest_tier(record, from)?;
+        let max_seconds = match tier {
+            Tier::Second => MAX_BATCH_SECONDS,
+            _ => MAX_COARSE_BATCH_SECONDS,
+        };
+        let max_steps = |series: usize| (MAX_SAMPLES / series.max(1)).max(1) as u64;
+        let steps = max_steps(live_series).min((max_seconds / step_seconds).max(1));
+        let steps = steps.min((until - from).div_ceil(step_seconds));
+        let numbers: Vec<u32> = all.iter().map(|(_, number)| *number).collect();
+        let whole = Grid::of(from, step_seconds * steps, 1, tier);
+        let active: BTreeSet<u32> = record.read(&whole, &numbers)?.columns.into_keys().collect();
+        let steps = steps.min(max_steps(active.len())) as usize;
+        let grid = Grid::of(from, step_seconds, steps, tier);
+        Ok((BatchSteps { grid, tier, until }, active))
+    }
+
+    /// Returns everything that was counted before the second `at`. `tier` is that of the buckets to read in its hour.
+    fn counts_before(
+        &self,
+        record: &Record,
+        at: u64,
+        tier: Tier,
+        counters: &[(&Series, u32)],
+    ) -> io::Result<HashMap<u32, u64>> {
+        let base_until = self.cursor.base_until.min(at);
+        let hour = (at - at % HOUR).max(base_until);
+        let base = self.cursor.counts.iter();
+        let base = base.map(|(number, count)| (*number, count.base));
+        let mut counts: HashMap<u32, u64> = base.collect();
+        let numbers = series_numbers(counters);
+        let base_tier = finest_tier(record, base_until)?;
+        for (from, to, tier) in [(base_until, hour, base_tier), (hour, at, tier)] {
+            for (number, sum) in read_sums(record, from, to, tier, &numbers)? {
+                *counts.entry(number).or_default() += sum;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Returns the cumulative values of the counters to send, and what all counters have counted at the end of the batch.
+    fn counter_values<'a>(
+        &self,
+        counters: &[(&'a Series, u32)],
+        counts_at_start: &HashMap<u32, u64>,
+        growth: &RangeResult,
+        live: &BTreeSet<Series>,
+    ) -> (Vec<CounterValues<'a>>, HashMap<u32, u64>) {
+        let mut counts_at_end = counts_at_start.clone();
+        for (number, column) in &growth.columns {
+            *counts_at_end.entry(*number).or_default() += column.sums.iter().sum::<u64>();
+        }
+        let start = |number: &u32| counts_at_start.get(number).copied().unwrap_or(0);
+        let told = |number: &u32| self.cursor.counts.get(number).copied().unwrap_or_default();
+        let is_sent = counters.iter().map(|(series, number)| {
+            let told = told(number);
+            // Events were added to a second after its samples had been delivered.
+            let grew_before = told.was_sent && start(number) > told.sent;
+            growth.columns.contains_key(number) || grew_before || live.contains(*series)
+        });
+        let mut is_sent: Vec<bool> = is_sent.collect();
+        // A histogram is useless to an engine that lacks some of its buckets.
+        for buckets in histograms(counters.iter().map(|(series, _)| *series)) {
+            if buckets.iter().any(|(_, index)| is_sent[*index]) {
+                buckets.iter().for_each(|(_, index)| is_sent[*index] = true);
+            }
+        }
+        let sent = counters.iter().zip(is_sent).filter(|(_, is_sent)| *is_sent);
+        let values = sent.map(|((series, number), _)| {
+            let (told, mut count) = (told(number), start(number));
+            // A value below the last one sent would look like a reset of the counter.
+            let mut values = vec![count.max(told.sent)];
+            let column = growth.columns.get(number);
+            for step in 0..growth.covered.len() {
+                count += column.map_or(0, |column| column.sums[step]);
+                values.push(count.max(told.sent));
+            }
+            CounterValues {
+                number: *number,
+                series,
+                was_sent: told.was_sent,
+                values,
+            }
+        });
+        (values.collect(), counts_at_end)
+    }
+
+    /// Builds an empty batch that takes the cursor to the next recorded hour, or at most [`MAX_GAP_HOURS`] ahead.
+    fn skip_gap(&self, record: &Record, steps: &BatchSteps) -> io::Result<Batch> {
+        let end = steps.end();
+        let hour = end - end % HOUR;
+        let hours = steps.until.saturating_sub(hour).div_ceil(HOUR);
+        let hours = hours.min(MAX_GAP_HOURS);
+        let grid = Grid::of(hour, HOUR, hours as usize, Tier::Hour);
+        let covered = record.read(&grid, &[])?.covered;
+        let recorded = covered.iter().position(|covered| *covered > 0);
+        let resumed = hour + HOUR * recorded.map_or(hours, |index| index as u64);
+        let resumed = (resumed - resumed % steps.grid.step).min(steps.until);
+        Ok(Batch {
+            rows: Vec::new(),
+            from: end,
+            to: end.max(resumed),
+            last_values: Vec::new(),
+            totals: None,
+        })
+    }
+
+    /// Moves the cursor behind a batch that was delivered.
+    pub fn advance(&mut self, batch: Batch, record: &Record) -> io::Result<()> {
+        self.mark_attempted(&batch);
+        self.mark_delivered(batch.to);
+        self.totals = batch.totals;
+        self.may_begin_series = true;
+        self.update_base(record)
+    }
+
+    /// Moves the cursor behind the hour that a record in memory is about to drop, and keeps that hour's counts. Returns
+    /// whether the cursor moved.
+    pub fn skip_dropped_hour(&mut self, record: &Record) -> io::Result<bool> {
+        match record.dropped_next() {
+            Some(end) if self.cursor.delivered_until < end => {
+                self.cursor.delivered_until = end;
+                self.totals = None;
+                self.update_base(record).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Adds to the base the seconds that the record does not change any more, so that they need not be read again.
+    fn update_base(&mut self, record: &Record) -> io::Result<()> {
+        let delivered_hour = self.cursor.delivered_until - self.cursor.delivered_until % HOUR;
+        let final_until = record.final_until().min(delivered_hour);
+        let base_until = self.cursor.base_until;
+        if final_until <= base_until {
+            return Ok(());
+        }
+        let series = pushed_series(record);
+        let numbers: Vec<u32> = series
+            .iter()
+            .filter(|(series, _)| series.kind == Kind::Counter)
+            .map(|(_, number)| *number)
+            .collect();
+        // Days are kept for longer than hours, so whole days are read as days.
+        let day = match base_until % DAY {
+            0 => final_until - final_until % DAY,
+            _ => base_until,
+        };
+        let mut sums = read_sums(record, base_until, day, Tier::Day, &numbers)?;
+        sums.extend(read_sums(record, day, final_until, Tier::Hour, &numbers)?);
+        for (number, sum) in sums {
+            self.cursor.counts.entry(number).or_default().base += sum;
+        }
+        self.cursor.base_until = final_until;
+        Ok(())
+    }
+}
+
+/// Returns the finest tier that reaches back to the second `from`, but at most that of hours.
+fn finest_tier(record: &Record, from: u64) -> io::Result<Tier> {
+    Ok(record.finest_tier(from)?.min(Tier::Hour))
+}
+
+/// Sums each series over the buckets of a tier that begin in `from..to`.
+fn read_sums(
+    record: &Record,
+    from: u64,
+    to: u64,
+    tier: Tier,
+    numbers: &[u32],
+) -> io::Result<Vec<(u32, u64)>> {
+    if from >= to {
+        return Ok(Vec::new());
+    }
+    let result = record.read(&Grid::of(from, to - from, 1, tier), numbers)?;
+    let columns = result.columns.into_iter();
+    let sums = columns.map(|(number, column)| (number, column.sums.iter().sum()));
+    Ok(sums.collect())
+}

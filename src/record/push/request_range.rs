@@ -1,0 +1,153 @@
+//! Splits a batch into requests that are not too large. A request is split again when a destination refuses its size or some of
+//! its seconds. A range holds no samples; it refers to the rows of its batch.
+
+use std::ops::Range;
+
+use super::batch::MAX_SAMPLES;
+use super::row::{Row, RowSlice};
+
+/// The most estimated bytes of a request before compression, unless a single series has more.
+const MAX_REQUEST_BYTES: usize = 1 << 20;
+/// Estimated bytes that an encoding adds to a label.
+const LABEL_OVERHEAD_BYTES: usize = 8;
+/// Estimated bytes of a sample, beside the name that Graphite repeats with it.
+const SAMPLE_BYTES: usize = 32;
+
+/// The rows and the seconds of a batch that one request carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestRange {
+    rows: Range<usize>,
+    from: u64,
+    to: u64,
+    /// Whether it was sent before, so that the destination may have it already.
+    pub was_attempted: bool,
+}
+
+impl RequestRange {
+    /// Returns its samples. `rows` are those of its batch.
+    pub fn slice<'a>(&self, rows: &'a [Row]) -> RowSlice<'a> {
+        RowSlice {
+            rows: rows.get(self.rows.clone()).unwrap_or_default(),
+            from: self.from,
+            to: self.to,
+        }
+    }
+
+    /// Splits it into its earlier and its later seconds; returns nothing if all samples are of one second.
+    pub fn split_by_time(&self, slice: RowSlice<'_>) -> Option<(RequestRange, RequestRange)> {
+        let middle = slice.middle_second()?;
+        let (mut earlier, mut later) = (self.clone(), self.clone());
+        (earlier.to, later.from) = (middle, middle + 1);
+        Some((earlier, later))
+    }
+
+    /// Splits it by time, or else by series; returns nothing if it is a single sample.
+    pub fn split(&self, slice: RowSlice<'_>) -> Option<(RequestRange, RequestRange)> {
+        self.split_by_time(slice).or_else(|| {
+            let middle = self.rows.start + self.rows.len() / 2;
+            let (mut first, mut second) = (self.clone(), self.clone());
+            (first.rows.end, second.rows.start) = (middle, middle);
+            (self.rows.len() > 1).then_some((first, second))
+        })
+    }
+}
+
+/// Splits all samples into requests of which none is too large. The request to send first is the last of the list.
+/// `extra_labels` are those that the encoder adds to every series.
+pub fn split_into_requests(
+    whole: RowSlice<'_>,
+    extra_labels: &[(String, String)],
+    was_attempted: bool,
+) -> Vec<RequestRange> {
+    let labels_bytes = |labels: &[(String, String)]| -> usize {
+        let lengths = labels
+            .iter()
+            .map(|(label, value)| label.len() + value.len() + LABEL_OVERHEAD_BYTES);
+        lengths.sum()
+    };
+    let extra_bytes = labels_bytes(extra_labels);
+    let mut requests: Vec<RequestRange> = Vec::new();
+    let (mut request_samples, mut request_bytes) = (0, 0);
+    for (index, row) in whole.rows.iter().enumerate() {
+        let name_bytes = row.series.name.len() + labels_bytes(&row.series.labels) + extra_bytes;
+        let row_bytes = name_bytes + (name_bytes + SAMPLE_BYTES) * row.samples.len();
+        request_samples += row.samples.len();
+        request_bytes += row_bytes;
+        match requests.last_mut() {
+            Some(last) if request_samples <= MAX_SAMPLES && request_bytes <= MAX_REQUEST_BYTES => {
+                last.rows.end = index + 1
+            }
+            _ => {
+                (request_samples, request_bytes) = (row.samples.len(), row_bytes);
+                requests.push(RequestRange {
+                    rows: index..index + 1,
+                    from: whole.from,
+                    to: whole.to,
+                    was_attempted,
+                });
+            }
+        }
+    }
+    requests.reverse();
+    requests
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::push::row::TimedValue;
+    use crate::record::{Kind, Series};
+
+    fn rows(count: usize, seconds: u64) -> Vec<Row> {
+        let row = |index: usize| Row {
+            series: Series {
+                name: format!("n_{index}"),
+                labels: Vec::new(),
+                kind: Kind::Gauge,
+                decimals: 0,
+            },
+            samples: (1..=seconds)
+                .map(|at| TimedValue { at, value: 0 })
+                .collect(),
+        };
+        (0..count).map(row).collect()
+    }
+
+    fn whole(rows: &[Row]) -> RowSlice<'_> {
+        RowSlice {
+            rows,
+            from: 0,
+            to: u64::MAX,
+        }
+    }
+
+    #[test]
+    fn labels_of_the_destination_take_room_too() {
+        let rows = rows(100, 40);
+        assert_eq!(split_into_requests(whole(&rows), &[], false).len(), 1);
+        let label = ("site".to_owned(), "x".repeat(1_000));
+        let requests = split_into_requests(whole(&rows), &[label], false);
+        assert!(requests.len() >= 4, "{requests:?}");
+    }
+
+    /// Time comes first, because a destination may have some seconds and not others.
+    #[test]
+    fn requests_are_split_down_to_the_last_sample() {
+        let rows = rows(3, 2);
+        let mut remaining = split_into_requests(whole(&rows), &[], true);
+        let mut counts = Vec::new();
+        while let Some(request) = remaining.pop() {
+            let slice = request.slice(&rows);
+            counts.push(slice.sample_count());
+            assert!(request.was_attempted);
+            remaining.extend(
+                request
+                    .split(slice)
+                    .map(<[RequestRange; 2]>::from)
+                    .into_iter()
+                    .flatten(),
+            );
+        }
+        assert_eq!(counts, [6, 3, 2, 1, 1, 1, 3, 2, 1, 1, 1]);
+    }
+}

@@ -267,7 +267,7 @@ impl KeyState<'_> {
         (reading, is_over)
     }
 
-    /// Completes a reading after the decision. `cost` is the units that were taken and have been applied already, or
+    /// Completes a reading after the decision. `cost` is the number of units that were taken and counted already, or
     /// zero.
     pub fn complete_reading(
         &self,

@@ -31,7 +31,7 @@ const MAX_INTERVAL_WINDOWS: u64 = 4;
 /// One unit in the state's level.
 const LEVEL_PER_UNIT: u64 = 1 << 20;
 
-/// [`Lending`] in microseconds and units, for stores that do the arithmetic elsewhere.
+/// The pace of lending at one moment, in microseconds and units, for stores that do the arithmetic elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace {
     /// The time between two units; zero if nothing is lent.

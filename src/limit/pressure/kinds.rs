@@ -26,7 +26,7 @@ const MAX_ALIKE_DIFFERENCE: f32 = 8.0;
 /// The difference in buckets that chance explains is this, divided by the root of the number of samples.
 const CHANCE_SPREAD: f32 = 40.0;
 
-/// The index of a kind among the [`Kinds`] of its upstream. The requests of one route usually are one kind.
+/// The index of a kind among those of its upstream. The requests of one route usually are one kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestKind(u16);
 

@@ -9,16 +9,16 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
-use tollgate::limit::cost::{Measured, Meter, Path, units};
+use tollgate::limit::cost::{JsonPath, MeasuredCost, Meter, parse_units};
 
 const CODINGS: [&str; 5] = ["identity", "gzip", "deflate", "br", "zstd"];
 
 fn read<'a>(
-    path: &Path,
+    path: &JsonPath,
     coding: &str,
     stream: bool,
     pieces: impl Iterator<Item = &'a [u8]>,
-) -> Option<Measured> {
+) -> Option<MeasuredCost> {
     let codings = std::iter::once(coding.as_bytes());
     let content_type = stream.then_some(&b"text/event-stream"[..]);
     let mut meter = Meter::new(std::iter::once(path), codings, content_type, 0);
@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     let [settings, step, body @ ..] = data else {
         return;
     };
-    let path: Path = Arc::from(["usage".to_owned(), "total".to_owned()]);
+    let path: JsonPath = Arc::from(["usage".to_owned(), "total".to_owned()]);
     let (stream, step) = (settings & 1 == 1, usize::from(*step).max(1));
     let whole = read(&path, "identity", stream, std::iter::once(body));
     assert_eq!(read(&path, "identity", stream, body.chunks(step)), whole);
@@ -68,9 +68,9 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     let expected = match document.pointer("/usage/total") {
-        Some(Value::Number(number)) => units(number.to_string().as_bytes()),
+        Some(Value::Number(number)) => parse_units(number.to_string().as_bytes()),
         Some(Value::String(text)) if text.len() > 64 => return,
-        Some(Value::String(text)) => units(text.as_bytes()),
+        Some(Value::String(text)) => parse_units(text.as_bytes()),
         _ => None,
     };
     assert_eq!(whole.map(|found| found.units), expected);

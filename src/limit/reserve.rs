@@ -21,7 +21,7 @@ pub enum ReserveSource {
     /// The largest number in these header fields.
     Header(HeaderName),
     /// The largest number at this path of the body.
-    Json(cost::Path),
+    Json(cost::JsonPath),
 }
 
 impl fmt::Display for Reserve {

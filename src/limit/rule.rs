@@ -105,7 +105,7 @@ pub enum CountMode {
     /// The number in this header or trailer field of the response.
     CostHeader(http::HeaderName),
     /// The last number at this path in the body of the response.
-    CostJson(cost::Path),
+    CostJson(cost::JsonPath),
 }
 
 impl CountMode {

@@ -1,54 +1,59 @@
 //! Finds the JSON in a body: all of the body, or the data of an event stream (HTML standard, section 9.2.6). The first
-//! byte that is not blank decides, because servers send each under the content type of the other.
+//! byte that is not blank decides between the two, because servers send each under the content type of the other.
+//!
+//! Events and lines that do not contain the last name of any path are skipped without being parsed.
 
 use memchr::memmem;
 
-use super::json::{Finder, Path};
+use super::json::{JsonPath, NumberFinder};
 
-const DATA: &[u8] = b"data";
+/// The name of the event stream's fields that contain data.
+const DATA_FIELD: &[u8] = b"data";
 
-/// In pieces shorter than this every event is read.
-const SHORT: usize = 128;
+/// The shortest piece that is searched for names. In shorter ones every event is parsed.
+const MIN_SEARCHED_BYTES: usize = 128;
 
-/// Bytes that are searched for a name at once.
-const PART: usize = 8 * 1024;
+/// The bytes that are searched for names at once.
+const SEARCH_PART_BYTES: usize = 8 * 1024;
 
-/// The ends of events, and how many of their bytes belong to the event that ends.
-const EVENTS: [(&[u8], usize); 3] = [(b"\n\n", 2), (b"\n\r\n", 3), (b"\r\r", 2)];
+/// The byte sequences that end an event, and how many of their bytes belong to that event.
+const EVENT_ENDS: [(&[u8], usize); 3] = [(b"\n\n", 2), (b"\n\r\n", 3), (b"\r\r", 2)];
 
-/// The end of a line before another document.
-const LINES: [(&[u8], usize); 1] = [(b"\n{", 1)];
+/// The byte sequence that ends a line before another document, and how many of its bytes belong to that line.
+const LINE_ENDS: [(&[u8], usize); 1] = [(b"\n{", 1)];
 
-/// Parts of content types whose numbers the server states. In other types it may repeat numbers of the client.
-const STATED: [&[u8]; 3] = [b"json", b"text/event-stream", b"multipart/mixed"];
+/// Parts of content types whose numbers the server states. Bodies of other types may repeat numbers of the client.
+const STATED_TYPES: [&[u8]; 3] = [b"json", b"text/event-stream", b"multipart/mixed"];
 
 /// Parts of the content types of scripts, in which JSON is the argument of a call (JSONP).
-const SCRIPTS: [&[u8]; 2] = [b"javascript", b"ecmascript"];
+const SCRIPT_TYPES: [&[u8]; 2] = [b"javascript", b"ecmascript"];
 
 /// Parts of content types with one document a line.
-const LINED: [&[u8]; 4] = [b"ndjson", b"jsonl", b"json-lines", b"json-seq"];
+const LINE_TYPES: [&[u8]; 4] = [b"ndjson", b"jsonl", b"json-lines", b"json-seq"];
 
 /// The beginning of an escape, by which a letter of a name may be written.
-const ESCAPED: &[u8] = b"\\u00";
+const ESCAPE_PREFIX: &[u8] = b"\\u00";
 
-/// A searcher for the last name of a path, if that has only letters, digits, `_` and `-`.
-fn searched(path: &Path) -> Option<memmem::Finder<'static>> {
+/// A searcher for the last name of a path. None unless the name has only letters, digits, `_` and `-`.
+fn name_searcher(path: &JsonPath) -> Option<memmem::Finder<'static>> {
     let name = path.last()?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let finder = || memmem::Finder::new(name).into_owned();
-    name.bytes().all(plain).then(finder)
+    name.bytes().all(is_plain).then(finder)
 }
 
-/// The part of `data` before the first of the names, or before an escape. It searches part by part: a name early in the
-/// data must not cost a search through the rest.
-fn clear<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
+/// The part of `data` before the first of the names, or before an escape. The data is searched part by part, because a
+/// name early in the data must not cost a search through all of it.
+fn part_before_names<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
     let lengths = names.iter().map(|name| name.needle().len());
-    let longest = lengths.fold(ESCAPED.len(), usize::max);
+    let longest = lengths.fold(ESCAPE_PREFIX.len(), usize::max);
     let mut begin = 0;
     loop {
-        let part = &data[begin..data.len().min(begin + PART + longest)];
+        let part = &data[begin..data.len().min(begin + SEARCH_PART_BYTES + longest)];
         let name = names.iter().filter_map(|name| name.find(part)).min();
-        let until = name.map_or(part.len(), |name| part.len().min(name + ESCAPED.len()));
+        let until = name.map_or(part.len(), |name| {
+            part.len().min(name + ESCAPE_PREFIX.len())
+        });
         let escape = find_escape(&part[..until]);
         let first = name.into_iter().chain(escape).min();
         if let Some(first) = first {
@@ -57,81 +62,82 @@ fn clear<'a>(names: &[memmem::Finder<'_>], data: &'a [u8]) -> &'a [u8] {
         if begin + part.len() == data.len() {
             return data;
         }
-        begin += PART;
+        begin += SEARCH_PART_BYTES;
     }
 }
 
-/// The offset of the first [`ESCAPED`]. Most texts have no backslash, and a search for one byte is the fastest.
+/// The offset of the first [`ESCAPE_PREFIX`]. Most texts have no backslash, and a search for one byte is the fastest.
 fn find_escape(data: &[u8]) -> Option<usize> {
-    let backslash = memchr::memchr(ESCAPED[0], data)?;
-    Some(backslash + memmem::find(&data[backslash..], ESCAPED)?)
+    let backslash = memchr::memchr(ESCAPE_PREFIX[0], data)?;
+    Some(backslash + memmem::find(&data[backslash..], ESCAPE_PREFIX)?)
 }
 
 /// The text of a body, which is read for numbers.
 #[derive(Debug)]
 pub struct BodyText {
-    finders: Vec<Finder>,
-    /// Searchers for the last name of each path; none if a name may be written in ways that a search does not find.
+    finders: Vec<NumberFinder>,
+    /// Searchers for the last name of each path. None if a name may be written in ways that a search does not find.
     names: Option<Vec<memmem::Finder<'static>>>,
     /// Whether an event begins here.
-    event: bool,
+    is_event_start: bool,
     state: TextState,
     /// Whether the content type is `text/event-stream`.
     is_event_stream: bool,
-    /// Whether the numbers are stated by the server, by the content type.
-    stated: bool,
-    /// Whether there is a document a line, by the content type.
-    lines: bool,
-    /// Whether a line just ended with a carriage return, which a line feed may follow.
-    returned: bool,
+    /// Whether the content type is one whose numbers the server states.
+    is_stated: bool,
+    /// Whether the content type is one with a document in each line.
+    has_lines: bool,
+    /// Whether the last line ended with a carriage return, which a line feed may follow.
+    after_return: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum TextState {
-    /// In a prefix that is skipped, until this byte.
-    Before(u8),
-    /// At the beginning of a script; only blanks came.
-    Script,
-    /// At the beginning; only blanks came.
-    Blank,
+    /// In a prefix that is skipped up to this byte.
+    Prefix(u8),
+    /// At the beginning of a script, where only blanks have come.
+    ScriptStart,
+    /// At the beginning of a body, where only blanks have come.
+    BodyStart,
     Json,
-    /// An event stream, at the beginning of a line.
-    Line,
-    /// In the name of a field; how many bytes of it match [`DATA`], none for another name.
-    Field(Option<usize>),
-    /// After the colon of `data`.
-    Colon,
+    /// At the beginning of an event stream's line.
+    LineStart,
+    /// In the name of a field, with the number of bytes that match [`DATA_FIELD`]. None for another name.
+    FieldName(Option<usize>),
+    /// After the colon of a `data` field.
+    AfterColon,
     Data,
     /// In the rest of a line that is skipped.
-    Other,
+    SkippedLine,
 }
 
 impl BodyText {
-    pub fn new(paths: &[Path], content_type: Option<&[u8]>) -> BodyText {
+    pub fn new(paths: &[JsonPath], content_type: Option<&[u8]>) -> BodyText {
         let content_type = content_type.unwrap_or_default().to_ascii_lowercase();
-        let has = |names: &[&[u8]]| {
-            let mut names = names.iter();
-            names.any(|name| memmem::find(&content_type, name).is_some())
+        let has_any = |parts: &[&[u8]]| {
+            let mut parts = parts.iter();
+            parts.any(|part| memmem::find(&content_type, part).is_some())
         };
-        let stream = content_type.trim_ascii_start();
+        let media_type = content_type.trim_ascii_start();
         BodyText {
-            finders: paths.iter().map(Finder::new).collect(),
-            names: paths.iter().map(|path| searched(path)).collect(),
-            event: true,
-            state: match has(&SCRIPTS) {
-                true => TextState::Script,
-                false => TextState::Blank,
+            finders: paths.iter().map(NumberFinder::new).collect(),
+            names: paths.iter().map(|path| name_searcher(path)).collect(),
+            is_event_start: true,
+            state: match has_any(&SCRIPT_TYPES) {
+                true => TextState::ScriptStart,
+                false => TextState::BodyStart,
             },
-            is_event_stream: stream.starts_with(b"text/event-stream"),
-            stated: content_type.is_empty() || has(&STATED),
-            lines: has(&LINED),
-            returned: false,
+            is_event_stream: media_type.starts_with(b"text/event-stream"),
+            is_stated: content_type.is_empty() || has_any(&STATED_TYPES),
+            has_lines: has_any(&LINE_TYPES),
+            after_return: false,
         }
     }
 
-    /// Whether the numbers are stated by the server; see [`Measured::exact`](super::Measured::exact).
+    /// Whether the content type is one whose numbers the server states; see
+    /// [`MeasuredCost::exact`](super::MeasuredCost::exact).
     pub fn is_stated(&self) -> bool {
-        self.stated
+        self.is_stated
     }
 
     /// The last number at a path so far, and whether no document is open.
@@ -140,107 +146,107 @@ impl BodyText {
         (finder.last_number(), finder.is_between())
     }
 
+    /// Reads the next piece of the body.
     pub fn feed(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let read = match self.state {
-                TextState::Line if self.event && data.len() >= SHORT => {
-                    self.event = false;
-                    self.skip(data, &EVENTS)
+                TextState::LineStart if self.is_event_start && data.len() >= MIN_SEARCHED_BYTES => {
+                    self.is_event_start = false;
+                    self.skip_without_names(data, &EVENT_ENDS)
                 }
                 TextState::Json => {
                     let mut rest = data;
-                    if self.lines && data.len() >= SHORT {
+                    if self.has_lines && data.len() >= MIN_SEARCHED_BYTES {
                         // A name may have begun in the previous piece.
                         let line = memchr::memchr(b'\n', data).map_or(data.len(), |end| end + 1);
-                        self.find(&data[..line]);
+                        self.feed_finders(&data[..line]);
                         rest = &data[line..];
-                        rest = &rest[self.skip(rest, &LINES)..];
+                        rest = &rest[self.skip_without_names(rest, &LINE_ENDS)..];
                     }
-                    self.find(rest);
+                    self.feed_finders(rest);
                     data.len()
                 }
-                TextState::Data | TextState::Other => self.rest_of_line(data),
-                _ => self.step(data[0]),
+                TextState::Data | TextState::SkippedLine => self.read_line_rest(data),
+                _ => self.read_byte(data[0]),
             };
             data = &data[read..];
         }
     }
 
-    fn event_ends(&mut self) {
-        self.finders.iter_mut().for_each(Finder::end_document);
-        self.event = true;
+    fn end_event(&mut self) {
+        self.finders.iter_mut().for_each(NumberFinder::end_document);
+        self.is_event_start = true;
     }
 
-    /// The length of the events or lines at the beginning that can be skipped: they do not contain the last name of any
-    /// path.
-    fn skip(&mut self, data: &[u8], ends: &[(&[u8], usize)]) -> usize {
+    /// Skips the events or lines at the beginning that do not contain the last name of any path. Returns their length.
+    fn skip_without_names(&mut self, data: &[u8], ends: &[(&[u8], usize)]) -> usize {
         let Some(names) = &self.names else { return 0 };
-        let clear = clear(names, data);
+        let skippable = part_before_names(names, data);
         let end = ends
             .iter()
-            .find_map(|(end, length)| Some(memmem::rfind(clear, end)? + length));
+            .find_map(|(end, length)| Some(memmem::rfind(skippable, end)? + length));
         if end.is_some() {
-            self.returned = false;
-            self.event_ends();
+            self.after_return = false;
+            self.end_event();
         }
         end.unwrap_or(0)
     }
 
-    fn find(&mut self, data: &[u8]) {
+    fn feed_finders(&mut self, data: &[u8]) {
         for finder in &mut self.finders {
             finder.feed(data);
         }
     }
 
-    /// Reads one byte. Returns how many were read, which is none if only the state has changed.
-    fn step(&mut self, byte: u8) -> usize {
-        let after_return = std::mem::take(&mut self.returned);
+    /// Reads one byte outside of JSON and data. Returns how many were read: 0 if only the state has changed.
+    fn read_byte(&mut self, byte: u8) -> usize {
+        let after_return = std::mem::take(&mut self.after_return);
         match (self.state, byte) {
-            (TextState::Before(end), _) if byte == end => self.state = TextState::Blank,
-            (TextState::Before(_), _) => {}
-            (TextState::Script, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
-            // JSON alone may have the content type of a script.
-            (TextState::Script, byte) => {
+            (TextState::Prefix(end), _) if byte == end => self.state = TextState::BodyStart,
+            (TextState::Prefix(_), _) => {}
+            (TextState::ScriptStart, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
+            // Plain JSON may have the content type of a script.
+            (TextState::ScriptStart, byte) => {
                 self.state = match byte {
-                    b'{' | b'[' => TextState::Blank,
-                    _ => TextState::Before(b'('),
+                    b'{' | b'[' => TextState::BodyStart,
+                    _ => TextState::Prefix(b'('),
                 };
                 return 0;
             }
-            (TextState::Blank, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
-            (TextState::Blank, byte) => {
+            (TextState::BodyStart, b' ' | b'\t' | b'\r' | b'\n' | 0xef | 0xbb | 0xbf) => {}
+            (TextState::BodyStart, byte) => {
                 self.state = match byte {
                     b'{' | b'[' | 0x1e => TextState::Json,
-                    _ if self.is_event_stream => TextState::Line,
+                    _ if self.is_event_stream => TextState::LineStart,
                     // `)]}',` keeps other sites from running the JSON as a script.
-                    b')' => TextState::Before(b'\n'),
-                    // `true`, `false`, `null`.
+                    b')' => TextState::Prefix(b'\n'),
+                    // These bytes begin `true`, `false` and `null`.
                     b't' | b'f' | b'n' => TextState::Json,
-                    b':' | b'a'..=b'z' | b'A'..=b'Z' => TextState::Line,
+                    b':' | b'a'..=b'z' | b'A'..=b'Z' => TextState::LineStart,
                     _ => TextState::Json,
                 };
                 return 0;
             }
-            (TextState::Line, b'\n') if after_return => {}
-            (TextState::Line, b'\n' | b'\r') => {
-                self.returned = byte == b'\r';
-                self.event_ends();
+            (TextState::LineStart, b'\n') if after_return => {}
+            (TextState::LineStart, b'\n' | b'\r') => {
+                self.after_return = byte == b'\r';
+                self.end_event();
             }
-            (TextState::Line, _) => {
-                self.event = false;
-                self.state = TextState::Field(Some(0));
+            (TextState::LineStart, _) => {
+                self.is_event_start = false;
+                self.state = TextState::FieldName(Some(0));
                 return 0;
             }
-            (TextState::Field(name), b':') => {
+            (TextState::FieldName(name), b':') => {
                 self.state = match name {
-                    Some(length) if length == DATA.len() => TextState::Colon,
-                    _ => TextState::Other,
+                    Some(length) if length == DATA_FIELD.len() => TextState::AfterColon,
+                    _ => TextState::SkippedLine,
                 }
             }
-            (TextState::Field(_), b'\n' | b'\r') => self.line_ends(byte),
-            (TextState::Field(name), byte) => {
-                let name = name.filter(|length| DATA.get(*length) == Some(&byte));
-                self.state = TextState::Field(name.map(|length| length + 1));
+            (TextState::FieldName(_), b'\n' | b'\r') => self.end_line(byte),
+            (TextState::FieldName(name), byte) => {
+                let name = name.filter(|length| DATA_FIELD.get(*length) == Some(&byte));
+                self.state = TextState::FieldName(name.map(|length| length + 1));
             }
             (_, byte) => {
                 self.state = TextState::Data;
@@ -250,22 +256,22 @@ impl BodyText {
         1
     }
 
-    fn line_ends(&mut self, byte: u8) {
-        self.returned = byte == b'\r';
-        self.state = TextState::Line;
+    fn end_line(&mut self, byte: u8) {
+        self.after_return = byte == b'\r';
+        self.state = TextState::LineStart;
     }
 
-    fn rest_of_line(&mut self, data: &[u8]) -> usize {
+    fn read_line_rest(&mut self, data: &[u8]) -> usize {
         let end = memchr::memchr2(b'\n', b'\r', data);
         let line = &data[..end.unwrap_or(data.len())];
         if matches!(self.state, TextState::Data) {
-            self.find(line);
+            self.feed_finders(line);
             if end.is_some() {
-                self.find(b"\n");
+                self.feed_finders(b"\n");
             }
         }
         let Some(end) = end else { return data.len() };
-        self.line_ends(data[end]);
+        self.end_line(data[end]);
         end + 1
     }
 }

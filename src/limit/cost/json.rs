@@ -1,66 +1,64 @@
-//! Finds the last number at a path of JSON documents that come in pieces: one document, several in a row, one a line, or
-//! the elements of a list. Objects off the path are skipped, however deep they are.
+//! Finds the last number at a path of JSON documents that come in pieces: one document, several in a row, one a line,
+//! or the elements of a list. Containers off the path are skipped, however deep they are, and nothing of them is kept.
 //!
 //! If a name stands twice, the last number counts. A document that breaks the grammar on the path is skipped to the
-//! end of its line. The next line is read on its own.
+//! end of its line. The next line is read as another document.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::skip::Skip;
-use super::units::units;
+use super::skip::ContainerSkip;
+use super::units::parse_units;
 
 /// The names of the members that lead to a number in a JSON document, outermost first.
-pub type Path = Arc<[String]>;
+pub type JsonPath = Arc<[String]>;
 
-/// The most bytes of a number, or of a string that contains one. A longer one is ignored.
-pub const MAX_NUMBER: usize = 64;
+/// The most bytes of a number, or of a string that contains one. Longer ones are ignored.
+pub const MAX_NUMBER_BYTES: usize = 64;
 
 /// Finds the number at one path.
 #[derive(Debug)]
-pub struct Finder {
-    path: Path,
+pub struct NumberFinder {
+    path: JsonPath,
     state: ParserState,
-    /// How many objects of the path are open; 0 between documents.
+    /// The number of open objects on the path; 0 between documents.
     level: usize,
     /// The container that is being skipped.
-    skipping: Skip,
-    /// How many bytes of the current name match the name of the path; none for another name.
-    matched: Option<usize>,
-    /// The first half of a surrogate pair.
-    high: Option<u32>,
-    text: SmallVec<[u8; MAX_NUMBER]>,
-    /// Whether only blanks came since the line began.
-    fresh: bool,
-    found: Option<u32>,
+    skipping: ContainerSkip,
+    /// The bytes of the current name, if they are the beginning of the path's name at this level. None for other names.
+    matched_bytes: Option<usize>,
+    /// The first half of a surrogate pair, after its escape.
+    high_surrogate: Option<u32>,
+    number_text: SmallVec<[u8; MAX_NUMBER_BYTES]>,
+    /// Whether only blanks have come since the line began.
+    is_line_start: bool,
+    last_number: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ParserState {
     /// No document is open.
-    Between,
-    /// A name follows, or the end of the object.
-    Name,
-    Colon,
-    Value,
-    /// After a value.
-    After,
-    /// In a string.
-    Text(TokenRole),
+    BetweenDocuments,
+    /// In an object, where a name or the object's end follows.
+    NameOrEnd,
+    BeforeColon,
+    BeforeValue,
+    AfterValue,
+    InString(TokenRole),
     /// After a backslash in a string.
-    Escape(TokenRole),
-    /// In the four digits of an escape: digits so far, and their value.
-    Unicode(TokenRole, u8, u32),
+    InEscape(TokenRole),
+    /// In the four digits of an escape, with the number of digits so far and their value.
+    InUnicodeEscape(TokenRole, u8, u32),
     /// In a number or a literal.
-    Scalar(TokenRole),
+    InScalar(TokenRole),
     /// In a container off the path.
-    Skip,
+    Skipping,
     /// In a broken document, until the end of the line.
     Broken,
 }
 
-/// What a string or a number is for.
+/// The role of a string or a scalar in its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenRole {
     Name,
@@ -69,47 +67,51 @@ enum TokenRole {
     OffPath,
 }
 
-impl Finder {
-    pub fn new(path: &Path) -> Finder {
-        Finder {
+impl NumberFinder {
+    pub fn new(path: &JsonPath) -> NumberFinder {
+        NumberFinder {
             path: path.clone(),
-            state: ParserState::Between,
+            state: ParserState::BetweenDocuments,
             level: 0,
-            skipping: Skip::default(),
-            matched: None,
-            high: None,
-            text: SmallVec::new(),
-            fresh: true,
-            found: None,
+            skipping: ContainerSkip::default(),
+            matched_bytes: None,
+            high_surrogate: None,
+            number_text: SmallVec::new(),
+            is_line_start: true,
+            last_number: None,
         }
     }
 
-    /// The last number so far.
+    /// The last number at the path so far, in units.
     pub fn last_number(&self) -> Option<u32> {
-        self.found
+        self.last_number
     }
 
     /// Whether no document is open.
     pub fn is_between(&self) -> bool {
-        matches!(self.state, ParserState::Between | ParserState::Broken)
+        matches!(
+            self.state,
+            ParserState::BetweenDocuments | ParserState::Broken
+        )
     }
 
-    /// Ends the document, whatever its state; another one follows.
+    /// Ends the current document, even if it is not complete. Another one follows.
     pub fn end_document(&mut self) {
-        self.state = ParserState::Between;
+        self.state = ParserState::BetweenDocuments;
         self.level = 0;
-        self.fresh = true;
+        self.is_line_start = true;
     }
 
+    /// Reads the next piece of the documents.
     pub fn feed(&mut self, mut data: &[u8]) {
         while !data.is_empty() {
             let read = match self.state {
-                ParserState::Text(role) => self.string(role, data),
-                ParserState::Skip => self.skip(data),
-                ParserState::Scalar(role) => self.scalar(role, data),
-                ParserState::Broken => self.broken(data),
+                ParserState::InString(role) => self.read_string(role, data),
+                ParserState::Skipping => self.skip_container(data),
+                ParserState::InScalar(role) => self.read_scalar(role, data),
+                ParserState::Broken => self.skip_broken_line(data),
                 _ => {
-                    self.step(data[0]);
+                    self.read_byte(data[0]);
                     1
                 }
             };
@@ -118,106 +120,107 @@ impl Finder {
     }
 
     /// Reads one byte between tokens, or in an escape.
-    fn step(&mut self, byte: u8) {
+    fn read_byte(&mut self, byte: u8) {
         match self.state {
-            ParserState::Escape(role) => return self.escape(role, byte),
-            ParserState::Unicode(role, digits, code) => {
-                return self.unicode(role, digits, code, byte);
+            ParserState::InEscape(role) => return self.read_escape(role, byte),
+            ParserState::InUnicodeEscape(role, digits, code) => {
+                return self.read_unicode_digit(role, digits, code, byte);
             }
             _ => {}
         }
         match byte {
-            b'\n' | b'\r' => return self.fresh = true,
+            b'\n' | b'\r' => return self.is_line_start = true,
             b' ' | b'\t' => return,
             _ => {}
         }
         self.state = match (self.state, byte) {
-            (ParserState::Between, b'{') => {
+            (ParserState::BetweenDocuments, b'{') => {
                 self.level = 1;
-                ParserState::Name
+                ParserState::NameOrEnd
             }
-            // Lists, text sequences (RFC 7464), byte-order marks.
-            (ParserState::Between, b'[' | b']' | b',' | 0x1e | 0xef | 0xbb | 0xbf) => {
-                ParserState::Between
+            // Brackets and commas of a list, the separator of text sequences (RFC 7464), and byte-order marks.
+            (ParserState::BetweenDocuments, b'[' | b']' | b',' | 0x1e | 0xef | 0xbb | 0xbf) => {
+                ParserState::BetweenDocuments
             }
-            (ParserState::Between, b'"') => ParserState::Text(TokenRole::OffPath),
-            (ParserState::Between, b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I') => {
-                ParserState::Scalar(TokenRole::OffPath)
+            (ParserState::BetweenDocuments, b'"') => ParserState::InString(TokenRole::OffPath),
+            (
+                ParserState::BetweenDocuments,
+                b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I',
+            ) => ParserState::InScalar(TokenRole::OffPath),
+            (ParserState::NameOrEnd, b'"') => {
+                self.matched_bytes = Some(0);
+                self.high_surrogate = None;
+                ParserState::InString(TokenRole::Name)
             }
-            (ParserState::Name, b'"') => {
-                self.matched = Some(0);
-                self.high = None;
-                ParserState::Text(TokenRole::Name)
-            }
-            (ParserState::Name | ParserState::After, b'}') => self.close(),
-            (ParserState::Colon, b':') => ParserState::Value,
-            (ParserState::After, b',') => ParserState::Name,
-            (ParserState::Value, byte) => match self.value(byte) {
+            (ParserState::NameOrEnd | ParserState::AfterValue, b'}') => self.close_object(),
+            (ParserState::BeforeColon, b':') => ParserState::BeforeValue,
+            (ParserState::AfterValue, b',') => ParserState::NameOrEnd,
+            (ParserState::BeforeValue, byte) => match self.begin_value(byte) {
                 Some(state) => state,
-                None => return self.fail(byte),
+                None => return self.reject_document(byte),
             },
-            _ => return self.fail(byte),
+            _ => return self.reject_document(byte),
         };
-        self.fresh = false;
+        self.is_line_start = false;
     }
 
-    /// The state after the first byte of a value.
-    fn value(&mut self, byte: u8) -> Option<ParserState> {
-        let hit = self.matched == Some(self.path[self.level - 1].len());
-        let last = self.level == self.path.len();
-        let role = match hit && last {
+    /// The state after the first byte of a value. None if no value begins with it.
+    fn begin_value(&mut self, byte: u8) -> Option<ParserState> {
+        let is_on_path = self.matched_bytes == Some(self.path[self.level - 1].len());
+        let is_last_level = self.level == self.path.len();
+        let role = match is_on_path && is_last_level {
             true => TokenRole::OnPath,
             false => TokenRole::OffPath,
         };
         Some(match byte {
-            b'{' if hit && !last => {
+            b'{' if is_on_path && !is_last_level => {
                 self.level += 1;
-                ParserState::Name
+                ParserState::NameOrEnd
             }
             b'{' | b'[' => {
-                self.skipping = Skip::begin();
-                ParserState::Skip
+                self.skipping = ContainerSkip::begin();
+                ParserState::Skipping
             }
             b'"' => {
-                self.text.clear();
-                self.high = None;
-                ParserState::Text(role)
+                self.number_text.clear();
+                self.high_surrogate = None;
+                ParserState::InString(role)
             }
             // Python writes `NaN` and `Infinity` too.
             b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I' => {
-                self.text.clear();
-                self.push(role, &[byte]);
-                ParserState::Scalar(role)
+                self.number_text.clear();
+                self.append(role, &[byte]);
+                ParserState::InScalar(role)
             }
             _ => return None,
         })
     }
 
-    fn close(&mut self) -> ParserState {
+    fn close_object(&mut self) -> ParserState {
         self.level -= 1;
-        self.after()
+        self.state_after_value()
     }
 
-    fn after(&self) -> ParserState {
+    fn state_after_value(&self) -> ParserState {
         match self.level {
-            0 => ParserState::Between,
-            _ => ParserState::After,
+            0 => ParserState::BetweenDocuments,
+            _ => ParserState::AfterValue,
         }
     }
 
-    /// Gives up a document that breaks the grammar at `byte`, unless that begins another one.
-    fn fail(&mut self, byte: u8) {
-        let begins = byte == b'{' && self.fresh;
-        self.level = usize::from(begins);
+    /// Gives up a document that breaks the grammar at `byte`. If the byte begins a line, it may begin another document.
+    fn reject_document(&mut self, byte: u8) {
+        let begins_document = byte == b'{' && self.is_line_start;
+        self.level = usize::from(begins_document);
         self.state = match byte {
-            b'\n' | b'\r' => ParserState::Between,
-            _ if begins => ParserState::Name,
+            b'\n' | b'\r' => ParserState::BetweenDocuments,
+            _ if begins_document => ParserState::NameOrEnd,
             _ => ParserState::Broken,
         };
-        self.fresh = self.state == ParserState::Between;
+        self.is_line_start = self.state == ParserState::BetweenDocuments;
     }
 
-    fn broken(&mut self, data: &[u8]) -> usize {
+    fn skip_broken_line(&mut self, data: &[u8]) -> usize {
         let Some(end) = memchr::memchr2(b'\n', b'\r', data) else {
             return data.len();
         };
@@ -225,39 +228,39 @@ impl Finder {
         end + 1
     }
 
-    fn string(&mut self, role: TokenRole, data: &[u8]) -> usize {
-        // A line feed in a string means that the string is broken.
+    fn read_string(&mut self, role: TokenRole, data: &[u8]) -> usize {
+        // A string must not contain a line feed, so one ends a broken document.
         let Some(end) = memchr::memchr3(b'"', b'\\', b'\n', data) else {
-            self.push(role, data);
+            self.append(role, data);
             return data.len();
         };
         if end > 0 {
-            self.push(role, &data[..end]);
+            self.append(role, &data[..end]);
         }
         match data[end] {
-            b'"' => self.string_ends(role),
-            b'\\' => self.state = ParserState::Escape(role),
-            byte => self.fail(byte),
+            b'"' => self.end_string(role),
+            b'\\' => self.state = ParserState::InEscape(role),
+            byte => self.reject_document(byte),
         }
         end + 1
     }
 
-    fn string_ends(&mut self, role: TokenRole) {
-        self.push(role, b"");
+    fn end_string(&mut self, role: TokenRole) {
+        self.append(role, b"");
         self.state = match role {
-            TokenRole::Name => ParserState::Colon,
+            TokenRole::Name => ParserState::BeforeColon,
             TokenRole::OnPath => {
-                self.take();
-                self.after()
+                self.keep_number();
+                self.state_after_value()
             }
-            TokenRole::OffPath => self.after(),
+            TokenRole::OffPath => self.state_after_value(),
         };
     }
 
-    fn escape(&mut self, role: TokenRole, byte: u8) {
-        self.state = ParserState::Text(role);
-        let plain = match byte {
-            b'u' => return self.state = ParserState::Unicode(role, 0, 0),
+    fn read_escape(&mut self, role: TokenRole, byte: u8) {
+        self.state = ParserState::InString(role);
+        let unescaped = match byte {
+            b'u' => return self.state = ParserState::InUnicodeEscape(role, 0, 0),
             b'n' => b'\n',
             b't' => b'\t',
             b'r' => b'\r',
@@ -265,96 +268,101 @@ impl Finder {
             b'f' => 12,
             other => other,
         };
-        self.push(role, &[plain]);
+        self.append(role, &[unescaped]);
     }
 
-    fn unicode(&mut self, role: TokenRole, digits: u8, code: u32, byte: u8) {
+    fn read_unicode_digit(&mut self, role: TokenRole, digits: u8, code: u32, byte: u8) {
         let Some(digit) = char::from(byte).to_digit(16) else {
-            return self.fail(byte);
+            return self.reject_document(byte);
         };
         let code = code * 16 + digit;
         if digits < 3 {
-            return self.state = ParserState::Unicode(role, digits + 1, code);
+            return self.state = ParserState::InUnicodeEscape(role, digits + 1, code);
         }
-        self.state = ParserState::Text(role);
-        match (self.high.take(), code) {
-            (high, 0xd800..0xdc00) => {
-                if high.is_some() {
-                    self.push(role, LONE);
+        self.state = ParserState::InString(role);
+        match (self.high_surrogate.take(), code) {
+            (high_surrogate, 0xd800..0xdc00) => {
+                if high_surrogate.is_some() {
+                    self.append(role, REPLACEMENT);
                 }
-                self.high = Some(code);
+                self.high_surrogate = Some(code);
             }
-            (Some(high), 0xdc00..0xe000) => {
-                let code = 0x1_0000 + ((high - 0xd800) << 10) + (code - 0xdc00);
-                self.push_char(role, code);
+            (Some(high_surrogate), 0xdc00..0xe000) => {
+                let code = 0x1_0000 + ((high_surrogate - 0xd800) << 10) + (code - 0xdc00);
+                self.append_char(role, code);
             }
-            (high, code) => {
-                self.high = high;
-                self.push_char(role, code);
+            (high_surrogate, code) => {
+                self.high_surrogate = high_surrogate;
+                self.append_char(role, code);
             }
         }
     }
 
-    fn push_char(&mut self, role: TokenRole, code: u32) {
+    fn append_char(&mut self, role: TokenRole, code: u32) {
         let mut bytes = [0; 4];
         match char::from_u32(code) {
-            Some(char) => self.push(role, char.encode_utf8(&mut bytes).as_bytes()),
-            None => self.push(role, LONE),
+            Some(char) => self.append(role, char.encode_utf8(&mut bytes).as_bytes()),
+            None => self.append(role, REPLACEMENT),
         }
     }
 
-    /// Adds `bytes` to a name or a number. Called without bytes at its end.
-    fn push(&mut self, role: TokenRole, bytes: &[u8]) {
-        if self.high.take().is_some() {
-            self.push(role, LONE);
+    /// Adds `bytes` to a name or a number. It is called without bytes at the end of a string.
+    fn append(&mut self, role: TokenRole, bytes: &[u8]) {
+        if self.high_surrogate.take().is_some() {
+            self.append(role, REPLACEMENT);
         }
         match role {
             TokenRole::Name => {
                 let name = self.path[self.level - 1].as_bytes();
-                let rest = self.matched.and_then(|matched| name.get(matched..));
+                let rest = self
+                    .matched_bytes
+                    .and_then(|matched_bytes| name.get(matched_bytes..));
                 let continues = rest.is_some_and(|rest| rest.starts_with(bytes));
-                self.matched = self.matched.filter(|_| continues);
-                self.matched = self.matched.map(|matched| matched + bytes.len());
+                self.matched_bytes = self.matched_bytes.filter(|_| continues);
+                self.matched_bytes = self
+                    .matched_bytes
+                    .map(|matched_bytes| matched_bytes + bytes.len());
             }
             TokenRole::OnPath => {
                 // One byte too many shows that the number is too long.
-                let room = MAX_NUMBER + 1 - self.text.len();
-                self.text.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                let room = MAX_NUMBER_BYTES + 1 - self.number_text.len();
+                self.number_text
+                    .extend_from_slice(&bytes[..bytes.len().min(room)]);
             }
             TokenRole::OffPath => {}
         }
     }
 
-    /// Takes the complete value at the path.
-    fn take(&mut self) {
-        if self.text.len() <= MAX_NUMBER {
-            self.found = units(&self.text).or(self.found);
+    /// Keeps the complete value at the path, if it is a number.
+    fn keep_number(&mut self) {
+        if self.number_text.len() <= MAX_NUMBER_BYTES {
+            self.last_number = parse_units(&self.number_text).or(self.last_number);
         }
     }
 
-    fn scalar(&mut self, role: TokenRole, data: &[u8]) -> usize {
+    fn read_scalar(&mut self, role: TokenRole, data: &[u8]) -> usize {
         let continues =
             |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'+' | b'-');
         let end = data.iter().position(|byte| !continues(byte));
         let end = end.unwrap_or(data.len());
-        self.push(role, &data[..end]);
+        self.append(role, &data[..end]);
         if end < data.len() {
             if role == TokenRole::OnPath {
-                self.take();
+                self.keep_number();
             }
-            self.state = self.after();
+            self.state = self.state_after_value();
         }
         end
     }
 
-    fn skip(&mut self, data: &[u8]) -> usize {
+    fn skip_container(&mut self, data: &[u8]) -> usize {
         let read = self.skipping.feed(data);
         if self.skipping.is_over() {
-            self.state = ParserState::After;
+            self.state = ParserState::AfterValue;
         }
         read
     }
 }
 
-/// The replacement for half a surrogate pair.
-const LONE: &[u8] = "\u{fffd}".as_bytes();
+/// The character that stands for half a surrogate pair.
+const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();

@@ -1,7 +1,7 @@
 //! The cost that a response states. In a body it is found while the body passes: in JSON, event streams or JSON lines,
 //! plain or compressed. The body is neither kept nor changed.
 //!
-//! Bounds: for each path a number of [`json::MAX_NUMBER`] bytes; for decompressors see [`unpack`].
+//! Bounds: for each path a number of [`json::MAX_NUMBER_BYTES`] bytes; for decompressors see [`unpack`].
 
 mod events;
 mod json;
@@ -16,15 +16,15 @@ use http::HeaderName;
 
 use crate::http::head::Lookup;
 
-pub use json::Path;
-pub use units::{units, units_from};
+pub use json::JsonPath;
+pub use units::{parse_units, parse_units_from};
 
 use events::BodyText;
 use unpack::{OpenedBody, Unpacker};
 
 /// A cost that a body states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
+pub struct MeasuredCost {
     /// The last number at the path, in units, rounded up.
     pub units: u32,
     /// Whether no later number can follow: the body was read to its end. False for content types whose bodies may
@@ -35,7 +35,7 @@ pub struct Measured {
 /// Reads the body of one response, and looks for costs in it.
 #[derive(Debug)]
 pub struct Meter {
-    paths: Vec<Path>,
+    paths: Vec<JsonPath>,
     input: MeterInput,
     /// Whether the body has ended and was not cut off.
     is_complete: bool,
@@ -53,12 +53,12 @@ impl Meter {
     /// Makes a meter for the numbers at `paths` in a body with these `Content-Encoding` fields. `owner` stands for the
     /// client: decompressors are shared out between owners.
     pub fn new<'a>(
-        paths: impl Iterator<Item = &'a Path>,
+        paths: impl Iterator<Item = &'a JsonPath>,
         codings: impl Iterator<Item = &'a [u8]>,
         content_type: Option<&[u8]>,
         owner: u128,
     ) -> Meter {
-        let mut distinct: Vec<Path> = Vec::new();
+        let mut distinct: Vec<JsonPath> = Vec::new();
         for path in paths {
             if !distinct.contains(path) {
                 distinct.push(path.clone());
@@ -100,7 +100,7 @@ impl Meter {
     }
 
     /// The last number at `path` so far. None without a number there.
-    pub fn measured(&self, path: &Path) -> Option<Measured> {
+    pub fn measured(&self, path: &JsonPath) -> Option<MeasuredCost> {
         let index = self.paths.iter().position(|own| own == path)?;
         let read_text = |text: &BodyText| {
             let (units, is_between_documents) = text.last_number(index);
@@ -111,7 +111,7 @@ impl Meter {
             MeterInput::Packed(unpacker) => read_text(unpacker.text()?),
             MeterInput::Unreadable(numbers) => (numbers[index], false),
         };
-        Some(Measured {
+        Some(MeasuredCost {
             units: units?,
             exact: self.is_complete && is_certain,
         })
@@ -119,10 +119,10 @@ impl Meter {
 }
 
 /// The largest number in the fields of this name, whose values may be lists.
-pub fn largest(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
+pub fn largest_in_fields(fields: &dyn Lookup, name: &HeaderName) -> Option<u32> {
     let mut largest = None;
     fields.visit(name.as_str(), &mut |value| {
-        let each = value.split(|byte| *byte == b',').filter_map(units);
+        let each = value.split(|byte| *byte == b',').filter_map(parse_units);
         largest = largest.max(each.max());
     });
     largest

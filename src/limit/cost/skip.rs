@@ -3,23 +3,24 @@
 
 /// The position in a container that is being skipped.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Skip {
-    /// How many containers are open; 0 at the end.
+pub struct ContainerSkip {
+    /// The number of open containers; 0 at the end.
     depth: u64,
     in_string: bool,
     /// Whether the next byte is escaped.
-    escaped: bool,
+    is_escaped: bool,
 }
 
-/// One bit for each byte of a block, the first byte lowest.
-struct Masks {
+/// The positions of some bytes in a block: one bit for each byte, the first byte lowest.
+struct BlockMasks {
     quotes: u64,
     backslashes: u64,
     opens: u64,
     closes: u64,
 }
 
-const BLOCK: usize = 64;
+/// The bytes that are read at a time: as many as a mask has bits.
+const BLOCK_BYTES: usize = 64;
 
 /// The vector instructions that blocks are read with.
 #[derive(Clone, Copy, Debug)]
@@ -32,12 +33,12 @@ enum Instructions {
 }
 
 impl Instructions {
-    /// Those that this processor has, the fastest first. The standard library caches what it detects.
+    /// The instructions that this processor has, the fastest first. The standard library caches what it detects.
     fn available() -> impl Iterator<Item = Instructions> {
         #[cfg(target_arch = "x86_64")]
         {
             // All processors with AVX2 have POPCNT and BMI1 too.
-            let has_others = is_x86_feature_detected!("pclmulqdq")
+            let has_bit_instructions = is_x86_feature_detected!("pclmulqdq")
                 && is_x86_feature_detected!("popcnt")
                 && is_x86_feature_detected!("bmi1");
             let vectors = [
@@ -46,7 +47,7 @@ impl Instructions {
             ];
             let vectors = vectors
                 .into_iter()
-                .filter(move |(_, has)| has_others && *has);
+                .filter(move |(_, is_detected)| has_bit_instructions && *is_detected);
             vectors
                 .map(|(instructions, _)| instructions)
                 .chain([Instructions::Portable])
@@ -55,45 +56,45 @@ impl Instructions {
         [Instructions::Portable].into_iter()
     }
 
-    /// See [`Skip::each`].
+    /// Skips blocks with these instructions; see [`ContainerSkip::skip_blocks`].
     #[allow(unsafe_code)]
-    fn read(self, skip: &mut Skip, blocks: &[[u8; BLOCK]]) -> Option<usize> {
+    fn skip_blocks(self, skip: &mut ContainerSkip, blocks: &[[u8; BLOCK_BYTES]]) -> Option<usize> {
         match self {
-            // SAFETY: `available` has found that this processor has what the function is compiled for.
+            // SAFETY: `available` has found that this processor has the instructions that the function is compiled for.
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx512 => unsafe { by_avx512(skip, blocks) },
-            // SAFETY: the same.
+            Instructions::Avx512 => unsafe { skip_by_avx512(skip, blocks) },
+            // SAFETY: `available` has found that this processor has the instructions that the function is compiled for.
             #[cfg(target_arch = "x86_64")]
-            Instructions::Avx2 => unsafe { by_avx2(skip, blocks) },
-            Instructions::Portable => skip.each(blocks, Masks::portable, prefix_xor),
+            Instructions::Avx2 => unsafe { skip_by_avx2(skip, blocks) },
+            Instructions::Portable => skip.skip_blocks(blocks, BlockMasks::portable, prefix_xor),
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512bw,pclmulqdq,popcnt,bmi1")]
-fn by_avx512(skip: &mut Skip, blocks: &[[u8; BLOCK]]) -> Option<usize> {
-    skip.each(
+fn skip_by_avx512(skip: &mut ContainerSkip, blocks: &[[u8; BLOCK_BYTES]]) -> Option<usize> {
+    skip.skip_blocks(
         blocks,
-        |block| Masks::by_avx512(block),
-        |bits| carry_less(bits),
+        |block| BlockMasks::by_avx512(block),
+        |bits| prefix_xor_by_clmul(bits),
     )
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,pclmulqdq,popcnt,bmi1")]
-fn by_avx2(skip: &mut Skip, blocks: &[[u8; BLOCK]]) -> Option<usize> {
-    skip.each(
+fn skip_by_avx2(skip: &mut ContainerSkip, blocks: &[[u8; BLOCK_BYTES]]) -> Option<usize> {
+    skip.skip_blocks(
         blocks,
-        |block| Masks::by_avx2(block),
-        |bits| carry_less(bits),
+        |block| BlockMasks::by_avx2(block),
+        |bits| prefix_xor_by_clmul(bits),
     )
 }
 
-/// [`prefix_xor`] by one multiplication: a carry-less one by ones sums up the lower bits modulo 2.
+/// Computes [`prefix_xor`] by one multiplication: a carry-less one by ones sums up the lower bits modulo 2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "pclmulqdq")]
-fn carry_less(bits: u64) -> u64 {
+fn prefix_xor_by_clmul(bits: u64) -> u64 {
     use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_cvtsi128_si64, _mm_set_epi64x};
     let ones = _mm_set_epi64x(0, -1);
     _mm_cvtsi128_si64(_mm_clmulepi64_si128::<0>(
@@ -102,43 +103,45 @@ fn carry_less(bits: u64) -> u64 {
     )) as u64
 }
 
-impl Skip {
+impl ContainerSkip {
     /// The position after the bracket that opens the container.
-    pub fn begin() -> Skip {
-        Skip {
+    pub fn begin() -> ContainerSkip {
+        ContainerSkip {
             depth: 1,
-            ..Skip::default()
+            ..ContainerSkip::default()
         }
     }
 
-    /// Skips bytes and returns how many; fewer than all if the container ends in them. See [`Skip::is_over`].
+    /// Skips bytes and returns how many. It skips fewer than all if the container ends in them; see
+    /// [`ContainerSkip::is_over`].
     pub fn feed(&mut self, data: &[u8]) -> usize {
         let fastest = Instructions::available().next();
         self.feed_with(fastest.unwrap_or(Instructions::Portable), data)
     }
 
     fn feed_with(&mut self, instructions: Instructions, data: &[u8]) -> usize {
-        let (blocks, rest) = data.as_chunks::<BLOCK>();
+        let (blocks, rest) = data.as_chunks::<BLOCK_BYTES>();
         if !blocks.is_empty()
-            && let Some(end) = instructions.read(self, blocks)
+            && let Some(end) = instructions.skip_blocks(self, blocks)
         {
             return end;
         }
-        let end = rest.iter().position(|byte| self.byte(*byte));
+        let end = rest.iter().position(|byte| self.skip_byte(*byte));
         end.map_or(data.len(), |end| data.len() - rest.len() + end + 1)
     }
 
+    /// Whether the container has ended.
     pub fn is_over(&self) -> bool {
         self.depth == 0
     }
 
     /// Reads one byte. Returns whether the container ends with it.
-    fn byte(&mut self, byte: u8) -> bool {
-        if std::mem::take(&mut self.escaped) {
+    fn skip_byte(&mut self, byte: u8) -> bool {
+        if std::mem::take(&mut self.is_escaped) {
             return false;
         }
         match byte {
-            b'\\' => self.escaped = true,
+            b'\\' => self.is_escaped = true,
             b'"' => self.in_string = !self.in_string,
             b'{' | b'[' if !self.in_string => self.depth += 1,
             b'}' | b']' if !self.in_string => self.depth -= 1,
@@ -149,24 +152,24 @@ impl Skip {
 
     /// Reads blocks. Returns how many bytes belong to the container, if it ends in them.
     #[inline(always)]
-    fn each(
+    fn skip_blocks(
         &mut self,
-        blocks: &[[u8; BLOCK]],
-        masks: impl Fn(&[u8; BLOCK]) -> Masks,
+        blocks: &[[u8; BLOCK_BYTES]],
+        masks: impl Fn(&[u8; BLOCK_BYTES]) -> BlockMasks,
         prefix_xor: impl Fn(u64) -> u64,
     ) -> Option<usize> {
-        // A copy stays in registers.
+        // A local copy stays in registers.
         let mut position = *self;
         let mut end = None;
         for (number, block) in blocks.iter().enumerate() {
             let masks = masks(block);
-            // As most blocks of texts are.
-            if !position.escaped && masks.backslashes | masks.opens | masks.closes == 0 {
+            // Most blocks of texts have neither brackets nor backslashes.
+            if !position.is_escaped && masks.backslashes | masks.opens | masks.closes == 0 {
                 position.in_string ^= masks.quotes.count_ones() % 2 == 1;
                 continue;
             }
-            if let Some(here) = position.block(&masks, &prefix_xor) {
-                end = Some(number * BLOCK + here);
+            if let Some(block_end) = position.skip_block(&masks, &prefix_xor) {
+                end = Some(number * BLOCK_BYTES + block_end);
                 break;
             }
         }
@@ -176,43 +179,43 @@ impl Skip {
 
     /// Reads one block. Returns how many bytes belong to the container, if it ends in the block.
     #[inline(always)]
-    fn block(&mut self, masks: &Masks, prefix_xor: impl Fn(u64) -> u64) -> Option<usize> {
-        // Of a row of backslashes each second one is escaped, and with an odd number the byte behind the row. The
-        // subtraction borrows through a row, so that the bits of a row that begins at an odd place differ.
+    fn skip_block(&mut self, masks: &BlockMasks, prefix_xor: impl Fn(u64) -> u64) -> Option<usize> {
+        // In a row of backslashes every second one is escaped; if their number is odd, so is the byte behind the row.
+        // The subtraction borrows through a row, so that the bits of a row that begins at an odd position differ.
         const ODD: u64 = 0xaaaa_aaaa_aaaa_aaaa;
-        let before = u64::from(self.escaped);
-        let backslashes = masks.backslashes & !before;
+        let escaped_before = u64::from(self.is_escaped);
+        let backslashes = masks.backslashes & !escaped_before;
         let changed = (backslashes << 1 | ODD).wrapping_sub(backslashes) ^ ODD;
-        let escaped = changed ^ (backslashes | before);
-        let ends_escaped = (changed & backslashes) >> (BLOCK - 1) != 0;
+        let escaped = changed ^ (backslashes | escaped_before);
+        let ends_escaped = (changed & backslashes) >> (BLOCK_BYTES - 1) != 0;
         let strings = prefix_xor(masks.quotes & !escaped) ^ if self.in_string { !0 } else { 0 };
         let outside = !(strings | escaped);
         let (opens, closes) = (masks.opens & outside, masks.closes & outside);
-        let many = u64::from(closes.count_ones());
-        if many < self.depth {
-            self.depth = self.depth - many + u64::from(opens.count_ones());
+        let close_count = u64::from(closes.count_ones());
+        if close_count < self.depth {
+            self.depth = self.depth - close_count + u64::from(opens.count_ones());
         } else {
             let mut brackets = opens | closes;
             while brackets != 0 {
-                let place = brackets.trailing_zeros();
-                match closes >> place & 1 {
+                let position = brackets.trailing_zeros();
+                match closes >> position & 1 {
                     0 => self.depth += 1,
                     _ => self.depth -= 1,
                 }
                 if self.depth == 0 {
-                    (self.in_string, self.escaped) = (false, false);
-                    return Some(place as usize + 1);
+                    (self.in_string, self.is_escaped) = (false, false);
+                    return Some(position as usize + 1);
                 }
                 brackets &= brackets - 1;
             }
         }
-        self.in_string = strings >> (BLOCK - 1) != 0;
-        self.escaped = ends_escaped;
+        self.in_string = strings >> (BLOCK_BYTES - 1) != 0;
+        self.is_escaped = ends_escaped;
         None
     }
 }
 
-/// Each bit of the result is the parity of the bits up to it.
+/// Returns bits each of which is the parity of the bits up to and including its own position.
 fn prefix_xor(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
         bits ^= bits << shift;
@@ -220,11 +223,11 @@ fn prefix_xor(mut bits: u64) -> u64 {
     bits
 }
 
-impl Masks {
+impl BlockMasks {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512bw")]
     #[allow(unsafe_code)]
-    fn by_avx512(block: &[u8; BLOCK]) -> Masks {
+    fn by_avx512(block: &[u8; BLOCK_BYTES]) -> BlockMasks {
         use std::arch::x86_64::{
             _mm512_cmpeq_epi8_mask, _mm512_loadu_si512, _mm512_or_si512, _mm512_set1_epi8,
         };
@@ -233,7 +236,7 @@ impl Masks {
         let equal = |bytes, byte: u8| _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte as i8));
         // Square brackets differ from braces in this bit alone.
         let braces = _mm512_or_si512(bytes, _mm512_set1_epi8(0x20));
-        Masks {
+        BlockMasks {
             quotes: equal(bytes, b'"'),
             backslashes: equal(bytes, b'\\'),
             opens: equal(braces, b'{'),
@@ -244,7 +247,7 @@ impl Masks {
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     #[allow(unsafe_code)]
-    fn by_avx2(block: &[u8; BLOCK]) -> Masks {
+    fn by_avx2(block: &[u8; BLOCK_BYTES]) -> BlockMasks {
         use std::arch::x86_64::{
             __m256i, _mm256_cmpeq_epi8, _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_or_si256,
             _mm256_set1_epi8,
@@ -259,7 +262,7 @@ impl Masks {
             u64::from(mask(high)) << 32 | u64::from(mask(low))
         };
         let brace = |part| _mm256_or_si256(part, _mm256_set1_epi8(0x20));
-        Masks {
+        BlockMasks {
             quotes: equal(low, high, b'"'),
             backslashes: equal(low, high, b'\\'),
             opens: equal(brace(low), brace(high), b'{'),
@@ -267,14 +270,14 @@ impl Masks {
         }
     }
 
-    fn portable(block: &[u8; BLOCK]) -> Masks {
+    fn portable(block: &[u8; BLOCK_BYTES]) -> BlockMasks {
         let mask = |is: fn(u8) -> bool| {
             let bits = block.iter().enumerate();
-            bits.fold(0, |mask, (place, byte)| {
-                mask | u64::from(is(*byte)) << place
+            bits.fold(0, |mask, (position, byte)| {
+                mask | u64::from(is(*byte)) << position
             })
         };
-        Masks {
+        BlockMasks {
             quotes: mask(|byte| byte == b'"'),
             backslashes: mask(|byte| byte == b'\\'),
             opens: mask(|byte| byte | 0x20 == b'{'),
@@ -292,12 +295,12 @@ mod tests {
     proptest! {
         #[test]
         fn blocks_read_as_bytes_do(text in r#"([a-z ]{0,9}|[ -!#-Z^-z|~é]{60,90}|\{|\}|\[|\]|"|\\|\\{2,70}){0,120}"#, depth in 1_u64..40, cut in 0_usize..200) {
-            let start = Skip { depth, ..Skip::default() };
+            let start = ContainerSkip { depth, ..ContainerSkip::default() };
             let mut bytes = start;
             let mut read = 0;
             for byte in text.bytes() {
                 read += 1;
-                if bytes.byte(byte) {
+                if bytes.skip_byte(byte) {
                     break;
                 }
             }
@@ -309,7 +312,7 @@ mod tests {
                     count += blocks.feed_with(instructions, &text.as_bytes()[cut..]);
                 }
                 prop_assert_eq!((count, blocks.is_over()), (read, bytes.is_over()));
-                prop_assert_eq!((blocks.in_string, blocks.escaped), (bytes.in_string, bytes.escaped));
+                prop_assert_eq!((blocks.in_string, blocks.is_escaped), (bytes.in_string, bytes.is_escaped));
             }
         }
     }

@@ -15,23 +15,23 @@ mod codings;
 
 const JSON: &str = "application/json";
 
-fn path(text: &str) -> Path {
+fn path(text: &str) -> JsonPath {
     text.split('.').map(String::from).collect::<Vec<_>>().into()
 }
 
-fn meter(at: &Path, codings: &[&str], content_type: &str) -> Meter {
+fn meter(at: &JsonPath, codings: &[&str], content_type: &str) -> Meter {
     let codings = codings.iter().map(|coding| coding.as_bytes());
     Meter::new([at].into_iter(), codings, Some(content_type.as_bytes()), 0)
 }
 
 /// What is found in a body that comes in pieces of `step` bytes.
 fn read(
-    at: &Path,
+    at: &JsonPath,
     codings: &[&str],
     content_type: &str,
     body: &[u8],
     step: usize,
-) -> Option<Measured> {
+) -> Option<MeasuredCost> {
     let mut meter = meter(at, codings, content_type);
     body.chunks(step).for_each(|piece| meter.feed(piece));
     meter.finish(true);
@@ -118,7 +118,7 @@ fn documents() {
         "}]".repeat(500)
     );
     check("c", &deep, 7);
-    let long = format!("{{\"c\":{}}}", "0".repeat(json::MAX_NUMBER + 1));
+    let long = format!("{{\"c\":{}}}", "0".repeat(json::MAX_NUMBER_BYTES + 1));
     check("c", &long, None);
 }
 
@@ -361,8 +361,8 @@ fn at(root: &Value, path: &[String]) -> Option<u32> {
         .iter()
         .try_fold(root, |value, name| value.as_object()?.get(name))?;
     match value {
-        Value::Number(number) => units(number.to_string().as_bytes()),
-        Value::String(text) => units(text.as_bytes()),
+        Value::Number(number) => parse_units(number.to_string().as_bytes()),
+        Value::String(text) => parse_units(text.as_bytes()),
         _ => None,
     }
 }
@@ -419,7 +419,7 @@ proptest! {
     fn any_structure_reads_alike_in_any_pieces(
         body in r#"(\{|\}|\[|\]|"|\\|:|,|a|"a":|1|\n|\r|data:| ){0,40}"#, step in 1_usize..9,
     ) {
-        let path: Path = Arc::from(["a".to_owned(), "a".to_owned()]);
+        let path: JsonPath = Arc::from(["a".to_owned(), "a".to_owned()]);
         let whole = read(&path, &[], JSON, body.as_bytes(), 1000);
         prop_assert_eq!(read(&path, &[], JSON, body.as_bytes(), step), whole);
     }

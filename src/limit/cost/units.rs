@@ -1,14 +1,14 @@
-//! Numbers of units as texts state them.
+//! Numbers of units as texts state them: in header fields, and in JSON as numbers or strings.
 
 /// Parses a number of units, rounded up; large numbers saturate. None if it is not a number or below zero.
-pub fn units(text: &[u8]) -> Option<u32> {
-    units_from(0.0, text)
+pub fn parse_units(text: &[u8]) -> Option<u32> {
+    parse_units_from(0.0, text)
 }
 
-/// [`units`] with another lower bound; none for numbers below `least`.
-pub fn units_from(least: f64, text: &[u8]) -> Option<u32> {
+/// Parses a number of units as [`parse_units`] does. None for numbers below `min`.
+pub fn parse_units_from(min: f64, text: &[u8]) -> Option<u32> {
     let text = std::str::from_utf8(text.trim_ascii()).ok()?;
     let number: f64 = text.parse().ok()?;
     // The cast saturates.
-    (number >= least).then(|| number.ceil() as u32)
+    (number >= min).then(|| number.ceil() as u32)
 }

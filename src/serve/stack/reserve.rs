@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::http::head::{Fields, Head};
 use crate::identity::body::{BodyField, each_in_json};
 use crate::identity::strip::same;
-use crate::limit::cost::units_from;
+use crate::limit::cost::parse_units_from;
 use crate::limit::{Reserve, ReserveSource, Rule};
 
 /// Units to reserve, by the index of the rule. Rules that are not listed reserve their own number.
@@ -35,7 +35,7 @@ fn read_units(reserve: &Reserve, fields: &Fields, body: &[u8], is_whole: bool) -
     let (mut largest, mut all_are_numbers, mut is_unambiguous) = (None, true, true);
     let mut add = |text: Option<&[u8]>| {
         // Many upstreams take zero for no number, and round small numbers to zero. So zero counts as none.
-        let units = text.and_then(|text| units_from(1.0, text));
+        let units = text.and_then(|text| parse_units_from(1.0, text));
         all_are_numbers &= units.is_some();
         largest = largest.max(units);
     };

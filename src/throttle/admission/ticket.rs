@@ -125,7 +125,7 @@ impl Ticket {
     }
 
     /// The paths at which the body may state a cost.
-    pub fn cost_paths(&self) -> impl Iterator<Item = &cost::Path> {
+    pub fn cost_paths(&self) -> impl Iterator<Item = &cost::JsonPath> {
         let reservations = self.reservations().iter();
         reservations.filter_map(|reservation| match &reservation.rule.count {
             CountMode::CostJson(path) => Some(path),

@@ -5,7 +5,7 @@ use http::header::CONTENT_LENGTH;
 
 use crate::http::head::Lookup;
 use crate::limit::CountMode;
-use crate::limit::cost::{Meter, largest};
+use crate::limit::cost::{Meter, largest_in_fields};
 
 /// How far an admitted request has come, as its limits see it.
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ impl RequestProgress<'_> {
                 },
                 CountMode::CostHeader(name),
             ) => {
-                match (largest(*fields, name), bodiless) {
+                match (largest_in_fields(*fields, name), bodiless) {
                     (Some(units), _) => UsedUnits::Units(units),
                     // It may still come as a trailer.
                     (None, false) => UsedUnits::Later,
@@ -76,7 +76,7 @@ impl RequestProgress<'_> {
                 false => UsedUnits::Later,
             },
             (RequestProgress::Ended { trailers, .. }, CountMode::CostHeader(name)) => {
-                let units = trailers.and_then(|trailers| largest(trailers, name));
+                let units = trailers.and_then(|trailers| largest_in_fields(trailers, name));
                 units.map_or(UsedUnits::Unknown, UsedUnits::Units)
             }
             (RequestProgress::Ended { meter, .. }, CountMode::CostJson(path)) => {
@@ -112,7 +112,7 @@ mod tests {
             meter: None,
             trailers: Some(&head),
         };
-        let expected = match largest(&head, &"x-cost".parse().unwrap()) {
+        let expected = match largest_in_fields(&head, &"x-cost".parse().unwrap()) {
             Some(units) => UsedUnits::Units(units),
             None => return,
         };

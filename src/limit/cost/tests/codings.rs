@@ -28,7 +28,7 @@ fn what_is_known_stays_known_when_the_coding_breaks() {
 #[test]
 fn codings() {
     let at = path("usage.total");
-    let found = Some(Measured {
+    let found = Some(MeasuredCost {
         units: 4711,
         exact: true,
     });

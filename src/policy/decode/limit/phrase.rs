@@ -145,7 +145,7 @@ fn parse_json_path(
     path: &str,
     (before, behind): (&str, &str),
     help: &str,
-) -> Result<cost::Path, ValueError> {
+) -> Result<cost::JsonPath, ValueError> {
     let has_other_syntax = path.starts_with(['$', '/', '.']) || path.contains(['[', '*']);
     if !has_other_syntax {
         let names: Vec<String> = path.split('.').map(String::from).collect();

@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::output::CommandError;
 use crate::policy::text;
 
 /// Maximum time to connect, and between two parts of a response.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// An exit code, and a message for standard error.
-pub type CommandError = (u8, String);
 
 /// The address of a running gateway, and its token.
 #[derive(clap::Args, Clone)]
@@ -42,9 +40,9 @@ impl AdminAddress {
                     "no answer from {admin} within {seconds} s: check that this is the address after \
                      `admin` in the gateway file, and that the gateway is neither stopped nor overloaded"
                 );
-                (1, message)
+                CommandError::failure(message)
             }
-            _ => (1, format!("no answer from {admin}: {error}")),
+            _ => CommandError::failure(format!("no answer from {admin}: {error}")),
         };
         let authority = admin.trim_start_matches("http://").trim_end_matches('/');
         let token = self.token_file.as_deref().map(read_token).transpose()?;
@@ -53,19 +51,21 @@ impl AdminAddress {
         let (head, body) = response.map_err(failed)?;
         if head.split(' ').nth(1) != Some("200") {
             let status_line = head.lines().next().unwrap_or_default();
-            return Err((1, format!("{status_line}\n{body}")));
+            return Err(CommandError::failure(format!("{status_line}\n{body}")));
         }
         serde_json::from_str(&body).map_err(|error| {
             let message = format!(
                 "the response of {authority} is not JSON: {error}; is this the admin listener?"
             );
-            (1, message)
+            CommandError::failure(message)
         })
     }
 }
 
 fn read_token(file: &Path) -> Result<String, CommandError> {
-    let failed = |error: &dyn std::fmt::Display| (1, format!("{}: {error}", file.display()));
+    let failed = |error: &dyn std::fmt::Display| {
+        CommandError::failure(format!("{}: {error}", file.display()))
+    };
     let bytes = std::fs::read(file).map_err(|error| failed(&error))?;
     let text = text::decode_utf8(bytes).map_err(|error| failed(&error.message))?;
     let token = text::trim_secret(&text).map_err(|error| failed(&error.message))?;

@@ -1,11 +1,11 @@
-//! The command `tollgate check`: checks a configuration and this machine, and prints what the limits guarantee. It starts
-//! and writes nothing.
+//! The command `tollgate check`: checks a configuration and this machine, and prints what the limits guarantee. It
+//! starts and writes nothing.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::output;
-use super::output::MISTAKE;
+use super::output::MISTAKE_EXIT_CODE;
 use super::preflight::{self, NetworkChecks};
 use crate::policy::{self, DiagnosticReport, LoadedConfig, Severity, diagnostic};
 
@@ -30,11 +30,11 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(loaded) => loaded,
         Err(report) if arguments.json => {
             let printed = output::print_line(format_args!("{:#}", report.to_json()));
-            return output::exit_code(printed, ExitCode::from(MISTAKE));
+            return output::exit_code(printed, ExitCode::from(MISTAKE_EXIT_CODE));
         }
         Err(report) => {
             output::print_stderr(report);
-            return ExitCode::from(MISTAKE);
+            return ExitCode::from(MISTAKE_EXIT_CODE);
         }
     };
     let text = if arguments.json {

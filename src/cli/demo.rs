@@ -1,5 +1,5 @@
-//! The command `tollgate demo`: runs the gateway, an upstream, a sample policy and traffic in one process. Its files are in
-//! a temporary folder, which it removes at the end.
+//! The command `tollgate demo`: runs the gateway, an upstream, a sample policy and traffic in one process. Its files
+//! are in a temporary folder, which it removes at the end.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

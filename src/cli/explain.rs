@@ -1,5 +1,5 @@
-//! The command `tollgate explain`: explains what would happen to a request, with the counters of a running gateway or with
-//! empty counters. It counts and forwards nothing.
+//! The command `tollgate explain`: explains what would happen to a request, with the counters of a running gateway or
+//! with empty counters. It counts and forwards nothing.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::admin::{AdminAddress, CommandError};
+use super::admin::AdminAddress;
 use super::output;
-use super::output::MISTAKE;
+use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::net::tls::acme::ChallengeTokens;
@@ -59,12 +59,12 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(request) => request,
         Err(message) => {
             output::print_stderr(format_args!("tollgate: {message}"));
-            return ExitCode::from(MISTAKE);
+            return ExitCode::from(MISTAKE_EXIT_CODE);
         }
     };
     let explanation = match &arguments.admin.admin {
         Some(_) => serde_json::to_string(&request)
-            .map_err(|error| (1, error.to_string()))
+            .map_err(|error| CommandError::failure(error.to_string()))
             .and_then(|body| arguments.admin.request("POST", "/v1/explain", &body)),
         None => explain_offline(&arguments.config, &request),
     };
@@ -77,10 +77,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
             }
             text
         }
-        Err((code, message)) => {
-            output::print_stderr(message);
-            return ExitCode::from(code);
-        }
+        Err(error) => return error.print(),
     };
     output::exit_code(output::print(text), ExitCode::SUCCESS)
 }
@@ -126,15 +123,16 @@ fn read_certificate(file: &Path) -> Result<String, String> {
 
 /// Explains a request with a configuration and empty counters.
 fn explain_offline(config: &Path, request: &RequestToExplain) -> Result<Value, CommandError> {
-    let loaded = policy::load(config).map_err(|report| (MISTAKE, report.to_string()))?;
+    let loaded =
+        policy::load(config).map_err(|report| CommandError::mistake(report.to_string()))?;
     let clock = Clock::system();
     let settings = Settings {
         budget: loaded.process.store_budget,
     };
-    let store = Memory::new(settings).map_err(|error| (1, error.to_string()))?;
+    let store = Memory::new(settings).map_err(|error| CommandError::failure(error.to_string()))?;
     let ruleset = Arc::new(loaded.ruleset);
     let admission = Admission::new(&ruleset.rules, Arc::new(store), clock.clone());
-    let admission = admission.map_err(|error| (1, error.to_string()))?;
+    let admission = admission.map_err(|error| CommandError::failure(error.to_string()))?;
     let running = RunningConfig {
         ruleset,
         admission,
@@ -146,7 +144,7 @@ fn explain_offline(config: &Path, request: &RequestToExplain) -> Result<Value, C
     };
     // Without a shared store the future never waits.
     let explanation = explain::explain(&running, request, &clock).now_or_never();
-    let explanation =
-        explanation.ok_or((1, String::from("the explanation did not finish at once")))?;
-    explanation.map_err(|error| (MISTAKE, error.to_string()))
+    let explanation = explanation
+        .ok_or_else(|| CommandError::failure("the explanation did not finish at once"))?;
+    explanation.map_err(|error| CommandError::mistake(error.to_string()))
 }

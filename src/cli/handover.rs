@@ -23,7 +23,8 @@ const PREDECESSOR_VARIABLE: &str = "TOLLGATE_PREDECESSOR";
 /// The number of the first passed descriptor: see `sd_listen_fds(3)`.
 const FIRST_PASSED_DESCRIPTOR: i32 = 3;
 
-/// Starts a successor: the program at the path of this one, where a newer version may be by then, with the same arguments.
+/// Starts a successor: the program at the path of this one, where a newer version may be by then, with the same
+/// arguments.
 pub struct SuccessorStarter {
     program: PathBuf,
     successor: Option<Child>,

@@ -1,5 +1,5 @@
-//! The listeners that are not for clients: admin and probes. Each has a thread of its own, so that operators are served even
-//! if all workers are busy.
+//! The listeners that are not for clients: admin and probes. Each has a thread of its own, so that operators are served
+//! even if all workers are busy.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

@@ -1,12 +1,43 @@
-//! Prints the output of commands. A closed pipe only ends the printing, and a full disk is reported in one line. Neither
-//! panics, as `println!` would.
+//! Prints the output of commands. A closed pipe only ends the printing, and a full disk is reported in one line.
+//! Neither panics, as `println!` would.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 /// The exit code for a mistake in the configuration or in the arguments.
-pub const MISTAKE: u8 = 2;
+pub const MISTAKE_EXIT_CODE: u8 = 2;
+
+/// Why a command failed, for standard error, and its exit code.
+#[derive(Debug)]
+pub struct CommandError {
+    pub exit_code: u8,
+    pub message: String,
+}
+
+impl CommandError {
+    /// An error with exit code 1.
+    pub fn failure(message: impl Into<String>) -> CommandError {
+        CommandError {
+            exit_code: 1,
+            message: message.into(),
+        }
+    }
+
+    /// An error in the configuration or in the arguments, with [`MISTAKE_EXIT_CODE`].
+    pub fn mistake(message: impl Into<String>) -> CommandError {
+        CommandError {
+            exit_code: MISTAKE_EXIT_CODE,
+            message: message.into(),
+        }
+    }
+
+    /// Prints the message to standard error, and returns the exit code.
+    pub fn print(&self) -> ExitCode {
+        print_stderr(&self.message);
+        ExitCode::from(self.exit_code)
+    }
+}
 
 /// Prints to standard output, and flushes it.
 ///

@@ -8,9 +8,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use super::admin::{self, CommandError};
+use super::admin;
 use super::output;
-use super::output::MISTAKE;
+use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::net::{Address, unix};
 use crate::policy::{self, Endpoints};
 
@@ -30,21 +30,26 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(endpoints) => endpoints,
         Err(report) => {
             output::print_stderr(report);
-            return ExitCode::from(MISTAKE);
+            return ExitCode::from(MISTAKE_EXIT_CODE);
         }
     };
     let (sender, result) = channel();
     // If the thread still waits after the timeout, it ends with the process.
     thread::spawn(move || sender.send(check_ready(&endpoints)));
-    let timed_out = || Err((1, format!("no answer within {} s", READY_TIMEOUT.as_secs())));
+    let timed_out = || {
+        let seconds = READY_TIMEOUT.as_secs();
+        Err(CommandError::failure(format!(
+            "no answer within {seconds} s"
+        )))
+    };
     match result
         .recv_timeout(READY_TIMEOUT)
         .unwrap_or_else(|_| timed_out())
     {
         Ok(status) => output::exit_code(output::print_line(status.trim_end()), ExitCode::SUCCESS),
-        Err((code, message)) => {
-            output::print_stderr(format_args!("not ready: {}", message.trim_end()));
-            ExitCode::from(code)
+        Err(error) => {
+            output::print_stderr(format_args!("not ready: {}", error.message.trim_end()));
+            ExitCode::from(error.exit_code)
         }
     }
 }
@@ -58,10 +63,12 @@ fn check_ready(endpoints: &Endpoints) -> Result<String, CommandError> {
     };
     let authority = reachable_address(address).to_string();
     let (head, body) = admin::exchange(&authority, token, ("GET", "/readyz", ""), READY_TIMEOUT)
-        .map_err(|error| (1, format!("no answer from {authority}: {error}")))?;
+        .map_err(|error| CommandError::failure(format!("no answer from {authority}: {error}")))?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body),
-        _ => Err((1, head.lines().next().unwrap_or_default().to_owned())),
+        _ => Err(CommandError::failure(
+            head.lines().next().unwrap_or_default(),
+        )),
     }
 }
 
@@ -74,7 +81,9 @@ fn check_connections(addresses: &[Address]) -> Result<String, CommandError> {
             }
             Address::Unix(path) => unix::try_connect(path),
         };
-        connected.map_err(|error| (1, format!("nothing listens on {address}: {error}")))?;
+        connected.map_err(|error| {
+            CommandError::failure(format!("nothing listens on {address}: {error}"))
+        })?;
     }
     Ok(String::from("connections are accepted"))
 }

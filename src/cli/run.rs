@@ -13,7 +13,7 @@ use super::handover::{self, SuccessorStarter};
 use super::internal::InternalListeners;
 use super::listen_error;
 use super::output;
-use super::output::MISTAKE;
+use super::output::MISTAKE_EXIT_CODE;
 use super::preflight;
 use super::signals::{BlockedSignals, SignalEvent, Signals};
 use crate::app::{App, Error, ReloadReport};
@@ -119,7 +119,7 @@ fn report_failed_start(error: &Error) -> ExitCode {
     match error {
         Error::Policy(report) => {
             output::print_stderr(report);
-            ExitCode::from(MISTAKE)
+            ExitCode::from(MISTAKE_EXIT_CODE)
         }
         other => {
             output::print_stderr(format_args!("tollgate: {other}"));

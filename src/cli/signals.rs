@@ -26,8 +26,8 @@ pub enum SignalEvent {
 pub struct BlockedSignals(SigSet);
 
 impl BlockedSignals {
-    /// Blocks the signals with one system call, so that this can be the first step of a process. The value must be dropped
-    /// before a thread starts, because threads inherit the mask.
+    /// Blocks the signals with one system call, so that this can be the first step of a process. The value must be
+    /// dropped before a thread starts, because threads inherit the mask.
     pub fn new() -> BlockedSignals {
         let handled = [
             Number::SIGTERM,

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::admin::{AdminAddress, CommandError};
-use super::output;
+use super::admin::AdminAddress;
+use super::output::{self, CommandError};
 use super::terminal::{format_short, parse_numbers, rates_per_second, replace_control, sparkline};
 
 /// Pause between two updates: the record has a new value each second.
@@ -29,10 +29,7 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     loop {
         let text = match render(&arguments.admin) {
             Ok(text) => text,
-            Err((code, message)) => {
-                output::print_stderr(message);
-                return ExitCode::from(code);
-            }
+            Err(error) => return error.print(),
         };
         if !is_terminal {
             return output::exit_code(output::print(text), ExitCode::SUCCESS);

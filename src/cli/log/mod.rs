@@ -1,5 +1,5 @@
-//! The command `tollgate log`: queries the record through a running gateway. Only `verify` reads the files of the record
-//! itself, and no query changes them.
+//! The command `tollgate log`: queries the record through a running gateway. Only `verify` reads the files of the
+//! record itself, and no query changes them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli::admin::AdminAddress;
 use crate::cli::output;
-use crate::cli::output::MISTAKE;
+use crate::cli::output::MISTAKE_EXIT_CODE;
 use crate::policy;
 use crate::record;
 
@@ -114,10 +114,7 @@ fn run_query(span: &SpanArguments, path: &str, render: impl FnOnce(&Value) -> St
             ExitCode::SUCCESS,
         ),
         Ok(response) => output::exit_code(output::print(render(&response)), ExitCode::SUCCESS),
-        Err((code, message)) => {
-            output::print_stderr(message);
-            ExitCode::from(code)
-        }
+        Err(error) => error.print(),
     }
 }
 
@@ -168,14 +165,14 @@ fn verify(arguments: &VerifyArguments) -> ExitCode {
         Ok(loaded) => loaded,
         Err(report) => {
             output::print_stderr(report);
-            return ExitCode::from(MISTAKE);
+            return ExitCode::from(MISTAKE_EXIT_CODE);
         }
     };
     let Some(folder) = loaded.process.record.and_then(|settings| settings.folder) else {
         output::print_stderr(
             "tollgate: the record has no folder: write `record: { dir: data/record }` in the gateway file",
         );
-        return ExitCode::from(MISTAKE);
+        return ExitCode::from(MISTAKE_EXIT_CODE);
     };
     let verified = match record::verify(&folder) {
         Ok(verified) => verified,

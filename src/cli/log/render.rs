@@ -1,5 +1,5 @@
-//! Renders responses about the record as text for terminals. Names from the record are foreign text, so control characters
-//! in them are replaced.
+//! Renders responses about the record as text for terminals. Names from the record are foreign text, so control
+//! characters in them are replaced.
 
 use std::fmt::Write as _;
 

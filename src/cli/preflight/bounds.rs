@@ -1,5 +1,5 @@
-//! Checks that the operating system allows this process as many file descriptors and as much memory as the configuration
-//! may use.
+//! Checks that the operating system allows this process as many file descriptors and as much memory as the
+//! configuration may use.
 
 use super::cgroup;
 use super::findings::Findings;

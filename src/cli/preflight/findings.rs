@@ -1,5 +1,5 @@
-//! Collects findings about this machine, and finds the line of the gateway file that each is about. FilledValue-in values are
-//! not shown, because they may be secrets.
+//! Collects findings about this machine, and finds the line of the gateway file that each is about. FilledValue-in
+//! values are not shown, because they may be secrets.
 
 use std::sync::Arc;
 
@@ -106,8 +106,8 @@ impl<'l> Findings<'l> {
 
     /// Formats a value of a field for messages.
     ///
-    /// A filled-in value may be a secret, so its reference in the file is shown instead. A value of which the file contains
-    /// `part` was not filled in.
+    /// A filled-in value may be a secret, so its reference in the file is shown instead. A value of which the file
+    /// contains `part` was not filled in.
     pub fn shown(&self, field: &str, value: &str, part: &str) -> String {
         let lines = self.lines(field);
         let is_in_file = |text: &str| lines.iter().any(|(line, _)| line.contains(text));

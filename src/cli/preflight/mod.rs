@@ -1,5 +1,5 @@
-//! Checks whether this machine can run a configuration: its files, folders, addresses, names, descriptors and memory. The
-//! checks leave nothing behind.
+//! Checks whether this machine can run a configuration: its files, folders, addresses, names, descriptors and memory.
+//! The checks leave nothing behind.
 
 mod bounds;
 mod certificates;

@@ -1,5 +1,5 @@
-//! Checks the network: addresses to bind, names to look up, and servers of the shared store. Each check ends after a fixed
-//! time, even if a resolver hangs.
+//! Checks the network: addresses to bind, names to look up, and servers of the shared store. Each check ends after a
+//! fixed time, even if a resolver hangs.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
@@ -36,8 +36,8 @@ const SOCKET_FOLDER_HELP: &str = "name a folder that the user who runs the gatew
 
 /// Checks that this user may bind the addresses in the gateway file.
 ///
-/// A running gateway occupies its addresses, and systemd may create sockets for a later one, so most findings are warnings.
-/// Only another file at the path of a socket is an error, because it prevents both.
+/// A running gateway occupies its addresses, and systemd may create sockets for a later one, so most findings are
+/// warnings. Only another file at the path of a socket is an error, because it prevents both.
 pub fn check_addresses(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let process = &loaded.process;
     let listeners = process

@@ -1,4 +1,5 @@
-//! The changes that a reload made, for its caller and for the log. They name files and limits, but show no text of a file.
+//! The changes that a reload made, for its caller and for the log. They name files and limits, but show no text of a
+//! file.
 
 use std::fmt;
 

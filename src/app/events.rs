@@ -1,5 +1,5 @@
-//! Creates the events of the gateway for the record, such as a reload with the limits that it changed. It writes nothing;
-//! see `note_writer`.
+//! Creates the events of the gateway for the record, such as a reload with the limits that it changed. It writes
+//! nothing; see `note_writer`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The type that holds all parts of a running gateway, and the accessors for its users. Starting, reloading and ending it
-//! are in files of their own.
+//! The type that holds all parts of a running gateway, and the accessors for its users. Starting, reloading and ending
+//! it are in files of their own.
 
 use std::io;
 use std::path::{Path, PathBuf};

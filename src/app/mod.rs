@@ -1,8 +1,8 @@
 //! The composition root: builds all parts of a gateway in order, reloads its configuration, and ends it. It handles no
 //! request itself.
 //!
-//! `start.rs` has the order, `reload.rs` the parts that a reload replaces, and `shutdown.rs` the end. `gateway.rs` has the
-//! type that holds all parts.
+//! `start.rs` has the order, `reload.rs` the parts that a reload replaces, and `shutdown.rs` the end. `gateway.rs` has
+//! the type that holds all parts.
 
 mod changes;
 mod control;

@@ -1,5 +1,5 @@
-//! Writes notes into the record: the top keys of each minute, sampled requests, and events. It also rolls the lists of top
-//! keys up into hours and days.
+//! Writes notes into the record: the top keys of each minute, sampled requests, and events. It also rolls the lists of
+//! top keys up into hours and days.
 //!
 //! Bounds: [`MAX_WAITING`] minutes while another process still writes the record.
 
@@ -53,8 +53,8 @@ impl NoteWriter {
         }
     }
 
-    /// Writes what became complete with the second `at`. Must be called at the end of each second. Events and samples stay
-    /// where they are while there is no record.
+    /// Writes what became complete with the second `at`. Must be called at the end of each second. Events and samples
+    /// stay where they are while there is no record.
     pub(super) fn end_second(&mut self, record: Option<&Record>, at: u64, seed: u64) {
         let next = minute_of(at + 1, seed);
         if next.at != self.minute {

@@ -1,5 +1,5 @@
-//! The two threads that write the record: one reads all metrics at the end of each second, the other writes to the disk.
-//! Requests never wait for them.
+//! The two threads that write the record: one reads all metrics at the end of each second, the other writes to the
+//! disk. Requests never wait for them.
 //!
 //! Bounds: [`MAX_SERIES`] series and their sums, and [`MAX_WAITING`] seconds while another process still writes the
 //! record.
@@ -21,9 +21,9 @@ use crate::base::telemetry::{Label, Metric, Registry, names};
 use crate::record::insight::GatewayEvent;
 use crate::record::{Kind, OpenError, Record, Second, Series, Settings};
 
-/// Series that are sums of others: the metric, the name of the sum, and the labels that it keeps. They are recorded because
-/// the peak second of a sum cannot be computed from the peaks of its parts. Their names follow the recording rules of
-/// Prometheus.
+/// Series that are sums of others: the metric, the name of the sum, and the labels that it keeps. They are recorded
+/// because the peak second of a sum cannot be computed from the peaks of its parts. Their names follow the recording
+/// rules of Prometheus.
 const SUMS: [(Metric, &str, &[Label]); 5] = [
     (Metric::Requests, "all:tollgate_requests_total", &[]),
     (

@@ -1,4 +1,5 @@
-//! Warns of limits whose counts begin anew at a reload, because the store cannot find the counts under the new settings.
+//! Warns of limits whose counts begin anew at a reload, because the store cannot find the counts under the new
+//! settings.
 
 use std::collections::HashMap;
 

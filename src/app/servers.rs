@@ -6,8 +6,8 @@ use crate::base::clock::Clock;
 use crate::policy::Ruleset;
 use crate::upstream::Servers;
 
-/// Builds the servers of each upstream. Servers that are also in `before` keep their health. They keep their connections if
-/// their settings are the same.
+/// Builds the servers of each upstream. Servers that are also in `before` keep their health. They keep their
+/// connections if their settings are the same.
 pub(super) fn build_servers(
     ruleset: &Ruleset,
     before: &[Arc<Servers>],

@@ -14,8 +14,8 @@ impl App {
         self.running.read().ruleset.timeouts.drain_delay
     }
 
-    /// Stops accepting, lets open requests finish within the drain deadline, and ends the workers. Then it waits until the
-    /// record and the access log are written.
+    /// Stops accepting, lets open requests finish within the drain deadline, and ends the workers. Then it waits until
+    /// the record and the access log are written.
     pub fn shut_down(&self) {
         let drain = self.running.read().ruleset.timeouts.drain;
         self.shut_down_within(drain);

@@ -1,5 +1,5 @@
-//! Restores the counts that the previous process saved, and saves those of this one. A snapshot holds the counts, the secret
-//! by which keys are hashed, and the time of both.
+//! Restores the counts that the previous process saved, and saves those of this one. A snapshot holds the counts, the
+//! secret by which keys are hashed, and the time of both.
 
 use std::sync::Arc;
 

@@ -41,7 +41,8 @@ impl App {
         App::start_on(config, loaded, clock, &mut InheritedSockets::default())
     }
 
-    /// Starts a gateway with a configuration that was loaded from `config`. It listens on inherited sockets where they fit.
+    /// Starts a gateway with a configuration that was loaded from `config`. It listens on inherited sockets where they
+    /// fit.
     pub fn start_on(
         config: &Path,
         loaded: LoadedConfig,

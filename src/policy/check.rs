@@ -1,5 +1,5 @@
-//! Checks whether the parts of the configuration fit together, over all files. The checks read only the model: nothing on
-//! the disk or the network.
+//! Checks whether the parts of the configuration fit together, over all files. The checks read only the model: nothing
+//! on the disk or the network.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,5 +1,5 @@
-//! Compiles the model to the settings of the running gateway. Mistakes that only files on the disk show, such as a missing
-//! key, are reported here; mistakes of the model itself were reported by `check`.
+//! Compiles the model to the settings of the running gateway. Mistakes that only files on the disk show, such as a
+//! missing key, are reported here; mistakes of the model itself were reported by `check`.
 
 use std::path::Path;
 use std::sync::Arc;

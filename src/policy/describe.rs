@@ -1,6 +1,6 @@
-//! Describes a loaded configuration for `tollgate check`, as text and as JSON: the routes in the order in which they match,
-//! what each limit promises, and how much memory its counts take. The text is computed from the compiled settings, so that
-//! it describes what the gateway will do.
+//! Describes a loaded configuration for `tollgate check`, as text and as JSON: the routes in the order in which they
+//! match, what each limit promises, and how much memory its counts take. The text is computed from the compiled
+//! settings, so that it describes what the gateway will do.
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Replaces the references `${env:NAME}` and `${file:PATH}` in values of the gateway file by the texts they name. Such a
-//! text may be a secret: no message, excerpt or page shows it.
+//! Replaces the references `${env:NAME}` and `${file:PATH}` in values of the gateway file by the texts they name. Such
+//! a text may be a secret: no message, excerpt or page shows it.
 //!
 //! Bounds: [`MAX_FILLED_BYTES`] for each file and for all replacements together.
 

@@ -1,5 +1,5 @@
-//! Values of the gateway file whose references, such as `${env:NAME}`, were replaced. The replacement may be a secret, so
-//! messages and pages never show it: they show the value as the file has it.
+//! Values of the gateway file whose references, such as `${env:NAME}`, were replaced. The replacement may be a secret,
+//! so messages and pages never show it: they show the value as the file has it.
 
 use std::fmt;
 use std::ops::Range;
@@ -44,8 +44,8 @@ impl FilledValue {
             == (location.file, location.line, location.column)
     }
 
-    /// `value` with references in the place of their replacements. Returns `None` unless `value` is a part of this value
-    /// or contains it.
+    /// `value` with references in the place of their replacements. Returns `None` unless `value` is a part of this
+    /// value or contains it.
     pub fn unfill(&self, value: &str) -> Option<String> {
         let Some(start) = self.filled_text.find(value) else {
             let contains_all = !self.filled_text.is_empty() && value.contains(&self.filled_text);

@@ -1,5 +1,5 @@
-//! Finds limits that a client can evade: by choosing another key for each request, or by leaving the key out. The findings
-//! are warnings and parts of the description; they change nothing about the limits.
+//! Finds limits that a client can evade: by choosing another key for each request, or by leaving the key out. The
+//! findings are warnings and parts of the description; they change nothing about the limits.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Generates the reference of the gateway file and of policy files in Markdown, from the tables of fields that also read
-//! the files. `docs/reference.md` is this text.
+//! Generates the reference of the gateway file and of policy files in Markdown, from the tables of fields that also
+//! read the files. `docs/reference.md` is this text.
 
 use std::fmt::Write;
 

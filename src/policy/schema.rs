@@ -1,5 +1,6 @@
-//! JSON Schemas (draft 2020-12) of the gateway file and of a policy file, for editors. They are generated from the tables
-//! of fields that also read the files. A schema checks shapes only; `tollgate check` checks how values fit together.
+//! JSON Schemas (draft 2020-12) of the gateway file and of a policy file, for editors. They are generated from the
+//! tables of fields that also read the files. A schema checks shapes only; `tollgate check` checks how values fit
+//! together.
 
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,6 @@
-//! The macro [`section!`] declares the fields of a section of the gateway file once. The struct, its reader, its defaults
-//! and its rows in the reference and the schemas all come from that declaration. It fits sections whose fields are
-//! independent; checks between fields need a reader of their own.
+//! The macro [`section!`] declares the fields of a section of the gateway file once. The struct, its reader, its
+//! defaults and its rows in the reference and the schemas all come from that declaration. It fits sections whose fields
+//! are independent; checks between fields need a reader of their own.
 
 use std::marker::PhantomData;
 

@@ -25,8 +25,8 @@ pub trait Files {
         None
     }
 
-    /// Lists the names of the files in a folder, sorted. The list includes policies that cannot be read, so that none is
-    /// ignored silently.
+    /// Lists the names of the files in a folder, sorted. The list includes policies that cannot be read, so that none
+    /// is ignored silently.
     ///
     /// # Errors
     ///

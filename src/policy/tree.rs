@@ -16,7 +16,7 @@ use location::location_from_parser;
 pub use location::{Located, SourceLocation};
 pub use syntax::SyntaxError;
 
-/// Maximum size of a configuration file in bytes: far above a large policy, and parsed in milliseconds.
+/// Maximum size of a configuration file in bytes, far above that of a large gateway file.
 pub const MAX_FILE_BYTES: usize = 1024 * 1024;
 /// Maximum nesting of lists and maps, which bounds the recursion of all readers of the tree.
 const MAX_DEPTH: usize = 48;

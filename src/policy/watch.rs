@@ -1,6 +1,6 @@
 //! Watches the files of a configuration and reports changes. It watches folders instead of files, so that it notices
-//! editors that rename files and the swapped links of Kubernetes. Only a changed fingerprint of all contents counts as a
-//! change: touching a file does not.
+//! editors that rename files and the swapped links of Kubernetes. Only a changed fingerprint of all contents counts as
+//! a change: touching a file does not.
 
 use std::collections::BTreeSet;
 use std::io;

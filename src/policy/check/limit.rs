@@ -1,5 +1,5 @@
-//! Checks whether the fields of one limit fit together, and whether the limit fits the plans and identities of the gateway
-//! file. How gateways share it is checked in `sharing`.
+//! Checks whether the fields of one limit fit together, and whether the limit fits the plans and identities of the
+//! gateway file. How gateways share it is checked in `sharing`.
 
 use super::super::context::LoadContext;
 use super::super::model::{GatewayConfig, LimitConfig, Located, ThrottleConfig};

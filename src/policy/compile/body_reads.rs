@@ -58,8 +58,8 @@ pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>])
     accepts_post && route.reads.method_in_body && routes.iter().any(may_override)
 }
 
-/// Whether a method in the body of a POST on `route` may lead to `other`, and `other` counts more than `route`. Whether a
-/// path matches both routes is decided for each request.
+/// Whether a method in the body of a POST on `route` may lead to `other`, and `other` counts more than `route`. Whether
+/// a path matches both routes is decided for each request.
 fn may_override_to(route: &Route, other: &Route) -> bool {
     let accepts_post = other.pattern.methods().contains(&Method::POST);
     let differs_by_method = !route.pattern.methods().is_any() || !accepts_post;

@@ -1,6 +1,6 @@
-//! Reads the files that the gateway file names: certificates, keys and secrets. Each function reports a mistake to `cx` and
-//! then returns `None`. No message about a file of secrets shows its content. A message about an unreadable file of secrets
-//! does not show its name either, because the user may have written the secret itself there.
+//! Reads the files that the gateway file names: certificates, keys and secrets. Each function reports a mistake to `cx`
+//! and then returns `None`. No message about a file of secrets shows its content. A message about an unreadable file of
+//! secrets does not show its name either, because the user may have written the secret itself there.
 
 use std::path::Path;
 

@@ -157,8 +157,8 @@ fn read_jwt_keys(
     result.map_err(report_error).ok()
 }
 
-/// Reads the file of API keys, with entries `KEY: USER` or `KEY: { user: USER, plan: PLAN }`. No message shows a key or a
-/// line of the file.
+/// Reads the file of API keys, with entries `KEY: USER` or `KEY: { user: USER, plan: PLAN }`. No message shows a key or
+/// a line of the file.
 fn read_api_keys(
     cx: &mut LoadContext,
     files: &dyn Files,

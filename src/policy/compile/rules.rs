@@ -1,7 +1,7 @@
 //! Compiles the limits of the gateway file and of policies to rules, and the routes that refer to them.
 //!
-//! A limit of the gateway file becomes one rule that all routes share, or one rule for each route. All defaults of limits
-//! are set here.
+//! A limit of the gateway file becomes one rule that all routes share, or one rule for each route. All defaults of
+//! limits are set here.
 
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub(super) struct RuleCompiler<'g> {
     pub(super) all: Vec<Arc<Rule>>,
     /// The location of each rule's key, by [`Rule::index`].
     pub(super) key_locations: Vec<SourceLocation>,
-    /// The rules of the limits of the gateway file that routes share, by the index of the limit. A rule is compiled when
-    /// the first route needs it.
+    /// The rules of the limits of the gateway file that routes share, by the index of the limit. A rule is compiled
+    /// when the first route needs it.
     shared: Vec<Option<Arc<Rule>>>,
 }
 
@@ -97,8 +97,8 @@ impl<'g> RuleCompiler<'g> {
         })
     }
 
-    /// Compiles the limits of requests without a route: those that hold on every route. If each route counts for itself,
-    /// requests without a route are counted as if they had a route of their own.
+    /// Compiles the limits of requests without a route: those that hold on every route. If each route counts for
+    /// itself, requests without a route are counted as if they had a route of their own.
     pub(super) fn compile_unrouted(&mut self, cx: &mut LoadContext) -> UnroutedLimits {
         let gateway = self.gateway;
         let limits = gateway.limits.iter().enumerate();

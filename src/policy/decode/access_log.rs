@@ -22,7 +22,7 @@ section! {
         "How many files are kept beside it.", "5";
 }
 
-/// Minimum size in bytes at which a file is rotated: some 20 lines.
+/// Minimum size in bytes at which a file is rotated: some ten lines.
 const MIN_ROTATE_SIZE: u64 = 4 * 1024;
 /// Maximum size in bytes at which a file is rotated: 1 TiB.
 const MAX_ROTATE_SIZE: u64 = 1 << 40;

@@ -1,5 +1,5 @@
-//! Reads the fields `balance`, `health` and `eject` of an upstream: how its servers share requests, and when one of them
-//! receives none.
+//! Reads the fields `balance`, `health` and `eject` of an upstream: how its servers share requests, and when one of
+//! them receives none.
 
 use std::time::Duration;
 

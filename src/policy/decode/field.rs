@@ -1,5 +1,5 @@
-//! The readers of fields that sections declare with [`section!`](super::super::section): timeouts, sizes and numbers. Each
-//! wraps a reader of `scalar` with fixed bounds.
+//! The readers of fields that sections declare with [`section!`](super::super::section): timeouts, sizes and numbers.
+//! Each wraps a reader of `scalar` with fixed bounds.
 
 use std::fmt::Display;
 use std::marker::PhantomData;

@@ -27,7 +27,8 @@ static NAME_FORMAT: TextFormat = TextFormat {
     doc: "1 to 64 letters, digits, `-` or `_`, starting with a letter.",
 };
 
-/// The limits of a policy: a map in which `~` stands for a limit of the gateway file, or a list of names of such limits.
+/// The limits of a policy: a map in which `~` stands for a limit of the gateway file, or a list of names of such
+/// limits.
 static POLICY_LIMITS_SHAPES: &[ValueShape] = &[
     ValueShape::NamedMap(&ValueShape::AnyOf(&[
         ValueShape::Table(&LIMIT_TABLE),

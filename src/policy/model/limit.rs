@@ -1,5 +1,5 @@
-//! The model of a limit, as a gateway or policy file writes it. `check` compares its fields with each other; nothing here
-//! is checked yet.
+//! The model of a limit, as a gateway or policy file writes it. `check` compares its fields with each other; nothing
+//! here is checked yet.
 
 use ipnet::IpNet;
 

@@ -1,5 +1,5 @@
-//! Reads the fields `token` and `email` of the section `identity`: where a request has its credential, and where its body
-//! has an email address.
+//! Reads the fields `token` and `email` of the section `identity`: where a request has its credential, and where its
+//! body has an email address.
 
 use super::super::super::context::LoadContext;
 use super::super::super::model::{EmailConfig, TokenConfig};
@@ -41,7 +41,7 @@ pub(super) static TOKEN_TABLE: Table = Table {
 /// The words for whether a difference between addresses is ignored.
 const FOLD_WORDS: [(&str, bool); 2] = [("keep", false), ("fold", true)];
 
-/// Minimum of `max`, in bytes: smaller bodies hold no address.
+/// Minimum of `max`, in bytes, so that a short form with an address fits.
 const MIN_BUFFERED_BODY: u64 = 256;
 /// Maximum of `max`, in bytes, because so much of each body is buffered in memory.
 const MAX_BUFFERED_BODY: u64 = 1 << 20;

@@ -1,5 +1,5 @@
-//! Parses the fields of a limit that have a grammar of their own, such as `soft 10%` and `status 401`. The errors suggest
-//! what the user probably meant.
+//! Parses the fields of a limit that have a grammar of their own, such as `soft 10%` and `status 401`. The errors
+//! suggest what the user probably meant.
 
 use super::super::super::model::ThrottleConfig;
 use super::super::ValueError;
@@ -139,8 +139,8 @@ pub(super) fn parse_reserve(text: &str) -> Result<Reserve, ValueError> {
 
 /// Parses a path into JSON: names separated by dots.
 ///
-/// If the path has the syntax of JSONPath, JSON Pointer or jq, the error suggests the same path with dots. The suggestion
-/// stands between the texts `before` and `behind`. Errors of other paths have `help`.
+/// If the path has the syntax of JSONPath, JSON Pointer or jq, the error suggests the same path with dots. The
+/// suggestion stands between the texts `before` and `behind`. Errors of other paths have `help`.
 fn parse_json_path(
     path: &str,
     (before, behind): (&str, &str),

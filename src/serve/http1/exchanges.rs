@@ -70,13 +70,12 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
                 let Some(Ok(response)) = unless_gone(wire, future.as_mut()).await else {
                     if let Some(holdings) = future.as_mut().record_departure(CLIENT_LEFT) {
                         wire.hang_up();
-                        let owner = (&**wire.deadlines(), &worker.detached);
-                        let permits = holdings.permits;
                         detached::finish_response(
                             future,
                             ObservedBody::into_relayed,
-                            permits,
-                            owner,
+                            holdings.permits,
+                            wire.deadlines(),
+                            &worker.detached,
                         )
                         .await;
                     }

@@ -77,9 +77,14 @@ pub(super) async fn serve_request(
     let Some(response) = unless_late(stream, response).await.flatten() else {
         if let Some(holdings) = future.as_mut().record_departure(stream.end_reason()) {
             drop(request);
-            let owner = (&**stream.deadlines(), &worker.detached);
-            detached::finish_response(future, ObservedBody::into_relayed, holdings.permits, owner)
-                .await;
+            detached::finish_response(
+                future,
+                ObservedBody::into_relayed,
+                holdings.permits,
+                stream.deadlines(),
+                &worker.detached,
+            )
+            .await;
         }
         return;
     };

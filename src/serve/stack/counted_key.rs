@@ -51,7 +51,8 @@ pub(crate) fn count_request(
     recent: &RecentCounts<CountedKey>,
     generation: &Rc<Generation>,
     client: &Rc<ClientIdentity>,
-    (rule, finding): (&Rule, &Finding),
+    rule: &Rule,
+    finding: &Finding,
 ) {
     let hash = hash_key(finding.key, generation.rules[rule.index].limit_hash);
     let is_refused = !finding.reading.standing.admits() && !rule.shadow;

@@ -157,7 +157,8 @@ pub async fn finish_response<F, B>(
     mut future: Pin<&mut F>,
     into_relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
     permits: Option<Arc<PermitGuard>>,
-    (deadlines, registry): (&Deadlines, &Rc<DetachedRequests>),
+    deadlines: &Deadlines,
+    registry: &Rc<DetachedRequests>,
 ) where
     F: Future<Output = Result<Response<B>, Infallible>>,
 {

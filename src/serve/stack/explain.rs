@@ -184,8 +184,14 @@ impl Examiner<'_> {
         match matched {
             Ok(matched) => Ok(self.examine_routed(matched, connection, &head, body)),
             Err(cause) => {
-                let time = (self.clock.now(), || self.clock.wall());
-                let client = identify_unrouted(ruleset, self.identifier, connection, &head, time);
+                let client = identify_unrouted(
+                    ruleset,
+                    self.identifier,
+                    connection,
+                    &head,
+                    self.clock.now(),
+                    self.clock,
+                );
                 Ok(Examined {
                     client,
                     reserved: None,
@@ -209,13 +215,7 @@ impl Examiner<'_> {
         let servers = running.upstreams.get(route.upstream);
         let pressure = servers.and_then(|servers| Some(&**servers.pressure()?));
         let may = |client: &ClientIdentity| {
-            may_check(
-                &running.admission,
-                route,
-                (client, identifier),
-                pressure,
-                now,
-            )
+            may_check(&running.admission, route, client, identifier, pressure, now)
         };
         let check = CredentialCheck { now, may: &may };
         let is_whole = body.len() <= MAX_READ_AHEAD;
@@ -331,7 +331,7 @@ pub async fn explain(
         let mut findings = verdict.findings.iter();
         let finding = findings.find(|finding| rules[finding.rule].index == rule.index);
         let decides = decider == Some(rule.index);
-        describe_limit((rule, counts), finding, &client, identifier, decides)
+        describe_limit(rule, counts, finding, &client, identifier, decides)
     });
     let limits: Vec<Value> = limits.collect();
     let class = route.map(|route| request_class(route, &client, identifier));

@@ -1,7 +1,6 @@
 //! How an explanation reads: routes, limits, pressure and the client as JSON, and the whole as text. The admin listener shows
 //! the same JSON. Nothing is decided here.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -85,7 +84,8 @@ pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) 
 
 /// A limit and its finding for this client. `counts` says whether the limit counts the request at all.
 pub(super) fn describe_limit(
-    (rule, counts): (&Arc<Rule>, bool),
+    rule: &Rule,
+    counts: bool,
     finding: Option<&Finding>,
     client: &ClientIdentity,
     identifier: &Identifier,

@@ -199,7 +199,7 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         )?;
         if in_body != FieldValue::Absent {
             let unclear_email = client.unclear_email;
-            *client = identify_with_body((context, head), route, routed.now, in_body);
+            *client = identify_with_body(context, head, route, routed.now, in_body);
             client.unclear_email = unclear_email;
         }
     }
@@ -250,7 +250,8 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepea
     let generation = &arrival.context.generation;
     let identifier = &generation.identifier;
     let client = identify_with_body(
-        (&arrival.context, &arrival.head),
+        &arrival.context,
+        &arrival.head,
         route,
         routed.now,
         FieldValue::Absent,
@@ -281,7 +282,8 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepea
 /// Identifies the client by the head and by `in_body`, the credential in the body. A credential is verified only if
 /// [`may_check`] allows it.
 fn identify_with_body(
-    (context, head): (&RequestContext, &Head),
+    context: &RequestContext,
+    head: &Head,
     route: &Route,
     now: Nanos,
     in_body: FieldValue<'_>,
@@ -295,7 +297,8 @@ fn identify_with_body(
         may_check(
             &generation.admission,
             route,
-            (client, identifier),
+            client,
+            identifier,
             pressure,
             now,
         )
@@ -332,7 +335,8 @@ pub fn find_objection(
 pub fn may_check(
     admission: &Admission,
     route: &Route,
-    (client, identifier): (&ClientIdentity, &Identifier),
+    client: &ClientIdentity,
+    identifier: &Identifier,
     pressure: Option<&Pressure>,
     now: Nanos,
 ) -> bool {

@@ -55,8 +55,10 @@ struct ServerName {
 impl Peer {
     /// The client at the other end of `stream`. `offer` is what TLS offered it; none for a connection without TLS.
     pub fn new(
-        (remote, ends): (PeerAddress, ConnectionAddresses),
-        (stream, offer): (&Socket, Option<&Offer>),
+        remote: PeerAddress,
+        ends: ConnectionAddresses,
+        stream: &Socket,
+        offer: Option<&Offer>,
         deadlines: Rc<Deadlines>,
         worker: &Rc<Worker>,
     ) -> Rc<Peer> {

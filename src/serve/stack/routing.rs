@@ -171,11 +171,11 @@ async fn match_read_body(
     let ruleset = &context.generation.ruleset;
     let host = head.fields.text("host");
     if is_stream || hides_fields(&head.fields, MAX_READ_AHEAD) {
-        return match_by_body((head, host), None, matched, others, ruleset);
+        return match_by_body(head, host, None, matched, others, ruleset);
     }
     let peeked = body.peek(MAX_READ_AHEAD).await?;
     let text = Some((&*peeked.bytes, peeked.is_whole));
-    let matched = match_by_body((head, host), text, matched, others, ruleset);
+    let matched = match_by_body(head, host, text, matched, others, ruleset);
     body.put_back(peeked.bytes, peeked.trailers);
     matched
 }
@@ -183,7 +183,8 @@ async fn match_read_body(
 /// Holds a request to the routes that its body leads to as well. `text` is the beginning of the body, and whether that is the
 /// whole body; none if the body cannot be searched.
 fn match_by_body(
-    (head, host): (&Head, Option<&str>),
+    head: &Head,
+    host: Option<&str>,
     text: Option<(&[u8], bool)>,
     mut matched: MatchedRoute,
     others: OtherRoutes,
@@ -294,7 +295,7 @@ pub fn find_route(
     };
     let is_searchable = !is_stream(&head.fields) && !hides_fields(&head.fields, MAX_READ_AHEAD);
     let text = is_searchable.then_some((body, body.len() <= MAX_READ_AHEAD));
-    match_by_body((head, host), text, matched, others, ruleset)
+    match_by_body(head, host, text, matched, others, ruleset)
 }
 
 /// Refuses methods that the gateway does not serve.

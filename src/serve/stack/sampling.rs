@@ -22,9 +22,10 @@ const OUTCOME_CLASSES: u8 = RequestOutcome::ALL.len() as u8;
 /// one in shadow mode that would have refused.
 pub(crate) fn sample_decision(
     generation: &Generation,
-    (client, now): (&ClientIdentity, Nanos),
+    client: &ClientIdentity,
     verdict: &Verdict,
     rules: &[Arc<Rule>],
+    now: Nanos,
 ) -> Option<Box<Decision>> {
     let decider = verdict.decider(rules);
     let notable = decider.filter(|(_, finding)| finding.reading.standing != LimitStanding::Within);

@@ -2,7 +2,6 @@
 //! scans for paths and guesses of credentials end in 429. It never reaches an upstream.
 
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::matched_route::MatchedRoute;
 use super::refusal::RefusalCause;
@@ -100,18 +99,20 @@ impl CountingLimits {
 
 /// Identifies the client of a request without a route: by its address, and by its credentials if a limit counts by those.
 /// Otherwise no signature is verified, because a 404 is not worth its cost.
-pub fn identify_unrouted<'a>(
+pub fn identify_unrouted(
     ruleset: &Ruleset,
     identifier: &Identifier,
-    connection: ConnectionPeer<'a>,
+    connection: ConnectionPeer<'_>,
     head: &Head,
-    (now, wall): (Nanos, impl FnOnce() -> Duration),
+    now: Nanos,
+    clock: &Clock,
 ) -> ClientIdentity {
     // No limit spares the check: all limits of the request are asked in any case.
     let check = CredentialCheck {
         now,
         may: &|_| true,
     };
+    let wall = || clock.wall();
     match ruleset.unrouted.by_credential {
         true => identifier.identify_if(connection, (head, FieldValue::Absent), wall, Some(&check)),
         false => identifier.client(connection, &head.fields),
@@ -142,7 +143,8 @@ impl Unserved {
             &generation.identifier,
             context.peer.connection(),
             &arrival.head,
-            (now, || generation.clock.wall()),
+            now,
+            &generation.clock,
         ));
         let _ = context.client.set(client.clone());
         Unserved {

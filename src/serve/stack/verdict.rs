@@ -32,11 +32,11 @@ pub(crate) fn record_verdict(
         }
         if generation.insight.is_some() {
             let recent = &context.peer.worker.recent;
-            counted_key::count_request(recent, generation, client, (rule, finding));
+            counted_key::count_request(recent, generation, client, rule, finding);
         }
     }
     if !is_within && generation.insight.is_some() {
-        let decision = sampling::sample_decision(generation, (client, now), verdict, rules);
+        let decision = sampling::sample_decision(generation, client, verdict, rules, now);
         context.sampled_decision.set(decision);
     }
     context.without_store.set(verdict.without_store);

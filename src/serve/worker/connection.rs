@@ -94,8 +94,8 @@ async fn serve_until_closed(
         return worker.count_acme_proof();
     }
     let is_http2 = stream.is_http2();
-    let transport = (&stream, listener.offer.as_ref());
-    let peer = Peer::new((remote, ends), transport, deadlines.clone(), &worker);
+    let offer = listener.offer.as_ref();
+    let peer = Peer::new(remote, ends, &stream, offer, deadlines.clone(), &worker);
     let timeouts = &generation.ruleset.timeouts;
     let client = ClientSocket::new(stream, deadlines, timeouts.send, timeouts.half_close);
     drop(generation);

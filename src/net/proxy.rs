@@ -84,7 +84,7 @@ pub struct ConnectionAddresses {
 pub enum Version {
     /// A line of text.
     One,
-    /// Binary.
+    /// A binary header.
     Two,
 }
 

@@ -209,7 +209,7 @@ fn a_receiver_that_fails_in_every_way() {
     wait_until("nothing is behind", || {
         gateway.app.push_status()[0].behind_seconds <= 5
     });
-    assert_eq!(gateway.app.push_status()[0].trouble, "");
+    assert_eq!(gateway.app.push_status()[0].last_error, "");
     gateway.app.shut_down();
     at.drain().iter().for_each(is_right);
     let model = receiver.0.lock().unwrap();
@@ -345,7 +345,9 @@ fn a_receiver_under_tls() {
     fs::write(&file, text).unwrap();
     let gateway = Gateway::start_in(folder, clock.clone());
     wait_until("it is not believed", || {
-        gateway.app.push_status()[0].trouble.contains("certificate")
+        gateway.app.push_status()[0]
+            .last_error
+            .contains("certificate")
     });
     assert_eq!(receiver.0.lock().unwrap().requests, 0);
     // Another file and a reload are enough.
@@ -355,7 +357,7 @@ fn a_receiver_under_tls() {
     assert!(reloaded.needs_restart.is_empty());
     wait_until("it is", || receiver.0.lock().unwrap().requests > 0);
     wait_until("all is well", || {
-        gateway.app.push_status()[0].trouble.is_empty()
+        gateway.app.push_status()[0].last_error.is_empty()
     });
     at.drain().iter().for_each(is_right);
 }

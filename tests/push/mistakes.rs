@@ -21,7 +21,7 @@ fn a_token_that_is_wrong_and_a_path() {
     for (status, answer) in [("401", WHO), ("302", ELSEWHERE)] {
         receiver.0.lock().unwrap().moods = (0..100).map(|_| Mood::Answers(answer)).collect();
         wait_until("it is told", || {
-            gateway.app.push_status()[0].trouble.contains(status)
+            gateway.app.push_status()[0].last_error.contains(status)
         });
     }
     receiver.0.lock().unwrap().moods.clear();
@@ -63,7 +63,7 @@ fn begin(place: impl Fn(&std::path::Path), trouble: &str) -> (Gateway, Receiver,
         wait_until("it is sent to", || receiver.0.lock().unwrap().requests > 0);
     } else {
         wait_until("it is told", || {
-            gateway.app.push_status()[0].trouble.contains(trouble)
+            gateway.app.push_status()[0].last_error.contains(trouble)
         });
         assert_eq!(receiver.0.lock().unwrap().requests, 0);
     }

@@ -96,10 +96,10 @@ fn a_destination_whose_task_panics_is_begun_again() {
     };
     let push = push(&receiver, &folder, Arc::new(once));
     wait_until("it is told", || {
-        push.statuses()[0].trouble.contains("panicked") || push.statuses()[0].sent > 0
+        push.statuses()[0].last_error.contains("panicked") || push.statuses()[0].sent > 0
     });
     wait_until("all is sent", || push.statuses()[0].sent + 10 > BEHIND);
-    assert_eq!(push.statuses()[0].trouble, "");
+    assert_eq!(push.statuses()[0].last_error, "");
     push.finish();
 }
 

@@ -151,7 +151,7 @@ impl<N> HeavyKeeper<N> {
         &self.candidates
     }
 
-    /// Forgets all counts.
+    /// Forgets all counts and candidates.
     pub fn clear(&mut self) {
         self.cells.fill(SketchCell::default());
         self.candidates.clear();

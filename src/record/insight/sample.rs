@@ -23,9 +23,9 @@ pub struct RequestSample {
     pub outcome: String,
     /// `gateway` or `upstream`: who made the response.
     pub origin: String,
-    /// The client's address.
+    /// The address by which the client was identified.
     pub ip: String,
-    /// The verified user.
+    /// The verified user; nothing for an anonymous client.
     pub user: Option<String>,
     /// The decision of the limit that decided.
     #[serde(flatten)]

@@ -16,12 +16,12 @@ pub struct RangeWindow<'a> {
     pub to: i64,
 }
 
-/// What it means that a value is less than the one before.
+/// The kind of a series, which decides what a value below the one before means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValueKind {
     /// The counter was reset to zero in between.
     Counter,
-    /// The value fell.
+    /// The value has fallen, which is nothing special.
     Gauge,
 }
 

@@ -20,8 +20,9 @@ const FILE_MARK: [u8; 16] = *b"tollgate cursor\n";
 /// Bytes before the content: the mark and the checksum.
 const HEAD_BYTES: usize = 24;
 
-/// Bits of a byte that says what is stored of a counter.
+/// The bit of a counter's flags that stands for [`SentCount::was_sent`].
 const FLAG_SENT: u8 = 1;
+/// The bit of a counter's flags after which the attempted value follows.
 const FLAG_ATTEMPTED: u8 = 2;
 
 /// Which seconds a destination has, and what it was told about each counter. All times are seconds since 1970.

@@ -29,7 +29,7 @@ pub struct DestinationStatus {
     /// Samples that the destination has refused for good since the start of the process.
     pub refused: u64,
     /// The error that stops pushing, or the last refusal; empty while pushing works.
-    pub trouble: String,
+    pub last_error: String,
 }
 
 /// Returns the series that the process counts now. They are sent even in steps without events.
@@ -76,7 +76,7 @@ impl Destination {
             behind_seconds: 0,
             sent: 0,
             refused: 0,
-            trouble: String::new(),
+            last_error: String::new(),
         };
         Arc::new(Destination {
             settings: Mutex::new(settings),

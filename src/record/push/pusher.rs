@@ -165,7 +165,8 @@ async fn send_until_stopped(
                 "the sender of a destination panicked and is started again"
             );
         }
-        destination.status.lock().trouble = "the sender panicked and is started again".to_owned();
+        destination.status.lock().last_error =
+            "the sender panicked and is started again".to_owned();
         tokio::select! {
             () = tokio::time::sleep(RESTART_DELAY) => {}
             _ = stopped.changed() => return,

@@ -26,7 +26,7 @@ pub struct TimedValue {
 /// A view of some rows, limited to some seconds. One request carries one of these.
 #[derive(Clone, Copy, Debug)]
 pub struct RowSlice<'a> {
-    /// The rows.
+    /// The rows of a batch, or some of them.
     pub rows: &'a [Row],
     /// Samples before this second are left out.
     pub from: u64,

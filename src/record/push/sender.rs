@@ -232,7 +232,7 @@ impl Sender {
             if let Some(pending) = &mut self.pending {
                 pending.was_refused = true;
             }
-            status.trouble = format!("it refuses what is sent: {why}");
+            status.last_error = format!("it refuses what is sent: {why}");
             self.refused_samples.increment(samples);
             status.refused += samples;
             if self.refusal_log.record_failure(&why, self.clock.now()) {
@@ -361,7 +361,7 @@ impl Sender {
             tracing::info!(name, "the destination is pushed to again");
         }
         if !pending.was_refused {
-            self.destination.status.lock().trouble.clear();
+            self.destination.status.lock().last_error.clear();
         }
         self.save_cursor(&cursor);
     }
@@ -375,7 +375,7 @@ impl Sender {
         // The jitter adds up to a quarter.
         let delay = self.chance.around(doubled.min(MAX_RETRY_DELAY * 4 / 5));
         let mut status = self.destination.status.lock();
-        why.clone_into(&mut status.trouble);
+        why.clone_into(&mut status.last_error);
         if self.failure_log.record_failure(why, self.clock.now()) {
             let (name, behind) = (&self.settings.name, status.behind_seconds);
             tracing::warn!(

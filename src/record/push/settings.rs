@@ -78,7 +78,7 @@ pub struct Settings {
 impl Settings {
     /// The shortest step: the record has no finer samples than one per second.
     pub const MIN_STEP_SECONDS: u64 = 1;
-    /// The longest step.
+    /// The longest step, an hour.
     pub const MAX_STEP_SECONDS: u64 = 3_600;
     /// The default step, as in the configuration file that Prometheus ships.
     pub const DEFAULT_STEP_SECONDS: u64 = 15;

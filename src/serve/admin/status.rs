@@ -97,7 +97,7 @@ pub(super) async fn status(State(gateway): ControlState) -> Response {
             "behind_seconds": status.behind_seconds,
             "sent": status.sent,
             "refused": status.refused,
-            "trouble": status.trouble,
+            "trouble": status.last_error,
         })
     });
     Json(json!({

@@ -1,5 +1,5 @@
-//! An HTTP/1.1 client that opens a connection for each request. It serves the few requests of the gateway itself: to an ACME
-//! directory, and to the engines that get pushed samples. Requests of clients go through `upstream`.
+//! An HTTP/1.1 client that opens a connection for each request. It serves the few requests of the gateway itself: to an
+//! ACME directory, and to the engines that get pushed samples. Requests of clients go through `upstream`.
 
 use std::error::Error as StdError;
 

@@ -28,8 +28,8 @@ pub struct Connector {
 }
 
 impl Connector {
-    /// Makes settings for a server whose certificate is for `name` and chains to `roots`. `own` is the certificate that the
-    /// gateway shows. The handshake offers only HTTP/2 if `http2` holds, and else only HTTP/1.1.
+    /// Makes settings for a server whose certificate is for `name` and chains to `roots`. `own` is the certificate that
+    /// the gateway shows. The handshake offers only HTTP/2 if `http2` holds, and else only HTTP/1.1.
     ///
     /// # Errors
     ///

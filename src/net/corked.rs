@@ -1,5 +1,5 @@
-//! The stream under a TLS session, which can hold small messages back so that they leave together. Each packet less is one wakeup
-//! less at the other end.
+//! The stream under a TLS session, which can hold small messages back so that they leave together. Each packet less is
+//! one wakeup less at the other end.
 //!
 //! A session ticket leaves with the first response, or when there is nothing to read. The last response leaves with the
 //! alert that closes the session.
@@ -34,8 +34,8 @@ impl Corked {
         }
     }
 
-    /// While the stream is corked, flushing sends nothing. Held bytes leave when a read has to wait, or with the next write after
-    /// it is uncorked.
+    /// While the stream is corked, flushing sends nothing. Held bytes leave when a read has to wait, or with the next
+    /// write after it is uncorked.
     pub fn set_corked(&mut self, is_corked: bool) {
         self.is_corked = is_corked;
     }

@@ -12,7 +12,8 @@ use std::task::{Context, Poll, Waker};
 
 /// A connection whose message waits to be sent.
 pub trait DeferredFlush {
-    /// Sends the message. If the socket does not take all of it, the connection's own task is woken and sends the remainder.
+    /// Sends the message. If the socket does not take all of it, the connection's own task is woken and sends the
+    /// remainder.
     fn flush_deferred(&self, cx: &mut Context<'_>);
 
     /// Called when `flush_deferred` panicked. Wakes the connection's own task, which closes the connection.
@@ -73,8 +74,8 @@ impl FlushQueue {
 
 /// A future that yields once, so that the worker's other ready connections run first.
 ///
-/// Unlike `tokio::task::yield_now`, it wakes its task at once: the task runs again in this turn, before the worker waits for
-/// events.
+/// Unlike `tokio::task::yield_now`, it wakes its task at once: the task runs again in this turn, before the worker
+/// waits for events.
 #[derive(Debug, Default)]
 pub struct YieldToOthers {
     has_yielded: bool,

@@ -1,4 +1,5 @@
-//! The PROXY protocol, versions 1 and 2: reads the header that a proxy in front of the gateway sends, and writes one for servers.
+//! The PROXY protocol, versions 1 and 2: reads the header that a proxy in front of the gateway sends, and writes one
+//! for servers.
 //!
 //! Whether a peer may send a header is decided elsewhere. Source:
 //! <https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt>
@@ -14,8 +15,8 @@ use super::Stream;
 /// The longest header in bytes: the addresses of version 2, and the fields that a proxy may add to them.
 const MAX_HEADER_BYTES: usize = 4096;
 
-/// Reads the header that a connection must begin with, and not a byte more. Returns nothing for a connection of the proxy
-/// itself, such as a health check.
+/// Reads the header that a connection must begin with, and not a byte more. Returns nothing for a connection of the
+/// proxy itself, such as a health check.
 ///
 /// # Errors
 ///
@@ -46,7 +47,8 @@ pub async fn read_header(stream: &mut Stream) -> io::Result<Option<ConnectionAdd
     }
 }
 
-/// Parses the header at the start of some bytes. Returns its addresses and its length, or nothing if it is not complete.
+/// Parses the header at the start of some bytes. Returns its addresses and its length, or nothing if it is not
+/// complete.
 ///
 /// # Errors
 ///

@@ -59,7 +59,8 @@ impl Socket {
         matches!(self, Socket::Tls(_))
     }
 
-    /// Whether a side may close its sending direction and still receive. TLS allows it since version 1.3: RFC 8446 section 6.1.
+    /// Whether a side may close its sending direction and still receive. TLS allows it since version 1.3: RFC 8446
+    /// section 6.1.
     pub fn can_half_close(&self) -> bool {
         match self {
             Socket::Plain(_) => true,
@@ -74,7 +75,8 @@ impl Socket {
         self.alpn_protocol() == Some(HTTP2)
     }
 
-    /// Whether the handshake was one of an ACME directory, which reads the proof of a name from it and sends no requests.
+    /// Whether the handshake was one of an ACME directory, which reads the proof of a name from it and sends no
+    /// requests.
     pub fn is_acme_challenge(&self) -> bool {
         self.alpn_protocol() == Some(ACME_CHALLENGE)
     }
@@ -97,7 +99,8 @@ impl Socket {
         }
     }
 
-    /// The subject of the peer's certificate, which was verified in the handshake. The certificate is parsed in each call.
+    /// The subject of the peer's certificate, which was verified in the handshake. The certificate is parsed in each
+    /// call.
     pub fn subject(&self) -> Option<Subject> {
         let Socket::Tls(stream) = self else {
             return None;
@@ -126,7 +129,8 @@ impl Socket {
         let _ = SockRef::from(self.stream()).set_linger(reset.then_some(Duration::ZERO));
     }
 
-    /// Whether the peer has reset the connection or no longer acknowledges keepalive probes. The kernel reports it only once.
+    /// Whether the peer has reset the connection or no longer acknowledges keepalive probes. The kernel reports it only
+    /// once.
     pub fn is_broken(&self) -> bool {
         !matches!(SockRef::from(self.stream()).take_error(), Ok(None))
     }
@@ -164,8 +168,8 @@ fn prepared(stream: Stream) -> io::Result<Stream> {
     Ok(stream)
 }
 
-/// Sets `TCP_NODELAY` and keepalive, which gives a vanished peer up after 84 seconds. Connections inherit the options of their
-/// listener, which saves three system calls each.
+/// Sets `TCP_NODELAY` and keepalive, which gives a vanished peer up after 84 seconds. Connections inherit the options
+/// of their listener, which saves three system calls each.
 pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     let socket = socket.into();
     socket.set_tcp_nodelay(true)?;
@@ -179,7 +183,8 @@ pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
 /// Closes a listener's connections to clients that acknowledge nothing for [`UNACKED_TIMEOUT`]. Without it the kernel
 /// retransmits for a quarter of an hour.
 ///
-/// It also closes connections to clients that read nothing. So it is not set if `send`, the timeout for those, is longer.
+/// It also closes connections to clients that read nothing. So it is not set if `send`, the timeout for those, is
+/// longer.
 pub fn set_unacked_timeout<'s>(listener: impl Into<SockRef<'s>>, send: Duration) -> io::Result<()> {
     let listener = listener.into();
     if listener.domain()? == Domain::UNIX {

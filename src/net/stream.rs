@@ -1,7 +1,7 @@
 //! A TCP or Unix stream whose reads and writes are system calls without libc.
 //!
-//! In libc both calls are cancellation points, which cost two atomic operations each in a process with several threads (glibc
-//! before 2.41). The only unsafe code here fills a read buffer that is not initialised.
+//! In libc both calls are cancellation points, which cost two atomic operations each in a process with several threads
+//! (glibc before 2.41). The only unsafe code here fills a read buffer that is not initialised.
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -37,8 +37,8 @@ macro_rules! either {
     };
 }
 
-/// The delay before another attempt to connect to a Unix socket whose queue is full. The kernel does not report when there is
-/// room.
+/// The delay before another attempt to connect to a Unix socket whose queue is full. The kernel does not report when
+/// there is room.
 const QUEUE_RETRY_DELAY: Duration = Duration::from_millis(5);
 
 impl Stream {
@@ -121,8 +121,8 @@ impl Stream {
 
     /// Reads or writes up to `wanted` bytes with `call`. Returns nothing if it would block.
     ///
-    /// If TCP transfers fewer bytes than wanted, a further call would block. So tokio gets that error at once, which saves the
-    /// call. A Unix socket also stops between two messages of its queue, so the same does not hold for it.
+    /// If TCP transfers fewer bytes than wanted, a further call would block. So tokio gets that error at once, which
+    /// saves the call. A Unix socket also stops between two messages of its queue, so the same does not hold for it.
     fn try_transfer(
         &self,
         interest: Interest,

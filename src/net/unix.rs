@@ -1,5 +1,5 @@
-//! Listening Unix sockets and their files: creates them, replaces those that are left behind, and removes them at the end. A file
-//! that is no socket is never touched.
+//! Listening Unix sockets and their files: creates them, replaces those that are left behind, and removes them at the
+//! end. A file that is no socket is never touched.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Listens at `path`. The permissions `mode` of the file decide who may connect. A file of a socket on which no process listens
-/// any more is replaced.
+/// Listens at `path`. The permissions `mode` of the file decide who may connect. A file of a socket on which no process
+/// listens any more is replaced.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Compresses blocks of counts. Each block is written in whichever of four forms is shortest; there is no state between blocks.
+//! Compresses blocks of counts. Each block is written in whichever of four forms is shortest; there is no state between
+//! blocks.
 //!
 //! | form | content |
 //! |---|---|
@@ -11,7 +12,8 @@
 
 use super::bits::{BitReader, BitWriter, sized_bits};
 
-/// Quotients of Rice's code from here on are replaced by the value itself, so that a spike does not cost its height in bits.
+/// Quotients of Rice's code from here on are replaced by the value itself, so that a spike does not cost its height in
+/// bits.
 const MAX_QUOTIENT: u32 = 20;
 
 /// Bits that name the form of a block.
@@ -152,7 +154,8 @@ fn unzigzag(number: u64, median: u64) -> u64 {
     median.wrapping_add(distance as u64)
 }
 
-/// Returns the bits that the values take in Rice's code of the best order, and that order. The best is near the mean's length.
+/// Returns the bits that the values take in Rice's code of the best order, and that order. The best is near the mean's
+/// length.
 fn best_order(values: impl Iterator<Item = u64> + Clone) -> (u64, u32) {
     let (sum, count) = values
         .clone()

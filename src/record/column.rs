@@ -1,7 +1,8 @@
 //! The values of one series in consecutive buckets, and their packed form.
 //!
-//! A bucket has the sum of its seconds, and the least and the greatest value of a single second: an average alone would lose
-//! every peak. How many seconds of a bucket were recorded is the same for all series, so the columns do not hold it.
+//! A bucket has the sum of its seconds, and the least and the greatest value of a single second: an average alone would
+//! lose every peak. How many seconds of a bucket were recorded is the same for all series, so the columns do not hold
+//! it.
 
 use super::bits::{BitReader, BitWriter};
 use super::block;
@@ -76,7 +77,8 @@ impl Column {
         }
     }
 
-    /// Appends the buckets of a finer column, `ratio` of them as one. `covered` has the recorded seconds of each finer bucket.
+    /// Appends the buckets of a finer column, `ratio` of them as one. `covered` has the recorded seconds of each finer
+    /// bucket.
     pub fn roll_up(&mut self, finer: &Column, covered: &[u32], ratio: usize) {
         for (index, covered) in covered.chunks(ratio).enumerate() {
             let buckets = index * ratio..index * ratio + covered.len();

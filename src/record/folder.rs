@@ -1,8 +1,9 @@
 //! The folder of a record: where each of its files is, how a file is put in place, set aside when damaged, and deleted.
 //!
-//! Each tier has a folder with segments, named by their first second. Beside them are the journals, the names of the series, a
-//! folder of notes for each topic, and `damaged`. Segments are made of journals or of finer segments, which are kept until
-//! long after. So the next process finishes what a process that died left undone, and doing it twice changes nothing.
+//! Each tier has a folder with segments, named by their first second. Beside them are the journals, the names of the
+//! series, a folder of notes for each topic, and `damaged`. Segments are made of journals or of finer segments, which
+//! are kept until long after. So the next process finishes what a process that died left undone, and doing it twice
+//! changes nothing.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -96,7 +97,8 @@ impl Folder {
         self.0.join(tier.name()).join(start.to_string())
     }
 
-    /// Reads the names of the series. Numbers without names that segments have are reserved, so that no series gets them.
+    /// Reads the names of the series. Numbers without names that segments have are reserved, so that no series gets
+    /// them.
     pub fn load_names(&self) -> io::Result<(NamesFile, Dictionary)> {
         let path = self.names_path();
         let opened = NamesFile::open(&path).or_else(|damage| {
@@ -297,8 +299,8 @@ impl Folder {
 
     /// Deletes segments for their age, and then for room, until at most `max_bytes` are left without the notes.
     ///
-    /// For room go first the files that were set aside, then segments, the oldest of the finest tier first. A segment that is not
-    /// rolled up yet stays.
+    /// For room go first the files that were set aside, then segments, the oldest of the finest tier first. A segment
+    /// that is not rolled up yet stays.
     pub fn trim(
         &self,
         now: u64,

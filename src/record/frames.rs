@@ -1,8 +1,9 @@
 //! A file that only grows, frame by frame. Journals, names of series and notes are such files.
 //!
-//! The file is `mark | seed u64`, then for each frame `length u32 | checksum u32 | content`. The checksum also covers the seed
-//! and the frame's offset, so that no frame stands for another. Bytes after the last sound frame are a frame that was being
-//! written when its process died, or damage. They are cut off before the next frame is written, and never before.
+//! The file is `mark | seed u64`, then for each frame `length u32 | checksum u32 | content`. The checksum also covers
+//! the seed and the frame's offset, so that no frame stands for another. Bytes after the last sound frame are a frame
+//! that was being written when its process died, or damage. They are cut off before the next frame is written, and
+//! never before.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::Hasher;
@@ -48,8 +49,8 @@ fn checksum(seed: u64, offset: u64, content: &[u8]) -> u32 {
 }
 
 impl Frames {
-    /// Reads a file and passes the contents of its frames to `visit`, in order. A missing file is an empty one. A frame for
-    /// which `visit` returns nothing counts as damage.
+    /// Reads a file and passes the contents of its frames to `visit`, in order. A missing file is an empty one. A frame
+    /// for which `visit` returns nothing counts as damage.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! An hour in memory, to which seconds are added. All but the last five minutes are packed as they will be in the hour's file.
+//! An hour in memory, to which seconds are added. All but the last five minutes are packed as they will be in the
+//! hour's file.
 //!
 //! Bound: for each series 2,400 bytes for the last five minutes, and usually no more for the packed ones.
 
@@ -43,7 +44,8 @@ impl PackedSeries {
         }
     }
 
-    /// Unpacks block number `block` and later ones. It is needed when the clock went back, or when two processes served at once.
+    /// Unpacks block number `block` and later ones. It is needed when the clock went back, or when two processes served
+    /// at once.
     fn unpack_from(&mut self, block: usize) {
         let mut bytes = &self.packed[..];
         let _ = unpack(&mut bytes, block * BLOCK_LEN);

@@ -1,7 +1,7 @@
 //! The journal of an hour: a file to which each second is appended, so that a process that dies loses none of them.
 //!
-//! A frame ([`Frames`]) has one second, all in varints. First comes its distance from the start of the hour. Then follows, for
-//! each series with a value, the distance of its number from the one before, and the value.
+//! A frame ([`Frames`]) has one second, all in varints. First comes its distance from the start of the hour. Then
+//! follows, for each series with a value, the distance of its number from the one before, and the value.
 
 use std::io;
 use std::path::Path;
@@ -30,7 +30,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of the hour that begins at `hour`, and passes its seconds to `visit`. A missing file is an empty one.
+    /// Opens the journal of the hour that begins at `hour`, and passes its seconds to `visit`. A missing file is an
+    /// empty one.
     ///
     /// # Errors
     ///
@@ -52,7 +53,8 @@ impl Journal {
         self.hour
     }
 
-    /// Appends a second. When this returns, the second survives the end of the process, but not yet that of the machine.
+    /// Appends a second. When this returns, the second survives the end of the process, but not yet that of the
+    /// machine.
     pub fn add(&mut self, second: &Second) -> io::Result<()> {
         let mut content = Vec::with_capacity(2 + 3 * second.values.len());
         put(&mut content, second.at.saturating_sub(self.hour));

@@ -1,8 +1,8 @@
 //! Notes: texts with a time, such as lists of keys, examples and events. The record does not look into them.
 //!
 //! Each topic has a folder with one file per day, which only grows ([`Frames`]). The latest notes are in memory too.
-//! Bounds: [`Topic::max_in_memory`] notes of each topic in memory, and as many that wait for the disk. On the disk an eighth
-//! of what the record may take; the oldest notes of the first topics are deleted first.
+//! Bounds: [`Topic::max_in_memory`] notes of each topic in memory, and as many that wait for the disk. On the disk an
+//! eighth of what the record may take; the oldest notes of the first topics are deleted first.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -53,8 +53,8 @@ impl OpenFiles {
 }
 
 impl Notes {
-    /// Adds a note. A `persistent` one is written later, unless the disk fails for too long. `last_second` is the last second of
-    /// this process; no note of another process is later than the first one of them.
+    /// Adds a note. A `persistent` one is written later, unless the disk fails for too long. `last_second` is the last
+    /// second of this process; no note of another process is later than the first one of them.
     pub(super) fn add(&self, topic: Topic, note: Note, persistent: bool, last_second: Option<u64>) {
         let notes = &mut *self.topics[topic as usize].lock();
         let push = |queue: &mut VecDeque<Note>, note| {
@@ -111,8 +111,8 @@ impl Notes {
         Ok(())
     }
 
-    /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks. Within a day the note that was added
-    /// last comes first.
+    /// Passes the notes of a span of seconds to `visit`, the latest first, until it breaks. Within a day the note that
+    /// was added last comes first.
     pub(super) fn visit(
         &self,
         folder: Option<&Folder>,
@@ -171,7 +171,8 @@ fn read_day_file(path: &Path, day: u64) -> io::Result<Vec<Note>> {
     }
 }
 
-/// Opens the file of a day for writing. A foreign one is set aside, and a damaged one is copied before its end is cut off.
+/// Opens the file of a day for writing. A foreign one is set aside, and a damaged one is copied before its end is cut
+/// off.
 fn open_day_file(folder: &Folder, topic: Topic, day: u64) -> io::Result<Frames> {
     let path = folder.notes_folder(topic).join(day.to_string());
     let open = || Frames::open(&path, FILE_MARK, day, |_| Some(()));
@@ -188,7 +189,8 @@ fn open_day_file(folder: &Folder, topic: Topic, day: u64) -> io::Result<Frames> 
     Ok(frames)
 }
 
-/// Returns how many bytes of a day's file are damaged. A note that was being written when its process died is no damage.
+/// Returns how many bytes of a day's file are damaged. A note that was being written when its process died is no
+/// damage.
 pub(super) fn count_damaged_bytes(path: &Path, day: u64) -> Result<u64, Damage> {
     let frames = Frames::open(path, FILE_MARK, day, |content| {
         content.first_chunk::<8>().map(|_| ())

@@ -19,7 +19,8 @@ impl Record {
         self.memory.lock().last_second + 1
     }
 
-    /// The end of the seconds that survive a crash of the machine. A record in memory survives none, so all of it counts.
+    /// The end of the seconds that survive a crash of the machine. A record in memory survives none, so all of it
+    /// counts.
     pub fn durable_until(&self) -> u64 {
         match self.disk {
             Some(_) => self.memory.lock().durable_until,
@@ -44,8 +45,8 @@ impl Record {
         is_full.then(|| memory.hours[0].next_hour())
     }
 
-    /// How often values were added to a second that was not the last. While it stays the same, results for finished seconds
-    /// stay valid.
+    /// How often values were added to a second that was not the last. While it stays the same, results for finished
+    /// seconds stay valid.
     pub fn late_additions(&self) -> u64 {
         self.memory.lock().late_additions
     }
@@ -69,7 +70,8 @@ impl Record {
         Ok(oldest.into_iter().flatten().min())
     }
 
-    /// Returns the finest grid from `from` to `to` that has at most `max_buckets`, and for which the record reaches back.
+    /// Returns the finest grid from `from` to `to` that has at most `max_buckets`, and for which the record reaches
+    /// back.
     pub fn grid(&self, from: u64, to: u64, max_buckets: usize) -> io::Result<Grid> {
         Ok(Grid::new(from, to, max_buckets, self.tiers_reaching(from)?))
     }

@@ -31,8 +31,8 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Makes the finest grid from `from` to `to` that has at most `max_buckets` and that tiers for which `reaches_back` holds
-    /// can fill. Buckets begin at multiples of their step, so that a plot that is scrolled keeps them.
+    /// Makes the finest grid from `from` to `to` that has at most `max_buckets` and that tiers for which `reaches_back`
+    /// holds can fill. Buckets begin at multiples of their step, so that a plot that is scrolled keeps them.
     pub fn new(
         from: u64,
         to: u64,
@@ -64,8 +64,8 @@ impl Grid {
         }
     }
 
-    /// Makes a grid of these buckets, whichever tiers reach back. Where `step` is shorter than that of `tier`, a coarse bucket
-    /// counts as a whole in the step in which it begins.
+    /// Makes a grid of these buckets, whichever tiers reach back. Where `step` is shorter than that of `tier`, a coarse
+    /// bucket counts as a whole in the step in which it begins.
     pub fn of(from: u64, step: u64, buckets: usize, tier: Tier) -> Grid {
         Grid {
             from,
@@ -81,7 +81,8 @@ impl Grid {
     }
 }
 
-/// Sums each series over all seconds before `until`. Where only coarse tiers are left, `until` must be a multiple of their step.
+/// Sums each series over all seconds before `until`. Where only coarse tiers are left, `until` must be a multiple of
+/// their step.
 pub fn totals_before(
     folder: Option<&Folder>,
     hours: &[Arc<Hour>],
@@ -196,7 +197,8 @@ impl SourceSlice {
 ///
 /// # Errors
 ///
-/// Fails if the disk cannot be read. A damaged segment is set aside, and its seconds come from another tier or are missing.
+/// Fails if the disk cannot be read. A damaged segment is set aside, and its seconds come from another tier or are
+/// missing.
 pub fn read(
     folder: Option<&Folder>,
     hours: &[Arc<Hour>],

@@ -1,5 +1,5 @@
-//! Rolls segments of one tier up into segments of the next coarser one. The finer segments stay until they are deleted for their
-//! age or for room (`folder.rs`).
+//! Rolls segments of one tier up into segments of the next coarser one. The finer segments stay until they are deleted
+//! for their age or for room (`folder.rs`).
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,7 +1,7 @@
 //! A segment: the file with the values of all series in one span and one tier.
 //!
-//! A segment is written under another name, renamed once it is complete, and never changed. While its span goes on, longer
-//! segments replace it.
+//! A segment is written under another name, renamed once it is complete, and never changed. While its span goes on,
+//! longer segments replace it.
 //!
 //! ```text
 //! "tollgate record\n" | format u32 | step u32 | start u64 | buckets u32 | length of the coverage u32
@@ -11,8 +11,8 @@
 //! series u32 | checksum u64 of everything but the columns
 //! ```
 //!
-//! All numbers are little-endian. Nothing is used before its checksum is verified, and no length before it is compared with
-//! that of the file.
+//! All numbers are little-endian. Nothing is used before its checksum is verified, and no length before it is compared
+//! with that of the file.
 
 use std::fs::{self, File};
 use std::hash::Hasher;

@@ -1,7 +1,7 @@
 //! Series, and the numbers that stand for them in the record's files.
 //!
-//! Series get numbers in the order in which they are first seen. A number is never given to a second series, not even when the
-//! file of names is damaged. Values under a number whose name is lost then belong to no series.
+//! Series get numbers in the order in which they are first seen. A number is never given to a second series, not even
+//! when the file of names is damaged. Values under a number whose name is lost then belong to no series.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -120,8 +120,8 @@ impl NamesFile {
         self.frames.add(&encode(number, series))
     }
 
-    /// Writes the added names to the disk. It must return before values of these series are written: after a crash of the
-    /// machine their numbers could otherwise go to other series.
+    /// Writes the added names to the disk. It must return before values of these series are written: after a crash of
+    /// the machine their numbers could otherwise go to other series.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         self.frames.sync()
     }

@@ -1,7 +1,8 @@
-//! Verifies a record on the disk: every checksum, and every coarse segment against the finer one that it was rolled up from.
+//! Verifies a record on the disk: every checksum, and every coarse segment against the finer one that it was rolled up
+//! from.
 //!
-//! Nothing is changed or repaired. It may run beside the gateway, because files appear in their place only once they are
-//! complete.
+//! Nothing is changed or repaired. It may run beside the gateway, because files appear in their place only once they
+//! are complete.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -23,7 +23,8 @@ use super::topic::{Note, Topic};
 /// The most hours in memory: the current one, the one before, and up to two that could not be written.
 pub(super) const MAX_HOURS: usize = 4;
 
-/// Seconds after its end for which an hour is kept open. A clock may go back, and an old process may serve beside a new one.
+/// Seconds after its end for which an hour is kept open. A clock may go back, and an old process may serve beside a new
+/// one.
 const SEAL_DELAY: u64 = 120;
 
 /// The most seconds that wait for the journal. Older ones are in memory only, until their hour becomes a segment.

@@ -1,5 +1,5 @@
-//! Reads a certificate chain and its private key from PEM, and checks that they belong together. Whether the certificate has
-//! expired or is trusted is not checked.
+//! Reads a certificate chain and its private key from PEM, and checks that they belong together. Whether the
+//! certificate has expired or is trusted is not checked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ pub(crate) struct UnreadCertificates {
     read: usize,
 }
 
-/// Verifies that as many certificates were read from a PEM file as it seems to have. The parser takes a line with a malformed
-/// mark for a comment, and would skip its certificate silently.
+/// Verifies that as many certificates were read from a PEM file as it seems to have. The parser takes a line with a
+/// malformed mark for a comment, and would skip its certificate silently.
 pub(crate) fn check_all_read(pem: &[u8], read: usize) -> Result<(), UnreadCertificates> {
     let is_mark = |line: &&[u8]| {
         let has = |text: &[u8]| memchr::memmem::find(line, text).is_some();

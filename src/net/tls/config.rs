@@ -1,5 +1,5 @@
-//! The TLS settings of a listener: versions 1.2 and 1.3, the choice of the certificate by the client's server name, the order of
-//! cipher suites, and session tickets.
+//! The TLS settings of a listener: versions 1.2 and 1.3, the choice of the certificate by the client's server name, the
+//! order of cipher suites, and session tickets.
 //!
 //! A reload makes new settings. Handshakes themselves are in `net/socket.rs`.
 
@@ -27,11 +27,11 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// Chooses the settings for a client: ChaCha20 first if that is the client's first cipher suite, as OpenSSL does with
-    /// `PrioritizeChaCha`.
+    /// Chooses the settings for a client: ChaCha20 first if that is the client's first cipher suite, as OpenSSL does
+    /// with `PrioritizeChaCha`.
     ///
-    /// Other clients get AES with 128 bits if they support it, because processors have instructions for the hash of those suites.
-    /// The larger hash would take a seventh of the handshake's time.
+    /// Other clients get AES with 128 bits if they support it, because processors have instructions for the hash of
+    /// those suites. The larger hash would take a seventh of the handshake's time.
     pub fn config(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
         let first = hello.cipher_suites().first();
         match first.is_some_and(|suite| is_chacha(*suite)) {
@@ -73,7 +73,8 @@ fn is_aes_128(suite: CipherSuite) -> bool {
     )
 }
 
-/// The keys of session tickets. All listeners share them, and they outlive reloads, so that clients can resume sessions.
+/// The keys of session tickets. All listeners share them, and they outlive reloads, so that clients can resume
+/// sessions.
 pub type TicketKeys = Arc<dyn ProducesTickets>;
 
 /// The ALPN name of HTTP/2.
@@ -131,8 +132,8 @@ impl OfferedCertificate {
     }
 }
 
-/// Makes the TLS settings of a listener with these certificates. Clients that send no server name, or one that no certificate is
-/// for, get the first. With `client_roots`, the certificates of clients that show one are verified.
+/// Makes the TLS settings of a listener with these certificates. Clients that send no server name, or one that no
+/// certificate is for, get the first. With `client_roots`, the certificates of clients that show one are verified.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! A certificate that an ACME directory issues while the gateway runs, shared by the handshakes of all workers.
 //!
-//! It also holds the certificates that prove names to the directory, in handshakes of their own (RFC 8737). Ordering is in
-//! `acme`.
+//! It also holds the certificates that prove names to the directory, in handshakes of their own (RFC 8737). Ordering is
+//! in `acme`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -14,7 +14,8 @@ use x509_parser::x509::{AttributeTypeAndValue, RelativeDistinguishedName, X509Na
 pub struct Subject {
     /// The distinguished name in the form of RFC 4514, such as `CN=alice,O=Example`; empty if there is none.
     pub name: Arc<str>,
-    /// The first URI of the alternative names. Without one, the first DNS name in lower case, or else the first email address.
+    /// The first URI of the alternative names. Without one, the first DNS name in lower case, or else the first email
+    /// address.
     pub alternative: Option<Arc<str>>,
 }
 
@@ -73,8 +74,8 @@ fn relative_name(part: &RelativeDistinguishedName<'_>) -> String {
     values.join("+")
 }
 
-/// Types of attributes that are written by name: those of RFC 4514, and two that are common in certificates of people and
-/// devices. Others are written by number.
+/// Types of attributes that are written by name: those of RFC 4514, and two that are common in certificates of people
+/// and devices. Others are written by number.
 const NAMED_TYPES: [(&str, &str); 11] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.7", "L"),
@@ -89,7 +90,8 @@ const NAMED_TYPES: [(&str, &str); 11] = [
     ("2.5.4.5", "serialNumber"),
 ];
 
-/// Writes an attribute as `type=value`. A value that is not text, or of a type without a name, is written in hexadecimal.
+/// Writes an attribute as `type=value`. A value that is not text, or of a type without a name, is written in
+/// hexadecimal.
 fn format_attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
     let number = attribute.attr_type().to_id_string();
     let named_type = NAMED_TYPES.iter().find(|(other, _)| *other == number);
@@ -113,8 +115,8 @@ fn value_hex(attribute: &AttributeTypeAndValue<'_>) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Escapes a value: RFC 4514 section 2.4. Control characters are written as their bytes, because the text goes to logs and header
-/// fields.
+/// Escapes a value: RFC 4514 section 2.4. Control characters are written as their bytes, because the text goes to logs
+/// and header fields.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let last = text.chars().count().saturating_sub(1);

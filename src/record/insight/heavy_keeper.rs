@@ -1,9 +1,9 @@
 //! HeavyKeeper: finds the keys that are counted most often among more keys than memory can hold.
 //!
 //! Source: Yang et al., "HeavyKeeper: An Accurate Algorithm for Finding Top-k Elephant Flows", IEEE/ACM Transactions on
-//! Networking 27, 2019. A cell belongs to one key at a time. Another key that meets the cell decays its count, with a chance that
-//! falls with the count. So keys that come once do not displace frequent ones, however many they are. A count is too low by
-//! what was decayed, and too high only where two keys have the same fingerprint.
+//! Networking 27, 2019. A cell belongs to one key at a time. Another key that meets the cell decays its count, with a
+//! chance that falls with the count. So keys that come once do not displace frequent ones, however many they are. A
+//! count is too low by what was decayed, and too high only where two keys have the same fingerprint.
 //!
 //! Bounds: 8 bytes a cell, and the names of the candidates.
 
@@ -56,7 +56,8 @@ pub struct HeavyKeeper<N> {
 }
 
 impl<N> HeavyKeeper<N> {
-    /// Makes an empty sketch. `width` is the number of cells in a row, a power of two; `seed` is that of its random choices.
+    /// Makes an empty sketch. `width` is the number of cells in a row, a power of two; `seed` is that of its random
+    /// choices.
     pub fn new(width: usize, max_candidates: usize, seed: u64) -> HeavyKeeper<N> {
         HeavyKeeper {
             cells: vec![SketchCell::default(); width * ROWS].into(),
@@ -68,7 +69,8 @@ impl<N> HeavyKeeper<N> {
         }
     }
 
-    /// Counts a key `times` times, by its hash, whose bits must look random. Calls `name` only if the key becomes a candidate.
+    /// Counts a key `times` times, by its hash, whose bits must look random. Calls `name` only if the key becomes a
+    /// candidate.
     pub fn count(&mut self, hash: u64, times: u32, name: impl FnOnce() -> N) {
         let mut estimate = 0;
         let fingerprint = fingerprint(hash);
@@ -126,7 +128,8 @@ impl<N> HeavyKeeper<N> {
         self.update_floor();
     }
 
-    /// Finds the candidate with a hash. A frequent key is usually found by its hint, and others by searching the few candidates.
+    /// Finds the candidate with a hash. A frequent key is usually found by its hint, and others by searching the few
+    /// candidates.
     #[inline]
     fn candidate_index(&mut self, hash: u64) -> Option<usize> {
         let hint = &mut self.hints[(hash >> 40) as usize % HINTS];

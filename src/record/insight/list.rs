@@ -23,7 +23,8 @@ pub struct KeyList {
     /// Names the secret under which `distinct` was counted.
     #[serde(default)]
     pub seed: u64,
-    /// Whether the number of different keys is only a lower bound, because keys hashed under another secret are not counted.
+    /// Whether the number of different keys is only a lower bound, because keys hashed under another secret are not
+    /// counted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub at_least: bool,
 }

@@ -40,8 +40,8 @@ impl Insight {
         }
     }
 
-    /// Ends the current minute and begins `next`. `store` gets the first second and the lists of the minute that ended; no reader
-    /// sees the lists of `next` before it returns.
+    /// Ends the current minute and begins `next`. `store` gets the first second and the lists of the minute that ended;
+    /// no reader sees the lists of `next` before it returns.
     pub fn begin_minute(&self, next: Minute, store: impl FnOnce(u64, KeyLists)) {
         let mut minute = self.minute.lock();
         let ended = std::mem::replace(&mut *minute, next);

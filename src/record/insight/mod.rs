@@ -1,11 +1,11 @@
-//! Insight: the keys that limits count and refuse most often, and single requests as examples. Series alone do not tell one
-//! client from a million.
+//! Insight: the keys that limits count and refuse most often, and single requests as examples. Series alone do not tell
+//! one client from a million.
 //!
 //! Workers pass their counts on ten times a second. So counts of a minute's last tenth of a second may be in the next
 //! minute's list. Nothing here decides about a request, or writes to the disk.
 //!
-//! Bounds: those of two [`TopKeys`], of [`KeyPlans`], of one [`RecentCounts`] for each worker, and 1,024 examples that wait to be
-//! collected.
+//! Bounds: those of two [`TopKeys`], of [`KeyPlans`], of one [`RecentCounts`] for each worker, and 1,024 examples that
+//! wait to be collected.
 
 pub mod distinct;
 mod event;

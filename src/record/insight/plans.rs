@@ -1,6 +1,7 @@
 //! Remembers the plan by which each key was counted last. A key does not name its plan, but its limits depend on it.
 //!
-//! Bound: twice [`GENERATION_KEYS`] keys of about 100 bytes. Keys that are counted again stay, and others are forgotten.
+//! Bound: twice [`GENERATION_KEYS`] keys of about 100 bytes. Keys that are counted again stay, and others are
+//! forgotten.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Collects the counts of one worker, and passes them on in batches. Clients repeat their requests, and counting each request
-//! where all workers count would take as long as deciding it.
+//! Collects the counts of one worker, and passes them on in batches. Clients repeat their requests, and counting each
+//! request where all workers count would take as long as deciding it.
 //!
 //! Bound: [`SLOTS`] keys for each worker.
 
@@ -37,7 +37,8 @@ impl<S: CountSink> Default for RecentCounts<S> {
 impl<S: CountSink> RecentCounts<S> {
     /// Counts a decision about a key, by the key's hash, which must be spread evenly.
     ///
-    /// If `is_same` does not hold for the sink in the slot, for instance after a reload, its counts are passed on first.
+    /// If `is_same` does not hold for the sink in the slot, for instance after a reload, its counts are passed on
+    /// first.
     #[inline]
     pub fn count(
         &self,
@@ -82,7 +83,8 @@ impl<S: CountSink> Drop for RecentCounts<S> {
     }
 }
 
-/// Mixes the hash once more. The hashes of one key under two limits may share bits, and then those of all keys share them.
+/// Mixes the hash once more. The hashes of one key under two limits may share bits, and then those of all keys share
+/// them.
 fn slot_index(hash: u64) -> usize {
     (hash.wrapping_mul(GOLDEN) >> (u64::BITS - SLOT_BITS)) as usize
 }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::clock::Nanos;
 
-/// One request and how it ended. Method, path and user are texts that a client chose, and must be escaped where they are shown.
+/// One request and how it ended. Method, path and user are texts that a client chose, and must be escaped where they
+/// are shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestSample {
     /// When the request came, in seconds since 1970.

@@ -8,8 +8,8 @@ use super::distinct::DistinctCount;
 use super::key::LimitKey;
 use super::list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
 
-/// The most keys of a sum while lists are added. Far has_unlisted than are listed, for a key that is low in many lists may be high in
-/// their sum.
+/// The most keys of a sum while lists are added. Far has_unlisted than are listed, for a key that is low in many lists
+/// may be high in their sum.
 const MAX_SUMMED_KEYS: usize = 100 * MAX_LISTED_KEYS;
 
 /// The sums of the lists of decisions and of those of refusals.

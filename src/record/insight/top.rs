@@ -1,7 +1,8 @@
-//! The most frequent keys of all workers: a [`HeavyKeeper`] and a part of a [`DistinctCount`] in each of several stripes.
+//! The most frequent keys of all workers: a [`HeavyKeeper`] and a part of a [`DistinctCount`] in each of several
+//! stripes.
 //!
-//! Bounds: [`STRIPES`] times 8 bytes for each of twice [`WIDTH`] cells, [`CANDIDATES`] keys and [`STRIPE_REGISTERS`] bytes. All
-//! of it is below 128 KiB.
+//! Bounds: [`STRIPES`] times 8 bytes for each of twice [`WIDTH`] cells, [`CANDIDATES`] keys and [`STRIPE_REGISTERS`]
+//! bytes. All of it is below 128 KiB.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -14,8 +15,8 @@ use super::heavy_keeper::HeavyKeeper;
 use super::key::LimitKey;
 use super::list::{KeyList, ListedKey};
 
-/// Stripes by hash, each with a lock, so that workers seldom wait for each other. One stripe per worker would not do: a key's
-/// count in each would be so small that keys that come once decay it.
+/// Stripes by hash, each with a lock, so that workers seldom wait for each other. One stripe per worker would not do: a
+/// key's count in each would be so small that keys that come once decay it.
 pub const STRIPES: usize = 16;
 /// Cells in a row of a stripe.
 pub const WIDTH: usize = 256;
@@ -72,7 +73,8 @@ impl TopKeys {
         }
     }
 
-    /// Counts a key `times` times, by its hash, which must be spread evenly. Calls `name` only if the key may be listed.
+    /// Counts a key `times` times, by its hash, which must be spread evenly. Calls `name` only if the key may be
+    /// listed.
     pub fn count(&self, hash: u64, times: u32, name: impl FnOnce() -> LimitKey) {
         let (register, rank) = distinct::register_and_rank(hash);
         let mut stripe = self.stripes[register / STRIPE_REGISTERS].lock();

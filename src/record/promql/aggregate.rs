@@ -10,7 +10,8 @@ use super::syntax::{Aggregate, Aggregator, Grouping};
 use super::value::Point;
 use super::window::Variance;
 
-/// Applies an aggregation. Groups stay in the order of their first series. `parameter` is ignored by aggregators without one.
+/// Applies an aggregation. Groups stay in the order of their first series. `parameter` is ignored by aggregators
+/// without one.
 ///
 /// # Errors
 ///
@@ -116,8 +117,8 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 
 /// Selects the `count` series with the highest or lowest values, the best first.
 ///
-/// Prometheus keeps them in a heap, whose order decides which of several equal values are returned. `tests/grafana/` compares
-/// that too, so the heap is the same here.
+/// Prometheus keeps them in a heap, whose order decides which of several equal values are returned. `tests/grafana/`
+/// compares that too, so the heap is the same here.
 fn select_series(aggregator: Aggregator, count: usize, points: Vec<Point>) -> Vec<Point> {
     let is_worse = |a: f64, b: f64| match aggregator {
         Aggregator::Top => a < b,

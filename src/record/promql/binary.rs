@@ -1,4 +1,5 @@
-//! Applies binary operators, and matches the series of their two sides. The syntax tree says how; types are checked before.
+//! Applies binary operators, and matches the series of their two sides. The syntax tree says how; types are checked
+//! before.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,6 +1,7 @@
 //! The budget of a query: it bounds the work of the evaluation and the labels that it writes, and checks the deadline.
 //!
-//! The evaluator charges its work here before or right after it is done. Bounds of samples and results are in `limits.rs`.
+//! The evaluator charges its work here before or right after it is done. Bounds of samples and results are in
+//! `limits.rs`.
 
 use super::error::Error;
 use super::source::SampleSource;

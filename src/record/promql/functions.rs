@@ -1,5 +1,5 @@
-//! The table of functions: their names, the types of their arguments and results, and the code of the simple ones. The evaluator
-//! implements the others.
+//! The table of functions: their names, the types of their arguments and results, and the code of the simple ones. The
+//! evaluator implements the others.
 
 use super::types::Type;
 use super::window::{self, RangeWindow};

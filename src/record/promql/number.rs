@@ -30,7 +30,8 @@ pub fn parse_duration(text: &str) -> Option<i64> {
     (!text.is_empty() && milliseconds <= MAX_DURATION_MS).then_some(milliseconds)
 }
 
-/// Parses a number literal: decimal with or without an exponent, hexadecimal, octal after a leading zero, `Inf` or `NaN`.
+/// Parses a number literal: decimal with or without an exponent, hexadecimal, octal after a leading zero, `Inf` or
+/// `NaN`.
 pub fn parse_literal(text: &str) -> Option<f64> {
     let lower = text.to_ascii_lowercase();
     let integer = |digits: &str, base| u64::from_str_radix(digits, base).ok().map(|n| n as f64);

@@ -1,4 +1,5 @@
-//! Parses a query into a syntax tree whose types are checked: recursive descent, with precedence climbing for operators.
+//! Parses a query into a syntax tree whose types are checked: recursive descent, with precedence climbing for
+//! operators.
 //!
 //! Errors have the texts of Prometheus' parser. Selectors are parsed in `parser/selector.rs`.
 

@@ -49,8 +49,8 @@ pub(super) struct CounterValues<'a> {
 impl Batch {
     /// Adds counters: a sample at the end of each step that has recorded seconds.
     ///
-    /// A counter that the destination does not have yet gets a sample at the beginning too. Without it, engines could not
-    /// compute the growth in its first step.
+    /// A counter that the destination does not have yet gets a sample at the beginning too. Without it, engines could
+    /// not compute the growth in its first step.
     pub(super) fn add_counters(
         &mut self,
         mut counters: Vec<CounterValues<'_>>,
@@ -113,7 +113,8 @@ impl BatchSteps {
 
     /// Reads the gauges of the batch: those in `active`, by number, and those in `live`.
     ///
-    /// The value of a step is that of its last recorded second. Where the record has no seconds any more, it is the average.
+    /// The value of a step is that of its last recorded second. Where the record has no seconds any more, it is the
+    /// average.
     pub(super) fn gauge_rows(
         &self,
         record: &Record,

@@ -1,8 +1,8 @@
-//! The cursor of a destination: which seconds it has, and which counts it was told. It is the only state that pushing keeps on
-//! the disk.
+//! The cursor of a destination: which seconds it has, and which counts it was told. It is the only state that pushing
+//! keeps on the disk.
 //!
-//! The file is `mark | checksum u64 | content`. It is written under another name and renamed once it is complete, so a crash
-//! leaves the file before. Bound: about 20 bytes for each series of the record.
+//! The file is `mark | checksum u64 | content`. It is written under another name and renamed once it is complete, so a
+//! crash leaves the file before. Bound: about 20 bytes for each series of the record.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

@@ -22,7 +22,8 @@ use crate::net::client::{BoxError, send_request};
 
 /// The longest time for connecting, sending the request and reading the response, together.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest delay that a `Retry-After` may ask for, so that a mistake of the destination does not stop pushing for long.
+/// The longest delay that a `Retry-After` may ask for, so that a mistake of the destination does not stop pushing for
+/// long.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 /// The most characters of a response that a log line or the admin API shows.
 const MAX_REASON_CHARS: usize = 200;
@@ -57,7 +58,8 @@ pub enum Outcome {
     TooLarge(String),
     /// The destination will never accept the request.
     Refused(String),
-    /// The destination may have the samples or not. The request is sent again, after this delay if the destination named one.
+    /// The destination may have the samples or not. The request is sent again, after this delay if the destination
+    /// named one.
     Retry(String, Option<Duration>),
 }
 
@@ -100,10 +102,11 @@ fn describe_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Sends lines to carbon. The protocol has no acknowledgement, so the order in which the two sides close has to serve as one.
+/// Sends lines to carbon. The protocol has no acknowledgement, so the order in which the two sides close has to serve
+/// as one.
 ///
-/// A peer that closes after we did has read everything. A peer that closes before, such as a proxy without a server, may have
-/// read nothing.
+/// A peer that closes after we did has read everything. A peer that closes before, such as a proxy without a server,
+/// may have read nothing.
 async fn send_graphite(settings: &Settings, slice: RowSlice<'_>) -> Result<Outcome, BoxError> {
     let lines = graphite::encode(slice, &settings.labels);
     let host = settings.url.host().unwrap_or_default();
@@ -122,8 +125,8 @@ async fn send_graphite(settings: &Settings, slice: RowSlice<'_>) -> Result<Outco
     if let Some(error) = stream.take_error()? {
         return Err(error.into());
     }
-    // Once both sides have closed and acknowledged it, the system forgets the connection. If it still has one, the peer closed
-    // before our close arrived.
+    // Once both sides have closed and acknowledged it, the system forgets the connection. If it still has one, the peer
+    // closed before our close arrived.
     match stream.peer_addr() {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Outcome::Accepted),
         _ => Err(CLOSED_EARLY.into()),
@@ -215,7 +218,8 @@ fn classify_response(
                 Outcome::Refused(reason)
             }
         }
-        // Other statuses concern the destination or the way to it, not the samples. An operator can mend a wrong token or path.
+        // Other statuses concern the destination or the way to it, not the samples. An operator can mend a wrong token
+        // or path.
         _ => Outcome::Retry(reason, parse_retry_after(fields, now)),
     }
 }

@@ -1,5 +1,5 @@
-//! The state of a destination that the pushing thread shares with operators' requests and with reloads, and what pushing
-//! needs from the process. Nothing here sends anything.
+//! The state of a destination that the pushing thread shares with operators' requests and with reloads, and what
+//! pushing needs from the process. Nothing here sends anything.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

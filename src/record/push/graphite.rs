@@ -1,7 +1,7 @@
 //! Encodes samples in Graphite's line protocol: `name;label=value 12.5 1700000000`, one line per sample.
 //!
-//! Counters are cumulative, so the next line makes up for a lost one. Carbon does lose lines: it keeps only the last line of
-//! each slot, and drops lines of new series when many arrive at once.
+//! Counters are cumulative, so the next line makes up for a lost one. Carbon does lose lines: it keeps only the last
+//! line of each slot, and drops lines of new series when many arrive at once.
 
 use std::fmt::Write as _;
 

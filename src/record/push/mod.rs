@@ -1,11 +1,12 @@
 //! Pushing sends the record to metrics engines, which store and draw the series of many gateways.
 //!
-//! The record itself is the queue: no second copy waits to be sent. A [`cursor`] says up to which second a destination has
-//! everything. Later seconds are sent oldest first, in [batches](batch), over [`remote_write`], [`graphite`] or [`otlp`].
-//! One thread does all of it (`pusher.rs`), and no request ever waits for that thread. [`progress`] explains why no count is
-//! lost or sent twice.
+//! The record itself is the queue: no second copy waits to be sent. A [`cursor`] says up to which second a destination
+//! has everything. Later seconds are sent oldest first, in [batches](batch), over [`remote_write`], [`graphite`] or
+//! [`otlp`]. One thread does all of it (`pusher.rs`), and no request ever waits for that thread. [`progress`] explains
+//! why no count is lost or sent twice.
 //!
-//! Bounds: [`MAX_DESTINATIONS`]; for each of them one batch of about 5,000 samples in memory, and four numbers per series.
+//! Bounds: [`MAX_DESTINATIONS`]; for each of them one batch of about 5,000 samples in memory, and four numbers per
+//! series.
 
 pub mod batch;
 pub mod cursor;

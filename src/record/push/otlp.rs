@@ -1,7 +1,7 @@
 //! Encodes samples for OTLP over HTTP, and reads from the response how many data points the collector rejected.
 //!
-//! The body is an `ExportMetricsServiceRequest` in protocol buffers. Counters become sums that are monotonic and cumulative.
-//! Source: <https://opentelemetry.io/docs/specs/otlp/>, with `metrics/v1/metrics.proto`.
+//! The body is an `ExportMetricsServiceRequest` in protocol buffers. Counters become sums that are monotonic and
+//! cumulative. Source: <https://opentelemetry.io/docs/specs/otlp/>, with `metrics/v1/metrics.proto`.
 
 use super::proto::Message;
 use super::row::{RowSlice, TimedValue, to_float};
@@ -14,7 +14,8 @@ pub const HEADER_FIELDS: [(&str, &str); 1] = [("content-type", "application/x-pr
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`.
 const CUMULATIVE: u64 = 2;
 
-/// Encodes the body of a request. Counters count from the second `counted_since`; `labels` become attributes of the resource.
+/// Encodes the body of a request. Counters count from the second `counted_since`; `labels` become attributes of the
+/// resource.
 pub fn encode(slice: RowSlice<'_>, labels: &[(String, String)], counted_since: u64) -> Vec<u8> {
     let scope = Message::default().with_string(1, "tollgate");
     let scope = scope.with_string(2, env!("CARGO_PKG_VERSION"));
@@ -90,8 +91,8 @@ fn key_value(key: &str, value: &str) -> Message {
     key.with_message(2, &value)
 }
 
-/// Reads from an `ExportMetricsServiceResponse` how many data points were rejected, and why. Returns nothing when all were
-/// accepted, or when the response cannot be read.
+/// Reads from an `ExportMetricsServiceResponse` how many data points were rejected, and why. Returns nothing when all
+/// were accepted, or when the response cannot be read.
 pub fn rejected_points(response: &[u8]) -> Option<(u64, String)> {
     let Some(ProtoValue::Bytes(partial_success)) = find_field(response, 1) else {
         return None;

@@ -1,14 +1,16 @@
 //! Chooses the next batch for a destination: the oldest seconds that it does not have, in steps.
 //!
-//! **No count is lost or sent twice.** A sample of a counter has everything that was ever counted: the base of the cursor,
-//! before which the record changes nothing any more, and the record's sums since then. So it does not matter whether earlier
-//! samples were lost or repeated, or whether events were added to a second afterwards: the next sample has each event once.
+//! **No count is lost or sent twice.** A sample of a counter has everything that was ever counted: the base of the
+//! cursor, before which the record changes nothing any more, and the record's sums since then. So it does not matter
+//! whether earlier samples were lost or repeated, or whether events were added to a second afterwards: the next sample
+//! has each event once.
 //!
-//! **A batch without a known result.** The values of a batch are saved before it is sent ([`Cursor::attempted_until`]). A new
-//! process may find such a batch and cannot know whether it arrived. If the record still gives the same values, the process
-//! sends those seconds again, and no later ones with them. Then the response that they are duplicates counts as delivered.
-//! If events were added to those seconds meanwhile, the process skips them. An engine with two values for one second could
-//! take the difference for a reset of the counter. If the batch had never arrived, its samples are lost, but no counts.
+//! **A batch without a known result.** The values of a batch are saved before it is sent ([`Cursor::attempted_until`]).
+//! A new process may find such a batch and cannot know whether it arrived. If the record still gives the same values,
+//! the process sends those seconds again, and no later ones with them. Then the response that they are duplicates
+//! counts as delivered. If events were added to those seconds meanwhile, the process skips them. An engine with two
+//! values for one second could take the difference for a reset of the counter. If the batch had never arrived, its
+//! samples are lost, but no counts.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -180,7 +182,8 @@ impl Progress {
 
     /// Plans the steps of the next batch, and finds the series that change in them.
     ///
-    /// The more series change or are live, the fewer steps the batch has. Of all series in the record, most are neither.
+    /// The more series change or are live, the fewer steps the batch has. Of all series in the record, most are
+    /// neither.
     fn plan_steps(
         &self,
         record: &Record,
@@ -229,7 +232,8 @@ impl Progress {
         Ok(counts)
     }
 
-    /// Returns the cumulative values of the counters to send, and what all counters have counted at the end of the batch.
+    /// Returns the cumulative values of the counters to send, and what all counters have counted at the end of the
+    /// batch.
     fn counter_values<'a>(
         &self,
         counters: &[(&'a Series, u32)],

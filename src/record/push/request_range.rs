@@ -1,5 +1,5 @@
-//! Splits a batch into requests that are not too large. A request is split again when a destination refuses its size or some of
-//! its seconds. A range holds no samples; it refers to the rows of its batch.
+//! Splits a batch into requests that are not too large. A request is split again when a destination refuses its size or
+//! some of its seconds. A range holds no samples; it refers to the rows of its batch.
 
 use std::ops::Range;
 

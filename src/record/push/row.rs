@@ -1,5 +1,5 @@
-//! The samples of a batch, by series, and how an encoder sees some of them. Engines' formats of values and histograms are
-//! made here; nothing here reads the record.
+//! The samples of a batch, by series, and how an encoder sees some of them. Engines' formats of values and histograms
+//! are made here; nothing here reads the record.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
-//! Sends batches to one destination, oldest first, each until its result is known. Saves the cursor before and after each
-//! batch, waits after failures, and counts what was sent.
+//! Sends batches to one destination, oldest first, each until its result is known. Saves the cursor before and after
+//! each batch, waits after failures, and counts what was sent.
 //!
 //! It does not choose the samples ([`Progress`]) nor speak a protocol ([`deliver`]).
 
@@ -174,8 +174,8 @@ impl Sender {
         }
     }
 
-    /// Sends the next request of the pending batch; returns whether there was one. A request that is refused because of its
-    /// size or of some of its seconds is replaced by its halves.
+    /// Sends the next request of the pending batch; returns whether there was one. A request that is refused because of
+    /// its size or of some of its seconds is replaced by its halves.
     async fn send_next_request(&mut self) -> Result<bool, Duration> {
         let (Some(pending), Some(progress)) = (&mut self.pending, &self.progress) else {
             return Ok(false);
@@ -242,8 +242,8 @@ impl Sender {
         }
     }
 
-    /// Builds the next batch and saves that it is attempted; returns nothing if no step is complete yet. An error is the
-    /// reason that operators see.
+    /// Builds the next batch and saves that it is attempted; returns nothing if no step is complete yet. An error is
+    /// the reason that operators see.
     fn prepare_batch(
         &mut self,
         record: &Record,
@@ -294,8 +294,8 @@ impl Sender {
         }))
     }
 
-    /// Reads the cursor that an earlier process saved, or starts now. An error is the reason that operators see; the next
-    /// round tries again.
+    /// Reads the cursor that an earlier process saved, or starts now. An error is the reason that operators see; the
+    /// next round tries again.
     fn load_progress(&mut self, record: &Record) -> Result<Progress, String> {
         let name = &self.settings.name;
         let loaded = match &self.folder {
@@ -323,8 +323,8 @@ impl Sender {
         Ok(progress)
     }
 
-    /// Saves the cursor to its file, or in memory where there is no folder. A failure is logged and not fatal: the next batch
-    /// saves it again.
+    /// Saves the cursor to its file, or in memory where there is no folder. A failure is logged and not fatal: the next
+    /// batch saves it again.
     fn save_cursor(&mut self, cursor: &Cursor) {
         let Some(folder) = &self.folder else {
             *self.destination.cursor.lock() = Some(cursor.clone());
@@ -366,7 +366,8 @@ impl Sender {
         self.save_cursor(&cursor);
     }
 
-    /// Records and logs a failure; returns the delay before the next attempt. `requested_delay` is the one of the destination.
+    /// Records and logs a failure; returns the delay before the next attempt. `requested_delay` is the one of the
+    /// destination.
     fn record_failure(&mut self, why: &str, requested_delay: Option<Duration>) -> Duration {
         // The roots of the system may have been renewed since they were read.
         self.system_roots.take();

@@ -52,7 +52,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the directory was reached and refused. Directories limit failed orders, so the next one must wait longer.
+    /// Whether the directory was reached and refused. Directories limit failed orders, so the next one must wait
+    /// longer.
     pub fn is_refusal(&self) -> bool {
         match self {
             Error::Directory(error) => matches!(error, instant_acme::Error::Api(_)),

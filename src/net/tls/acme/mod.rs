@@ -1,5 +1,5 @@
-//! ACME (RFC 8555): orders and renews certificates at a directory, on a thread of its own. A failure here neither stops the gateway
-//! nor delays a request.
+//! ACME (RFC 8555): orders and renews certificates at a directory, on a thread of its own. A failure here neither stops
+//! the gateway nor delays a request.
 //!
 //! | file | what it is |
 //! |---|---|

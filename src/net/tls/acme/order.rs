@@ -128,7 +128,8 @@ impl Drop for ShownProof<'_> {
     }
 }
 
-/// Shows a proof for each name that is not proven yet, and asks the directory to check it. The proofs are added to `proofs`.
+/// Shows a proof for each name that is not proven yet, and asks the directory to check it. The proofs are added to
+/// `proofs`.
 async fn show_proofs<'a>(
     settings: &Settings,
     issued: &'a IssuedCertificate,

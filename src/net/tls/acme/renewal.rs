@@ -16,7 +16,8 @@ use crate::net::Certificate;
 /// The longest time for one order.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The time between two readings of the clock while no renewal is due. A machine may sleep meanwhile, or its clock be set.
+/// The time between two readings of the clock while no renewal is due. A machine may sleep meanwhile, or its clock be
+/// set.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
 /// What the renewal of all certificates shares.
@@ -85,7 +86,8 @@ impl Renewals {
         Ok(certificate)
     }
 
-    /// When to renew a certificate: at two thirds of its life, or up to a twentieth earlier to spread the load of directories.
+    /// When to renew a certificate: at two thirds of its life, or up to a twentieth earlier to spread the load of
+    /// directories.
     fn renewal_time(&self, certificate: &Certificate) -> Duration {
         let life = certificate.until.saturating_sub(certificate.from);
         let early = self.chance.up_to(life / 20);
@@ -119,8 +121,8 @@ fn two_thirds(certificate: &Certificate) -> Duration {
 
 /// The delay before the next order, after a failure and `failures` ones before it.
 ///
-/// A directory counts orders that it refuses, and often allows five an hour. One that could not be reached counts none, so the
-/// next order may follow soon.
+/// A directory counts orders that it refuses, and often allows five an hour. One that could not be reached counts none,
+/// so the next order may follow soon.
 fn retry_delay(failures: u32, was_refused: bool) -> Duration {
     let (first, factor, max): (u64, u64, u64) = if was_refused {
         (60, 3, 6 * 3600)

@@ -55,8 +55,8 @@ impl CertificateRenewer {
         self.tokens.clone()
     }
 
-    /// Returns the certificate with these settings: one that is managed already, or else a stored one or one that is not issued
-    /// yet. Call [`CertificateRenewer::renew_only`] afterwards.
+    /// Returns the certificate with these settings: one that is managed already, or else a stored one or one that is
+    /// not issued yet. Call [`CertificateRenewer::renew_only`] afterwards.
     pub fn certificate(&self, settings: &Settings) -> Arc<ManagedCertificate> {
         let mut all = self.managed.lock();
         if let Some(same) = all.iter().find(|other| other.settings == *settings) {

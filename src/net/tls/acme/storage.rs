@@ -12,8 +12,8 @@ use super::error::Error;
 use super::settings::Settings;
 use crate::net::Certificate;
 
-/// Reads the stored certificate; returns nothing if there is none. It may lack some names of the settings, because for the others
-/// it is better than none.
+/// Reads the stored certificate; returns nothing if there is none. It may lack some names of the settings, because for
+/// the others it is better than none.
 ///
 /// # Errors
 ///

@@ -8,7 +8,8 @@ use parking_lot::RwLock;
 /// The path below which directories request key authorizations: RFC 8555 section 8.3.
 const CHALLENGE_PATH: &str = "/.well-known/acme-challenge/";
 
-/// The key authorizations of open http-01 challenges, by their tokens. There is at most one for each name of a certificate.
+/// The key authorizations of open http-01 challenges, by their tokens. There is at most one for each name of a
+/// certificate.
 #[derive(Clone, Debug, Default)]
 pub struct ChallengeTokens(Arc<RwLock<HashMap<String, String>>>);
 

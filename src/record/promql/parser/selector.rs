@@ -6,7 +6,8 @@ use crate::record::promql::labels::{
 };
 
 impl Parser<'_> {
-    /// Parses the rest of a selector that begins at `offset`. `name` is the name before the braces, which is already passed.
+    /// Parses the rest of a selector that begins at `offset`. `name` is the name before the braces, which is already
+    /// passed.
     pub(crate) fn parse_selector(
         &mut self,
         name: Option<&str>,
@@ -104,8 +105,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Parses the modifiers after an operand that begins at `start`: a range in brackets, and `offset`. Without a `selector`, as
-    /// after a call or parentheses, any modifier is an error.
+    /// Parses the modifiers after an operand that begins at `start`: a range in brackets, and `offset`. Without a
+    /// `selector`, as after a call or parentheses, any modifier is an error.
     pub(crate) fn parse_modifiers(
         &mut self,
         mut selector: Option<&mut Selector>,

@@ -209,10 +209,6 @@ impl Decider {
         now: Nanos,
     ) -> SharedDecision {
         let shares = self.share_limits(items, now);
-        let is_open = |item: &SharedItem| {
-            let plan = item.plan.as_ref();
-            plan.is_some_and(|plan| plan.on_error == OnStoreError::Open)
-        };
         let has_closed = items
             .iter()
             .zip(&shares)
@@ -242,17 +238,7 @@ impl Decider {
                 Some(_) => readings
                     .next()
                     .unwrap_or_else(|| self.last_reading(item, now)),
-                None => {
-                    let (standing, wait) = match is_open(item) {
-                        true => (LimitStanding::Within, Nanos::ZERO),
-                        false => (LimitStanding::Refused, CLOSED_LIMIT_WAIT),
-                    };
-                    LimitReading {
-                        standing,
-                        wait,
-                        ..self.last_reading(item, now)
-                    }
-                }
+                None => self.reading_without_share(item, now),
             };
             reading.quota = window_quota(&item.limit, reading.window, item.scale.multiply);
             let takes_units = reading.standing.admits() && (admitted || item.shadow);
@@ -276,6 +262,19 @@ impl Decider {
             decision.followups.extend(self.report_alone(&names, now));
         }
         decision
+    }
+
+    /// The reading of a limit without a share: it admits where it is open without the store, and refuses otherwise.
+    fn reading_without_share(&self, item: &SharedItem, now: Nanos) -> LimitReading {
+        let (standing, wait) = match is_open(item) {
+            true => (LimitStanding::Within, Nanos::ZERO),
+            false => (LimitStanding::Refused, CLOSED_LIMIT_WAIT),
+        };
+        LimitReading {
+            standing,
+            wait,
+            ..self.last_reading(item, now)
+        }
     }
 
     /// Whether the item's share must have room, too, because the store is learning.
@@ -448,6 +447,12 @@ struct ShareBasis {
     gateways: u32,
     /// Units that this gateway has counted in each window.
     own: SmallVec<[u32; 2]>,
+}
+
+/// Whether the item's limit admits everything while the store is away.
+fn is_open(item: &SharedItem) -> bool {
+    let plan = item.plan.as_ref();
+    plan.is_some_and(|plan| plan.on_error == OnStoreError::Open)
 }
 
 /// The items as this gateway counts them, each with the limit of its share. Items without a share are left out.

@@ -6,15 +6,15 @@ use std::borrow::Cow;
 use libfuzzer_sys::fuzz_target;
 use tollgate::identity::FieldValue;
 use tollgate::identity::body::FieldName;
-use tollgate::identity::form::field;
-use tollgate::identity::mailbox::{Fold, MAX_EMAIL, Mailbox, read};
+use tollgate::identity::form::find_field;
+use tollgate::identity::mailbox::{Fold, MAX_EMAIL, Mailbox, parse};
 
 fuzz_target!(|body: &[u8]| {
     let name = FieldName::new("email");
-    let found = field(body, &name);
+    let found = find_field(body, &name);
     if let FieldValue::One(value) = &found {
         let text = std::str::from_utf8(value).expect("a value is text");
-        let folded = read(text, Fold::default());
+        let folded = parse(text, Fold::default());
         assert!(!matches!(folded, Mailbox::Address(whole) if whole.len() > MAX_EMAIL));
     }
     let more = [body, b"&e%6Dail=Ann%40example.com"].concat();
@@ -22,5 +22,5 @@ fuzz_target!(|body: &[u8]| {
         FieldValue::Absent => FieldValue::One(Cow::Borrowed(&b"Ann@example.com"[..])),
         _ => FieldValue::Ambiguous,
     };
-    assert_eq!(field(&more, &name), expected);
+    assert_eq!(find_field(&more, &name), expected);
 });

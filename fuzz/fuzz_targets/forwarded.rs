@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use tollgate::http::head::Fields;
-use tollgate::identity::embedded::Nat64;
-use tollgate::identity::ip::{FORWARDED, TrustedPeers, X_FORWARDED_FOR, client};
+use tollgate::identity::embedded_ipv4::Nat64;
+use tollgate::identity::ip::{FORWARDED, TrustedPeers, X_FORWARDED_FOR, client_address};
 use tollgate::net::PeerNetwork;
 
 fuzz_target!(|data: &[u8]| {
@@ -20,21 +20,21 @@ fuzz_target!(|data: &[u8]| {
     for line in lines {
         headers.add(FORWARDED, line);
     }
-    assert_eq!(client(&trusted, seen, &headers).ip, seen);
+    assert_eq!(client_address(&trusted, seen, &headers).ip, seen);
 
     // Two headers that do not agree name nobody.
-    let alone = client(&trusted, proxy, &headers).ip;
+    let alone = client_address(&trusted, proxy, &headers).ip;
     let mut both = headers.clone();
     both.add(X_FORWARDED_FOR, b"198.51.100.1");
-    let together = client(&trusted, proxy, &both).ip;
+    let together = client_address(&trusted, proxy, &both).ip;
     assert!(together == proxy || together == alone);
 
     let mut another_line = headers.clone();
     let written = b"proto=https;For=\"[2001:db8::9]:80\";host=\"a,\\\";b\"";
     another_line.add(FORWARDED, written);
-    assert_eq!(client(&trusted, proxy, &another_line).ip, seen);
+    assert_eq!(client_address(&trusted, proxy, &another_line).ip, seen);
 
     let first = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     headers.add(FORWARDED, &[first, b", for=\"[2001:db8::9]\""].concat());
-    assert_eq!(client(&trusted, proxy, &headers).ip, seen);
+    assert_eq!(client_address(&trusted, proxy, &headers).ip, seen);
 });

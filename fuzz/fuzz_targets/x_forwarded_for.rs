@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use libfuzzer_sys::fuzz_target;
 use tollgate::http::head::Fields;
-use tollgate::identity::embedded::Nat64;
-use tollgate::identity::ip::{TrustedPeers, X_FORWARDED_FOR, client};
+use tollgate::identity::embedded_ipv4::Nat64;
+use tollgate::identity::ip::{TrustedPeers, X_FORWARDED_FOR, client_address};
 
 fuzz_target!(|data: &[u8]| {
     let proxy: IpAddr = "10.0.0.1".parse().expect("an address");
@@ -19,14 +19,14 @@ fuzz_target!(|data: &[u8]| {
     for line in lines {
         headers.add(X_FORWARDED_FOR, line);
     }
-    assert_eq!(client(&trusted, seen, &headers).ip, seen);
-    let _ = client(&trusted, proxy, &headers).ip;
+    assert_eq!(client_address(&trusted, seen, &headers).ip, seen);
+    let _ = client_address(&trusted, proxy, &headers).ip;
 
     let mut another_line = headers.clone();
     another_line.add(X_FORWARDED_FOR, b"203.0.113.9, 10.2.3.4:99");
-    assert_eq!(client(&trusted, proxy, &another_line).ip, seen);
+    assert_eq!(client_address(&trusted, proxy, &another_line).ip, seen);
 
     let first = data.split(|byte| *byte == b'\n').next().unwrap_or_default();
     headers.add(X_FORWARDED_FOR, &[first, b", 203.0.113.9"].concat());
-    assert_eq!(client(&trusted, proxy, &headers).ip, seen);
+    assert_eq!(client_address(&trusted, proxy, &headers).ip, seen);
 });

@@ -53,7 +53,7 @@ impl LiveMetrics {
         self.refresh_permits(&running);
         let expiries = certificate_expiries(&running.listeners);
         let expiries = expiries.iter().map(|(name, until)| (name.as_str(), *until));
-        self.registry.gauges(
+        self.registry.set_gauges(
             Metric::CertificateExpiry,
             Label::Certificate,
             &expiries.collect(),
@@ -77,7 +77,7 @@ impl LiveMetrics {
             }
         }
         self.registry
-            .gauges(Metric::PermitsOpen, Label::Limit, &permits_by_limit);
+            .set_gauges(Metric::PermitsOpen, Label::Limit, &permits_by_limit);
     }
 
     fn refresh_memory_store(&self) {
@@ -92,13 +92,13 @@ impl LiveMetrics {
             .gauge(Metric::StoreKeys, &[])
             .set(usage.keys as f64);
         self.registry
-            .counter(Metric::StoreSketched, &[])
+            .counter(Metric::SketchDecisions, &[])
             .absolute(usage.sketched);
     }
 
     fn refresh_open_requests(&self, running: &RunningConfig) {
         // A reload may have removed a route.
-        self.registry.forget(Metric::RequestsOpen);
+        self.registry.remove_series(Metric::RequestsOpen);
         for route in &running.ruleset.routes {
             let route_label = (Label::Route, &*route.name);
             let ended_with = |outcome: RequestOutcome| {
@@ -136,25 +136,29 @@ impl LiveMetrics {
     fn refresh_shared_store(&self, shared: &Shared) {
         let (status, gateways, _) = shared.status();
         let up = f64::from(u8::from(status == StoreStatus::Shared));
-        self.registry.gauge(Metric::SharedUp, &[]).set(up);
+        self.registry.gauge(Metric::SharedStoreUp, &[]).set(up);
         let gateways = f64::from(gateways);
         self.registry
-            .gauge(Metric::SharedGateways, &[])
+            .gauge(Metric::SharedStoreGateways, &[])
             .set(gateways);
         let keys = shared.decider.ledger.len() as f64;
-        self.registry.gauge(Metric::SharedKeys, &[]).set(keys);
+        self.registry.gauge(Metric::SharedStoreKeys, &[]).set(keys);
         let tally = &shared.tally;
         for (metric, outcome, count) in [
-            (Metric::SharedCalls, "answered", &tally.answered_calls),
-            (Metric::SharedCalls, "late", &tally.late_calls),
-            (Metric::SharedCalls, "failed", &tally.failed_calls),
-            (Metric::SharedDecisions, "alone", &tally.decided_alone),
+            (Metric::SharedStoreCalls, "answered", &tally.answered_calls),
+            (Metric::SharedStoreCalls, "late", &tally.late_calls),
+            (Metric::SharedStoreCalls, "failed", &tally.failed_calls),
+            (Metric::SharedStoreDecisions, "alone", &tally.decided_alone),
             (
-                Metric::SharedDecisions,
+                Metric::SharedStoreDecisions,
                 "saved",
                 &tally.decided_without_call,
             ),
-            (Metric::SharedDecisions, "asked", &tally.decided_with_call),
+            (
+                Metric::SharedStoreDecisions,
+                "asked",
+                &tally.decided_with_call,
+            ),
         ] {
             let count = count.load(Relaxed);
             let labels = [(Label::Outcome, outcome)];
@@ -170,7 +174,7 @@ impl LiveMetrics {
             Metric::SheddingLevel,
         ];
         for gauge in gauges {
-            self.registry.forget(gauge);
+            self.registry.remove_series(gauge);
         }
         for servers in &running.upstreams {
             let Some(pressure) = servers.pressure() else {
@@ -188,11 +192,13 @@ impl LiveMetrics {
                 self.registry.gauge(gauge, &[upstream]).set(value);
             }
             self.registry
-                .counter(Metric::Lent, &[upstream])
+                .counter(Metric::LentRequests, &[upstream])
                 .absolute(figures.lent);
             for (class, shed) in RequestClass::ALL.into_iter().zip(figures.shed) {
                 let labels = [upstream, (Label::Priority, class.as_str())];
-                self.registry.counter(Metric::Shed, &labels).absolute(shed);
+                self.registry
+                    .counter(Metric::ShedRequests, &labels)
+                    .absolute(shed);
             }
         }
     }
@@ -200,7 +206,7 @@ impl LiveMetrics {
     fn refresh_servers(&self, running: &RunningConfig) {
         let gauges = [Metric::ServerUp, Metric::ServerOpen];
         for gauge in gauges {
-            self.registry.forget(gauge);
+            self.registry.remove_series(gauge);
         }
         for servers in &running.upstreams {
             let now = self.clock.now();

@@ -1,5 +1,5 @@
-//! Time as a value: the only file that may read a clock. Everything below the gateway's edge gets
-//! `now` as an argument, so tests drive time by hand.
+//! Reads the machine's clocks; no other file may. All code below the gateway's edge gets the time as an argument, so
+//! tests move time by hand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Nanoseconds since the clock's origin; monotonic, never the wall clock. Also used for spans.
+/// A point in time, in nanoseconds since the clock's origin, or a span of time. Always monotonic, never the wall clock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
 pub struct Nanos(pub u64);
 
 impl Nanos {
-    /// No time at all.
+    /// The clock's origin, or an empty span.
     pub const ZERO: Nanos = Nanos(0);
 
     /// A span of whole seconds.
@@ -25,7 +25,7 @@ impl Nanos {
         Nanos(millis.saturating_mul(1_000_000))
     }
 
-    /// `self + span`, stopping at the end of time.
+    /// `self + span`, or the largest value if that overflows.
     pub const fn after(self, span: Nanos) -> Nanos {
         Nanos(self.0.saturating_add(span.0))
     }
@@ -40,11 +40,12 @@ impl Nanos {
         self.0.div_ceil(1_000_000_000)
     }
 
-    /// What must pass of a span until [`Nanos::ceil_secs`] of the rest is another; the end of time when nothing is left.
+    /// The time until [`Nanos::ceil_secs`] of a span that runs down is one less. For an empty span it is the largest
+    /// value.
     pub const fn until_next_second(self) -> Nanos {
         match self.0 {
             0 => Nanos(u64::MAX),
-            left => Nanos((left - 1) % 1_000_000_000 + 1),
+            nanos => Nanos((nanos - 1) % 1_000_000_000 + 1),
         }
     }
 }
@@ -61,48 +62,49 @@ impl From<Nanos> for Duration {
     }
 }
 
-/// Where time comes from.
+/// The source of time.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The machine's clocks.
     System {
-        /// What the monotonic clock says when this one reads as zero, which may lie before the machine's start.
-        /// It is one day before the clock's making, so that windows reaching back from the first request stay
-        /// above zero.
+        /// The reading of the machine's monotonic clock when this clock reads zero, in nanoseconds. It may lie before
+        /// the machine's start.
         origin: u64,
     },
     /// A clock that a test moves.
     Manual {
-        /// What [`Clock::now`] says.
+        /// The reading of this clock, in nanoseconds.
         now: Arc<AtomicU64>,
     },
 }
 
-const HEAD_START: Nanos = Nanos::from_secs(86_400);
+/// The first reading of a system clock: one day, so that windows that reach back from the first request stay above
+/// zero.
+const FIRST_READING: Nanos = Nanos::from_secs(86_400);
 
 impl Clock {
-    /// The machine's clock.
+    /// The machine's clock, which reads one day now.
     #[allow(clippy::disallowed_methods)]
     pub fn system() -> Clock {
-        let now = nanos(clock_gettime(ClockId::Monotonic));
+        let now = to_nanos(clock_gettime(ClockId::Monotonic));
         Clock::System {
-            origin: now.wrapping_sub(HEAD_START.0),
+            origin: now.wrapping_sub(FIRST_READING.0),
         }
     }
 
-    /// A clock standing at `start` until moved.
+    /// A clock that stands at `start` until a test moves it.
     pub fn manual(start: Nanos) -> Clock {
         Clock::Manual {
             now: Arc::new(AtomicU64::new(start.0)),
         }
     }
 
-    /// Monotonic time.
+    /// Monotonic time since the clock's origin.
     #[allow(clippy::disallowed_methods)]
     pub fn now(&self) -> Nanos {
         match self {
             Clock::System { origin } => {
-                Nanos(nanos(clock_gettime(ClockId::Monotonic)).wrapping_sub(*origin))
+                Nanos(to_nanos(clock_gettime(ClockId::Monotonic)).wrapping_sub(*origin))
             }
             Clock::Manual { now } => Nanos(now.load(Ordering::Relaxed)),
         }
@@ -119,30 +121,30 @@ impl Clock {
         }
     }
 
-    /// Time that the process has used of its processors; nothing under a manual clock.
+    /// Processor time that the process has used; none under a manual clock.
     #[allow(clippy::disallowed_methods)]
     pub fn cpu(&self) -> Option<Nanos> {
         match self {
-            Clock::System { .. } => Some(Nanos(nanos(clock_gettime(ClockId::ProcessCPUTime)))),
+            Clock::System { .. } => Some(Nanos(to_nanos(clock_gettime(ClockId::ProcessCPUTime)))),
             Clock::Manual { .. } => None,
         }
     }
 
-    /// This clock reading `at` now, to go on where another process has ended. A manual one is moved there
-    /// if that is later.
-    pub fn resumed(self, at: Nanos) -> Clock {
+    /// Shifts this clock to read `reading` now, so that it continues the clock of a process that has ended. A manual
+    /// clock is never moved back.
+    pub fn resumed(self, reading: Nanos) -> Clock {
         match self {
             Clock::System { origin } => Clock::System {
-                origin: origin.wrapping_add(self.now().0).wrapping_sub(at.0),
+                origin: origin.wrapping_add(self.now().0).wrapping_sub(reading.0),
             },
             Clock::Manual { now } => {
-                now.fetch_max(at.0, Ordering::Relaxed);
+                now.fetch_max(reading.0, Ordering::Relaxed);
                 Clock::Manual { now }
             }
         }
     }
 
-    /// Moves a manual clock on; a system clock moves by itself.
+    /// Moves a manual clock forward. It does nothing to a system clock.
     pub fn advance(&self, span: Nanos) {
         if let Clock::Manual { now } = self {
             now.fetch_add(span.0, Ordering::Relaxed);
@@ -150,8 +152,8 @@ impl Clock {
     }
 }
 
-/// The clocks that are read here say nothing below zero, and nothing above 584 years.
-fn nanos(time: Timespec) -> u64 {
+/// Converts the reading of a clock that is never negative. It wraps after 584 years.
+fn to_nanos(time: Timespec) -> u64 {
     (time.tv_sec as u64)
         .wrapping_mul(1_000_000_000)
         .wrapping_add(time.tv_nsec as u64)

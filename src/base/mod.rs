@@ -1,12 +1,12 @@
-//! What every module stands on.
+//! The lowest floor: small tools that any other module may use. They do no I/O for a request and know no policy.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | `clock` | time as a value, from the machine or from a test |
-//! | `random` | randomness as an argument |
-//! | `suggest` | the nearest known word for an unknown one |
+//! | `random` | seeded generators and jitter |
+//! | `suggest` | the nearest known word for a misspelled one |
 //! | `telemetry` | every metric and label by name; logging |
-//! | `varint` | integers of seven bits a byte |
+//! | `varint` | integers in seven bits per byte |
 
 pub mod clock;
 pub mod random;

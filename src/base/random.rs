@@ -1,9 +1,11 @@
-//! Randomness as an argument: the same seed draws the same numbers. Hashes of tables are with the tables.
+//! Pseudo-random generators and jitter. A caller passes the seed, and the same seed gives the same numbers.
+//!
+//! Nothing here is fit for secrets: see [`Keyer`](crate::identity::Keyer) for those.
 
 use std::cell::Cell;
 use std::time::Duration;
 
-/// 2^64 divided by the golden ratio, odd: the step of SplitMix64, and the factor of Fibonacci hashing.
+/// 2^64 divided by the golden ratio, made odd: the increment of SplitMix64, and the factor of Fibonacci hashing.
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64's finalizer (Steele, Lea, Flood 2014): every bit of `bits` changes about half of the bits of the result.
@@ -14,12 +16,12 @@ pub fn mix(bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// SplitMix64: a generator for choices that nobody must be kept from guessing.
+/// SplitMix64 (Steele, Lea, Flood 2014): a generator for choices that may be guessed.
 #[derive(Debug)]
 pub struct SplitMix64(Cell<u64>);
 
 impl SplitMix64 {
-    /// The same seed draws the same numbers.
+    /// Any seed is good.
     pub fn new(seed: u64) -> SplitMix64 {
         SplitMix64(Cell::new(seed))
     }
@@ -38,7 +40,7 @@ impl SplitMix64 {
 pub struct Xorshift64(u64);
 
 impl Xorshift64 {
-    /// The same seed draws the same numbers. The lowest bit is set, for a seed of zero would draw only zeros.
+    /// Sets the lowest bit of the seed, because a seed of zero would give only zeros.
     pub fn new(seed: u64) -> Xorshift64 {
         Xorshift64(seed | 1)
     }
@@ -53,45 +55,46 @@ impl Xorshift64 {
     }
 }
 
-/// Random pauses, which spread over time what many would do at once.
+/// Random durations, which spread over time what many gateways would do at once.
 #[derive(Debug)]
-pub struct Chance(SplitMix64);
+pub struct Jitter(SplitMix64);
 
-impl Chance {
-    /// The same seed draws the same.
-    pub fn new(seed: u64) -> Chance {
-        Chance(SplitMix64::new(seed))
+impl Jitter {
+    /// Draws from a [`SplitMix64`] with this seed.
+    pub fn new(seed: u64) -> Jitter {
+        Jitter(SplitMix64::new(seed))
     }
 
-    /// From nothing up to `most`.
-    pub fn up_to(&self, most: Duration) -> Duration {
+    /// A duration from zero to `max`, in steps of a millionth.
+    pub fn up_to(&self, max: Duration) -> Duration {
+        // Twenty random bits.
         let part = u32::try_from(self.0.draw() >> 44).unwrap_or(0);
-        most / (1 << 20) * part
+        max / (1 << 20) * part
     }
 
-    /// A quarter less, up to a quarter more.
+    /// A duration from three to five quarters of `span`.
     pub fn around(&self, span: Duration) -> Duration {
         span * 3 / 4 + self.up_to(span / 2)
     }
 }
 
-/// Marsaglia's xorshift, for tests.
+/// Marsaglia's xorshift, for tests. The seed must not be zero.
 #[cfg(test)]
 pub struct Dice(pub u64);
 
 #[cfg(test)]
 impl Dice {
-    /// From nothing up to less than `most`.
-    pub fn below(&mut self, most: usize) -> usize {
+    /// A number from zero to `bound - 1`.
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % most
+        (self.0 >> 11) as usize % bound
     }
 
-    /// One of these.
-    pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
+    /// One of `values`.
+    pub fn choose<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
     }
 }
 
@@ -100,12 +103,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chance_keeps_within_its_bounds() {
-        let chance = Chance::new(7);
+    fn jitter_keeps_within_its_bounds() {
+        let jitter = Jitter::new(7);
         let span = Duration::from_secs(1000);
-        let drawn: Vec<_> = (0..1000).map(|_| chance.around(span).as_secs()).collect();
+        let drawn: Vec<_> = (0..1000).map(|_| jitter.around(span).as_secs()).collect();
         assert!(drawn.iter().all(|drawn| (750..=1250).contains(drawn)));
         assert!(drawn.iter().any(|drawn| *drawn < 800) && drawn.iter().any(|drawn| *drawn > 1200));
-        assert_eq!(chance.up_to(Duration::ZERO), Duration::ZERO);
+        assert_eq!(jitter.up_to(Duration::ZERO), Duration::ZERO);
     }
 }

@@ -1,34 +1,33 @@
-//! The nearest right word for a wrong one.
+//! Suggests the word that was meant for a misspelled one, and lists words for messages.
 
-/// Longest word that is compared; what is longer is no slip of the finger.
-const LONGEST: usize = 48;
+/// Longest word that is compared, in bytes. A longer one is no misspelled name of a field.
+const MAX_WORD_BYTES: usize = 48;
 
-/// The word of `known` that is nearest to `written`, when it is near enough to be meant.
-pub fn nearest<'w>(written: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
-    let written = written.to_lowercase().replace('_', "-");
+/// The word of `known` that is nearest to `written`; none if about a third of the letters differ. Case, and whether
+/// `_` or `-` joins words, do not matter.
+pub fn nearest_word<'w>(
+    written: &str,
+    known: impl IntoIterator<Item = &'w str>,
+) -> Option<&'w str> {
+    let fold = |word: &str| word.to_lowercase().replace('_', "-");
+    let written = fold(written);
     let length = written.chars().count();
-    if length == 0 || length > LONGEST {
+    if length == 0 || length > MAX_WORD_BYTES {
         return None;
     }
-    // About a third of the letters may differ, at least one.
-    let most = (length / 3).max(1);
+    let max_distance = (length / 3).max(1);
     known
         .into_iter()
-        .filter(|word| word.len() <= LONGEST)
-        .map(|word| {
-            (
-                // With swaps of neighbours: Damerau's distance in its restricted form.
-                strsim::osa_distance(&written, &word.to_lowercase().replace('_', "-")),
-                word,
-            )
-        })
-        .filter(|(distance, word)| *distance <= most && *distance < word.chars().count())
+        .filter(|word| word.len() <= MAX_WORD_BYTES)
+        // Swapped neighbours count as one difference: Damerau's distance in its restricted form.
+        .map(|word| (strsim::osa_distance(&written, &fold(word)), word))
+        .filter(|(distance, word)| *distance <= max_distance && *distance < word.chars().count())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
 }
 
-/// `a`, `b` or `c`: a list of words for a message.
-pub fn listed<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
+/// Lists words for a message: `a`, `b` or `c`.
+pub fn list_words<'w>(words: impl IntoIterator<Item = &'w str>) -> String {
     let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
     match words.split_last() {
         None => String::from("nothing"),
@@ -44,7 +43,7 @@ mod tests {
     #[track_caller]
     fn check(written: &str, known: &[&'static str], expected: Option<&str>) {
         assert_eq!(
-            nearest(written, known.iter().copied()),
+            nearest_word(written, known.iter().copied()),
             expected,
             "{written}"
         );
@@ -77,8 +76,8 @@ mod tests {
 
     #[test]
     fn lists() {
-        assert_eq!(listed([]), "nothing");
-        assert_eq!(listed(["a"]), "`a`");
-        assert_eq!(listed(["a", "b", "c"]), "`a`, `b` or `c`");
+        assert_eq!(list_words([]), "nothing");
+        assert_eq!(list_words(["a"]), "`a`");
+        assert_eq!(list_words(["a", "b", "c"]), "`a`, `b` or `c`");
     }
 }

@@ -1,4 +1,4 @@
-//! The file of API keys: which key belongs to which user and plan.
+//! Looks up API keys: which key belongs to which user and plan. It holds hashes and never a key's text.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,26 +10,26 @@ use super::token::MAX_TOKEN;
 use super::user_name;
 use crate::limit::Fingerprint;
 
-/// All keys, as hashes under a secret that only this value knows. A look-up compares hashes and never
-/// a key's text, so that how long it takes says nothing of the keys.
+/// All API keys, hashed under a secret of their own. A look-up compares hashes, so the time that it takes reveals
+/// nothing of the keys.
 pub struct ApiKeys {
     keyer: Keyer,
     owners: HashMap<Fingerprint, KeyOwner>,
 }
 
-/// Whose key it is.
+/// The user and plan of an API key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyOwner {
-    /// The user.
+    /// The user, spelled as the upstream and the log get it.
     pub user: Arc<str>,
     /// Index into [`super::plan::Settings::plans`].
     pub plan: Option<usize>,
 }
 
-/// Why a list of keys is refused; the numbers are places in the list.
+/// A mistake in a list of keys. Each variant holds the index of the faulty entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApiKeysError {
-    /// A key that no request could bring.
+    /// A key that no request could carry.
     #[error("a key is 1 to {MAX_TOKEN} bytes without spaces at its ends and control characters")]
     Key(usize),
     /// A user that no header field can carry unchanged.
@@ -38,58 +38,55 @@ pub enum ApiKeysError {
         user_name::MAX_USER
     )]
     User(usize),
-    /// The same key twice.
+    /// A key that an earlier entry has; the index is that of the second entry.
     #[error("this key is already listed")]
-    Repeated {
-        /// Place of the second one.
-        place: usize,
-    },
+    Repeated(usize),
 }
 
 impl ApiKeysError {
-    /// The place in the list.
-    pub fn place(self) -> usize {
+    /// Index of the faulty entry in the list.
+    pub fn index(self) -> usize {
         match self {
-            ApiKeysError::Key(place)
-            | ApiKeysError::User(place)
-            | ApiKeysError::Repeated { place } => place,
+            ApiKeysError::Key(index)
+            | ApiKeysError::User(index)
+            | ApiKeysError::Repeated(index) => index,
         }
     }
 }
 
 impl ApiKeys {
-    /// Keeps the hashes of these keys: key, user, index of the plan.
+    /// Hashes a list of entries: key, user, index of the plan.
     ///
     /// # Errors
     ///
-    /// The first key that cannot be one.
+    /// [`ApiKeysError`] for the first faulty entry.
     pub fn new<K: AsRef<str>, U: AsRef<str>>(
         entries: impl IntoIterator<Item = (K, U, Option<usize>)>,
     ) -> Result<ApiKeys, ApiKeysError> {
         let keyer = Keyer::random();
         let mut owners = HashMap::new();
-        for (place, (key, user, plan)) in entries.into_iter().enumerate() {
+        for (index, (key, user, plan)) in entries.into_iter().enumerate() {
             let key = key.as_ref().as_bytes();
-            let control = key.iter().any(u8::is_ascii_control);
-            if key.is_empty() || key.len() > MAX_TOKEN || key.trim_ascii() != key || control {
-                return Err(ApiKeysError::Key(place));
+            let has_control = key.iter().any(u8::is_ascii_control);
+            if key.is_empty() || key.len() > MAX_TOKEN || key.trim_ascii() != key || has_control {
+                return Err(ApiKeysError::Key(index));
             }
-            let user = user_name::parse(user.as_ref()).ok_or(ApiKeysError::User(place))?;
+            let user = user_name::parse(user.as_ref()).ok_or(ApiKeysError::User(index))?;
             match owners.entry(keyer.fingerprint(Domain::ApiKey, key)) {
-                Entry::Occupied(_) => return Err(ApiKeysError::Repeated { place }),
-                Entry::Vacant(free) => free.insert(KeyOwner { user, plan }),
+                Entry::Occupied(_) => return Err(ApiKeysError::Repeated(index)),
+                Entry::Vacant(vacant) => vacant.insert(KeyOwner { user, plan }),
             };
         }
         Ok(ApiKeys { keyer, owners })
     }
 
-    /// Whose key this is.
-    pub fn lookup(&self, key: &[u8]) -> Option<&KeyOwner> {
+    /// The owner of `key`; none if the file does not list it.
+    pub fn owner_of(&self, key: &[u8]) -> Option<&KeyOwner> {
         self.owners
             .get(&self.keyer.fingerprint(Domain::ApiKey, key))
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.owners.len()
     }
@@ -100,7 +97,7 @@ impl ApiKeys {
     }
 }
 
-/// Tells how many keys there are and nothing of them.
+/// Shows the number of keys and nothing of them.
 impl fmt::Debug for ApiKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ApiKeys({} keys)", self.len())
@@ -129,16 +126,16 @@ mod tests {
         check(&[("k1", "ann\u{a0}")], Err(ApiKeysError::User(0)));
         check(
             &[("k1", "ann"), ("k1", "bob")],
-            Err(ApiKeysError::Repeated { place: 1 }),
+            Err(ApiKeysError::Repeated(1)),
         );
     }
 
     #[test]
     fn owners() {
         let keys = ApiKeys::new([("k1", "ann", Some(1))]).unwrap();
-        let owner = keys.lookup(b"k1").unwrap();
+        let owner = keys.owner_of(b"k1").unwrap();
         assert_eq!((&*owner.user, owner.plan), ("ann", Some(1)));
-        assert_eq!(keys.lookup(b"k"), None);
+        assert_eq!(keys.owner_of(b"k"), None);
         assert_eq!(format!("{keys:?}"), "ApiKeys(1 keys)");
     }
 }

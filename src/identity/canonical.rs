@@ -1,4 +1,6 @@
-//! Spellings of one credential folded into one, so that a limit counts whom an upstream takes the client for.
+//! Folds the spellings of one credential into one, so that a client cannot gain a second budget with another spelling.
+//!
+//! The result is hashed and counted. It is never sent to an upstream, and no credential is verified by it.
 
 mod lenient_base64;
 mod sealed;
@@ -12,20 +14,21 @@ use smallvec::SmallVec;
 
 use lenient_base64::Base64Reader;
 
-/// Shortest text in base64 whose alphabets are folded into one, in bytes. Keys that people write are shorter.
+/// Shortest text whose two base64 alphabets are folded into one, in bytes. Keys that people write are shorter.
 const MIN_BASE64: usize = 40;
 
-/// What of a credential is counted, where one can be written in several ways:
+/// The one spelling of a credential that can be written in several ways:
 ///
-/// - of a token that looks like a JWT the signed part, for a signature has many spellings (RFC 7515, section 10.1; ECDSA);
-///   of a session that itsdangerous signs and packs the same,
-/// - of one that is encrypted (RFC 7516, section 7.1; Laravel; Fernet) its parts in their only canonical spelling,
-/// - of other long text in base64 (sessions of Rails and Rack) its letters in one alphabet, without padding,
-/// - of a UUID its digits.
+/// - A JWT, or a session of itsdangerous, counts without its signature, which has many spellings (RFC 7515, section
+///   10.1; ECDSA).
+/// - An encrypted token (RFC 7516, section 7.1; Laravel; Fernet) counts by its parts in canonical base64.
+/// - Other long text in base64 (sessions of Rails and Rack) counts in one alphabet, without padding.
+/// - A UUID counts by its digits.
 pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
     if let Some(parts) = uuid::digits(text).or_else(|| sealed::parts(text)) {
         return parts.into();
     }
+    // A JWT has two dots, an encrypted one has four.
     let dots: SmallVec<[usize; 4]> = memchr::memchr_iter(b'.', text).take(5).collect();
     match dots[..] {
         [_, last] if is_json_object(text) => text[..last].into(),
@@ -42,33 +45,33 @@ pub(super) fn canonical_form(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Whether readers take `text` for different credentials.
+/// Whether two readers take `text` for different credentials.
 pub(super) fn is_ambiguous(text: &[u8]) -> bool {
     uuid::is_ambiguous(text)
 }
 
-/// Whether the readers of such text skip blanks in it.
+/// Whether the readers of this kind of credential skip blanks in it.
 pub(super) fn skips_blanks(text: &[u8]) -> bool {
     sealed::parts(text).is_some()
 }
 
-/// Text in base64 with the letters of base64url, and without padding; other text as it is.
+/// Rewrites base64 to base64url without padding; any other text stays as it is.
 fn in_one_alphabet(text: &[u8]) -> Cow<'_, [u8]> {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_=".contains(byte);
-    let is_odd = |byte: &u8| b"+/=".contains(byte);
-    if !text.iter().all(is_letter) || !text.iter().any(is_odd) {
+    let is_replaced = |byte: &u8| b"+/=".contains(byte);
+    if !text.iter().all(is_letter) || !text.iter().any(is_replaced) {
         return text.into();
     }
     Base64Reader::Both.letters(text).into()
 }
 
-/// Whether its first bytes in base64url are those of a JSON object, which issuers may write with white space.
+/// Whether the text begins as a JSON object in base64url does. Issuers may write white space around the brace.
 fn is_json_object(text: &[u8]) -> bool {
-    let mut start = [0; 3];
-    let first = text.get(..4).unwrap_or_default();
-    let read = URL_SAFE_NO_PAD.decode_slice(first, &mut start);
-    read == Ok(start.len())
-        && match start.trim_ascii_start() {
+    let mut decoded = [0; 3];
+    let first_letters = text.get(..4).unwrap_or_default();
+    let result = URL_SAFE_NO_PAD.decode_slice(first_letters, &mut decoded);
+    result == Ok(decoded.len())
+        && match decoded.trim_ascii_start() {
             [] | [b'{'] => true,
             [first, second, ..] => {
                 *first == b'{' && (*second == b'"' || second.is_ascii_whitespace())

@@ -1,4 +1,5 @@
-//! The identities of the client that sent one request.
+//! The identities of the client that sent one request: what the [`Identifier`](super::Identifier) finds out, and what
+//! limits count by.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,13 +7,13 @@ use std::sync::Arc;
 use super::Unverified;
 use crate::limit::{Fingerprint, Identity};
 
-/// The identities of one request's client; what a limit counts by.
+/// The identities of one request's client. An identity that is absent did not come with the request or did not verify.
 #[derive(Clone, Debug)]
 pub struct ClientIdentity {
-    /// The client's address behind the trusted proxies, in the form that is counted: see [`super::embedded`].
+    /// The client's address behind the trusted proxies, in the form that is counted: see [`super::embedded_ipv4`].
     pub ip: IpAddr,
-    /// The address is not the client's own: a trusted proxy named no client, or the client uses a Unix socket and has
-    /// the loopback address. Exemptions by address never apply to it.
+    /// The address is not the client's own: a trusted proxy named no client, or the client came over a Unix socket.
+    /// Exemptions by address never apply then.
     pub ip_unclear: bool,
     /// The verified user, spelled as the upstream and the log get it.
     pub user: Option<Arc<str>>,
@@ -23,16 +24,17 @@ pub struct ClientIdentity {
     pub ambiguous_token: bool,
     /// Keyed hash of the credential.
     pub token: Option<Fingerprint>,
-    /// Keyed hash of the folded email address, or of the text in its place.
+    /// Keyed hash of the folded email address, or of the name that came in its field.
     pub email: Option<Fingerprint>,
     /// Why the email address in the body is uncertain. A route that counts by email must refuse the request.
     pub unclear_email: Option<&'static str>,
-    /// Index into [`Settings::plans`](super::plan::Settings::plans); none without a plan and without a default one.
+    /// Index into [`Settings::plans`](super::plan::Settings::plans). None if the request has no plan and there is no
+    /// default one.
     pub plan: Option<usize>,
 }
 
 impl ClientIdentity {
-    /// A client of which only the address is known.
+    /// A client without any identity but its address.
     pub fn new(ip: IpAddr) -> ClientIdentity {
         ClientIdentity {
             ip,
@@ -49,9 +51,9 @@ impl ClientIdentity {
 
     /// Why the request's credential proves no user, for operators; also for an ambiguous credential.
     pub fn credential_fault(&self) -> Option<Unverified> {
-        let ambiguous = self.ambiguous_token && self.user.is_none();
+        let is_ambiguous = self.ambiguous_token && self.user.is_none();
         self.unverified
-            .or(ambiguous.then_some(Unverified::Ambiguous))
+            .or(is_ambiguous.then_some(Unverified::Ambiguous))
     }
 
     /// Whether the client has this identity.

@@ -1,15 +1,15 @@
-//! What a connection says about its client before the first request.
+//! The peer of a connection: what the gateway knows about a client before its first request.
 
 use std::net::IpAddr;
 
 use crate::net::{PeerAddress, Subject};
 
-/// The far end of a connection.
+/// The client or proxy at the other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionPeer<'a> {
-    /// The address of the far end.
+    /// The address of the other end, which may be a proxy's.
     pub peer: PeerAddress,
-    /// The subject of its client certificate, if it presented one that verified.
+    /// The subject of the client certificate, if the peer presented one that verified.
     pub subject: Option<&'a Subject>,
 }
 

@@ -1,4 +1,6 @@
-//! A cookie of a request, without the quotes and escapes that some readers take off.
+//! Finds a cookie by name, and undoes the quotes and escapes in its value that some readers undo.
+//!
+//! A cookie whose value depends on the reader is ambiguous.
 
 use std::borrow::Cow;
 
@@ -9,50 +11,51 @@ use super::field_value::{FieldValue, trim};
 use super::{canonical, form};
 use crate::http::head::Fields;
 
-pub(super) fn find<'r>(fields: &'r Fields, name: &FieldName) -> FieldValue<'r> {
-    let mut found = FieldValue::Absent;
+/// The value of the cookie that resembles `name`.
+pub(super) fn find_value<'r>(fields: &'r Fields, name: &FieldName) -> FieldValue<'r> {
+    let mut cookie = FieldValue::Absent;
     let lines = fields.all("cookie");
     for pair in lines.flat_map(|line| line.split(|byte| *byte == b';')) {
-        let (given, value) = match pair.iter().position(|byte| *byte == b'=') {
+        let (pair_name, value) = match pair.iter().position(|byte| *byte == b'=') {
             Some(equals) => (&pair[..equals], &pair[equals + 1..]),
             None => (pair, &[][..]),
         };
-        if name.resembles(&form::unescape(given, b'+').0) {
-            match cookie_value(value) {
-                Some(value) => found.add(value),
-                None => found = FieldValue::Ambiguous,
+        if name.resembles(&form::unescape(pair_name, b'+').0) {
+            match parse_value(value) {
+                Some(value) => cookie.add(value),
+                None => cookie = FieldValue::Ambiguous,
             }
-        } else if hides(pair, name) {
-            found = FieldValue::Ambiguous;
+        } else if has_hidden_cookie(pair, name) {
+            cookie = FieldValue::Ambiguous;
         }
     }
-    found
+    cookie
 }
 
-/// Whether readers that part cookies at blanks or commas too find one of this name in another.
-fn hides(pair: &[u8], name: &FieldName) -> bool {
-    let mut before = pair.split(|byte| *byte == b'=').map(<[u8]>::trim_ascii_end);
-    // Behind the last `=` stands no name.
-    let last = before.next_back();
-    last.is_some()
-        && before.any(|text| {
+/// Whether readers that split cookies also at blanks or commas find one of this name in `pair`.
+fn has_hidden_cookie(pair: &[u8], name: &FieldName) -> bool {
+    let mut before_equals = pair.split(|byte| *byte == b'=').map(<[u8]>::trim_ascii_end);
+    // No name stands behind the last `=`.
+    let after_last_equals = before_equals.next_back();
+    after_last_equals.is_some()
+        && before_equals.any(|text| {
             let word = text.rsplit(|byte| b", \t".contains(byte)).next();
             word.is_some_and(|word| name.resembles(word))
         })
 }
 
-/// The value of a cookie as it was before quotes, backslashes (RFC 2109), and escapes, which a part of the
-/// readers take off each. A blank is `+`, for which Rack takes it. None if only some would take an escape.
-fn cookie_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
+/// The value of a cookie without quotes, backslashes (RFC 2109) and escapes, each of which only some readers undo. A
+/// blank becomes `+`, which Rack reads as a blank. None if readers would disagree on an escape.
+fn parse_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     let raw = trim(raw)?;
     let value = match raw.strip_prefix(b"\"") {
-        Some(inner) => unquoted(inner.strip_suffix(b"\"")?)?,
-        // Python's reader ends a value there, and reads on.
+        Some(inner) => unquote(inner.strip_suffix(b"\"")?)?,
+        // Python ends a value at a blank or a comma, and reads the remaining as another cookie.
         None if raw.iter().any(|byte| b" \t,".contains(byte)) => return None,
         None => raw.into(),
     };
-    let value = unescaped(value)?;
-    // Express' mark of JSON.
+    let value = decode_escapes(value)?;
+    // Express marks a value in JSON with `j:`.
     let text: Cow<'_, [u8]> = match value.strip_prefix(b"j:") {
         Some(json) if serde_json::from_slice::<&RawValue>(json).is_ok() => {
             let text: String = serde_json::from_slice(json).ok()?;
@@ -63,34 +66,35 @@ fn cookie_value(raw: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !text.contains(&b' ') || canonical::skips_blanks(&text) {
         return Some(text);
     }
-    let plus = |byte: &u8| if *byte == b' ' { b'+' } else { *byte };
-    Some(text.iter().map(plus).collect())
+    let blank_to_plus = |byte: &u8| if *byte == b' ' { b'+' } else { *byte };
+    Some(text.iter().map(blank_to_plus).collect())
 }
 
-/// Escapes to bytes, or the value if it has no escapes at all.
-fn unescaped(value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
+/// Decodes escapes, or returns the value if none is valid. None if only some are valid, or if the result is not UTF-8.
+fn decode_escapes(value: Cow<'_, [u8]>) -> Option<Cow<'_, [u8]>> {
     if !value.contains(&b'%') {
         return Some(value);
     }
     let (decoded, escapes) = form::unescape(&value, b'+');
-    if !escapes.good && escapes.bad {
+    if !escapes.has_valid && escapes.has_malformed {
         return Some(value);
     }
-    if escapes.bad || std::str::from_utf8(&decoded).is_err() {
+    if escapes.has_malformed || std::str::from_utf8(&decoded).is_err() {
         return None;
     }
     Some(trim(&decoded)?.to_vec().into())
 }
 
-/// Backslashes to what they stand for: a byte in octal, or the character behind. None for a quote without one.
-fn unquoted(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+/// Undoes backslashes: one stands before a byte in octal or before any character. None if a quote has none before it,
+/// or the text ends with one.
+fn unquote(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     if !text.iter().any(|byte| matches!(byte, b'\\' | b'"')) {
         return Some(text.into());
     }
     let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
+    let mut remaining = text;
+    while let Some((&byte, after)) = remaining.split_first() {
+        remaining = after;
         match (byte, after) {
             (b'"', _) | (b'\\', []) => return None,
             (
@@ -103,11 +107,11 @@ fn unquoted(text: &[u8]) -> Option<Cow<'_, [u8]>> {
                 ],
             ) => {
                 out.push((high - b'0') << 6 | (mid - b'0') << 3 | (low - b'0'));
-                rest = after;
+                remaining = after;
             }
             (b'\\', [other, after @ ..]) => {
                 out.push(*other);
-                rest = after;
+                remaining = after;
             }
             _ => out.push(byte),
         }

@@ -1,4 +1,4 @@
-//! An email address in a field of a JSON, form or multipart body.
+//! Finds the email address of a request in a field of its body, query or cookies.
 
 use super::body::{self, BodyField};
 use super::field_value::FieldValue;
@@ -6,53 +6,55 @@ use super::mailbox::{self, Fold, Mailbox};
 use super::query;
 use crate::http::head::{Fields, Head};
 
-/// Where the address is found.
+/// The field that holds the address, and how addresses are folded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The field.
+    /// The field; a dotted path in JSON.
     pub field: BodyField,
-    /// Most bytes of a body that are held back to look for it.
+    /// Most bytes of a body that are buffered for the search.
     pub max_body: usize,
-    /// What of an address is folded by choice.
+    /// Which differences between addresses do not count.
     pub fold: Fold,
 }
 
-/// The address in a complete `body`, folded. It may stand in the query or a cookie too: `$_REQUEST`, `FormValue`,
-/// `params` and `getParameter` read them as one.
-pub fn find(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
-    let [in_target, in_cookie] = query::each(head, settings.field.name());
-    let types = head.fields.all("content-type");
-    let in_body = body::find(&settings.field, types, body);
-    // Two spellings of one mailbox are the same address.
-    let found = [in_body, in_target, in_cookie];
-    let mailboxes = found.into_iter().map(|found| mailbox(found, settings.fold));
-    mailboxes.fold(Mailbox::Absent, Mailbox::or)
+/// Message for a client whose body is compressed.
+const COMPRESSED: &str = "this route counts by a field of the body, which is not looked for in a compressed one: send it without Content-Encoding";
+
+/// Message for a client whose body is longer than [`Settings::max_body`].
+pub(super) const TOO_LONG: &str =
+    "this route counts by a field of the body, and the body is longer than what is searched for it";
+
+/// Message for a client whose body has the address twice, or a text that is no single address.
+pub(super) const UNCLEAR: &str = "the email address can be read in more than one way: send it once, as one address, in a plain form or JSON body";
+
+/// The folded address in a complete `body`, in the query or in a cookie. PHP's `$_REQUEST`, Go's `FormValue`, Rails'
+/// `params` and Java's `getParameter` read them as one.
+pub fn find_mailbox(settings: &Settings, head: &Head, body: &[u8]) -> Mailbox {
+    let [in_query, in_cookie] = query::find_in_query_and_cookie(head, settings.field.name());
+    let content_types = head.fields.all("content-type");
+    let in_body = body::find_field(&settings.field, content_types, body);
+    // Values are compared after folding: two spellings of one mailbox are the same address.
+    [in_body, in_query, in_cookie]
+        .into_iter()
+        .map(|value| parse_field(value, settings.fold))
+        .fold(Mailbox::Absent, Mailbox::or)
 }
 
-fn mailbox(found: FieldValue<'_>, fold: Fold) -> Mailbox {
-    match found {
+fn parse_field(value: FieldValue<'_>, fold: Fold) -> Mailbox {
+    match value {
         FieldValue::Absent => Mailbox::Absent,
         FieldValue::Ambiguous => Mailbox::Ambiguous,
         FieldValue::One(value) => match std::str::from_utf8(&value) {
-            Ok(text) => mailbox::read(text, fold),
+            Ok(text) => mailbox::parse(text, fold),
             Err(_) => Mailbox::Ambiguous,
         },
     }
 }
 
-/// Why no address can be looked for in the body of this request.
-pub(super) fn hidden(settings: &Settings, fields: &Fields) -> Option<&'static str> {
+/// Why the body of this request cannot be searched for an address; none if it can.
+pub(super) fn unsearchable_reason(settings: &Settings, fields: &Fields) -> Option<&'static str> {
     if body::is_coded(fields) {
         return Some(COMPRESSED);
     }
     body::is_longer(fields, settings.max_body).then_some(TOO_LONG)
 }
-
-const COMPRESSED: &str = "this route counts by a field of the body, which is not looked for in a compressed one: send it without Content-Encoding";
-
-/// Of a body that is longer than [`Settings::max_body`].
-pub(super) const TOO_LONG: &str =
-    "this route counts by a field of the body, and the body is longer than what is searched for it";
-
-/// Of a body in which the address is there twice, or is none.
-pub(super) const UNCLEAR: &str = "the email address can be read in more than one way: send it once, as one address, in a plain form or JSON body";

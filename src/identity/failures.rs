@@ -1,7 +1,8 @@
-//! A bound on the failed signatures of one address: checking a signature costs a hundred times as much as a refusal.
+//! Limits the signatures of one address that fail to verify, because a check costs a hundred times as much as a
+//! refusal.
 //!
-//! Bound: [`MOST`] at once and one each [`PACE`] for each address, grouped as for limits by ip. Of [`ADDRESSES`]
-//! addresses the least used make room.
+//! Each address, grouped as for limits by ip, may fail [`MAX_FAILURES`] times at once and then once each
+//! [`RECOVERY_INTERVAL`]. Beyond [`MAX_ADDRESSES`] addresses the least used ones are forgotten.
 
 use parking_lot::Mutex;
 
@@ -9,37 +10,37 @@ use super::fingerprint_cache::FingerprintCache;
 use crate::base::clock::Nanos;
 use crate::limit::Fingerprint;
 
-/// Signatures that may fail at once.
-pub const MOST: u64 = 20;
+/// Signatures of one address that may fail at once.
+pub const MAX_FAILURES: u64 = 20;
 
-/// Time after which one more may fail.
-pub const PACE: Nanos = Nanos::from_secs(1);
+/// Time after which one failure is forgotten.
+pub const RECOVERY_INTERVAL: Nanos = Nanos::from_secs(1);
 
-/// Addresses that are remembered.
-pub const ADDRESSES: usize = 4_096;
+/// Addresses whose failures are remembered.
+pub const MAX_ADDRESSES: usize = 4_096;
 
-/// For each address the time at which all that failed is forgotten.
+/// Maps each address to the time at which all of its failures will be forgotten.
 #[derive(Debug)]
 pub(super) struct SignatureFailures(Mutex<FingerprintCache<Nanos>>);
 
 impl Default for SignatureFailures {
     fn default() -> SignatureFailures {
-        SignatureFailures(Mutex::new(FingerprintCache::new(ADDRESSES)))
+        SignatureFailures(Mutex::new(FingerprintCache::new(MAX_ADDRESSES)))
     }
 }
 
 impl SignatureFailures {
     /// Whether another signature of this address may be checked.
     pub(super) fn has_room(&self, address: Fingerprint, now: Nanos) -> bool {
-        let forgotten = self.0.lock().get(address).copied().unwrap_or_default();
-        forgotten.since(now).0 + PACE.0 <= MOST * PACE.0
+        let forgotten_at = self.0.lock().get(address).copied().unwrap_or_default();
+        forgotten_at.since(now).0 + RECOVERY_INTERVAL.0 <= MAX_FAILURES * RECOVERY_INTERVAL.0
     }
 
-    /// Counts one that did not verify.
+    /// Counts a signature of this address that did not verify.
     pub(super) fn add(&self, address: Fingerprint, now: Nanos) {
         let mut cache = self.0.lock();
-        let forgotten = cache.get(address).copied().unwrap_or_default();
-        cache.put(address, forgotten.max(now).after(PACE));
+        let forgotten_at = cache.get(address).copied().unwrap_or_default();
+        cache.put(address, forgotten_at.max(now).after(RECOVERY_INTERVAL));
     }
 }
 
@@ -59,15 +60,15 @@ mod tests {
             room
         };
         let at_once = (0..100).filter(|_| fails(one, now)).count();
-        assert_eq!(at_once as u64, MOST);
+        assert_eq!(at_once as u64, MAX_FAILURES);
         assert!(fails(other, now));
         for _ in 0..100 {
-            now = now.after(PACE);
+            now = now.after(RECOVERY_INTERVAL);
             assert!(fails(one, now));
             assert!(!fails(one, now));
         }
         now = now.after(Nanos::from_secs(3_600));
         let at_once = (0..100).filter(|_| fails(one, now)).count();
-        assert_eq!(at_once as u64, MOST);
+        assert_eq!(at_once as u64, MAX_FAILURES);
     }
 }

@@ -1,13 +1,14 @@
-//! The value of one named field of a request, as far as all readers agree on it.
+//! The value of one named field of a request, if all readers agree on it. Every search for a field gives this type.
 
 use std::borrow::Cow;
 
 use super::body::is_blank;
 
-/// Longest credential that is looked at, in bytes.
+/// Longest credential that is read, in bytes: what nginx and Apache take in one header field. A longer one is
+/// ambiguous.
 pub const MAX_TOKEN: usize = 8 * 1024;
 
-/// The value of a field, as all readers see it.
+/// What all readers agree on about a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldValue<'t> {
     /// The field is missing or empty.
@@ -27,25 +28,26 @@ impl<'t> FieldValue<'t> {
         };
     }
 
-    /// Makes an empty value absent, and one of more than `most` bytes ambiguous.
-    pub(super) fn within(self, most: usize) -> FieldValue<'t> {
+    /// Makes an empty value absent, and one of more than `max_bytes` ambiguous.
+    pub(super) fn within(self, max_bytes: usize) -> FieldValue<'t> {
         match self {
             FieldValue::One(value) if value.is_empty() => FieldValue::Absent,
-            FieldValue::One(value) if value.len() > most => FieldValue::Ambiguous,
-            found => found,
+            FieldValue::One(value) if value.len() > max_bytes => FieldValue::Ambiguous,
+            unchanged => unchanged,
         }
     }
 
-    /// Joins two readings: different values make the field ambiguous.
+    /// Joins two readings: an absent one adds nothing, and different values make the field ambiguous.
     pub(super) fn or(self, other: FieldValue<'t>) -> FieldValue<'t> {
         match (self, other) {
-            (FieldValue::Absent, found) | (found, FieldValue::Absent) => found,
+            (FieldValue::Absent, value) | (value, FieldValue::Absent) => value,
             (one, other) if one == other => one,
             _ => FieldValue::Ambiguous,
         }
     }
-    /// Without the blanks around it that some upstream would take off. Ambiguous if that depends on its
-    /// encoding, or if it could end at a control character.
+
+    /// Drops the blanks that some upstream would trim. A value is ambiguous if its encoding decides what is a blank, or
+    /// if some reader ends it at a control character.
     pub(super) fn trimmed(self) -> FieldValue<'t> {
         match self {
             FieldValue::One(Cow::Borrowed(value)) => match trim(value) {
@@ -56,20 +58,21 @@ impl<'t> FieldValue<'t> {
                 Some(value) => FieldValue::One(value.to_owned().into()),
                 None => FieldValue::Ambiguous,
             },
-            found => found,
+            unchanged => unchanged,
         }
     }
 }
 
+/// The value without blanks at its ends; none where [`FieldValue::trimmed`] is ambiguous.
 pub(super) fn trim(value: &[u8]) -> Option<&[u8]> {
     let trimmed = match std::str::from_utf8(value) {
         Ok(text) => text.trim_matches(is_blank).as_bytes(),
         Err(_) => {
             let ends = [value.first(), value.last()];
-            let plain = ends.into_iter().flatten().all(u8::is_ascii_graphic);
-            plain.then_some(value)?
+            let has_no_blanks = ends.into_iter().flatten().all(u8::is_ascii_graphic);
+            has_no_blanks.then_some(value)?
         }
     };
-    let ends_it = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
-    (!trimmed.iter().any(ends_it)).then_some(trimmed)
+    let may_end_value = |byte: &u8| byte.is_ascii_control() && *byte != b'\t';
+    (!trimmed.iter().any(may_end_value)).then_some(trimmed)
 }

@@ -1,84 +1,94 @@
-//! A small cache by fingerprint, as for verified tokens: a signature costs a hundred times as much as a lookup.
+//! A bounded cache by fingerprint, for verified tokens among others: checking a signature costs a hundred times as
+//! much as a lookup.
+//!
+//! It is a set-associative cache with second-chance eviction. It never evicts an entry that was read since its set
+//! was last full, while another one was not.
 
 use crate::limit::Fingerprint;
 
+/// Entries of one set.
 const WAYS: usize = 4;
 
-/// A bounded map from fingerprints: sets of four entries, in each of which an unused one makes room. It takes no memory
-/// before the first `put`.
+/// A bounded map from fingerprints to values. It allocates with the first `put`.
 #[derive(Debug)]
 pub struct FingerprintCache<V> {
-    sets: Vec<Set<V>>,
-    count: usize,
+    /// Empty before the first `put`.
+    sets: Vec<CacheSet<V>>,
+    set_count: usize,
 }
 
-type Set<V> = [Option<CacheEntry<V>>; WAYS];
+type CacheSet<V> = [Option<CacheEntry<V>>; WAYS];
 
 #[derive(Debug)]
 struct CacheEntry<V> {
     key: Fingerprint,
-    /// Read since the set last made room.
-    used: bool,
+    /// The entry was read since all entries of its set were in use.
+    is_used: bool,
     value: V,
 }
 
 impl<V> FingerprintCache<V> {
-    /// Room for `capacity` values, rounded up to a multiple of four.
+    /// Has room for `capacity` values, rounded up to a multiple of four.
     pub fn new(capacity: usize) -> FingerprintCache<V> {
         FingerprintCache {
             sets: Vec::new(),
-            count: capacity.div_ceil(WAYS).max(1),
+            set_count: capacity.div_ceil(WAYS).max(1),
         }
     }
 
-    /// The value of `key`.
+    /// The value of `key`, which counts as used from now on.
     pub fn get(&mut self, key: Fingerprint) -> Option<&V> {
-        let set = self.place(key);
-        let found = self
+        let set_index = self.set_index(key);
+        let entry = self
             .sets
-            .get_mut(set)?
+            .get_mut(set_index)?
             .iter_mut()
             .flatten()
             .find(|entry| entry.key == key)?;
-        found.used = true;
-        Some(&found.value)
+        entry.is_used = true;
+        Some(&entry.value)
     }
 
-    /// Remembers `value`, in the place of an older one if need be.
+    /// Stores `value` under `key`. If the set is full, an entry that was not used is evicted.
     pub fn put(&mut self, key: Fingerprint, value: V) {
         if self.sets.is_empty() {
-            self.sets.resize_with(self.count, || [const { None }; WAYS]);
+            self.sets
+                .resize_with(self.set_count, || [const { None }; WAYS]);
         }
-        let place = self.place(key);
-        let Some(set) = self.sets.get_mut(place) else {
+        let set_index = self.set_index(key);
+        let Some(set) = self.sets.get_mut(set_index) else {
             return;
         };
-        let known = set
-            .iter()
-            .position(|entry| entry.as_ref().is_some_and(|entry| entry.key == key));
-        let place = known
-            .or_else(|| set.iter().position(Option::is_none))
-            .or_else(|| {
-                set.iter()
-                    .position(|entry| entry.as_ref().is_some_and(|e| !e.used))
-            });
-        let place = place.unwrap_or_else(|| {
-            set.iter_mut()
-                .flatten()
-                .for_each(|entry| entry.used = false);
-            // Every place was in use: the key decides, so that no place is always the victim.
-            (key.0 >> 64) as usize % WAYS
-        });
-        set[place] = Some(CacheEntry {
+        let way = choose_way(set, key);
+        set[way] = Some(CacheEntry {
             key,
-            used: false,
+            is_used: false,
             value,
         });
     }
 
-    fn place(&self, key: Fingerprint) -> usize {
-        key.0 as usize % self.count
+    fn set_index(&self, key: Fingerprint) -> usize {
+        key.0 as usize % self.set_count
     }
+}
+
+/// The index in `set` where `key` is stored: its own, else a free one, else that of an unused entry.
+fn choose_way<V>(set: &mut CacheSet<V>, key: Fingerprint) -> usize {
+    let way = find_way(set, |entry| entry.key == key)
+        .or_else(|| set.iter().position(Option::is_none))
+        .or_else(|| find_way(set, |entry| !entry.is_used));
+    way.unwrap_or_else(|| {
+        for entry in set.iter_mut().flatten() {
+            entry.is_used = false;
+        }
+        // All entries are in use. The key chooses one of them, so that it is not always the same.
+        (key.0 >> 64) as usize % WAYS
+    })
+}
+
+fn find_way<V>(set: &CacheSet<V>, is_wanted: impl Fn(&CacheEntry<V>) -> bool) -> Option<usize> {
+    set.iter()
+        .position(|entry| entry.as_ref().is_some_and(&is_wanted))
 }
 
 #[cfg(test)]

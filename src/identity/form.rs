@@ -1,6 +1,6 @@
-//! One named field of a query or a form body.
+//! Finds one named field in a query or a form body, and hides its value in a logged query.
 //!
-//! The decoder is ours, for `form_urlencoded` does not say whether an escape was malformed, and a cookie keeps its `+`.
+//! It has a decoder of its own: `form_urlencoded` does not report malformed escapes, and a cookie keeps its `+`.
 
 use std::borrow::Cow;
 
@@ -13,48 +13,48 @@ use super::field_value::FieldValue;
 ///
 /// Some readers also split fields at `;`, so a field with one is ambiguous. So is a value with a malformed escape, or
 /// with one that makes invalid UTF-8: readers then disagree on whether its other escapes are decoded.
-pub fn field<'t>(text: &'t [u8], name: &FieldName) -> FieldValue<'t> {
-    let mut found = FieldValue::Absent;
+pub fn find_field<'t>(text: &'t [u8], name: &FieldName) -> FieldValue<'t> {
+    let mut field = FieldValue::Absent;
     for pair in text.split(|byte| *byte == b'&') {
-        let parted = pair.contains(&b';');
+        let has_semicolon = pair.contains(&b';');
         for piece in pair.split(|byte| *byte == b';') {
-            let (given, value) = halves(piece);
-            if !name.resembles(&decode(given)) {
+            let (piece_name, value) = split_at_equals(piece);
+            if !name.resembles(&decode(piece_name)) {
                 continue;
             }
-            match decode_clearly(value) {
-                Some(value) if !parted => found.add(value),
-                _ => found = FieldValue::Ambiguous,
+            match decode_value(value) {
+                Some(value) if !has_semicolon => field.add(value),
+                _ => field = FieldValue::Ambiguous,
             }
         }
     }
-    found
+    field
 }
 
-/// The same in the query of a target. To some (Fastify) a query begins at the first `;` of the path already, so that a
-/// field there makes it ambiguous.
-pub(super) fn in_target<'t>(uri: &'t Uri, name: &FieldName) -> FieldValue<'t> {
-    let text = uri.query().unwrap_or_default();
+/// The value of the field in a request target. Fastify begins the query at the first `;` of the path, so a field behind
+/// one is ambiguous.
+pub(super) fn find_in_target<'t>(uri: &'t Uri, name: &FieldName) -> FieldValue<'t> {
+    let query = uri.query().unwrap_or_default();
     match uri.path().split_once(';') {
-        Some((_, before)) if field(before.as_bytes(), name) != FieldValue::Absent => {
+        Some((_, after)) if find_field(after.as_bytes(), name) != FieldValue::Absent => {
             FieldValue::Ambiguous
         }
-        _ => field(text.as_bytes(), name),
+        _ => find_field(query.as_bytes(), name),
     }
 }
 
-/// The query with `***` in place of each value that [`field`] would read.
-pub(super) fn mask(query: &str, name: &FieldName) -> String {
+/// The query with `***` in place of each value that [`find_field`] would read.
+pub(super) fn mask_field(query: &str, name: &FieldName) -> String {
     let mut out = String::with_capacity(query.len());
-    for (place, pair) in query.split('&').enumerate() {
-        let mut separator = if place > 0 { "&" } else { "" };
+    for (index, pair) in query.split('&').enumerate() {
+        let mut separator = if index > 0 { "&" } else { "" };
         for piece in pair.split(';') {
             out += separator;
             separator = ";";
-            let (given, _) = halves(piece.as_bytes());
-            if name.resembles(&decode(given)) {
-                // What stands behind a `;` may belong to the value.
-                out += &piece[..given.len()];
+            let (piece_name, _) = split_at_equals(piece.as_bytes());
+            if name.resembles(&decode(piece_name)) {
+                // The text after a `;` may be part of the value, so it is hidden too.
+                out += &piece[..piece_name.len()];
                 out += "=***";
                 break;
             }
@@ -64,54 +64,57 @@ pub(super) fn mask(query: &str, name: &FieldName) -> String {
     out
 }
 
-/// The parts before and after the first `=`.
-fn halves(pair: &[u8]) -> (&[u8], &[u8]) {
+/// Splits a name and a value at the first `=`; without one the value is empty.
+fn split_at_equals(pair: &[u8]) -> (&[u8], &[u8]) {
     match pair.iter().position(|byte| *byte == b'=') {
         Some(equals) => (&pair[..equals], &pair[equals + 1..]),
         None => (pair, &[]),
     }
 }
 
-/// Plus signs to spaces and escapes to bytes, as the WHATWG URL standard has it: a `%` without two
-/// hexadecimal digits stands for itself.
+/// Decodes plus signs to spaces and escapes to bytes, as the WHATWG URL standard does: a `%` without two hexadecimal
+/// digits stands for itself.
 pub fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     unescape(text, b' ').0
 }
 
-/// The same for values: none if it is not UTF-8 or has an escape that is none.
-fn decode_clearly(text: &[u8]) -> Option<Cow<'_, [u8]>> {
+/// Decodes a value; none if the result is not UTF-8 or an escape is malformed.
+fn decode_value(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     let (value, escapes) = unescape(text, b' ');
-    (!escapes.bad && std::str::from_utf8(&value).is_ok()).then_some(value)
+    (!escapes.has_malformed && std::str::from_utf8(&value).is_ok()).then_some(value)
 }
 
-/// The escapes of a text.
+/// Which kinds of escapes a text has.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Escapes {
-    /// At least one is well-formed.
-    pub(super) good: bool,
-    /// There is a `%` without two hexadecimal digits.
-    pub(super) bad: bool,
+    /// At least one `%` with two hexadecimal digits.
+    pub(super) has_valid: bool,
+    /// At least one `%` without them.
+    pub(super) has_malformed: bool,
 }
 
-/// Escapes to bytes, and each plus sign to `plus`.
+/// Decodes escapes to bytes, and each plus sign to `plus`. A malformed escape stays as it is.
 pub(super) fn unescape(text: &[u8], plus: u8) -> (Cow<'_, [u8]>, Escapes) {
     let mut escapes = Escapes::default();
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return (Cow::Borrowed(text), escapes);
     }
     let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
+    let mut remaining = text;
+    while let Some((&byte, after)) = remaining.split_first() {
+        remaining = after;
         match (byte, after) {
             (b'+', _) => out.push(plus),
-            (b'%', [high, low, after @ ..]) if hex(*high).is_some() && hex(*low).is_some() => {
-                out.push(hex(*high).unwrap_or_default() << 4 | hex(*low).unwrap_or_default());
-                escapes.good = true;
-                rest = after;
+            (b'%', [high, low, after @ ..])
+                if hex_value(*high).is_some() && hex_value(*low).is_some() =>
+            {
+                let (high, low) = (hex_value(*high), hex_value(*low));
+                out.push(high.unwrap_or_default() << 4 | low.unwrap_or_default());
+                escapes.has_valid = true;
+                remaining = after;
             }
             _ => {
-                escapes.bad |= byte == b'%';
+                escapes.has_malformed |= byte == b'%';
                 out.push(byte);
             }
         }
@@ -119,7 +122,7 @@ pub(super) fn unescape(text: &[u8], plus: u8) -> (Cow<'_, [u8]>, Escapes) {
     (Cow::Owned(out), escapes)
 }
 
-fn hex(digit: u8) -> Option<u8> {
+fn hex_value(digit: u8) -> Option<u8> {
     char::from(digit)
         .to_digit(16)
         .and_then(|value| u8::try_from(value).ok())
@@ -132,7 +135,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: FieldValue<'static>) {
         assert_eq!(
-            field(text.as_bytes(), &FieldName::new("key")),
+            find_field(text.as_bytes(), &FieldName::new("key")),
             expected,
             "{text}"
         );
@@ -190,7 +193,11 @@ mod tests {
     #[test]
     fn masked() {
         let check = |query: &str, expected: &str| {
-            assert_eq!(mask(query, &FieldName::new("key")), expected, "{query}");
+            assert_eq!(
+                mask_field(query, &FieldName::new("key")),
+                expected,
+                "{query}"
+            );
         };
         check("b=1&key=k&%6Bey=l", "b=1&key=***&%6Bey=***");
         check("keys=1&key", "keys=1&key=***");

@@ -1,4 +1,6 @@
-//! One worker's view of identities: the compiled settings, and a cache of verified tokens.
+//! Identifies the clients of one worker's requests, and makes keys of limits from their identities.
+//!
+//! It holds the settings and caches of verified and refused tokens. It never reads a clock: time is an argument.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -13,7 +15,7 @@ use super::field_value::FieldValue;
 use super::fingerprint_cache::FingerprintCache;
 use super::ip::TrustedPeers;
 use super::key::{Domain, Keyer};
-use super::strip::Stripper;
+use super::strip::{AllowedSetter, Stripper};
 use super::{ClientIdentity, ConnectionPeer, Settings, Unverified, ip, plan, token, user};
 use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head};
@@ -28,94 +30,98 @@ mod verified_token;
 
 use verified_token::VerifiedToken;
 
-/// Verified tokens that each worker remembers.
-const REMEMBERED: usize = 1_024;
+/// Capacity of the cache of verified tokens.
+const MAX_VERIFIED_TOKENS: usize = 1_024;
 
-/// Tokens that failed to verify, with the reason. They have a cache of their own, so that a flood of forged tokens evicts
-/// no valid one.
-const REMEMBERED_BAD: usize = 1_024;
+/// Capacity of the cache of tokens that failed to verify. It is a cache of its own, so that a flood of forged tokens
+/// evicts no valid one.
+const MAX_REFUSED_TOKENS: usize = 1_024;
 
-/// Reads the identities of requests. Every worker has its own, so that no worker waits for another's cache locks; a
-/// service with several threads may share one.
+/// Identifies clients. Each worker has one of its own, so that no worker waits for another's cache locks. The threads
+/// of a service may share one.
 #[derive(Debug)]
 pub struct Identifier {
     settings: Settings,
     keyer: Keyer,
-    trusted: TrustedPeers,
-    user_from: TrustedPeers,
-    plan_from: TrustedPeers,
+    trusted_proxies: TrustedPeers,
+    /// The peers that may set the user field.
+    user_peers: TrustedPeers,
+    /// The peers that may set the plan field.
+    plan_peers: TrustedPeers,
     stripper: Stripper,
-    verified: Mutex<FingerprintCache<VerifiedToken>>,
-    refused: Mutex<FingerprintCache<Unverified>>,
+    verified_tokens: Mutex<FingerprintCache<VerifiedToken>>,
+    refused_tokens: Mutex<FingerprintCache<Unverified>>,
     failures: SignatureFailures,
 }
 
-/// The conditions for checking a credential that no cache has.
+/// The conditions under which a credential is checked that no cache knows.
 #[derive(Clone, Copy)]
 pub struct CredentialCheck<'c> {
     /// The current time, for the bound on failed signatures of an address.
     pub now: Nanos,
     /// Whether the limits by ip admit a check for this client.
-    pub may: &'c dyn Fn(&ClientIdentity) -> bool,
+    pub may_check: &'c dyn Fn(&ClientIdentity) -> bool,
 }
 
 impl Identifier {
-    /// An identifier with empty caches.
+    /// Creates an identifier with empty caches.
     pub fn new(settings: Settings, keyer: Keyer) -> Identifier {
-        let from = |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
-        let user_from = match &settings.user {
-            Some(user::Settings::Header { from: networks, .. }) => from(networks),
+        let peers = |networks: &[PeerNetwork]| TrustedPeers::new(networks, &settings.ip.nat64);
+        let user_peers = match &settings.user {
+            Some(user::Settings::Header { from, .. }) => peers(from),
             _ => TrustedPeers::default(),
         };
-        let plan_from = match &settings.plan.source {
-            Some(plan::PlanOrigin::Header { from: networks, .. }) => from(networks),
+        let plan_peers = match &settings.plan.source {
+            Some(plan::PlanOrigin::Header { from, .. }) => peers(from),
             _ => TrustedPeers::default(),
         };
         Identifier {
-            trusted: from(&settings.ip.trusted_proxies),
+            trusted_proxies: peers(&settings.ip.trusted_proxies),
             stripper: Stripper::new(&settings),
-            verified: Mutex::new(FingerprintCache::new(REMEMBERED)),
-            refused: Mutex::new(FingerprintCache::new(REMEMBERED_BAD)),
+            verified_tokens: Mutex::new(FingerprintCache::new(MAX_VERIFIED_TOKENS)),
+            refused_tokens: Mutex::new(FingerprintCache::new(MAX_REFUSED_TOKENS)),
             failures: SignatureFailures::default(),
-            user_from,
-            plan_from,
+            user_peers,
+            plan_peers,
             settings,
             keyer,
         }
     }
 
-    /// The settings it was made with.
+    /// The settings that this identifier was created with.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether a route that counts what the credential would prove refuses a request with this reason.
-    pub fn refuses(&self, unverified: Unverified) -> bool {
-        self.settings.unverified == user::OnUnverified::Refuse && unverified.reaches_upstream()
+    /// Whether a credential that failed for this reason is refused, on a route that counts by what it would prove.
+    pub fn is_refused(&self, reason: Unverified) -> bool {
+        self.settings.unverified == user::OnUnverified::Refuse && reason.may_reach_upstream()
     }
 
-    /// Whether the fields of a request and its connection are all that [`Identifier::identify`] looks at.
-    pub fn looks_at_fields_only(&self) -> bool {
-        let in_target = matches!(self.settings.token, Some(token::TokenSource::Query(_)));
-        let for_a_time = matches!(self.settings.user, Some(user::Settings::Jwt(_)));
-        !in_target && !for_a_time
+    /// Whether the identities depend only on the connection and the header fields: not on the target or on time.
+    pub fn needs_only_fields(&self) -> bool {
+        let needs_target = matches!(self.settings.token, Some(token::TokenSource::Query(_)));
+        let needs_time = matches!(self.settings.user, Some(user::Settings::Jwt(_)));
+        !needs_target && !needs_time
     }
 
-    /// Who the request is from, as far as its head tells. `connection` is the one that it came over, or
-    /// the address of its other end; `wall` is asked for the time since the epoch only if a token has one. Call it before
-    /// [`Identifier::strip`].
+    /// Identifies the client of a request from its head; call it before [`Identifier::strip`].
+    ///
+    /// `connection` is the peer, or only its address. `wall` gives the time since the epoch, and is called only if a
+    /// token has a time.
     pub fn identify<'a>(
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
         head: &Head,
         wall: impl FnOnce() -> Duration,
     ) -> ClientIdentity {
-        self.identify_if(connection, (head, FieldValue::Absent), wall, None)
+        self.identify_with_check(connection, (head, FieldValue::Absent), wall, None)
     }
 
-    /// The same, with the credential that [`Identifier::credential_in_body`] found in the body. One that is not remembered is
-    /// checked only if `check` lets it be, else it is [`Unverified::Unchecked`].
-    pub fn identify_if<'a, 'r>(
+    /// Identifies the client of a request from its head and the credential that [`Identifier::credential_in_body`]
+    /// found in its body. A credential that no cache knows is checked only if `check` allows it; otherwise it is
+    /// [`Unverified::Unchecked`].
+    pub fn identify_with_check<'a, 'r>(
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
         (head, in_body): (&'r Head, FieldValue<'r>),
@@ -123,119 +129,121 @@ impl Identifier {
         check: Option<&CredentialCheck<'_>>,
     ) -> ClientIdentity {
         let connection = connection.into();
-        let mut who = self.client(connection, &head.fields);
+        let mut client = self.identify_by_address(connection, &head.fields);
         let (peer, subject) = (connection.peer, connection.subject);
-        let given = match &self.settings.token {
-            Some(source) => token::find(source, head).or(in_body),
+        let credential = match &self.settings.token {
+            Some(source) => token::find_credential(source, head).or(in_body),
             None => FieldValue::Absent,
         };
-        let check = check.map(|check| (&who, check));
-        let proof = self.prove((peer, subject), &given, (&head.fields, wall), check);
-        who.unverified = proof.unverified;
-        who.ambiguous_token = given == FieldValue::Ambiguous;
-        // The same credential, read in the stricter way.
-        if who.ambiguous_token && proof.token.is_some() {
-            who.unverified = Some(Unverified::Ambiguous);
+        let check = check.map(|check| (&client, check));
+        let proof = self.prove((peer, subject), &credential, (&head.fields, wall), check);
+        client.unverified = proof.unverified;
+        client.ambiguous_token = credential == FieldValue::Ambiguous;
+        // The token and the user's credential are the same text, and the token is read more strictly.
+        if client.ambiguous_token && proof.token.is_some() {
+            client.unverified = Some(Unverified::Ambiguous);
         }
-        who.token = match (proof.token, given) {
-            (Some(judged), _) => judged,
+        client.token = match (proof.token, credential) {
+            (Some(proven), _) => proven,
             (None, FieldValue::One(text)) => Some(self.token_fingerprint(&text)),
             (None, FieldValue::Absent | FieldValue::Ambiguous) => None,
         };
         let plan = match &self.settings.plan.source {
-            Some(plan::PlanOrigin::Header { name, .. }) if self.plan_from.contains(peer) => {
-                self.plan_by_header(token::header(&head.fields, name.as_str()))
+            Some(plan::PlanOrigin::Header { name, .. }) if self.plan_peers.contains(peer) => {
+                self.plan_in_field(token::single_value(&head.fields, name.as_str()))
             }
             Some(plan::PlanOrigin::Claim(_) | plan::PlanOrigin::ApiKeys) => proof.plan,
             _ => None,
         };
-        who.user = proof.user;
-        who.plan = plan.or(who.plan);
-        who
+        client.user = proof.user;
+        client.plan = plan.or(client.plan);
+        client
     }
 
     fn token_fingerprint(&self, text: &[u8]) -> Fingerprint {
         self.keyer.fingerprint(Domain::Token, &canonical_form(text))
     }
 
-    fn plan_by_header(&self, given: FieldValue<'_>) -> Option<usize> {
-        let FieldValue::One(text) = given else {
+    fn plan_in_field(&self, field: FieldValue<'_>) -> Option<usize> {
+        let FieldValue::One(name) = field else {
             return None;
         };
-        self.settings.plan.named(std::str::from_utf8(&text).ok()?)
+        self.settings
+            .plan
+            .index_of(std::str::from_utf8(&name).ok()?)
     }
 
-    /// The key of a limit that counts by `parts`: of those, the ones that are known. Nothing when
-    /// none is. The order of `parts` does not matter.
-    pub fn key(&self, who: &ClientIdentity, parts: &[Identity]) -> Option<Fingerprint> {
-        self.key_under(&self.keyer, who, parts)
+    /// The key of a limit that counts by `parts`, made of those parts that the client has; none if it has none of them.
+    /// The order of `parts` does not matter.
+    pub fn key(&self, client: &ClientIdentity, parts: &[Identity]) -> Option<Fingerprint> {
+        self.key_with(&self.keyer, client, parts)
     }
 
-    /// What chooses a server by `parts`: as [`Identifier::key`], but not secret, so that ip, user and plan
-    /// choose the same in every gateway.
-    pub fn placement(&self, who: &ClientIdentity, parts: &[Identity]) -> Option<u64> {
-        let Fingerprint(key) = self.key_under(&Keyer::new([0; 16]), who, parts)?;
-        // Each half is as good as the whole.
+    /// A hash of the client's `parts` that chooses a server. It is made without the secret, so that every gateway
+    /// chooses the same server by ip, user and plan.
+    pub fn placement_hash(&self, client: &ClientIdentity, parts: &[Identity]) -> Option<u64> {
+        let Fingerprint(key) = self.key_with(&Keyer::new([0; 16]), client, parts)?;
+        // Either half of a hash is as random as the whole.
         Some(key as u64)
     }
 
-    fn key_under(
+    fn key_with(
         &self,
         keyer: &Keyer,
-        who: &ClientIdentity,
+        client: &ClientIdentity,
         parts: &[Identity],
     ) -> Option<Fingerprint> {
-        let mut mixer = keyer.mix();
+        let mut hasher = keyer.key_hasher();
         for identity in Identity::ALL
             .into_iter()
             .filter(|identity| parts.contains(identity))
         {
-            let tag = tag(identity);
+            let tag = part_tag(identity);
             match identity {
-                Identity::Ip => mixer.part(tag, &network_bytes(self.settings.ip.group(who.ip))),
+                Identity::Ip => {
+                    let network = self.settings.ip.client_network(client.ip);
+                    hasher.add_part(tag, &network_bytes(network));
+                }
                 Identity::User => {
-                    if let Some(user) = &who.user {
-                        mixer.part(tag, user.as_bytes());
+                    if let Some(user) = &client.user {
+                        hasher.add_part(tag, user.as_bytes());
                     }
                 }
                 Identity::Token => {
-                    if let Some(Fingerprint(token)) = who.token {
-                        mixer.part(tag, &token.to_le_bytes());
+                    if let Some(Fingerprint(token)) = client.token {
+                        hasher.add_part(tag, &token.to_le_bytes());
                     }
                 }
                 Identity::Email => {
-                    if let Some(Fingerprint(email)) = who.email {
-                        mixer.part(tag, &email.to_le_bytes());
+                    if let Some(Fingerprint(email)) = client.email {
+                        hasher.add_part(tag, &email.to_le_bytes());
                     }
                 }
                 Identity::Plan => {
-                    let plan = who
-                        .plan
-                        .and_then(|index| self.settings.plan.plans.get(index));
-                    if let Some(plan) = plan {
-                        mixer.part(tag, plan.name.as_bytes());
+                    let plans = &self.settings.plan.plans;
+                    if let Some(plan) = client.plan.and_then(|index| plans.get(index)) {
+                        hasher.add_part(tag, plan.name.as_bytes());
                     }
                 }
             }
         }
-        mixer.finish()
+        hasher.finish()
     }
 
-    /// The networks around an IPv6 client that are wider than what counts as one client, nearest
-    /// first; see [`ip::PARENTS`]. For limits that count by ip.
-    pub fn parents(&self, who: &ClientIdentity) -> SmallVec<[Parent; 3]> {
+    /// The networks around an IPv6 client that have budgets of their own for limits by ip, the nearest first; see
+    /// [`ip::PARENT_NETWORKS`]. Only networks wider than the client's own are listed.
+    pub fn parents(&self, client: &ClientIdentity) -> SmallVec<[Parent; 3]> {
         let settings = &self.settings.ip;
-        if !settings.parents || who.ip.is_ipv4() {
+        if !settings.parents || client.ip.is_ipv4() {
             return SmallVec::new();
         }
-        let ip = settings.counted(who.ip);
+        let ip = settings.counted_address(client.ip);
         if ip.is_ipv4() {
             return SmallVec::new();
         }
-        let wider = ip::PARENTS
+        ip::PARENT_NETWORKS
             .into_iter()
-            .filter(|(length, _)| *length < settings.ipv6);
-        wider
+            .filter(|(length, _)| *length < settings.ipv6)
             .map(|(length, factor)| {
                 let bytes = network_bytes(ip::network(ip, length));
                 Parent {
@@ -246,31 +254,31 @@ impl Identifier {
             .collect()
     }
 
-    /// Whether a field of this name is one that not everybody may set.
-    pub fn guards(&self, name: &[u8]) -> bool {
-        self.stripper.guards(name)
+    /// Whether only some peers may set a field of this name; see [`super::strip`].
+    pub fn is_protected(&self, name: &[u8]) -> bool {
+        self.stripper.is_protected(name)
     }
 
-    /// Removes what a client may not say of itself; see [`super::strip`]. Whether something stays that only trusted proxies
-    /// may say.
+    /// Removes the fields that this peer must not set; see [`super::strip`]. Returns whether a field stays that only
+    /// trusted proxies may set.
     pub fn strip(&self, peer: impl Into<PeerAddress>, fields: &mut Fields) -> bool {
         let peer = peer.into();
-        let by_proxy = Cell::new(false);
-        self.stripper.strip(fields, |list| match list {
-            super::strip::AllowedSetter::Nobody => false,
-            super::strip::AllowedSetter::Proxies => {
-                by_proxy.set(self.trusted.contains(peer));
-                by_proxy.get()
+        let has_proxy_fields = Cell::new(false);
+        self.stripper.strip(fields, |setter| match setter {
+            AllowedSetter::Nobody => false,
+            AllowedSetter::TrustedProxies => {
+                has_proxy_fields.set(self.trusted_proxies.contains(peer));
+                has_proxy_fields.get()
             }
-            super::strip::AllowedSetter::User => self.user_from.contains(peer),
-            super::strip::AllowedSetter::Plan => self.plan_from.contains(peer),
+            AllowedSetter::UserPeers => self.user_peers.contains(peer),
+            AllowedSetter::PlanPeers => self.plan_peers.contains(peer),
         });
-        by_proxy.get()
+        has_proxy_fields.get()
     }
 }
 
-/// What tells the parts of a key apart. Part of what gateways share, so it may not change.
-fn tag(identity: Identity) -> u8 {
+/// The tag of a part in the hash of a key. Gateways share these hashes, so the tags must not change.
+fn part_tag(identity: Identity) -> u8 {
     match identity {
         Identity::Ip => 1,
         Identity::User => 2,
@@ -280,7 +288,7 @@ fn tag(identity: Identity) -> u8 {
     }
 }
 
-/// A network's length and address, the same for every way of writing it.
+/// The bytes of a network that are hashed: its prefix length, then its address.
 fn network_bytes(network: ipnet::IpNet) -> SmallVec<[u8; 24]> {
     let mut bytes = SmallVec::new();
     bytes.push(network.prefix_len());

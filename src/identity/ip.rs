@@ -1,37 +1,37 @@
-//! The client's address: the connection's peer, or what trusted proxies say of it, walked from the
-//! right. Grouped by prefix before it is counted.
+//! Finds the client's address, which is the connection's peer or comes from trusted proxies, and groups addresses by
+//! prefix before they are counted.
 //!
-//! - A peer that is not trusted is the client, whatever its headers say.
-//! - Behind a trusted peer, `X-Forwarded-For` (all lines, in order) is read from the right: each proxy
-//!   wrote the address it saw, so the first address that is not a trusted proxy is the client.
-//! - What cannot be read (`unknown`, `_hidden`, garbage, nothing) ends the walk at the last trusted
-//!   hop: whatever stands further left may be the client's own invention.
-//! - `Forwarded` (RFC 7239) is read the same way where there is no `X-Forwarded-For`. Where both are
-//!   there, a proxy may have written one and let the client's other pass, so both walks must name the
-//!   same client; else it is the peer.
-//! - IPv6 addresses in which an IPv4 address is written are that, the peer's and the settings' too: see
-//!   [`super::embedded`].
+//! - A peer that is not trusted is the client, whatever its header fields say.
+//! - Behind a trusted peer, all lines of `X-Forwarded-For` are walked from the right. Each proxy added the address
+//!   that it saw, so the first address that is not a trusted proxy's is the client's.
+//! - An unreadable address (`unknown`, `_hidden`, garbage, nothing) ends the walk at the last trusted hop, because
+//!   the client may have invented everything further left.
+//! - `Forwarded` (RFC 7239) is walked in the same way if there is no `X-Forwarded-For`. With both, a proxy may have
+//!   written one and passed on the client's other one. So both walks must find the same client; otherwise it is the
+//!   peer.
+//! - An IPv6 address with an embedded IPv4 address counts as that address, also in the settings: see
+//!   [`super::embedded_ipv4`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::embedded::{self, Nat64};
+use super::embedded_ipv4::{self, Nat64};
 use crate::http::head::Fields;
 use crate::net::{PeerAddress, PeerNetwork};
 
-/// `X-Forwarded-For`.
+/// The field to which each proxy appends the address of its peer; no standard defines it.
 pub const X_FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// `Forwarded`.
+/// The field of RFC 7239 to which each proxy appends an element.
 pub const FORWARDED: &str = "forwarded";
 
-/// Most hops that are walked; a longer chain ends at the last of these.
+/// Most hops that are walked; in a longer chain the last of these is the client.
 const MAX_HOPS: usize = 64;
 
-/// The networks around an IPv6 client that get budgets of their own: prefix length, and how many
-/// times the client's quota.
-pub const PARENTS: [(u8, u32); 3] = [(56, 4), (48, 16), (32, 256)];
+/// The networks around an IPv6 client that have budgets of their own: prefix length, and the factor on the client's
+/// quota. A client may own a whole /48 or, as a provider, a /32.
+pub const PARENT_NETWORKS: [(u8, u32); 3] = [(56, 4), (48, 16), (32, 256)];
 
 /// How a client's address is found and grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Settings {
     pub ipv6: u8,
     /// Whether the /56, /48 and /32 around an IPv6 client have budgets too.
     pub parents: bool,
-    /// Prefixes behind which translators write IPv4 addresses.
+    /// Prefixes behind which translators embed IPv4 addresses.
     pub nat64: Vec<Nat64>,
 }
 
@@ -61,22 +61,21 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The network that is one client. Shown as `203.0.113.7/32` or `2001:db8::/64`.
-    pub fn group(&self, ip: IpAddr) -> IpNet {
-        match self.counted(ip) {
+    /// The network that counts as one client, such as `203.0.113.7/32` or `2001:db8::/64`.
+    pub fn client_network(&self, ip: IpAddr) -> IpNet {
+        match self.counted_address(ip) {
             IpAddr::V4(ip) => network(IpAddr::V4(ip), self.ipv4),
             IpAddr::V6(ip) => network(IpAddr::V6(ip), self.ipv6),
         }
     }
 
-    /// The address as which a client is counted: an IPv4 address where one is written in it.
-    pub fn counted(&self, ip: IpAddr) -> IpAddr {
-        embedded::counted(ip, &self.nat64)
+    /// The address by which a client is counted: the embedded IPv4 address, if `ip` has one.
+    pub fn counted_address(&self, ip: IpAddr) -> IpAddr {
+        embedded_ipv4::counted_address(ip, &self.nat64)
     }
 }
 
-/// The network of `length` bits around `ip`, its other bits zero; a length beyond the address's own
-/// is the address.
+/// The network of `length` bits around `ip`. A length beyond that of the address means the address alone.
 pub fn network(ip: IpAddr, length: u8) -> IpNet {
     match ip {
         IpAddr::V4(ip) => {
@@ -92,7 +91,7 @@ pub fn network(ip: IpAddr, length: u8) -> IpNet {
     }
 }
 
-/// Peers that are believed.
+/// The peers that may set certain header fields, such as `X-Forwarded-For`.
 #[derive(Clone, Debug, Default)]
 pub struct TrustedPeers {
     networks: Box<[PeerNetwork]>,
@@ -100,14 +99,14 @@ pub struct TrustedPeers {
 }
 
 impl TrustedPeers {
-    /// Believes addresses in these networks, whichever way they are written.
+    /// Trusts the addresses in these networks, also where they are embedded in IPv6 addresses.
     pub fn new(networks: &[PeerNetwork], nat64: &[Nat64]) -> TrustedPeers {
-        let folded = |network: &PeerNetwork| match network {
-            PeerNetwork::Ip(network) => embedded::translated_network(*network, nat64).into(),
+        let untranslated = |network: &PeerNetwork| match network {
+            PeerNetwork::Ip(network) => embedded_ipv4::untranslated_network(*network, nat64).into(),
             PeerNetwork::Unix => PeerNetwork::Unix,
         };
         TrustedPeers {
-            networks: networks.iter().map(folded).collect(),
+            networks: networks.iter().map(untranslated).collect(),
             nat64: nat64.into(),
         }
     }
@@ -115,25 +114,25 @@ impl TrustedPeers {
     /// Whether this peer is believed.
     pub fn contains(&self, peer: impl Into<PeerAddress>) -> bool {
         let peer = match peer.into() {
-            PeerAddress::Ip(ip) => embedded::translated(ip, &self.nat64).into(),
+            PeerAddress::Ip(ip) => embedded_ipv4::untranslated_address(ip, &self.nat64).into(),
             PeerAddress::Unix => PeerAddress::Unix,
         };
         self.networks.iter().any(|network| network.contains(peer))
     }
 }
 
-/// Who is at the far end of a chain of proxies.
+/// The address of the client at the far end of a chain of proxies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress {
-    /// The address; that of a trusted proxy when the chain does not say.
+    /// The client's address; that of the last trusted proxy if the chain does not name the client.
     pub ip: IpAddr,
-    /// The address is not the client's own: the proxies' field names nobody, so the address is that of the last
-    /// proxy. Or it is [`UNIX_STAND_IN`](crate::net::address::UNIX_STAND_IN), which stands for all clients of Unix sockets.
-    pub unclear: bool,
+    /// The address is not the client's own. It is that of the last proxy, or
+    /// [`UNIX_STAND_IN`](crate::net::address::UNIX_STAND_IN), which stands for all clients of Unix sockets.
+    pub is_unclear: bool,
 }
 
-/// The client behind `peer`. Looks at no header unless the peer is trusted, and allocates nothing.
-pub fn client(
+/// The address of the client behind `peer`. Reads no field unless the peer is trusted, and allocates nothing.
+pub fn client_address(
     trusted: &TrustedPeers,
     peer: impl Into<PeerAddress>,
     fields: &Fields,
@@ -141,36 +140,36 @@ pub fn client(
     let address = peer.into();
     let peer = ClientAddress {
         ip: address.ip(),
-        unclear: address == PeerAddress::Unix,
+        is_unclear: address == PeerAddress::Unix,
     };
     if !trusted.contains(address) {
         return peer;
     }
-    let by_list = || {
+    let by_x_forwarded_for = || {
         let lines = fields.all(X_FORWARDED_FOR).rev();
         let hops = lines
             .flat_map(|line| line.rsplit(|byte| *byte == b','))
-            .map(node);
-        walk(trusted, peer, hops)
+            .map(parse_node);
+        walk_hops(trusted, peer, hops)
     };
     let by_forwarded = || {
         let lines = fields.all(FORWARDED).rev();
         let hops = lines
-            .flat_map(|line| Elements::of(line, b','))
-            .map(forwarded_for);
-        walk(trusted, peer, hops)
+            .flat_map(|line| ElementsFromRight::new(line, b','))
+            .map(parse_forwarded_element);
+        walk_hops(trusted, peer, hops)
     };
     match (fields.contains(X_FORWARDED_FOR), fields.contains(FORWARDED)) {
         (false, false) => peer,
-        (true, false) => by_list(),
+        (true, false) => by_x_forwarded_for(),
         (false, true) => by_forwarded(),
         (true, true) => {
-            let client = by_list();
+            let client = by_x_forwarded_for();
             if client == by_forwarded() {
                 client
             } else {
                 ClientAddress {
-                    unclear: true,
+                    is_unclear: true,
                     ..peer
                 }
             }
@@ -178,58 +177,65 @@ pub fn client(
     }
 }
 
-fn walk(
+/// Walks from `peer` along the hops, the nearest first, up to the first one that is not trusted or not readable.
+fn walk_hops(
     trusted: &TrustedPeers,
     peer: ClientAddress,
     hops: impl Iterator<Item = Option<IpAddr>>,
 ) -> ClientAddress {
-    let mut last = peer;
+    let mut client = peer;
     for hop in hops.take(MAX_HOPS) {
-        last = match hop {
-            Some(ip) => ClientAddress { ip, unclear: false },
+        client = match hop {
+            Some(ip) => ClientAddress {
+                ip,
+                is_unclear: false,
+            },
             None => ClientAddress {
-                unclear: true,
-                ..last
+                is_unclear: true,
+                ..client
             },
         };
-        if last.unclear || !trusted.contains(last.ip) {
+        if client.is_unclear || !trusted.contains(client.ip) {
             break;
         }
     }
-    last
+    client
 }
 
-/// An element of `Forwarded`: the address of its one `for`.
-fn forwarded_for(element: Option<&[u8]>) -> Option<IpAddr> {
-    let mut found = None;
-    for pair in Elements::of(element?, b';') {
+/// The address in an element of `Forwarded`; none unless it has exactly one `for` with an address.
+fn parse_forwarded_element(element: Option<&[u8]>) -> Option<IpAddr> {
+    let mut address = None;
+    for pair in ElementsFromRight::new(element?, b';') {
         let pair = pair?.trim_ascii();
         if pair.is_empty() {
             continue;
         }
         let equals = pair.iter().position(|byte| *byte == b'=')?;
         if pair[..equals].trim_ascii().eq_ignore_ascii_case(b"for") {
-            if found.is_some() {
+            if address.is_some() {
                 return None;
             }
-            found = Some(node(&pair[equals + 1..])?);
+            address = Some(parse_node(&pair[equals + 1..])?);
         }
     }
-    found
+    address
 }
 
-/// An address as proxies write it: bare or quoted, with or without port and zone, an IPv6 address
-/// with or without brackets.
-fn node(text: &[u8]) -> Option<IpAddr> {
+/// Parses an address as proxies write it: with or without quotes, port and zone, and IPv6 with or without brackets.
+fn parse_node(text: &[u8]) -> Option<IpAddr> {
     let mut text = text.trim_ascii();
     if let Some(inner) = text.strip_prefix(b"\"") {
         text = inner.strip_suffix(b"\"")?.trim_ascii();
     }
     let text = std::str::from_utf8(text).ok()?;
-    if let Some(rest) = text.strip_prefix('[') {
-        let (address, port) = rest.split_once(']')?;
-        let port_fits = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
-        return if port_fits { six(address) } else { None };
+    if let Some(bracketed) = text.strip_prefix('[') {
+        let (address, port) = bracketed.split_once(']')?;
+        let has_valid_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
+        return if has_valid_port {
+            parse_ipv6(address)
+        } else {
+            None
+        };
     }
     if let Some((address, port)) = text.split_once(':')
         && !port.contains(':')
@@ -240,10 +246,14 @@ fn node(text: &[u8]) -> Option<IpAddr> {
             None
         };
     }
-    text.parse().ok().map(IpAddr::V4).or_else(|| six(text))
+    text.parse()
+        .ok()
+        .map(IpAddr::V4)
+        .or_else(|| parse_ipv6(text))
 }
 
-fn six(text: &str) -> Option<IpAddr> {
+/// Parses an IPv6 address with or without a zone, which is dropped.
+fn parse_ipv6(text: &str) -> Option<IpAddr> {
     let address = match text.split_once('%') {
         Some((_, "")) => return None,
         Some((address, zone)) if zone.bytes().all(|byte| byte.is_ascii_graphic()) => address,
@@ -256,55 +266,55 @@ fn six(text: &str) -> Option<IpAddr> {
         .map(|ip| IpAddr::V6(ip).to_canonical())
 }
 
-/// A port's digits, or an obfuscated port (`_name`).
+/// Whether the text is the digits of a port, or an obfuscated port such as `_name` (RFC 7239 section 6.3).
 fn is_port(text: &str) -> bool {
-    let digits = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let hidden = text.starts_with('_') && text.bytes().all(|byte| byte.is_ascii_graphic());
-    !text.is_empty() && (digits || hidden)
+    let is_number = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_obfuscated = text.starts_with('_') && text.bytes().all(|byte| byte.is_ascii_graphic());
+    !text.is_empty() && (is_number || is_obfuscated)
 }
 
-/// The parts of a header line between separators outside quotes, from the right.
+/// Iterates from the right over the elements of a line, which separators outside quotes divide.
 ///
-/// Right to left on purpose: a quote that a client opened and never closed cannot swallow what trusted
-/// proxies wrote to the right of it. A part whose quote does not open is nothing, and the last.
-struct Elements<'h> {
-    rest: Option<&'h [u8]>,
+/// So a quote that a client opened and never closed cannot hide the elements that trusted proxies appended. An element
+/// whose quote has no beginning is none, and the last one.
+struct ElementsFromRight<'h> {
+    remaining: Option<&'h [u8]>,
     separator: u8,
 }
 
-impl<'h> Elements<'h> {
-    fn of(line: &'h [u8], separator: u8) -> Elements<'h> {
-        Elements {
-            rest: Some(line),
+impl<'h> ElementsFromRight<'h> {
+    fn new(line: &'h [u8], separator: u8) -> ElementsFromRight<'h> {
+        ElementsFromRight {
+            remaining: Some(line),
             separator,
         }
     }
 }
 
-impl<'h> Iterator for Elements<'h> {
+impl<'h> Iterator for ElementsFromRight<'h> {
     type Item = Option<&'h [u8]>;
 
     fn next(&mut self) -> Option<Option<&'h [u8]>> {
-        let line = self.rest.take()?;
-        let mut quoted = false;
+        let line = self.remaining.take()?;
+        let mut in_quotes = false;
         let mut end = line.len();
         while let Some(at) = end.checked_sub(1) {
             let byte = line[at];
             if byte == b'"' {
-                let slashes = line[..at]
+                let backslashes = line[..at]
                     .iter()
                     .rev()
                     .take_while(|byte| **byte == b'\\')
                     .count();
-                // Inside quotes a backslash makes a quote part of the text.
-                quoted = !quoted || slashes % 2 == 1;
-            } else if byte == self.separator && !quoted {
-                self.rest = Some(&line[..at]);
+                // A backslash before a quote makes it part of the quoted text.
+                in_quotes = !in_quotes || backslashes % 2 == 1;
+            } else if byte == self.separator && !in_quotes {
+                self.remaining = Some(&line[..at]);
                 return Some(Some(&line[at + 1..]));
             }
             end = at;
         }
-        Some((!quoted).then_some(line))
+        Some((!in_quotes).then_some(line))
     }
 }
 

@@ -1,9 +1,8 @@
-//! Signed tokens (RFC 7519): which keys are believed, and what a token must say.
+//! Verifies signed tokens (RFC 7519) against configured keys, and reads their claims.
 //!
-//! The keys decide which algorithms they verify; the token's own name only picks among them. So no token can have a
-//! public key taken for a shared secret, or choose no signature. Keys that a
-//! token brings or points at (`jwk`, `jku`, `x5c`) are never looked at, and tokens with `crit` are
-//! refused. Time is an argument.
+//! Each key has its algorithms, and a token only picks among them by name. So no token can use a public key as a
+//! shared secret, or choose no signature. Keys that a token carries or points at (`jwk`, `jku`, `x5c`) are never
+//! used, and tokens with `crit` are refused. The caller checks the times of a token.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,63 +15,85 @@ use serde_json::{Map, Value};
 
 use super::{Unverified, user_name};
 
-/// How far clocks may differ when nothing is said: a token is believed this long before its `nbf` and after its
-/// `exp`. It is what most upstreams allow, so that none of them takes a token that is expired here.
+/// Default leeway for clocks that differ: a token is valid this long before its `nbf` and after its `exp`. Most
+/// upstreams allow as much, so none of them accepts a token that has expired here.
 pub const LEEWAY: Duration = Duration::from_secs(60);
 
-/// Fewest bytes of a shared secret: RFC 7518 section 3.2.
+/// Fewest bytes of a shared secret for HS256: RFC 7518 section 3.2.
 pub const MIN_SECRET: usize = 32;
 
-/// Most keys that are tried for one token: those with its `kid`, or those without an id.
-const MAX_TRIES: usize = 4;
+/// Most keys that are tried for one token, because each costs a signature check.
+const MAX_KEYS_TRIED: usize = 4;
 
-/// What a token must say.
+/// Fewest bytes of the modulus of an RSA key: 2048 bits (RFC 7518 section 3.3).
+const MIN_RSA_BYTES: usize = 256;
+
+/// Length of an uncompressed point on P-256, in bytes.
+const P256_POINT_BYTES: usize = 65;
+
+/// Length of an uncompressed point on P-384, in bytes.
+const P384_POINT_BYTES: usize = 97;
+
+/// Length of a public key of Ed25519, in bytes.
+const ED25519_KEY_BYTES: usize = 32;
+
+/// The algorithms of an RSA key.
+const RSA_ALGORITHMS: &[Algorithm] = &[
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+];
+
+/// The keys and claims that a token needs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The claim that names the user.
     pub claim: String,
-    /// Whose signatures are believed.
+    /// Keys that may have signed a token.
     pub keys: VerificationKeys,
-    /// What `iss` must be.
+    /// The value that `iss` must have; any or none if absent.
     pub issuer: Option<String>,
-    /// What `aud` must be or contain; any or none when absent.
+    /// The value that `aud` must have or contain; any or none if absent.
     pub audience: Option<String>,
-    /// How long before its `nbf` and after its `exp` a token is believed; of whole seconds.
+    /// How long a token is valid before its `nbf` and after its `exp`, in whole seconds.
     pub leeway: Duration,
 }
 
-/// Keys that verify signatures. Cheap to clone; never shown.
+/// Keys that verify signatures. Clones share the keys, and debug output hides them.
 #[derive(Clone)]
 pub struct VerificationKeys(Arc<[VerificationKey]>);
 
 struct VerificationKey {
     id: Option<String>,
     key: DecodingKey,
-    /// Names the key's algorithms and checks no claim: that is done here.
+    /// Holds the key's algorithms. It checks no claim, because this file does.
     validation: Validation,
 }
 
 /// Why a key file cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerificationKeysError {
-    /// Whoever has a token can try all secrets that are so short.
+    /// A secret short enough to be found from one token by trying all of them.
     #[error(
         "HS256 needs a secret of at least {MIN_SECRET} bytes (RFC 7518 section 3.2); make one with `openssl rand -hex 32`, for the issuer too"
     )]
     ShortSecret,
-    /// A public key was given as a shared secret: whoever knows it could sign.
+    /// A public key in the place of a shared secret: everybody who knows it could sign tokens.
     #[error("this is a PEM file, not a secret; write `key:` instead of `secret:`")]
     PemAsSecret,
-    /// Not a public key.
+    /// A file that is no public key in PEM.
     #[error("not a public key: a PEM file that begins with -----BEGIN PUBLIC KEY-----")]
     Pem,
     /// A private key where a public one belongs.
     #[error("this is a private key; the gateway needs the public one only")]
     PrivateKey,
-    /// A kind of key that is not supported.
+    /// A kind or length of key that is not supported.
     #[error("only RSA keys of 2048 bits and more, P-256, P-384 and Ed25519 keys are supported")]
     Unsupported,
-    /// Not a key set.
+    /// A file that is no JSON Web Key Set.
     #[error("not a JSON Web Key Set: {{\"keys\": [...]}}")]
     Jwks,
     /// A key set without a usable key.
@@ -82,26 +103,26 @@ pub enum VerificationKeysError {
     NoUsableKey,
 }
 
-/// What a verified token says.
+/// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenClaims {
-    /// The user.
+    /// The user, in the claim that [`Settings::claim`] names.
     pub user: Arc<str>,
-    /// The text of the plan's claim.
+    /// The text of the claim that names the plan.
     pub plan: Option<String>,
-    /// Seconds since the epoch before which it is not yet believed, leeway included.
+    /// Seconds since the epoch from which on the token is valid, leeway included.
     pub not_before: u64,
-    /// Seconds since the epoch from which on it is no longer believed, leeway included.
+    /// Seconds since the epoch from which on the token is no longer valid, leeway included.
     pub expires: u64,
 }
 
 impl TokenClaims {
-    /// Whether it is believed at this time since the epoch.
+    /// Checks the token's times at `wall`, a time since the epoch.
     ///
     /// # Errors
     ///
     /// [`Unverified::NotYet`] or [`Unverified::Expired`].
-    pub fn check(&self, wall: Duration) -> Result<(), Unverified> {
+    pub fn check_times(&self, wall: Duration) -> Result<(), Unverified> {
         let now = wall.as_secs();
         if now < self.not_before {
             Err(Unverified::NotYet)
@@ -113,17 +134,8 @@ impl TokenClaims {
     }
 }
 
-const RSA: &[Algorithm] = &[
-    Algorithm::RS256,
-    Algorithm::RS384,
-    Algorithm::RS512,
-    Algorithm::PS256,
-    Algorithm::PS384,
-    Algorithm::PS512,
-];
-
 impl VerificationKeys {
-    /// A shared secret for HS256: all bytes, at least [`MIN_SECRET`].
+    /// A shared secret for HS256, of at least [`MIN_SECRET`] bytes. Every byte counts, also a line end.
     ///
     /// # Errors
     ///
@@ -135,18 +147,15 @@ impl VerificationKeys {
         if secret.len() < MIN_SECRET {
             return Err(VerificationKeysError::ShortSecret);
         }
-        Ok(VerificationKeys::one(
-            DecodingKey::from_secret(secret),
-            &[Algorithm::HS256],
-        ))
+        let key = DecodingKey::from_secret(secret);
+        Ok(VerificationKeys::single(key, &[Algorithm::HS256]))
     }
 
-    /// A public key. RSA verifies RS256 to RS512 and PS256 to PS512, P-256 ES256, P-384 ES384,
-    /// Ed25519 EdDSA.
+    /// A public key in PEM. RSA verifies RS256 to RS512 and PS256 to PS512, P-256 ES256, P-384 ES384, Ed25519 EdDSA.
     ///
     /// # Errors
     ///
-    /// What is wrong with the file.
+    /// A private key, an unsupported key, or a file that is none.
     pub fn from_pem(bytes: &[u8]) -> Result<VerificationKeys, VerificationKeysError> {
         let has = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
         if has(b"PRIVATE KEY-----") {
@@ -156,42 +165,44 @@ impl VerificationKeys {
             return Err(VerificationKeysError::Pem);
         }
         if let Ok(key) = DecodingKey::from_rsa_pem(bytes) {
-            // 2048 bits are 256 bytes of modulus, and the structure around them is longer.
-            let long = key.try_get_as_bytes().is_ok_and(|der| der.len() >= 256);
-            return if long {
-                Ok(VerificationKeys::one(key, RSA))
+            // The structure around a modulus makes the key longer than the modulus.
+            let is_long = key
+                .try_get_as_bytes()
+                .is_ok_and(|der| der.len() >= MIN_RSA_BYTES);
+            return if is_long {
+                Ok(VerificationKeys::single(key, RSA_ALGORITHMS))
             } else {
                 Err(VerificationKeysError::Unsupported)
             };
         }
         if let Ok(key) = DecodingKey::from_ec_pem(bytes) {
             let algorithm = match key.try_get_as_bytes().map(<[u8]>::len) {
-                Ok(65) => Algorithm::ES256,
-                Ok(97) => Algorithm::ES384,
+                Ok(P256_POINT_BYTES) => Algorithm::ES256,
+                Ok(P384_POINT_BYTES) => Algorithm::ES384,
                 _ => return Err(VerificationKeysError::Unsupported),
             };
-            return Ok(VerificationKeys::one(key, &[algorithm]));
+            return Ok(VerificationKeys::single(key, &[algorithm]));
         }
         match DecodingKey::from_ed_pem(bytes) {
-            Ok(key) => Ok(VerificationKeys::one(key, &[Algorithm::EdDSA])),
+            Ok(key) => Ok(VerificationKeys::single(key, &[Algorithm::EdDSA])),
             Err(_) => Err(VerificationKeysError::Pem),
         }
     }
 
-    /// A JSON Web Key Set (RFC 7517). A key verifies its `alg`, or without one what
-    /// [`VerificationKeys::from_pem`] says of its kind. Left out are keys for encryption, kinds that are not
-    /// supported, and shared secrets (`oct`), which do not belong in a set of public keys.
+    /// A JSON Web Key Set (RFC 7517). A key verifies its `alg`; one without `alg` verifies the same as in
+    /// [`VerificationKeys::from_pem`]. Keys for encryption, unsupported keys and shared secrets (`oct`) are left out: a
+    /// secret does not belong in a set of public keys.
     ///
     /// # Errors
     ///
-    /// Not a set, or none of its keys is usable.
+    /// A file that is no set, or a set without a usable key.
     pub fn from_jwks(bytes: &[u8]) -> Result<VerificationKeys, VerificationKeysError> {
         let set: Value = serde_json::from_slice(bytes).map_err(|_| VerificationKeysError::Jwks)?;
         let listed = set
             .get("keys")
             .and_then(Value::as_array)
             .ok_or(VerificationKeysError::Jwks)?;
-        let keys: Vec<VerificationKey> = listed.iter().filter_map(from_jwk).collect();
+        let keys: Vec<VerificationKey> = listed.iter().filter_map(parse_jwk).collect();
         if keys.is_empty() {
             Err(VerificationKeysError::NoUsableKey)
         } else {
@@ -199,45 +210,51 @@ impl VerificationKeys {
         }
     }
 
-    fn one(key: DecodingKey, algorithms: &[Algorithm]) -> VerificationKeys {
+    fn single(key: DecodingKey, algorithms: &[Algorithm]) -> VerificationKeys {
         VerificationKeys(
             [VerificationKey {
                 id: None,
                 key,
-                validation: signature_only(algorithms),
+                validation: validate_signature_only(algorithms),
             }]
             .into(),
         )
     }
 
-    /// Keys that may have signed a token with this header. One that names no key fits those without an id, and the only
-    /// one of its algorithm: were all tried, a forged token would cost as many signatures.
+    /// The keys that may have signed a token with this header. A token without a `kid` fits the keys without an id, and
+    /// the only key of its algorithm. It fits no others, because a forged token would cost a signature check for each.
     fn candidates<'k>(&'k self, header: &'k Header) -> impl Iterator<Item = &'k VerificationKey> {
-        let able = |key: &&VerificationKey| key.validation.algorithms.contains(&header.alg);
-        let only = self.0.iter().filter(able).count() == 1;
-        let fits = move |key: &&VerificationKey| match (&key.id, &header.kid) {
-            (Some(id), Some(wanted)) => id == wanted,
-            (Some(_), None) => only,
+        let has_algorithm =
+            |key: &&VerificationKey| key.validation.algorithms.contains(&header.alg);
+        let is_only_key = self.0.iter().filter(has_algorithm).count() == 1;
+        let may_have_signed = move |key: &&VerificationKey| match (&key.id, &header.kid) {
+            (Some(id), Some(kid)) => id == kid,
+            (Some(_), None) => is_only_key,
             (None, _) => true,
         };
-        self.0.iter().filter(able).filter(fits).take(MAX_TRIES)
+        self.0
+            .iter()
+            .filter(has_algorithm)
+            .filter(may_have_signed)
+            .take(MAX_KEYS_TRIED)
     }
 }
 
-/// Tells how many keys there are and nothing of them.
+/// Shows the number of keys and nothing of them.
 impl fmt::Debug for VerificationKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "VerificationKeys({} keys)", self.0.len())
     }
 }
 
-/// Whether this is the beginning of a PEM file.
+/// Whether the text begins as a PEM file does.
 pub fn is_pem(text: &[u8]) -> bool {
     text.trim_ascii_start().starts_with(b"-----BEGIN ")
 }
 
-fn signature_only(algorithms: &[Algorithm]) -> Validation {
-    // `new` wants an algorithm; the key's own ones take its place.
+/// A validation that checks the signature by one of `algorithms`, and no claim.
+fn validate_signature_only(algorithms: &[Algorithm]) -> Validation {
+    // `new` needs some algorithm, which the key's own ones replace.
     let mut validation = Validation::new(Algorithm::HS256);
     validation.algorithms = algorithms.to_vec();
     validation.required_spec_claims.clear();
@@ -247,64 +264,76 @@ fn signature_only(algorithms: &[Algorithm]) -> Validation {
     validation
 }
 
-fn from_jwk(value: &Value) -> Option<VerificationKey> {
+/// Parses one key of a set; none if it cannot verify signatures.
+fn parse_jwk(value: &Value) -> Option<VerificationKey> {
     let jwk: Jwk = serde_json::from_value(value.clone()).ok()?;
-    if !matches!(
-        jwk.common.public_key_use,
-        None | Some(PublicKeyUse::Signature)
-    ) {
+    if !is_for_signatures(&jwk) {
         return None;
     }
-    if jwk
-        .common
-        .key_operations
-        .as_ref()
-        .is_some_and(|for_| !for_.contains(&KeyOperations::Verify))
-    {
-        return None;
-    }
-    let natural: &[Algorithm] = match &jwk.algorithm {
-        AlgorithmParameters::RSA(_) => RSA,
-        AlgorithmParameters::EllipticCurve(key) => match key.curve {
-            EllipticCurve::P256 => &[Algorithm::ES256],
-            EllipticCurve::P384 => &[Algorithm::ES384],
-            _ => return None,
-        },
-        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
-            &[Algorithm::EdDSA]
-        }
-        _ => return None,
-    };
+    let supported = supported_algorithms(&jwk)?;
     let key = DecodingKey::from_jwk(&jwk).ok()?;
-    let long = match key.kind() {
-        DecodingKeyKind::RsaModulusExponent { n, .. } => {
-            n.iter().skip_while(|byte| **byte == 0).count() >= 256
-        }
-        DecodingKeyKind::SecretOrDer(bytes) => matches!(bytes.len(), 32 | 65 | 97),
-    };
     let algorithms = match jwk.common.key_algorithm {
-        None => natural.to_vec(),
-        Some(named) => {
-            let named = Algorithm::try_from(named).ok()?;
-            natural.contains(&named).then(|| vec![named])?
+        None => supported.to_vec(),
+        Some(algorithm) => {
+            let algorithm = Algorithm::try_from(algorithm).ok()?;
+            supported.contains(&algorithm).then(|| vec![algorithm])?
         }
     };
-    let validation = signature_only(&algorithms);
-    long.then_some(VerificationKey {
+    has_supported_length(&key).then(|| VerificationKey {
         id: jwk.common.key_id,
         key,
-        validation,
+        validation: validate_signature_only(&algorithms),
     })
 }
 
-/// What `token` says; the caller checks its time with [`TokenClaims::check`]. `plan` is the claim that names the plan.
+fn is_for_signatures(jwk: &Jwk) -> bool {
+    let has_use = matches!(
+        jwk.common.public_key_use,
+        None | Some(PublicKeyUse::Signature)
+    );
+    let operations = jwk.common.key_operations.as_ref();
+    let can_verify =
+        operations.is_none_or(|operations| operations.contains(&KeyOperations::Verify));
+    has_use && can_verify
+}
+
+/// The algorithms that a key of this kind can verify; none if the kind is not supported.
+fn supported_algorithms(jwk: &Jwk) -> Option<&'static [Algorithm]> {
+    match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => Some(RSA_ALGORITHMS),
+        AlgorithmParameters::EllipticCurve(key) => match key.curve {
+            EllipticCurve::P256 => Some(&[Algorithm::ES256]),
+            EllipticCurve::P384 => Some(&[Algorithm::ES384]),
+            _ => None,
+        },
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+            Some(&[Algorithm::EdDSA])
+        }
+        _ => None,
+    }
+}
+
+fn has_supported_length(key: &DecodingKey) -> bool {
+    match key.kind() {
+        DecodingKeyKind::RsaModulusExponent { n, .. } => {
+            n.iter().skip_while(|byte| **byte == 0).count() >= MIN_RSA_BYTES
+        }
+        DecodingKeyKind::SecretOrDer(bytes) => matches!(
+            bytes.len(),
+            ED25519_KEY_BYTES | P256_POINT_BYTES | P384_POINT_BYTES
+        ),
+    }
+}
+
+/// Verifies the signature of `token` and then its claims, but not its times: the caller does that with
+/// [`TokenClaims::check_times`]. `plan_claim` is the claim that names the plan.
 ///
 /// # Errors
 ///
-/// Why it proves nobody. The signature is checked before the claims.
+/// The reason why the token does not verify.
 pub fn verify(
     settings: &Settings,
-    plan: Option<&str>,
+    plan_claim: Option<&str>,
     token: &[u8],
 ) -> Result<TokenClaims, Unverified> {
     let header = jsonwebtoken::decode_header(token).map_err(|_| Unverified::Malformed)?;
@@ -314,11 +343,11 @@ pub fn verify(
     let mut reason = Unverified::KeyId;
     for key in settings.keys.candidates(&header) {
         match jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &key.validation) {
-            Ok(data) => return read(settings, plan, &data.claims),
+            Ok(data) => return check_claims(settings, plan_claim, &data.claims),
             Err(error) => {
                 reason = match error.kind() {
                     ErrorKind::InvalidSignature => Unverified::Signature,
-                    // It was computed, and counts as that.
+                    // An earlier key cost a signature check, so the token counts as a failed signature.
                     _ if reason == Unverified::Signature => reason,
                     _ => Unverified::Malformed,
                 }
@@ -328,9 +357,10 @@ pub fn verify(
     Err(reason)
 }
 
-fn read(
+/// Checks issuer and audience, and reads the other claims.
+fn check_claims(
     settings: &Settings,
-    plan: Option<&str>,
+    plan_claim: Option<&str>,
     claims: &Map<String, Value>,
 ) -> Result<TokenClaims, Unverified> {
     if let Some(issuer) = &settings.issuer
@@ -338,39 +368,42 @@ fn read(
     {
         return Err(Unverified::Issuer);
     }
-    if let Some(wanted) = &settings.audience {
-        let named = |value: &Value| value.as_str() == Some(wanted);
+    if let Some(audience) = &settings.audience {
+        let is_audience = |value: &Value| value.as_str() == Some(audience);
         match claims.get("aud") {
-            Some(Value::Array(all)) if all.iter().any(named) => {}
-            Some(one) if named(one) => {}
+            Some(Value::Array(values)) if values.iter().any(is_audience) => {}
+            Some(value) if is_audience(value) => {}
             _ => return Err(Unverified::Audience),
         }
     }
     let leeway = settings.leeway.as_secs();
-    let expires = claims.get("exp").and_then(|at| seconds(at, f64::floor));
-    let expires = expires.ok_or(Unverified::NoExpiry)?;
+    let expires = claims
+        .get("exp")
+        .and_then(|date| parse_date(date, f64::floor))
+        .ok_or(Unverified::NoExpiry)?;
     let not_before = match claims.get("nbf") {
-        Some(at) => seconds(at, f64::ceil).ok_or(Unverified::Malformed)?,
+        Some(date) => parse_date(date, f64::ceil).ok_or(Unverified::Malformed)?,
         None => 0,
     };
-    // RFC 7519 section 2: names are compared without a change. A number counts as the text of its digits, as
-    // upstreams that use it for a name write it.
-    let user = claims.get(&settings.claim).and_then(text);
+    // Names are compared unchanged (RFC 7519 section 2). A number counts as its digits, which is how upstreams write a
+    // numeric name.
+    let user = claims.get(&settings.claim).and_then(claim_text);
+    let plan = plan_claim.and_then(|claim| claims.get(claim));
     Ok(TokenClaims {
         user: user
             .and_then(|text| user_name::parse(&text))
             .ok_or(Unverified::Claim)?,
-        plan: plan.and_then(|claim| claims.get(claim)).and_then(text),
+        plan: plan.and_then(claim_text),
         not_before: not_before.saturating_sub(leeway),
         expires: expires.saturating_add(leeway),
     })
 }
 
-/// A NumericDate, which may have a fraction.
-fn seconds(value: &Value, round: fn(f64) -> f64) -> Option<u64> {
-    let whole = value.as_u64();
-    // The cast saturates: what is negative is 0, what is too large the end of time.
-    whole.or_else(|| {
+/// Parses a NumericDate, in seconds since the epoch. `round` rounds its fraction.
+fn parse_date(value: &Value, round: fn(f64) -> f64) -> Option<u64> {
+    let whole_seconds = value.as_u64();
+    // The cast saturates: a negative date becomes 0, a too large one the end of time.
+    whole_seconds.or_else(|| {
         value
             .as_f64()
             .filter(|date| date.is_finite())
@@ -378,8 +411,8 @@ fn seconds(value: &Value, round: fn(f64) -> f64) -> Option<u64> {
     })
 }
 
-/// A claim that is a string or a whole number, as text.
-fn text(value: &Value) -> Option<String> {
+/// The text of a claim that is a string or a whole number.
+fn claim_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) if !number.is_f64() => Some(number.to_string()),

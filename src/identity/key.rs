@@ -1,5 +1,6 @@
-//! Keyed hashes: the only form in which identities are counted and stored. SipHash-1-3 with 128 bits and a secret
-//! key. So no client can choose a text that lands on another's counter, and a stolen counter names no client.
+//! Hashes identities under a secret key, with SipHash-1-3 of 128 bits. Only these hashes are counted and stored.
+//!
+//! So no client can choose a text that collides with another client's counter, and stolen counters name no client.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -14,25 +15,25 @@ use crate::limit::Fingerprint;
 #[derive(Clone)]
 pub struct Keyer(SipHasher13);
 
-/// What a fingerprint is of; the same bytes in two domains have unrelated fingerprints.
+/// The kind of text that is hashed. The same bytes have unrelated fingerprints in two domains.
 ///
-/// The numbers are part of what gateways share and must not change.
+/// Gateways of different versions share fingerprints, so the numbers must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Domain {
-    /// What a limit counts by; see [`Mixer`].
+    /// The key of a limit, which has several parts; see [`KeyHasher`].
     Key = 1,
     /// A credential.
     Token = 2,
-    /// A normalised email address.
+    /// A folded email address.
     Email = 3,
     /// A network around an IPv6 client.
     Network = 4,
-    /// A token whose verification is remembered.
+    /// A token whose verification is cached.
     Verdict = 5,
-    /// A key of the file of API keys.
+    /// A key in the file of API keys.
     ApiKey = 6,
-    /// See [`Keyer::seed`].
+    /// Nothing but the secret; see [`Keyer::seed`].
     Seed = 7,
 }
 
@@ -42,30 +43,29 @@ impl Keyer {
         Keyer(SipHasher13::new_with_key(&secret))
     }
 
-    /// Hashes under a secret that only this process knows.
+    /// Hashes under a random secret, which only this process knows.
     pub fn random() -> Keyer {
         let mut secret = [0; 16];
         if getrandom::fill(&mut secret).is_err() {
-            // The standard library's own source, which falls back where a sandbox forbids the
-            // system call.
+            // A sandbox may forbid the system call. The standard library has a fallback for that.
             let random = RandomState::new();
-            for (number, half) in secret.chunks_mut(8).enumerate() {
+            for (index, half) in secret.chunks_mut(8).enumerate() {
                 let mut hasher = random.build_hasher();
-                hasher.write_usize(number);
+                hasher.write_usize(index);
                 half.copy_from_slice(&hasher.finish().to_le_bytes()[..half.len()]);
             }
         }
         Keyer::new(secret)
     }
 
-    /// The secret, for who is to give the same fingerprints later.
+    /// The secret, for a process that must make the same fingerprints later.
     pub fn secret(&self) -> [u8; 16] {
         self.0.key()
     }
 
-    /// For what must not be the same in every process and is no secret.
+    /// A number that differs between processes and reveals nothing of the secret.
     pub fn seed(&self) -> u64 {
-        // Each half is as good as the whole.
+        // Either half of a hash is as random as the whole.
         self.fingerprint(Domain::Seed, &[]).0 as u64
     }
 
@@ -81,9 +81,9 @@ impl Keyer {
         Fingerprint(self.0.hash(bytes).as_u128())
     }
 
-    /// Begins the fingerprint of several parts.
-    pub fn mix(&self) -> Mixer<'_> {
-        Mixer {
+    /// Begins a fingerprint of several parts in [`Domain::Key`].
+    pub fn key_hasher(&self) -> KeyHasher<'_> {
+        KeyHasher {
             keyer: self,
             bytes: smallvec![Domain::Key as u8],
         }
@@ -96,27 +96,27 @@ impl fmt::Debug for Keyer {
     }
 }
 
-/// Several parts that become one fingerprint in [`Domain::Key`]. Each goes in with its tag and its
-/// length, so that no two lists of parts read alike: which parts are there is part of the key.
+/// Collects the parts of a limit's key and hashes them. Each part is hashed with its tag and its length, so that no two
+/// lists of parts give the same bytes.
 #[derive(Debug)]
-pub struct Mixer<'k> {
+pub struct KeyHasher<'k> {
     keyer: &'k Keyer,
     bytes: SmallVec<[u8; 128]>,
 }
 
-impl Mixer<'_> {
-    /// Adds one part.
-    pub fn part(&mut self, tag: u8, bytes: &[u8]) {
+impl KeyHasher<'_> {
+    /// Adds a part. `tag` says which identity it is.
+    pub fn add_part(&mut self, tag: u8, bytes: &[u8]) {
         self.bytes.push(tag);
         self.bytes
             .extend_from_slice(&(bytes.len() as u64).to_le_bytes());
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The fingerprint of all parts, nothing when there is none.
+    /// The fingerprint of all parts; none if no part was added.
     pub fn finish(self) -> Option<Fingerprint> {
-        let some = self.bytes.len() > 1;
-        some.then(|| self.keyer.hash(&self.bytes))
+        let has_parts = self.bytes.len() > 1;
+        has_parts.then(|| self.keyer.hash(&self.bytes))
     }
 }
 
@@ -126,11 +126,11 @@ mod tests {
 
     fn mixed(parts: &[(u8, &[u8])]) -> Option<Fingerprint> {
         let keyer = Keyer::new([7; 16]);
-        let mut mixer = keyer.mix();
+        let mut hasher = keyer.key_hasher();
         for (tag, bytes) in parts {
-            mixer.part(*tag, bytes);
+            hasher.add_part(*tag, bytes);
         }
-        mixer.finish()
+        hasher.finish()
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! Spellings of one mailbox folded into one, so that a limit counts whom a message would reach. What is folded
-//! is only counted by: upstreams get the address as the client wrote it.
+//! Folds the spellings of one mailbox into one, so that a limit counts the person whom a message would reach.
+//!
+//! The folded address is only a key of limits: upstreams get the address as the client wrote it.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,11 +15,11 @@ use idna::uts46::{DnsLength, Hyphens, Uts46};
 use super::body::is_blank;
 use super::form;
 
-/// Longest address, in bytes (RFC 5321: 64 before the `@`, 255 after it).
+/// Longest address, in bytes: 64 before the `@` and 255 after it (RFC 5321, section 4.5.3.1).
 pub const MAX_EMAIL: usize = 320;
 
-/// Domains that lead to the mailboxes of another one.
-const ALIASES: [(&str, &str); 11] = [
+/// Domains of providers that deliver to the same mailboxes under several domains, and the domain that stands for all.
+const DOMAIN_ALIASES: [(&str, &str); 11] = [
     ("googlemail.com", "gmail.com"),
     ("ya.ru", "yandex.ru"),
     ("yandex.by", "yandex.ru"),
@@ -32,32 +33,32 @@ const ALIASES: [(&str, &str); 11] = [
     ("mac.com", "icloud.com"),
 ];
 
-/// What is folded by choice, for it may be what tells two accounts apart.
+/// Which further differences are folded. They are a choice, because some providers tell accounts apart by them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fold {
-    /// Letters count without accents.
+    /// Ignores accents on letters.
     pub accents: bool,
-    /// What stands behind a `+` before the `@` does not count, nor behind a `-` at Yahoo.
+    /// Ignores the text from a `+` to the `@`, at Yahoo also from a `-`.
     pub tags: bool,
-    /// Dots before the `@` do not count, and the domains of one provider that lead to the same mailbox are one.
+    /// Ignores dots before the `@`, and joins the domains under which a provider delivers to the same mailboxes.
     pub dots: bool,
 }
 
-/// How a text counts as an address.
+/// A text that was read as an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mailbox {
-    /// There is none.
+    /// The text is empty.
     Absent,
-    /// It could be read as several, or is none although it has an `@`.
+    /// The text could be several addresses, or has an `@` and is no address.
     Ambiguous,
-    /// The address, folded.
+    /// A folded address.
     Address(String),
-    /// Text without an `@`, such as the name of an account, folded.
+    /// A folded text without an `@`, such as the name of an account.
     Name(String),
 }
 
 impl Mailbox {
-    /// What two texts say together.
+    /// Joins the mailboxes of two texts: an absent one adds nothing, and different ones are ambiguous.
     pub(super) fn or(self, other: Mailbox) -> Mailbox {
         match (self, other) {
             (Mailbox::Absent, mailbox) | (mailbox, Mailbox::Absent) => mailbox,
@@ -67,13 +68,13 @@ impl Mailbox {
     }
 }
 
-/// The mailbox that `text` names.
-pub fn read(text: &str, fold: Fold) -> Mailbox {
+/// Parses `text`, which may be an address, a `mailto:` link or a display name with an address in angle brackets.
+pub fn parse(text: &str, fold: Fold) -> Mailbox {
     if text.len() > MAX_EMAIL {
         return Mailbox::Ambiguous;
     }
-    let link = unlinked(text);
-    let folded = folded(&link, fold.accents);
+    let unlinked = without_link(text);
+    let folded = fold_text(&unlinked, fold.accents);
     let text = folded.trim_matches(is_blank);
     if text.is_empty() {
         Mailbox::Absent
@@ -82,12 +83,12 @@ pub fn read(text: &str, fold: Fold) -> Mailbox {
     } else if !text.contains('@') {
         Mailbox::Name(text.split_whitespace().collect::<Vec<_>>().join(" "))
     } else {
-        address(text, fold).map_or(Mailbox::Ambiguous, Mailbox::Address)
+        parse_address(text, fold).map_or(Mailbox::Ambiguous, Mailbox::Address)
     }
 }
 
-/// The address of a link to it (RFC 6068), or the text.
-fn unlinked(text: &str) -> Cow<'_, str> {
+/// The address in a `mailto:` link (RFC 6068); any other text as it is.
+fn without_link(text: &str) -> Cow<'_, str> {
     let trimmed = text.trim_start_matches(is_blank);
     match trimmed.split_at_checked("mailto:".len()) {
         Some((scheme, link)) if scheme.eq_ignore_ascii_case("mailto:") => {
@@ -99,27 +100,28 @@ fn unlinked(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// NFKC with full case folding and without characters that show nothing.
-fn folded(text: &str, accents: bool) -> Cow<'_, str> {
+/// Normalises a text to NFKC, folds its case and drops invisible characters, and accents if `ignores_accents`.
+fn fold_text(text: &str, ignores_accents: bool) -> Cow<'_, str> {
     if text.is_ascii() {
-        let lower = text.bytes().all(|byte| !byte.is_ascii_uppercase());
-        return if lower {
+        let is_lower = text.bytes().all(|byte| !byte.is_ascii_uppercase());
+        return if is_lower {
             Cow::Borrowed(text)
         } else {
             Cow::Owned(text.to_ascii_lowercase())
         };
     }
-    let ignorable = CodePointSetData::new::<DefaultIgnorableCodePoint>();
-    let compose = ComposingNormalizer::new_nfkc();
-    let mut text: String = text.chars().filter(|c| !ignorable.contains(*c)).collect();
-    // Each may make room for the other: twice is enough (Unicode, section 3.13, D146).
+    let invisible = CodePointSetData::new::<DefaultIgnorableCodePoint>();
+    let nfkc = ComposingNormalizer::new_nfkc();
+    let mut text: String = text.chars().filter(|c| !invisible.contains(*c)).collect();
+    // Normalising may bring out letters to fold, and folding letters to normalise. Two rounds are enough (Unicode,
+    // section 3.13, D146).
     for _ in 0..2 {
         text = CaseMapper::new().fold_string(&text).into_owned();
-        text = compose.normalize(&text).into_owned();
+        text = nfkc.normalize(&text).into_owned();
     }
-    // The dotted and the dotless letter are one to who folds by Turkish rules, and to who does not.
+    // Upstreams fold the dotted and the dotless `i` by Turkish rules or by others, so all are one.
     text = text.replace("i\u{307}", "i").replace('\u{131}', "i");
-    if accents {
+    if ignores_accents {
         without_accents(&text)
     } else {
         text
@@ -129,13 +131,13 @@ fn folded(text: &str, accents: bool) -> Cow<'_, str> {
 
 fn without_accents(text: &str) -> String {
     let categories = CodePointMapData::<GeneralCategory>::new();
-    let apart = DecomposingNormalizer::new_nfkd().normalize(text);
-    let bare = apart
+    let decomposed = DecomposingNormalizer::new_nfkd().normalize(text);
+    let base_letters = decomposed
         .chars()
         .filter(|c| categories.get(*c) != GeneralCategory::NonspacingMark);
     let mut out = String::with_capacity(text.len());
-    for c in bare {
-        // Letters with a stroke and joined ones, which have no decomposition.
+    for c in base_letters {
+        // Letters with a stroke and ligatures have no decomposition.
         match c {
             'ø' => out.push('o'),
             'đ' => out.push('d'),
@@ -148,119 +150,117 @@ fn without_accents(text: &str) -> String {
     out
 }
 
-/// The one address in a folded text that has an `@`.
-fn address(text: &str, fold: Fold) -> Option<String> {
-    let text = match bracket(text) {
-        Some(at) => {
-            let (display, inner) = (&text[..at], &text[at + 1..]);
-            if unquoted(display).any(|(_, c)| "@,;:".contains(c)) {
-                return None;
-            }
-            inner.strip_suffix('>')?
-        }
-        None => text,
-    };
-    let text = text.trim_start_matches(is_blank);
-    let text = text.strip_prefix("mailto:").unwrap_or(text);
-    let (local, domain) = halves(text)?;
-    let mut domain = self::domain(&domain, fold.accents)?;
-    // PHP's `FILTER_SANITIZE_EMAIL` takes it out.
+/// Parses the one address in a folded text; none if there are several, or the text is none.
+fn parse_address(text: &str, fold: Fold) -> Option<String> {
+    let address = without_display_name(text)?.trim_start_matches(is_blank);
+    let address = address.strip_prefix("mailto:").unwrap_or(address);
+    let (local, domain) = split_address(address)?;
+    let mut domain = canonical_domain(&domain, fold.accents)?;
+    // PHP's `FILTER_SANITIZE_EMAIL` drops slashes.
     let mut local = local.replace('/', "");
     if fold.tags {
-        let marks: &[char] = if is_yahoo(&domain) {
-            &['+', '-']
-        } else {
-            &['+']
+        let tag_marks: &[char] = match has_hyphen_tags(&domain) {
+            true => &['+', '-'],
+            false => &['+'],
         };
-        if let Some(tag) = local.find(marks).filter(|tag| *tag > 0) {
-            local.truncate(tag);
+        if let Some(tag_start) = local.find(tag_marks).filter(|start| *start > 0) {
+            local.truncate(tag_start);
         }
     }
     if fold.dots {
-        let same = ALIASES.iter().find(|(alias, _)| *alias == domain);
-        if let Some((_, provider)) = same {
+        let mut aliases = DOMAIN_ALIASES.iter();
+        if let Some((_, provider)) = aliases.find(|(alias, _)| *alias == domain) {
             domain = (*provider).to_owned();
         }
-        // Yandex takes each for the other.
+        // Yandex takes a dot and a hyphen for each other.
         local.retain(|c| c != '.' && !(c == '-' && domain == "yandex.ru"));
     }
-    let whole = format!("{local}@{domain}");
-    (!local.is_empty() && whole.len() <= MAX_EMAIL).then_some(whole)
+    let address = format!("{local}@{domain}");
+    (!local.is_empty() && address.len() <= MAX_EMAIL).then_some(address)
 }
 
-/// Whether addresses of this domain have tags behind a `-`.
-fn is_yahoo(domain: &str) -> bool {
+/// The address in angle brackets, if there are any; none if the name before them could hold another address.
+fn without_display_name(text: &str) -> Option<&str> {
+    let Some((bracket, _)) = unquoted_chars(text).find(|(_, c)| *c == '<') else {
+        return Some(text);
+    };
+    let (display_name, address) = (&text[..bracket], &text[bracket + 1..]);
+    let may_be_address = unquoted_chars(display_name).any(|(_, c)| "@,;:".contains(c));
+    if may_be_address {
+        return None;
+    }
+    address.strip_suffix('>')
+}
+
+/// Whether addresses of this domain have tags behind a `-`, as at Yahoo.
+fn has_hyphen_tags(domain: &str) -> bool {
     domain.starts_with("yahoo.") || matches!(domain, "ymail.com" | "rocketmail.com")
 }
 
-/// Where the address in angle brackets begins.
-fn bracket(text: &str) -> Option<usize> {
-    unquoted(text).find(|(_, c)| *c == '<').map(|(at, _)| at)
-}
-
-/// The characters that stand outside quotes, and where.
-fn unquoted(text: &str) -> impl Iterator<Item = (usize, char)> {
-    let (mut quoted, mut escaped) = (false, false);
+/// The characters outside quotes, with their byte offsets.
+fn unquoted_chars(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let (mut in_quotes, mut is_escaped) = (false, false);
     text.char_indices().filter(move |(_, c)| {
-        let plain = !quoted;
+        let is_unquoted = !in_quotes;
         match c {
-            _ if escaped => escaped = false,
-            '\\' if quoted => escaped = true,
-            '"' => quoted = !quoted,
+            _ if is_escaped => is_escaped = false,
+            '\\' if in_quotes => is_escaped = true,
+            '"' => in_quotes = !in_quotes,
             _ => {}
         }
-        plain
+        is_unquoted
     })
 }
 
-/// What stands before and behind the `@`, without comments, quotes and blanks beside these (RFC 5322).
-fn halves(text: &str) -> Option<(String, String)> {
-    let mut halves = [String::new(), String::new()];
-    let (mut half, mut depth, mut quoted) = (0, 0_usize, false);
-    // A blank in the middle of a word would make two of it.
-    let (mut blank, mut inside) = (false, false);
+/// Splits an address at its `@`, and drops comments, quotes and the blanks beside them (RFC 5322). None if the text
+/// is no single address.
+fn split_address(text: &str) -> Option<(String, String)> {
+    let mut parts = [String::new(), String::new()];
+    let (mut part, mut comment_depth, mut in_quotes) = (0, 0_usize, false);
+    // A blank inside a word would make two words of it.
+    let (mut has_blank_after, mut has_word) = (false, false);
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
         match c {
-            '\\' if quoted => halves[half].push(chars.next()?),
-            '\\' if depth > 0 => drop(chars.next()?),
-            '"' if depth == 0 && half == 0 => quoted = !quoted,
-            _ if quoted => halves[half].push(c),
-            '(' => depth += 1,
-            ')' => depth = depth.checked_sub(1)?,
-            _ if depth > 0 => {}
+            '\\' if in_quotes => parts[part].push(chars.next()?),
+            '\\' if comment_depth > 0 => drop(chars.next()?),
+            '"' if comment_depth == 0 && part == 0 => in_quotes = !in_quotes,
+            _ if in_quotes => parts[part].push(c),
+            '(' => comment_depth += 1,
+            ')' => comment_depth = comment_depth.checked_sub(1)?,
+            _ if comment_depth > 0 => {}
             '@' => {
-                half += 1;
-                if half > 1 {
+                part += 1;
+                if part > 1 {
                     return None;
                 }
-                (blank, inside) = (false, false);
+                (has_blank_after, has_word) = (false, false);
             }
-            _ if is_blank(c) => blank |= inside,
-            _ if "<>,;:\\\"".contains(c) && !(c == ':' && halves[half].starts_with('[')) => {
+            _ if is_blank(c) => has_blank_after |= has_word,
+            _ if "<>,;:\\\"".contains(c) && !(c == ':' && parts[part].starts_with('[')) => {
                 return None;
             }
-            _ if blank => return None,
+            _ if has_blank_after => return None,
             _ => {
-                inside = true;
-                halves[half].push(c);
+                has_word = true;
+                parts[part].push(c);
             }
         }
     }
-    let [local, domain] = halves;
-    (!quoted && depth == 0 && half == 1).then_some((local, domain))
+    let [local, domain] = parts;
+    (!in_quotes && comment_depth == 0 && part == 1).then_some((local, domain))
 }
 
-/// A domain as UTS 46 has it, in ASCII.
-fn domain(text: &str, accents: bool) -> Option<String> {
+/// The domain in ASCII, as UTS 46 maps it; none if a label has other characters than letters, digits, `-` and `_`.
+fn canonical_domain(text: &str, ignores_accents: bool) -> Option<String> {
     if let Some(literal) = text.strip_prefix('[') {
         let literal = literal.strip_suffix(']')?;
-        return address_literal(literal);
+        return canonical_address_literal(literal);
     }
     let uts46 = Uts46::new();
-    let (unicode, read) = uts46.to_unicode(text.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow);
-    read.ok()?;
-    let unicode = folded(&unicode, accents);
+    let (unicode, result) = uts46.to_unicode(text.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow);
+    result.ok()?;
+    let unicode = fold_text(&unicode, ignores_accents);
     let unicode = unicode.trim_end_matches(['.', '。']);
     let ascii = uts46.to_ascii(
         unicode.as_bytes(),
@@ -269,19 +269,19 @@ fn domain(text: &str, accents: bool) -> Option<String> {
         DnsLength::Ignore,
     );
     let ascii = ascii.ok()?;
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-    let label = |label: &str| !label.is_empty() && label.bytes().all(plain);
-    ascii.split('.').all(label).then(|| ascii.into_owned())
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_plain);
+    ascii.split('.').all(is_label).then(|| ascii.into_owned())
 }
 
-/// What stands in the brackets of a domain (RFC 5321, section 4.1.3), written in one way.
-fn address_literal(text: &str) -> Option<String> {
-    let (tagged, address) = match text.strip_prefix("ipv6:") {
+/// The one spelling of an IP address in the brackets of a domain (RFC 5321, section 4.1.3).
+fn canonical_address_literal(text: &str) -> Option<String> {
+    let (has_ipv6_tag, address) = match text.strip_prefix("ipv6:") {
         Some(address) => (true, address),
         None => (false, text),
     };
     match address.parse::<IpAddr>().ok()? {
-        IpAddr::V4(_) if tagged => None,
+        IpAddr::V4(_) if has_ipv6_tag => None,
         address => Some(match address.to_canonical() {
             IpAddr::V4(address) => format!("[{address}]"),
             IpAddr::V6(address) => format!("[ipv6:{address}]"),
@@ -303,7 +303,7 @@ mod tests {
     fn same(fold: Fold, spellings: &[&str], expected: &str) {
         for text in spellings {
             let expected = Mailbox::Address(expected.into());
-            assert_eq!(read(text, fold), expected, "{text:?}");
+            assert_eq!(parse(text, fold), expected, "{text:?}");
         }
     }
 
@@ -469,14 +469,14 @@ mod tests {
             "a@xn--\u{fc}",
             "a@b\tc",
         ] {
-            assert_eq!(read(text, PLAIN), Mailbox::Ambiguous, "{text:?}");
+            assert_eq!(parse(text, PLAIN), Mailbox::Ambiguous, "{text:?}");
         }
         for text in ["", " ", "\u{200b}", "\n"] {
-            assert_eq!(read(text, PLAIN), Mailbox::Absent, "{text:?}");
+            assert_eq!(parse(text, PLAIN), Mailbox::Absent, "{text:?}");
         }
         let name = |text: &str, expected: &str| {
             assert_eq!(
-                read(text, PLAIN),
+                parse(text, PLAIN),
                 Mailbox::Name(expected.into()),
                 "{text:?}"
             );
@@ -484,7 +484,7 @@ mod tests {
         name(" Anna ", "anna");
         name("Ａnna \u{a0} B", "anna b");
         let fits = format!("{}@b", "a".repeat(MAX_EMAIL - 2));
-        assert_eq!(read(&fits, PLAIN), Mailbox::Address(fits.clone()));
-        assert_eq!(read(&format!("a{fits}"), PLAIN), Mailbox::Ambiguous);
+        assert_eq!(parse(&fits, PLAIN), Mailbox::Address(fits.clone()));
+        assert_eq!(parse(&format!("a{fits}"), PLAIN), Mailbox::Ambiguous);
     }
 }

@@ -1,17 +1,19 @@
-//! The identities of a client: ip, user, token, email and plan. Each comes from the source that the configuration
-//! names and from no other. An identity that does not verify counts as absent.
+//! Identifies the client of a request: its ip, user, token, email and plan.
+//!
+//! Each identity comes from the source that the configuration names and from no other. One that does not verify
+//! counts as absent.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `identifier` | one worker's view: turns a request into a `ClientIdentity`, and that into keys of limits |
-//! | `ip`, `embedded` | the client's address behind trusted proxies; IPv4 addresses inside IPv6 ones |
-//! | `user`, `jwt`, `api_keys` | what proves a user: signed tokens, the file of API keys, a header, a certificate |
+//! | `identifier` | turns a request into a `ClientIdentity`, and that into keys of limits |
+//! | `ip`, `embedded_ipv4` | the client's address behind trusted proxies; IPv4 addresses inside IPv6 ones |
+//! | `user`, `jwt`, `api_keys` | the proof of a user: a signed token, an API key, a header field, a certificate |
 //! | `token`, `cookie`, `query`, `canonical` | the credential of a request, and its canonical form |
 //! | `email`, `mailbox` | the email address in a body, and its canonical form |
 //! | `plan` | the plan of a request |
 //! | `form`, `body` | one field of a form, or of a body of any format |
-//! | `strip` | header fields that a client may not set |
-//! | `naming` | keys of limits as operators write them |
+//! | `strip` | header fields that a client must not set |
+//! | `key`, `key_text` | keyed hashes of identities; keys of limits as operators write them |
 
 pub mod api_keys;
 pub mod body;
@@ -20,7 +22,7 @@ mod client_identity;
 mod connection_peer;
 mod cookie;
 pub mod email;
-pub mod embedded;
+pub mod embedded_ipv4;
 pub mod failures;
 mod field_value;
 mod fingerprint_cache;
@@ -29,8 +31,8 @@ pub mod identifier;
 pub mod ip;
 pub mod jwt;
 pub mod key;
+pub mod key_text;
 pub mod mailbox;
-pub mod naming;
 pub mod plan;
 mod query;
 mod settings;

@@ -1,60 +1,60 @@
-//! Plans, and where the plan of a request comes from.
+//! The settings of plans: which plans there are, what they multiply, and where a request's plan comes from.
 
 use http::HeaderName;
 
 use crate::net::PeerNetwork;
 use crate::route::Priority;
 
-/// The plans, and where a request's plan comes from.
+/// All plans, and the source of a request's plan.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// All plans.
+    /// All plans, in the order of the policy file.
     pub plans: Vec<Plan>,
-    /// Where a request's plan comes from.
+    /// The part of a request that names its plan; without one every request has the default plan.
     pub source: Option<PlanOrigin>,
     /// Index of the plan of requests without one.
     pub default: Option<usize>,
 }
 
-/// One plan.
+/// A plan that clients may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Its name.
+    /// The plan's name.
     pub name: String,
-    /// What limits with `plans: true` are multiplied by, 1 to 1000.
+    /// The factor for limits with `plans: true`, 1 to 1000.
     pub multiply: u32,
-    /// Which requests are shed last, on routes without a priority of their own.
+    /// The priority of the plan's requests under pressure, on routes without one of their own.
     pub priority: Option<Priority>,
 }
 
-/// Where a request's plan comes from.
+/// The part of a request that names its plan.
 #[derive(Clone, Debug)]
 pub enum PlanOrigin {
     /// A claim of the verified token.
     Claim(String),
-    /// A request header, believed from these peers only.
+    /// A header field that only some peers may set.
     Header {
-        /// Its name.
+        /// The field's name.
         name: HeaderName,
-        /// Peers that may set it.
+        /// Peers that may set the field; the gateway removes it from requests of all others.
         from: Vec<PeerNetwork>,
     },
-    /// The file of API keys.
+    /// The entry of the request's key in the file of API keys.
     ApiKeys,
 }
 
 impl Settings {
     /// Index of the plan of this name.
-    pub fn named(&self, name: &str) -> Option<usize> {
+    pub fn index_of(&self, name: &str) -> Option<usize> {
         self.plans.iter().position(|plan| plan.name == name)
     }
 
-    /// What is shed last of requests on this plan, where it says so.
+    /// The priority that the plan with this index gives to its requests, if it has one.
     pub fn priority(&self, plan: Option<usize>) -> Option<Priority> {
         self.plans.get(plan?)?.priority
     }
 
-    /// What limits with `plans: true` are multiplied by for a request on this plan.
+    /// The factor for limits with `plans: true` on the plan with this index; 1 without a plan.
     pub fn multiply(&self, plan: Option<usize>) -> u32 {
         plan.and_then(|index| self.plans.get(index))
             .map_or(1, |plan| plan.multiply.max(1))

@@ -1,30 +1,30 @@
-//! The settings of all identities: which source each one comes from.
+//! The settings of all identities: the one source that each of them comes from.
 
 use http::header::AUTHORIZATION;
 
 use super::{email, ip, plan, token, user};
 use crate::limit::Identity;
 
-/// Where each identity of a client comes from.
+/// The source of each identity. An identity without a source is absent from every request.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The client's address.
+    /// How the client's address is found and grouped.
     pub ip: ip::Settings,
-    /// What proves the user.
+    /// The source that proves the user.
     pub user: Option<user::Settings>,
-    /// What happens to a request whose credential does not verify.
+    /// The treatment of requests whose credential does not verify.
     pub unverified: user::OnUnverified,
-    /// Which part of a request holds the credential.
+    /// The part of a request that holds the credential.
     pub token: Option<token::TokenSource>,
-    /// Which field of a body holds the email address.
+    /// The field of a body that holds the email address.
     pub email: Option<email::Settings>,
-    /// The plans, and where a request's plan comes from.
+    /// All plans, and the source of a request's plan.
     pub plan: plan::Settings,
 }
 
 impl Settings {
-    /// Whether the user's credential proves this identity too: a request without that credential lacks it.
-    pub fn proves(&self, identity: Identity) -> bool {
+    /// Whether only the user's credential proves this identity. A request whose credential does not verify lacks it.
+    pub fn needs_proof(&self, identity: Identity) -> bool {
         match identity {
             Identity::User => self.user.is_some(),
             Identity::Plan => matches!(

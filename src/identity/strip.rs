@@ -1,14 +1,13 @@
-//! What a client may not say of itself: removed before the request goes on.
+//! Removes the header fields that a client must not set, before the request is forwarded:
 //!
-//! - `tollgate-*`, from everybody: by these the gateway tells the upstream what it knows.
-//! - The configured user and plan headers, unless the peer may set them.
-//! - What the configured credential's header could be taken for.
-//! - `Forwarded`, `X-Forwarded-*` and `X-Real-IP`, unless the peer is a trusted proxy.
-//! - What servers and frameworks take for another host or path than the request's own ([`ROUTING`]), the same.
+//! - `tollgate-*`, from every peer: with these fields the gateway tells the upstream what it knows of the client.
+//! - The configured user and plan fields, unless the peer may set them.
+//! - Fields whose name an application could take for that of the configured credential.
+//! - `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and the [`ROUTING_FIELDS`], unless the peer is a trusted proxy.
 //!
-//! CGI and its heirs hand `X_User`, `X.User` and `X-User` to the application as one. So a name that differs from a
-//! protected one only in the characters between its words is always removed: a trusted proxy that does
-//! not know better passes on what the client wrote.
+//! CGI and its heirs hand `X_User`, `X.User` and `X-User` to the application as one field. A trusted proxy may pass
+//! such spellings on from the client. So a name that differs from a protected one only in the characters between its
+//! words is always removed.
 
 use http::HeaderName;
 use smallvec::SmallVec;
@@ -16,8 +15,9 @@ use smallvec::SmallVec;
 use super::{Settings, plan, token, user};
 use crate::http::head::Fields;
 
-/// Fields by which proxies tell of the host or path that a client asked for: Symfony and IIS, Envoy, Azure, gunicorn.
-const ROUTING: [&str; 12] = [
+/// Fields that servers and frameworks take for another host or path than the request's own: Symfony, IIS, Envoy, Azure,
+/// gunicorn.
+const ROUTING_FIELDS: [&str; 12] = [
     "x-original-url",
     "x-original-uri",
     "x-original-path",
@@ -32,27 +32,25 @@ const ROUTING: [&str; 12] = [
     "script-name",
 ];
 
-/// Fields that name a method, which the route is found by too.
+/// Fields by which a client overrides the method. The route is matched by that method too.
 pub const METHOD_FIELDS: [&str; 3] = [
     "x-http-method-override",
     "x-http-method",
     "x-method-override",
 ];
 
-/// Who may set a header.
+/// The peers that may set a protected field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AllowedSetter {
-    /// Nobody.
     Nobody,
-    /// The trusted proxies.
-    Proxies,
-    /// The peers that may name the user.
-    User,
-    /// The peers that may name the plan.
-    Plan,
+    TrustedProxies,
+    /// The peers of [`user::Settings::Header`].
+    UserPeers,
+    /// The peers of [`plan::PlanOrigin::Header`].
+    PlanPeers,
 }
 
-/// Knows which headers are not the client's to set.
+/// Decides which header fields a peer may set. It holds the names that the settings protect.
 #[derive(Clone, Debug)]
 pub(super) struct Stripper {
     user: Option<HeaderName>,
@@ -75,82 +73,98 @@ impl Stripper {
         Stripper { user, plan, token }
     }
 
-    /// Removes every header that has lists, none of which `may` says yes to.
-    pub(super) fn strip(&self, fields: &mut Fields, may: impl Fn(AllowedSetter) -> bool) {
+    /// Removes every protected field of which no allowed setter satisfies `is_peer`.
+    pub(super) fn strip(&self, fields: &mut Fields, is_peer: impl Fn(AllowedSetter) -> bool) {
         fields.retain(|name| {
-            let lists = self.lists(name);
-            lists.is_empty() || lists.iter().any(|list| may(*list))
+            let setters = self.allowed_setters(name);
+            setters.is_empty() || setters.iter().any(|setter| is_peer(*setter))
         });
     }
 
-    /// Whether a field of this name is not everybody's to set, or to set elsewhere than in a head.
-    pub(super) fn guards(&self, name: &[u8]) -> bool {
-        let is_token = |token: &HeaderName| same(name, token.as_str());
-        let names_a_method = METHOD_FIELDS.iter().any(|field| same(name, field));
-        !self.lists(name).is_empty() || names_a_method || self.token.as_ref().is_some_and(is_token)
+    /// Whether a field of this name is protected, so that it is dropped from trailers too.
+    pub(super) fn is_protected(&self, name: &[u8]) -> bool {
+        let is_token = |token: &HeaderName| is_alike(name, token.as_str());
+        let is_method_field = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
+        !self.allowed_setters(name).is_empty()
+            || is_method_field
+            || self.token.as_ref().is_some_and(is_token)
     }
 
-    /// Who may set this header; empty when everybody may.
-    fn lists(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
-        let mut lists = SmallVec::new();
-        let configured = self.user.is_some() || self.plan.is_some() || self.token.is_some();
+    /// The peers that may set a field of this name; empty if every peer may.
+    fn allowed_setters(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
+        let is_configured = self.user.is_some() || self.plan.is_some() || self.token.is_some();
+        // The names that are always protected begin with one of these letters.
         let first = name.first().map(u8::to_ascii_lowercase);
-        if !configured && !matches!(first, Some(b'f' | b's' | b't' | b'x')) {
-            return lists;
+        if !is_configured && !matches!(first, Some(b'f' | b's' | b't' | b'x')) {
+            return SmallVec::new();
         }
-        let configured = [
-            (&self.user, AllowedSetter::User),
-            (&self.plan, AllowedSetter::Plan),
+        let setters = self.setters_of_configured(name);
+        // A configured field has only its own setters, even if it is called X-Forwarded-User.
+        match setters.is_empty() {
+            true => setter_of_forwarding(name).into_iter().collect(),
+            false => setters,
+        }
+    }
+
+    /// The peers that may set a field that the settings name. Nobody may set another spelling of its name.
+    fn setters_of_configured(&self, name: &[u8]) -> SmallVec<[AllowedSetter; 2]> {
+        let mut setters = SmallVec::new();
+        let is_exactly = |field: &HeaderName| name.eq_ignore_ascii_case(field.as_str().as_bytes());
+        let is_named = |field: &&HeaderName| is_alike(name, field.as_str());
+        let peers_of = [
+            (&self.user, AllowedSetter::UserPeers),
+            (&self.plan, AllowedSetter::PlanPeers),
         ];
-        for (header, list) in configured {
-            if let Some(header) = header.as_ref().filter(|header| same(name, header.as_str())) {
-                let exact = name.eq_ignore_ascii_case(header.as_str().as_bytes());
-                lists.push(if exact { list } else { AllowedSetter::Nobody });
+        for (field, peers) in peers_of {
+            if let Some(field) = field.as_ref().filter(is_named) {
+                setters.push(match is_exactly(field) {
+                    true => peers,
+                    false => AllowedSetter::Nobody,
+                });
             }
         }
-        if let Some(token) = self
-            .token
-            .as_ref()
-            .filter(|token| same(name, token.as_str()))
-            && !name.eq_ignore_ascii_case(token.as_str().as_bytes())
-        {
-            lists.push(AllowedSetter::Nobody);
+        // Every peer may send a credential.
+        let token = self.token.as_ref().filter(is_named);
+        if token.is_some_and(|token| !is_exactly(token)) {
+            setters.push(AllowedSetter::Nobody);
         }
-        // A configured header is for its own list only, even if it is called X-Forwarded-User.
-        if lists.is_empty() {
-            let ours = begins(name, "tollgate-");
-            let forwarding =
-                begins(name, "x-forwarded-") || same(name, "forwarded") || same(name, "x-real-ip");
-            let routing = ROUTING.iter().any(|field| same(name, field));
-            let method = METHOD_FIELDS.iter().any(|field| same(name, field));
-            let plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-            // gunicorn reads this one by no other name.
-            let odd = !name.iter().all(plain) && !same(name, "script-name");
-            if ours || (odd && (forwarding || routing || method)) {
-                lists.push(AllowedSetter::Nobody);
-            } else if forwarding || routing {
-                lists.push(AllowedSetter::Proxies);
-            }
-        }
-        lists
+        setters
     }
 }
 
-/// Whether a header's name begins with `prefix`.
-fn begins(name: &[u8], prefix: &str) -> bool {
-    name.get(..prefix.len())
-        .is_some_and(|start| same(start, prefix))
+/// The peers that may set a field by which a proxy describes the client's request; none for any other field.
+fn setter_of_forwarding(name: &[u8]) -> Option<AllowedSetter> {
+    let is_own = begins_alike(name, "tollgate-");
+    let is_forwarding = begins_alike(name, "x-forwarded-")
+        || is_alike(name, "forwarded")
+        || is_alike(name, "x-real-ip")
+        || ROUTING_FIELDS.iter().any(|field| is_alike(name, field));
+    let is_method = METHOD_FIELDS.iter().any(|field| is_alike(name, field));
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+    // gunicorn reads SCRIPT_NAME by this spelling only.
+    let is_misspelled = !name.iter().all(is_plain) && !is_alike(name, "script-name");
+    if is_own || (is_misspelled && (is_forwarding || is_method)) {
+        Some(AllowedSetter::Nobody)
+    } else {
+        is_forwarding.then_some(AllowedSetter::TrustedProxies)
+    }
 }
 
-/// Whether CGI and its heirs take a header's name for another.
-pub fn same(name: &[u8], wanted: &str) -> bool {
-    let folded = |byte: u8| match byte {
+/// Whether a field's name begins with `prefix`, as CGI compares names.
+fn begins_alike(name: &[u8], prefix: &str) -> bool {
+    name.get(..prefix.len())
+        .is_some_and(|start| is_alike(start, prefix))
+}
+
+/// Whether CGI and its heirs take two field names for one: they ignore case, and which characters stand between words.
+pub fn is_alike(name: &[u8], other: &str) -> bool {
+    let fold = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() => byte.to_ascii_lowercase(),
         _ => b'-',
     };
-    name.len() == wanted.len()
+    name.len() == other.len()
         && name
             .iter()
-            .zip(wanted.bytes())
-            .all(|(a, b)| folded(*a) == folded(b))
+            .zip(other.bytes())
+            .all(|(a, b)| fold(*a) == fold(b))
 }

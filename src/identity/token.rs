@@ -1,4 +1,4 @@
-//! The credential of a request.
+//! Finds the credential of a request, in the one place that the settings name.
 //!
 //! A credential is ambiguous if it occurs twice, is longer than [`MAX_TOKEN`] or has two readings: the gateway and the
 //! upstream might use different ones. An ambiguous credential does not verify, and a route that counts by the
@@ -39,7 +39,7 @@ pub enum TokenSource {
 }
 
 impl TokenSource {
-    /// The header that the whole credential or its scheme stands in, unless it is one for credentials of all
+    /// The header field that the settings name. None for [`TokenSource::Bearer`], whose field is for credentials of all
     /// kinds.
     pub(super) fn header(&self) -> Option<&HeaderName> {
         match self {
@@ -48,43 +48,51 @@ impl TokenSource {
         }
     }
 
-    /// The credential that [`find`] makes of `text`, where an operator writes it down.
-    pub fn normal<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    /// The credential that [`find_credential`] finds when a client sends `text`, as an operator wrote it.
+    pub fn normalise<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let text = text.trim_matches(is_blank);
         match self {
-            TokenSource::Bearer | TokenSource::Scheme { .. } => behind_scheme(text).into(),
-            TokenSource::Header(name) if *name == AUTHORIZATION => behind_scheme(text).into(),
+            TokenSource::Bearer | TokenSource::Scheme { .. } => without_scheme(text).into(),
+            TokenSource::Header(name) if *name == AUTHORIZATION => without_scheme(text).into(),
             TokenSource::Cookie(_) => text.replace(' ', "+").into(),
             TokenSource::Header(_) | TokenSource::Query(_) => text.into(),
         }
     }
 }
 
-fn behind_scheme(text: &str) -> &str {
-    let behind = text.split_once([' ', '\t']).map(|(_, behind)| behind);
-    behind.map_or(text, |behind| behind.trim_matches(is_blank))
+fn without_scheme(text: &str) -> &str {
+    let credential = text.split_once([' ', '\t']).map(|(_, after)| after);
+    credential.map_or(text, |credential| credential.trim_matches(is_blank))
 }
 
-/// The credential of a request.
-pub fn find<'r>(source: &TokenSource, head: &'r Head) -> FieldValue<'r> {
+/// The credential in a request's head.
+pub fn find_credential<'r>(source: &TokenSource, head: &'r Head) -> FieldValue<'r> {
     let fields = &head.fields;
     match source {
-        TokenSource::Header(name) if *name == AUTHORIZATION => behind(fields, name.as_str(), None),
-        TokenSource::Header(name) => alone(fields, name.as_str()),
-        TokenSource::Bearer => by_bearer(fields),
-        TokenSource::Scheme { header, scheme } => behind(fields, header.as_str(), Some(scheme)),
-        TokenSource::Query(name) => query::find(head, name).trimmed(),
-        TokenSource::Cookie(name) => cookie::find(fields, name),
+        TokenSource::Header(name) if *name == AUTHORIZATION => {
+            credential_after_scheme(fields, name.as_str(), None)
+        }
+        TokenSource::Header(name) => single_credential(fields, name.as_str()),
+        TokenSource::Bearer => bearer_credential(fields),
+        TokenSource::Scheme { header, scheme } => {
+            credential_after_scheme(fields, header.as_str(), Some(scheme))
+        }
+        TokenSource::Query(name) => query::find_field(head, name).trimmed(),
+        TokenSource::Cookie(name) => cookie::find_value(fields, name),
     }
     .within(MAX_TOKEN)
     .unless_ambiguous()
 }
 
-/// The credential that stands in a body in the place of the query, where frameworks join the two.
-pub fn find_in_body<'b>(source: &TokenSource, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
+/// The credential in a body. Frameworks join the fields of query and body, so a query parameter may come there too.
+pub fn find_credential_in_body<'b>(
+    source: &TokenSource,
+    fields: &Fields,
+    body: &'b [u8],
+) -> FieldValue<'b> {
     match source {
         TokenSource::Query(name) => {
-            body::find(&name.clone().into(), fields.all("content-type"), body)
+            body::find_field(&name.clone().into(), fields.all("content-type"), body)
                 .trimmed()
                 .within(MAX_TOKEN)
                 .unless_ambiguous()
@@ -93,8 +101,8 @@ pub fn find_in_body<'b>(source: &TokenSource, fields: &Fields, body: &'b [u8]) -
     }
 }
 
-/// A target without the credential that `source` would find in its query.
-pub fn mask<'t>(source: Option<&TokenSource>, target: Cow<'t, str>) -> Cow<'t, str> {
+/// The request target with `***` in place of the credential that `source` finds in its query, for logs.
+pub fn mask_credential<'t>(source: Option<&TokenSource>, target: Cow<'t, str>) -> Cow<'t, str> {
     let Some(TokenSource::Query(name)) = source else {
         return target;
     };
@@ -102,116 +110,128 @@ pub fn mask<'t>(source: Option<&TokenSource>, target: Cow<'t, str>) -> Cow<'t, s
         Some((path, query)) => (path, Some(query)),
         None => (&*target, None),
     };
-    let before = path.split_once(';');
-    if before.is_none() && query.is_none() {
+    // Fastify begins the query at the first `;` of the path.
+    let (path, parameters) = match path.split_once(';') {
+        Some((path, parameters)) => (path, Some(parameters)),
+        None => (path, None),
+    };
+    if parameters.is_none() && query.is_none() {
         return target;
     }
-    let mut out = before.map_or(path, |(path, _)| path).to_owned();
-    for (begin, text) in [(';', before.map(|(_, text)| text)), ('?', query)] {
+    let mut out = path.to_owned();
+    for (separator, text) in [(';', parameters), ('?', query)] {
         if let Some(text) = text {
-            out.push(begin);
-            out += &form::mask(text, name);
+            out.push(separator);
+            out += &form::mask_field(text, name);
         }
     }
     out.into()
 }
 
-/// The one value of a header.
-pub(super) fn header<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
-    let mut found = FieldValue::Absent;
+/// The value of a header field that may stand in a head once.
+pub(super) fn single_value<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
+    let mut field = FieldValue::Absent;
     for value in fields.all(name) {
-        found.add(value.trim_ascii());
+        field.add(value.trim_ascii());
     }
-    found.within(MAX_TOKEN)
+    field.within(MAX_TOKEN)
 }
 
-/// What stands behind `Authorization: Bearer`, whatever it is; other schemes are no credential.
-pub(super) fn bearer(fields: &Fields) -> FieldValue<'_> {
-    match header(fields, "authorization") {
-        FieldValue::One(Cow::Borrowed(value)) => match parted(value) {
+/// The text after `Authorization: Bearer`, whatever it is; other schemes count as absent.
+pub(super) fn text_after_bearer(fields: &Fields) -> FieldValue<'_> {
+    match single_value(fields, "authorization") {
+        FieldValue::One(Cow::Borrowed(value)) => match split_scheme(value) {
             (scheme, Some(token)) if scheme.eq_ignore_ascii_case(b"bearer") => {
                 FieldValue::One(token.into()).within(MAX_TOKEN)
             }
             _ => FieldValue::Absent,
         },
         FieldValue::One(Cow::Owned(_)) => FieldValue::Ambiguous,
-        found => found,
+        other => other,
     }
 }
 
-/// The credential of `Authorization: Bearer`.
-pub(super) fn by_bearer(fields: &Fields) -> FieldValue<'_> {
-    behind(fields, "authorization", Some("bearer"))
+/// The credential of `Authorization: Bearer`; ambiguous if it is not one word.
+fn bearer_credential(fields: &Fields) -> FieldValue<'_> {
+    credential_after_scheme(fields, "authorization", Some("bearer"))
 }
 
-/// The one value of a header, without blanks. A comma with a blank beside it is that of a list, as proxies join
-/// fields that came twice: upstreams take the first or the last.
-fn alone<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
-    match header(fields, name).trimmed() {
+/// The whole value of a header field without blanks. A value that proxies joined of two fields is ambiguous: upstreams
+/// take the first or the last.
+fn single_credential<'r>(fields: &'r Fields, name: &str) -> FieldValue<'r> {
+    match single_value(fields, name).trimmed() {
         FieldValue::One(value) if is_list(&value) => FieldValue::Ambiguous,
-        found => found,
+        other => other,
     }
 }
 
+/// Whether a comma in the value separates list elements: it stands at an end, or beside a blank or another comma.
 fn is_list(value: &[u8]) -> bool {
-    let blank = |byte: Option<&u8>| byte.is_none_or(|byte| b" \t,".contains(byte));
-    memchr::memchr_iter(b',', value).any(|at| blank(value[..at].last()) || blank(value.get(at + 1)))
+    let is_boundary = |byte: Option<&u8>| byte.is_none_or(|byte| b" \t,".contains(byte));
+    memchr::memchr_iter(b',', value)
+        .any(|at| is_boundary(value[..at].last()) || is_boundary(value.get(at + 1)))
 }
 
-/// The one word behind a scheme. Upstreams that part the value at blanks, commas or a fixed length read any
-/// other value in ways of their own, whatever its scheme. With no `scheme` any will do, or none.
-fn behind<'r>(fields: &'r Fields, name: &str, scheme: Option<&str>) -> FieldValue<'r> {
-    let value = match header(fields, name).trimmed() {
+/// The one word after `scheme`; without a `scheme`, the word after any scheme or without one.
+///
+/// A value of several words is ambiguous whatever its scheme: upstreams split it at blanks, at commas or at a fixed
+/// length.
+fn credential_after_scheme<'r>(
+    fields: &'r Fields,
+    name: &str,
+    scheme: Option<&str>,
+) -> FieldValue<'r> {
+    let value = match single_value(fields, name).trimmed() {
         FieldValue::One(Cow::Borrowed(value)) => value,
         FieldValue::One(Cow::Owned(_)) => return FieldValue::Ambiguous,
-        found => return found,
+        other => return other,
     };
-    let (given, credential) = parted(value);
-    let named = scheme.is_none_or(|scheme| given.eq_ignore_ascii_case(scheme.as_bytes()));
-    let basic = given.eq_ignore_ascii_case(b"basic");
+    let (first_word, credential) = split_scheme(value);
+    let is_wanted = scheme.is_none_or(|scheme| first_word.eq_ignore_ascii_case(scheme.as_bytes()));
+    let is_basic = first_word.eq_ignore_ascii_case(b"basic");
     match credential {
-        None if scheme.is_some() && named => FieldValue::Absent,
+        None if scheme.is_some() && is_wanted => FieldValue::Absent,
         None if scheme.is_none() && is_word(value) => FieldValue::One(value.into()),
-        Some(credential) if basic => match (is_basic(credential), named) {
+        Some(credential) if is_basic => match (is_basic_credential(credential), is_wanted) {
             (true, true) => FieldValue::One(credential.into()),
-            // A name and a password are none of the credentials that are looked for.
+            // A name with a password is another credential than the wanted one.
             (true, false) => FieldValue::Absent,
             (false, _) => FieldValue::Ambiguous,
         },
-        Some(credential) if named && is_word(credential) => FieldValue::One(credential.into()),
+        Some(credential) if is_wanted && is_word(credential) => FieldValue::One(credential.into()),
         _ => FieldValue::Ambiguous,
     }
 }
 
-/// The first word and what stands behind it. Servers that part at any white space take a tab for the space.
-fn parted(value: &[u8]) -> (&[u8], Option<&[u8]>) {
+/// Splits a value after its first word. A tab ends the word too, as for servers that split at any white space.
+fn split_scheme(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     match value.iter().position(|byte| b" \t".contains(byte)) {
         Some(end) => (&value[..end], Some(value[end..].trim_ascii())),
         None => (value, None),
     }
 }
 
-/// Whether it is a token68 (RFC 9110, section 11.2), or has some characters more that no reader parts it at. A
-/// `=` anywhere but at the end would make a parameter of it.
+/// Whether no reader splits the text: it is a token68 (RFC 9110, section 11.2) or has other harmless characters. A `=`
+/// before the end would make it a parameter.
 fn is_word(text: &[u8]) -> bool {
     let end = text.iter().rposition(|byte| *byte != b'=');
-    let plain = |byte: &u8| byte.is_ascii_graphic() && !b",;=\"'\\".contains(byte);
-    end.is_some_and(|end| text[..=end].iter().all(plain))
+    let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b",;=\"'\\".contains(byte);
+    end.is_some_and(|end| text[..=end].iter().all(is_plain))
 }
 
-/// Whether it is a name and a password (RFC 7617) in the one way in which base64 writes them.
-fn is_basic(text: &[u8]) -> bool {
+/// Whether the text is a name and a password (RFC 7617) in strict base64.
+fn is_basic_credential(text: &[u8]) -> bool {
     STANDARD
         .decode(text)
         .is_ok_and(|pair| pair.contains(&b':') && std::str::from_utf8(&pair).is_ok())
 }
 
 impl<'t> FieldValue<'t> {
-    /// Ambiguous if readers take it for different credentials.
+    /// Makes a value ambiguous if readers take it for different credentials.
     fn unless_ambiguous(self) -> FieldValue<'t> {
         match self {
             FieldValue::One(value) if canonical::is_ambiguous(&value) => FieldValue::Ambiguous,
-            found => found,
+            other => other,
         }
     }
 }

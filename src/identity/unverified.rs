@@ -1,14 +1,14 @@
-//! Why a credential proves nobody: a closed list for the log, metrics and explanations. It holds nothing of the
-//! credential itself.
+//! The reasons why a credential does not verify: a closed list for the log, metrics and explanations. A reason holds
+//! nothing of the credential itself.
 
 use std::fmt;
 
-/// Why a credential that the request carries proves nobody.
+/// Why a credential of a request did not verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unverified {
-    /// The token's `exp` is over, leeway included.
+    /// The token's `exp` is past, even with the leeway.
     Expired,
-    /// The token's `nbf` is still to come, leeway included.
+    /// The token's `nbf` is in the future, even with the leeway.
     NotYet,
     /// The token has no `exp`, or one that is no date.
     NoExpiry,
@@ -20,28 +20,28 @@ pub enum Unverified {
     KeyId,
     /// The signature is wrong.
     Signature,
-    /// It is no signed token, or its header asks for what is not supported.
+    /// The credential is no signed token, or its header needs an unsupported feature.
     Malformed,
     /// The signed token names no user: its claim is missing, or is not a name.
     Claim,
     /// The header field holds another kind of credential.
     Scheme,
-    /// It is not in the file of API keys.
+    /// The file of API keys does not list the credential.
     UnknownKey,
-    /// It is there twice, or upstreams may read it in another way.
+    /// The request has two credentials, or one that upstreams may read in another way.
     Ambiguous,
     /// The client certificate names no user.
     Certificate,
-    /// The user field of a trusted peer is not one name.
+    /// The user field of a trusted peer is not one valid name.
     Field,
-    /// The user field comes from a peer that may not set it, and is removed.
+    /// A peer set the user field that may not set it; the gateway removes the field.
     Peer,
-    /// It was not checked: a limit refuses its address, or too many of its address did not verify.
+    /// The credential was not checked: a limit refuses its address, or too many from that address failed.
     Unchecked,
 }
 
 impl Unverified {
-    /// All of them, in the order of the counters.
+    /// All reasons, in the order of the counters.
     pub const ALL: [Unverified; 16] = [
         Unverified::Expired,
         Unverified::NotYet,
@@ -61,7 +61,7 @@ impl Unverified {
         Unverified::Unchecked,
     ];
 
-    /// The word in the log, in metrics and in JSON.
+    /// The word for this reason in the log, in metrics and in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Unverified::Expired => "expired",
@@ -83,14 +83,14 @@ impl Unverified {
         }
     }
 
-    /// Whether the upstream may take the credential for somebody's all the same. A field that is removed it
-    /// never sees.
-    pub fn reaches_upstream(self) -> bool {
+    /// Whether the upstream sees the credential, and so might accept it. The gateway removes only the field of an
+    /// untrusted peer.
+    pub fn may_reach_upstream(self) -> bool {
         self != Unverified::Peer
     }
 }
 
-/// For operators, in words that follow "with".
+/// Describes the credential for operators; the text fits after "a request with".
 impl fmt::Display for Unverified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,4 +1,4 @@
-//! The sources that can prove the user of a request.
+//! The settings of a user's identity: what proves the user, and what happens if the proof fails.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use http::HeaderName;
 use super::{api_keys, jwt, user_name};
 use crate::net::{PeerNetwork, Subject};
 
-/// What proves the user of a request.
+/// The source that proves the user of a request.
 #[derive(Clone, Debug)]
 pub enum Settings {
     /// A claim of the signed token in `Authorization: Bearer`.
     Jwt(jwt::Settings),
     /// A header field that a trusted proxy sets.
     Header {
-        /// Its name.
+        /// The field's name.
         name: HeaderName,
-        /// Peers that may set it; the gateway removes it from all others.
+        /// Peers that may set the field; the gateway removes it from requests of all others.
         from: Vec<PeerNetwork>,
     },
     /// The credential of [`super::Settings::token`], looked up in the file of API keys; where no
@@ -26,7 +26,7 @@ pub enum Settings {
     ClientCert(CertificateName),
 }
 
-/// What happens to a request whose credential does not verify, on a route that counts by what it would prove.
+/// The treatment of a request whose credential does not verify, on a route that counts by what it would prove.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnUnverified {
     /// The gateway refuses it with 401: the upstream might accept the credential, and no limit would count it.
@@ -36,7 +36,7 @@ pub enum OnUnverified {
     Anonymous,
 }
 
-/// The name in a client certificate that is the user.
+/// The part of a client certificate that names the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateName {
     /// [`Subject::name`].
@@ -46,8 +46,8 @@ pub enum CertificateName {
 }
 
 impl CertificateName {
-    /// The user, if the certificate names one.
-    pub(super) fn of(self, subject: &Subject) -> Option<Arc<str>> {
+    /// The user whom a certificate with this subject names; none if it names no valid user.
+    pub(super) fn user(self, subject: &Subject) -> Option<Arc<str>> {
         match self {
             CertificateName::Subject => user_name::parse(&subject.name),
             CertificateName::San => user_name::parse(subject.alternative.as_ref()?),

@@ -1,23 +1,25 @@
-//! The name of a user, as a claim, a header field, a certificate or the file of API keys may give it.
+//! Checks the name of a user, which comes from a claim, a header field, a certificate or the file of API keys.
+//!
+//! A name is never changed: upstream, log and metrics get it as it came.
 
 use std::sync::Arc;
 
 /// Longest user name, in bytes.
 pub const MAX_USER: usize = 256;
 
-/// A user as upstream, log and metrics get it, without a change: 1 to [`MAX_USER`] bytes, no control characters,
-/// no blank at either end. A reader may drop such a blank, and the name would be another user's.
+/// Accepts a name of 1 to [`MAX_USER`] bytes without control characters and without a blank at either end. A reader
+/// could trim such a blank, and take the name for another user's.
 pub(super) fn parse(text: &str) -> Option<Arc<str>> {
-    let fits = !text.is_empty()
+    let is_valid = !text.is_empty()
         && text.len() <= MAX_USER
         && !text.starts_with(is_blank)
         && !text.ends_with(is_blank)
         && !text.chars().any(char::is_control);
-    fits.then(|| text.into())
+    is_valid.then(|| text.into())
 }
 
-/// What the trim function of some language drops: white space, and three marks that once were or still are taken
-/// for it (.NET, JavaScript).
+/// Whether the trim function of some language drops this character: white space, or one of three marks that .NET or
+/// JavaScript trims or once trimmed.
 fn is_blank(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{180e}' | '\u{200b}' | '\u{feff}')
 }

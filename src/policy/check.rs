@@ -9,7 +9,7 @@ use super::model::{
 };
 use super::settings::Endpoints;
 use super::tree::SourceLocation;
-use crate::base::suggest::{listed, nearest};
+use crate::base::suggest::{list_words, nearest_word};
 use crate::limit::Identity;
 use crate::net::Address;
 use crate::route::pattern::Segment;
@@ -166,11 +166,11 @@ fn check_upstream_uses(cx: &mut LoadContext, gateway: &GatewayConfig, policies: 
             continue;
         }
         let names = gateway.upstreams.iter().map(|up| up.name.value.as_str());
-        let help = match nearest(&upstream.value, names.clone()) {
+        let help = match nearest_word(&upstream.value, names.clone()) {
             Some(name) => format!("did you mean `{name}`?"),
             None => format!(
                 "the gateway file has {}",
-                listed(names.take(MAX_LISTED_NAMES))
+                list_words(names.take(MAX_LISTED_NAMES))
             ),
         };
         let message = format!("there is no upstream `{}`", upstream.value);
@@ -207,7 +207,7 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
             .any(|plan| plan.value.name == default.value)
         {
             let names = gateway.plans.iter().map(|plan| plan.value.name.as_str());
-            let help = match nearest(&default.value, names.clone()) {
+            let help = match nearest_word(&default.value, names.clone()) {
                 Some(name) => format!("did you mean `{name}`?"),
                 None if gateway.plans.is_empty() => {
                     format!(
@@ -215,7 +215,7 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
                         default.value
                     )
                 }
-                None => format!("the plans are {}", listed(names)),
+                None => format!("the plans are {}", list_words(names)),
             };
             let message = format!("there is no plan `{}`", default.value);
             cx.error(default.location, message, Some(help));
@@ -334,14 +334,14 @@ fn check_shared_limit(cx: &mut LoadContext, gateway: &GatewayConfig, name: &Loca
         return;
     }
     let names = gateway.limits.iter().map(|limit| limit.name.value.as_str());
-    let help = match nearest(&name.value, names.clone()) {
+    let help = match nearest_word(&name.value, names.clone()) {
         Some(name) => format!("did you mean `{name}`?"),
         None if gateway.limits.is_empty() => {
             "write the limit here: `{ key: ip, rate: 10/s }`".into()
         }
         None => format!(
             "the gateway file has {}",
-            listed(names.take(MAX_LISTED_NAMES))
+            list_words(names.take(MAX_LISTED_NAMES))
         ),
     };
     cx.error(

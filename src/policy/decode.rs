@@ -28,7 +28,7 @@ use super::former_names;
 use super::model::Located;
 use super::table::MapFields;
 use super::tree::{MapKey, Node, SourceLocation, YamlValue};
-use crate::base::suggest::{listed, nearest};
+use crate::base::suggest::{list_words, nearest_word};
 
 /// Why the text of a value is invalid.
 struct ValueError {
@@ -133,13 +133,13 @@ impl LoadContext {
         words: &[(&'static str, T)],
     ) -> Option<Located<T>> {
         let names = || words.iter().map(|(word, _)| *word);
-        let expected = listed(names());
+        let expected = list_words(names());
         self.read_scalar(node, &expected, |text| {
             let pair = words.iter().find(|(word, _)| *word == text);
             pair.map(|(_, meaning)| *meaning).ok_or_else(|| {
                 let help = match (
                     former_names::help_for_word(text, names()),
-                    nearest(text, names()),
+                    nearest_word(text, names()),
                 ) {
                     (Some(help), _) => help.into(),
                     (None, Some(word)) => format!("did you mean `{word}`?"),

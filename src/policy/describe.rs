@@ -13,7 +13,7 @@ use crate::limit::{
     Sharing, ThrottleMode,
 };
 use crate::record::Settings;
-use crate::route::{HostPattern, Paths, Route};
+use crate::route::{HostPattern, PathMatching, Route};
 
 mod json;
 mod routes;
@@ -84,8 +84,8 @@ impl DescriptionWriter<'_> {
         if let Some(broader) = find_broader_route(loaded, route) {
             let name = &broader.name;
             let _ = match ruleset.paths {
-                Paths::Fold => writeln!(out, "  takes {OTHER_SPELLINGS} too, before {name}"),
-                Paths::Exact => writeln!(out, "  leaves {OTHER_SPELLINGS} to {name}"),
+                PathMatching::Fold => writeln!(out, "  takes {OTHER_SPELLINGS} too, before {name}"),
+                PathMatching::Exact => writeln!(out, "  leaves {OTHER_SPELLINGS} to {name}"),
             };
         }
         if let Some(other) = find_route_with_other_host(loaded, route) {

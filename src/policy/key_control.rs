@@ -87,7 +87,7 @@ fn part_control(identity: Identity, settings: &Settings) -> PartControl {
         Identity::Ip if settings.ip.ipv6 > 64 && !settings.ip.parents => PartControl::Chosen,
         Identity::Ip => PartControl::Fixed,
         Identity::User => PartControl::Proven,
-        Identity::Token if settings.proves(Identity::Token) => PartControl::Proven,
+        Identity::Token if settings.needs_proof(Identity::Token) => PartControl::Proven,
         Identity::Token | Identity::Email => PartControl::Chosen,
         Identity::Plan if settings.plan.default.is_some() => PartControl::Fixed,
         Identity::Plan => PartControl::Proven,

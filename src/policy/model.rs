@@ -19,7 +19,7 @@ use crate::limit::pressure::Trust;
 use crate::net::proxy::Version;
 use crate::net::tls::acme::Challenge;
 use crate::net::{Address, PeerNetwork};
-use crate::route::{HeaderStyle, HostPattern, Paths, Pattern, Priority};
+use crate::route::{HeaderStyle, HostPattern, PathMatching, Pattern, Priority};
 use crate::upstream::{Balance, Bounds, Location};
 
 pub use super::tree::Located;
@@ -60,7 +60,7 @@ pub struct GatewayConfig {
     /// The style of the rate-limit header fields in responses.
     pub headers: Option<HeaderStyle>,
     /// The spellings of its path that a route accepts.
-    pub paths: Option<Paths>,
+    pub paths: Option<PathMatching>,
 }
 
 impl GatewayConfig {

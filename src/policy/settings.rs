@@ -11,7 +11,7 @@ use crate::limit::{Rule, Rules};
 use crate::net::tls::acme;
 use crate::net::{Address, Certificate, PeerNetwork, Roots};
 use crate::record::push;
-use crate::route::{HeaderStyle, Paths, Route, RouteTable};
+use crate::route::{HeaderStyle, PathMatching, Route, RouteTable};
 use crate::store::{shared, snapshot};
 use crate::{identity, record, upstream};
 
@@ -21,7 +21,7 @@ pub struct Ruleset {
     /// Finds the route of a request. It returns indexes in `routes`.
     pub table: RouteTable,
     /// The spellings of its path that a route accepts.
-    pub paths: Paths,
+    pub paths: PathMatching,
     /// Whether `%2F` is part of a segment in the paths of some route.
     pub keeps_slashes: bool,
     /// All routes, by [`Route::index`].

@@ -4,7 +4,7 @@
 use super::context::LoadContext;
 use super::former_names;
 use super::tree::{MapKey, Node, SourceLocation, YamlValue, find_repeated_keys};
-use crate::base::suggest::{listed, nearest};
+use crate::base::suggest::{list_words, nearest_word};
 
 /// The fields of one kind of map.
 #[derive(Debug)]
@@ -245,7 +245,7 @@ impl Table {
             .map(|field| format!("{}: {}", field.name, field.example))
             .collect();
         match fields.as_slice() {
-            [] => format!("its fields are {}", listed(self.names())),
+            [] => format!("its fields are {}", list_words(self.names())),
             fields => format!("for instance `{{ {} }}`", fields.join(", ")),
         }
     }
@@ -266,10 +266,10 @@ impl Table {
             cx.error(key.location, message, Some(help.into()));
             return None;
         }
-        let intended = nearest(&key.text, self.names());
+        let intended = nearest_word(&key.text, self.names());
         let help = match intended {
             Some(name) => format!("did you mean `{name}`?"),
-            None => format!("the fields here are {}", listed(self.names())),
+            None => format!("the fields here are {}", list_words(self.names())),
         };
         cx.error(key.location, message, Some(help));
         intended
@@ -328,7 +328,7 @@ impl<'n> MapFields<'n> {
             let message = format!(
                 "{} needs one of {}",
                 self.table.name,
-                listed(names.iter().copied())
+                list_words(names.iter().copied())
             );
             let field = self
                 .table

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::frames::Frames;
 use super::segment::Damage;
-use crate::base::varint::{put, take};
+use crate::base::varint::{put_varint, take_varint};
 
 /// The first bytes of a journal.
 const FILE_MARK: [u8; 16] = *b"tollgate second\n";
@@ -57,11 +57,11 @@ impl Journal {
     /// machine.
     pub fn add(&mut self, second: &Second) -> io::Result<()> {
         let mut content = Vec::with_capacity(2 + 3 * second.values.len());
-        put(&mut content, second.at.saturating_sub(self.hour));
+        put_varint(&mut content, second.at.saturating_sub(self.hour));
         let mut next = 0;
         for (series, value) in &second.values {
-            put(&mut content, u64::from(*series).saturating_sub(next));
-            put(&mut content, *value);
+            put_varint(&mut content, u64::from(*series).saturating_sub(next));
+            put_varint(&mut content, *value);
             next = u64::from(*series) + 1;
         }
         self.frames.add(&content)
@@ -74,11 +74,11 @@ impl Journal {
 }
 
 fn decode(hour: u64, mut content: &[u8]) -> Option<Second> {
-    let at = hour.checked_add(take(&mut content)?)?;
+    let at = hour.checked_add(take_varint(&mut content)?)?;
     let (mut values, mut next) = (Vec::new(), 0_u64);
     while !content.is_empty() {
-        let series = next.checked_add(take(&mut content)?)?;
-        values.push((u32::try_from(series).ok()?, take(&mut content)?));
+        let series = next.checked_add(take_varint(&mut content)?)?;
+        values.push((u32::try_from(series).ok()?, take_varint(&mut content)?));
         next = series + 1;
     }
     Some(Second { at, values })

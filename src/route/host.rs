@@ -1,13 +1,13 @@
-//! A host in the one form in which it is matched and forwarded.
+//! Rewrites a host to its canonical form, in which it is matched and forwarded.
 //!
-//! - A name is labels of ASCII letters, digits, `-` and `_`, none of them empty, written in lower case;
-//!   one dot at its end is left out (RFC 1034 section 3.1).
-//! - A name whose last label is a number is an IPv4 address of four decimal numbers, as the URL Standard has it.
-//!   `127.1`, `0x7f.1` and `2130706433`, which some resolvers take for addresses, are none.
+//! - A name has labels of ASCII letters, digits, `-` and `_`, in lower case. No label is empty, and one dot at the
+//!   end is dropped (RFC 1034 section 3.1).
+//! - A name whose last label is a number is an IPv4 address of four decimal numbers, as in the URL Standard. `127.1`,
+//!   `0x7f.1` and `2130706433`, which some resolvers take for addresses, are refused.
 //! - An IPv6 address stands in brackets without a zone, as RFC 5952 writes it.
-//! - A port is at most 65535, without zeros in front; one that is empty is left out.
+//! - A port is at most 65535, without leading zeros; an empty port is dropped.
 //!
-//! Everything else is no host: servers disagree on what `a.com,b.com` or `a.com;x` names.
+//! Everything else is no host, because servers disagree on what `a.com,b.com` or `a.com;x` names.
 
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -15,61 +15,67 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Most bytes of a host and its port: RFC 1035 section 3.1.
 pub const MAX_HOST: usize = 255;
 
-/// The value of `Host`, or an authority, in its canonical form; nothing for what is no host. Borrows it where
-/// nothing but its end is left out.
-pub fn canonical(authority: &str) -> Option<Cow<'_, str>> {
+/// The canonical form of the value of `Host`, or of an authority; none for a text that is no host. Borrows the text
+/// unless something other than its end changes.
+pub fn canonical_host(authority: &str) -> Option<Cow<'_, str>> {
     if authority.len() > MAX_HOST {
         return None;
     }
-    let (name, rest) = split(authority);
-    let port = match rest.strip_prefix(':') {
+    let (name, colon_and_port) = split_after_name(authority);
+    let port = match colon_and_port.strip_prefix(':') {
         Some("") => None,
-        Some(digits) => Some(port(digits)?),
-        None if rest.is_empty() => None,
+        Some(digits) => Some(parse_port(digits)?),
+        None if colon_and_port.is_empty() => None,
         None => return None,
     };
-    let name = canonical_name(name)?;
+    let written_name = name;
+    let name = canonical_name(written_name)?;
     let Some(port) = port else {
         return Some(name);
     };
-    let written = authority.len() - rest.len() == name.len() && rest.len() == 1 + digits(port);
-    if written && matches!(name, Cow::Borrowed(_)) {
+    let is_canonical = written_name.len() == name.len()
+        && colon_and_port.len() == 1 + count_digits(port)
+        && matches!(name, Cow::Borrowed(_));
+    if is_canonical {
         return Some(Cow::Borrowed(authority));
     }
     Some(Cow::Owned(format!("{name}:{port}")))
 }
 
-/// The same of a host without a port.
+/// The canonical form of a host without a port; none for a text that is no host.
 pub fn canonical_name(name: &str) -> Option<Cow<'_, str>> {
-    if let Some(inner) = name.strip_prefix('[') {
-        let address: Ipv6Addr = inner.strip_suffix(']')?.parse().ok()?;
-        let text = format!("[{address}]");
-        return Some(if text == name {
+    if let Some(bracketed) = name.strip_prefix('[') {
+        let address: Ipv6Addr = bracketed.strip_suffix(']')?.parse().ok()?;
+        let canonical = format!("[{address}]");
+        return Some(if canonical == name {
             Cow::Borrowed(name)
         } else {
-            Cow::Owned(text)
+            Cow::Owned(canonical)
         });
     }
     let name = name.strip_suffix('.').unwrap_or(name);
-    let mut capitals = false;
-    let mut label = 0;
+    let mut has_capitals = false;
+    let mut label_length = 0;
     for byte in name.bytes() {
         match byte {
-            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => label += 1,
+            b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => label_length += 1,
             b'A'..=b'Z' => {
-                capitals = true;
-                label += 1;
+                has_capitals = true;
+                label_length += 1;
             }
-            b'.' if label > 0 => label = 0,
+            b'.' if label_length > 0 => label_length = 0,
             _ => return None,
         }
     }
-    let last = name.get(name.len() - label..)?;
-    if label == 0 || name.len() > MAX_HOST || (is_number(last) && name.parse::<Ipv4Addr>().is_err())
+    let last_label = name.get(name.len() - label_length..)?;
+    let is_address = is_number(last_label);
+    if label_length == 0
+        || name.len() > MAX_HOST
+        || (is_address && name.parse::<Ipv4Addr>().is_err())
     {
         return None;
     }
-    Some(if capitals {
+    Some(if has_capitals {
         Cow::Owned(name.to_ascii_lowercase())
     } else {
         Cow::Borrowed(name)
@@ -78,31 +84,32 @@ pub fn canonical_name(name: &str) -> Option<Cow<'_, str>> {
 
 /// A canonical host without its port.
 pub fn without_port(host: &str) -> &str {
-    split(host).0
+    split_after_name(host).0
 }
 
-/// Name and what follows it, the colon too.
-fn split(authority: &str) -> (&str, &str) {
-    let bracket = authority.rfind(']').map(|at| at + 1);
-    let end = bracket.or_else(|| authority.find(':'));
+/// Splits an authority before the colon of its port.
+fn split_after_name(authority: &str) -> (&str, &str) {
+    let after_bracket = authority.rfind(']').map(|at| at + 1);
+    let end = after_bracket.or_else(|| authority.find(':'));
     authority.split_at(end.unwrap_or(authority.len()))
 }
 
-fn port(text: &str) -> Option<u16> {
-    let digits = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse().ok().filter(|_| digits)
+fn parse_port(text: &str) -> Option<u16> {
+    let is_number = text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| is_number)
 }
 
-fn digits(port: u16) -> usize {
+fn count_digits(port: u16) -> usize {
     port.checked_ilog10().map_or(1, |tens| tens as usize + 1)
 }
 
-/// Whether a name that ends in this label is read as an IPv4 address: "ends in a number" of the URL Standard.
+/// Whether a name that ends in this label is read as an IPv4 address: it "ends in a number", in the URL Standard's
+/// terms.
 fn is_number(label: &str) -> bool {
-    let hex = label
+    let hex_digits = label
         .strip_prefix("0x")
         .or_else(|| label.strip_prefix("0X"));
-    match hex {
+    match hex_digits {
         Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
         None => label.bytes().all(|byte| byte.is_ascii_digit()),
     }
@@ -116,7 +123,7 @@ mod tests {
 
     #[track_caller]
     fn check(host: &str, expected: Option<&str>) {
-        let got = canonical(host);
+        let got = canonical_host(host);
         assert_eq!(got.as_deref(), expected, "{host:?}");
         if expected == Some(host) {
             assert!(matches!(got, Some(Cow::Borrowed(_))), "borrows {host:?}");
@@ -225,8 +232,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_canonical_form_is_stable(host in "[aA1.:x0\\-\\[\\]]{0,12}") {
-            if let Some(once) = canonical(&host) {
-                let twice = canonical(&once);
+            if let Some(once) = canonical_host(&host) {
+                let twice = canonical_host(&once);
                 prop_assert!(matches!(twice, Some(Cow::Borrowed(same)) if same == &*once), "{host:?} {once:?}");
                 prop_assert!(!without_port(&once).ends_with('.'));
             }

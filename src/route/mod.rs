@@ -1,5 +1,7 @@
-//! Finds the route of a request by host, method and path. It matches a normalised copy of the path, so that no
-//! spelling of a path slips past its policy. The path is forwarded as the client wrote it.
+//! Finds the route of a request by host, method and path.
+//!
+//! It matches a normalised copy of the path, so that no spelling of a path escapes its policy. It never changes what is
+//! forwarded: the upstream gets the path as the client wrote it.
 
 pub mod host;
 pub mod path;
@@ -11,9 +13,11 @@ use std::sync::Arc;
 use http::Method;
 use http::header::CONTENT_LENGTH;
 
-pub use path::{PathError, behind_authority, literal_readings, normalise, with_encoded_slashes};
+pub use path::{
+    PathError, literal_readings, normalise, path_after_authority, with_encoded_slashes,
+};
 pub use pattern::{HostPattern, MethodSet, Pattern, PatternError, PatternErrorKind};
-pub use table::{Conflict, RouteMatch, RouteTable, is_usual};
+pub use table::{Conflict, RouteMatch, RouteTable, is_common_spelling};
 
 use self::pattern::Segment;
 use crate::limit::{CountMode, Identity, ReserveSource, Rule, Rules};
@@ -21,120 +25,124 @@ use crate::limit::{CountMode, Identity, ReserveSource, Rule, Rules};
 /// One route of the running policies.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Its name in logs and metrics: the policy file's name without `.yaml`.
+    /// The route's name in logs and metrics: the policy file's name without `.yaml`.
     pub name: Arc<str>,
-    /// Its index among the routes of the running policies.
+    /// Index among the routes of the running policies.
     pub index: usize,
-    /// Which requests it takes.
+    /// The requests that the route takes.
     pub pattern: Pattern,
-    /// Its upstream, by index among the upstreams of the running policies.
+    /// Index of the upstream among those of the running policies.
     pub upstream: usize,
     /// The limits of every request on this route, those of the gateway file first.
     pub rules: Rules,
-    /// Those of them that count requests which the gateway answers itself.
-    pub own: OwnRules,
+    /// The limits that count requests which the gateway answers itself.
+    pub own_response_rules: OwnResponseRules,
     /// Identities without which a request gets 401.
     pub require: Vec<Identity>,
-    /// What its limits read beyond heads.
-    pub reads: Reads,
-    /// Its priority under pressure; that of the plan when absent.
+    /// The parts of messages that the route's limits read beyond heads.
+    pub reads: RouteReads,
+    /// The route's priority under pressure; if absent, that of the plan.
     pub priority: Option<Priority>,
-    /// Which rate-limit header fields responses carry.
+    /// The rate-limit header fields in responses.
     pub headers: HeaderStyle,
-    /// `%2F` is part of a segment, as the upstream reads it.
+    /// The upstream takes `%2F` for a part of a segment, not for a slash.
     pub keeps_slashes: bool,
 }
 
 /// The limits of a route that count a request which the gateway answers itself.
 #[derive(Clone, Debug, Default)]
-pub struct OwnRules {
-    /// All of them.
+pub struct OwnResponseRules {
+    /// All such limits of the route.
     pub all: Rules,
-    /// Those by ip alone, which decide before a credential is checked.
+    /// The limits by ip alone, which decide before a credential is checked.
     pub by_ip: Rules,
-    /// For each identity that the route requires: the same but for limits that count by it. Where it is absent, a part
-    /// of their key is.
+    /// For each identity that the route requires, the limits that do not count by it. They apply to a request without
+    /// that identity, which lacks a part of the other limits' keys.
     pub without: Box<[Rules]>,
 }
 
-impl OwnRules {
-    /// Of a route with these limits.
-    pub fn of(rules: &[Arc<Rule>], require: &[Identity]) -> OwnRules {
-        let own = rules.iter().filter(|rule| rule.counts_own_responses());
+impl OwnResponseRules {
+    /// Selects from the limits of a route that requires these identities.
+    pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> OwnResponseRules {
+        let counting = rules.iter().filter(|rule| rule.counts_own_responses());
         let without = |identity: &Identity| {
-            let others = own.clone().filter(|rule| !rule.key.contains(identity));
+            let others = counting.clone().filter(|rule| !rule.key.contains(identity));
             others.cloned().collect()
         };
-        let by_ip = own.clone().filter(|rule| rule.key == [Identity::Ip]);
-        OwnRules {
+        let by_ip = counting.clone().filter(|rule| rule.key == [Identity::Ip]);
+        OwnResponseRules {
             by_ip: by_ip.cloned().collect(),
             without: require.iter().map(without).collect(),
-            all: own.clone().cloned().collect(),
+            all: counting.clone().cloned().collect(),
         }
     }
 }
 
-/// What the limits of a route read beyond the identities in heads. Computed once per route, since each request needs it.
+/// The parts of messages that the limits of a route read beyond the identities in heads. They are computed once per
+/// route, because each request needs them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reads {
+pub struct RouteReads {
     /// An email address, which may stand in the request's body.
     pub email: bool,
-    /// How many units the request says it may cost.
+    /// The number of units that the request says it may cost.
     pub reserve: bool,
-    /// The same, where it stands in the request's body.
+    /// The number of units to reserve, in the request's body.
     pub reserve_in_body: bool,
     /// A cost in the response's body.
     pub cost_in_body: bool,
     /// A cost that is the response's length.
     pub cost_by_length: bool,
-    /// Another method that a request's body may name, for it may lead to a route that counts more.
+    /// Another method in the request's body, which may lead to a route with more limits.
     pub method_in_body: bool,
-    /// A path of WordPress' REST API that a request's body may name, for the same reason.
+    /// A path of WordPress' REST API in the request's body, which may lead to a route with more limits.
     pub path_in_body: bool,
     /// The credential of the query, which may stand in the request's body.
     pub token_in_body: bool,
 }
 
-impl Reads {
-    /// Of a route with these limits, but for what depends on other routes and on identities.
-    pub fn of(rules: &[Arc<Rule>], require: &[Identity]) -> Reads {
-        let email = |rule: &Arc<Rule>| rule.key.contains(&Identity::Email);
-        let costs = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
-        let by_length = |rule: &Arc<Rule>| matches!(&rule.count, CountMode::CostHeader(name) if *name == CONTENT_LENGTH);
-        let sources = rules.iter().filter_map(|rule| rule.reserve.as_ref());
-        let mut sources = sources.filter_map(|reserve| reserve.source.as_ref());
-        Reads {
-            email: require.contains(&Identity::Email) || rules.iter().any(email),
+impl RouteReads {
+    /// The parts that these limits read. The caller sets `method_in_body`, `path_in_body` and `token_in_body`, which
+    /// depend on other routes and on the settings of identities.
+    pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> RouteReads {
+        let counts_by_email = |rule: &Arc<Rule>| rule.key.contains(&Identity::Email);
+        let has_cost_in_body = |rule: &Arc<Rule>| matches!(rule.count, CountMode::CostJson(_));
+        let has_cost_by_length = |rule: &Arc<Rule>| matches!(&rule.count, CountMode::CostHeader(name) if *name == CONTENT_LENGTH);
+        let reserves = rules.iter().filter_map(|rule| rule.reserve.as_ref());
+        let mut sources = reserves.filter_map(|reserve| reserve.source.as_ref());
+        RouteReads {
+            email: require.contains(&Identity::Email) || rules.iter().any(counts_by_email),
             reserve: sources.clone().next().is_some(),
             reserve_in_body: sources.any(|source| matches!(source, ReserveSource::Json(_))),
-            cost_in_body: rules.iter().any(costs),
-            cost_by_length: rules.iter().any(by_length),
-            ..Reads::default()
+            cost_in_body: rules.iter().any(has_cost_in_body),
+            cost_by_length: rules.iter().any(has_cost_by_length),
+            ..RouteReads::default()
         }
     }
 }
 
-/// How much a route matters under pressure.
+/// The order in which requests are shed when an upstream is under pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Priority {
     /// Shed first.
     Low,
-    /// The usual.
+    /// Shed after all requests of low priority.
     #[default]
     Normal,
     /// Shed last.
     Critical,
 }
 
-/// The lower of two priorities. An absent one is up to the plan.
-fn lower(one: Option<Priority>, other: Option<Priority>) -> Option<Priority> {
+/// The lower of two priorities. An absent one is that of the plan, which may be lower than critical.
+fn lower_priority(one: Option<Priority>, other: Option<Priority>) -> Option<Priority> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
-        (said, None) | (None, said) => said.filter(|said| *said != Priority::Critical),
+        (priority, None) | (None, priority) => {
+            priority.filter(|priority| *priority != Priority::Critical)
+        }
     }
 }
 
-/// Which rate-limit header fields responses carry.
+/// The rate-limit header fields in responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HeaderStyle {
     /// `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10.
@@ -142,46 +150,47 @@ pub enum HeaderStyle {
     Ietf,
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     Legacy,
-    /// Both.
+    /// The fields of [`HeaderStyle::Ietf`] and of [`HeaderStyle::Legacy`].
     Both,
-    /// Neither.
+    /// No rate-limit fields.
     None,
 }
 
-/// Whether a route matches other spellings of its path that frameworks accept.
+/// Whether routes match other spellings of their paths that frameworks accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Paths {
-    /// It also takes methods that bodies name, and paths that frameworks read as its own
-    /// ([`RouteTable::find_folded`]). The latter only where no more than a broader route on the same upstream takes
-    /// the spelling.
+pub enum PathMatching {
+    /// A route also takes paths that frameworks read as its own ([`RouteTable::find_folded`]), if otherwise a broader
+    /// route on the same upstream would take them. Methods in bodies count too.
     #[default]
     Fold,
-    /// Its own path, normalised, and no method in a body.
+    /// A route takes only its own path, normalised. Methods in bodies do not count.
     Exact,
 }
 
 impl Route {
-    /// Whether it holds requests to a limit or an identity that `other` does not ask for on the same upstream.
-    pub fn holds_more_than(&self, other: &Route) -> bool {
-        self.upstream == other.upstream && !other.counts_all_of(self)
+    /// Whether this route has a limit or requires an identity that `other`, on the same upstream, does not.
+    pub fn has_limits_beyond(&self, other: &Route) -> bool {
+        self.upstream == other.upstream && !other.has_all_limits_of(self)
     }
 
-    /// Whether it holds requests to every limit and identity that `other` asks for.
-    pub fn counts_all_of(&self, other: &Route) -> bool {
-        let has = |rule: &Arc<Rule>| self.rules.iter().any(|own| own.index == rule.index);
-        other.rules.iter().all(has) && other.require.iter().all(|part| self.require.contains(part))
+    /// Whether this route has every limit and requires every identity that `other` does.
+    pub fn has_all_limits_of(&self, other: &Route) -> bool {
+        let has_rule = |rule: &Arc<Rule>| self.rules.iter().any(|own| own.index == rule.index);
+        other.rules.iter().all(has_rule)
+            && other.require.iter().all(|part| self.require.contains(part))
     }
 
-    /// Whether it holds requests to whatever `other` holds them to on the same upstream, by the same limits or by ones that
-    /// leave nobody more.
+    /// Whether this route is on the same upstream as `other`, requires the same identities, and has for each limit of
+    /// `other` the same one or one that admits no more.
     pub fn is_as_strict_as(&self, other: &Route) -> bool {
-        let holds = |theirs: &Arc<Rule>| self.rules.iter().any(|rule| rule.is_as_strict_as(theirs));
+        let has_rule_for =
+            |theirs: &Arc<Rule>| self.rules.iter().any(|rule| rule.is_as_strict_as(theirs));
         self.upstream == other.upstream
             && other.require.iter().all(|part| self.require.contains(part))
-            && other.rules.iter().all(holds)
+            && other.rules.iter().all(has_rule_for)
     }
 
-    /// This route, held to whatever `other` is held to as well.
+    /// This route with the limits and required identities of `other` as well.
     pub fn combined_with(&self, other: &Route) -> Route {
         let mut rules = self.rules.to_vec();
         for rule in other.rules.iter() {
@@ -196,34 +205,34 @@ impl Route {
             }
         }
         Route {
-            own: OwnRules::of(&rules, &require),
-            reads: Reads {
+            own_response_rules: OwnResponseRules::new(&rules, &require),
+            reads: RouteReads {
                 method_in_body: self.reads.method_in_body,
                 path_in_body: self.reads.path_in_body,
                 token_in_body: self.reads.token_in_body || other.reads.token_in_body,
-                ..Reads::of(&rules, &require)
+                ..RouteReads::new(&rules, &require)
             },
             rules: rules.into_iter().collect(),
             require,
-            priority: lower(self.priority, other.priority),
+            priority: lower_priority(self.priority, other.priority),
             ..self.clone()
         }
     }
 
-    /// Whether it takes paths of WordPress' REST API and POST.
-    pub fn is_rest_api(&self) -> bool {
+    /// Whether this route takes requests to WordPress' REST API with POST.
+    pub fn is_wordpress_api(&self) -> bool {
         let first = self.pattern.segments().first();
         matches!(first, Some(Segment::Literal(name)) if name.eq_ignore_ascii_case("wp-json"))
             && self.pattern.methods().contains(&Method::POST)
     }
 
-    /// Whether the decision about a request depends on this identity.
+    /// Whether this route requires the identity or has a limit that counts by it.
     pub fn needs(&self, identity: Identity) -> bool {
         self.require.contains(&identity)
             || self.rules.iter().any(|rule| rule.key.contains(&identity))
     }
 
-    /// The same, or whether a plan multiplies a limit.
+    /// Whether a decision depends on the identity: the route needs it, or a plan multiplies one of its limits.
     pub fn depends_on(&self, identity: Identity) -> bool {
         self.needs(identity)
             || (identity == Identity::Plan && self.rules.iter().any(|rule| rule.plans))

@@ -1,23 +1,22 @@
-//! The normal form of a path, in which all spellings of it that servers treat alike are one.
+//! Rewrites a path to its normal form, which is the same for all spellings that servers treat alike.
 //!
-//! It is a copy for matching: the forwarded path stays as the client wrote it. So this is lenient where servers
-//! differ harmlessly, and refuses where their reading decides which policy applies.
+//! The normal form is a copy for matching: the forwarded path stays as the client wrote it. So harmless differences
+//! between servers are allowed, and a path is refused if a difference decides which policy applies.
 //!
-//! - Escapes of characters that may stand in a path as they are (letters, digits, `-._~`,
-//!   `!$&'()*+,=:@`) are decoded: servers decode them before they look.
-//! - All other escapes stay and get upper-case digits; bytes that should have been escaped (spaces,
-//!   quotes, braces, anything that is not ASCII) are.
-//! - `%2F`, `\` and `%5C` are slashes; several slashes are one.
-//! - Dot segments are removed, however their dots are spelled; `/..` stays at the root.
-//! - A segment's `;parameters` are dropped: servlet containers do not see them when they choose a
-//!   handler.
-//! - A last slash stays, but [`crate::route::RouteTable`] does not look at it.
+//! - Escapes of characters that need none (letters, digits, `-._~`, `!$&'()*+,=:@`) are decoded, as servers do before
+//!   they match.
+//! - Other escapes stay and get upper-case digits. Bytes that need an escape (spaces, quotes, braces, anything beyond
+//!   ASCII) get one.
+//! - `%2F`, `\` and `%5C` are slashes, and several slashes are one.
+//! - Dot segments are resolved, however their dots are spelled; `/..` stays at the root.
+//! - A segment's `;parameters` are dropped, because servlet containers ignore them when they choose a handler.
+//! - A last slash stays, but [`crate::route::RouteTable`] ignores it.
 //!
-//! Decoded once: `%252F` is the text `%2F` and stays `%252F`.
+//! A path is decoded once: `%252F` is the text `%2F` and stays `%252F`.
 
 use std::borrow::Cow;
 
-/// Why a path has no normal form. The answer to all of these is 400.
+/// Why a path has no normal form. A request with such a path gets 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The path does not begin with a slash.
@@ -29,31 +28,32 @@ pub enum PathError {
     /// A `%` that two hexadecimal digits do not follow.
     #[error("the path has a `%` without two hexadecimal digits")]
     Escape,
-    /// `..;` and the like: a step up to some servers, a name to others.
+    /// A segment such as `..;`, which some servers take for a step up and others for a name.
     #[error("the path has a dot segment with parameters")]
     Ambiguous,
 }
 
-/// Longest path that is read in several ways, in bytes: each way is a pass over it.
-const MAX_AMBIGUOUS: usize = 2048;
+/// Longest path that is read in several ways, in bytes, because each reading is a pass over it.
+const MAX_AMBIGUOUS_BYTES: usize = 2048;
 
 /// The role of a byte in a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ByteClass {
-    /// Stands for itself, escaped or not.
+    /// The byte needs no escape.
     Plain,
-    /// Ends a segment.
+    /// The byte ends a segment.
     Slash,
-    /// Begins parameters.
+    /// The byte begins parameters.
     Semicolon,
-    /// Begins an escape.
+    /// The byte begins an escape.
     Percent,
-    /// Has no place in a path.
+    /// No path may have the byte.
     Control,
-    /// Is escaped in the normal form.
+    /// The byte is escaped in the normal form.
     Escaped,
 }
 
+/// The class of each byte, when it is not escaped or after its escape is decoded.
 const CLASSES: [ByteClass; 256] = {
     let mut classes = [ByteClass::Escaped; 256];
     let mut byte = 0;
@@ -75,17 +75,17 @@ const CLASSES: [ByteClass; 256] = {
     classes
 };
 
-/// The normal form of `path`, a request target's path without its query. One scan and no allocation
-/// when the path is normal already, one allocation otherwise; applying it twice changes nothing.
+/// The normal form of `path`, a request target's path without its query. The normal form of a normal path is itself. It
+/// costs one allocation, and none if the path has only plain segments.
 ///
 /// # Errors
 ///
-/// See [`PathError`]; the request is to be refused with 400.
+/// [`PathError`] for a path without a normal form.
 pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
     if is_plainly_normal(path.as_bytes()) {
         return Ok(Cow::Borrowed(path));
     }
-    let normal = rewrite(path.as_bytes(), Literal::default())?;
+    let normal = rewrite(path.as_bytes(), KeptSpellings::default())?;
     Ok(if normal == path {
         Cow::Borrowed(path)
     } else {
@@ -93,7 +93,7 @@ pub fn normalise(path: &str) -> Result<Cow<'_, str>, PathError> {
     })
 }
 
-/// True for most normal paths and no other; the rest are told by rewriting them.
+/// Whether a quick scan can tell that the path is normal. Normal paths with escapes or leading dots need the rewriter.
 fn is_plainly_normal(path: &[u8]) -> bool {
     if path.first() != Some(&b'/') {
         return false;
@@ -111,99 +111,135 @@ fn is_plainly_normal(path: &[u8]) -> bool {
     true
 }
 
-/// The path as frameworks see it that take more of it as it is spelled than the normal form does. All leave `;` and `\`
-/// in segments; some see no slash in `%2F` (Express); some no step in a dot segment (Express, Django, Rack) or leave
-/// the segment out (CodeIgniter); some no separator in a second slash (Express, Django, Rack); some no letter in
-/// `%61` when they look for literals (Express). To some the path ends at the first `;` (Fastify). `slashes_kept`
-/// leaves out the
-/// readings in which `%2F` is a slash. Empty where `path` has a control character or a `%` without two digits; none where it
-/// is longer than [`MAX_AMBIGUOUS`] and has something of this.
+/// The readings of a path by frameworks that keep more of its spelling than the normal form does:
+///
+/// - All of them leave `;` and `\` in segments.
+/// - Some take `%2F` for a part of a segment (Express). `slashes_kept` leaves out the readings in which it is a slash.
+/// - Some take a dot segment for a name (Express, Django, Rack) or drop it (CodeIgniter).
+/// - Some take a second slash for an empty segment (Express, Django, Rack).
+/// - Some do not decode `%61` when they look for literals (Express).
+/// - Some end the path at the first `;` (Fastify).
+///
+/// Empty if `path` has a control character or a `%` without two digits. None if the path is ambiguous and longer than
+/// [`MAX_AMBIGUOUS_BYTES`].
 pub fn literal_readings(path: &str, slashes_kept: bool) -> Option<Vec<String>> {
-    let has = |wanted: &dyn Fn(&[u8]) -> bool| path.as_bytes().windows(3).any(wanted);
-    let escaped = |wanted: &str| has(&|bytes| bytes.eq_ignore_ascii_case(wanted.as_bytes()));
-    let has_slashes = escaped("%2f");
-    let has_dots = path.contains('.') || escaped("%2e");
-    let dots = match has_dots {
-        true => &[Dots::Kept, Dots::Dropped, Dots::Resolved][..],
-        false => &[Dots::Resolved],
-    };
-    let has_doubles = path.contains("//") || has_slashes;
-    let has_escapes = has(&|bytes| match *bytes {
-        [b'%', high, low] => decoded(high, low).is_ok_and(is_plain),
-        _ => false,
-    });
-    let has_names = path.contains([';', '\\']) || escaped("%3b") || escaped("%5c");
-    let is_ambiguous = has_slashes || has_dots || has_doubles || has_escapes || has_names;
-    if is_ambiguous && path.len() > MAX_AMBIGUOUS {
+    let ambiguous_parts = AmbiguousParts::find(path);
+    if ambiguous_parts.has_any() && path.len() > MAX_AMBIGUOUS_BYTES {
         return None;
     }
-    let both = |has: bool| {
-        [true, false]
-            .into_iter()
-            .filter(move |literal| has || !literal)
-    };
     let mut readings = Vec::new();
-    let mut add = |path: &str, literal: Literal| {
-        if let Ok(reading) = rewrite(path.as_bytes(), literal)
+    let mut add = |path: &str, kept: KeptSpellings| {
+        if let Ok(reading) = rewrite(path.as_bytes(), kept)
             && !readings.contains(&reading)
         {
             readings.push(reading);
         }
     };
-    for slashes in both(has_slashes).filter(|literal| *literal || !slashes_kept) {
-        for &dots in dots {
-            for doubles in both(has_doubles) {
-                for escapes in both(has_escapes) {
-                    let literal = Literal {
-                        names: true,
-                        slashes,
-                        dots,
-                        doubles,
-                        escapes,
-                    };
-                    add(path, literal);
-                }
-            }
-        }
-    }
-    if let Some((start, _)) = path.split_once(';') {
-        let normal = Literal {
-            slashes: slashes_kept,
-            ..Literal::default()
+    ambiguous_parts.for_each_reading(slashes_kept, |kept| add(path, kept));
+    if let Some((before_semicolon, _)) = path.split_once(';') {
+        let normal = KeptSpellings {
+            encoded_slashes: slashes_kept,
+            ..KeptSpellings::default()
         };
-        add(start, normal);
-        let literal = Literal {
-            escapes: false,
-            ..Literal::ALL
+        add(before_semicolon, normal);
+        let literal = KeptSpellings {
+            plain_escapes: false,
+            ..KeptSpellings::ALL
         };
-        add(start, literal);
+        add(before_semicolon, literal);
     }
     Some(readings)
 }
 
-/// What follows the first segment of a path that begins with two separators. `new URL(path, base)` and PHP's `parse_url`
-/// take that segment for a host.
-pub fn behind_authority(path: &str) -> Option<&str> {
+/// The kinds of parts in a path that frameworks read in different ways.
+struct AmbiguousParts {
+    has_encoded_slashes: bool,
+    has_dots: bool,
+    has_empty_segments: bool,
+    has_plain_escapes: bool,
+    has_marks: bool,
+}
+
+impl AmbiguousParts {
+    fn find(path: &str) -> AmbiguousParts {
+        let has_triple = |is_it: &dyn Fn(&[u8]) -> bool| path.as_bytes().windows(3).any(is_it);
+        let has_escape =
+            |escape: &str| has_triple(&|bytes| bytes.eq_ignore_ascii_case(escape.as_bytes()));
+        let has_encoded_slashes = has_escape("%2f");
+        AmbiguousParts {
+            has_encoded_slashes,
+            has_dots: path.contains('.') || has_escape("%2e"),
+            has_empty_segments: path.contains("//") || has_encoded_slashes,
+            has_plain_escapes: has_triple(&|bytes| match *bytes {
+                [b'%', high, low] => decode_escape(high, low).is_ok_and(is_plain),
+                _ => false,
+            }),
+            has_marks: path.contains([';', '\\']) || has_escape("%3b") || has_escape("%5c"),
+        }
+    }
+
+    fn has_any(&self) -> bool {
+        self.has_encoded_slashes
+            || self.has_dots
+            || self.has_empty_segments
+            || self.has_plain_escapes
+            || self.has_marks
+    }
+
+    /// Calls `on_reading` with each combination of spellings that frameworks may keep, the most literal one first.
+    fn for_each_reading(&self, slashes_kept: bool, mut on_reading: impl FnMut(KeptSpellings)) {
+        let dots = match self.has_dots {
+            true => &[Dots::Kept, Dots::Dropped, Dots::Resolved][..],
+            false => &[Dots::Resolved],
+        };
+        let choices = |has_part: bool| {
+            [true, false]
+                .into_iter()
+                .filter(move |is_kept| has_part || !is_kept)
+        };
+        let slashes = choices(self.has_encoded_slashes);
+        for encoded_slashes in slashes.filter(|is_kept| *is_kept || !slashes_kept) {
+            for &dots in dots {
+                for empty_segments in choices(self.has_empty_segments) {
+                    for plain_escapes in choices(self.has_plain_escapes) {
+                        on_reading(KeptSpellings {
+                            marks: true,
+                            encoded_slashes,
+                            dots,
+                            empty_segments,
+                            plain_escapes,
+                        });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The path after its first segment, if it begins with two separators: `new URL(path, base)` and PHP's `parse_url` take
+/// that segment for a host.
+pub fn path_after_authority(path: &str) -> Option<&str> {
     let separators = ['/', '\\'];
-    let rest = path.strip_prefix('/')?.strip_prefix(separators)?;
-    let rest = rest.trim_start_matches(separators);
-    rest.find(separators).map(|end| &rest[end..])
+    let authority = path.strip_prefix('/')?.strip_prefix(separators)?;
+    let authority = authority.trim_start_matches(separators);
+    authority.find(separators).map(|end| &authority[end..])
 }
 
-/// The normal path in which `%2F` is part of its segment; none where there is no `%2F`. None either where other
-/// characters beside it may be read as a slash or a step.
+/// The normal form of the path in which `%2F` stays part of its segment. None if the path has no `%2F`, or if other
+/// parts of it may be read as a slash or as a step up.
 pub fn with_encoded_slashes(path: &str) -> Option<String> {
-    let literal = Literal {
-        slashes: true,
-        ..Literal::default()
+    let kept = KeptSpellings {
+        encoded_slashes: true,
+        ..KeptSpellings::default()
     };
-    let kept = rewrite(path.as_bytes(), literal).ok()?;
-    let steps = |segment: &str| segment.split("%2F").any(|part| matches!(part, "." | ".."));
-    let one_reading = !path.contains('\\') && !kept.contains("%5C");
-    (one_reading && kept.contains("%2F") && !kept.split('/').any(steps)).then_some(kept)
+    let normal = rewrite(path.as_bytes(), kept).ok()?;
+    let has_steps = |segment: &str| segment.split("%2F").any(|part| matches!(part, "." | ".."));
+    let has_backslash = path.contains('\\') || normal.contains("%5C");
+    (!has_backslash && normal.contains("%2F") && !normal.split('/').any(has_steps))
+        .then_some(normal)
 }
 
-/// How dot segments are treated.
+/// The treatment of dot segments.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Dots {
     /// They are steps (RFC 3986, section 5.2.4).
@@ -211,88 +247,88 @@ enum Dots {
     Resolved,
     /// They are names.
     Kept,
-    /// They are left out, and what stands before them stays.
+    /// They are dropped, and the segment before `..` stays.
     Dropped,
 }
 
-/// Which parts of a path keep their spelling.
+/// The parts of a path that keep their spelling. By default none does, which gives the normal form.
 #[derive(Clone, Copy, Default)]
-struct Literal {
-    /// What begins with `;`, and `\`.
-    names: bool,
-    /// Escaped slashes.
-    slashes: bool,
+struct KeptSpellings {
+    /// `;` with its parameters, and `\`.
+    marks: bool,
+    /// `%2F`.
+    encoded_slashes: bool,
     dots: Dots,
-    /// Segments without a name.
-    doubles: bool,
-    /// Escapes of characters that may stand as they are.
-    escapes: bool,
+    /// The empty segments between several slashes.
+    empty_segments: bool,
+    /// Escapes of characters that need none.
+    plain_escapes: bool,
 }
 
-impl Literal {
-    const ALL: Literal = Literal {
-        names: true,
-        slashes: true,
+impl KeptSpellings {
+    const ALL: KeptSpellings = KeptSpellings {
+        marks: true,
+        encoded_slashes: true,
         dots: Dots::Kept,
-        doubles: true,
-        escapes: true,
+        empty_segments: true,
+        plain_escapes: true,
     };
 }
 
-/// The normal path as far as it is read.
-struct Rewriter {
-    literal: Literal,
-    out: Vec<u8>,
-    /// Where the unfinished segment begins in `out`.
-    start: usize,
-    /// The unfinished segment has parameters, and what comes now is part of them.
-    parameters: bool,
-}
-
-fn rewrite(path: &[u8], literal: Literal) -> Result<String, PathError> {
-    let Some((b'/', mut rest)) = path.split_first() else {
+/// Rewrites a path byte by byte to its normal form, but for the parts whose spelling is `kept`.
+fn rewrite(path: &[u8], kept: KeptSpellings) -> Result<String, PathError> {
+    let Some((b'/', mut remaining)) = path.split_first() else {
         return Err(PathError::NotAbsolute);
     };
-    let mut to = Rewriter {
-        literal,
+    let mut rewriter = Rewriter {
+        kept,
         out: Vec::with_capacity(path.len() + 8),
-        start: 1,
-        parameters: false,
+        segment_start: 1,
+        in_parameters: false,
     };
-    to.out.push(b'/');
-    while let Some((&first, after)) = rest.split_first() {
+    rewriter.out.push(b'/');
+    while let Some((&first, after)) = remaining.split_first() {
         let (byte, after) = if CLASSES[usize::from(first)] == ByteClass::Percent {
             let (&[high, low], after) = after.split_first_chunk().ok_or(PathError::Escape)?;
-            (decoded(high, low)?, after)
+            (decode_escape(high, low)?, after)
         } else {
             (first, after)
         };
-        rest = after;
+        remaining = after;
         match CLASSES[usize::from(byte)] {
             ByteClass::Control => return Err(PathError::Control),
-            ByteClass::Slash if to.keeps(first, byte) => to.escape(byte),
-            ByteClass::Slash => to.end_segment(true)?,
-            ByteClass::Semicolon if literal.names => to.escape(byte),
-            ByteClass::Semicolon => to.parameters = true,
-            _ if to.parameters => {}
-            // With an escaped `%`, or else it would be the letter again when case is folded.
-            ByteClass::Plain if literal.escapes && first == b'%' => {
-                to.escape(first);
-                to.escape(byte);
+            ByteClass::Slash if rewriter.is_kept_slash(first, byte) => rewriter.escape(byte),
+            ByteClass::Slash => rewriter.end_segment(true)?,
+            ByteClass::Semicolon if kept.marks => rewriter.escape(byte),
+            ByteClass::Semicolon => rewriter.in_parameters = true,
+            _ if rewriter.in_parameters => {}
+            // The `%` is escaped too. Otherwise the escape would become the letter again when the segment is folded.
+            ByteClass::Plain if kept.plain_escapes && first == b'%' => {
+                rewriter.escape(first);
+                rewriter.escape(byte);
             }
-            ByteClass::Plain => to.out.push(byte),
-            ByteClass::Percent | ByteClass::Escaped => to.escape(byte),
+            ByteClass::Plain => rewriter.out.push(byte),
+            ByteClass::Percent | ByteClass::Escaped => rewriter.escape(byte),
         }
     }
-    to.end_segment(false)?;
-    String::from_utf8(to.out).map_err(|_| PathError::Escape)
+    rewriter.end_segment(false)?;
+    String::from_utf8(rewriter.out).map_err(|_| PathError::Escape)
+}
+
+/// The output of [`rewrite`] for the bytes that it has read.
+struct Rewriter {
+    kept: KeptSpellings,
+    out: Vec<u8>,
+    /// Index in `out` of the unfinished segment.
+    segment_start: usize,
+    /// The next bytes are parameters of the unfinished segment.
+    in_parameters: bool,
 }
 
 impl Rewriter {
-    /// Whether this is no slash; `first` is the first byte of its spelling.
-    fn keeps(&self, first: u8, byte: u8) -> bool {
-        let literal = self.literal;
-        (literal.names && byte == b'\\') || (literal.slashes && first == b'%')
+    /// Whether a byte of [`ByteClass::Slash`] keeps its spelling; `first` is the first byte of that spelling.
+    fn is_kept_slash(&self, first: u8, byte: u8) -> bool {
+        (self.kept.marks && byte == b'\\') || (self.kept.encoded_slashes && first == b'%')
     }
 
     fn escape(&mut self, byte: u8) {
@@ -305,44 +341,45 @@ impl Rewriter {
     }
 
     fn end_segment(&mut self, slash_follows: bool) -> Result<(), PathError> {
-        let dots = self.literal.dots;
-        match &self.out[self.start..] {
+        let dots = self.kept.dots;
+        match &self.out[self.segment_start..] {
             b"." | b".." if dots == Dots::Kept && slash_follows => self.out.push(b'/'),
             b"." | b".." if dots == Dots::Kept => {}
-            b"." | b".." if self.parameters => return Err(PathError::Ambiguous),
-            b".." if dots == Dots::Dropped => self.out.truncate(self.start),
-            b"." => self.out.truncate(self.start),
+            b"." | b".." if self.in_parameters => return Err(PathError::Ambiguous),
+            b".." if dots == Dots::Dropped => self.out.truncate(self.segment_start),
+            b"." => self.out.truncate(self.segment_start),
             b".." => {
-                // `out[..start]` ends with the slash before this segment; the one before that slash
-                // begins the segment to be taken back, and at the root there is none.
-                let above = self.out[..self.start - 1]
+                // `out` ends with the slash before this segment. The slash before that one begins the segment above,
+                // which is dropped. At the root there is none.
+                let above = self.out[..self.segment_start - 1]
                     .iter()
                     .rposition(|&byte| byte == b'/');
                 self.out.truncate(above.map_or(1, |slash| slash + 1));
             }
-            // The last slash of a path says nothing, so that a second one takes two.
-            b"" if self.literal.doubles && (slash_follows || self.out.ends_with(b"//")) => {
+            // The route table ignores a last slash, so an empty segment at the end needs two.
+            b"" if self.kept.empty_segments && (slash_follows || self.out.ends_with(b"//")) => {
                 self.out.push(b'/');
             }
             b"" => {}
             _ if slash_follows => self.out.push(b'/'),
             _ => {}
         }
-        self.start = self.out.len();
-        self.parameters = false;
+        self.segment_start = self.out.len();
+        self.in_parameters = false;
         Ok(())
     }
 }
 
-fn decoded(high: u8, low: u8) -> Result<u8, PathError> {
-    Ok(hex(high)? << 4 | hex(low)?)
+/// The byte of an escape with these two digits.
+fn decode_escape(high: u8, low: u8) -> Result<u8, PathError> {
+    Ok(hex_value(high)? << 4 | hex_value(low)?)
 }
 
 fn is_plain(byte: u8) -> bool {
     CLASSES[usize::from(byte)] == ByteClass::Plain
 }
 
-fn hex(digit: u8) -> Result<u8, PathError> {
+fn hex_value(digit: u8) -> Result<u8, PathError> {
     match digit {
         b'0'..=b'9' => Ok(digit - b'0'),
         b'a'..=b'f' => Ok(digit - b'a' + 10),

@@ -1,5 +1,7 @@
-//! Which requests a route takes, as policies write it: `GET,POST /api/{id}/**`, with a host beside
-//! it. A pattern is parsed once and cannot be built wrong.
+//! Parses the pattern of the requests that a route takes, as policies write it: `GET,POST /api/{id}/**`, and a host.
+//!
+//! A pattern is parsed once and cannot be built wrong. Finding the pattern of a request is the work of
+//! [`crate::route::table`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,11 +19,11 @@ pub(super) use method::MethodFit;
 pub use method::MethodSet;
 pub use segment::{MAX_SEGMENTS, Segment};
 
-/// Which requests a route takes: `[METHOD[,METHOD]] PATH` and a host.
+/// The requests that a route takes: `[METHOD[,METHOD]] PATH` and a host.
 ///
-/// A path's segments are literal, `*` or `{name}` for any one segment, and at the end `**` for
-/// everything from there on: `/api/**` takes `/api`, `/api/` and all below. Paths are compared in
-/// the form that [`normalise`] gives, case-sensitively, and without a last slash.
+/// A path's segments are literals, `*` or `{name}` for any one segment, and at the end `**` for all segments from there
+/// on: `/api/**` takes `/api`, `/api/` and everything below. Paths are compared in the form that [`normalise`] gives,
+/// case-sensitively, and without a last slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     methods: MethodSet,
@@ -30,43 +32,14 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// Reads `[METHOD[,METHOD]] PATH`; the host is any.
+    /// Parses `[METHOD[,METHOD]] PATH` into a pattern for any host.
     ///
     /// # Errors
     ///
-    /// What is wrong, with the byte offset in `text`.
+    /// The first mistake, with its byte offset in `text`.
     pub fn parse(text: &str) -> Result<Pattern, PatternError> {
-        let start = text.len() - text.trim_start().len();
-        let trimmed = text.trim();
-        if trimmed.is_empty() {
-            return Err(PatternErrorKind::Empty.at(0));
-        }
-        let (methods, path_at) = if trimmed.starts_with('/') {
-            (MethodSet::any(), start)
-        } else {
-            // `api/users` is a path without its slash, `GET` a method without its path.
-            let word = trimmed.split([' ', '\t']).next().unwrap_or_default();
-            if word.contains('/') {
-                let at = word.find('/').unwrap_or_default();
-                let glued = word[..at]
-                    .bytes()
-                    .all(|byte| byte.is_ascii_uppercase() || byte == b',');
-                let kind = if glued && at > 0 {
-                    PatternErrorKind::NoPath(word[..at].into())
-                } else {
-                    PatternErrorKind::NoSlash
-                };
-                return Err(kind.at(start));
-            }
-            let methods = MethodSet::parse(word).map_err(|e| e.kind.at(start + e.offset))?;
-            let after = &trimmed[word.len()..];
-            let path = after.trim_start();
-            if path.is_empty() {
-                return Err(PatternErrorKind::NoPath(word.into()).at(start + word.len()));
-            }
-            (methods, start + word.len() + after.len() - path.len())
-        };
-        let segments = parse_path(text[path_at..].trim_end(), path_at)?;
+        let (methods, path_offset) = parse_methods(text)?;
+        let segments = parse_path(text[path_offset..].trim_end(), path_offset)?;
         Ok(Pattern {
             methods,
             host: HostPattern::Any,
@@ -74,68 +47,72 @@ impl Pattern {
         })
     }
 
-    /// The same with this host.
+    /// Replaces the host.
     #[must_use]
     pub fn with_host(mut self, host: HostPattern) -> Pattern {
         self.host = host;
         self
     }
 
-    /// The methods it takes.
+    /// The methods that the pattern takes.
     pub fn methods(&self) -> &MethodSet {
         &self.methods
     }
 
-    /// The hosts it takes.
+    /// The hosts that the pattern takes.
     pub fn host(&self) -> &HostPattern {
         &self.host
     }
 
-    /// Whether it takes the path of `other` by a less specific segment, on all of its hosts and with some of its methods.
-    pub fn is_broader_than(&self, other: &Pattern) -> bool {
-        let path = || {
-            let mut broader = false;
-            let mut mine = self.segments.iter();
-            let mut others = other.segments.iter();
-            loop {
-                match (mine.next(), others.next()) {
-                    (Some(Segment::Rest), Some(Segment::Rest)) | (None, None) => return broader,
-                    (Some(Segment::Rest), _) => return true,
-                    (Some(Segment::One(_)), Some(Segment::Literal(_))) => broader = true,
-                    (Some(Segment::One(_)), Some(Segment::One(_))) => {}
-                    (Some(one), Some(other)) if one == other => {}
-                    _ => return false,
-                }
-            }
-        };
-        self.host.covers(&other.host) && self.methods.overlaps(&other.methods) && path()
-    }
-
-    /// Whether some path on some host is one that both take, whatever the methods.
-    pub fn may_share_path(&self, other: &Pattern) -> bool {
-        let paths = || {
-            let mut others = other.segments.iter();
-            for mine in &self.segments {
-                match (mine, others.next()) {
-                    (Segment::Rest, _) | (_, Some(Segment::Rest)) => return true,
-                    (_, None) => return false,
-                    (Segment::Literal(one), Some(Segment::Literal(two))) if one != two => {
-                        return false;
-                    }
-                    _ => {}
-                }
-            }
-            others
-                .next()
-                .is_none_or(|other| matches!(other, Segment::Rest))
-        };
-        (self.host.covers(&other.host) || other.host.covers(&self.host)) && paths()
-    }
-
-    /// The parts of its path; none for `/`.
+    /// The segments of the path; empty for `/`.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
+
+    /// Whether this pattern takes every path of `other` by a less specific segment, on all of its hosts and with some
+    /// of its methods.
+    pub fn is_broader_than(&self, other: &Pattern) -> bool {
+        self.host.is_superset_of(&other.host)
+            && self.methods.has_method_in(&other.methods)
+            && is_path_broader(&self.segments, &other.segments)
+    }
+
+    /// Whether both patterns take some path on some host, whatever the methods.
+    pub fn may_share_path(&self, other: &Pattern) -> bool {
+        let share_host =
+            self.host.is_superset_of(&other.host) || other.host.is_superset_of(&self.host);
+        share_host && has_common_path(&self.segments, &other.segments)
+    }
+}
+
+fn is_path_broader(segments: &[Segment], others: &[Segment]) -> bool {
+    let mut is_broader = false;
+    let (mut segments, mut others) = (segments.iter(), others.iter());
+    loop {
+        match (segments.next(), others.next()) {
+            (Some(Segment::Rest), Some(Segment::Rest)) | (None, None) => return is_broader,
+            (Some(Segment::Rest), _) => return true,
+            (Some(Segment::One(_)), Some(Segment::Literal(_))) => is_broader = true,
+            (Some(Segment::One(_)), Some(Segment::One(_))) => {}
+            (Some(segment), Some(other)) if segment == other => {}
+            _ => return false,
+        }
+    }
+}
+
+fn has_common_path(segments: &[Segment], others: &[Segment]) -> bool {
+    let mut others = others.iter();
+    for segment in segments {
+        match (segment, others.next()) {
+            (Segment::Rest, _) | (_, Some(Segment::Rest)) => return true,
+            (_, None) => return false,
+            (Segment::Literal(one), Some(Segment::Literal(two))) if one != two => return false,
+            _ => {}
+        }
+    }
+    others
+        .next()
+        .is_none_or(|other| matches!(other, Segment::Rest))
 }
 
 impl FromStr for Pattern {
@@ -146,85 +123,125 @@ impl FromStr for Pattern {
     }
 }
 
-fn parse_path(path: &str, path_at: usize) -> Result<Vec<Segment>, PatternError> {
+/// Parses the methods of a pattern, and returns them with the byte offset of its path.
+fn parse_methods(text: &str) -> Result<(MethodSet, usize), PatternError> {
+    let start = text.len() - text.trim_start().len();
+    let trimmed = text.trim();
+    if trimmed.is_empty() {
+        return Err(PatternErrorKind::Empty.at(0));
+    }
+    if trimmed.starts_with('/') {
+        return Ok((MethodSet::any(), start));
+    }
+    let word = trimmed.split([' ', '\t']).next().unwrap_or_default();
+    if let Some(slash) = word.find('/') {
+        // `GET/users` lacks a space, `api/users` a slash in front.
+        let is_method = |byte: u8| byte.is_ascii_uppercase() || byte == b',';
+        let kind = match &word[..slash] {
+            methods if !methods.is_empty() && methods.bytes().all(is_method) => {
+                PatternErrorKind::NoPath(methods.into())
+            }
+            _ => PatternErrorKind::NoSlash,
+        };
+        return Err(kind.at(start));
+    }
+    let methods = MethodSet::parse(word).map_err(|e| e.kind.at(start + e.offset))?;
+    let after_methods = &trimmed[word.len()..];
+    let path = after_methods.trim_start();
+    if path.is_empty() {
+        return Err(PatternErrorKind::NoPath(word.into()).at(start + word.len()));
+    }
+    let path_offset = start + word.len() + after_methods.len() - path.len();
+    Ok((methods, path_offset))
+}
+
+/// Parses the path of a pattern, which stands at `path_offset` in the text.
+fn parse_path(path: &str, path_offset: usize) -> Result<Vec<Segment>, PatternError> {
     use PatternErrorKind as Kind;
 
-    let Some(body) = path.strip_prefix('/') else {
-        return Err(Kind::NoSlash.at(path_at));
+    let Some(after_slash) = path.strip_prefix('/') else {
+        return Err(Kind::NoSlash.at(path_offset));
     };
     if let Some(at) = path.find([' ', '\t']) {
-        return Err(Kind::Space.at(path_at + at));
+        return Err(Kind::Space.at(path_offset + at));
     }
     if let Some(at) = path.find(['?', '#']) {
-        return Err(Kind::Query.at(path_at + at));
+        return Err(Kind::Query.at(path_offset + at));
     }
     let mut segments = Vec::new();
-    let mut literals = String::from("/");
-    let mut at = path_at + 1;
-    let mut parts = body.split('/').peekable();
+    // The path with a plain name for each wildcard.
+    let mut example_path = String::from("/");
+    let mut offset = path_offset + 1;
+    let mut parts = after_slash.split('/').peekable();
     while let Some(part) = parts.next() {
-        let last = parts.peek().is_none();
-        if part.is_empty() && last {
+        let is_last = parts.peek().is_none();
+        if part.is_empty() && is_last {
             break;
         }
         if segments.len() == MAX_SEGMENTS {
-            return Err(Kind::TooDeep.at(at));
+            return Err(Kind::TooDeep.at(offset));
         }
-        segments.push(match part {
-            "**" if last => Segment::Rest,
-            "**" => return Err(Kind::RestInside.at(at)),
+        let segment = match part {
+            "**" if is_last => Segment::Rest,
+            "**" => return Err(Kind::RestInside.at(offset)),
             "*" => Segment::One("".into()),
-            _ => parse_segment(part, at)?,
+            _ => parse_segment(part, offset)?,
+        };
+        example_path.push_str(match segment {
+            Segment::Literal(_) => part,
+            Segment::One(_) | Segment::Rest => "x",
         });
-        literals.push_str(if matches!(segments.last(), Some(Segment::Literal(_))) {
-            part
-        } else {
-            "x"
-        });
-        if !last {
-            literals.push('/');
+        if !is_last {
+            example_path.push('/');
         }
-        at += part.len() + 1;
+        segments.push(segment);
+        offset += part.len() + 1;
     }
-    let normal = normalise(&literals).map_err(|error| Kind::Path(error).at(path_at))?;
-    if normal != literals {
-        let shown = normalise(path).map_or_else(|_| normal.into_owned(), |path| path.into_owned());
-        let shown = shown.replace("%7B", "{").replace("%7D", "}");
-        let same = shown
-            .bytes()
-            .zip(path.bytes())
-            .take_while(|(a, b)| a == b)
-            .count();
-        return Err(Kind::NotNormal(shown).at(path_at + same.min(path.len().saturating_sub(1))));
-    }
+    check_normal(path, &example_path, path_offset)?;
     Ok(segments)
 }
 
-fn parse_segment(part: &str, at: usize) -> Result<Segment, PatternError> {
+/// Refuses a path that is not in the normal form in which requests are matched. The error shows that form.
+fn check_normal(path: &str, example_path: &str, path_offset: usize) -> Result<(), PatternError> {
+    let normal_example =
+        normalise(example_path).map_err(|error| PatternErrorKind::Path(error).at(path_offset))?;
+    if normal_example == example_path {
+        return Ok(());
+    }
+    let normal = normalise(path).unwrap_or(normal_example);
+    let normal = normal.replace("%7B", "{").replace("%7D", "}");
+    let common_bytes = normal
+        .bytes()
+        .zip(path.bytes())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let offset = path_offset + common_bytes.min(path.len().saturating_sub(1));
+    Err(PatternErrorKind::NotNormal(normal).at(offset))
+}
+
+/// Parses one segment that is neither `*` nor `**`, at `offset` in the text.
+fn parse_segment(part: &str, offset: usize) -> Result<Segment, PatternError> {
     use PatternErrorKind as Kind;
 
     if let Some(star) = part.find('*') {
-        return Err(Kind::PartialStar.at(at + star));
+        return Err(Kind::PartialStar.at(offset + star));
     }
     let Some(brace) = part.find(['{', '}']) else {
         return Ok(Segment::Literal(part.into()));
     };
     let name = part
         .strip_prefix('{')
-        .and_then(|rest| rest.strip_suffix('}'));
-    let plain = |name: &str| {
-        !name.is_empty()
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
+        .and_then(|after_brace| after_brace.strip_suffix('}'));
+    let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     match name {
-        Some(name) if plain(name) => Ok(Segment::One(name.into())),
-        _ => Err(Kind::Name.at(at + brace)),
+        Some(name) if !name.is_empty() && name.bytes().all(is_name_byte) => {
+            Ok(Segment::One(name.into()))
+        }
+        _ => Err(Kind::Name.at(offset + brace)),
     }
 }
 
-/// As policies write it, without the host; reads back as an equal pattern.
+/// Writes the pattern as policies do, without the host. The text parses to an equal pattern.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.methods.is_any() {

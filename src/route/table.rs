@@ -1,11 +1,14 @@
-//! Finds the route of a request in one trie of path segments for each host that policies name. The cost of a lookup
+//! Finds the route of a request in a trie of path segments; each host that policies name has one. The cost of a lookup
 //! depends on the length of the path and not on the number of routes, and a lookup allocates nothing.
 //!
-//! The most specific pattern that takes the request wins: an exact host before the longest
-//! `*.suffix` before any host; then, segment by segment from the left, a literal before one of any
-//! name (`*`, `{name}`) before `**`; then a named method before any method. A pattern that does not
-//! take the method is passed over for a less specific one that does, so `POST /login` leaves
-//! `GET /login` to `/**`.
+//! The most specific pattern that takes the request wins:
+//!
+//! - an exact host before the longest `*.suffix` before any host;
+//! - then, segment by segment from the left, a literal before `*` or `{name}` before `**`;
+//! - then a named method before any method.
+//!
+//! A pattern that does not take the method is skipped for a less specific one that does. So a route for `POST /login`
+//! leaves `GET /login` to `/**`.
 
 use std::collections::HashMap;
 
@@ -20,78 +23,79 @@ mod readings;
 mod trie;
 
 use fold::is_plain;
-pub use readings::is_usual;
-use readings::may_name_action;
+pub use readings::is_common_spelling;
+use readings::may_have_action;
 use trie::{Trie, TrieNode, segments_of};
 
-/// All routes, by the place of their pattern in what the table was built from.
+/// The patterns of all routes. A route is known by the index of its pattern in the list that the table was built from.
 #[derive(Clone, Debug, Default)]
 pub struct RouteTable {
-    exact: HashMap<Box<str>, Trie>,
-    below: HashMap<Box<str>, Trie>,
-    any: Trie,
-    loose: Loose,
+    /// Tries of [`HostPattern::Exact`], by host.
+    exact_hosts: HashMap<Box<str>, Trie>,
+    /// Tries of [`HostPattern::Below`], by the host above.
+    hosts_below: HashMap<Box<str>, Trie>,
+    any_host: Trie,
+    other_readings: OtherReadings,
     /// Methods that patterns name.
     methods: Vec<Method>,
 }
 
-/// Which requests may have another reading.
+/// Tells which requests may have a reading that another route takes, so that most requests are searched once.
 #[derive(Clone, Debug, Default)]
-struct Loose {
-    /// By pattern: whether there are literal segments where it takes any.
+struct OtherReadings {
+    /// For each pattern, whether another one has a literal segment where this one takes any.
     patterns: Vec<bool>,
     /// Whether some literal is not plain, so that a plain path may be another spelling of it.
-    odd: bool,
+    has_odd_literals: bool,
 }
 
-/// Two patterns that match the same requests equally well.
+/// Two patterns that match the same requests equally specifically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// Place of the earlier pattern.
+    /// Index of the earlier pattern.
     pub first: usize,
-    /// Place of the later pattern.
+    /// Index of the later pattern.
     pub second: usize,
 }
 
-/// The pattern that takes a request.
+/// The result of a search for the route of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteMatch {
-    /// The place of the pattern that takes it.
+    /// The pattern with this index takes the request.
     Route(usize),
-    /// Only patterns with other methods take this host and path: 405, see [`RouteTable::allow`].
+    /// Only patterns with other methods take this host and path: 405, see [`RouteTable::allowed_methods`].
     OtherMethod,
     /// No pattern takes this host and path: 404.
     None,
 }
 
 impl RouteMatch {
-    /// The place of the pattern that takes the request.
+    /// The index of the pattern that takes the request.
     pub fn route(self) -> Option<usize> {
         match self {
-            RouteMatch::Route(place) => Some(place),
+            RouteMatch::Route(index) => Some(index),
             RouteMatch::OtherMethod | RouteMatch::None => None,
         }
     }
 }
 
 impl RouteTable {
-    /// A table of all `patterns`; [`RouteTable::find`] answers with their places.
+    /// Builds the table of `patterns`.
     ///
     /// # Errors
     ///
-    /// Every pair of patterns with the same host and path of which both name some method or neither
-    /// names any.
+    /// Every pair of patterns with the same host and path of which both name some method, or neither names any.
     pub fn build<'p>(
         patterns: impl IntoIterator<Item = &'p Pattern>,
     ) -> Result<RouteTable, Vec<Conflict>> {
         let mut table = RouteTable::default();
         let mut conflicts = Vec::new();
         let patterns: Vec<&Pattern> = patterns.into_iter().collect();
-        for (place, pattern) in patterns.iter().enumerate() {
+        for (index, pattern) in patterns.iter().enumerate() {
             let trie = match pattern.host() {
-                HostPattern::Any => &mut table.any,
-                HostPattern::Exact(name) => table.exact.entry(name.clone()).or_default(),
-                HostPattern::Below(name) => table.below.entry(name.clone()).or_default(),
+                HostPattern::Any => &mut table.any_host,
+                HostPattern::Exact(name) => table.exact_hosts.entry(name.clone()).or_default(),
+                HostPattern::Below(name) => table.hosts_below.entry(name.clone()).or_default(),
             };
             for method in pattern.methods().iter() {
                 if !table.methods.contains(method) {
@@ -99,61 +103,66 @@ impl RouteTable {
                 }
             }
             let leaf = trie.leaf(pattern.segments());
-            let clash = leaf
+            let conflicting = leaf
                 .iter()
-                .filter(|(methods, _)| methods.conflicts(pattern.methods()));
-            conflicts.extend(clash.map(|&(_, first)| Conflict {
+                .filter(|(methods, _)| methods.has_conflict_with(pattern.methods()));
+            conflicts.extend(conflicting.map(|&(_, first)| Conflict {
                 first,
-                second: place,
+                second: index,
             }));
-            leaf.push((pattern.methods().clone(), place));
+            leaf.push((pattern.methods().clone(), index));
         }
         if conflicts.is_empty() {
-            table.note_loose(&patterns);
+            table.other_readings = table.find_other_readings(&patterns);
             Ok(table)
         } else {
             Err(conflicts)
         }
     }
 
-    /// The route of a request. `host` comes from [`super::host::canonical`], with or without a port;
+    /// Finds the route of a request. `host` comes from [`super::host::canonical_host`], with or without a port.
     /// `normal_path` comes from [`super::normalise`].
     pub fn find(&self, host: Option<&str>, method: &Method, normal_path: &str) -> RouteMatch {
         let mut search = trie::ExactSearch {
             method,
-            path_known: false,
+            has_path: false,
         };
-        let route = self.tries(host, |trie| {
+        let route = self.search_tries(host, |trie| {
             trie.find(Trie::ROOT, segments_of(normal_path), &mut search)
         });
         match route {
-            Some(place) => RouteMatch::Route(place),
-            None if search.path_known => RouteMatch::OtherMethod,
+            Some(index) => RouteMatch::Route(index),
+            None if search.has_path => RouteMatch::OtherMethod,
             None => RouteMatch::None,
         }
     }
 
-    /// The most specific pattern that takes some reading of a request which `exact` takes as it is spelled: one of those
-    /// that `counts` names, or `exact` itself. `host` and `normal_path` are those of [`RouteTable::find`].
+    /// Finds the most specific pattern that takes any reading of a request, among `exact` and the patterns that
+    /// `is_eligible` accepts. `exact` is the route that takes the request as it is spelled. `host` and `normal_path`
+    /// are those of [`RouteTable::find`].
     pub fn find_folded(
         &self,
         host: Option<&str>,
         method: &Method,
         normal_path: &str,
         exact: usize,
-        counts: impl Fn(usize) -> bool,
+        is_eligible: impl Fn(usize) -> bool,
     ) -> usize {
-        let loose = self.loose.patterns.get(exact).is_some_and(|loose| *loose);
-        let one_reading =
-            || !self.loose.odd && is_plain(normal_path) && !may_name_action(normal_path);
-        if !loose || one_reading() {
+        let patterns = &self.other_readings.patterns;
+        let may_have_readings = patterns.get(exact).is_some_and(|may_have| *may_have);
+        let has_one_reading = || {
+            !self.other_readings.has_odd_literals
+                && is_plain(normal_path)
+                && !may_have_action(normal_path)
+        };
+        if !may_have_readings || has_one_reading() {
             return exact;
         }
         let search = readings::FoldedSearch {
             method,
-            accepts: |place| place == exact || counts(place),
+            is_eligible: |index| index == exact || is_eligible(index),
         };
-        let found = self.tries(host, |trie| {
+        let route = self.search_tries(host, |trie| {
             trie.find_folded(
                 Trie::ROOT,
                 segments_of(normal_path),
@@ -161,44 +170,49 @@ impl RouteTable {
                 &search,
             )
         });
-        found.unwrap_or(exact)
+        route.unwrap_or(exact)
     }
 
-    /// Notes which patterns have literal segments beside them.
-    fn note_loose(&mut self, patterns: &[&Pattern]) {
-        let by_host = !self.exact.is_empty() || !self.below.is_empty();
-        let tries = self.exact.values().chain(self.below.values());
-        let mut tries = tries.chain([&self.any]);
-        self.loose.odd = tries.any(|trie| trie.nodes.iter().any(TrieNode::has_odd_literals));
-        let loose = |pattern: &&Pattern| {
+    /// Finds the patterns whose requests may have another reading.
+    fn find_other_readings(&self, patterns: &[&Pattern]) -> OtherReadings {
+        let tries = self.exact_hosts.values().chain(self.hosts_below.values());
+        let mut tries = tries.chain([&self.any_host]);
+        let has_odd_literals = tries.any(|trie| trie.nodes.iter().any(TrieNode::has_odd_literals));
+        let may_have_readings = |pattern: &&Pattern| {
             let trie = match pattern.host() {
-                HostPattern::Any => Some(&self.any),
-                HostPattern::Exact(name) => self.exact.get(name),
-                HostPattern::Below(name) => self.below.get(name),
+                HostPattern::Any => Some(&self.any_host),
+                HostPattern::Exact(name) => self.exact_hosts.get(name),
+                HostPattern::Below(name) => self.hosts_below.get(name),
             };
-            let beside = trie.is_some_and(|trie| trie.has_literals_beside(pattern.segments()));
-            beside || (by_host && !matches!(pattern.host(), HostPattern::Exact(_)))
+            let has_literals =
+                trie.is_some_and(|trie| trie.has_literals_beside(pattern.segments()));
+            let may_have_narrower_host =
+                self.depends_on_host() && !matches!(pattern.host(), HostPattern::Exact(_));
+            has_literals || may_have_narrower_host
         };
-        self.loose.patterns = patterns.iter().map(loose).collect();
+        OtherReadings {
+            patterns: patterns.iter().map(may_have_readings).collect(),
+            has_odd_literals,
+        }
     }
 
     /// Whether the route of a request depends on its host.
-    pub fn looks_at_hosts(&self) -> bool {
-        !self.exact.is_empty() || !self.below.is_empty()
+    pub fn depends_on_host(&self) -> bool {
+        !self.exact_hosts.is_empty() || !self.hosts_below.is_empty()
     }
 
-    /// Whether requests for the two hosts take the same routes, whatever their paths and methods.
-    pub fn takes_alike(&self, host: Option<&str>, other: &str) -> bool {
-        let tries = |host: Option<&str>| {
-            let mut all: SmallVec<[*const Trie; 4]> = SmallVec::new();
-            let none: Option<()> = self.tries(host, |trie| {
-                all.push(trie);
+    /// Whether requests for the two hosts have the same routes, whatever their paths and methods.
+    pub fn has_same_routes(&self, host: Option<&str>, other: &str) -> bool {
+        let tries_of = |host: Option<&str>| {
+            let mut tries: SmallVec<[*const Trie; 4]> = SmallVec::new();
+            let none: Option<()> = self.search_tries(host, |trie| {
+                tries.push(trie);
                 None
             });
             debug_assert!(none.is_none());
-            all
+            tries
         };
-        tries(host) == tries(Some(other))
+        tries_of(host) == tries_of(Some(other))
     }
 
     /// The methods on which the route of a request may depend: those that some pattern names.
@@ -206,12 +220,12 @@ impl RouteTable {
         &self.methods
     }
 
-    /// The methods that some pattern takes at this host and path, as an `Allow` header lists them:
-    /// what a 405 must carry. Empty where no pattern takes the path.
-    pub fn allow(&self, host: Option<&str>, normal_path: &str) -> String {
+    /// The methods that some pattern takes at this host and path, as the value of `Allow` in a 405. Empty if no pattern
+    /// takes the path.
+    pub fn allowed_methods(&self, host: Option<&str>, normal_path: &str) -> String {
         let mut methods: Vec<Method> = Vec::new();
-        let none: Option<()> = self.tries(host, |trie| {
-            trie.each_leaf(Trie::ROOT, segments_of(normal_path), &mut |leaf| {
+        let none: Option<()> = self.search_tries(host, |trie| {
+            trie.visit_leaves(Trie::ROOT, segments_of(normal_path), &mut |leaf| {
                 for (set, _) in leaf {
                     for method in set.iter() {
                         if !methods.contains(method) {
@@ -230,25 +244,30 @@ impl RouteTable {
             .join(", ")
     }
 
-    /// Searches the tries of this host, the most specific first, until one has a result.
-    fn tries<T>(&self, host: Option<&str>, mut ask: impl FnMut(&Trie) -> Option<T>) -> Option<T> {
-        if !self.looks_at_hosts() {
-            return ask(&self.any);
+    /// Searches the tries of this host, the most specific first, until `search` has a result.
+    fn search_tries<T>(
+        &self,
+        host: Option<&str>,
+        mut search: impl FnMut(&Trie) -> Option<T>,
+    ) -> Option<T> {
+        if !self.depends_on_host() {
+            return search(&self.any_host);
         }
         if let Some(host) = host.map(without_port) {
-            if let Some(found) = self.exact.get(host).and_then(&mut ask) {
-                return Some(found);
+            if let Some(result) = self.exact_hosts.get(host).and_then(&mut search) {
+                return Some(result);
             }
-            // `.example.com` is not below example.com, so the search begins behind one character.
-            let mut from = 1;
-            while let Some(dot) = host.get(from..).and_then(|rest| rest.find('.')) {
-                from += dot + 1;
-                if let Some(found) = self.below.get(&host[from..]).and_then(&mut ask) {
-                    return Some(found);
+            // `.example.com` is not below example.com, so the first label has at least one character.
+            let mut suffix_start = 1;
+            while let Some(dot) = host.get(suffix_start..).and_then(|suffix| suffix.find('.')) {
+                suffix_start += dot + 1;
+                let trie = self.hosts_below.get(&host[suffix_start..]);
+                if let Some(result) = trie.and_then(&mut search) {
+                    return Some(result);
                 }
             }
         }
-        ask(&self.any)
+        search(&self.any_host)
     }
 }
 

@@ -20,11 +20,11 @@ use crate::route::HeaderStyle;
 use crate::store::{Memory, Settings};
 
 fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
-    let rates = dice.of(&["2/s", "3/s,5/m", "5/m", "4/s,9/m", "7/d"]);
+    let rates = dice.choose(&["2/s", "3/s,5/m", "5/m", "4/s,9/m", "7/d"]);
     let max_delay = Nanos::from_secs(2);
     let limit = Limit {
         windows: rates.split(',').map(|rate| rate.parse().unwrap()).collect(),
-        algorithm: dice.of(&[
+        algorithm: dice.choose(&[
             Algorithm::SlidingLog,
             Algorithm::SlidingWindow,
             Algorithm::MultiLevel,
@@ -33,7 +33,7 @@ fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
             Algorithm::Gcra { burst: Some(2) },
             Algorithm::LeakyBucket { max_delay },
         ]),
-        throttle: dice.of(&[
+        throttle: dice.choose(&[
             ThrottleMode::Hard,
             ThrottleMode::Hard,
             ThrottleMode::Soft { percent: 50 },
@@ -46,7 +46,7 @@ fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
         max_multiply: 1,
     };
     let name = LimitName::new(&format!("limit-{index}")).unwrap();
-    let by = dice.of(&[Identity::Ip, Identity::User]);
+    let by = dice.choose(&[Identity::Ip, Identity::User]);
     Arc::new(Rule {
         shadow: dice.below(8) == 0,
         disclose: match dice.below(8) {
@@ -72,7 +72,7 @@ struct Two {
 
 impl Two {
     fn new(seed: u64, dice: &mut Dice) -> Two {
-        let most = dice.of(&[1, 2, 2, 6]);
+        let most = dice.choose(&[1, 2, 2, 6]);
         let rules: Rules = (0..most).map(|at| rule(dice, at)).collect();
         let admission = || {
             let store = Memory::new(Settings { budget: 1 << 20 }).unwrap();
@@ -184,7 +184,7 @@ impl Two {
     }
 
     fn forget(&self, dice: &mut Dice) {
-        let rule = &dice.of(&self.rules.iter().collect::<Vec<_>>());
+        let rule = &dice.choose(&self.rules.iter().collect::<Vec<_>>());
         let (who, _) = &self.clients[dice.below(3)];
         let Some(key) = self.identifier.key(who, &rule.key) else {
             return;

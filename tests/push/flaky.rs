@@ -195,7 +195,7 @@ fn a_receiver_that_fails_in_every_way() {
     });
     asked += ask_for(&gateway, &clock, Nanos::from_millis(1500));
     let of = |result| {
-        let labels = [(Label::To, "model"), (Label::Result, result)];
+        let labels = [(Label::Destination, "model"), (Label::Result, result)];
         use tollgate::serve::admin::Control;
         gateway.app.counter_total(Metric::PushSamples, &labels)
     };

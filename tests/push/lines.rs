@@ -84,7 +84,7 @@ fn what_is_not_read_is_sent_again() {
     );
     assert_eq!(admitted.last().unwrap().0, asked as f64);
     // Nothing else was taken for read. What was on its way when the gateway was told to stop may be there twice.
-    let labels = [(Label::To, "lines"), (Label::Result, "sent")];
+    let labels = [(Label::Destination, "lines"), (Label::Result, "sent")];
     let sent = gateway.app.counter_total(Metric::PushSamples, &labels);
     let different: BTreeSet<&String> = lines.iter().collect();
     assert_eq!(sent, different.len() as u64);

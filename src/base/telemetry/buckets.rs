@@ -1,8 +1,10 @@
-//! The buckets of durations: from 100 microseconds to a minute, six to a decade (the E6 series). A quantile that is read from
-//! them is at most a fifth off. Counts of several routes or hours add up, which quantiles do not.
+//! The buckets of all histograms of durations, and estimates of quantiles from their counts.
+//!
+//! Buckets reach from 100 microseconds to a minute, six to a decade (the E6 series), so an estimated quantile is at
+//! most a fifth off. Buckets are counted because counts of several routes or hours add up, and quantiles do not.
 
-/// Upper bounds in microseconds, and as labels write them, in seconds.
-pub const BOUNDS: [(u64, &str); 35] = [
+/// Upper bounds of the buckets: in microseconds, and in seconds as labels write them.
+pub const BUCKET_BOUNDS: [(u64, &str); 35] = [
     (100, "0.0001"),
     (150, "0.00015"),
     (220, "0.00022"),
@@ -40,26 +42,28 @@ pub const BOUNDS: [(u64, &str); 35] = [
     (60_000_000, "60"),
 ];
 
-/// The label of the bucket above all bounds.
-pub const REST: &str = "+Inf";
+/// The label of the bucket of durations above all bounds.
+pub const INFINITE_BOUND: &str = "+Inf";
 
-/// Seconds below which a share of what was counted is, taking each bucket's as spread evenly. `counts` gives what is in the
-/// bucket with this upper bound, in any order; nothing when nothing is in any.
-pub fn quantile(share: f64, counts: &mut [(f64, u64)]) -> Option<f64> {
+/// Estimates the duration, in seconds, that a `share` of all values does not exceed. `share` is from 0 to 1. None if
+/// all counts are zero.
+///
+/// `counts` gives the upper bound of each bucket in seconds and its count, in any order. The values of a bucket are
+/// taken as spread evenly, those above all bounds as equal to the last bound.
+pub fn estimate_quantile(share: f64, counts: &mut [(f64, u64)]) -> Option<f64> {
     counts.sort_by(|one, other| one.0.total_cmp(&other.0));
     let total: u64 = counts.iter().map(|(_, count)| count).sum();
-    let wanted = share * total as f64;
-    let mut below = 0;
+    let rank = share * total as f64;
+    let mut count_below = 0;
     for (bound, count) in counts.iter().filter(|(_, count)| *count > 0) {
-        if (below + count) as f64 >= wanted {
-            let lower = BOUNDS.iter().map(|(micros, _)| *micros as f64 / 1e6);
-            let lower = lower.rev().find(|lower| lower < bound).unwrap_or(0.0);
-            // Of what is above all bounds nothing more is known.
+        if (count_below + count) as f64 >= rank {
+            let bounds = BUCKET_BOUNDS.iter().map(|(micros, _)| *micros as f64 / 1e6);
+            let lower = bounds.rev().find(|lower| lower < bound).unwrap_or(0.0);
             let upper = if bound.is_finite() { *bound } else { lower };
-            let part = (wanted - below as f64) / *count as f64;
+            let part = (rank - count_below as f64) / *count as f64;
             return Some(lower + (upper - lower) * part);
         }
-        below += count;
+        count_below += count;
     }
     None
 }
@@ -70,17 +74,17 @@ mod tests {
 
     #[test]
     fn bounds_are_what_their_labels_say() {
-        for (micros, text) in BOUNDS {
+        for (micros, text) in BUCKET_BOUNDS {
             assert_eq!(text.parse(), Ok(micros as f64 / 1e6));
         }
-        assert!(BOUNDS.is_sorted());
+        assert!(BUCKET_BOUNDS.is_sorted());
     }
 
     #[test]
     fn quantiles() {
         #[track_caller]
         fn check(share: f64, counts: &[(f64, u64)], expected: Option<f64>) {
-            let found = quantile(share, &mut counts.to_vec());
+            let found = estimate_quantile(share, &mut counts.to_vec());
             let near = |(one, other): (f64, f64)| (one - other).abs() < 1e-12;
             assert_eq!(found.is_some(), expected.is_some(), "{counts:?}");
             assert!(

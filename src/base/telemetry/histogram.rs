@@ -1,20 +1,22 @@
-//! Histograms of durations: one worker's counters of the buckets in `buckets.rs`.
+//! Histograms of durations, with the buckets of `buckets.rs`.
 //!
-//! Bounds: a counter for each worker, label set and bucket. The counter of a bucket is made when a duration falls into it.
+//! There is one counter per worker, label set and bucket. It is created when the first duration falls into the bucket.
 
 use std::cell::OnceCell;
 
 use metrics::Counter;
 
-use super::buckets::{BOUNDS, REST};
+use super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
 use super::names::{Label, Metric};
 use super::registry::Registry;
 use crate::base::clock::Nanos;
 
-/// One worker's counters of one label set.
+/// One worker's histogram for one value of a label.
 #[derive(Debug)]
 pub struct Histogram {
-    counters: [OnceCell<Counter>; BOUNDS.len() + 1],
+    /// One counter per bucket; the last is above all bounds.
+    counters: [OnceCell<Counter>; BUCKET_BOUNDS.len() + 1],
+    /// Nanoseconds of all durations.
     sum: Counter,
     registry: Registry,
     worker: usize,
@@ -23,7 +25,8 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts for one value of a label.
+    /// Creates the histogram for one value of a label, without any bucket. `metric` counts the buckets and `sum` the
+    /// nanoseconds.
     pub fn new(
         registry: &Registry,
         worker: usize,
@@ -31,7 +34,7 @@ impl Histogram {
         label: (Label, &str),
     ) -> Histogram {
         Histogram {
-            counters: [const { OnceCell::new() }; BOUNDS.len() + 1],
+            counters: [const { OnceCell::new() }; BUCKET_BOUNDS.len() + 1],
             sum: registry.worker_counter(worker, sum, &[label]),
             registry: registry.clone(),
             worker,
@@ -40,17 +43,19 @@ impl Histogram {
         }
     }
 
-    /// Counts something that took as long.
-    pub fn observe(&self, took: Nanos) {
-        let bucket = BOUNDS.partition_point(|(bound, _)| bound * 1_000 < took.0);
+    /// Counts one duration.
+    pub fn observe(&self, duration: Nanos) {
+        let bucket = BUCKET_BOUNDS.partition_point(|(micros, _)| micros * 1_000 < duration.0);
         let counter = self.counters[bucket].get_or_init(|| {
-            let bound = BOUNDS.get(bucket).map_or(REST, |(_, text)| text);
-            let labels = [(self.label.0, &*self.label.1), (Label::Le, bound)];
+            let bound = BUCKET_BOUNDS
+                .get(bucket)
+                .map_or(INFINITE_BOUND, |(_, text)| text);
+            let labels = [(self.label.0, &*self.label.1), (Label::BucketBound, bound)];
             self.registry
                 .worker_counter(self.worker, self.metric, &labels)
         });
         counter.increment(1);
-        self.sum.increment(took.0);
+        self.sum.increment(duration.0);
     }
 }
 
@@ -66,7 +71,7 @@ mod tests {
             let metrics = (Metric::RequestDuration, Metric::RequestSeconds);
             let histogram = Histogram::new(&registry, 0, metrics, (Label::Route, "a"));
             histogram.observe(Nanos(nanos));
-            let labels = [(Label::Route, "a"), (Label::Le, le)];
+            let labels = [(Label::Route, "a"), (Label::BucketBound, le)];
             assert_eq!(
                 registry.total(Metric::RequestDuration, &labels),
                 1,
@@ -77,7 +82,7 @@ mod tests {
         check(100_000, "0.0001");
         check(100_001, "0.00015");
         check(60_000_000_000, "60");
-        check(60_000_000_001, REST);
-        check(u64::MAX, REST);
+        check(60_000_000_001, INFINITE_BOUND);
+        check(u64::MAX, INFINITE_BOUND);
     }
 }

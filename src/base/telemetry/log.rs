@@ -1,22 +1,29 @@
-//! The process's own log.
+//! Sets up the process's own log. The access log is not this one: see `serve/access`.
 
 use std::io::{IsTerminal as _, stderr};
 
 use tracing_subscriber::EnvFilter;
 
-/// Sends the process's own log to standard error, in colour only where that is a terminal.
-/// `TOLLGATE_LOG` sets the level, `info` by default.
+/// The level of the log unless `TOLLGATE_LOG` sets another one.
+const DEFAULT_LEVEL: &str = "info";
+
+/// Sends the process's own log to standard error, in colour only on a terminal. `TOLLGATE_LOG` sets the level; a
+/// mistake in it is logged as a warning.
 pub fn log_to_stderr() {
-    let wanted = std::env::var("TOLLGATE_LOG").unwrap_or_default();
-    let wanted = Some(wanted.as_str()).filter(|level| !level.is_empty());
-    let filter = EnvFilter::try_new(wanted.unwrap_or("info"));
+    let level = std::env::var("TOLLGATE_LOG").unwrap_or_default();
+    let level = match level.as_str() {
+        "" => DEFAULT_LEVEL,
+        level => level,
+    };
+    let filter = EnvFilter::try_new(level);
     let mistake = filter.as_ref().err().map(ToString::to_string);
-    let filter = filter.unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new(DEFAULT_LEVEL));
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())
         .with_writer(stderr)
-        // They would be printed to where writing has just failed, by a macro that panics there.
+        // An internal error means that writing to standard error failed, and the macro that prints it would panic
+        // there.
         .log_internal_errors(false)
         .try_init();
     if let Some(mistake) = mistake {

@@ -1,4 +1,4 @@
-//! Metrics by name, the registry that adds them up, and the process's own log.
+//! The metrics of the gateway by name, the registry that adds them up, and the process's own log.
 
 pub mod buckets;
 pub mod histogram;

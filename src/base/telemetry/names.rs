@@ -1,118 +1,118 @@
-//! Every metric and every label that the gateway has.
+//! Names every metric and every label of the gateway. No other file may name one, so this list is complete.
 
-/// What is counted.
+/// A metric. The record keeps every one of them, and `/metrics` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
-    /// Answered requests.
+    /// Requests that have ended, by route and outcome.
     Requests,
-    /// What each limit said.
+    /// Decisions of each limit.
     LimitDecisions,
-    /// Credentials that proved nobody.
+    /// Requests whose credential did not verify, by reason.
     UnverifiedCredentials,
     /// Requests whose cost never became known.
     CostUnknown,
-    /// Answers by status, and by who gave them.
+    /// Responses by route, status and origin: the gateway or an upstream.
     Responses,
-    /// Bytes of answers' bodies.
+    /// Bytes of the bodies of responses, by route.
     ResponseBytes,
-    /// Requests whose route was found.
+    /// Requests for which a route was found.
     RequestsStarted,
-    /// Requests that are open.
+    /// Requests open now, by route.
     RequestsOpen,
-    /// Requests by how long they took, from arrival to the end of the answer.
+    /// Requests by their duration, from arrival to the end of the response.
     RequestDuration,
-    /// How long they took, summed.
+    /// Nanoseconds of all requests, in the sense of [`Metric::RequestDuration`].
     RequestSeconds,
-    /// Requests by how long their upstream took until its answer began.
+    /// Requests by the time from a connection to the upstream to the head of its response.
     UpstreamDuration,
-    /// How long it took, summed.
+    /// Nanoseconds of all requests, in the sense of [`Metric::UpstreamDuration`].
     UpstreamSeconds,
-    /// Failures to get an answer from an upstream.
+    /// Requests that got no response from their upstream, by reason.
     UpstreamErrors,
     /// Connections made to upstreams.
     UpstreamConnects,
     /// Requests sent to another server or over another connection.
     UpstreamRetries,
-    /// Whether a server is asked.
+    /// 1 if a server gets requests, 0 if it is ejected or its health checks fail.
     ServerUp,
-    /// Requests open at a server.
+    /// Requests open at a server now.
     ServerOpen,
     /// Ejections of a server.
     ServerEjections,
-    /// Failed checks of a server.
+    /// Failed health checks of a server.
     ServerCheckFailures,
-    /// How busy an upstream is.
+    /// The load of an upstream; 1 is full.
     UpstreamLoad,
     /// Requests that an upstream serves at a time without a queue.
     UpstreamConcurrency,
-    /// How much elastic limits lend.
+    /// The factor on their rates that elastic limits grant now.
     ElasticFactor,
-    /// How far requests to an upstream are cut.
+    /// The level of shedding at an upstream, from 4 (none) to 0 (critical requests only).
     SheddingLevel,
     /// Requests above their rate that elastic limits admitted.
-    Lent,
-    /// Requests turned away for those that matter more.
-    Shed,
-    /// Connections taken from clients.
+    LentRequests,
+    /// Requests shed in favour of more important ones, by priority.
+    ShedRequests,
+    /// Connections accepted from clients.
     Connections,
-    /// Connections closed before their first request.
+    /// Connections closed before their first request, by reason.
     ConnectionsRefused,
     /// TLS handshakes with clients.
     Handshakes,
-    /// When certificates that are shown to clients expire.
+    /// The Unix time at which a certificate of the gateway expires, in seconds.
     CertificateExpiry,
-    /// Certificates asked for.
+    /// Certificates ordered from an ACME directory, by result.
     CertificateOrders,
-    /// Proofs shown to ACME directories.
+    /// Challenges of ACME directories that the gateway answered.
     AcmeProofs,
-    /// HTTP/2 connections closed for a flood of frames that ask for nothing.
-    Floods,
-    /// Connections open now.
+    /// HTTP/2 connections closed for a flood of empty frames.
+    Http2Floods,
+    /// Client connections open now.
     ConnectionsOpen,
-    /// Policy reloads.
+    /// Policy reloads, by result.
     Reloads,
     /// Bytes of the memory store in use.
     StoreBytes,
-    /// Most bytes the memory store may use.
+    /// Most bytes that the memory store may use.
     StoreBudget,
     /// Keys that the memory store holds.
     StoreKeys,
-    /// Permits that are out: requests open now, of each limit that counts them.
+    /// Requests open now that hold a permit, by limit.
     PermitsOpen,
-    /// Decisions made by the overflow sketch because no cell was free.
-    StoreSketched,
-    /// Whether the store that gateways share is asked.
-    SharedUp,
-    /// Gateways that use it.
-    SharedGateways,
-    /// Counters of it that this gateway knows of.
-    SharedKeys,
-    /// Calls to it, by outcome.
-    SharedCalls,
-    /// Decisions about limits that are shared, by how they were made.
-    SharedDecisions,
-    /// Access-log lines lost: the output was slower than the traffic, or could not be written.
-    LogDropped,
+    /// Decisions of the overflow sketch, made because no cell was free.
+    SketchDecisions,
+    /// 1 while limits are shared, 0 while this gateway decides alone.
+    SharedStoreUp,
+    /// Gateways that share the store, as last known.
+    SharedStoreGateways,
+    /// Counters of the shared store that this gateway knows of.
+    SharedStoreKeys,
+    /// Calls to the shared store, by outcome.
+    SharedStoreCalls,
+    /// Requests with shared limits, by how they were decided.
+    SharedStoreDecisions,
+    /// Lines of the access log that were lost, because the output was too slow or could not be written.
+    LogLinesLost,
     /// Series that the record keeps.
     RecordSeries,
-    /// Processor time of the process.
+    /// Processor time of the process, in milliseconds.
     ProcessCpu,
-    /// Memory of the process.
+    /// Resident memory of the process, in bytes.
     ProcessMemory,
-    /// Samples pushed to another engine, by result.
+    /// Samples pushed to a destination, by result.
     PushSamples,
-    /// Seconds that another engine does not have yet.
-    PushBehind,
+    /// Seconds of the record that a destination does not have yet.
+    PushLag,
 }
 
-/// How a metric behaves.
+/// The kind of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// A count, which only grows.
     Counter,
-    /// Goes up and down.
+    /// A level, which rises and falls.
     Gauge,
-    /// One counter for each span of values, see [`super::histogram`].
+    /// One counter per bucket; see [`super::histogram`].
     Histogram,
     /// The sum of a histogram's values, in nanoseconds.
     Sum,
@@ -145,37 +145,37 @@ impl Metric {
             Metric::UpstreamConcurrency => "tollgate_upstream_concurrency_limit",
             Metric::ElasticFactor => "tollgate_elastic_factor",
             Metric::SheddingLevel => "tollgate_shedding_level",
-            Metric::Lent => "tollgate_lent_total",
-            Metric::Shed => "tollgate_shed_total",
+            Metric::LentRequests => "tollgate_lent_total",
+            Metric::ShedRequests => "tollgate_shed_total",
             Metric::Connections => "tollgate_connections_total",
             Metric::ConnectionsRefused => "tollgate_connections_refused_total",
             Metric::Handshakes => "tollgate_tls_handshakes_total",
             Metric::CertificateExpiry => "tollgate_certificate_expiry_timestamp_seconds",
             Metric::CertificateOrders => "tollgate_certificate_orders_total",
             Metric::AcmeProofs => "tollgate_acme_proofs_total",
-            Metric::Floods => "tollgate_http2_floods_total",
+            Metric::Http2Floods => "tollgate_http2_floods_total",
             Metric::ConnectionsOpen => "tollgate_connections_open",
             Metric::Reloads => "tollgate_reloads_total",
             Metric::StoreBytes => "tollgate_store_bytes",
             Metric::StoreBudget => "tollgate_store_budget_bytes",
             Metric::StoreKeys => "tollgate_store_keys",
             Metric::PermitsOpen => "tollgate_permits_open",
-            Metric::StoreSketched => "tollgate_store_sketched_total",
-            Metric::SharedUp => "tollgate_shared_store_up",
-            Metric::SharedGateways => "tollgate_shared_store_gateways",
-            Metric::SharedKeys => "tollgate_shared_store_known_keys",
-            Metric::SharedCalls => "tollgate_shared_store_calls_total",
-            Metric::SharedDecisions => "tollgate_shared_store_decisions_total",
-            Metric::LogDropped => "tollgate_log_dropped_total",
+            Metric::SketchDecisions => "tollgate_store_sketched_total",
+            Metric::SharedStoreUp => "tollgate_shared_store_up",
+            Metric::SharedStoreGateways => "tollgate_shared_store_gateways",
+            Metric::SharedStoreKeys => "tollgate_shared_store_known_keys",
+            Metric::SharedStoreCalls => "tollgate_shared_store_calls_total",
+            Metric::SharedStoreDecisions => "tollgate_shared_store_decisions_total",
+            Metric::LogLinesLost => "tollgate_log_dropped_total",
             Metric::RecordSeries => "tollgate_record_series",
             Metric::ProcessCpu => "process_cpu_seconds_total",
             Metric::ProcessMemory => "process_resident_memory_bytes",
             Metric::PushSamples => "tollgate_push_samples_total",
-            Metric::PushBehind => "tollgate_push_behind_seconds",
+            Metric::PushLag => "tollgate_push_behind_seconds",
         }
     }
 
-    /// The sentence on `/metrics`.
+    /// The help text on `/metrics`.
     pub fn help(self) -> &'static str {
         match self {
             Metric::Requests => "Requests answered, by route and outcome.",
@@ -219,8 +219,8 @@ impl Metric {
             Metric::SheddingLevel => {
                 "From 4, nobody is cut: 3 nothing is lent, 2 nothing of low, 1 nothing of normal, 0 critical only."
             }
-            Metric::Lent => "Requests above their rate that elastic limits admitted.",
-            Metric::Shed => "Requests turned away for those that matter more, by priority.",
+            Metric::LentRequests => "Requests above their rate that elastic limits admitted.",
+            Metric::ShedRequests => "Requests turned away for those that matter more, by priority.",
             Metric::Connections => "Connections taken from clients.",
             Metric::ConnectionsRefused => {
                 "Connections closed before their first request, by reason."
@@ -233,35 +233,37 @@ impl Metric {
                 "Certificates asked of an ACME directory, first and renewed, by result."
             }
             Metric::AcmeProofs => "Challenges of ACME directories that were answered.",
-            Metric::Floods => "HTTP/2 connections closed for a flood of empty frames.",
+            Metric::Http2Floods => "HTTP/2 connections closed for a flood of empty frames.",
             Metric::ConnectionsOpen => "Client connections open now.",
             Metric::Reloads => "Policy reloads, by result.",
             Metric::StoreBytes => "Bytes of the memory store in use.",
             Metric::StoreBudget => "Bytes that the memory store may use.",
             Metric::StoreKeys => "Keys that the memory store holds.",
             Metric::PermitsOpen => "Requests open now that hold a permit, by limit.",
-            Metric::StoreSketched => {
+            Metric::SketchDecisions => {
                 "Decisions of the overflow sketch, made when no cell was free."
             }
-            Metric::SharedUp => "1 while limits are shared, 0 while this gateway is on its own.",
-            Metric::SharedGateways => "Gateways that share the store, as last known.",
-            Metric::SharedKeys => "Counters of the shared store that this gateway knows of.",
-            Metric::SharedCalls => "Calls to the shared store: answered, late, failed.",
-            Metric::SharedDecisions => {
+            Metric::SharedStoreUp => {
+                "1 while limits are shared, 0 while this gateway is on its own."
+            }
+            Metric::SharedStoreGateways => "Gateways that share the store, as last known.",
+            Metric::SharedStoreKeys => "Counters of the shared store that this gateway knows of.",
+            Metric::SharedStoreCalls => "Calls to the shared store: answered, late, failed.",
+            Metric::SharedStoreDecisions => {
                 "Requests with shared limits: asked the store, saved the call, or decided alone."
             }
-            Metric::LogDropped => {
+            Metric::LogLinesLost => {
                 "Access-log lines lost because the output was too slow or could not be written."
             }
             Metric::RecordSeries => "Series that the record keeps.",
             Metric::ProcessCpu => "Processor time of the process, in seconds.",
             Metric::ProcessMemory => "Memory of the process that is in use, in bytes.",
             Metric::PushSamples => "Samples pushed to the destination: sent, refused.",
-            Metric::PushBehind => "Seconds of the record that the destination does not have yet.",
+            Metric::PushLag => "Seconds of the record that the destination does not have yet.",
         }
     }
 
-    /// How it behaves.
+    /// The kind of the metric's values.
     pub fn kind(self) -> MetricKind {
         match self {
             Metric::RequestDuration | Metric::UpstreamDuration => MetricKind::Histogram,
@@ -280,16 +282,16 @@ impl Metric {
             | Metric::StoreBytes
             | Metric::StoreBudget
             | Metric::StoreKeys
-            | Metric::SharedUp
-            | Metric::SharedGateways
-            | Metric::SharedKeys
+            | Metric::SharedStoreUp
+            | Metric::SharedStoreGateways
+            | Metric::SharedStoreKeys
             | Metric::PermitsOpen
-            | Metric::PushBehind => MetricKind::Gauge,
+            | Metric::PushLag => MetricKind::Gauge,
             _ => MetricKind::Counter,
         }
     }
 
-    /// The sum that belongs to a histogram.
+    /// The metric with the sum of this histogram; none for other kinds.
     pub fn sum(self) -> Option<Metric> {
         match self {
             Metric::RequestDuration => Some(Metric::RequestSeconds),
@@ -298,7 +300,7 @@ impl Metric {
         }
     }
 
-    /// How many digits of the whole numbers that [`super::Registry::visit`] gives are behind the point.
+    /// The number of decimal places in the whole numbers that [`super::Registry::visit`] gives.
     pub fn decimals(self) -> u8 {
         match self {
             Metric::RequestSeconds | Metric::UpstreamSeconds => 6,
@@ -312,8 +314,8 @@ impl Metric {
     }
 }
 
-/// What a metric is split by. Values come from the configuration or from a closed list, never from
-/// a request.
+/// A label, which splits a metric into series. Values come from the configuration or from a closed list, never from a
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Label {
     /// A route's name.
@@ -328,19 +330,19 @@ pub enum Label {
     Server,
     /// The first name of a certificate.
     Certificate,
-    /// Why something failed.
+    /// The reason of a failure.
     Reason,
-    /// What is shed last.
+    /// The priority of shed requests.
     Priority,
-    /// The status of an answer.
+    /// The status of a response.
     Status,
-    /// Who gave an answer.
+    /// The origin of a response: the gateway itself or an upstream.
     Origin,
-    /// The upper bound of a histogram's bucket.
-    Le,
-    /// Where figures are pushed.
-    To,
-    /// What became of what was pushed.
+    /// The upper bound of a histogram's bucket, in seconds.
+    BucketBound,
+    /// The destination of pushed samples.
+    Destination,
+    /// The result of a reload, a push or an order.
     Result,
 }
 
@@ -358,8 +360,8 @@ impl Label {
             Label::Priority => "priority",
             Label::Status => "status",
             Label::Origin => "origin",
-            Label::Le => "le",
-            Label::To => "to",
+            Label::BucketBound => "le",
+            Label::Destination => "to",
             Label::Result => "result",
         }
     }

@@ -1,8 +1,8 @@
-//! The registry behind `/metrics`. Each worker holds cells of its own, so that counting never waits
-//! for another worker; a scrape adds them up.
+//! The registry of all metrics, which `/metrics` renders. Each worker counts in cells of its own and never waits for
+//! another; a scrape adds the cells up.
 //!
-//! Bounds: one cell of 8 bytes for each worker, metric and label set; label sets come from the
-//! configuration and from closed lists, and of statuses there are 32 to a route.
+//! There is one cell per worker, metric and label set. Label values come from the configuration and from closed
+//! lists, and [`MAX_STATUSES`] bounds the statuses of a route, so clients cannot make the registry grow.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,45 +12,46 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use metrics::{Counter, CounterFn, Gauge, GaugeFn};
 use parking_lot::Mutex;
 
-use super::buckets::{BOUNDS, REST};
+use super::buckets::{BUCKET_BOUNDS, INFINITE_BOUND};
 use super::names::{Label, Metric, MetricKind};
 
-/// Most statuses and origins of a route that are told apart.
-const STATUSES: usize = 32;
+/// Most pairs of status and origin of a route that are counted apart.
+const MAX_STATUSES: usize = 32;
 
 type MetricLabels = Vec<(Label, String)>;
-type SharedCells = BTreeMap<(Metric, MetricLabels), Vec<Arc<Cell>>>;
+type SeriesCells = BTreeMap<(Metric, MetricLabels), Vec<Arc<Cell>>>;
 
-/// All series of the process.
+/// All series of the process. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    series: Arc<Mutex<SharedCells>>,
+    series: Arc<Mutex<SeriesCells>>,
 }
 
-/// One worker's part of one series: the bits of an `f64` for gauges and for sums of seconds.
+/// One writer's part of one series.
 #[derive(Debug)]
 struct Cell {
+    /// A count, or the bits of an `f64` for a gauge.
     bits: AtomicU64,
-    owner: Owner,
+    writer: CellWriter,
 }
 
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-enum Owner {
-    /// Written by one worker at a time.
+enum CellWriter {
+    /// Only the worker with this number writes.
     Worker(usize),
-    /// Written from anywhere.
+    /// Any thread may write.
     Process,
 }
 
 impl CounterFn for Cell {
     fn increment(&self, value: u64) {
-        match self.owner {
-            // A single writer needs no locked instruction.
-            Owner::Worker(_) => {
+        match self.writer {
+            // A single writer needs no atomic addition.
+            CellWriter::Worker(_) => {
                 let sum = self.bits.load(Ordering::Relaxed).wrapping_add(value);
                 self.bits.store(sum, Ordering::Relaxed);
             }
-            Owner::Process => {
+            CellWriter::Process => {
                 self.bits.fetch_add(value, Ordering::Relaxed);
             }
         }
@@ -63,10 +64,10 @@ impl CounterFn for Cell {
 
 impl GaugeFn for Cell {
     fn increment(&self, value: f64) {
-        let change = |bits| Some((f64::from_bits(bits) + value).to_bits());
+        let add = |bits| Some((f64::from_bits(bits) + value).to_bits());
         let _ = self
             .bits
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
     fn decrement(&self, value: f64) {
@@ -79,33 +80,33 @@ impl GaugeFn for Cell {
 }
 
 impl Registry {
-    fn cell(&self, owner: Owner, metric: Metric, labels: &[(Label, &str)]) -> Arc<Cell> {
-        let labels: MetricLabels = labels.iter().map(|(l, v)| (*l, (*v).to_owned())).collect();
+    /// The cell of this writer, which is created if there is none.
+    fn cell(&self, writer: CellWriter, metric: Metric, labels: &[(Label, &str)]) -> Arc<Cell> {
         let mut series = self.series.lock();
-        let cells = series.entry((metric, labels)).or_default();
-        if let Some(cell) = cells.iter().find(|cell| cell.owner == owner) {
+        let cells = series.entry((metric, owned_labels(labels))).or_default();
+        if let Some(cell) = cells.iter().find(|cell| cell.writer == writer) {
             return cell.clone();
         }
         let cell = Arc::new(Cell {
             bits: AtomicU64::new(0),
-            owner,
+            writer,
         });
         cells.push(cell.clone());
         cell
     }
 
-    /// A counter that only worker number `worker` adds to.
+    /// A counter that only the worker with this number may add to.
     pub fn worker_counter(
         &self,
         worker: usize,
         metric: Metric,
         labels: &[(Label, &str)],
     ) -> Counter {
-        Counter::from_arc(self.cell(Owner::Worker(worker), metric, labels))
+        Counter::from_arc(self.cell(CellWriter::Worker(worker), metric, labels))
     }
 
-    /// A counter of a route's answers with one status. When there are too many statuses, a new one counts as
-    /// another.
+    /// A counter of a route's responses with one status. If the route has [`MAX_STATUSES`] already, a new status
+    /// counts as `other`.
     pub fn response_counter(
         &self,
         worker: usize,
@@ -120,38 +121,38 @@ impl Registry {
                 (Label::Origin, origin),
             ]
         };
-        let of_route = |((metric, labels), _): &(&(Metric, MetricLabels), &Vec<Arc<Cell>>)| {
-            let named = |(label, value): &(Label, String)| *label == Label::Route && value == route;
-            *metric == Metric::Responses && labels.iter().any(named)
+        let is_of_route = |((metric, labels), _): &(&(Metric, MetricLabels), &Vec<Arc<Cell>>)| {
+            let is_route =
+                |(label, value): &(Label, String)| *label == Label::Route && value == route;
+            *metric == Metric::Responses && labels.iter().any(is_route)
         };
         let series = self.series.lock();
-        let owned = labels(&status).map(|(label, value)| (label, value.to_owned()));
-        let known = series.contains_key(&(Metric::Responses, owned.to_vec()));
-        // Those that matter most are always told.
-        let room = known
+        let is_counted = series.contains_key(&(Metric::Responses, owned_labels(&labels(&status))));
+        // Refusals and the gateway's own responses matter most, so they are always counted apart.
+        let has_room = is_counted
             || status == "429"
             || origin == "gateway"
-            || series.iter().filter(of_route).count() < STATUSES;
+            || series.iter().filter(is_of_route).count() < MAX_STATUSES;
         drop(series);
-        let status = if room { &status } else { "other" };
+        let status = if has_room { &status } else { "other" };
         self.worker_counter(worker, Metric::Responses, &labels(status))
     }
 
-    /// A counter that anyone may add to.
+    /// A counter that any thread may add to.
     pub fn counter(&self, metric: Metric, labels: &[(Label, &str)]) -> Counter {
-        Counter::from_arc(self.cell(Owner::Process, metric, labels))
+        Counter::from_arc(self.cell(CellWriter::Process, metric, labels))
     }
 
-    /// A gauge.
+    /// A gauge that any thread may set.
     pub fn gauge(&self, metric: Metric, labels: &[(Label, &str)]) -> Gauge {
-        Gauge::from_arc(self.cell(Owner::Process, metric, labels))
+        Gauge::from_arc(self.cell(CellWriter::Process, metric, labels))
     }
 
-    /// Sets a gauge for each of these values of a label; one that is not among them any more is zero.
-    pub fn gauges(&self, metric: Metric, label: Label, values: &BTreeMap<&str, u64>) {
+    /// Sets a gauge for each of these values of a label, and the gauges of all other values to zero.
+    pub fn set_gauges(&self, metric: Metric, label: Label, values: &BTreeMap<&str, u64>) {
         let mut series = self.series.lock();
-        for ((of, _), cells) in series.iter() {
-            if *of == metric {
+        for ((other, _), cells) in series.iter() {
+            if *other == metric {
                 cells.iter().for_each(|cell| GaugeFn::set(&**cell, 0.0));
             }
         }
@@ -161,179 +162,205 @@ impl Registry {
             if cells.is_empty() {
                 cells.push(Arc::new(Cell {
                     bits: AtomicU64::new(0),
-                    owner: Owner::Process,
+                    writer: CellWriter::Process,
                 }));
             }
             GaugeFn::set(&*cells[0], *value as f64);
         }
     }
 
-    /// Forgets all series of one metric: what they were about may be gone.
-    pub fn forget(&self, metric: Metric) {
+    /// Removes all series of one metric, because the things that they count may be gone.
+    pub fn remove_series(&self, metric: Metric) {
         self.series.lock().retain(|(other, _), _| *other != metric);
     }
 
-    /// The sum of all cells of one counter.
+    /// The sum of all cells of one counter; zero if there is none.
     pub fn total(&self, metric: Metric, labels: &[(Label, &str)]) -> u64 {
-        let labels: MetricLabels = labels.iter().map(|(l, v)| (*l, (*v).to_owned())).collect();
         let series = self.series.lock();
-        let cells = series.get(&(metric, labels));
-        cells.map_or(0, |cells| {
-            cells.iter().map(|c| c.bits.load(Ordering::Relaxed)).sum()
-        })
+        let cells = series.get(&(metric, owned_labels(labels)));
+        cells.map_or(0, |cells| sum_of(cells))
     }
 
-    /// Reads every series, in a fixed order. A value is a whole number, [`Metric::decimals`] digits of which are behind
-    /// the point.
-    pub fn visit(&self, mut see: impl FnMut(Metric, &[(Label, String)], u64)) {
+    /// Calls `on_series` with the value of every series, in a fixed order. A value is a whole number, whose last
+    /// [`Metric::decimals`] digits stand behind the decimal point.
+    pub fn visit(&self, mut on_series: impl FnMut(Metric, &[(Label, String)], u64)) {
         for ((metric, labels), cells) in self.series.lock().iter() {
             let bits = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
             let value = match metric.kind() {
                 MetricKind::Counter | MetricKind::Histogram => bits.fold(0, u64::wrapping_add),
-                // Nanoseconds of many requests are soon too many for a long step.
+                // Nanoseconds of many requests would overflow when the record adds up a long step.
                 MetricKind::Sum => bits.fold(0, u64::wrapping_add) / 1_000,
                 MetricKind::Gauge => {
                     let level = bits.map(f64::from_bits).sum::<f64>();
                     (level * 10_f64.powi(metric.decimals().into())).round() as u64
                 }
             };
-            see(*metric, labels, value);
+            on_series(*metric, labels, value);
         }
     }
 
-    /// The Prometheus text format, version 0.0.4.
+    /// Renders all series in the Prometheus text format, version 0.0.4.
     pub fn render(&self) -> String {
         let mut text = String::new();
         let series = self.series.lock();
-        let mut last = None;
-        let mut buckets: Option<(&[(Label, String)], Buckets)> = None;
+        let mut last_metric = None;
+        // The histogram whose buckets are being added up. Its series follow each other.
+        let mut open: Option<RenderedHistogram<'_>> = None;
         for ((metric, labels), cells) in series.iter() {
-            let (name, kind) = (metric.name(), metric.kind());
-            // It is told with its histogram.
+            let kind = metric.kind();
+            // A sum is rendered with its histogram.
             if kind == MetricKind::Sum {
                 continue;
             }
-            let cells = cells.iter().map(|cell| cell.bits.load(Ordering::Relaxed));
-            let of: &[_] = match labels.split_last() {
-                Some((_, of)) if kind == MetricKind::Histogram => of,
+            let histogram_labels: &[_] = match labels.split_last() {
+                Some((_bucket_bound, others)) if kind == MetricKind::Histogram => others,
                 _ => &[],
             };
-            if let Some((_, whole)) =
-                buckets.take_if(|(before, _)| last != Some(*metric) || *before != of)
-            {
-                whole.render(&mut text);
+            let is_complete = |open: &mut RenderedHistogram<'_>| {
+                last_metric != Some(*metric) || open.labels != histogram_labels
+            };
+            if let Some(complete) = open.take_if(is_complete) {
+                complete.render(&mut text);
             }
-            if last != Some(*metric) {
-                let (family, kind) = match kind {
-                    MetricKind::Gauge => (name, "gauge"),
-                    MetricKind::Histogram => (name.trim_end_matches("_bucket"), "histogram"),
-                    MetricKind::Counter | MetricKind::Sum => (name, "counter"),
-                };
-                let help = metric.help();
-                let _ = writeln!(text, "# HELP {family} {help}\n# TYPE {family} {kind}");
-                last = Some(*metric);
+            if last_metric != Some(*metric) {
+                render_family(&mut text, *metric);
+                last_metric = Some(*metric);
             }
-            match kind {
-                MetricKind::Histogram => {
-                    let sum = |metric| series.get(&(metric, of.to_vec()));
-                    let begin = || (of, Buckets::new(*metric, of, metric.sum().and_then(sum)));
-                    let (_, open) = buckets.get_or_insert_with(begin);
-                    open.add(&labels[of.len()].1, cells.sum());
-                }
-                MetricKind::Gauge => line(
-                    &mut text,
-                    name,
-                    labels,
-                    None,
-                    cells.map(f64::from_bits).sum::<f64>(),
-                ),
-                MetricKind::Counter if metric.decimals() > 0 => {
-                    let value = cells.sum::<u64>() as f64 / 10_f64.powi(metric.decimals().into());
-                    line(&mut text, name, labels, None, value);
-                }
-                MetricKind::Counter | MetricKind::Sum => {
-                    line(&mut text, name, labels, None, cells.sum::<u64>())
-                }
+            if kind == MetricKind::Histogram {
+                let histogram = open.get_or_insert_with(|| {
+                    let sum_key = metric.sum().map(|sum| (sum, histogram_labels.to_vec()));
+                    let sum_cells = sum_key.and_then(|key| series.get(&key));
+                    RenderedHistogram::new(*metric, histogram_labels, sum_cells)
+                });
+                histogram.add(&labels[histogram_labels.len()].1, sum_of(cells));
+            } else {
+                render_value(&mut text, *metric, labels, cells);
             }
         }
-        if let Some((_, whole)) = buckets {
-            whole.render(&mut text);
+        if let Some(complete) = open {
+            complete.render(&mut text);
         }
         text
     }
 }
 
-/// The buckets of one label set, added up.
-struct Buckets {
+fn owned_labels(labels: &[(Label, &str)]) -> MetricLabels {
+    labels
+        .iter()
+        .map(|(label, value)| (*label, (*value).to_owned()))
+        .collect()
+}
+
+/// The sum of the cells of a counter.
+fn sum_of(cells: &[Arc<Cell>]) -> u64 {
+    cells
+        .iter()
+        .map(|cell| cell.bits.load(Ordering::Relaxed))
+        .sum()
+}
+
+/// Renders the help and the type of a metric, which stand before its first series.
+fn render_family(text: &mut String, metric: Metric) {
+    let (family, kind) = match metric.kind() {
+        MetricKind::Gauge => (metric.name(), "gauge"),
+        MetricKind::Histogram => (metric.name().trim_end_matches("_bucket"), "histogram"),
+        MetricKind::Counter | MetricKind::Sum => (metric.name(), "counter"),
+    };
+    let help = metric.help();
+    let _ = writeln!(text, "# HELP {family} {help}\n# TYPE {family} {kind}");
+}
+
+/// Renders the value of a counter or a gauge.
+fn render_value(
+    text: &mut String,
+    metric: Metric,
+    labels: &[(Label, String)],
+    cells: &[Arc<Cell>],
+) {
+    let name = metric.name();
+    match metric.kind() {
+        MetricKind::Gauge => {
+            let levels = cells
+                .iter()
+                .map(|cell| f64::from_bits(cell.bits.load(Ordering::Relaxed)));
+            render_line(text, name, labels, None, levels.sum::<f64>());
+        }
+        _ if metric.decimals() > 0 => {
+            let value = sum_of(cells) as f64 / 10_f64.powi(metric.decimals().into());
+            render_line(text, name, labels, None, value);
+        }
+        _ => render_line(text, name, labels, None, sum_of(cells)),
+    }
+}
+
+/// The buckets of one label set, added up over all workers.
+struct RenderedHistogram<'s> {
     name: &'static str,
-    labels: MetricLabels,
-    counts: [u64; BOUNDS.len() + 1],
+    labels: &'s [(Label, String)],
+    counts: [u64; BUCKET_BOUNDS.len() + 1],
+    /// The sum of all durations.
     seconds: f64,
 }
 
-impl Buckets {
-    fn new(metric: Metric, labels: &[(Label, String)], sum: Option<&Vec<Arc<Cell>>>) -> Buckets {
-        let cells = sum.into_iter().flatten();
-        let nanos: u64 = cells.map(|cell| cell.bits.load(Ordering::Relaxed)).sum();
-        Buckets {
+impl<'s> RenderedHistogram<'s> {
+    fn new(
+        metric: Metric,
+        labels: &'s [(Label, String)],
+        sum_cells: Option<&Vec<Arc<Cell>>>,
+    ) -> RenderedHistogram<'s> {
+        let nanos = sum_cells.map_or(0, |cells| sum_of(cells));
+        RenderedHistogram {
             name: metric.name().trim_end_matches("_bucket"),
-            labels: labels.to_vec(),
-            counts: [0; BOUNDS.len() + 1],
+            labels,
+            counts: [0; BUCKET_BOUNDS.len() + 1],
             seconds: nanos as f64 / 1e9,
         }
     }
 
     fn add(&mut self, bound: &str, count: u64) {
-        let known = BOUNDS.iter().position(|(_, text)| *text == bound);
-        self.counts[known.unwrap_or(BOUNDS.len())] += count;
+        let bucket = BUCKET_BOUNDS.iter().position(|(_, text)| *text == bound);
+        self.counts[bucket.unwrap_or(BUCKET_BOUNDS.len())] += count;
     }
 
-    /// All of them, for one that appears later would have counted from the start.
+    /// Renders all buckets, also empty ones: a bucket that appears later would look as if it had counted from the
+    /// start.
     fn render(&self, text: &mut String) {
-        let (name, mut below) = (self.name, 0);
-        let bounds = BOUNDS.iter().map(|(_, bound)| *bound).chain([REST]);
-        for (bound, count) in bounds.zip(self.counts) {
-            below += count;
-            line(
-                text,
-                &format!("{name}_bucket"),
-                &self.labels,
-                Some(bound),
-                below,
-            );
+        let (name, mut count_below) = (self.name, 0);
+        let bounds = BUCKET_BOUNDS.iter().map(|(_, bound)| *bound);
+        for (bound, count) in bounds.chain([INFINITE_BOUND]).zip(self.counts) {
+            count_below += count;
+            let bucket_name = format!("{name}_bucket");
+            render_line(text, &bucket_name, self.labels, Some(bound), count_below);
         }
-        line(
-            text,
-            &format!("{name}_sum"),
-            &self.labels,
-            None,
-            self.seconds,
-        );
-        line(text, &format!("{name}_count"), &self.labels, None, below);
+        let (sum_name, count_name) = (format!("{name}_sum"), format!("{name}_count"));
+        render_line(text, &sum_name, self.labels, None, self.seconds);
+        render_line(text, &count_name, self.labels, None, count_below);
     }
 }
 
-fn line(
+/// Renders one sample, with the bound of its bucket as the last label if it has one.
+fn render_line(
     text: &mut String,
     name: &str,
     labels: &[(Label, String)],
-    le: Option<&str>,
+    bucket_bound: Option<&str>,
     value: impl std::fmt::Display,
 ) {
     text.push_str(name);
     let labels = labels.iter().map(|(label, value)| (*label, value.as_str()));
-    let mut open = '{';
-    for (label, value) in labels.chain(le.map(|le| (Label::Le, le))) {
-        let _ = write!(text, "{open}{}=\"{}\"", label.as_str(), escaped(value));
-        open = ',';
+    let bucket_bound = bucket_bound.map(|bound| (Label::BucketBound, bound));
+    let mut separator = '{';
+    for (label, value) in labels.chain(bucket_bound) {
+        let _ = write!(text, "{separator}{}=\"{}\"", label.as_str(), escape(value));
+        separator = ',';
     }
-    if open == ',' {
+    if separator == ',' {
         text.push('}');
     }
     let _ = writeln!(text, " {value}");
 }
 
-fn escaped(value: &str) -> String {
+fn escape(value: &str) -> String {
     value
         .replace('\\', "\\\\")
         .replace('"', "\\\"")
@@ -370,7 +397,7 @@ mod tests {
         let registry = Registry::default();
         let set = |names: &[(&str, u64)]| {
             let values = names.iter().copied().collect();
-            registry.gauges(Metric::PermitsOpen, Label::Limit, &values);
+            registry.set_gauges(Metric::PermitsOpen, Label::Limit, &values);
             let text = registry.render();
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             lines.map(str::to_owned).collect::<Vec<_>>()

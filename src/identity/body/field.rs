@@ -1,4 +1,4 @@
-//! A field of a body, as the configuration names it.
+//! The field of a body that a policy names.
 
 use super::name::FieldName;
 
@@ -11,7 +11,7 @@ pub struct BodyField {
 }
 
 impl BodyField {
-    /// The field at a dotted path.
+    /// Splits `path` at its dots.
     pub fn new(path: &str) -> BodyField {
         BodyField {
             name: FieldName::new(path),
@@ -19,12 +19,13 @@ impl BodyField {
         }
     }
 
-    /// Its path as one name, as forms and queries have it.
+    /// The whole path as one name, as it stands in forms and queries.
     pub fn name(&self) -> &FieldName {
         &self.name
     }
 }
 
+/// The field of this name, whose dots lead into no object.
 impl From<FieldName> for BodyField {
     fn from(name: FieldName) -> BodyField {
         BodyField {

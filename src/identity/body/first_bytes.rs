@@ -1,11 +1,12 @@
-//! What the first bytes of a body say about its format.
+//! Tells the format of a body from its first bytes, as readers do that do not trust the body's type.
 
 use memchr::memmem;
 
+/// The byte order mark of UTF-8.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The body from the first byte that some reader would not skip.
-pub(super) fn start(mut body: &[u8]) -> &[u8] {
+/// Drops the white space, control characters and byte order marks that some reader skips at the beginning.
+pub(super) fn trim_start(mut body: &[u8]) -> &[u8] {
     loop {
         body = match body {
             [byte, rest @ ..] if *byte <= b' ' => rest,
@@ -17,19 +18,20 @@ pub(super) fn start(mut body: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether it is UTF-16 or UTF-32, which JSON readers know by its first bytes.
+/// Whether the body is in UTF-16 or UTF-32: it has a byte order mark, or a NUL within four bytes, as JSON readers
+/// detect these encodings (RFC 4627, section 3).
 pub(super) fn is_wide(body: &[u8]) -> bool {
     body.starts_with(b"\xff\xfe")
         || body.starts_with(b"\xfe\xff")
         || body.iter().take(4).any(|byte| *byte == 0)
 }
 
-/// Whether it begins as JSON does. A lenient reader takes comments before it.
+/// Whether the body begins with an object or array of JSON, or with a comment, which lenient readers skip.
 pub(super) fn is_json(body: &[u8]) -> bool {
     matches!(body, [b'{' | b'[', ..] | [b'/', b'/' | b'*', ..])
 }
 
-/// Whether it has parts, though its type does not say so.
+/// Whether the body begins with a boundary and has parts.
 pub(super) fn is_multipart(body: &[u8]) -> bool {
     body.starts_with(b"--")
         && memmem::find(&body.to_ascii_lowercase(), b"content-disposition").is_some()

@@ -1,21 +1,21 @@
-//! Bodies in which no field can be looked for.
+//! Tells from the head whether a body cannot be searched for a field, because it is compressed or too long.
 
 use crate::http::head::Fields;
 
-/// Whether no field can be looked for in the body: it is compressed, or said to be longer than this.
-pub fn hides_fields(fields: &Fields, most: usize) -> bool {
-    is_coded(fields) || is_longer(fields, most)
+/// Whether the body cannot be searched: it is compressed, or its `Content-Length` is above `max_bytes`.
+pub fn hides_fields(fields: &Fields, max_bytes: usize) -> bool {
+    is_coded(fields) || is_longer(fields, max_bytes)
 }
 
-/// Whether the body has a `Content-Encoding`. Some frameworks unpack it.
+/// Whether the body has a `Content-Encoding` other than `identity`. Some frameworks decompress it.
 pub(in crate::identity) fn is_coded(fields: &Fields) -> bool {
-    let plain = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
-    !fields.all("content-encoding").all(plain)
+    let is_identity = |coding: &[u8]| coding.trim_ascii().eq_ignore_ascii_case(b"identity");
+    !fields.all("content-encoding").all(is_identity)
 }
 
-/// Whether the body is said to have more bytes than this.
-pub(in crate::identity) fn is_longer(fields: &Fields, most: usize) -> bool {
+/// Whether `Content-Length` is above `max_bytes`. A body without a length is not longer.
+pub(in crate::identity) fn is_longer(fields: &Fields, max_bytes: usize) -> bool {
     let length = fields.text("content-length");
     let length = length.and_then(|text| text.parse::<usize>().ok());
-    length.is_some_and(|length| length > most)
+    length.is_some_and(|length| length > max_bytes)
 }

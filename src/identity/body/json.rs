@@ -1,7 +1,7 @@
-//! A field of a JSON body: every text at its path, arrays and objects there included.
+//! Finds a field of a JSON body: every text at its path, also in arrays on the way. It reads without building a tree.
 //!
-//! The whole body must be JSON by RFC 8259. Readers that take more (comments, single quotes, `NaN`, a second
-//! document) may see what a strict one does not, so any other body is ambiguous.
+//! The whole body must be JSON by RFC 8259. Lenient readers (comments, single quotes, `NaN`, a second document) may see
+//! fields that a strict one does not, so any other body is ambiguous.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,74 +12,100 @@ use super::field::BodyField;
 use super::name::FieldName;
 use crate::identity::FieldValue;
 
-/// Is shown a text at the path, or none for what leads to no text: null, a list, an object without the next member.
+/// A callback for the values at the path. It gets a text, or none for a value that leads to no text: null, an array, an
+/// object without the next member.
 type OnValue<'s> = &'s mut dyn FnMut(Option<String>);
 
 /// The value of `field` in a body without a byte order mark.
-pub(super) fn find(field: &BodyField, body: &[u8]) -> FieldValue<'static> {
-    let mut found = FieldValue::Absent;
-    let mut see = |text: Option<String>| {
+pub(super) fn find_field(field: &BodyField, body: &[u8]) -> FieldValue<'static> {
+    let mut value = FieldValue::Absent;
+    let mut on_value = |text: Option<String>| {
         if let Some(text) = text {
-            found.add(text.into_bytes());
+            value.add(text.into_bytes());
         }
     };
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let at = PathVisitor::root(field, true, &mut see);
-    match at.deserialize(&mut reader).and_then(|()| reader.end()) {
-        Ok(()) => found,
+    let visitor = PathVisitor::new(field, Duplicates::Refused, &mut on_value);
+    match visitor.deserialize(&mut reader).and_then(|()| reader.end()) {
+        Ok(()) => value,
         Err(_) => FieldValue::Ambiguous,
     }
 }
 
-/// Whether a body begins with a whole document without `field`: strict readers find it in no body that begins so.
+/// Whether the body begins with a whole document without `field`. Strict readers find no field behind it.
 pub(super) fn begins_without(field: &BodyField, body: &[u8]) -> bool {
-    let mut found = false;
-    let mut see = |text: Option<String>| found |= text.is_some();
+    let mut has_text = false;
+    let mut on_value = |text: Option<String>| has_text |= text.is_some();
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let read = PathVisitor::root(field, false, &mut see).deserialize(&mut reader);
-    read.is_ok() && !found
+    let visitor = PathVisitor::new(field, Duplicates::Allowed, &mut on_value);
+    visitor.deserialize(&mut reader).is_ok() && !has_text
 }
 
-/// Shows every value of `field` in the documents of a body, also of those members that are there twice. False where it
+/// Calls `on_value` with every value of `field` in the documents of a body, also of repeated members. False if the body
 /// is anything but one document.
-pub(super) fn each(field: &BodyField, body: &[u8], see: OnValue<'_>) -> bool {
+pub(super) fn visit_values(field: &BodyField, body: &[u8], on_value: OnValue<'_>) -> bool {
     let mut reader = serde_json::Deserializer::from_slice(body);
-    for number in 0.. {
-        let at = PathVisitor::root(field, false, &mut *see);
-        if at.deserialize(&mut reader).is_err() {
+    for document in 0.. {
+        let visitor = PathVisitor::new(field, Duplicates::Allowed, &mut *on_value);
+        if visitor.deserialize(&mut reader).is_err() {
             break;
         }
         if reader.end().is_ok() {
-            return number == 0;
+            return document == 0;
         }
     }
     false
 }
 
-/// Reads one value: what is left of the path leads from it to the field. An error means that the body is not
-/// JSON or has a member on the path twice where it may be there `once`.
+/// Whether a member on the path may occur twice in its object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Duplicates {
+    Allowed,
+    Refused,
+}
+
+/// Reads one value, from which `path` leads to the field. An error means that the body is not JSON, or repeats a member
+/// on the path where duplicates are refused.
 struct PathVisitor<'p, 's> {
+    /// The names that are yet to be followed; empty at the field itself.
     path: &'p [FieldName],
-    /// The path as one name, for members that are called so.
-    whole: Option<&'p FieldName>,
-    once: bool,
-    see: OnValue<'s>,
+    /// The dotted path as one name, for a member that is called so.
+    dotted_name: Option<&'p FieldName>,
+    duplicates: Duplicates,
+    on_value: OnValue<'s>,
 }
 
 impl<'p, 's> PathVisitor<'p, 's> {
-    fn root(field: &'p BodyField, once: bool, see: OnValue<'s>) -> PathVisitor<'p, 's> {
+    fn new(
+        field: &'p BodyField,
+        duplicates: Duplicates,
+        on_value: OnValue<'s>,
+    ) -> PathVisitor<'p, 's> {
         PathVisitor {
             path: &field.path,
-            // Names are compared with care, and a body may have thousands: one is not compared twice.
-            whole: (field.path.len() > 1).then_some(&field.name),
-            once,
-            see,
+            // A comparison of names is slow and a body may have thousands, so a path of one name is not compared twice.
+            dotted_name: (field.path.len() > 1).then_some(&field.name),
+            duplicates,
+            on_value,
         }
     }
 
-    fn scalar(self, text: impl fmt::Display) {
+    fn report_scalar(self, text: impl fmt::Display) {
         let text = self.path.is_empty().then(|| text.to_string());
-        (self.see)(text);
+        (self.on_value)(text);
+    }
+
+    /// The path from this object's member to the field; none if the member does not lead there.
+    fn path_below(&self, member: &str) -> Option<&'p [FieldName]> {
+        let is_dotted_name = self
+            .dotted_name
+            .is_some_and(|name| name.resembles_member(member));
+        match self.path {
+            _ if is_dotted_name => Some(&[]),
+            [] => Some(self.path),
+            [first, below @ ..] if first.resembles_member(member) => Some(below),
+            _ => None,
+        }
     }
 }
 
@@ -99,88 +125,79 @@ impl<'de> Visitor<'de> for PathVisitor<'_, '_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let mut seen = false;
+        let mut has_member = false;
         if self.path.is_empty() {
-            (self.see)(None);
+            (self.on_value)(None);
         }
         while let Some(name) = map.next_key_seed(MemberName)? {
-            let whole = self
-                .whole
-                .is_some_and(|whole| whole.resembles_member(&name));
-            let next = match self.path {
-                _ if whole => Some(&[][..]),
-                [] => Some(self.path),
-                [first, rest @ ..] if first.resembles_member(&name) => Some(rest),
-                _ => None,
-            };
-            let Some(path) = next else {
+            let Some(path) = self.path_below(&name) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
-            if seen && self.once && !self.path.is_empty() {
-                return Err(A::Error::custom("a member on the path is there twice"));
+            if has_member && self.duplicates == Duplicates::Refused && !self.path.is_empty() {
+                return Err(A::Error::custom("a member on the path occurs twice"));
             }
-            seen = true;
+            has_member = true;
             map.next_value_seed(PathVisitor {
                 path,
-                whole: None,
-                once: self.once,
-                see: &mut *self.see,
+                dotted_name: None,
+                duplicates: self.duplicates,
+                on_value: &mut *self.on_value,
             })?;
         }
-        if !seen {
-            (self.see)(None);
+        if !has_member {
+            (self.on_value)(None);
         }
         Ok(())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
-        (self.see)(None);
+        (self.on_value)(None);
         loop {
-            let next = PathVisitor {
+            let element = PathVisitor {
                 path: self.path,
-                whole: self.whole,
-                once: self.once,
-                see: &mut *self.see,
+                dotted_name: self.dotted_name,
+                duplicates: self.duplicates,
+                on_value: &mut *self.on_value,
             };
-            if seq.next_element_seed(next)?.is_none() {
+            if seq.next_element_seed(element)?.is_none() {
                 return Ok(());
             }
         }
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        self.scalar(text);
+        self.report_scalar(text);
         Ok(())
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<(), E> {
-        self.scalar(value);
+        self.report_scalar(value);
         Ok(())
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.scalar(value);
+        self.report_scalar(value);
         Ok(())
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.scalar(value);
+        self.report_scalar(value);
         Ok(())
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<(), E> {
-        self.scalar(value);
+        self.report_scalar(value);
         Ok(())
     }
 
     fn visit_unit<E>(self) -> Result<(), E> {
-        (self.see)(None);
+        (self.on_value)(None);
         Ok(())
     }
 }
 
-/// The name of a member.
+/// Reads a member's name, borrowed where it has no escapes.
 struct MemberName;
 
 impl<'de> DeserializeSeed<'de> for MemberName {

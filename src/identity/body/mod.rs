@@ -1,12 +1,13 @@
-//! One field of a request's body, read as every upstream reads it: JSON, a form, `multipart/form-data`.
+//! Finds one field in a request's body as every upstream would read it: in JSON, a form or `multipart/form-data`.
 //!
-//! The type that the client writes decides only as far as it does for upstreams: many look at the bytes
-//! instead. Where two of them could see different values the field is ambiguous, and a body that cannot be
-//! looked at hides it. XML and other formats have no fields here.
+//! Many upstreams look at a body's bytes instead of its type, so the type alone decides nothing here. A field that two
+//! upstreams could read differently is ambiguous, and a body that cannot be searched hides it. No fields are looked for
+//! in XML and other formats.
 
 mod field;
 mod find;
 mod first_bytes;
+mod header_parameters;
 mod hidden;
 mod json;
 mod media;
@@ -16,7 +17,7 @@ mod presence;
 mod sniff;
 
 pub use field::BodyField;
-pub use find::{each_in_json, find};
+pub use find::{find_field, visit_json_values};
 pub use hidden::hides_fields;
 pub(super) use hidden::{is_coded, is_longer};
 pub(super) use media::is_read_as_utf8;

@@ -1,139 +1,147 @@
-//! A field of a `multipart/form-data` body, by the strict grammar alone.
+//! Finds a field in a `multipart/form-data` body, by the strict grammar alone.
 //!
 //! Readers differ in what they forgive: text before the first boundary, bare line feeds, a missing end, two
 //! dispositions, names in single quotes, escapes in names. A body that needs any of it is ambiguous.
 
 use memchr::memmem;
 
-use super::media::HeaderParameters;
+use super::header_parameters::HeaderParameters;
 use super::name::FieldName;
 use crate::identity::{FieldValue, form};
 
-/// The value of the field that resembles `name`.
-pub(super) fn find<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> FieldValue<'b> {
-    read(boundary, name, body).unwrap_or(FieldValue::Ambiguous)
+/// The header fields of a part that decide how its value is read, in lower case.
+const PART_FIELDS: [&str; 3] = [
+    "content-disposition",
+    "content-type",
+    "content-transfer-encoding",
+];
+
+/// Transfer encodings that leave the value as it is.
+const IDENTITY_ENCODINGS: [&str; 3] = ["7bit", "8bit", "binary"];
+
+/// The value of the field that resembles `name`; ambiguous if a reader could see other parts.
+pub(super) fn find_field<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> FieldValue<'b> {
+    find_strictly(boundary, name, body).unwrap_or(FieldValue::Ambiguous)
 }
 
-/// None if a reader could see other parts.
-fn read<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> Option<FieldValue<'b>> {
+/// The value of the field; none if the body breaks the strict grammar.
+fn find_strictly<'b>(boundary: &[u8], name: &FieldName, body: &'b [u8]) -> Option<FieldValue<'b>> {
     let delimiter = [b"--", boundary].concat();
     let finder = memmem::Finder::new(&delimiter);
-    let mut found = FieldValue::Absent;
-    let mut rest = body.strip_prefix(&*delimiter)?;
+    let mut field = FieldValue::Absent;
+    let mut remaining = body.strip_prefix(&*delimiter)?;
     loop {
-        if let Some(end) = rest.strip_prefix(b"--") {
-            return matches!(end, b"" | b"\r\n").then_some(found);
+        if let Some(end) = remaining.strip_prefix(b"--") {
+            return matches!(end, b"" | b"\r\n").then_some(field);
         }
-        let part = rest.strip_prefix(b"\r\n")?;
-        // The first place where the boundary stands must end the part: some readers need no line end.
-        let next = finder.find(part)?;
-        rest = &part[next + delimiter.len()..];
-        let part = part[..next].strip_suffix(b"\r\n")?;
-        let headers = memmem::find(part, b"\r\n\r\n")?;
-        let (headers, value) = (&part[..headers], &part[headers + 4..]);
-        if PartHeaders::of(headers)?.is(name, value)? {
-            found.add(value);
+        let part = remaining.strip_prefix(b"\r\n")?;
+        // The boundary's first occurrence must end the part: some readers need no line end before it.
+        let part_end = finder.find(part)?;
+        remaining = &part[part_end + delimiter.len()..];
+        let part = part[..part_end].strip_suffix(b"\r\n")?;
+        let head_end = memmem::find(part, b"\r\n\r\n")?;
+        let (head, value) = (&part[..head_end], &part[head_end + 4..]);
+        if PartHead::parse(head)?.is_field(name, value)? {
+            field.add(value);
         }
     }
 }
 
-/// The header fields of a part that matter.
-struct PartHeaders<'b> {
+/// The header fields of one part that decide how its value is read.
+struct PartHead<'b> {
     disposition: HeaderParameters<'b>,
-    media: Option<HeaderParameters<'b>>,
-    encoded: bool,
+    content_type: Option<HeaderParameters<'b>>,
+    /// The value has a transfer encoding, which some readers decode.
+    is_encoded: bool,
 }
 
-impl<'b> PartHeaders<'b> {
-    fn of(headers: &'b [u8]) -> Option<PartHeaders<'b>> {
-        let headers = std::str::from_utf8(headers).ok()?;
-        let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
-        let (mut disposition, mut media, mut encoded) = (None, None, false);
-        for line in headers.split("\r\n") {
-            let (name, value) = line.split_once(':')?;
-            let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
-            if name.is_empty() || !name.chars().all(plain) || value.contains(ends_line) {
-                return None;
-            }
-            if hides_field(name, value) {
-                return None;
-            }
-            let value = value.trim_matches(' ');
-            let before = match &*name.to_ascii_lowercase() {
-                "content-disposition" => {
-                    disposition.replace(HeaderParameters::of(value)?).is_some()
-                }
-                "content-type" => media.replace(HeaderParameters::of(value)?).is_some(),
+impl<'b> PartHead<'b> {
+    /// Parses the lines before the value; none if readers could disagree on them.
+    fn parse(head: &'b [u8]) -> Option<PartHead<'b>> {
+        let head = std::str::from_utf8(head).ok()?;
+        let (mut disposition, mut content_type, mut is_encoded) = (None, None, false);
+        for line in head.split("\r\n") {
+            let (name, value) = parse_line(line)?;
+            match &*name.to_ascii_lowercase() {
+                "content-disposition" => set_once(&mut disposition, value)?,
+                "content-type" => set_once(&mut content_type, value)?,
                 "content-transfer-encoding" => {
-                    let plain = ["7bit", "8bit", "binary"];
-                    encoded |= !plain.iter().any(|plain| value.eq_ignore_ascii_case(plain));
-                    false
+                    let is_value = |encoding: &&str| value.eq_ignore_ascii_case(encoding);
+                    is_encoded |= !IDENTITY_ENCODINGS.iter().any(is_value);
                 }
-                _ => false,
-            };
-            if before {
-                return None;
+                _ => {}
             }
         }
-        Some(PartHeaders {
+        Some(PartHead {
             disposition: disposition?,
-            media,
-            encoded,
+            content_type,
+            is_encoded,
         })
     }
 
-    /// Whether it is the field. None if readers disagree on it, or on what its value is.
-    fn is(&self, wanted: &FieldName, value: &[u8]) -> Option<bool> {
-        let disposition = &self.disposition;
-        let name = disposition.only("name")?;
-        if !disposition.first.eq_ignore_ascii_case("form-data") || disposition.hides_name() {
-            return None;
-        }
-        if name.contains(['\'', '\\', ';']) || name.contains("=?") {
-            return None;
-        }
-        let is_file = disposition.count("filename") > 0;
-        let media = self.media.as_ref();
-        // Parts inside it have its name to Commons FileUpload.
-        let of_parts = |media: &HeaderParameters<'_>| {
-            media.first.to_ascii_lowercase().starts_with("multipart")
+    /// Whether this part is the field; none if readers disagree on that, or on its value.
+    fn is_field(&self, wanted: &FieldName, value: &[u8]) -> Option<bool> {
+        let name = self.certain_name()?;
+        let is_file = self.disposition.count("filename") > 0;
+        let content_type = self.content_type.as_ref();
+        let is_utf8 = |text: &[u8]| content_type.is_none_or(|head| head.is_read_as_utf8(text));
+        // Commons FileUpload gives the name to the parts inside a part.
+        let is_nested = |content_type: &HeaderParameters<'_>| {
+            let essence = content_type.value.to_ascii_lowercase();
+            essence.starts_with("multipart")
         };
-        if media.is_some_and(of_parts) {
+        if content_type.is_some_and(is_nested) || (!is_file && !is_utf8(name.as_bytes())) {
             return None;
         }
-        if !is_file && media.is_some_and(|media| !media.reads_as_utf8(name.as_bytes())) {
-            return None;
-        }
-        // By it a form says what its other parts are written in (RFC 7578, section 4.6).
+        // This part sets the charset of the form's other parts (RFC 7578, section 4.6).
         if name.eq_ignore_ascii_case("_charset_") {
-            let plain = value.trim_ascii().eq_ignore_ascii_case(b"utf-8");
-            return plain.then_some(false);
+            let is_utf8 = value.trim_ascii().eq_ignore_ascii_case(b"utf-8");
+            return is_utf8.then_some(false);
         }
         if !wanted.resembles(name.as_bytes()) {
             let decoded = form::decode(name.as_bytes());
             return (!wanted.resembles(&decoded)).then_some(false);
         }
-        let text = !is_file && !self.encoded;
-        (text && media.is_none_or(|media| media.reads_as_utf8(value))).then_some(true)
+        (!is_file && !self.is_encoded && is_utf8(value)).then_some(true)
+    }
+
+    /// The name in the disposition; none if readers could see another one.
+    fn certain_name(&self) -> Option<&'b str> {
+        let disposition = &self.disposition;
+        let name = disposition.unique("name")?;
+        let is_form_data = disposition.value.eq_ignore_ascii_case("form-data");
+        // Some readers undo quotes, escapes and encoded words (RFC 2047) in names.
+        let has_escapes = name.contains(['\'', '\\', ';']) || name.contains("=?");
+        (is_form_data && !disposition.has_hidden_name() && !has_escapes).then_some(name)
     }
 }
 
-/// Whether readers that search for a field that matters, as Rack does, find one elsewhere in a line.
-fn hides_field(name: &str, value: &str) -> bool {
+/// Splits one line into name and value; none if readers could end it elsewhere, or find another field in it.
+fn parse_line(line: &str) -> Option<(&str, &str)> {
+    let ends_line = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    let (name, value) = line.split_once(':')?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if name.is_empty() || !name.chars().all(is_plain) || value.contains(ends_line) {
+        return None;
+    }
+    (!has_hidden_field(name, value)).then_some((name, value.trim_matches(' ')))
+}
+
+/// Parses `value` into `field`; none if it was set before, or does not parse.
+fn set_once<'b>(field: &mut Option<HeaderParameters<'b>>, value: &'b str) -> Option<()> {
+    let previous = field.replace(HeaderParameters::parse(value)?);
+    previous.is_none().then_some(())
+}
+
+/// Whether readers that search a head for one of [`PART_FIELDS`], as Rack does, find one elsewhere in this line.
+fn has_hidden_field(name: &str, value: &str) -> bool {
     let (name, value) = (name.to_ascii_lowercase(), value.to_ascii_lowercase());
-    // A file may be called so.
-    let is_in = |field: &str| match &*name {
+    let is_in_value = |field: &str| match &*name {
+        // A file's name may have the word, but not with a colon behind it.
         "content-disposition" => value.contains(&format!("{field}:")),
         _ => value.contains(field),
     };
-    FIELDS
+    PART_FIELDS
         .into_iter()
-        .any(|field| (name.contains(field) && name != field) || is_in(field))
+        .any(|field| (name.contains(field) && name != field) || is_in_value(field))
 }
-
-/// The fields of a part that matter.
-const FIELDS: [&str; 3] = [
-    "content-disposition",
-    "content-type",
-    "content-transfer-encoding",
-];

@@ -1,176 +1,182 @@
-//! Names of fields as upstreams read them. A spelling resembles a name when some framework takes it for
-//! that name; which of two spellings an upstream prefers is never guessed here.
+//! Compares names of fields as upstreams do. A spelling resembles a name if some framework takes it for that name. The
+//! file never guesses which of two spellings an upstream prefers.
 //!
-//! PHP drops blanks before a name, ends it at NUL and reads ` `, `.` and `[` as `_`. Rack skips brackets in
-//! front of a name. `qs`, PHP and Rack read `name[]`, `name[0]` and `name[x]` as parts of `name`, Rack
-//! `name]x` too, Spring `name.x`. ASP.NET and Go's JSON compare without case.
+//! - PHP drops blanks before a name, ends it at NUL, and reads ` `, `.` and `[` as `_`.
+//! - Rack skips brackets before a name.
+//! - `qs`, PHP and Rack read `name[]`, `name[0]` and `name[x]` as parts of `name`, Rack also `name]x`, Spring `name.x`.
+//! - ASP.NET and Go's JSON ignore case.
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
-/// The name of a field that is looked for.
+/// The configured name of a field, to which names in requests are compared.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FieldName {
-    plain: Box<str>,
-    folded: Box<[NameMark]>,
+    text: Box<str>,
+    symbols: Box<[NameSymbol]>,
 }
 
-/// A piece of a folded name.
+/// A symbol of a folded name. Names that an upstream takes for one another fold to the same symbols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NameMark {
+enum NameSymbol {
     Letter(char),
-    /// Blanks and underscores.
+    /// A run of blanks and underscores.
     Join,
-    /// A dot or a bracket, behind which some read the part of a field.
+    /// A run with a dot or a bracket, behind which some readers see the part of a field.
     Part,
 }
 
 impl FieldName {
-    /// Looks for `plain`.
-    pub fn new(plain: &str) -> FieldName {
+    /// Folds the name `text`.
+    pub fn new(text: &str) -> FieldName {
         FieldName {
-            plain: plain.into(),
-            folded: NameMarks::of(plain).collect(),
+            text: text.into(),
+            symbols: NameSymbols::new(text).collect(),
         }
     }
 
-    /// Whether some upstream takes this name of a form, a query or a cookie for it, or for a part of it.
-    pub fn resembles(&self, given: &[u8]) -> bool {
-        given == self.plain.as_bytes() || self.folds_to(&String::from_utf8_lossy(given))
+    /// Whether some upstream takes `other`, in a form, a query or a cookie, for this name or a part of it.
+    pub fn resembles(&self, other: &[u8]) -> bool {
+        other == self.text.as_bytes() || self.folds_like(&String::from_utf8_lossy(other))
     }
 
-    /// The same for a member of a JSON object: there, underscores and hyphens may be left out too, as for
-    /// `userId` where `user_id` is meant. One in front tells names apart: `method` is not `_method`.
-    pub fn resembles_member(&self, given: &str) -> bool {
-        let marked = |name: &str| name.trim_start_matches(is_blank).starts_with(['_', '-']);
-        let alike = || marked(given) == marked(&self.plain);
-        self.resembles(given.as_bytes()) || (alike() && letters(given).eq(letters(&self.plain)))
+    /// Whether some upstream takes the member `other` of a JSON object for this name or a part of it. Members may lack
+    /// underscores and hyphens, as `userId` for `user_id`. Only a leading one counts: `method` is not `_method`.
+    pub fn resembles_member(&self, other: &str) -> bool {
+        let begins_with_join =
+            |name: &str| name.trim_start_matches(is_blank).starts_with(['_', '-']);
+        let begin_alike = || begins_with_join(other) == begins_with_join(&self.text);
+        self.resembles(other.as_bytes())
+            || (begin_alike() && letters_of(other).eq(letters_of(&self.text)))
     }
 
-    fn folds_to(&self, given: &str) -> bool {
-        let joins = self
-            .folded
-            .first()
-            .is_some_and(|first| *first == NameMark::Join);
-        self.begins(NameMarks::of(given)) || (joins && self.begins(NameMarks::with_brackets(given)))
+    fn folds_like(&self, other: &str) -> bool {
+        let begins_with_join = self.symbols.first() == Some(&NameSymbol::Join);
+        self.is_prefix_of(NameSymbols::new(other))
+            || (begins_with_join && self.is_prefix_of(NameSymbols::with_brackets(other)))
     }
 
-    fn begins(&self, mut given: NameMarks<'_>) -> bool {
-        let same = |wanted: &NameMark, given: NameMark| match (wanted, given) {
-            (NameMark::Letter(wanted), NameMark::Letter(given)) => *wanted == given,
-            (NameMark::Letter(_), _) | (_, NameMark::Letter(_)) => false,
+    /// Whether `other` is this name, or this name and a part.
+    fn is_prefix_of(&self, mut other: NameSymbols<'_>) -> bool {
+        let are_alike = |ours: &NameSymbol, theirs: NameSymbol| match (ours, theirs) {
+            (NameSymbol::Letter(ours), NameSymbol::Letter(theirs)) => *ours == theirs,
+            (NameSymbol::Letter(_), _) | (_, NameSymbol::Letter(_)) => false,
             _ => true,
         };
-        let begins = |mark| given.next().is_some_and(|given| same(mark, given));
-        !self.folded.is_empty()
-            && self.folded.iter().all(begins)
-            && matches!(given.next(), None | Some(NameMark::Part))
+        let matches_next = |ours| other.next().is_some_and(|theirs| are_alike(ours, theirs));
+        !self.symbols.is_empty()
+            && self.symbols.iter().all(matches_next)
+            && matches!(other.next(), None | Some(NameSymbol::Part))
     }
 }
 
 impl From<&str> for FieldName {
-    fn from(plain: &str) -> FieldName {
-        FieldName::new(plain)
+    fn from(text: &str) -> FieldName {
+        FieldName::new(text)
     }
 }
 
 impl fmt::Debug for FieldName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.plain.fmt(f)
+        self.text.fmt(f)
     }
 }
 
-/// Whether frameworks trim this character.
+/// Whether some framework trims this character.
 pub(in crate::identity) fn is_blank(c: char) -> bool {
     c.is_whitespace() || c.is_control() || c == '\u{feff}'
 }
 
-/// Folds a name piece by piece, without memory.
-struct NameMarks<'t> {
-    rest: &'t str,
-    /// What a letter has become, last first.
-    letters: SmallVec<[char; 3]>,
+/// Iterates over the symbols of a folded name without allocating.
+struct NameSymbols<'t> {
+    remaining: &'t str,
+    /// The lower-case letters of the last character, last first.
+    pending_letters: SmallVec<[char; 3]>,
 }
 
-impl<'t> NameMarks<'t> {
-    /// Without brackets in front, as Rack reads names.
-    fn of(text: &'t str) -> NameMarks<'t> {
-        let mut marks = NameMarks::with_brackets(text);
-        let in_front = |c| is_blank(c) || matches!(c, '[' | ']' | '?');
-        marks.rest = marks.rest.trim_start_matches(in_front);
-        marks
+impl<'t> NameSymbols<'t> {
+    /// Skips leading brackets and `?`, as Rack does.
+    fn new(name: &'t str) -> NameSymbols<'t> {
+        let mut symbols = NameSymbols::with_brackets(name);
+        let is_skipped = |c| is_blank(c) || matches!(c, '[' | ']' | '?');
+        symbols.remaining = symbols.remaining.trim_start_matches(is_skipped);
+        symbols
     }
 
-    /// With them, for PHP reads `[method` as `_method`.
-    fn with_brackets(text: &'t str) -> NameMarks<'t> {
-        let text = text.split('\0').next().unwrap_or_default();
-        NameMarks {
-            rest: text.trim_matches(is_blank),
-            letters: SmallVec::new(),
+    /// Keeps leading brackets: PHP reads `[method` as `_method`.
+    fn with_brackets(name: &'t str) -> NameSymbols<'t> {
+        let name = name.split('\0').next().unwrap_or_default();
+        NameSymbols {
+            remaining: name.trim_matches(is_blank),
+            pending_letters: SmallVec::new(),
         }
     }
 
-    /// The rest of a run of separators.
-    fn run(&mut self) -> NameMark {
-        let mut mark = NameMark::Join;
-        while let Some(c) = self.rest.chars().next() {
+    /// Takes a run of separators.
+    fn next_separator(&mut self) -> NameSymbol {
+        let mut symbol = NameSymbol::Join;
+        while let Some(c) = self.remaining.chars().next() {
             match c {
                 ' ' | '_' => {}
-                '.' | '[' | ']' => mark = NameMark::Part,
+                '.' | '[' | ']' => symbol = NameSymbol::Part,
                 _ => break,
             }
-            self.rest = &self.rest[c.len_utf8()..];
+            self.remaining = &self.remaining[c.len_utf8()..];
             if c == '[' {
-                // An index between brackets is no name.
-                let digits = |c: char| c.is_ascii_digit();
-                let behind = self.rest.trim_start_matches(digits);
-                if behind.starts_with(']') {
-                    self.rest = behind;
-                }
+                self.skip_index();
             }
         }
-        mark
+        symbol
+    }
+
+    /// Skips the digits of `[0]`: an index is no name.
+    fn skip_index(&mut self) {
+        let is_digit = |c: char| c.is_ascii_digit();
+        let after_digits = self.remaining.trim_start_matches(is_digit);
+        if after_digits.starts_with(']') {
+            self.remaining = after_digits;
+        }
     }
 }
 
-impl Iterator for NameMarks<'_> {
-    type Item = NameMark;
+impl Iterator for NameSymbols<'_> {
+    type Item = NameSymbol;
 
-    fn next(&mut self) -> Option<NameMark> {
+    fn next(&mut self) -> Option<NameSymbol> {
         loop {
-            if let Some(letter) = self.letters.pop() {
-                return Some(NameMark::Letter(letter));
+            if let Some(letter) = self.pending_letters.pop() {
+                return Some(NameSymbol::Letter(letter));
             }
-            let c = self.rest.chars().next()?;
+            let c = self.remaining.chars().next()?;
             if matches!(c, ' ' | '_' | '.' | '[' | ']') {
-                return Some(self.run());
+                return Some(self.next_separator());
             }
-            self.rest = &self.rest[c.len_utf8()..];
-            self.letters.extend(lower(c));
-            self.letters.reverse();
+            self.remaining = &self.remaining[c.len_utf8()..];
+            self.pending_letters.extend(fold_case(c));
+            self.pending_letters.reverse();
         }
     }
 }
 
-/// A letter without case: by way of the capital, so that `K` (Kelvin), `ſ` and `ı` are `k`, `s` and `i`
-/// too. Nothing for the dot of `İ` and for what is not UTF-8.
-fn lower(c: char) -> impl Iterator<Item = char> {
+/// The letter without case. It goes through the upper case, so that `K` (Kelvin), `ſ` and `ı` are `k`, `s` and `i`.
+/// The dot of `İ` and the replacement character fold to nothing.
+fn fold_case(c: char) -> impl Iterator<Item = char> {
     let ascii = c.is_ascii().then(|| c.to_ascii_lowercase());
     let other = (!c.is_ascii()).then(|| c.to_uppercase().flat_map(char::to_lowercase));
-    let kept = |c: &char| !matches!(c, '\u{307}' | '\u{fffd}');
+    let is_letter = |c: &char| !matches!(c, '\u{307}' | '\u{fffd}');
     ascii
         .into_iter()
-        .chain(other.into_iter().flatten().filter(kept))
+        .chain(other.into_iter().flatten().filter(is_letter))
 }
 
-fn letters(name: &str) -> impl Iterator<Item = char> {
+/// The letters of a JSON member's name, without case, underscores and hyphens.
+fn letters_of(name: &str) -> impl Iterator<Item = char> {
     let name = name.split('\0').next().unwrap_or_default();
-    let kept = name
-        .trim_matches(is_blank)
+    name.trim_matches(is_blank)
         .chars()
-        .filter(|c| !matches!(c, '_' | '-'));
-    kept.flat_map(lower)
+        .filter(|c| !matches!(c, '_' | '-'))
+        .flat_map(fold_case)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Whether a body may have a field, before all of it is there.
+//! Decides from the head and the first bytes whether a body may have a field, so that most bodies pass unread.
+//! It errs on the side of "may": a body passes only if no known framework finds the field in it.
 
 use super::field::BodyField;
 use super::hidden::is_coded;
@@ -6,51 +7,55 @@ use super::media::Media;
 use super::sniff;
 use crate::http::head::Fields;
 
-/// Whether `field` may stand in a body that begins so, of which `is_whole` says that it ends there too; none where more
-/// must be seen to say so. However a body is cut, the answer is the same.
+/// Prefixes of the media types whose messages have a binary head of their own.
+const ENVELOPE_PREFIXES: [&str; 2] = ["application/grpc", "application/connect+"];
+
+/// Parts of the names of media types that hold one JSON document per line.
+const JSON_LINES_NAMES: [&str; 5] = ["ndjson", "jsonl", "json-l", "json-seq", "ldjson"];
+
+/// Whether `field` may stand in the body that begins with `prefix`; none if more bytes are needed to decide.
+/// `is_whole` says that `prefix` is the whole body. The result does not depend on how the body is cut.
 ///
-/// Frameworks look for fields in forms, parts and JSON, and in a body without a type; some take any text for a form. There
-/// are readers to whom a body of any other type is JSON, so of those it depends on the first bytes.
+/// Frameworks look for fields in forms, multipart bodies, JSON, and bodies without a type; some take any text for a
+/// form. Others read every body of another type as JSON, so for those types the first bytes decide.
 pub fn may_have_field(
     field: &BodyField,
     fields: &Fields,
-    begin: &[u8],
+    prefix: &[u8],
     is_whole: bool,
 ) -> Option<bool> {
-    // What is coded cannot be seen.
+    // A compressed body cannot be searched.
     if may_have_fields(fields) || is_coded(fields) {
         return Some(true);
     }
-    sniff::may_have_field(field, begin).or(is_whole.then_some(true))
+    sniff::may_have_field(field, prefix).or(is_whole.then_some(true))
 }
 
-/// Whether the body is a stream of messages whose client may wait for the response before it sends the first: gRPC and
-/// Connect, but for their JSON, which Laravel takes for JSON.
+/// Whether the body is a stream of gRPC or Connect messages, whose client may await the response before it sends the
+/// first message. Their JSON variants are no streams here, because Laravel reads them as JSON.
 pub fn is_stream(fields: &Fields) -> bool {
-    let essence = fields.text("content-type").unwrap_or_default();
-    let essence = essence.split(';').next().unwrap_or_default();
+    let content_type = fields.text("content-type").unwrap_or_default();
+    let essence = content_type.split(';').next().unwrap_or_default();
     let essence = essence.to_ascii_lowercase();
-    ENVELOPES.iter().any(|kind| essence.starts_with(kind)) && !essence.contains("json")
+    let is_envelope = |prefix: &&str| essence.starts_with(*prefix);
+    ENVELOPE_PREFIXES.iter().any(is_envelope) && !essence.contains("json")
 }
 
-/// Whether a body of this type may have fields whatever it begins with. Of others only the body itself shows it.
+/// Whether the body's type alone says that it may have fields. For any other type the first bytes decide.
 fn may_have_fields(fields: &Fields) -> bool {
-    let typed = fields.text("content-type").filter(|text| !text.is_empty());
-    let Some(lower) = typed.map(str::to_ascii_lowercase) else {
+    let content_type = fields.text("content-type").filter(|text| !text.is_empty());
+    let Some(content_type) = content_type.map(str::to_ascii_lowercase) else {
         return true;
     };
-    let essence = lower.split(';').next().unwrap_or_default();
-    let has = |part: &&str| essence.contains(*part);
-    match Media::of(fields.all("content-type"), b"") {
+    let essence = content_type.split(';').next().unwrap_or_default();
+    let is_in_essence = |name: &&str| essence.contains(*name);
+    match Media::parse(fields.all("content-type"), b"") {
         _ if essence.trim_start().starts_with("text/") => true,
-        Media::Json => !LINES.iter().chain(&ENVELOPES).any(has),
+        Media::Json => !JSON_LINES_NAMES
+            .iter()
+            .chain(&ENVELOPE_PREFIXES)
+            .any(is_in_essence),
         Media::Plain | Media::Other => false,
         Media::Form | Media::Multipart(_) | Media::Unclear => true,
     }
 }
-
-/// What the types of messages with a head of their own begin with.
-const ENVELOPES: [&str; 2] = ["application/grpc", "application/connect+"];
-
-/// What the types of lines of JSON have in their names.
-const LINES: [&str; 5] = ["ndjson", "jsonl", "json-l", "json-seq", "ldjson"];

@@ -1,88 +1,102 @@
-//! Whether a field may stand in a body of a type that says nothing of fields, by its first bytes.
+//! Decides from the first bytes of a body whether a field may stand in it, where the body's type says nothing of
+//! fields.
 //!
-//! Every verdict holds for all bodies that begin so: more bytes never change it.
+//! A decision holds for all bodies that begin with these bytes: more bytes never change it.
 
 use super::field::BodyField;
 use super::first_bytes::BYTE_ORDER_MARK;
 use super::json;
 
-/// See [`super::may_have_field`].
-pub(super) fn may_have_field(field: &BodyField, begin: &[u8]) -> Option<bool> {
-    let mut letters = Letters::of(begin)?.filter(|c| !is_skipped(*c));
-    match letters.next()? {
-        '{' => match letters.next()? {
+/// Whether `field` may stand in a body that begins with `prefix`; none if more bytes are needed to decide.
+pub(super) fn may_have_field(field: &BodyField, prefix: &[u8]) -> Option<bool> {
+    let mut characters = Characters::detect(prefix)?.filter(|c| !is_skipped(*c));
+    match characters.next()? {
+        '{' => match characters.next()? {
             '"' => {
-                let bare = begin.strip_prefix(BYTE_ORDER_MARK).unwrap_or(begin);
-                // What stands behind the first document is not looked for by readers of one.
+                let bare = prefix.strip_prefix(BYTE_ORDER_MARK).unwrap_or(prefix);
+                // Strict readers do not look beyond the first document.
                 json::begins_without(field, bare).then_some(false)
             }
-            // RTF begins so too.
-            '\\' => Some(letters.next()? == 'u'),
-            // JSON5.
+            // `{\u…` is JSON5 with an escaped name, `{\rtf` is RTF.
+            '\\' => Some(characters.next()? == 'u'),
+            // JSON5 allows names without quotes, single quotes and comments.
             c => Some(matches!(c, '\'' | '_' | '$' | '/') || c.is_alphabetic()),
         },
         _ => Some(false),
     }
 }
 
-/// What readers of JSON skip, or find an object behind. A byte order mark and a blank beyond ASCII are some bytes of UTF-8.
+/// Whether a JSON reader skips this character, or may find an object behind it. [`Characters`] gives the bytes of a
+/// UTF-8 byte order mark or of a no-break space as characters of their own, so they are listed too.
 fn is_skipped(c: char) -> bool {
-    let in_mark = matches!(c, '\u{a0}' | '\u{bb}' | '\u{bf}' | '\u{c2}' | '\u{ef}');
-    c <= ' ' || matches!(c, '[' | '\u{feff}') || in_mark
+    let is_utf8_byte = matches!(c, '\u{a0}' | '\u{bb}' | '\u{bf}' | '\u{c2}' | '\u{ef}');
+    c <= ' ' || matches!(c, '[' | '\u{feff}') || is_utf8_byte
 }
 
-/// The characters of a text in UTF-8, UTF-16 or UTF-32, of which those beyond ASCII are not told apart in UTF-8. It ends
-/// where it is no text.
-struct Letters<'b> {
-    rest: &'b [u8],
+/// The characters of a text in UTF-8, UTF-16 or UTF-32, told apart as JSON readers do (RFC 4627, section 3).
+/// In UTF-8 each byte beyond ASCII counts as one character: only ASCII matters here.
+struct Characters<'b> {
+    remaining: &'b [u8],
+    /// Bytes of one code unit: 1, 2 or 4.
     width: usize,
-    is_little: bool,
+    byte_order: ByteOrder,
 }
 
-impl<'b> Letters<'b> {
-    /// As readers of JSON tell them (RFC 4627, section 3); none where too few bytes are there.
-    fn of(begin: &'b [u8]) -> Option<Letters<'b>> {
-        let &[a, b, c, d, ..] = begin else {
-            // Two bytes of ASCII tell that it is UTF-8.
-            let plain = |byte: &u8| (1..0x80).contains(byte);
-            let is_plain = begin.len() > 1 && begin.iter().all(plain);
-            return is_plain.then_some(Letters {
-                rest: begin,
+#[derive(Clone, Copy)]
+enum ByteOrder {
+    Big,
+    Little,
+}
+
+impl<'b> Characters<'b> {
+    /// Detects the encoding of a text from its first bytes; none if there are too few of them.
+    fn detect(prefix: &'b [u8]) -> Option<Characters<'b>> {
+        use ByteOrder::{Big, Little};
+        let &[a, b, c, d, ..] = prefix else {
+            // Two bytes of ASCII suffice to know UTF-8.
+            let is_ascii = |byte: &u8| (1..0x80).contains(byte);
+            let is_utf8 = prefix.len() > 1 && prefix.iter().all(is_ascii);
+            return is_utf8.then_some(Characters {
+                remaining: prefix,
                 width: 1,
-                is_little: false,
+                byte_order: Big,
             });
         };
-        let (width, is_little) = match (a, b, c, d) {
-            (0, 0, _, _) => (4, false),
-            (0xff, 0xfe, 0, 0) => (4, true),
-            (0xfe, 0xff, _, _) | (0, _, _, _) => (2, false),
-            (0xff, 0xfe, _, _) => (2, true),
-            (_, 0, 0, 0) => (4, true),
-            (_, 0, _, _) => (2, true),
-            _ => (1, false),
+        let (width, byte_order) = match (a, b, c, d) {
+            (0, 0, _, _) => (4, Big),
+            (0xff, 0xfe, 0, 0) => (4, Little),
+            (0xfe, 0xff, _, _) | (0, _, _, _) => (2, Big),
+            (0xff, 0xfe, _, _) => (2, Little),
+            (_, 0, 0, 0) => (4, Little),
+            (_, 0, _, _) => (2, Little),
+            _ => (1, Big),
         };
-        Some(Letters {
-            rest: begin.strip_prefix(BYTE_ORDER_MARK).unwrap_or(begin),
+        Some(Characters {
+            remaining: prefix.strip_prefix(BYTE_ORDER_MARK).unwrap_or(prefix),
             width,
-            is_little,
+            byte_order,
         })
     }
 }
 
-impl Iterator for Letters<'_> {
+impl Iterator for Characters<'_> {
     type Item = char;
 
     fn next(&mut self) -> Option<char> {
-        let (unit, rest) = self.rest.split_at_checked(self.width)?;
-        self.rest = rest;
-        let join = |all: u32, byte: &u8| all << 8 | u32::from(*byte);
-        let code = match self.is_little {
-            true => unit.iter().rev().fold(0, join),
-            false => unit.iter().fold(0, join),
+        let (unit, remaining) = self.remaining.split_at_checked(self.width)?;
+        self.remaining = remaining;
+        let append = |code: u32, byte: &u8| code << 8 | u32::from(*byte);
+        let code = match self.byte_order {
+            ByteOrder::Little => unit.iter().rev().fold(0, append),
+            ByteOrder::Big => unit.iter().fold(0, append),
         };
-        // Anything but a character is the end of what could be JSON.
-        let other = '\u{fffd}';
-        Some(char::from_u32(code).filter(|c| *c != '\0').unwrap_or(other))
+        // No JSON reader gets past NUL or an invalid code point, so each stands as the replacement character.
+        let invalid = '\u{fffd}';
+        Some(
+            char::from_u32(code)
+                .filter(|c| *c != '\0')
+                .unwrap_or(invalid),
+        )
     }
 }
 

@@ -1,10 +1,10 @@
-//! Base64 as lenient readers take it: each skips what is no letter to it.
+//! Decodes base64 as lenient readers do: each skips the bytes that are no letters to it. No input is an error.
 
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
 use base64::engine::{DecodePaddingMode, Engine};
 
-/// Ignores what most decoders ignore.
+/// Decodes base64url with any padding, and ignores the unused bits of the last letter, as most decoders do.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()
@@ -12,19 +12,19 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// How a reader takes text for base64.
+/// A way of reading base64.
 #[derive(Clone, Copy)]
 pub(super) enum Base64Reader {
-    /// Only `+` and `/` are letters, and padding ends nothing: PHP.
+    /// PHP skips `-` and `_`, and reads on behind padding.
     Php,
-    /// `-` and `_` are letters too.
+    /// Takes `-` and `_` for letters too, and reads on behind padding.
     Both,
-    /// The same, up to the padding: Python.
+    /// Python takes `-` and `_` for letters too, and stops at padding.
     Python,
 }
 
 impl Base64Reader {
-    /// The letters that it reads, in base64url.
+    /// The letters that this reader takes, in the alphabet of base64url.
     pub(super) fn letters(self, text: &[u8]) -> Vec<u8> {
         let mut letters = Vec::with_capacity(text.len());
         let mut padding = 0;
@@ -49,19 +49,19 @@ impl Base64Reader {
         letters
     }
 
-    /// Text in base64url without what the reader skips, and without the bits of its last letter that it ignores.
-    pub(super) fn canonical(self, part: &[u8]) -> Vec<u8> {
-        let letters = self.letters(part);
+    /// Re-encodes the text in base64url, without the bytes and bits that this reader ignores.
+    pub(super) fn canonical(self, text: &[u8]) -> Vec<u8> {
+        let letters = self.letters(text);
         match LENIENT.decode(&letters) {
             Ok(bytes) => URL_SAFE_NO_PAD.encode(bytes).into(),
             Err(_) => letters,
         }
     }
 
-    /// The bytes of the letters that it reads; none where they are no base64.
-    pub(super) fn decoded(self, text: &[u8]) -> Vec<u8> {
+    /// The bytes that this reader decodes; empty if the letters are no base64.
+    pub(super) fn decode(self, text: &[u8]) -> Vec<u8> {
         let mut letters = self.letters(text);
-        // A last letter alone has no byte.
+        // A single letter at the end is less than a byte.
         if letters.len() % 4 == 1 {
             letters.pop();
         }

@@ -1,4 +1,6 @@
-//! Encrypted values that readers decode leniently from base64: what they decrypt, whatever stands around it.
+//! Finds the encrypted parts of Laravel's values and Fernet's tokens, whose readers decode base64 leniently.
+//!
+//! The text around these parts can change without changing what is decrypted, so it is not counted.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +8,15 @@ use serde_json::value::RawValue;
 
 use super::lenient_base64::Base64Reader;
 
-/// The parts of `text` that are decrypted, in one spelling: of Laravel's `{"iv":…,"value":…}`, and of Fernet's token.
+/// The encrypted parts of `text` in one spelling: those of Laravel's `{"iv":…,"value":…}`, or a whole Fernet token.
+/// None for any other text.
 pub(super) fn parts(text: &[u8]) -> Option<Vec<u8>> {
     let is_letter = |byte: &&u8| byte.is_ascii_alphanumeric() || b"+/".contains(byte);
     match text.iter().find(is_letter)? {
-        // Of a brace, or of a blank before it.
-        b'e' | b'I' | b'C' | b'D' => {
-            object(text, Base64Reader::Php).or_else(|| object(text, Base64Reader::Both))
-        }
+        // The first letter of a brace, or of a blank before it.
+        b'e' | b'I' | b'C' | b'D' => laravel_parts(text, Base64Reader::Php)
+            .or_else(|| laravel_parts(text, Base64Reader::Both)),
+        // Fernet's version byte is 0x80.
         b'g' => {
             let token = Base64Reader::Python.canonical(text);
             token.starts_with(b"gAAAAA").then_some(token)
@@ -22,24 +25,24 @@ pub(super) fn parts(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Laravel's values `iv` and `value`; their order, their spelling and all beside them may be anything.
-fn object(text: &[u8], reader: Base64Reader) -> Option<Vec<u8>> {
+/// The members `iv` and `value` of an object in base64. Their order, and all other members, do not matter.
+fn laravel_parts(text: &[u8], reader: Base64Reader) -> Option<Vec<u8>> {
     // The first part of a JWT is an object of its own.
-    let first = text.split(|byte| *byte == b'.').next().unwrap_or_default();
-    let object = match members(&reader.decoded(first)) {
+    let before_dot = text.split(|byte| *byte == b'.').next().unwrap_or_default();
+    let members = match parse_object(&reader.decode(before_dot)) {
         Some(members) => members,
-        None if first.len() < text.len() => members(&reader.decoded(text))?,
+        None if before_dot.len() < text.len() => parse_object(&reader.decode(text))?,
         None => return None,
     };
     let part = |name: &str| {
-        let text: String = serde_json::from_str(object.get(name)?.get()).ok()?;
+        let text: String = serde_json::from_str(members.get(name)?.get()).ok()?;
         Some(reader.canonical(text.as_bytes()))
     };
     Some([part("iv")?, part("value")?].join(&b'.'))
 }
 
-/// The members of the object with which a text begins; the last of those of one name.
-fn members(text: &[u8]) -> Option<BTreeMap<String, Box<RawValue>>> {
+/// The members of the JSON object at the beginning of `text`. The last member of a name counts.
+fn parse_object(text: &[u8]) -> Option<BTreeMap<String, Box<RawValue>>> {
     let mut documents = serde_json::Deserializer::from_slice(text).into_iter();
     documents.next()?.ok()
 }

@@ -1,28 +1,31 @@
-//! UUIDs by whatever spelling large readers take for them.
+//! Parses UUIDs in every spelling that widely used readers accept, and tells when two of them read different UUIDs.
 //!
-//! - Python takes out `urn:`, `uuid:`, braces at the ends and all hyphens, and reads 32 characters as a number (`0x`, `+`,
-//!   `_` and blanks included); PHP's ramsey/uuid does nearly the same, PostgreSQL needs hyphens between groups of four.
-//! - Java reads five groups of any length and keeps the last digits of each; .NET takes `0x` and `+` in a group, braces,
-//!   parentheses, and `{0x…,0x…,0x…,{0x…,…}}`.
+//! - Python takes out `urn:`, `uuid:`, braces at the ends and all hyphens, and reads 32 characters as a number (`0x`,
+//!   `+`, `_` and blanks included); PHP's ramsey/uuid does nearly the same, PostgreSQL needs hyphens between groups
+//!   of four.
+//! - Java reads five groups of any length and keeps the last digits of each; .NET takes `0x` and `+` in a group,
+//!   braces, parentheses, and `{0x…,0x…,0x…,{0x…,…}}`.
 //! - Go's google/uuid looks at 36 of 38 characters, whatever the two at the ends are.
 //! - Symfony takes Crockford's base 32 (26 characters) and base 58 (22 characters) too.
 
 use smallvec::SmallVec;
 
-/// Digits of each group.
-const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+/// Digits of each group between hyphens (RFC 9562, section 4).
+const GROUP_DIGITS: [usize; 5] = [8, 4, 4, 4, 12];
 
-/// Digits of each number of .NET's format `X`.
-const NUMBERS: [usize; 11] = [8, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2];
+/// Digits of each number in .NET's format `X`.
+const FORMAT_X_DIGITS: [usize; 11] = [8, 4, 4, 2, 2, 2, 2, 2, 2, 2, 2];
 
-/// Longest text of five groups to Java, in bytes.
-const MAX_GROUPED: usize = 36;
+/// Length of a UUID with hyphens, in bytes. Java refuses a longer text.
+const GROUPED_BYTES: usize = 36;
 
-const CROCKFORD: &[u8] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// The digits of Crockford's base 32, in lower case.
+const CROCKFORD_DIGITS: &[u8] = b"0123456789abcdefghjkmnpqrstvwxyz";
 
-const BASE58: &[u8] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+/// The digits of base 58, as Bitcoin orders them.
+const BASE58_DIGITS: &[u8] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
 
-/// The digits of the one UUID that every reader takes `text` for, if any does.
+/// The 32 digits of the one UUID that readers take `text` for; none if it is no UUID or two readers disagree.
 pub(super) fn digits(text: &[u8]) -> Option<Vec<u8>> {
     match readings(text)[..] {
         [uuid] => Some(format!("{uuid:032x}").into_bytes()),
@@ -30,22 +33,23 @@ pub(super) fn digits(text: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether two readers take `text` for different UUIDs, or may: digits of other scripts are digits to some.
+/// Whether two readers may take `text` for different UUIDs. Some of them accept the digits of other scripts.
 pub(super) fn is_ambiguous(text: &[u8]) -> bool {
     if text.is_ascii() {
         return text.contains(&b'-') && readings(text).len() > 1;
     }
     let is_digit = |c: char| c.is_ascii_hexdigit() || c.is_numeric() || is_wide_letter(c);
-    let in_uuid = |c: char| is_digit(c) || c.is_whitespace() || "-{}():,_+xurnid".contains(c);
-    std::str::from_utf8(text).is_ok_and(|text| text.chars().all(in_uuid))
+    let may_be_in_uuid =
+        |c: char| is_digit(c) || c.is_whitespace() || "-{}():,_+xurnid".contains(c);
+    std::str::from_utf8(text).is_ok_and(|text| text.chars().all(may_be_in_uuid))
 }
 
-/// A letter of the block of full-width forms.
+/// Whether the character is a full-width letter from A to F.
 fn is_wide_letter(c: char) -> bool {
     matches!(c, '\u{ff21}'..='\u{ff26}' | '\u{ff41}'..='\u{ff46}')
 }
 
-/// The UUIDs that readers take `text` for.
+/// The different UUIDs that readers take `text` for.
 fn readings(text: &[u8]) -> SmallVec<[u128; 2]> {
     let mut readings = SmallVec::new();
     let mut add = |uuid: Option<u128>| {
@@ -53,125 +57,139 @@ fn readings(text: &[u8]) -> SmallVec<[u128; 2]> {
             readings.push(uuid);
         }
     };
-    add(between_any(text));
-    let bytes = |byte: &u8| byte.is_ascii_hexdigit() || b"-{}():,_+ \txurnidXURNID".contains(byte);
-    // Of most other credentials the first byte or two are none of these.
-    if text.iter().all(bytes) {
-        let lower = without(&without(&text.to_ascii_lowercase(), b"urn:"), b"uuid:");
-        let is_mark = |byte: &u8| b"{}()".contains(byte);
+    add(parse_like_go(text));
+    let may_be_in_uuid =
+        |byte: &u8| byte.is_ascii_hexdigit() || b"-{}():,_+ \txurnidXURNID".contains(byte);
+    // Most other credentials fail this check at their first byte or two.
+    if text.iter().all(may_be_in_uuid) {
+        let lower = text.to_ascii_lowercase();
+        let lower = without_prefixes(&without_prefixes(&lower, b"urn:"), b"uuid:");
+        let is_bracket = |byte: &u8| b"{}()".contains(byte);
         if lower.contains(&b',') {
-            add(numbers(&lower));
+            add(parse_format_x(&lower));
         } else {
-            let bare: Vec<u8> = lower.into_iter().filter(|byte| !is_mark(byte)).collect();
-            add(whole(&bare));
-            add(groups(&bare));
+            let bare: Vec<u8> = lower.into_iter().filter(|byte| !is_bracket(byte)).collect();
+            add(parse_like_python(&bare));
+            add(parse_like_java(&bare));
         }
     }
     add(match text.len() {
-        26 => in_base(&text.to_ascii_lowercase(), CROCKFORD),
-        22 => in_base(text, BASE58),
+        26 => parse_in_base(&text.to_ascii_lowercase(), CROCKFORD_DIGITS),
+        22 => parse_in_base(text, BASE58_DIGITS),
         _ => None,
     });
     readings
 }
 
-/// A text without each `part`, from the left, once.
-fn without(text: &[u8], part: &[u8]) -> Vec<u8> {
-    let mut left = Vec::with_capacity(text.len());
-    let mut from = 0;
-    for at in memchr::memmem::find_iter(text, part) {
-        left.extend_from_slice(&text[from..at]);
-        from = at + part.len();
+/// Drops every `prefix` in a text, once: a prefix that comes up when another one is dropped stays.
+fn without_prefixes(text: &[u8], prefix: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut start = 0;
+    for at in memchr::memmem::find_iter(text, prefix) {
+        out.extend_from_slice(&text[start..at]);
+        start = at + prefix.len();
     }
-    left.extend_from_slice(&text[from..]);
-    left
+    out.extend_from_slice(&text[start..]);
+    out
 }
 
-/// Python's reading of a text without braces in small letters.
-fn whole(bare: &[u8]) -> Option<u128> {
+/// Parses lower-case text without brackets as Python does.
+fn parse_like_python(bare: &[u8]) -> Option<u128> {
     let digits: Vec<u8> = bare.iter().copied().filter(|byte| *byte != b'-').collect();
     if digits.len() != 32 {
         return None;
     }
-    let number = number(digits.trim_ascii())?;
-    value(number.iter().copied().filter(|byte| *byte != b'_'))
+    let digits = without_sign_and_base(digits.trim_ascii())?;
+    parse_hex(digits.iter().copied().filter(|byte| *byte != b'_'))
 }
 
-/// Java's and .NET's reading of the same.
-fn groups(bare: &[u8]) -> Option<u128> {
-    let is_cut = bare.len() <= MAX_GROUPED;
+/// Parses lower-case text without brackets as five groups, as Java and .NET do.
+fn parse_like_java(bare: &[u8]) -> Option<u128> {
+    let overlong = match bare.len() <= GROUPED_BYTES {
+        true => OverlongGroup::KeepsLastDigits,
+        false => OverlongGroup::Refused,
+    };
     let groups: SmallVec<[&[u8]; 6]> = bare.split(|byte| *byte == b'-').take(6).collect();
-    in_widths(&groups, &GROUPS, is_cut)
+    parse_groups(&groups, &GROUP_DIGITS, overlong)
 }
 
-/// .NET's format `X`.
-fn numbers(text: &[u8]) -> Option<u128> {
-    let inside = |byte: &u8| !b"{} \t".contains(byte);
-    let bare: Vec<u8> = text.iter().copied().filter(inside).collect();
+/// Parses .NET's format `X`: `{0x…,0x…,0x…,{0x…,…}}`.
+fn parse_format_x(text: &[u8]) -> Option<u128> {
+    let is_kept = |byte: &u8| !b"{} \t".contains(byte);
+    let bare: Vec<u8> = text.iter().copied().filter(is_kept).collect();
     let numbers: SmallVec<[&[u8]; 12]> = bare.split(|byte| *byte == b',').take(12).collect();
-    in_widths(&numbers, &NUMBERS, false)
+    parse_groups(&numbers, &FORMAT_X_DIGITS, OverlongGroup::Refused)
 }
 
-/// Numbers of so many digits each, behind each other. Of one that is longer the last digits count if `is_cut`.
-fn in_widths(numbers: &[&[u8]], widths: &[usize], is_cut: bool) -> Option<u128> {
-    if numbers.len() != widths.len() {
+/// What a reader does with a group that has too many digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OverlongGroup {
+    Refused,
+    KeepsLastDigits,
+}
+
+/// Joins groups of hexadecimal digits, each of at most as many digits as `widths` says. Shorter groups get zeros in
+/// front.
+fn parse_groups(groups: &[&[u8]], widths: &[usize], overlong: OverlongGroup) -> Option<u128> {
+    /// Digits of a `long`, as which Java reads a group.
+    const MAX_LONG_DIGITS: usize = 16;
+
+    if groups.len() != widths.len() {
         return None;
     }
-    let mut all = 0;
-    for (text, &width) in numbers.iter().zip(widths) {
-        let digits = number(text)?;
+    let mut uuid = 0;
+    for (group, &width) in groups.iter().zip(widths) {
+        let digits = without_sign_and_base(group)?;
         let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
         let mut digits = &digits[zeros..];
         if digits.len() > width {
-            // A long has 16.
-            if !is_cut || digits.len() > 16 {
+            if overlong == OverlongGroup::Refused || digits.len() > MAX_LONG_DIGITS {
                 return None;
             }
             digits = &digits[digits.len() - width..];
         }
-        all = all << (4 * width) | value(digits.iter().copied())?;
+        uuid = uuid << (4 * width) | parse_hex(digits.iter().copied())?;
     }
-    Some(all)
+    Some(uuid)
 }
 
-/// The digits of a number without its sign and the mark of its base; none where there are none.
-fn number(text: &[u8]) -> Option<&[u8]> {
+/// The digits behind `+` and `0x`; none if there are no digits.
+fn without_sign_and_base(text: &[u8]) -> Option<&[u8]> {
     let text = text.strip_prefix(b"+").unwrap_or(text);
     let text = text.strip_prefix(b"0x").unwrap_or(text);
     (!text.is_empty()).then_some(text)
 }
 
-/// A hexadecimal number.
-fn value(mut digits: impl Iterator<Item = u8>) -> Option<u128> {
-    digits.try_fold(0_u128, |all, digit| {
+fn parse_hex(mut digits: impl Iterator<Item = u8>) -> Option<u128> {
+    digits.try_fold(0_u128, |number, digit| {
         let digit = char::from(digit).to_digit(16)?;
-        Some(all.checked_mul(16)? | u128::from(digit))
+        Some(number.checked_mul(16)? | u128::from(digit))
     })
 }
 
-/// A number whose digits these are.
-fn in_base(text: &[u8], digits: &[u8]) -> Option<u128> {
-    let base = digits.len() as u128;
-    text.iter().try_fold(0_u128, |all, letter| {
-        let digit = digits.iter().position(|digit| digit == letter)?;
-        all.checked_mul(base)?.checked_add(digit as u128)
+/// Parses a number in the base whose digits are `base_digits`, from zero upwards.
+fn parse_in_base(text: &[u8], base_digits: &[u8]) -> Option<u128> {
+    let base = base_digits.len() as u128;
+    text.iter().try_fold(0_u128, |number, letter| {
+        let digit = base_digits.iter().position(|digit| digit == letter)?;
+        number.checked_mul(base)?.checked_add(digit as u128)
     })
 }
 
-/// google/uuid's reading of 38 characters.
-fn between_any(text: &[u8]) -> Option<u128> {
+/// Parses 38 characters as Go's google/uuid does, which ignores the first and the last.
+fn parse_like_go(text: &[u8]) -> Option<u128> {
     let [_, inner @ .., _] = text else {
         return None;
     };
     let [_, _, _, _, _, _, _, _, b'-', ..] = inner else {
         return None;
     };
-    if inner.len() != MAX_GROUPED {
+    if inner.len() != GROUPED_BYTES {
         return None;
     }
     let groups: SmallVec<[&[u8]; 6]> = inner.split(|byte| *byte == b'-').take(6).collect();
-    let fits = groups.iter().map(|group| group.len()).eq(GROUPS);
-    fits.then(|| value(inner.iter().copied().filter(|byte| *byte != b'-')))?
+    let is_grouped = groups.iter().map(|group| group.len()).eq(GROUP_DIGITS);
+    is_grouped.then(|| parse_hex(inner.iter().copied().filter(|byte| *byte != b'-')))?
 }
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! Who a request comes from as far as its address tells. Looks at no credential.
+//! Identifies a client by its address alone, before any credential is read.
 
 use super::Identifier;
 use crate::http::head::Fields;
 use crate::identity::{ClientIdentity, ConnectionPeer, ip};
 
 impl Identifier {
-    /// What [`Identifier::identify`] finds out without credentials.
-    pub fn client<'a>(
+    /// The client's address, with the default plan and no other identity.
+    pub fn identify_by_address<'a>(
         &self,
         connection: impl Into<ConnectionPeer<'a>>,
         fields: &Fields,
     ) -> ClientIdentity {
-        let client = ip::client(&self.trusted, connection.into().peer, fields);
-        let mut who = ClientIdentity::new(self.settings.ip.counted(client.ip));
-        who.ip_unclear = client.unclear;
-        who.plan = self.settings.plan.default;
-        who
+        let address = ip::client_address(&self.trusted_proxies, connection.into().peer, fields);
+        let mut client = ClientIdentity::new(self.settings.ip.counted_address(address.ip));
+        client.ip_unclear = address.is_unclear;
+        client.plan = self.settings.plan.default;
+        client
     }
 }

@@ -1,4 +1,4 @@
-//! What of a request's body says who sends it.
+//! Finds the identities that a request's body may hold: an email address and a credential.
 
 use super::{ClientIdentity, Domain, Fingerprint, Head, Identifier};
 use crate::http::head::Fields;
@@ -7,7 +7,7 @@ use crate::identity::mailbox::{self, Mailbox};
 use crate::identity::{body, email, token};
 
 impl Identifier {
-    /// Most bytes of a body that are held back.
+    /// Most bytes of a body that are buffered for an email address; 0 if none is looked for.
     pub fn max_body(&self) -> usize {
         self.settings
             .email
@@ -15,44 +15,44 @@ impl Identifier {
             .map_or(0, |email| email.max_body)
     }
 
-    /// Notes that the body cannot be looked at, if the head says so.
-    pub fn hides_body(&self, who: &mut ClientIdentity, head: &Head) -> bool {
+    /// Marks the client's email as unclear if the head says that the body cannot be searched. Returns whether it did.
+    pub fn mark_hidden_email(&self, client: &mut ClientIdentity, head: &Head) -> bool {
         let email = self.settings.email.as_ref();
-        let why = email.and_then(|email| email::hidden(email, &head.fields));
-        who.unclear_email = why.or(who.unclear_email);
-        why.is_some()
+        let reason = email.and_then(|email| email::unsearchable_reason(email, &head.fields));
+        client.unclear_email = reason.or(client.unclear_email);
+        reason.is_some()
     }
 
-    /// Looks for an address in the body, the query and cookies, or, where `whole` is false, in more than
-    /// [`Identifier::max_body`] bytes of its beginning.
-    pub fn set_email(&self, who: &mut ClientIdentity, head: &Head, body: &[u8], whole: bool) {
+    /// Sets the client's email to the address in the body, the query or a cookie. A body is too long for the search if
+    /// `is_whole` is false, which says that `body` is only its beginning.
+    pub fn set_email(&self, client: &mut ClientIdentity, head: &Head, body: &[u8], is_whole: bool) {
         let Some(settings) = &self.settings.email else {
             return;
         };
-        if !whole || body.len() > settings.max_body {
-            who.unclear_email = Some(email::TOO_LONG);
+        if !is_whole || body.len() > settings.max_body {
+            client.unclear_email = Some(email::TOO_LONG);
             return;
         }
-        match email::find(settings, head, body) {
+        match email::find_mailbox(settings, head, body) {
             Mailbox::Absent => {}
-            Mailbox::Ambiguous => who.unclear_email = Some(email::UNCLEAR),
+            Mailbox::Ambiguous => client.unclear_email = Some(email::UNCLEAR),
             Mailbox::Address(text) | Mailbox::Name(text) => {
-                who.email = Some(self.keyer.fingerprint(Domain::Email, text.as_bytes()));
+                client.email = Some(self.email_fingerprint(&text));
             }
         }
     }
 
-    /// Whether a credential may stand in a body that begins so, and ends there if it `is_whole`; none where more must be
-    /// seen.
+    /// Whether the body that begins with `prefix` may hold the credential; none if more bytes are needed to decide.
+    /// `is_whole` says that `prefix` is the whole body.
     pub fn may_have_credential(
         &self,
         fields: &Fields,
-        begin: &[u8],
+        prefix: &[u8],
         is_whole: bool,
     ) -> Option<bool> {
         match &self.settings.token {
             Some(token::TokenSource::Query(name)) => {
-                body::may_have_field(&name.clone().into(), fields, begin, is_whole)
+                body::may_have_field(&name.clone().into(), fields, prefix, is_whole)
             }
             _ => Some(false),
         }
@@ -61,40 +61,42 @@ impl Identifier {
     /// The credential in a complete body.
     pub fn credential_in_body<'b>(&self, fields: &Fields, body: &'b [u8]) -> FieldValue<'b> {
         match &self.settings.token {
-            Some(source) => token::find_in_body(source, fields, body),
+            Some(source) => token::find_credential_in_body(source, fields, body),
             None => FieldValue::Absent,
         }
     }
 
-    /// The keyed hash of a credential that an operator wrote.
-    pub fn token_key(&self, text: &str) -> Fingerprint {
+    /// Hashes a credential as an operator wrote it.
+    pub fn hash_token(&self, text: &str) -> Fingerprint {
         let source = self.settings.token.as_ref();
-        let normal = source.map_or_else(|| text.into(), |source| source.normal(text));
-        self.token_fingerprint(normal.as_bytes())
+        let token = source.map_or_else(|| text.into(), |source| source.normalise(text));
+        self.token_fingerprint(token.as_bytes())
     }
 
-    /// The keyed hash of an email address, or of what else stands in the place of one, that an operator wrote;
-    /// none if it can be read as several.
-    pub fn email_key(&self, text: &str) -> Option<Fingerprint> {
-        match self.mailbox(text) {
-            Mailbox::Address(text) | Mailbox::Name(text) => {
-                Some(self.keyer.fingerprint(Domain::Email, text.as_bytes()))
-            }
+    /// Hashes an email address, or the name of an account in its place, as an operator wrote it. None if the text is
+    /// empty or ambiguous.
+    pub fn hash_email(&self, text: &str) -> Option<Fingerprint> {
+        match self.parse_mailbox(text) {
+            Mailbox::Address(text) | Mailbox::Name(text) => Some(self.email_fingerprint(&text)),
             Mailbox::Absent | Mailbox::Ambiguous => None,
         }
     }
 
-    /// The keyed hash of what is an email address; none of anything else.
-    pub(in crate::identity) fn address_key(&self, text: &str) -> Option<Fingerprint> {
-        match self.mailbox(text) {
-            Mailbox::Address(text) => Some(self.keyer.fingerprint(Domain::Email, text.as_bytes())),
+    /// Hashes an email address; none if the text is no address.
+    pub(in crate::identity) fn hash_address(&self, text: &str) -> Option<Fingerprint> {
+        match self.parse_mailbox(text) {
+            Mailbox::Address(text) => Some(self.email_fingerprint(&text)),
             _ => None,
         }
     }
 
-    fn mailbox(&self, text: &str) -> Mailbox {
+    fn email_fingerprint(&self, folded: &str) -> Fingerprint {
+        self.keyer.fingerprint(Domain::Email, folded.as_bytes())
+    }
+
+    fn parse_mailbox(&self, text: &str) -> Mailbox {
         let email = self.settings.email.as_ref();
         let fold = email.map(|email| email.fold).unwrap_or_default();
-        mailbox::read(text, fold)
+        mailbox::parse(text, fold)
     }
 }

@@ -1,5 +1,7 @@
-//! Whom the credential of a request proves it to come from, by the one source that the settings name. What does not
-//! verify proves nobody, and says why.
+//! Verifies the user of a request by the one source that the settings name.
+//!
+//! A credential that does not verify proves no user, and gives the reason. Signatures are verified only here, and their
+//! results are cached.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,149 +18,156 @@ use crate::identity::{ClientIdentity, Unverified, api_keys, jwt, plan, token, us
 use crate::limit::{Fingerprint, Identity};
 use crate::net::{PeerAddress, Subject};
 
-/// What the configured source of a user came to.
+/// The result of verifying the credential of a request.
 #[derive(Default)]
 pub(super) struct CredentialProof {
     pub(super) user: Option<Arc<str>>,
+    /// Index into [`plan::Settings::plans`].
     pub(super) plan: Option<usize>,
-    /// Why what the request carries proves nobody.
+    /// Why the credential did not verify; none also if the request has no credential.
     pub(super) unverified: Option<Unverified>,
-    /// The credential lies where [`Settings::token`](super::Settings::token) does, so that a token counts only if
-    /// it verified, as this fingerprint.
+    /// Set if the credential is also the token of [`Settings::token`](super::Settings::token). The inner value is then
+    /// the token's fingerprint, and none unless the credential verified.
     pub(super) token: Option<Option<Fingerprint>>,
 }
 
 impl Identifier {
-    /// Looks at the source of the user. `given` is what lies where the settings look for a token.
+    /// Verifies the user of a request. `credential` is the one that [`Settings::token`](super::Settings::token) names.
     pub(super) fn prove(
         &self,
         (peer, subject): (PeerAddress, Option<&Subject>),
-        given: &FieldValue<'_>,
+        credential: &FieldValue<'_>,
         (fields, wall): (&Fields, impl FnOnce() -> Duration),
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> CredentialProof {
         match &self.settings.user {
             None => CredentialProof::default(),
-            Some(user::Settings::Jwt(jwt)) => self.by_jwt(jwt, fields, wall, check),
-            Some(user::Settings::ApiKeys(keys)) => self.by_key(keys, given, fields, check),
-            Some(user::Settings::Header { name, .. }) => {
-                let given = token::header(fields, name.as_str());
-                by_header(&given, || self.user_from.contains(peer))
+            Some(user::Settings::Jwt(jwt)) => self.prove_by_jwt(jwt, fields, wall, check),
+            Some(user::Settings::ApiKeys(keys)) => {
+                self.prove_by_api_key(keys, credential, fields, check)
             }
-            Some(user::Settings::ClientCert(named)) => match subject {
+            Some(user::Settings::Header { name, .. }) => {
+                let field = token::single_value(fields, name.as_str());
+                prove_by_field(&field, || self.user_peers.contains(peer))
+            }
+            Some(user::Settings::ClientCert(name)) => match subject {
                 None => CredentialProof::default(),
-                Some(subject) => of(named.of(subject).ok_or(Unverified::Certificate)),
+                Some(subject) => {
+                    CredentialProof::new(name.user(subject).ok_or(Unverified::Certificate))
+                }
             },
         }
     }
 
-    fn by_jwt(
+    fn prove_by_jwt(
         &self,
         settings: &jwt::Settings,
         fields: &Fields,
         wall: impl FnOnce() -> Duration,
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> CredentialProof {
-        let judges = self.settings.proves(Identity::Token);
-        let nobody = |unverified| CredentialProof {
+        let is_token = self.settings.needs_proof(Identity::Token);
+        let unproven = |unverified| CredentialProof {
             unverified,
-            token: judges.then_some(None),
+            token: is_token.then_some(None),
             ..CredentialProof::default()
         };
-        let text = match bearer(fields) {
-            Err(unverified) => return nobody(unverified),
+        let text = match bearer_text(fields) {
+            Err(unverified) => return unproven(unverified),
             Ok(text) => text,
         };
-        let verified = self.verified(settings, &text, check).and_then(|verified| {
-            verified.claims.check(wall())?;
-            Ok(verified)
-        });
+        let verified = self
+            .verify_token(settings, &text, check)
+            .and_then(|verified| {
+                verified.claims.check_times(wall())?;
+                Ok(verified)
+            });
         match verified {
-            Err(unverified) => nobody(Some(unverified)),
+            Err(unverified) => unproven(Some(unverified)),
             Ok(verified) => CredentialProof {
                 user: Some(verified.claims.user),
                 plan: verified.plan,
                 unverified: None,
-                token: judges.then(|| Some(self.token_fingerprint(&text))),
+                token: is_token.then(|| Some(self.token_fingerprint(&text))),
             },
         }
     }
 
-    /// What a token says, verified now or before, whether its time is right or not.
-    fn verified(
+    /// Verifies a token, or takes the result from a cache. The caller checks the token's times.
+    fn verify_token(
         &self,
         settings: &jwt::Settings,
         text: &[u8],
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> Result<VerifiedToken, Unverified> {
         let key = self.keyer.fingerprint(Domain::Verdict, text);
-        if let Some(verified) = self.verified.lock().get(key) {
+        if let Some(verified) = self.verified_tokens.lock().get(key) {
             return Ok(verified.clone());
         }
-        if let Some(reason) = self.refused.lock().get(key) {
+        if let Some(reason) = self.refused_tokens.lock().get(key) {
             return Err(*reason);
         }
-        let address = |who| self.key(who, &[Identity::Ip]);
-        let from = check.and_then(|(who, check)| Some((address(who)?, check.now)));
-        let has_room = || from.is_none_or(|(address, now)| self.failures.has_room(address, now));
+        let address_of = |client| self.key(client, &[Identity::Ip]);
+        let attempt = check.and_then(|(client, check)| Some((address_of(client)?, check.now)));
+        let has_room = || attempt.is_none_or(|(address, now)| self.failures.has_room(address, now));
         if !may_check(check) || !has_room() {
             return Err(Unverified::Unchecked);
         }
-        let claim = match &self.settings.plan.source {
+        let plan_claim = match &self.settings.plan.source {
             Some(plan::PlanOrigin::Claim(claim)) => Some(claim.as_str()),
             _ => None,
         };
-        match jwt::verify(settings, claim, text) {
+        match jwt::verify(settings, plan_claim, text) {
             Err(reason) => {
-                if let (Unverified::Signature, Some((address, now))) = (reason, from) {
+                if let (Unverified::Signature, Some((address, now))) = (reason, attempt) {
                     self.failures.add(address, now);
                 }
-                self.refused.lock().put(key, reason);
+                self.refused_tokens.lock().put(key, reason);
                 Err(reason)
             }
             Ok(mut claims) => {
-                let named = claims.plan.take();
-                let plan = named.and_then(|plan| self.settings.plan.named(&plan));
+                let plan_name = claims.plan.take();
+                let plan = plan_name.and_then(|name| self.settings.plan.index_of(&name));
                 let verified = VerifiedToken { claims, plan };
-                self.verified.lock().put(key, verified.clone());
+                self.verified_tokens.lock().put(key, verified.clone());
                 Ok(verified)
             }
         }
     }
 
-    fn by_key(
+    fn prove_by_api_key(
         &self,
         keys: &api_keys::ApiKeys,
-        given: &FieldValue<'_>,
+        credential: &FieldValue<'_>,
         fields: &Fields,
         check: Option<(&ClientIdentity, &CredentialCheck<'_>)>,
     ) -> CredentialProof {
-        let nobody = |unverified| CredentialProof {
+        let unproven = |unverified| CredentialProof {
             unverified,
             token: Some(None),
             ..CredentialProof::default()
         };
-        let key = match (&self.settings.token, given) {
-            (None | Some(token::TokenSource::Bearer), _) => match bearer(fields) {
-                Err(unverified) => return nobody(unverified),
+        let key = match (&self.settings.token, credential) {
+            (None | Some(token::TokenSource::Bearer), _) => match bearer_text(fields) {
+                Err(unverified) => return unproven(unverified),
                 Ok(key) => key,
             },
-            (Some(_), FieldValue::Absent) => return nobody(None),
-            (Some(_), FieldValue::Ambiguous) => return nobody(Some(Unverified::Ambiguous)),
+            (Some(_), FieldValue::Absent) => return unproven(None),
+            (Some(_), FieldValue::Ambiguous) => return unproven(Some(Unverified::Ambiguous)),
             (Some(_), FieldValue::One(key)) => Cow::Borrowed(&**key),
         };
         if !may_check(check) {
-            return nobody(Some(Unverified::Unchecked));
+            return unproven(Some(Unverified::Unchecked));
         }
-        match keys.lookup(&key) {
-            None => nobody(Some(Unverified::UnknownKey)),
+        match keys.owner_of(&key) {
+            None => unproven(Some(Unverified::UnknownKey)),
             Some(owner) => CredentialProof {
                 user: Some(owner.user.clone()),
                 plan: owner.plan,
                 unverified: None,
                 token: Some(
                     self.settings
-                        .proves(Identity::Token)
+                        .needs_proof(Identity::Token)
                         .then(|| self.token_fingerprint(&key)),
                 ),
             },
@@ -166,42 +175,46 @@ impl Identifier {
     }
 }
 
-fn may_check(check: Option<(&ClientIdentity, &CredentialCheck<'_>)>) -> bool {
-    check.is_none_or(|(who, check)| (check.may)(who))
-}
-
-fn of(user: Result<Arc<str>, Unverified>) -> CredentialProof {
-    CredentialProof {
-        unverified: user.as_ref().err().copied(),
-        user: user.ok(),
-        ..CredentialProof::default()
+impl CredentialProof {
+    /// The proof of a user by a source that gives neither token nor plan.
+    fn new(user: Result<Arc<str>, Unverified>) -> CredentialProof {
+        CredentialProof {
+            unverified: user.as_ref().err().copied(),
+            user: user.ok(),
+            ..CredentialProof::default()
+        }
     }
 }
 
-/// The token of `Authorization: Bearer`, or why there is none; no reason where the request has no such field.
-fn bearer(fields: &Fields) -> Result<Cow<'_, [u8]>, Option<Unverified>> {
-    if token::header(fields, AUTHORIZATION.as_str()) == FieldValue::Absent {
+fn may_check(check: Option<(&ClientIdentity, &CredentialCheck<'_>)>) -> bool {
+    check.is_none_or(|(client, check)| (check.may_check)(client))
+}
+
+/// The text after `Authorization: Bearer`, or why there is none. The reason is none if the request has no such field.
+fn bearer_text(fields: &Fields) -> Result<Cow<'_, [u8]>, Option<Unverified>> {
+    if token::single_value(fields, AUTHORIZATION.as_str()) == FieldValue::Absent {
         return Err(None);
     }
-    match token::bearer(fields) {
+    match token::text_after_bearer(fields) {
         FieldValue::One(text) => Ok(text),
         FieldValue::Ambiguous => Err(Some(Unverified::Ambiguous)),
-        // Many servers take what is behind any word, or the whole value.
+        // Many servers accept a token after any scheme, or as the whole value.
         FieldValue::Absent => Err(Some(Unverified::Scheme)),
     }
 }
 
-/// `may_set`: whether the peer may name the user.
-fn by_header(given: &FieldValue<'_>, may_set: impl FnOnce() -> bool) -> CredentialProof {
-    if *given == FieldValue::Absent {
+/// The user that a peer names in a field; `may_set_user` says whether the peer is trusted to do so.
+fn prove_by_field(field: &FieldValue<'_>, may_set_user: impl FnOnce() -> bool) -> CredentialProof {
+    if *field == FieldValue::Absent {
         return CredentialProof::default();
     }
-    if !may_set() {
-        return of(Err(Unverified::Peer));
+    if !may_set_user() {
+        return CredentialProof::new(Err(Unverified::Peer));
     }
-    let text = match given {
+    let name = match field {
         FieldValue::One(text) => std::str::from_utf8(text).ok(),
         FieldValue::Absent | FieldValue::Ambiguous => None,
     };
-    of(text.and_then(user_name::parse).ok_or(Unverified::Field))
+    let user = name.and_then(user_name::parse);
+    CredentialProof::new(user.ok_or(Unverified::Field))
 }

@@ -464,7 +464,7 @@ fn bodies_that_cannot_be_looked_at() {
         let mut parts = head(lines);
         parts.method = method.parse().unwrap();
         let mut one = who(&all, CLIENT, &[]);
-        let hidden = all.hides_body(&mut one, &parts);
+        let hidden = all.mark_hidden_email(&mut one, &parts);
         if !hidden {
             all.set_email(&mut one, &parts, body.as_bytes(), true);
         }

@@ -1,10 +1,11 @@
-//! What is remembered of a token that verified.
+//! The entry of the cache of verified tokens. It holds no token text, and its times are checked at each use.
 
 use crate::identity::jwt;
 
-/// What a token that verified says.
+/// A token whose signature and claims verified.
 #[derive(Clone, Debug)]
 pub(super) struct VerifiedToken {
     pub(super) claims: jwt::TokenClaims,
+    /// Index into [`Settings::plans`](crate::identity::plan::Settings::plans).
     pub(super) plan: Option<usize>,
 }

@@ -16,7 +16,7 @@ fn check(peer: &str, lines: &[&str], expected: &str) {
         let (name, value) = line.split_once(": ").unwrap();
         fields.add(name, value.as_bytes());
     }
-    let got = client(&trusted(), peer.parse::<IpAddr>().unwrap(), &fields).ip;
+    let got = client_address(&trusted(), peer.parse::<IpAddr>().unwrap(), &fields).ip;
     assert_eq!(got, expected.parse::<IpAddr>().unwrap(), "{peer} {lines:?}");
 }
 
@@ -186,7 +186,7 @@ fn groups() {
             ..Settings::default()
         };
         assert_eq!(
-            settings.group(ip.parse().unwrap()).to_string(),
+            settings.client_network(ip.parse().unwrap()).to_string(),
             expected,
             "{ip}"
         );

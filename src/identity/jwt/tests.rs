@@ -64,7 +64,7 @@ fn keys_decide_what_verifies() {
     ];
     check(VerificationKeys::from_jwks(vector!("jwks.json")), &by_set);
     // The text of a public key as the secret: what a gateway must never be led into.
-    let confused = VerificationKeys::one(
+    let confused = VerificationKeys::single(
         DecodingKey::from_secret(vector!("rsa.pem")),
         &[Algorithm::HS256],
     );
@@ -274,7 +274,7 @@ fn times() {
         };
         let claims = claims(&settings, &payload).unwrap();
         let wall = Duration::from_secs(wall);
-        assert_eq!(claims.check(wall), expected, "{payload} at {wall:?}");
+        assert_eq!(claims.check_times(wall), expected, "{payload} at {wall:?}");
     };
     let (early, late) = (Err(Unverified::NotYet), Err(Unverified::Expired));
     check(60, json!({"sub": "a", "exp": 100}), 159, Ok(()));
@@ -319,7 +319,7 @@ fn a_wrong_signature_is_the_reason() {
     let key = |key| VerificationKey {
         id: None,
         key,
-        validation: signature_only(&[Algorithm::HS256]),
+        validation: validate_signature_only(&[Algorithm::HS256]),
     };
     let secret = || key(DecodingKey::from_secret(SECRET));
     let unfit = || key(DecodingKey::from_rsa_pem(vector!("rsa.pem")).unwrap());
@@ -343,7 +343,7 @@ fn a_token_without_an_id_is_tried_with_few_keys() {
     let key = |id: Option<&str>| VerificationKey {
         id: id.map(Into::into),
         key: DecodingKey::from_secret(SECRET),
-        validation: signature_only(&[Algorithm::HS256]),
+        validation: validate_signature_only(&[Algorithm::HS256]),
     };
     let check = |ids: &[Option<&str>], expected: usize| {
         let keys = VerificationKeys(ids.iter().map(|id| key(*id)).collect());
@@ -354,5 +354,5 @@ fn a_token_without_an_id_is_tried_with_few_keys() {
     check(&[None], 1);
     check(&[Some("a"), Some("b"), Some("c")], 0);
     check(&[Some("a"), None, Some("c")], 1);
-    check(&[None; 9], MAX_TRIES);
+    check(&[None; 9], MAX_KEYS_TRIED);
 }

@@ -20,7 +20,7 @@ fn check(source: &TokenSource, uri: &str, headers: &[(&str, &str)], expected: Op
         Some(text) => FieldValue::One(text.as_bytes().into()),
     };
     assert_eq!(
-        find(source, &head),
+        find_credential(source, &head),
         expected,
         "{source:?} {uri} {headers:?}"
     );
@@ -139,9 +139,9 @@ fn schemes() {
     ] {
         with(&source, ambiguous, Some("?"));
     }
-    assert_eq!(source.normal("Token  t "), "t");
-    assert_eq!(source.normal("t"), "t");
-    assert_eq!(TokenSource::Bearer.normal("Bearer t"), "t");
+    assert_eq!(source.normalise("Token  t "), "t");
+    assert_eq!(source.normalise("t"), "t");
+    assert_eq!(TokenSource::Bearer.normalise("Bearer t"), "t");
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn queries_beside_other_fields() {
 #[test]
 fn masks() {
     let query = TokenSource::Query("key".into());
-    let masked = |target: &'static str| mask(Some(&query), target.into());
+    let masked = |target: &'static str| mask_credential(Some(&query), target.into());
     assert_eq!(masked("/a?b=1&key=k&%6Bey=l"), "/a?b=1&key=***&%6Bey=***");
     assert_eq!(masked("/a?+key=k&x;key[]=l;m"), "/a?+key=***&x;key[]=***");
     assert_eq!(masked("/key?keys=1&key"), "/key?keys=1&key=***");
@@ -219,7 +219,7 @@ fn masks() {
     assert_eq!(masked("/a;key=k&x=?key=l"), "/a;key=***&x=?key=***");
     assert_eq!(masked("/a;x;key=k/b"), "/a;x;key=***");
     assert_eq!(
-        mask(Some(&TokenSource::Bearer), "/a?key=k".into()),
+        mask_credential(Some(&TokenSource::Bearer), "/a?key=k".into()),
         "/a?key=k"
     );
 }

@@ -6,7 +6,7 @@
 
 use super::PressureFigures;
 use crate::base::clock::Nanos;
-use crate::base::suggest::{listed, nearest};
+use crate::base::suggest::{list_words, nearest_word};
 
 /// The most bounds in one condition; a parsed one keeps all of them.
 pub const MAX_BOUNDS: usize = 8;
@@ -79,7 +79,7 @@ pub enum ConditionMistake {
 fn signal_hint(nearest: &Option<&'static str>) -> String {
     match nearest {
         Some(word) => format!("did you mean `{word}`?"),
-        None => format!("use {}", listed(SIGNALS)),
+        None => format!("use {}", list_words(SIGNALS)),
     }
 }
 
@@ -93,7 +93,7 @@ impl Condition {
             if !SIGNALS.contains(&signal) {
                 let mistake = ConditionMistake::UnknownSignal {
                     word: signal.to_owned(),
-                    nearest: nearest(signal, SIGNALS),
+                    nearest: nearest_word(signal, SIGNALS),
                 };
                 return Err(mistake.at_offset(offset));
             }

@@ -7,13 +7,13 @@ use http::Method;
 
 use crate::identity::{Settings, token, user};
 use crate::limit::Identity;
-use crate::route::{Paths, Route};
+use crate::route::{PathMatching, Route};
 
 /// Sets for each route what it searches bodies for.
-pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: Paths) {
+pub(super) fn set_body_reads(routes: &mut [Route], identity: &Settings, paths: PathMatching) {
     // Computed once, because the search for overrides compares each route with all others.
     let has_methods = |route: &Route| !route.pattern.methods().is_any();
-    let may_override = paths == Paths::Fold && routes.iter().any(has_methods);
+    let may_override = paths == PathMatching::Fold && routes.iter().any(has_methods);
     let read_method: Vec<bool> = routes
         .iter()
         .map(|route| may_override && must_read_method(route, routes))
@@ -35,9 +35,9 @@ fn must_read_method(route: &Route, routes: &[Route]) -> bool {
 }
 
 /// Whether a path in the body may lead to a route with limits that this one lacks.
-fn must_read_path(route: &Route, routes: &[Route], paths: Paths) -> bool {
-    let counts_more = |other: &Route| other.is_rest_api() && other.holds_more_than(route);
-    paths == Paths::Fold && routes.iter().any(counts_more)
+fn must_read_path(route: &Route, routes: &[Route], paths: PathMatching) -> bool {
+    let counts_more = |other: &Route| other.is_wordpress_api() && other.has_limits_beyond(route);
+    paths == PathMatching::Fold && routes.iter().any(counts_more)
 }
 
 /// Whether the route depends on a credential in the query, which many frameworks read from forms as well.
@@ -63,5 +63,5 @@ pub(in crate::policy) fn may_be_overridden(route: &Route, routes: &[Arc<Route>])
 fn may_override_to(route: &Route, other: &Route) -> bool {
     let accepts_post = other.pattern.methods().contains(&Method::POST);
     let differs_by_method = !route.pattern.methods().is_any() || !accepts_post;
-    differs_by_method && !route.counts_all_of(other)
+    differs_by_method && !route.has_all_limits_of(other)
 }

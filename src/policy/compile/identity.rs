@@ -8,7 +8,7 @@ use super::super::model::{GatewayConfig, KeyFile, Located, PlanFrom, TokenConfig
 use super::super::source::Files;
 use super::super::tree::{self, MapKey, Node, SourceLocation, SyntaxError, YamlValue};
 use super::files::{read_named_file, read_secret_text, trim_named_secret};
-use crate::base::suggest::{listed, nearest};
+use crate::base::suggest::{list_words, nearest_word};
 use crate::identity::{self, api_keys, email, jwt, plan, token, user};
 
 /// Compiles the section `identity`. Mistakes in files are reported to `cx`.
@@ -199,12 +199,12 @@ fn read_api_keys(
     let token = token.unwrap_or(&token::TokenSource::Bearer);
     let normal_keys = owners
         .iter()
-        .map(|owner| (token.normal(owner.key), &owner.user, owner.plan));
+        .map(|owner| (token.normalise(owner.key), &owner.user, owner.plan));
     match api_keys::ApiKeys::new(normal_keys) {
         Ok(keys) => Some(keys),
         Err(error) => {
             let location = entries
-                .get(error.place())
+                .get(error.index())
                 .map_or(root.location, |(key, _)| key.location);
             cx.error(location, error.to_string(), None);
             None
@@ -268,9 +268,9 @@ fn find_plan(
     let index = plans.plans.iter().position(|plan| plan.name == name);
     if index.is_none() {
         let names = plans.plans.iter().map(|plan| plan.name.as_str());
-        let help = match nearest(name, names.clone()) {
+        let help = match nearest_word(name, names.clone()) {
             Some(name) => format!("did you mean `{name}`?"),
-            None => format!("the plans are {}", listed(names)),
+            None => format!("the plans are {}", list_words(names)),
         };
         cx.error(location, format!("there is no plan `{name}`"), Some(help));
     }

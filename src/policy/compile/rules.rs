@@ -10,11 +10,11 @@ use super::super::model::{self, GatewayConfig, LimitUse, PolicyConfig};
 use super::super::settings::UnroutedLimits;
 use super::super::tree::SourceLocation;
 use super::store;
-use crate::identity::embedded::translated_network;
+use crate::identity::embedded_ipv4::untranslated_network;
 use crate::limit::{
     Algorithm, Concurrency, CountMode, Identity, Limit, Rule, RuleLimit, ThrottleMode, header_texts,
 };
-use crate::route::{OwnRules, Reads, Route};
+use crate::route::{OwnResponseRules, Route, RouteReads};
 use crate::upstream;
 
 /// The number of keys of each limit that must fit the memory for counts.
@@ -87,8 +87,8 @@ impl<'g> RuleCompiler<'g> {
             index,
             pattern,
             upstream,
-            own: OwnRules::of(&rules, &require),
-            reads: Reads::of(&rules, &require),
+            own_response_rules: OwnResponseRules::new(&rules, &require),
+            reads: RouteReads::new(&rules, &require),
             rules: rules.into_iter().collect(),
             require,
             priority: policy.priority,
@@ -179,7 +179,7 @@ impl<'g> RuleCompiler<'g> {
             exempt: config
                 .exempt
                 .iter()
-                .map(|network| translated_network(*network, nat64))
+                .map(|network| untranslated_network(*network, nat64))
                 .collect(),
             disclose: config.disclose,
         });

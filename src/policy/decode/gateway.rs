@@ -16,7 +16,7 @@ use super::record::{RECORD_TABLE, read_record};
 use super::scalar::{ADDRESS_FORMAT, HEADER_STYLE_WORDS, PATH_FORMAT};
 use super::store::{STORE_FORMAT, STORE_TABLE, read_store};
 use super::upstream::{SERVER_FORMAT, SERVER_SHAPE, UPSTREAM_TABLE, read_upstream};
-use crate::route::Paths;
+use crate::route::PathMatching;
 
 /// Maximum number of worker threads, far above the cores of a machine.
 const MAX_WORKERS: u64 = 1024;
@@ -148,7 +148,8 @@ pub static GATEWAY_TABLE: Table = Table {
     ],
 };
 
-const PATHS_WORDS: [(&str, Paths); 2] = [("fold", Paths::Fold), ("exact", Paths::Exact)];
+const PATHS_WORDS: [(&str, PathMatching); 2] =
+    [("fold", PathMatching::Fold), ("exact", PathMatching::Exact)];
 
 /// Reads the gateway file.
 pub fn read_gateway(cx: &mut LoadContext, node: &Node) -> GatewayConfig {

@@ -8,7 +8,7 @@ use super::super::table::{Table, TableField, ValueShape, optional};
 use super::super::tree::Node;
 use super::field::WholeNumberField;
 use super::scalar::{HEADER_NAME_FORMAT, NETWORK_FORMAT, PEERS_FORMAT};
-use crate::identity::embedded::Nat64;
+use crate::identity::embedded_ipv4::Nat64;
 
 mod request;
 mod trusted_header;

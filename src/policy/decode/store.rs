@@ -11,7 +11,7 @@ use super::super::tree::{Node, YamlValue};
 use super::ValueError;
 use super::scalar::{DURATION_FORMAT, PATH_FORMAT, SIZE_FORMAT};
 use super::snapshots::read_snapshots;
-use crate::base::suggest::nearest;
+use crate::base::suggest::nearest_word;
 use crate::store::Settings;
 use crate::store::redis::{self, AddressError, RedisAddress};
 
@@ -228,7 +228,7 @@ fn parse_address(text: &str) -> Result<StoreAddress, ValueError> {
                 "redis+sentinel",
                 "memcached",
             ];
-            let help = match nearest(scheme, schemes) {
+            let help = match nearest_word(scheme, schemes) {
                 Some("memory") => String::from("did you mean `memory`?"),
                 Some(scheme) => format!("write `{scheme}://HOST:PORT`"),
                 None => String::from("write `memory` or `redis://HOST:PORT`"),

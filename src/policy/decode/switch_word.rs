@@ -3,7 +3,7 @@
 
 use super::super::context::LoadContext;
 use super::super::model::Located;
-use crate::base::suggest::nearest;
+use crate::base::suggest::nearest_word;
 
 /// Whether a word switches something off. YAML 1.1 and other programs have several such words.
 pub fn is_off(text: &str) -> bool {
@@ -29,7 +29,7 @@ pub fn report_mistyped_word(cx: &mut LoadContext, path: &Located<String>, words:
     if path.value.contains(['/', '.']) || words.contains(&path.value.as_str()) {
         return;
     }
-    if let Some(word) = nearest(&path.value, words.iter().copied()) {
+    if let Some(word) = nearest_word(&path.value, words.iter().copied()) {
         let help = format!(
             "did you mean `{word}`? a file of that name is `./{}`",
             path.value

@@ -15,7 +15,7 @@ pub(super) fn find_broader_route<'l>(loaded: &'l LoadedConfig, route: &Route) ->
     let routes = loaded.ruleset.routes.iter().map(AsRef::as_ref);
     let broader = routes.filter(|other: &&Route| {
         other.pattern.is_broader_than(&route.pattern)
-            && route.holds_more_than(other)
+            && route.has_limits_beyond(other)
             && (route.is_as_strict_as(other) || !other.is_as_strict_as(route))
     });
     broader.min_by(|a, b| compare_specificity(&a.pattern, &b.pattern))
@@ -33,7 +33,7 @@ pub(super) fn find_route_with_other_host<'l>(
     routes.find(|other: &&Route| {
         *other.pattern.host() == HostPattern::Any
             && other.pattern.may_share_path(&route.pattern)
-            && route.holds_more_than(other)
+            && route.has_limits_beyond(other)
     })
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use siphasher::sip::SipHasher13;
 
-use crate::base::varint::{put, take};
+use crate::base::varint::{put_varint, take_varint};
 
 /// The first bytes of the file, with the version of its format.
 const FILE_MARK: [u8; 16] = *b"tollgate cursor\n";
@@ -109,18 +109,18 @@ impl Cursor {
             self.base_until,
         ];
         for time in times {
-            put(&mut content, time);
+            put_varint(&mut content, time);
         }
         let mut next = 0;
         for (number, count) in &self.counts {
-            put(&mut content, u64::from(*number) - next);
-            put(&mut content, count.base);
-            put(&mut content, count.sent);
+            put_varint(&mut content, u64::from(*number) - next);
+            put_varint(&mut content, count.base);
+            put_varint(&mut content, count.sent);
             let sent_flag = if count.was_sent { FLAG_SENT } else { 0 };
             let attempted_flag = count.attempted.map_or(0, |_| FLAG_ATTEMPTED);
             content.push(sent_flag | attempted_flag);
             if let Some(attempted) = count.attempted {
-                put(&mut content, attempted);
+                put_varint(&mut content, attempted);
             }
             next = u64::from(*number) + 1;
         }
@@ -144,24 +144,24 @@ fn decode(file: &[u8]) -> Option<Cursor> {
         return None;
     }
     let mut cursor = Cursor {
-        delivered_until: take(&mut content)?,
-        attempted_until: take(&mut content)?,
-        counted_since: take(&mut content)?,
-        base_until: take(&mut content)?,
+        delivered_until: take_varint(&mut content)?,
+        attempted_until: take_varint(&mut content)?,
+        counted_since: take_varint(&mut content)?,
+        base_until: take_varint(&mut content)?,
         counts: BTreeMap::new(),
     };
     let mut next = 0_u64;
     while !content.is_empty() {
-        let number = next.checked_add(take(&mut content)?)?;
-        let (base, sent) = (take(&mut content)?, take(&mut content)?);
-        let flags = take(&mut content)?;
+        let number = next.checked_add(take_varint(&mut content)?)?;
+        let (base, sent) = (take_varint(&mut content)?, take_varint(&mut content)?);
+        let flags = take_varint(&mut content)?;
         let count = SentCount {
             base,
             sent,
             was_sent: flags & u64::from(FLAG_SENT) > 0,
             attempted: match flags & u64::from(FLAG_ATTEMPTED) {
                 0 => None,
-                _ => Some(take(&mut content)?),
+                _ => Some(take_varint(&mut content)?),
             },
         };
         cursor.counts.insert(u32::try_from(number).ok()?, count);

@@ -5,7 +5,7 @@
 
 use super::proto::Message;
 use super::row::{RowSlice, TimedValue, to_float};
-use crate::base::varint::take;
+use crate::base::varint::take_varint;
 use crate::record::{Kind, Series};
 
 /// The header field that the protocol requires.
@@ -116,11 +116,11 @@ enum ProtoValue<'a> {
 /// Finds the first field with the number `wanted`. Returns nothing when the message ends or is malformed before it.
 fn find_field(mut message: &[u8], wanted: u64) -> Option<ProtoValue<'_>> {
     while !message.is_empty() {
-        let key = take(&mut message)?;
+        let key = take_varint(&mut message)?;
         let value = match key & 7 {
-            0 => ProtoValue::Number(take(&mut message)?),
+            0 => ProtoValue::Number(take_varint(&mut message)?),
             2 => {
-                let length = usize::try_from(take(&mut message)?).ok()?;
+                let length = usize::try_from(take_varint(&mut message)?).ok()?;
                 let (bytes, rest) = message.split_at_checked(length)?;
                 message = rest;
                 ProtoValue::Bytes(bytes)

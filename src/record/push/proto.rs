@@ -3,7 +3,7 @@
 //! Only the field types that Prometheus and OTLP need are here. Nothing here reads messages.
 //! Source: <https://protobuf.dev/programming-guides/encoding/>.
 
-use crate::base::varint::put;
+use crate::base::varint::put_varint;
 
 /// Wire type of a value of one to ten bytes.
 const WIRE_VARINT: u32 = 0;
@@ -18,13 +18,13 @@ pub struct Message(Vec<u8>);
 
 impl Message {
     fn write_key(&mut self, field: u32, wire_type: u32) {
-        put(&mut self.0, u64::from(field << 3 | wire_type));
+        put_varint(&mut self.0, u64::from(field << 3 | wire_type));
     }
 
     /// Appends a `uint64`, a `bool`, an enumeration, or an `int64` that is not negative.
     pub fn with_uint(mut self, field: u32, value: u64) -> Message {
         self.write_key(field, WIRE_VARINT);
-        put(&mut self.0, value);
+        put_varint(&mut self.0, value);
         self
     }
 
@@ -52,7 +52,7 @@ impl Message {
 
     fn with_bytes(mut self, field: u32, bytes: &[u8]) -> Message {
         self.write_key(field, WIRE_LENGTH_DELIMITED);
-        put(&mut self.0, bytes.len() as u64);
+        put_varint(&mut self.0, bytes.len() as u64);
         self.0.extend(bytes);
         self
     }

@@ -22,7 +22,7 @@ use super::request_range::{RequestRange, split_into_requests};
 use super::row::RowSlice;
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
-use crate::base::random::Chance;
+use crate::base::random::Jitter;
 use crate::base::telemetry::{Label, Metric};
 use crate::net::Roots;
 use crate::record::{Record, Series};
@@ -44,7 +44,7 @@ pub struct Sender {
     folder: Option<PathBuf>,
     live_series: LiveSeries,
     clock: Clock,
-    chance: Chance,
+    jitter: Jitter,
     sent_samples: Counter,
     refused_samples: Counter,
     seconds_behind: Gauge,
@@ -87,7 +87,7 @@ impl Sender {
     /// Makes a sender for a destination. `seed` spreads the retries of several senders.
     pub fn new(context: &PushContext, destination: Arc<Destination>, seed: u64) -> Sender {
         let settings = destination.settings.lock().clone();
-        let to = (Label::To, settings.name.as_str());
+        let to = (Label::Destination, settings.name.as_str());
         let counter = |result| {
             let labels = [to, (Label::Result, result)];
             context.registry.counter(Metric::PushSamples, &labels)
@@ -95,14 +95,14 @@ impl Sender {
         Sender {
             sent_samples: counter("sent"),
             refused_samples: counter("refused"),
-            seconds_behind: context.registry.gauge(Metric::PushBehind, &[to]),
+            seconds_behind: context.registry.gauge(Metric::PushLag, &[to]),
             settings,
             destination,
             record: context.record.clone(),
             folder: context.cursor_folder(),
             live_series: context.live_series.clone(),
             clock: context.clock.clone(),
-            chance: Chance::new(seed),
+            jitter: Jitter::new(seed),
             progress: None,
             system_roots: OnceCell::new(),
             pending: None,
@@ -374,7 +374,7 @@ impl Sender {
         let doubled = MIN_RETRY_DELAY.saturating_mul(2_u32.saturating_pow(self.failures));
         self.failures = self.failures.saturating_add(1);
         // The jitter adds up to a quarter.
-        let delay = self.chance.around(doubled.min(MAX_RETRY_DELAY * 4 / 5));
+        let delay = self.jitter.around(doubled.min(MAX_RETRY_DELAY * 4 / 5));
         let mut status = self.destination.status.lock();
         why.clone_into(&mut status.last_error);
         if self.failure_log.record_failure(why, self.clock.now()) {

@@ -21,7 +21,7 @@ fn check(path: &str, expected: Result<&str, PathError>) {
 #[test]
 fn paths_behind_an_authority() {
     let check = |path: &str, expected: Option<&str>| {
-        assert_eq!(behind_authority(path), expected, "{path}");
+        assert_eq!(path_after_authority(path), expected, "{path}");
     };
     check("//x/login", Some("/login"));
     check("///x:80//login", Some("//login"));
@@ -179,14 +179,14 @@ proptest! {
         let Ok(normal) = normalise(&path) else { return Ok(()) };
         let given = literal_readings(&path, false).unwrap();
         for bits in 0..24_u8 {
-            let literal = Literal {
-                names: true,
-                slashes: bits & 1 > 0,
-                doubles: bits & 2 > 0,
-                escapes: bits & 4 > 0,
+            let kept = KeptSpellings {
+                marks: true,
+                encoded_slashes: bits & 1 > 0,
+                empty_segments: bits & 2 > 0,
+                plain_escapes: bits & 4 > 0,
                 dots: [Dots::Kept, Dots::Dropped, Dots::Resolved][usize::from(bits / 8)],
             };
-            let reading = rewrite(path.as_bytes(), literal).ok();
+            let reading = rewrite(path.as_bytes(), kept).ok();
             let known = |reading: &String| *reading == *normal || given.contains(reading);
             prop_assert!(reading.as_ref().is_none_or(known), "{} {:?}", path, reading);
         }

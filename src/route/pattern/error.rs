@@ -1,42 +1,42 @@
-//! Mistakes in patterns.
+//! The mistakes in patterns, each with the message that policy authors see.
 
 use super::segment::MAX_SEGMENTS;
 
-/// What is wrong with a pattern and where.
+/// A mistake in a pattern and its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{kind}")]
 pub struct PatternError {
     /// Byte offset of the mistake in the text.
     pub offset: usize,
-    /// What is wrong there.
+    /// The mistake at this offset.
     pub kind: PatternErrorKind,
 }
 
-/// What is wrong with a pattern.
+/// A kind of mistake in a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternErrorKind {
-    /// Nothing is written.
+    /// The text is empty.
     #[error("a match is written [METHOD[,METHOD]] PATH, for instance GET /api/**")]
     Empty,
     /// A method in lower case.
     #[error("methods are upper case: `{}`", .0.to_ascii_uppercase())]
     LowerCase(String),
-    /// Not a method at all.
+    /// A word that is no method.
     #[error("`{0}` is not a method; methods are separated by a comma without spaces")]
     Method(String),
-    /// The same method twice.
+    /// A method that is listed twice.
     #[error("`{0}` is listed twice")]
     Repeated(String),
-    /// A method and nothing behind it.
+    /// A method without a path behind it.
     #[error("a path is missing after the method, for instance `{0} /**`")]
     NoPath(String),
     /// The path does not begin with a slash.
     #[error("a path begins with `/`")]
     NoSlash,
-    /// Something stands behind the path.
+    /// A space in or after the path.
     #[error("a path has no spaces; write `%20`")]
     Space,
-    /// The path is spelled in a way in which no normalised path ever is.
+    /// The path is not in normal form, so no request would match it.
     #[error("requests are matched in normal form; write `{0}`")]
     NotNormal(String),
     /// The path has no normal form.

@@ -1,4 +1,4 @@
-//! The hosts that a pattern takes.
+//! Parses the hosts that a pattern takes: one name, all names below one, or any.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -6,45 +6,45 @@ use std::net::Ipv4Addr;
 use super::error::{PatternError, PatternErrorKind};
 use crate::route::host::{MAX_HOST, canonical_name};
 
-/// Which hosts a pattern takes. Names are kept in their canonical form: see [`crate::route::host`].
+/// The hosts that a pattern takes. Names are in their canonical form: see [`crate::route::host`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum HostPattern {
-    /// Every host, also none.
+    /// Every host, and requests without one.
     #[default]
     Any,
-    /// `api.example.com`, or an address; one of IPv6 in brackets.
+    /// `api.example.com`, or an address; an IPv6 address stands in brackets.
     Exact(Box<str>),
-    /// `*.example.com`: every name below, at any depth, and not the name itself.
+    /// `*.example.com`: every name below this one, at any depth, but not the name itself.
     Below(Box<str>),
 }
 
 impl HostPattern {
-    /// Reads `api.example.com`, `*.example.com` or `*`.
+    /// Parses `api.example.com`, `*.example.com` or `*`.
     ///
     /// # Errors
     ///
-    /// What is wrong, with the byte offset in `text`.
+    /// [`PatternErrorKind::Host`], with the byte offset of the mistake in `text`.
     pub fn parse(text: &str) -> Result<HostPattern, PatternError> {
         if text == "*" {
             return Ok(HostPattern::Any);
         }
-        let (below, name, at) = match text.strip_prefix("*.") {
+        let (is_below, name, name_offset) = match text.strip_prefix("*.") {
             Some(name) => (true, name, 2),
             None => (false, text, 0),
         };
-        let address = |host: &str| host.starts_with('[') || host.parse::<Ipv4Addr>().is_ok();
+        let is_address = |host: &str| host.starts_with('[') || host.parse::<Ipv4Addr>().is_ok();
         match canonical_name(name) {
-            Some(host) if below && !address(&host) => Ok(HostPattern::Below(host.into())),
-            Some(host) if !below => Ok(HostPattern::Exact(host.into())),
+            Some(host) if is_below && !is_address(&host) => Ok(HostPattern::Below(host.into())),
+            Some(host) if !is_below => Ok(HostPattern::Exact(host.into())),
             _ => Err(PatternError {
-                offset: at + mistake(name),
+                offset: name_offset + mistake_offset(name),
                 kind: PatternErrorKind::Host,
             }),
         }
     }
 
-    /// Whether it takes every host that `other` takes.
-    pub(super) fn covers(&self, other: &HostPattern) -> bool {
+    /// Whether this pattern takes every host that `other` takes.
+    pub(super) fn is_superset_of(&self, other: &HostPattern) -> bool {
         let (HostPattern::Exact(name) | HostPattern::Below(name)) = other else {
             return *self == HostPattern::Any;
         };
@@ -72,18 +72,18 @@ impl HostPattern {
     }
 }
 
-/// Where a name that is no host stops being one, as far as one byte can be blamed.
-fn mistake(name: &str) -> usize {
+/// The byte offset of the first mistake in a name that is no host; 0 if no single byte is wrong.
+fn mistake_offset(name: &str) -> usize {
     if name.len() > MAX_HOST || name.starts_with('[') {
         return 0;
     }
     let mut start = 0;
     for label in name.split('.') {
-        let odd = label
+        let wrong_byte = label
             .bytes()
             .position(|b| !(b.is_ascii_alphanumeric() || b == b'-' || b == b'_'));
-        if label.is_empty() || odd.is_some() {
-            return start + odd.unwrap_or(0);
+        if label.is_empty() || wrong_byte.is_some() {
+            return start + wrong_byte.unwrap_or(0);
         }
         start += label.len() + 1;
     }

@@ -1,4 +1,4 @@
-//! The methods that a pattern takes.
+//! Parses and compares the sets of methods that patterns take.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use http::Method;
 
 use super::error::{PatternError, PatternErrorKind};
 
-/// The methods that have a bit of their own; others are listed.
-const STANDARD: [Method; 9] = [
+/// The methods that have a bit of their own in a set; other methods are listed.
+const STANDARD_METHODS: [Method; 9] = [
     Method::GET,
     Method::HEAD,
     Method::POST,
@@ -19,25 +19,25 @@ const STANDARD: [Method; 9] = [
     Method::CONNECT,
 ];
 
-/// Any method, or those that are named.
+/// A set of methods: any method, or those that it names.
 ///
-/// A set that names GET takes HEAD too, as in nginx or Go's mux; where another equally specific route
-/// names HEAD itself, that one gets it.
+/// A set that names GET takes HEAD too, as in nginx or Go's mux, unless another equally specific route names HEAD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodSet {
-    any: bool,
-    bits: u16,
-    others: Vec<Method>,
+    is_any: bool,
+    /// One bit for each of [`STANDARD_METHODS`].
+    standard_bits: u16,
+    other_methods: Vec<Method>,
 }
 
-/// How exactly a set takes a method; the smaller, the more exactly.
+/// How specifically a set takes a method, the most specific first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::route) enum MethodFit {
-    /// It names the method.
+    /// The set names the method.
     Named,
-    /// It names GET and the method is HEAD.
+    /// The set names GET, and the method is HEAD.
     HeadOfGet,
-    /// It takes any method.
+    /// The set takes any method.
     Any,
 }
 
@@ -45,15 +45,15 @@ impl MethodSet {
     /// The set of all methods.
     pub fn any() -> MethodSet {
         MethodSet {
-            any: true,
-            bits: 0,
-            others: Vec::new(),
+            is_any: true,
+            standard_bits: 0,
+            other_methods: Vec::new(),
         }
     }
 
-    /// Whether all methods are in it.
+    /// Whether this is the set of all methods.
     pub fn is_any(&self) -> bool {
-        self.any
+        self.is_any
     }
 
     /// Whether a request with this method is taken.
@@ -61,56 +61,61 @@ impl MethodSet {
         self.fit(method).is_some()
     }
 
+    /// How specifically the set takes the method; none if it does not take it.
     pub(in crate::route) fn fit(&self, method: &Method) -> Option<MethodFit> {
-        if self.any {
+        if self.is_any {
             Some(MethodFit::Any)
-        } else if self.names(method) {
+        } else if self.has_named(method) {
             Some(MethodFit::Named)
-        } else if method == Method::HEAD && self.names(&Method::GET) {
+        } else if method == Method::HEAD && self.has_named(&Method::GET) {
             Some(MethodFit::HeadOfGet)
         } else {
             None
         }
     }
 
-    fn names(&self, method: &Method) -> bool {
-        match bit(method) {
-            Some(bit) => self.bits & bit != 0,
-            None => self.others.contains(method),
+    fn has_named(&self, method: &Method) -> bool {
+        match standard_bit(method) {
+            Some(bit) => self.standard_bits & bit != 0,
+            None => self.other_methods.contains(method),
         }
     }
 
-    /// Whether some method would not know which of the two sets to prefer.
-    pub(in crate::route) fn conflicts(&self, other: &MethodSet) -> bool {
-        if self.any || other.any {
-            return self.any && other.any;
+    /// Whether both sets take some method equally specifically, so that neither is preferred.
+    pub(in crate::route) fn has_conflict_with(&self, other: &MethodSet) -> bool {
+        if self.is_any || other.is_any {
+            return self.is_any && other.is_any;
         }
-        self.bits & other.bits != 0 || self.others.iter().any(|method| other.names(method))
+        self.standard_bits & other.standard_bits != 0
+            || self
+                .other_methods
+                .iter()
+                .any(|method| other.has_named(method))
     }
 
-    /// Whether some method is in both.
-    pub(super) fn overlaps(&self, other: &MethodSet) -> bool {
-        self.any || other.any || self.iter().any(|method| other.contains(method))
+    /// Whether some method is in both sets.
+    pub(super) fn has_method_in(&self, other: &MethodSet) -> bool {
+        self.is_any || other.is_any || self.iter().any(|method| other.contains(method))
     }
 
-    /// The methods that it names, and HEAD where GET brings it; none when any is taken.
+    /// The methods that the set names, with HEAD if it names GET. Empty for the set of all methods.
     pub fn iter(&self) -> impl Iterator<Item = &Method> {
-        STANDARD
+        STANDARD_METHODS
             .iter()
-            .filter(|method| !self.any && self.contains(method))
-            .chain(self.others.iter())
+            .filter(|method| !self.is_any && self.contains(method))
+            .chain(self.other_methods.iter())
     }
 
-    /// Reads `METHOD[,METHOD]`.
+    /// Parses `METHOD[,METHOD]`.
     ///
     /// # Errors
     ///
-    /// What is wrong, with the byte offset in `text`.
+    /// The first mistake, with its byte offset in `text`.
     pub fn parse(text: &str) -> Result<MethodSet, PatternError> {
         let mut set = MethodSet {
-            any: false,
-            bits: 0,
-            others: Vec::new(),
+            is_any: false,
+            standard_bits: 0,
+            other_methods: Vec::new(),
         };
         let mut offset = 0;
         for word in text.split(',') {
@@ -127,12 +132,12 @@ impl MethodSet {
             if !word.bytes().any(|byte| byte.is_ascii_uppercase()) {
                 return Err(mistake(PatternErrorKind::Method));
             }
-            if set.names(&method) {
+            if set.has_named(&method) {
                 return Err(mistake(PatternErrorKind::Repeated));
             }
-            match bit(&method) {
-                Some(bit) => set.bits |= bit,
-                None => set.others.push(method),
+            match standard_bit(&method) {
+                Some(bit) => set.standard_bits |= bit,
+                None => set.other_methods.push(method),
             }
             offset += word.len() + 1;
         }
@@ -140,21 +145,21 @@ impl MethodSet {
     }
 }
 
-fn bit(method: &Method) -> Option<u16> {
-    STANDARD
+fn standard_bit(method: &Method) -> Option<u16> {
+    STANDARD_METHODS
         .iter()
         .position(|standard| standard == method)
-        .map(|place| 1 << place)
+        .map(|index| 1 << index)
 }
 
-/// `GET,POST`; empty when any method is taken.
+/// Writes `GET,POST`; nothing for the set of all methods.
 impl fmt::Display for MethodSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let named = STANDARD
+        let named = STANDARD_METHODS
             .iter()
-            .filter(|method| !self.any && self.names(method));
-        for (place, method) in named.chain(&self.others).enumerate() {
-            if place > 0 {
+            .filter(|method| !self.is_any && self.has_named(method));
+        for (index, method) in named.chain(&self.other_methods).enumerate() {
+            if index > 0 {
                 f.write_str(",")?;
             }
             f.write_str(method.as_str())?;

@@ -1,15 +1,15 @@
-//! The segments of a pattern's path.
+//! The segments of a pattern's path, as the parser makes them and the route table stores them.
 
-/// Most segments of a pattern.
+/// Most segments of a pattern, which bounds the depth of a search in the route table.
 pub const MAX_SEGMENTS: usize = 64;
 
 /// One part of a pattern's path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Segment {
-    /// This text.
+    /// Exactly this text, in normal form.
     Literal(Box<str>),
-    /// Any one segment; what the policy calls it, empty for `*`.
+    /// Any one segment. Holds the name that the policy gives it; empty for `*`.
     One(Box<str>),
-    /// Any number of segments, also none. Always the last.
+    /// `**`: any number of segments, also none. It is always the last.
     Rest,
 }

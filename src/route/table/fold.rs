@@ -1,30 +1,36 @@
-//! Folds a segment of a path as frameworks do: without case, escapes, and dots and blanks at its end.
+//! Folds a segment of a path as frameworks do, and knows the segments that they drop or take for a folder.
+//!
+//! Segments come from a path in normal form: see [`crate::route::path`].
 
 use smallvec::SmallVec;
 
-/// A segment without what frameworks overlook in it.
-pub(super) type Folded = SmallVec<[u8; 64]>;
+/// A segment without case, escapes, and the dots and blanks at its end. Spellings that frameworks take for one
+/// another fold to the same bytes.
+pub(super) type FoldedSegment = SmallVec<[u8; 64]>;
 
-/// Whether a path has one reading only, but for folders' indexes.
+/// Longest extension of a script, in bytes.
+const MAX_EXTENSION_BYTES: usize = 8;
+
+/// Whether a path has only one reading, unless one of its segments is a folder's index.
 pub(super) fn is_plain(path: &str) -> bool {
-    let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'/');
-    path.bytes().all(plain)
+    let is_plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'/');
+    path.bytes().all(is_plain)
 }
 
-/// A normal segment with escapes decoded, without case, and without dots and blanks at its end.
-pub(super) fn fold(segment: &str) -> Folded {
-    let mut folded = Folded::new();
-    let mut bytes = trim(segment).bytes();
+/// Folds a segment of a normal path.
+pub(super) fn fold_segment(segment: &str) -> FoldedSegment {
+    let mut folded = FoldedSegment::new();
+    let mut bytes = trim_end(segment).bytes();
     while let Some(byte) = bytes.next() {
-        let escaped = (byte == b'%').then(|| (bytes.next(), bytes.next()));
-        folded.push(match escaped {
-            Some((Some(high), Some(low))) => digit(high) << 4 | digit(low),
+        let escape_digits = (byte == b'%').then(|| (bytes.next(), bytes.next()));
+        folded.push(match escape_digits {
+            Some((Some(high), Some(low))) => hex_value(high) << 4 | hex_value(low),
             _ => byte.to_ascii_lowercase(),
         });
     }
     match std::str::from_utf8(&folded) {
         Ok(text) if !text.is_ascii() => {
-            // By way of capitals, for several small letters may have one.
+            // Several lower-case letters may share an upper-case one, so letters go through that first.
             let folded = text
                 .chars()
                 .flat_map(char::to_uppercase)
@@ -35,7 +41,8 @@ pub(super) fn fold(segment: &str) -> Folded {
     }
 }
 
-pub(super) fn trim(mut segment: &str) -> &str {
+/// Drops the dots and blanks at a segment's end, which Windows ignores.
+pub(super) fn trim_end(mut segment: &str) -> &str {
     while let Some(shorter) = segment
         .strip_suffix('.')
         .or_else(|| segment.strip_suffix("%20"))
@@ -45,12 +52,13 @@ pub(super) fn trim(mut segment: &str) -> &str {
     segment
 }
 
-/// A hexadecimal digit of a normal path.
-fn digit(byte: u8) -> u8 {
-    match byte {
-        b'0'..=b'9' => byte - b'0',
+/// The value of a hexadecimal digit. A normal path has no others, so any other byte gives an arbitrary value.
+fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
         _ => {
-            byte.to_ascii_uppercase()
+            digit
+                .to_ascii_uppercase()
                 .wrapping_sub(b'A')
                 .wrapping_add(10)
                 & 15
@@ -58,23 +66,25 @@ fn digit(byte: u8) -> u8 {
     }
 }
 
-/// Whether this is what scripts have behind their dot, and versions such as `1.0` have not.
+/// Whether the text may be the extension of a script. It begins with a letter, unlike the `0` of a version `1.0`.
 pub(super) fn is_extension(text: &str) -> bool {
-    let letters = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    letters && text.len() <= 8 && text.starts_with(|first: char| first.is_ascii_alphabetic())
+    let is_alphanumeric = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_alphanumeric
+        && text.len() <= MAX_EXTENSION_BYTES
+        && text.starts_with(|first: char| first.is_ascii_alphabetic())
 }
 
-/// Whether ASP.NET takes this for a session and what follows it for the path.
+/// Whether ASP.NET takes the segment for a session, as `(S(x))`, and the segments behind it for the path.
 pub(super) fn is_session(segment: &str) -> bool {
     segment.starts_with('(') && segment.ends_with("))")
 }
 
-/// Whether this is a document that stands for its folder.
+/// Whether the segment names a document that stands for its folder, such as `index.html`.
 pub(super) fn is_index(folded: &[u8]) -> bool {
     let extension = folded
         .strip_prefix(b"index.")
         .or_else(|| folded.strip_prefix(b"default."));
     extension
-        .and_then(|rest| std::str::from_utf8(rest).ok())
+        .and_then(|extension| std::str::from_utf8(extension).ok())
         .is_some_and(is_extension)
 }

@@ -1,213 +1,235 @@
-//! Readings of a path that are defaults of large frameworks and servers, for paths whose exact spelling only a broad
-//! pattern takes:
+//! Finds the pattern that takes another reading of a path than its exact spelling. These readings are defaults of
+//! widely used frameworks and servers:
 //!
 //! - the case of letters (Express, Koa, ASP.NET Core, IIS), and dots and blanks at a segment's end (Windows);
-//! - a format behind the last segment: `/login.json` is `/login` (Rails, Grape, Django REST framework, Spring before 5.3);
-//! - what follows a script: `/login.php/x` is `/login.php`, `PATH_INFO` of CGI (RFC 3875 section 4.1.5);
+//! - a format behind the last segment: `/login.json` is `/login` (Rails, Grape, Django REST framework, Spring before
+//!   5.3);
+//! - segments behind a script: `/login.php/x` is `/login.php`, `PATH_INFO` of CGI (RFC 3875 section 4.1.5);
 //! - the index of a folder: `/admin/index.php` is `/admin`, and the other way round (Apache, nginx, IIS), and
 //!   `/index.php/login` is `/login` (the front controllers of Symfony, Laravel and CodeIgniter);
-//! - the default action of a controller and its arguments: `/login/index/x` is `/login` (CodeIgniter, ASP.NET MVC, Yii);
+//! - the default action of a controller and its arguments: `/login/index/x` is `/login` (CodeIgniter, ASP.NET MVC,
+//!   Yii);
 //! - a session in the path: `/(S(x))/login` is `/login` (ASP.NET).
 //!
-//! Slashes, dot segments, escapes and `;parameters` are gone before: [`crate::route::normalise`]. At most one index
-//! or session is left out of a path. So the patterns bound a search, not the path.
+//! [`crate::route::normalise`] has resolved slashes, dot segments, escapes and `;parameters` before. A search skips
+//! at most one index or session of a path, so its cost is bounded by the patterns and not by the path.
 
 use http::Method;
 use smallvec::SmallVec;
 
-use super::fold::{Folded, fold, is_extension, is_index, is_plain, is_session, trim};
-use super::trie::{Leaf, Trie, TrieNode, segments_of};
+use super::fold::{
+    FoldedSegment, fold_segment, is_extension, is_index, is_plain, is_session, trim_end,
+};
+use super::trie::{Leaf, NodeIndex, Trie, TrieNode, segments_of};
 use crate::route::pattern::{Pattern, Segment};
 
-/// Most dots of a segment at which it may end, from the left.
+/// Most dots of a segment, from the left, at which a format may begin.
 const MAX_DOTS: usize = 8;
 
-/// The segment by which a controller's default action goes where no other is named.
-const ACTION: &[u8] = b"index";
+/// The segment that names a controller's default action.
+const DEFAULT_ACTION: &[u8] = b"index";
 
-/// Whether well-meaning clients write this path, though only frameworks match the pattern with it: letters in another
-/// case, or the folder of an index.
-pub fn is_usual(pattern: &Pattern, normal_path: &str) -> bool {
+/// Whether honest clients write the path in this way, although only frameworks match the pattern with it: it differs in
+/// case, or is the folder of an index.
+pub fn is_common_spelling(pattern: &Pattern, normal_path: &str) -> bool {
     is_plain(normal_path) || differs_in_case(pattern, normal_path)
 }
 
+/// Whether the pattern takes the path, apart from the case of its letters.
 fn differs_in_case(pattern: &Pattern, normal_path: &str) -> bool {
-    let mut given = segments_of(normal_path).split('/');
+    let mut path_segments = segments_of(normal_path).split('/');
     for segment in pattern.segments() {
-        let same = match (segment, given.next()) {
+        let is_match = match (segment, path_segments.next()) {
             (Segment::Rest, _) => return true,
-            (Segment::Literal(text), Some(given)) => {
-                trim(given) == given && fold(given) == fold(text)
+            (Segment::Literal(text), Some(segment)) => {
+                trim_end(segment) == segment && fold_segment(segment) == fold_segment(text)
             }
             (Segment::One(_), Some(_)) => true,
             (_, None) => false,
         };
-        if !same {
+        if !is_match {
             return false;
         }
     }
-    given.next().is_none()
+    path_segments.next().is_none()
 }
 
-/// How a search reached a node.
+/// The way on which a search reached a node.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SearchState {
-    /// It left an index or a session out of the path.
-    skipped: bool,
+    /// The search has skipped an index or a session of the path.
+    has_skipped: bool,
     /// A literal led to this node.
-    named: bool,
+    is_after_literal: bool,
 }
 
-/// A literal that a segment may stand for.
+/// A literal that a segment of a path may mean.
 struct LiteralReading {
-    child: u32,
-    /// Nothing of the path comes after it.
-    ends: bool,
+    child: NodeIndex,
+    /// The reading ends the path at this segment.
+    ends_path: bool,
 }
 
+/// A search for the pattern that takes any reading of a path.
 pub(super) struct FoldedSearch<'r, F> {
     pub(super) method: &'r Method,
-    pub(super) accepts: F,
+    /// Whether the pattern with this index may be the result.
+    pub(super) is_eligible: F,
 }
 
 impl<F: Fn(usize) -> bool> FoldedSearch<'_, F> {
-    fn pick(&self, leaf: &Leaf) -> Option<usize> {
-        let accepted = leaf.iter().filter(|(_, place)| (self.accepts)(*place));
-        let fits = accepted.filter_map(|(set, place)| Some((set.fit(self.method)?, *place)));
-        fits.min_by_key(|(fit, _)| *fit).map(|(_, place)| place)
+    /// The index of the eligible pattern that takes the method most specifically.
+    fn choose(&self, leaf: &Leaf) -> Option<usize> {
+        let eligible = leaf.iter().filter(|(_, index)| (self.is_eligible)(*index));
+        let fits = eligible.filter_map(|(set, index)| Some((set.fit(self.method)?, *index)));
+        fits.min_by_key(|(fit, _)| *fit).map(|(_, index)| index)
     }
 }
 
 impl Trie {
-    /// As [`Trie::find`], by all readings.
+    /// Finds the most specific pattern below a node that takes any reading of `path`.
     pub(super) fn find_folded<F>(
         &self,
-        at: u32,
+        index: NodeIndex,
         path: &str,
-        place: SearchState,
+        state: SearchState,
         search: &FoldedSearch<'_, F>,
     ) -> Option<usize>
     where
         F: Fn(usize) -> bool,
     {
-        let node = self.node(at)?;
+        let node = self.node(index)?;
         if path.is_empty() {
-            let ends = node.indexes.iter().filter_map(|child| self.node(*child));
-            let mut ends = ends.filter_map(|child| search.pick(&child.end));
-            let found = search.pick(&node.end).or_else(|| ends.next());
-            return found.or_else(|| search.pick(&node.rest));
+            return self.find_at_end(node, search);
         }
         let (segment, below) = path.split_once('/').unwrap_or((path, ""));
-        let folded = fold(segment);
-        for reading in node.readings(segment, &folded, below.is_empty()) {
-            let below = if reading.ends { "" } else { below };
-            let place = SearchState {
-                named: true,
-                ..place
+        let folded = fold_segment(segment);
+        for reading in node.literal_readings(segment, &folded, below.is_empty()) {
+            let below = if reading.ends_path { "" } else { below };
+            let state = SearchState {
+                is_after_literal: true,
+                ..state
             };
-            let found = self.find_folded(reading.child, below, place, search);
-            if found.is_some() {
-                return found;
+            let route = self.find_folded(reading.child, below, state, search);
+            if route.is_some() {
+                return route;
             }
         }
-        if !place.skipped && (is_index(&folded) || is_session(segment)) {
-            let skipped = SearchState {
-                skipped: true,
-                ..place
+        if !state.has_skipped && (is_index(&folded) || is_session(segment)) {
+            let state = SearchState {
+                has_skipped: true,
+                ..state
             };
-            let found = self.find_folded(at, below, skipped, search);
-            if found.is_some() {
-                return found;
+            let route = self.find_folded(index, below, state, search);
+            if route.is_some() {
+                return route;
             }
         }
-        if place.named && *folded == *ACTION {
-            let found = search.pick(&node.end);
-            if found.is_some() {
-                return found;
+        if state.is_after_literal && *folded == *DEFAULT_ACTION {
+            let route = search.choose(&node.end);
+            if route.is_some() {
+                return route;
             }
         }
-        let place = SearchState {
-            named: false,
-            ..place
+        let state = SearchState {
+            is_after_literal: false,
+            ..state
         };
-        let any = node.one;
-        any.and_then(|child| self.find_folded(child, below, place, search))
-            .or_else(|| search.pick(&node.rest))
+        node.any_segment
+            .and_then(|child| self.find_folded(child, below, state, search))
+            .or_else(|| search.choose(&node.rest))
     }
 
-    /// Whether a path that these segments take could have taken a literal where they have none.
+    /// Finds the pattern of a path that ends at this node: one that ends here too, or at a folder's index below, or has
+    /// `**` here.
+    fn find_at_end<F>(&self, node: &TrieNode, search: &FoldedSearch<'_, F>) -> Option<usize>
+    where
+        F: Fn(usize) -> bool,
+    {
+        let indexes = node.indexes.iter().filter_map(|child| self.node(*child));
+        let mut routes_of_indexes = indexes.filter_map(|child| search.choose(&child.end));
+        search
+            .choose(&node.end)
+            .or_else(|| routes_of_indexes.next())
+            .or_else(|| search.choose(&node.rest))
+    }
+
+    /// Whether some other pattern has a literal, or an end, where a path takes `*` or `**` of these segments.
     pub(super) fn has_literals_beside(&self, segments: &[Segment]) -> bool {
-        let mut at = Some(Trie::ROOT);
+        let mut index = Some(Trie::ROOT);
         for segment in segments {
-            let Some(node) = at.and_then(|at| self.node(at)) else {
+            let Some(node) = index.and_then(|index| self.node(index)) else {
                 return false;
             };
-            at = match segment {
+            index = match segment {
                 Segment::Literal(text) => node.literals.get(text).copied(),
                 Segment::Rest => return !node.end.is_empty() || self.has_literals_below(node),
                 Segment::One(_) if !node.end.is_empty() || !node.literals.is_empty() => {
                     return true;
                 }
-                Segment::One(_) => node.one,
+                Segment::One(_) => node.any_segment,
             };
         }
         false
     }
 
     fn has_literals_below(&self, node: &TrieNode) -> bool {
-        let one = node.one.and_then(|child| self.node(child));
-        !node.literals.is_empty() || one.is_some_and(|child| self.has_literals_below(child))
+        let any_segment = node.any_segment.and_then(|child| self.node(child));
+        !node.literals.is_empty() || any_segment.is_some_and(|child| self.has_literals_below(child))
     }
 }
 
 impl TrieNode {
-    /// The literals that a segment may stand for, as it is spelled first; none of them twice with the same rest.
-    fn readings(
+    /// The literals that a segment may mean, the one that is spelled like it first. None of them comes twice with the
+    /// same remaining path.
+    fn literal_readings(
         &self,
         segment: &str,
-        folded: &Folded,
-        last: bool,
+        folded: &FoldedSegment,
+        is_last: bool,
     ) -> SmallVec<[LiteralReading; 4]> {
         let mut readings = SmallVec::new();
         if self.literals.is_empty() {
             return readings;
         }
-        let alike = self.children(folded);
+        let reading = |child: &NodeIndex| LiteralReading {
+            child: *child,
+            ends_path: false,
+        };
+        let ending_path = |child: &NodeIndex| LiteralReading {
+            child: *child,
+            ends_path: true,
+        };
+        let alike = self.children_by_folded(folded);
         let exact = self.literals.get(segment);
         let others = alike.iter().filter(|child| Some(*child) != exact);
-        let whole = exact.into_iter().chain(others);
-        readings.extend(whole.map(|child| LiteralReading {
-            child: *child,
-            ends: false,
-        }));
-        let end = |child: &u32| LiteralReading {
-            child: *child,
-            ends: true,
-        };
-        let trimmed = trim(segment);
+        readings.extend(exact.into_iter().chain(others).map(reading));
+        let trimmed = trim_end(segment);
         let dots = trimmed.match_indices('.').take(MAX_DOTS);
         let parts = dots.map(|(at, _)| (&trimmed[..at], &trimmed[at + 1..]));
-        for (start, rest) in parts.filter(|(start, _)| !start.is_empty()) {
-            if last || is_extension(rest) {
-                readings.extend(self.children(&fold(start)).iter().map(end));
+        for (stem, extension) in parts.filter(|(stem, _)| !stem.is_empty()) {
+            if is_last || is_extension(extension) {
+                let children = self.children_by_folded(&fold_segment(stem));
+                readings.extend(children.iter().map(ending_path));
             }
-            if !last && is_extension(rest) {
-                readings.extend(alike.iter().map(end));
+            if !is_last && is_extension(extension) {
+                readings.extend(alike.iter().map(ending_path));
             }
         }
         readings
     }
 
-    fn children(&self, folded: &Folded) -> &[u32] {
+    fn children_by_folded(&self, folded: &FoldedSegment) -> &[NodeIndex] {
         self.folded.get(folded).map_or(&[], |children| children)
     }
 
+    /// Whether some literal may be meant by a plain path that is spelled in another way.
     pub(super) fn has_odd_literals(&self) -> bool {
         !self.indexes.is_empty() || !self.literals.keys().all(|literal| is_plain(literal))
     }
 }
 
-/// Whether a plain path may have a segment that is [`ACTION`]. Few words have an `x`, and that is found fast.
-pub(super) fn may_name_action(path: &str) -> bool {
+/// Whether a plain path may have [`DEFAULT_ACTION`] as a segment. The scan is for its `x`, which few words have.
+pub(super) fn may_have_action(path: &str) -> bool {
     memchr::memchr_iter(b'x', path.as_bytes()).any(|at| path[..at].ends_with("/inde"))
 }

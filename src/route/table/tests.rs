@@ -33,7 +33,7 @@ fn request(text: &str) -> (Option<&str>, Method, &str) {
 #[track_caller]
 fn check(routes: &[&str], asked: &str, expected: &str) {
     let (host, method, path) = request(asked);
-    let host = host.map(|host| host::canonical(host).unwrap());
+    let host = host.map(|host| host::canonical_host(host).unwrap());
     let got = match table(routes).unwrap().find(host.as_deref(), &method, path) {
         RouteMatch::Route(place) => routes[place],
         RouteMatch::OtherMethod => "405",
@@ -129,7 +129,7 @@ fn hosts_that_are_alike() {
     let routes = table(&["a.com|/x", "*.b.com|/x", "*.c.b.com|/y", "/**"]).unwrap();
     let check = |host: Option<&str>, other: &str, expected: bool| {
         assert_eq!(
-            routes.takes_alike(host, other),
+            routes.has_same_routes(host, other),
             expected,
             "{host:?} {other}"
         );
@@ -141,7 +141,7 @@ fn hosts_that_are_alike() {
     check(Some("d.com"), "a.com", false);
     check(Some("x.b.com"), "x.c.b.com", false);
     check(None, "a.com", false);
-    assert!(!table(&["/x"]).unwrap().looks_at_hosts());
+    assert!(!table(&["/x"]).unwrap().depends_on_host());
 }
 
 /// What takes a request as it is spelled, and what takes it as frameworks read it; all routes count.
@@ -307,7 +307,11 @@ fn the_more_specific_reading_is_taken() {
 fn usual_spellings() {
     let check = |pattern: &str, path: &str, expected: bool| {
         let pattern = Pattern::parse(pattern).unwrap();
-        assert_eq!(is_usual(&pattern, path), expected, "{pattern} {path}");
+        assert_eq!(
+            is_common_spelling(&pattern, path),
+            expected,
+            "{pattern} {path}"
+        );
     };
     for path in ["/LOGIN", "/Login/", "/login", "/login/index"] {
         check("/login", path, true);
@@ -335,11 +339,14 @@ fn a_path_of_indexes_has_few_readings() {
 }
 
 #[test]
-fn allow() {
+fn allowed_methods() {
     let routes = table(&["POST /a", "GET,PURGE /*", "a.com|PUT /**"]).unwrap();
-    assert_eq!(routes.allow(None, "/a"), "POST, GET, HEAD, PURGE");
-    assert_eq!(routes.allow(Some("a.com"), "/b"), "PUT, GET, HEAD, PURGE");
-    assert_eq!(routes.allow(None, "/b/c"), "");
+    assert_eq!(routes.allowed_methods(None, "/a"), "POST, GET, HEAD, PURGE");
+    assert_eq!(
+        routes.allowed_methods(Some("a.com"), "/b"),
+        "PUT, GET, HEAD, PURGE"
+    );
+    assert_eq!(routes.allowed_methods(None, "/b/c"), "");
 }
 
 #[test]

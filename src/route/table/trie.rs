@@ -1,4 +1,6 @@
-//! The patterns of one host as a trie of path segments.
+//! Stores the patterns of one host in a trie of path segments, and finds the one that takes a path as it is spelled.
+//!
+//! Searches by other spellings are in [`super::readings`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -6,39 +8,46 @@ use std::hash::{BuildHasherDefault, Hasher};
 use http::Method;
 use smallvec::SmallVec;
 
-use super::fold::{Folded, fold, is_index};
+use super::fold::{FoldedSegment, fold_segment, is_index};
 use crate::route::pattern::{MethodFit, MethodSet, Segment};
 
-/// The path without the slashes at its ends; empty has no segments.
+/// The path without the slashes at its ends. An empty text has no segments.
 pub(super) fn segments_of(normal_path: &str) -> &str {
     let path = normal_path.strip_prefix('/').unwrap_or(normal_path);
     path.strip_suffix('/').unwrap_or(path)
 }
 
-/// The patterns that end in one place: the methods of each, and its place among all patterns.
+/// The patterns with one path: the methods of each, and its index among all patterns.
 pub(super) type Leaf = SmallVec<[(MethodSet, usize); 1]>;
+
+/// The index of a node in [`Trie::nodes`].
+pub(super) type NodeIndex = u32;
 
 #[derive(Clone, Debug)]
 pub(super) struct Trie {
     pub(super) nodes: Vec<TrieNode>,
 }
 
+/// The patterns that begin with the same segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrieNode {
-    pub(super) literals: HashMap<Box<str>, u32, BuildHasherDefault<SegmentHasher>>,
-    /// The same by what is left of them when they are folded.
-    pub(super) folded: HashMap<Folded, SmallVec<[u32; 1]>, BuildHasherDefault<SegmentHasher>>,
-    /// Those of them that stand for their folder.
-    pub(super) indexes: SmallVec<[u32; 1]>,
-    pub(super) one: Option<u32>,
-    /// Patterns that end here.
+    /// Children by literal segment.
+    pub(super) literals: HashMap<Box<str>, NodeIndex, BuildHasherDefault<SegmentHasher>>,
+    /// The children of `literals`, by folded segment.
+    pub(super) folded:
+        HashMap<FoldedSegment, SmallVec<[NodeIndex; 1]>, BuildHasherDefault<SegmentHasher>>,
+    /// The children of `literals` whose segment names a folder's index.
+    pub(super) indexes: SmallVec<[NodeIndex; 1]>,
+    /// The child by any one segment.
+    pub(super) any_segment: Option<NodeIndex>,
+    /// Patterns whose path ends at this node.
     pub(super) end: Leaf,
-    /// Patterns that end here with `**`.
+    /// Patterns whose path ends at this node with `**`.
     pub(super) rest: Leaf,
 }
 
-/// A short hash, after rustc's. No secret is needed: only policies put segments into the table, so
-/// nobody outside can make them collide.
+/// A short hash, after rustc's. It needs no secret: only policies put segments into the table, so no client can make
+/// them collide.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SegmentHasher(u64);
 
@@ -64,7 +73,7 @@ impl Hasher for SegmentHasher {
     }
 
     fn finish(&self) -> u64 {
-        // The map takes its place from the low bits, the product is best in the high ones.
+        // The map uses the low bits, and a product mixes its high bits best.
         self.0.rotate_left(26)
     }
 }
@@ -77,62 +86,75 @@ impl Default for Trie {
     }
 }
 
+/// A search for the pattern that takes a path as it is spelled.
 pub(super) struct ExactSearch<'r> {
     pub(super) method: &'r Method,
-    /// Some pattern takes the path, be it with another method.
-    pub(super) path_known: bool,
+    /// Some pattern takes the path, with this method or another one.
+    pub(super) has_path: bool,
 }
 
 impl ExactSearch<'_> {
-    fn pick(&mut self, leaf: &Leaf) -> Option<usize> {
-        self.path_known |= !leaf.is_empty();
+    /// The index of the pattern that takes the method most specifically.
+    fn choose(&mut self, leaf: &Leaf) -> Option<usize> {
+        self.has_path |= !leaf.is_empty();
         let fits = leaf
             .iter()
-            .filter_map(|(set, place)| Some((set.fit(self.method)?, *place)));
+            .filter_map(|(set, index)| Some((set.fit(self.method)?, *index)));
         fits.min_by_key(|(fit, _): &(MethodFit, usize)| *fit)
-            .map(|(_, place)| place)
+            .map(|(_, index)| index)
     }
 }
 
 impl Trie {
-    pub(super) const ROOT: u32 = 0;
+    pub(super) const ROOT: NodeIndex = 0;
 
-    pub(super) fn node(&self, at: u32) -> Option<&TrieNode> {
-        self.nodes.get(at as usize)
+    pub(super) fn node(&self, index: NodeIndex) -> Option<&TrieNode> {
+        self.nodes.get(index as usize)
     }
 
-    /// Where patterns with these segments are kept.
+    /// The leaf of the patterns with these segments, which is created if there is none.
     pub(super) fn leaf(&mut self, segments: &[Segment]) -> &mut Leaf {
-        let mut at = Trie::ROOT as usize;
-        let mut rest = false;
+        let mut index = Trie::ROOT as usize;
+        let mut ends_with_rest = false;
         for segment in segments {
-            let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-            let node = &mut self.nodes[at];
+            let new_index = NodeIndex::try_from(self.nodes.len()).unwrap_or(NodeIndex::MAX);
+            let node = &mut self.nodes[index];
             let child = match segment {
-                Segment::Literal(text) => *node.literals.entry(text.clone()).or_insert(next),
-                Segment::One(_) => *node.one.get_or_insert(next),
+                Segment::Literal(text) => *node.literals.entry(text.clone()).or_insert(new_index),
+                Segment::One(_) => *node.any_segment.get_or_insert(new_index),
                 Segment::Rest => {
-                    rest = true;
+                    ends_with_rest = true;
                     break;
                 }
             };
-            if child == next {
+            if child == new_index {
                 if let Segment::Literal(text) = segment {
                     node.add_folded(text, child);
                 }
                 self.nodes.push(TrieNode::default());
             }
-            at = child as usize;
+            index = child as usize;
         }
-        let node = &mut self.nodes[at];
-        if rest { &mut node.rest } else { &mut node.end }
+        let node = &mut self.nodes[index];
+        match ends_with_rest {
+            true => &mut node.rest,
+            false => &mut node.end,
+        }
     }
 
-    /// Depth is bounded by the longest pattern, and no node is visited twice.
-    pub(super) fn find(&self, at: u32, path: &str, search: &mut ExactSearch<'_>) -> Option<usize> {
-        let node = self.nodes.get(at as usize)?;
+    /// Finds the most specific pattern below a node that takes `path`. The longest pattern bounds the depth, and no
+    /// node is visited twice.
+    pub(super) fn find(
+        &self,
+        index: NodeIndex,
+        path: &str,
+        search: &mut ExactSearch<'_>,
+    ) -> Option<usize> {
+        let node = self.node(index)?;
         if path.is_empty() {
-            return search.pick(&node.end).or_else(|| search.pick(&node.rest));
+            return search
+                .choose(&node.end)
+                .or_else(|| search.choose(&node.rest));
         }
         let (segment, below) = path.split_once('/').unwrap_or((path, ""));
         let literal = node
@@ -140,17 +162,26 @@ impl Trie {
             .get(segment)
             .and_then(|&child| self.find(child, below, search));
         literal
-            .or_else(|| node.one.and_then(|child| self.find(child, below, search)))
-            .or_else(|| search.pick(&node.rest))
+            .or_else(|| {
+                let child = node.any_segment?;
+                self.find(child, below, search)
+            })
+            .or_else(|| search.choose(&node.rest))
     }
 
-    pub(super) fn each_leaf(&self, at: u32, path: &str, see: &mut impl FnMut(&Leaf)) {
-        let Some(node) = self.nodes.get(at as usize) else {
+    /// Calls `on_leaf` with all leaves below a node whose patterns take `path` with some method.
+    pub(super) fn visit_leaves(
+        &self,
+        index: NodeIndex,
+        path: &str,
+        on_leaf: &mut impl FnMut(&Leaf),
+    ) {
+        let Some(node) = self.node(index) else {
             return;
         };
-        see(&node.rest);
+        on_leaf(&node.rest);
         if path.is_empty() {
-            see(&node.end);
+            on_leaf(&node.end);
             return;
         }
         let (segment, below) = path.split_once('/').unwrap_or((path, ""));
@@ -159,17 +190,17 @@ impl Trie {
             .get(segment)
             .copied()
             .into_iter()
-            .chain(node.one)
+            .chain(node.any_segment)
         {
-            self.each_leaf(child, below, see);
+            self.visit_leaves(child, below, on_leaf);
         }
     }
 }
 
 impl TrieNode {
-    /// Adds a literal segment to what other spellings are looked up in.
-    fn add_folded(&mut self, literal: &str, child: u32) {
-        let folded = fold(literal);
+    /// Adds the child of a literal segment to the indexes by other spellings.
+    fn add_folded(&mut self, literal: &str, child: NodeIndex) {
+        let folded = fold_segment(literal);
         if is_index(&folded) {
             self.indexes.push(child);
         }

@@ -87,7 +87,7 @@ fn write_middle(out: &mut Vec<u8>, note: &RequestContext) {
     }
     if let Some(head) = &note.head {
         let source = ruleset.identity.token.as_ref();
-        let target = token::mask(source, received_target(&head.uri));
+        let target = token::mask_credential(source, received_target(&head.uri));
         push_text(out, ",\"target\":", &target);
     }
     if let Some(path) = &note.path {

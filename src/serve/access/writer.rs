@@ -81,7 +81,7 @@ impl LogWriter {
             ),
         };
         let (batches, queue) = sync_channel(MAX_QUEUED_BATCHES);
-        let dropped = registry.counter(Metric::LogDropped, &[]);
+        let dropped = registry.counter(Metric::LogLinesLost, &[]);
         let lost = dropped.clone();
         let (end, ended) = sync_channel(0);
         thread::Builder::new()

@@ -47,13 +47,13 @@ pub async fn describe_key(gateway: &dyn Control, key: &str) -> (Vec<LimitKey>, V
     let identifier = Arc::new(identifier);
     for rule in &running.ruleset.rules {
         // The limit counts by other identities, or only a hash of the key is known.
-        let Ok(client) = identifier.read_key(key, &rule.key) else {
+        let Ok(client) = identifier.parse_key(key, &rule.key) else {
             continue;
         };
         let client = with_plan(client, rule, &identifier, &running);
         names.push(LimitKey {
             limit: rule.name.as_str().to_owned(),
-            key: identifier.key_name(&client, &rule.key),
+            key: identifier.format_key(&client, &rule.key),
         });
         let lookup = KeyLookup {
             running: running.clone(),
@@ -144,7 +144,7 @@ impl KeyLookup {
             return Err(Box::new(problem(StatusCode::NOT_FOUND, &detail)));
         };
         let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
-        let client = identifier.read_key(key, &first.key).map_err(|error| {
+        let client = identifier.parse_key(key, &first.key).map_err(|error| {
             let detail = error.to_string();
             Box::new(problem(StatusCode::BAD_REQUEST, &detail))
         })?;
@@ -187,7 +187,7 @@ fn with_plan(
         });
     match plan {
         Some(name) => ClientIdentity {
-            plan: plans.named(&name),
+            plan: plans.index_of(&name),
             ..client
         },
         None => default,

@@ -412,7 +412,7 @@ fn is_same_host(one: &[u8], other: &[u8], scheme: Option<Scheme>) -> bool {
 
 /// A host in its canonical form, without the default port of its scheme: RFC 9110 section 4.2.
 fn canonical_host(host: &[u8], scheme: Option<Scheme>) -> Option<String> {
-    let mut name = host::canonical(std::str::from_utf8(host).ok()?)?.into_owned();
+    let mut name = host::canonical_host(std::str::from_utf8(host).ok()?)?.into_owned();
     let default = match scheme {
         Some(Scheme::Http) => ":80",
         Some(Scheme::Https) => ":443",

@@ -25,7 +25,10 @@ impl CountSink for CountedKey {
         let rule = &self.generation.ruleset.rules[self.rule];
         let name = || LimitKey {
             limit: rule.name.as_str().to_owned(),
-            key: self.generation.identifier.key_name(&self.client, &rule.key),
+            key: self
+                .generation
+                .identifier
+                .format_key(&self.client, &rule.key),
         };
         insight.decided.count(hash, decisions, name);
         if rule.plans {

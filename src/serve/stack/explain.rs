@@ -217,15 +217,19 @@ impl Examiner<'_> {
         let may = |client: &ClientIdentity| {
             may_check(&running.admission, route, client, identifier, pressure, now)
         };
-        let check = CredentialCheck { now, may: &may };
+        let check = CredentialCheck {
+            now,
+            may_check: &may,
+        };
         let is_whole = body.len() <= MAX_READ_AHEAD;
         let in_body = credential_in_body::find_credential(route, identifier, head, body, is_whole);
         let (in_body, objection) = match in_body {
             Ok(credential) => (credential, None),
             Err(cause) => (FieldValue::Absent, Some(cause)),
         };
-        let mut client = identifier.identify_if(connection, (head, in_body), wall, Some(&check));
-        let is_hidden = !body.is_empty() && identifier.hides_body(&mut client, head);
+        let mut client =
+            identifier.identify_with_check(connection, (head, in_body), wall, Some(&check));
+        let is_hidden = !body.is_empty() && identifier.mark_hidden_email(&mut client, head);
         if !is_hidden {
             identifier.set_email(&mut client, head, body, true);
         }

@@ -103,7 +103,10 @@ pub(super) fn describe_limit(
         value.insert("reason".into(), json!(reason));
         return Value::Object(value);
     };
-    value.insert("key".into(), json!(identifier.key_name(client, &rule.key)));
+    value.insert(
+        "key".into(),
+        json!(identifier.format_key(client, &rule.key)),
+    );
     value.extend(describe_finding(finding, rule));
     value.insert("decides".into(), json!(decides));
     Value::Object(value)

@@ -76,7 +76,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
         context
             .generation
             .identifier
-            .placement(&identified.client, identities)
+            .placement_hash(&identified.client, identities)
     };
     let balance_key = context.generation.pools[upstream]
         .hashed_identities()

@@ -177,7 +177,7 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         routed.now = generation.clock.now();
     }
     let client = Rc::make_mut(client);
-    let is_hidden = email_in_body && identifier.hides_body(client, head);
+    let is_hidden = email_in_body && identifier.mark_hidden_email(client, head);
     let email_in_body = email_in_body && !is_hidden;
     if !(email_in_body || reserves || needs_token) {
         if needs_email && !is_hidden {
@@ -260,7 +260,7 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepea
     // A credential that was not checked now may be checked with the next request.
     let is_checked = client.unverified != Some(Unverified::Unchecked);
     let is_repeatable =
-        is_checked && identifier.looks_at_fields_only() && !route.needs(Identity::Email);
+        is_checked && identifier.needs_only_fields() && !route.needs(Identity::Email);
     let repeated = arrival.repeated.as_ref().filter(|_| is_repeatable);
     let repeated = repeated.zip(routed.matched.single_index());
     let repeated = repeated.filter(|(repeated, index)| repeated.repeats_route(*index));
@@ -303,9 +303,12 @@ fn identify_with_body(
             now,
         )
     };
-    let check = CredentialCheck { now, may: &may };
+    let check = CredentialCheck {
+        now,
+        may_check: &may,
+    };
     let connection = context.peer.connection();
-    identifier.identify_if(connection, (head, in_body), wall, Some(&check))
+    identifier.identify_with_check(connection, (head, in_body), wall, Some(&check))
 }
 
 /// Why the route does not serve requests of this client, whatever its limits decide; none if it serves them.
@@ -341,7 +344,7 @@ pub fn may_check(
     now: Nanos,
 ) -> bool {
     let request = AdmissionRequest {
-        rules: &route.own.by_ip,
+        rules: &route.own_response_rules.by_ip,
         client,
         identifier,
         now,
@@ -363,7 +366,7 @@ fn credential_objection(
     }
     let unverified = client.unverified?;
     let by_credential = [Identity::User, Identity::Token, Identity::Plan];
-    let is_proven = |by: &Identity| identifier.settings().proves(*by);
+    let is_proven = |by: &Identity| identifier.settings().needs_proof(*by);
     let mut proven = by_credential.into_iter().filter(is_proven);
     let decides = || proven.clone().any(|by| route.depends_on(by));
     match unverified {
@@ -382,7 +385,7 @@ fn credential_objection(
     // A plan with a default matters too: a token that gateway and upstream read differently would count for two plans.
     let matters = |by| {
         let is_required = route.require.contains(&by);
-        is_required || (identifier.refuses(unverified) && route.needs(by))
+        is_required || (identifier.is_refused(unverified) && route.needs(by))
     };
     proven
         .any(matters)

@@ -80,7 +80,7 @@ impl MatchedRoute {
 
     /// Whether every limit of `other` counts here too.
     pub fn covers(&self, other: &MatchedRoute, ruleset: &Ruleset) -> bool {
-        self.route(ruleset).counts_all_of(other.route(ruleset))
+        self.route(ruleset).has_all_limits_of(other.route(ruleset))
     }
 
     /// The index of the route, unless several routes are combined.

@@ -114,7 +114,7 @@ pub fn find_in_body(head: &Head, text: &[u8], is_whole: bool) -> MethodInBody {
         return MethodInBody::Unclear;
     }
     let types = head.fields.all("content-type");
-    match body::find(&METHOD_FIELD, types, text) {
+    match body::find_field(&METHOD_FIELD, types, text) {
         FieldValue::Absent => MethodInBody::Absent,
         FieldValue::Ambiguous => MethodInBody::Unclear,
         FieldValue::One(value) => match parse_method(&value) {

@@ -6,7 +6,7 @@ use http::Uri;
 use super::stages::{Arrival, Routed};
 use super::target::match_route;
 use crate::http::head::{Fields, Head};
-use crate::identity::strip::same;
+use crate::identity::strip::is_alike;
 use crate::policy::Ruleset;
 use crate::route::{RouteTable, host};
 
@@ -61,14 +61,14 @@ pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
 
 /// Removes fields with hosts to which other policies apply than to the host that the request was routed by.
 fn retain_hosts(fields: &mut Fields, table: &RouteTable) {
-    if !table.looks_at_hosts() {
+    if !table.depends_on_host() {
         return;
     }
     let routed_host = fields.text("host").map(str::to_owned);
     let is_alike = |value: &[u8]| {
         let value = std::str::from_utf8(value.trim_ascii()).ok();
-        let named_host = value.and_then(host::canonical);
-        named_host.is_some_and(|named| table.takes_alike(routed_host.as_deref(), &named))
+        let named_host = value.and_then(host::canonical_host);
+        named_host.is_some_and(|named| table.has_same_routes(routed_host.as_deref(), &named))
     };
     for name in HOST_FIELDS {
         // Of a list, frameworks take the first host or the last.
@@ -138,7 +138,7 @@ fn retain_prefix(
 }
 
 fn is_prefix_field(name: &[u8]) -> bool {
-    PREFIX_FIELDS.iter().any(|prefix| same(name, prefix))
+    PREFIX_FIELDS.iter().any(|prefix| is_alike(name, prefix))
 }
 
 /// The target of a request without this prefix of its path; none if the path does not begin with it.

@@ -106,7 +106,7 @@ pub fn find_in_body<'b>(head: &Head, text: &'b [u8], is_whole: bool) -> FieldVal
         return FieldValue::Absent;
     }
     match is_whole && !body::hides_fields(&head.fields, MAX_READ_AHEAD) {
-        true => body::find(&REST_ROUTE_IN_BODY, head.fields.all("content-type"), text),
+        true => body::find_field(&REST_ROUTE_IN_BODY, head.fields.all("content-type"), text),
         false => FieldValue::Ambiguous,
     }
 }

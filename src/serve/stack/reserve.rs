@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use crate::http::head::{Fields, Head};
-use crate::identity::body::{BodyField, each_in_json};
-use crate::identity::strip::same;
+use crate::identity::body::{BodyField, visit_json_values};
+use crate::identity::strip::is_alike;
 use crate::limit::cost::parse_units_from;
 use crate::limit::{Reserve, ReserveSource, Rule};
 
@@ -43,14 +43,14 @@ fn read_units(reserve: &Reserve, fields: &Fields, body: &[u8], is_whole: bool) -
         ReserveSource::Header(name) => {
             let values = fields
                 .iter()
-                .filter(|(field, _)| same(field, name.as_str()));
+                .filter(|(field, _)| is_alike(field, name.as_str()));
             let numbers = values.flat_map(|(_, value)| value.split(|byte| *byte == b','));
             numbers.for_each(|number| add(Some(number)));
         }
         ReserveSource::Json(path) => {
             let field = BodyField::new(&path.join("."));
             let mut add_text = |text: Option<String>| add(text.as_deref().map(str::as_bytes));
-            is_unambiguous = each_in_json(&field, fields, body, &mut add_text) && is_whole;
+            is_unambiguous = visit_json_values(&field, fields, body, &mut add_text) && is_whole;
         }
     }
     match is_unambiguous && all_are_numbers {

@@ -354,7 +354,9 @@ fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
     let mut hosts = head.fields.all("host");
     let host_field = match (hosts.next(), hosts.next()) {
         (Some(host), None) => {
-            let host = std::str::from_utf8(host).ok().and_then(host::canonical);
+            let host = std::str::from_utf8(host)
+                .ok()
+                .and_then(host::canonical_host);
             Some(host.ok_or(RefusalCause::Bad("the Host field is malformed"))?)
         }
         (None, _) if head.version < Version::HTTP_11 => None,
@@ -365,7 +367,7 @@ fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
         return Ok(host_field);
     };
     let is_http = matches!(head.uri.scheme_str(), Some("http" | "https"));
-    let host = host::canonical(authority.as_str()).filter(|_| is_http);
+    let host = host::canonical_host(authority.as_str()).filter(|_| is_http);
     host.map(Some)
         .ok_or(RefusalCause::Bad("the target is not an HTTP URL"))
 }

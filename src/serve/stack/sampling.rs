@@ -48,7 +48,7 @@ pub(crate) fn sample_decision(
             }
             (standing, _) => standing.as_str().to_owned(),
         },
-        key: generation.identifier.key_name(client, &rule.key),
+        key: generation.identifier.format_key(client, &rule.key),
         quota: reading.quota.into(),
         window: rate.and_then(|rate| {
             let text = rate.to_string();
@@ -98,7 +98,7 @@ pub(crate) fn record_sample(context: &RequestContext, now: Nanos) {
         ip: context.ip().to_string(),
         user: context
             .user()
-            .map(|user| generation.identifier.user_name(user)),
+            .map(|user| generation.identifier.format_user(user)),
         limit,
         seconds: took.0 as f64 / 1e9,
     });

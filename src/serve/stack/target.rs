@@ -17,8 +17,8 @@ use crate::identity::FieldValue;
 use crate::policy::Ruleset;
 use crate::route::pattern::Segment;
 use crate::route::{
-    PathError, Paths, Route, RouteMatch, behind_authority, is_usual, literal_readings, normalise,
-    with_encoded_slashes,
+    PathError, PathMatching, Route, RouteMatch, is_common_spelling, literal_readings, normalise,
+    path_after_authority, with_encoded_slashes,
 };
 
 /// Why a request is refused whose path is too long to be read in several ways.
@@ -57,9 +57,9 @@ pub fn match_route(
 /// The one of two routes whose limits include all limits of the other. None on different upstreams, or if neither does.
 fn route_with_all_limits(first: usize, second: usize, ruleset: &Ruleset) -> Option<usize> {
     let (one, other) = (&ruleset.routes[first], &ruleset.routes[second]);
-    match (one.upstream == other.upstream, other.holds_more_than(one)) {
+    match (one.upstream == other.upstream, other.has_limits_beyond(one)) {
         (true, false) => Some(first),
-        (true, true) if !one.holds_more_than(other) => Some(second),
+        (true, true) if !one.has_limits_beyond(other) => Some(second),
         _ => None,
     }
 }
@@ -139,7 +139,7 @@ impl<'h> RequestTarget<'h> {
                 self.look_up_normal(method, ruleset)?,
             ),
         };
-        if ruleset.paths == Paths::Exact || ruleset.routes.len() == 1 {
+        if ruleset.paths == PathMatching::Exact || ruleset.routes.len() == 1 {
             return Ok(matched);
         }
         if is_rewritten {
@@ -147,7 +147,7 @@ impl<'h> RequestTarget<'h> {
                 .get_or_init(|| literal_readings(self.uri.path(), keeps_slashes));
             let readings = readings.as_ref().ok_or(RefusalCause::Bad(LONG_PATH))?;
             matched = self.look_up_readings(method, &path, readings, matched, ruleset)?;
-            if let Some(Ok(path)) = behind_authority(self.uri.path()).map(normalise)
+            if let Some(Ok(path)) = path_after_authority(self.uri.path()).map(normalise)
                 && let Some(other) = self.look_up_reading(method, &path, &matched, ruleset)?
             {
                 matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
@@ -173,10 +173,10 @@ impl<'h> RequestTarget<'h> {
     ) -> Result<MatchedRoute, RefusalCause> {
         let table = &ruleset.table;
         match table.find(self.host, method, &self.path) {
-            RouteMatch::Route(exact) if ruleset.paths == Paths::Exact => Ok(exact.into()),
+            RouteMatch::Route(exact) if ruleset.paths == PathMatching::Exact => Ok(exact.into()),
             RouteMatch::Route(exact) => self.fold(method, &self.path, exact, ruleset),
             RouteMatch::OtherMethod => Err(RefusalCause::WrongMethod(
-                table.allow(self.host, &self.path),
+                table.allowed_methods(self.host, &self.path),
             )),
             RouteMatch::None => Err(RefusalCause::NoRoute),
         }
@@ -221,7 +221,7 @@ impl<'h> RequestTarget<'h> {
     ) -> Result<MatchedRoute, RefusalCause> {
         let Ruleset { table, routes, .. } = ruleset;
         let counts = |other: usize| {
-            routes[other].holds_more_than(&routes[exact])
+            routes[other].has_limits_beyond(&routes[exact])
                 && route_as_strict(other, exact, ruleset) != Some(exact)
         };
         let folded = table.find_folded(self.host, method, path, exact, counts);
@@ -264,8 +264,8 @@ impl<'h> RequestTarget<'h> {
             return Ok(None);
         };
         let matched = match ruleset.paths {
-            Paths::Exact => exact.into(),
-            Paths::Fold => self.fold(method, &path, exact, ruleset)?,
+            PathMatching::Exact => exact.into(),
+            PathMatching::Fold => self.fold(method, &path, exact, ruleset)?,
         };
         let keeps = matched.route(ruleset).keeps_slashes;
         Ok(keeps.then_some((path, matched)))
@@ -340,9 +340,9 @@ impl RequestTarget<'_> {
             }
             FieldValue::Ambiguous => {
                 let upstream = matched.route(ruleset).upstream;
-                let is_rest_api =
-                    |route: &&Arc<Route>| route.is_rest_api() && route.upstream == upstream;
-                let mut routes = ruleset.routes.iter().filter(is_rest_api);
+                let is_wordpress_api =
+                    |route: &&Arc<Route>| route.is_wordpress_api() && route.upstream == upstream;
+                let mut routes = ruleset.routes.iter().filter(is_wordpress_api);
                 routes.try_fold(matched, |matched, route| {
                     matched.combined_with(route.index.into(), ruleset)
                 })
@@ -421,7 +421,7 @@ fn match_folded(
     let [pattern, broader] = [folded, exact].map(|index| &ruleset.routes[index].pattern);
     let is_enough = route_as_strict(folded, exact, ruleset).is_some()
         || matches!(broader.segments(), [Segment::Rest])
-        || is_usual(pattern, path);
+        || is_common_spelling(pattern, path);
     let matched = MatchedRoute::from(folded);
     match is_enough {
         true => Ok(matched),

@@ -55,9 +55,11 @@ impl CountingLimits {
     pub fn rules<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Rules {
         match self {
             CountingLimits::Unrouted => &ruleset.unrouted.rules,
-            CountingLimits::Routed(matched) => &matched.route(ruleset).own.all,
-            CountingLimits::ByIp(matched) => &matched.route(ruleset).own.by_ip,
-            CountingLimits::Without(matched, index) => &matched.route(ruleset).own.without[*index],
+            CountingLimits::Routed(matched) => &matched.route(ruleset).own_response_rules.all,
+            CountingLimits::ByIp(matched) => &matched.route(ruleset).own_response_rules.by_ip,
+            CountingLimits::Without(matched, index) => {
+                &matched.route(ruleset).own_response_rules.without[*index]
+            }
         }
     }
 
@@ -110,12 +112,17 @@ pub fn identify_unrouted(
     // No limit spares the check: all limits of the request are asked in any case.
     let check = CredentialCheck {
         now,
-        may: &|_| true,
+        may_check: &|_| true,
     };
     let wall = || clock.wall();
     match ruleset.unrouted.by_credential {
-        true => identifier.identify_if(connection, (head, FieldValue::Absent), wall, Some(&check)),
-        false => identifier.client(connection, &head.fields),
+        true => identifier.identify_with_check(
+            connection,
+            (head, FieldValue::Absent),
+            wall,
+            Some(&check),
+        ),
+        false => identifier.identify_by_address(connection, &head.fields),
     }
 }
 

@@ -80,7 +80,7 @@ async fn serve_until_closed(
     let is_remote = |net: &PeerNetwork| net.contains(remote);
     if let Some(maximum) = generation.ruleset.connections.per_ip
         && !sources.trusted_proxies.iter().any(is_remote)
-        && !counted.admit_address(sources.group(remote.ip()).network(), maximum)
+        && !counted.admit_address(sources.client_network(remote.ip()).network(), maximum)
     {
         return worker.count_refused_connection(ConnectionRefusal::PerIp);
     }

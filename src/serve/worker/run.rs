@@ -196,7 +196,7 @@ fn build_worker(start: &WorkerStart) -> Worker {
             registry.worker_counter(number, Metric::Handshakes, &labels)
         }),
         acme_proofs: registry.worker_counter(number, Metric::AcmeProofs, &[]),
-        floods: registry.worker_counter(number, Metric::Floods, &[]),
+        floods: registry.worker_counter(number, Metric::Http2Floods, &[]),
         refused: ["per_ip", "proxy_header"].map(|reason| {
             let labels = [(Label::Reason, reason)];
             registry.worker_counter(number, Metric::ConnectionsRefused, &labels)

@@ -7,7 +7,7 @@ use super::*;
 fn check(field: &str, content_type: &str, body: impl AsRef<[u8]>, expected: Option<&str>) {
     let types = (!content_type.is_empty()).then_some(content_type.as_bytes());
     let body = body.as_ref();
-    let got = find(&BodyField::new(field), types.into_iter(), body);
+    let got = find_field(&BodyField::new(field), types.into_iter(), body);
     let expected = match expected {
         None => FieldValue::Absent,
         Some("?") => FieldValue::Ambiguous,

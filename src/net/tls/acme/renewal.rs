@@ -9,7 +9,7 @@ use super::managed::ManagedCertificate;
 use super::tokens::ChallengeTokens;
 use super::{order, storage};
 use crate::base::clock::Clock;
-use crate::base::random::Chance;
+use crate::base::random::Jitter;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::net::Certificate;
 
@@ -25,7 +25,7 @@ pub struct Renewals {
     pub clock: Clock,
     pub registry: Registry,
     pub tokens: ChallengeTokens,
-    pub chance: Chance,
+    pub jitter: Jitter,
     /// Held during an order, so that there is one at a time.
     pub order_lock: tokio::sync::Mutex<()>,
 }
@@ -53,7 +53,7 @@ impl Renewals {
                 }
                 Err(why) => {
                     let delay = retry_delay(failures, why.is_refusal());
-                    let delay = self.chance.around(delay);
+                    let delay = self.jitter.around(delay);
                     let seconds = delay.as_secs();
                     tracing::error!(names, %why, retry_in_seconds = seconds, "no new certificate");
                     delay
@@ -90,7 +90,7 @@ impl Renewals {
     /// directories.
     fn renewal_time(&self, certificate: &Certificate) -> Duration {
         let life = certificate.until.saturating_sub(certificate.from);
-        let early = self.chance.up_to(life / 20);
+        let early = self.jitter.up_to(life / 20);
         two_thirds(certificate).saturating_sub(early)
     }
 

@@ -16,7 +16,7 @@ use super::settings::Settings;
 use super::storage;
 use super::tokens::ChallengeTokens;
 use crate::base::clock::Clock;
-use crate::base::random::Chance;
+use crate::base::random::Jitter;
 use crate::base::telemetry::Registry;
 use crate::net::IssuedCertificate;
 
@@ -115,7 +115,7 @@ impl CertificateRenewer {
                     clock,
                     registry,
                     tokens,
-                    chance: Chance::new(seed),
+                    jitter: Jitter::new(seed),
                     order_lock: tokio::sync::Mutex::new(()),
                 };
                 runtime.block_on(run_renewals(received_sets, Rc::new(renewals)));

@@ -4,7 +4,7 @@
 use super::super::super::model::ThrottleConfig;
 use super::super::ValueError;
 use super::super::scalar::parse_header_name;
-use crate::base::suggest::nearest;
+use crate::base::suggest::nearest_word;
 use crate::limit::cost;
 use crate::limit::pressure::Condition;
 use crate::limit::{CountMode, Rate, Reserve, ReserveSource};
@@ -45,7 +45,7 @@ pub(super) fn parse_throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
             format!("write `{first}`"),
         )),
         _ => {
-            let help = match nearest(first, ["hard", "soft", "elastic"]) {
+            let help = match nearest_word(first, ["hard", "soft", "elastic"]) {
                 Some("soft") => String::from("did you mean `soft 10%`?"),
                 Some(word) => format!("did you mean `{word}`?"),
                 None => String::from("write `hard`, `soft 10%` or `elastic`"),
@@ -78,7 +78,7 @@ pub(super) fn parse_count(text: &str) -> Result<CountMode, ValueError> {
         }
         _ => {
             let first = words.first().copied().unwrap_or_default();
-            let help = match (nearest(first, ["all", "status", "cost"]), words.len()) {
+            let help = match (nearest_word(first, ["all", "status", "cost"]), words.len()) {
                 (Some("all"), 1) => "did you mean `all`?",
                 (Some("status"), 1) => "write the status too, for instance `status 401`",
                 (Some("status"), 2) => "did you mean `status`?",

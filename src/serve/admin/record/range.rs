@@ -278,7 +278,7 @@ fn compute_quantiles(
                 .map(|(bound, sums)| (*bound, sums.get(at).copied().unwrap_or(0)))
                 .collect();
             for ((_, quantile), list) in query.quantiles.iter().zip(&mut lists) {
-                list.push(buckets::quantile(*quantile, &mut counts));
+                list.push(buckets::estimate_quantile(*quantile, &mut counts));
             }
         }
         let mut value = describe_group(&members[0].0, labels);

@@ -168,7 +168,7 @@ impl Body for RequestBody {
             Ok(Piece::Data(data)) => Some(Ok(Frame::data(data))),
             Ok(Piece::Trailers(mut trailers)) => {
                 let identifier = &this.generation.identifier;
-                clean_trailers(&mut trailers, |name| identifier.guards(name));
+                clean_trailers(&mut trailers, |name| identifier.is_protected(name));
                 Some(Ok(Frame::trailers(trailers)))
             }
             Ok(Piece::End | Piece::More) => None,

@@ -131,7 +131,7 @@ fn drawn<'a>(
     parents: &'a [Parent],
 ) -> Vec<Item<'a>> {
     let mut chosen: Vec<&(Limit, Slot, usize)> = Vec::new();
-    let most = dice.of(&[3, 5, MAX_PLACES + 2]);
+    let most = dice.choose(&[3, 5, MAX_PLACES + 2]);
     for _ in 0..1 + dice.below(most) {
         let one = &limits[dice.below(limits.len())];
         if chosen.iter().all(|other| other.2 != one.2 || *other == one) {

@@ -1,13 +1,13 @@
-//! Keys as operators read and write them: `ip=203.0.113.9,user=alice`.
+//! Formats and parses keys of limits as operators read and write them: `ip=203.0.113.9,user=alice`.
 //!
-//! A key is its parts with commas between them, a part is an identity, `=` and a value. Keys are written in URLs,
-//! shells and terminals. In a value every byte that is not plain text in all of these is `~` and two hexadecimal
-//! digits: `~`, `,`, `%`, `?`, `#`, `&`, `+`,
-//! `\`, control and formatting characters, and blanks at its ends. So the user `CN=alice,O=Example` is written
-//! `user=CN=alice~2CO=Example`. Credentials and email addresses are written as `#` and their keyed hash.
+//! A key is a list of parts with commas between them; a part is an identity, `=` and a value. Keys are written in URLs,
+//! shells and terminals. So a byte that is not plain text in all of these is escaped as `~` and two hexadecimal digits:
+//! `~`, `,`, `%`, `?`, `#`, `&`, `+`, `\`, control and formatting characters, and blanks at a value's ends. The user
+//! `CN=alice,O=Example` is written `user=CN=alice~2CO=Example`. Credentials and email addresses are written as `#` and
+//! their keyed hash, never as they are.
 //!
-//! What is written here is read back as the same key and as no other, but for users that are email addresses: of those
-//! the hash is shown, and the address must be given. A comma is read as one of the value where no identity follows it.
+//! A formatted key parses to the same key and to no other. The exception is a user that is an email address: the text
+//! shows its hash, and an operator must write the address. A comma that no identity follows belongs to the value.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,33 +17,36 @@ use ipnet::IpNet;
 use super::{ClientIdentity, Identifier};
 use crate::limit::{Fingerprint, Identity};
 
-/// Hexadecimal digits of a hash from which a key can be read again.
-const WHOLE: usize = 32;
+/// Hexadecimal digits of a whole hash, from which a key can be parsed.
+const HASH_DIGITS: usize = 32;
 
-/// Why a text is no key of a limit.
+/// Bits of a hash that are not shown of a user that is an email address: 12 digits of 32 are shown.
+const HIDDEN_HASH_BITS: u32 = 80;
+
+/// A mistake in the text of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// A part without `=`.
     #[error("`{0}` is not written NAME=VALUE, like ip=203.0.113.9")]
     Part(String),
-    /// A part of another identity.
+    /// A part of an identity that the limit does not count by.
     #[error("this limit counts by {by}, not by `{name}`")]
     Identity {
-        /// What the limit counts by.
+        /// The identities that the limit counts by.
         by: String,
-        /// What was written.
+        /// The identity that was written.
         name: String,
     },
-    /// A part that is there twice.
+    /// Two parts of the same identity.
     #[error("`{0}` is there twice; a comma in a value is written ~2C")]
     Twice(&'static str),
-    /// No address or network.
+    /// A value of `ip` that is neither an address nor a network.
     #[error("`{0}` is not an address")]
     Address(String),
-    /// A network that is not one client.
+    /// A network that is not one client; the second network is.
     #[error("`{0}` is not one client: addresses are grouped as `{1}`")]
     Network(IpNet, IpNet),
-    /// No email address.
+    /// A value of `email` that is no email address.
     #[error("`{0}` is not an email address")]
     Email(String),
     /// The hash of a user that is an email address.
@@ -51,136 +54,135 @@ pub enum KeyError {
         "`{0}` is the hash of an email address, which no key can be found by: write the address"
     )]
     Hash(String),
-    /// No plan.
+    /// A value of `plan` that is no configured plan.
     #[error("there is no plan `{0}`")]
     Plan(String),
-    /// No address where it is part of the key.
+    /// A key without an address, for a limit that counts by ip.
     #[error("this limit counts by ip: write ip=ADDRESS too")]
     NoAddress,
-    /// Nothing but the plan.
+    /// A key with none of the identities that the limit counts by.
     #[error("the key names nobody that this limit counts by")]
     Nobody,
 }
 
 impl Identifier {
-    /// Who [`Identifier::key`] is of, as operators write it.
-    pub fn key_name(&self, who: &ClientIdentity, parts: &[Identity]) -> String {
+    /// Formats the key that [`Identifier::key`] makes of the client's `parts`. Parts that the client lacks are left
+    /// out.
+    pub fn format_key(&self, client: &ClientIdentity, parts: &[Identity]) -> String {
         let settings = self.settings();
-        let mut name = String::new();
+        let mut text = String::new();
         for identity in parts {
-            let part = match identity {
-                Identity::Ip => {
-                    let network = settings.ip.group(who.ip);
-                    let single = network.prefix_len() == network.max_prefix_len();
-                    Some(if single {
-                        network.addr().to_string()
-                    } else {
-                        network.to_string()
-                    })
-                }
-                Identity::User => who.user.as_deref().map(|user| self.user_name(user)),
-                Identity::Token => who.token.map(hash),
-                Identity::Email => who.email.map(hash),
+            let value = match identity {
+                Identity::Ip => Some(format_network(settings.ip.client_network(client.ip))),
+                Identity::User => client.user.as_deref().map(|user| self.format_user(user)),
+                Identity::Token => client.token.map(format_hash),
+                Identity::Email => client.email.map(format_hash),
                 Identity::Plan => {
-                    let plan = who.plan.and_then(|plan| settings.plan.plans.get(plan));
+                    let plan = client.plan.and_then(|index| settings.plan.plans.get(index));
                     plan.map(|plan| plan.name.to_string())
                 }
             };
-            if let Some(part) = part {
-                let comma = if name.is_empty() { "" } else { "," };
-                name = name + comma + identity.as_str() + "=" + &part;
+            if let Some(value) = value {
+                let comma = if text.is_empty() { "" } else { "," };
+                text = text + comma + identity.as_str() + "=" + &value;
             }
         }
-        name
+        text
     }
 
-    /// How a user is called where it is kept: one that is an address of email by the beginning of its hash.
-    pub fn user_name(&self, user: &str) -> String {
-        match self.address_key(user) {
-            Some(key) => format!("#{:012x}", key.0 >> 80),
-            None => escaped(user),
+    /// Formats a user for logs and files: escaped, or, if it is an email address, as the beginning of its hash.
+    pub fn format_user(&self, user: &str) -> String {
+        match self.hash_address(user) {
+            Some(hash) => format!("#{:012x}", hash.0 >> HIDDEN_HASH_BITS),
+            None => escape(user),
         }
     }
 
-    /// Whom a key names of a limit that counts by `parts`. `plan=gold` may stand there for what the plan multiplies; who
-    /// has no plan where none stands there.
+    /// Parses a key of a limit that counts by `parts`. It may also have a part `plan=gold`, for limits that the plan
+    /// multiplies; without one the client has no plan.
     ///
     /// # Errors
     ///
-    /// Why the text is no key of such a limit.
-    pub fn read_key(&self, text: &str, parts: &[Identity]) -> Result<ClientIdentity, KeyError> {
-        let mut who = ClientIdentity::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        let mut given = Vec::new();
-        for part in split(text) {
+    /// [`KeyError`] for a text that is no key of such a limit.
+    pub fn parse_key(&self, text: &str, parts: &[Identity]) -> Result<ClientIdentity, KeyError> {
+        let mut client = ClientIdentity::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let mut written = Vec::new();
+        for part in split_parts(text) {
             let pair = part.split_once('=');
             let (name, value) = pair.ok_or_else(|| KeyError::Part(part.to_owned()))?;
-            let mut known = parts.iter().chain(&[Identity::Plan]);
-            let identity = known.find(|identity| identity.as_str() == name.trim());
-            let identity = *identity.ok_or_else(|| KeyError::Identity {
-                by: parts
-                    .iter()
-                    .map(|part| part.as_str())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-                name: name.to_owned(),
-            })?;
-            if given.contains(&identity) {
+            let identity = parse_identity(name, parts)?;
+            if written.contains(&identity) {
                 return Err(KeyError::Twice(identity.as_str()));
             }
-            given.push(identity);
-            self.set(&mut who, identity, value)?;
+            written.push(identity);
+            self.set_identity(&mut client, identity, value)?;
         }
-        // Every request has an address; the others may be missing, but not all.
-        if parts.contains(&Identity::Ip) && !given.contains(&Identity::Ip) {
+        // Every request has an address. Other identities may be absent, but not all of them.
+        if parts.contains(&Identity::Ip) && !written.contains(&Identity::Ip) {
             return Err(KeyError::NoAddress);
         }
-        if !parts.iter().any(|identity| given.contains(identity)) {
+        if !parts.iter().any(|identity| written.contains(identity)) {
             return Err(KeyError::Nobody);
         }
-        Ok(who)
+        Ok(client)
     }
 
-    fn set(
+    /// Sets one identity of the client to the value `text`, which is still escaped.
+    fn set_identity(
         &self,
-        who: &mut ClientIdentity,
+        client: &mut ClientIdentity,
         identity: Identity,
-        written: &str,
+        text: &str,
     ) -> Result<(), KeyError> {
         let settings = self.settings();
-        let value = unescaped(written);
+        let value = unescape(text);
         match identity {
             Identity::Ip => {
                 let address = || value.parse::<IpAddr>().map(IpNet::from);
                 let network = value.parse().or_else(|_| address());
                 let network: IpNet = network.map_err(|_| KeyError::Address(value))?;
-                let group = settings.ip.group(network.addr());
-                if network.prefix_len() != network.max_prefix_len() && network != group {
-                    return Err(KeyError::Network(network, group));
+                let client_network = settings.ip.client_network(network.addr());
+                if network.prefix_len() != network.max_prefix_len() && network != client_network {
+                    return Err(KeyError::Network(network, client_network));
                 }
-                who.ip = settings.ip.counted(network.addr());
+                client.ip = settings.ip.counted_address(network.addr());
             }
-            Identity::User if written.starts_with('#') => {
-                return Err(KeyError::Hash(written.to_owned()));
+            Identity::User if text.starts_with('#') => {
+                return Err(KeyError::Hash(text.to_owned()));
             }
-            Identity::User => who.user = Some(value.into()),
+            Identity::User => client.user = Some(value.into()),
             Identity::Token => {
-                who.token = Some(whole(written).unwrap_or_else(|| self.token_key(&value)))
+                client.token = Some(parse_hash(text).unwrap_or_else(|| self.hash_token(&value)));
             }
             Identity::Email => {
-                let key = whole(written).or_else(|| self.email_key(&value));
-                who.email = Some(key.ok_or(KeyError::Email(value))?);
+                let hash = parse_hash(text).or_else(|| self.hash_email(&value));
+                client.email = Some(hash.ok_or(KeyError::Email(value))?);
             }
             Identity::Plan => {
-                let plan = settings.plan.named(&value);
-                who.plan = Some(plan.ok_or(KeyError::Plan(value))?);
+                let plan = settings.plan.index_of(&value);
+                client.plan = Some(plan.ok_or(KeyError::Plan(value))?);
             }
         }
         Ok(())
     }
 }
 
-/// The parts of a key: a comma ends one where an identity follows.
-fn split(text: &str) -> Vec<&str> {
+/// Parses the name of a part, which is one of `parts` or `plan`.
+fn parse_identity(name: &str, parts: &[Identity]) -> Result<Identity, KeyError> {
+    let mut allowed = parts.iter().chain(&[Identity::Plan]);
+    let identity = allowed.find(|identity| identity.as_str() == name.trim());
+    identity.copied().ok_or_else(|| KeyError::Identity {
+        by: parts
+            .iter()
+            .map(|part| part.as_str())
+            .collect::<Vec<_>>()
+            .join(", "),
+        name: name.to_owned(),
+    })
+}
+
+/// Splits a key at each comma that an identity follows.
+fn split_parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
     for (comma, _) in text.match_indices(',') {
@@ -201,59 +203,69 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-fn hash(key: Fingerprint) -> String {
-    format!("#{:0WHOLE$x}", key.0)
+/// Formats a network without its length if it is a single address.
+fn format_network(network: IpNet) -> String {
+    match network.prefix_len() == network.max_prefix_len() {
+        true => network.addr().to_string(),
+        false => network.to_string(),
+    }
 }
 
-/// The fingerprint that [`hash`] has written.
-fn whole(written: &str) -> Option<Fingerprint> {
-    let digits = written.strip_prefix('#')?;
-    let plain = digits.len() == WHOLE && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+fn format_hash(hash: Fingerprint) -> String {
+    format!("#{:0HASH_DIGITS$x}", hash.0)
+}
+
+/// Parses what [`format_hash`] writes.
+fn parse_hash(text: &str) -> Option<Fingerprint> {
+    let digits = text.strip_prefix('#')?;
+    let is_hash =
+        digits.len() == HASH_DIGITS && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     let number = u128::from_str_radix(digits, 16).ok();
-    number.filter(|_| plain).map(Fingerprint)
+    number.filter(|_| is_hash).map(Fingerprint)
 }
 
-/// A value as it stands in a key.
-fn escaped(value: &str) -> String {
-    let (start, end) = (value.trim_start().len(), value.trim_end().len());
-    let inner = value.len() - start..end;
+/// Escapes a value for a key.
+fn escape(value: &str) -> String {
+    let leading_blanks = value.len() - value.trim_start().len();
+    let inner = leading_blanks..value.trim_end().len();
     let mut out = String::with_capacity(value.len());
-    for (at, letter) in value.char_indices() {
-        if is_plain(letter) && (inner.contains(&at) || !letter.is_whitespace()) {
-            out.push(letter);
+    for (offset, c) in value.char_indices() {
+        if is_plain(c) && (inner.contains(&offset) || !c.is_whitespace()) {
+            out.push(c);
             continue;
         }
-        for byte in letter.encode_utf8(&mut [0; 4]).bytes() {
+        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
             let _ = write!(out, "~{byte:02X}");
         }
     }
     out
 }
 
-fn is_plain(letter: char) -> bool {
-    let formats = matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+/// Whether a character inside a value needs no escape.
+fn is_plain(c: char) -> bool {
+    let is_format = matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}');
-    !letter.is_control() && !formats && !"~,%?#&+\\".contains(letter)
+    !c.is_control() && !is_format && !"~,%?#&+\\".contains(c)
 }
 
-/// The value that stands in a key; what is not escaped stands for itself.
-fn unescaped(text: &str) -> String {
+/// Undoes [`escape`]. A `~` without two digits stands for itself.
+fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
+    let mut remaining = text.as_bytes();
+    while let Some((&byte, after)) = remaining.split_first() {
         let digits = match after {
             [high, low, ..] if byte == b'~' => [*high, *low],
             _ => [0, 0],
         };
-        let digit = |digit: u8| char::from(digit).to_digit(16);
-        match digits.map(digit) {
+        let hex_value = |digit: u8| char::from(digit).to_digit(16);
+        match digits.map(hex_value) {
             [Some(high), Some(low)] => {
                 bytes.push((high << 4 | low) as u8);
-                rest = &after[2..];
+                remaining = &after[2..];
             }
             _ => {
                 bytes.push(byte);
-                rest = after;
+                remaining = after;
             }
         }
     }
@@ -292,17 +304,17 @@ mod tests {
             (" a\tb ", "~20a~09b~20"),
             ("a\u{202e}b\u{7f}", "a~E2~80~AEb~7F"),
         ] {
-            assert_eq!(subject.user_name(user), written);
-            assert_eq!(unescaped(written), user);
+            assert_eq!(subject.format_user(user), written);
+            assert_eq!(unescape(written), user);
         }
-        assert!(subject.user_name("alice@example.com").starts_with('#'));
+        assert!(subject.format_user("alice@example.com").starts_with('#'));
     }
 
     #[track_caller]
     fn check(text: &str, parts: &[Identity], expected: Result<&str, &str>) {
         let subject = identifier();
-        let read = subject.read_key(text, parts);
-        let name = read.map(|who| subject.key_name(&who, parts));
+        let read = subject.parse_key(text, parts);
+        let name = read.map(|who| subject.format_key(&who, parts));
         let name = name.map_err(|error| error.to_string());
         assert_eq!(
             name.as_deref().map_err(|error| &**error),
@@ -412,22 +424,22 @@ mod tests {
             ip in any::<IpAddr>(),
         ) {
             let subject = identifier();
-            prop_assume!(user.as_deref().is_none_or(|user| subject.address_key(user).is_none()));
+            prop_assume!(user.as_deref().is_none_or(|user| subject.hash_address(user).is_none()));
             let mut who = ClientIdentity::new(ip);
             who.user = user.map(Into::into);
             who.token = token.map(Fingerprint);
             who.email = email.map(Fingerprint);
             who.plan = plan;
-            let name = subject.key_name(&who, &parts);
+            let name = subject.format_key(&who, &parts);
             let Some(key) = subject.key(&who, &parts) else {
                 prop_assert_eq!(name, "");
                 return Ok(());
             };
             // A plan alone is no key that can be asked for.
             prop_assume!(!name.starts_with("plan="));
-            let read = subject.read_key(&name, &parts);
+            let read = subject.parse_key(&name, &parts);
             let read = read.map_err(|error| TestCaseError::fail(format!("{name}: {error}")))?;
-            prop_assert_eq!(subject.key_name(&read, &parts), name.clone());
+            prop_assert_eq!(subject.format_key(&read, &parts), name.clone());
             prop_assert_eq!(subject.key(&read, &parts), Some(key), "{}", name);
             // Clients of HTTP may escape what they like.
             prop_assert!(!name.bytes().any(|byte| b"%?&+\\".contains(&byte)), "{}", name);

@@ -1,29 +1,29 @@
-//! IPv4 addresses that are written in IPv6 addresses. Who has the one has the other, so both are one client:
+//! Finds the IPv4 address that is embedded in an IPv6 address. Both addresses belong to the same client:
 //!
-//! - mapped ones, `::ffff:192.0.2.1` (RFC 4291 section 2.5.5.2);
-//! - behind the prefix of a translator, `64:ff9b::192.0.2.1` (NAT64, RFC 6052), or else all of the IPv4 Internet would
-//!   share the budget of one /64;
-//! - of 6to4 (RFC 3056), where each IPv4 address has a /48 and so 65,536 budgets;
-//! - of Teredo (RFC 4380), where all clients of one server are in one /64.
+//! - mapped addresses, `::ffff:192.0.2.1` (RFC 4291 section 2.5.5.2);
+//! - translated addresses, `64:ff9b::192.0.2.1` (NAT64, RFC 6052): the whole IPv4 Internet would share one /64;
+//! - 6to4 (RFC 3056): each IPv4 address has a /48, and so would have 65,536 budgets;
+//! - Teredo (RFC 4380): all clients of one server would share one /64.
 //!
-//! The last two are for counting only: nobody is believed by such an address. Deprecated forms that no translator
-//! writes, `::192.0.2.1` and `::ffff:0:192.0.2.1`, are addresses of IPv6; the latter's prefix may be named.
+//! The last two decide only how a client is counted, never whether a proxy is trusted. The deprecated forms
+//! `::192.0.2.1` and `::ffff:0:192.0.2.1`, which no translator writes, count as IPv6. The prefix of the latter may be
+//! configured.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// A prefix behind which IPv4 addresses are written: RFC 6052 section 2.2.
+/// The prefix of a translator, behind which it embeds IPv4 addresses: RFC 6052 section 2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nat64(Ipv6Net);
 
-/// Why a network is no prefix of a translator.
+/// Why a network cannot be the prefix of a translator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrefixError {
-    /// It is one of IPv4.
+    /// The network is one of IPv4.
     #[error("it is a network of IPv4")]
     Family,
-    /// Its length is none of those of RFC 6052.
+    /// The prefix length is none of those in RFC 6052 section 2.2.
     #[error("its length is none of 32, 40, 48, 56, 64 and 96")]
     Length,
     /// Bits 64 to 71 are not zero: RFC 6052 section 2.2.
@@ -38,11 +38,11 @@ impl Nat64 {
         Nat64(Ipv6Net::new_assert(prefix, 96))
     }
 
-    /// The prefix that is this network.
+    /// Accepts a network that may be the prefix of a translator.
     ///
     /// # Errors
     ///
-    /// Why it is none.
+    /// [`PrefixError`] for any other network.
     pub fn new(network: IpNet) -> Result<Nat64, PrefixError> {
         let IpNet::V6(network) = network else {
             return Err(PrefixError::Family);
@@ -56,76 +56,82 @@ impl Nat64 {
         Ok(Nat64(network.trunc()))
     }
 
-    /// The address inside. What comes behind it is not looked at.
-    fn inside(self, ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    /// The embedded address; none if `ip` does not begin with this prefix. The bytes behind it may be anything.
+    fn embedded_address(self, ip: Ipv6Addr) -> Option<Ipv4Addr> {
         let octets = ip.octets();
-        // The ninth byte is none of the address's, and zero.
+        // The ninth byte is always zero and no part of the address.
         if !self.0.contains(&ip) || octets[8] != 0 {
             return None;
         }
         let start = usize::from(self.0.prefix_len() / 8);
-        let mut bytes = (start..16).filter(|at| *at != 8).map(|at| octets[at]);
+        let mut bytes = (start..16)
+            .filter(|index| *index != 8)
+            .map(|index| octets[index]);
         Some(Ipv4Addr::from_octets(
             [(); 4].map(|()| bytes.next().unwrap_or(0)),
         ))
     }
 
-    /// The network inside; none for one that is no narrower than the prefix.
-    fn network_inside(self, network: Ipv6Net) -> Option<IpNet> {
+    /// The embedded network; none if `network` is no narrower than this prefix.
+    fn embedded_network(self, network: Ipv6Net) -> Option<IpNet> {
         let (start, end) = (self.0.prefix_len(), network.prefix_len());
-        let ninth = if start < 72 {
+        // Bits 64 to 71 are no part of the address.
+        let skipped_bits = if start < 72 {
             end.clamp(64, 72) - 64
         } else {
             0
         };
         let length = end
-            .checked_sub(start + ninth)
+            .checked_sub(start + skipped_bits)
             .filter(|length| *length > 0)?;
-        let inside = Ipv4Net::new(self.inside(network.network())?, length.min(32));
-        inside.ok().map(IpNet::V4)
+        let address = self.embedded_address(network.network())?;
+        let embedded = Ipv4Net::new(address, length.min(32));
+        embedded.ok().map(IpNet::V4)
     }
 }
 
-/// The address that translators have written for an IPv4 address as that, any other as it is.
-pub fn translated(ip: IpAddr, prefixes: &[Nat64]) -> IpAddr {
-    let IpAddr::V6(six) = ip.to_canonical() else {
+/// The IPv4 address of a mapped or translated address; any other address as it is.
+pub fn untranslated_address(ip: IpAddr, prefixes: &[Nat64]) -> IpAddr {
+    let IpAddr::V6(ipv6) = ip.to_canonical() else {
         return ip.to_canonical();
     };
-    let inside = prefixes.iter().find_map(|prefix| prefix.inside(six));
-    inside.map_or(ip, IpAddr::V4)
+    let embedded = prefixes
+        .iter()
+        .find_map(|prefix| prefix.embedded_address(ipv6));
+    embedded.map_or(ip, IpAddr::V4)
 }
 
-/// The same of a network.
-pub fn translated_network(network: IpNet, prefixes: &[Nat64]) -> IpNet {
-    let IpNet::V6(six) = network else {
+/// The IPv4 network of a network of mapped or translated addresses; any other network as it is.
+pub fn untranslated_network(network: IpNet, prefixes: &[Nat64]) -> IpNet {
+    let IpNet::V6(ipv6) = network else {
         return network;
     };
-    if six.prefix_len() >= 96
-        && let Some(four) = six.addr().to_ipv4_mapped()
+    if ipv6.prefix_len() >= 96
+        && let Some(mapped) = ipv6.addr().to_ipv4_mapped()
     {
-        return Ipv4Net::new(four, six.prefix_len() - 96).map_or(network, IpNet::V4);
+        return Ipv4Net::new(mapped, ipv6.prefix_len() - 96).map_or(network, IpNet::V4);
     }
-    let mut inside = prefixes
+    let embedded = prefixes
         .iter()
-        .filter_map(|prefix| prefix.network_inside(six));
-    inside.next().unwrap_or(network)
+        .find_map(|prefix| prefix.embedded_network(ipv6));
+    embedded.unwrap_or(network)
 }
 
-/// The address as which a client is counted.
-pub fn counted(ip: IpAddr, prefixes: &[Nat64]) -> IpAddr {
-    let ip = translated(ip, prefixes);
-    let IpAddr::V6(six) = ip else {
+/// The address by which a client is counted: the embedded IPv4 address if there is one, also of 6to4 and Teredo.
+pub fn counted_address(ip: IpAddr, prefixes: &[Nat64]) -> IpAddr {
+    let ip = untranslated_address(ip, prefixes);
+    let IpAddr::V6(ipv6) = ip else {
         return ip;
     };
-    match six.segments() {
-        [0x2002, high, low, ..] => IpAddr::V4(joined(high, low)),
-        // Written with all bits turned over, so that no router on the way changes it: RFC 4380 section 4.
-        [0x2001, 0, .., high, low] => IpAddr::V4(joined(!high, !low)),
+    match ipv6.segments() {
+        [0x2002, high, low, ..] => IpAddr::V4(join_halves(high, low)),
+        // Teredo inverts all bits, so that no router on the way rewrites the address: RFC 4380 section 4.
+        [0x2001, 0, .., high, low] => IpAddr::V4(join_halves(!high, !low)),
         _ => ip,
     }
 }
 
-fn joined(high: u16, low: u16) -> Ipv4Addr {
+fn join_halves(high: u16, low: u16) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))
 }
 
@@ -153,10 +159,13 @@ mod tests {
             ("64:ff9b:1:abcd::/96", "64:ff9b:1:abcd::c000:221"),
         ] {
             let address: IpAddr = address.parse().unwrap();
-            let found = translated(address, &prefixes(&[prefix]));
+            let found = untranslated_address(address, &prefixes(&[prefix]));
             assert_eq!(found.to_string(), "192.0.2.33", "{prefix}");
-            // Not behind another prefix.
-            assert_eq!(translated(address, &prefixes(&["2001:db9::/32"])), address);
+            // Another prefix does not match.
+            assert_eq!(
+                untranslated_address(address, &prefixes(&["2001:db9::/32"])),
+                address
+            );
         }
     }
 
@@ -173,9 +182,9 @@ mod tests {
     fn who_is_counted() {
         let prefixes = [Nat64::well_known()];
         let check = |ip: &str, expected: &str| {
-            let got = counted(ip.parse().unwrap(), &prefixes);
+            let got = counted_address(ip.parse().unwrap(), &prefixes);
             assert_eq!(got.to_string(), expected, "{ip}");
-            assert_eq!(counted(got, &prefixes), got, "{ip}");
+            assert_eq!(counted_address(got, &prefixes), got, "{ip}");
         };
         check("192.0.2.33", "192.0.2.33");
         check("::ffff:192.0.2.33", "192.0.2.33");
@@ -202,7 +211,7 @@ mod tests {
     fn networks() {
         let prefixes = prefixes(&["64:ff9b::/96", "2001:db8:100::/40"]);
         let check = |network: &str, expected: &str| {
-            let got = translated_network(network.parse().unwrap(), &prefixes);
+            let got = untranslated_network(network.parse().unwrap(), &prefixes);
             assert_eq!(got.to_string(), expected, "{network}");
         };
         check("10.0.0.0/8", "10.0.0.0/8");

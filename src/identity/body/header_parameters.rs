@@ -1,0 +1,162 @@
+//! Parses a header field's value with parameters, such as `form-data; name="a"`, by the strict grammar.
+//!
+//! Lenient readers search such a value for `name=` anywhere. So this file also tells whether a reader could take
+//! another part of the value for a parameter.
+
+use crate::identity::form;
+
+/// Charsets in which UTF-8 text reads unchanged.
+const UTF8_CHARSETS: [&str; 2] = ["utf-8", "utf8"];
+
+/// Charsets that agree with UTF-8 on ASCII only.
+const ASCII_CHARSETS: [&str; 6] = [
+    "us-ascii",
+    "ascii",
+    "iso-8859-1",
+    "latin1",
+    "windows-1252",
+    "iso-8859-15",
+];
+
+/// A header field's value and its parameters.
+pub(super) struct HeaderParameters<'v> {
+    /// The text before the first parameter.
+    pub(super) value: &'v str,
+    /// Names and values, as they are written.
+    parameters: Vec<(&'v str, &'v str)>,
+}
+
+impl<'v> HeaderParameters<'v> {
+    /// Parses a whole field value. None if readers split it differently: it has quotes in the middle, parameters
+    /// after an escaped quote, or a parameter without `=`. None also if an unquoted value is no token (RFC 9110, section
+    /// 5.6.2): some readers end such a value at the first other character.
+    pub(super) fn parse(text: &'v str) -> Option<HeaderParameters<'v>> {
+        let (value, mut remaining) = text.split_once(';').unwrap_or((text, ""));
+        let mut parameters = Vec::new();
+        while !remaining.trim_matches([' ', '\t', ';']).is_empty() {
+            let (name, after_equals) = remaining.trim_start_matches([' ', '\t']).split_once('=')?;
+            let (parameter, after) = match after_equals.strip_prefix('"') {
+                Some(quoted) => parse_quoted_value(quoted)?,
+                None => parse_token_value(after_equals)?,
+            };
+            if !is_parameter_name(name) {
+                return None;
+            }
+            parameters.push((name, parameter));
+            remaining = after;
+        }
+        Some(HeaderParameters {
+            value: value.trim_matches([' ', '\t']),
+            parameters,
+        })
+    }
+
+    /// Counts the parameters of this name, with encoded ones (`name*`, RFC 8187) and pieces (`name*0`).
+    pub(super) fn count(&self, name: &str) -> usize {
+        let has_name = |parameter: &&(&str, &str)| {
+            let base = parameter.0.split('*').next().unwrap_or_default();
+            base.eq_ignore_ascii_case(name)
+        };
+        self.parameters.iter().filter(has_name).count()
+    }
+
+    /// The value of the parameter of this name; none if it is encoded, missing or repeated.
+    pub(super) fn unique(&self, name: &str) -> Option<&'v str> {
+        let mut parameters = self.parameters.iter();
+        let parameter = parameters.find(|(other, _)| other.eq_ignore_ascii_case(name))?;
+        (self.count(name) == 1).then_some(parameter.1)
+    }
+
+    /// Whether readers that search for `name=` find it in another parameter.
+    pub(super) fn has_hidden_name(&self) -> bool {
+        self.parameters.iter().any(|(name, value)| {
+            let name = name.to_ascii_lowercase();
+            let base = name.split('*').next().unwrap_or_default();
+            let contains_name = base.contains("name") && !matches!(base, "name" | "filename");
+            contains_name || may_set_parameter(value, "name")
+        })
+    }
+
+    /// Whether readers may find another boundary than the parameter: PHP takes the first `boundary`, Rack the last.
+    /// The value of the parameter itself may have the word, as browsers write it.
+    pub(super) fn has_hidden_boundary(&self) -> bool {
+        let has_word = |text: &str| text.to_ascii_lowercase().contains("boundary");
+        let is_elsewhere =
+            |(name, value): &(&str, &str)| match name.eq_ignore_ascii_case("boundary") {
+                true => may_set_parameter(value, "boundary"),
+                false => has_word(name) || has_word(value),
+            };
+        has_word(self.value) || self.parameters.iter().any(is_elsewhere)
+    }
+
+    /// Whether `text` reads as in UTF-8 under the `charset`, if there is one.
+    pub(super) fn is_read_as_utf8(&self, text: &[u8]) -> bool {
+        let is_charset = |(name, value): &&(&str, &str)| {
+            name.to_ascii_lowercase().contains("charset") || may_set_parameter(value, "charset")
+        };
+        let charset_count = self.parameters.iter().filter(is_charset).count();
+        if charset_count == 0 && !may_set_parameter(self.value, "charset") {
+            return true;
+        }
+        let charset = self.unique("charset").filter(|_| charset_count == 1);
+        let charset = charset.unwrap_or_default().to_ascii_lowercase();
+        UTF8_CHARSETS.contains(&&*charset)
+            || (ASCII_CHARSETS.contains(&&*charset) && form::decode(text).is_ascii())
+    }
+}
+
+/// Parses a parameter's value without quotes: returns it, and the text after the `;` that ends it.
+fn parse_token_value(text: &str) -> Option<(&str, &str)> {
+    let (token, after) = text.split_once(';').unwrap_or((text, ""));
+    let token = token.trim_end_matches([' ', '\t']);
+    token.bytes().all(is_token_byte).then_some((token, after))
+}
+
+/// Parses a parameter's value in quotes, from behind the first one: returns it, and the text after the `;` that ends
+/// it.
+fn parse_quoted_value(text: &str) -> Option<(&str, &str)> {
+    let (value, after) = split_at_closing_quote(text)?;
+    let after = after.trim_start_matches([' ', '\t']);
+    match after.strip_prefix(';') {
+        Some(after) => Some((value, after)),
+        None => after.is_empty().then_some((value, after)),
+    }
+}
+
+/// Splits a text at the quote that ends a value. Some readers take an escaped quote (RFC 9110, section 5.6.4) for the
+/// end: none if they could find another parameter, or lose one, in the rest.
+fn split_at_closing_quote(text: &str) -> Option<(&str, &str)> {
+    let first_quote = text.find('"')?;
+    let mut end = first_quote;
+    while text[..end].ends_with('\\') {
+        // Some readers take the second backslash as escaped, others as the escape of the quote.
+        if text[..end].ends_with("\\\\") {
+            return None;
+        }
+        end += 1 + text[end + 1..].find('"')?;
+    }
+    let after = &text[end + 1..];
+    let is_last = || after.trim_matches([' ', '\t', ';']).is_empty();
+    let is_certain =
+        first_quote == end || (is_last() && !text[first_quote..end].contains([';', '=', ',']));
+    is_certain.then_some((&text[..end], after))
+}
+
+/// Whether readers that search a text for a parameter of this name find one in it.
+fn may_set_parameter(text: &str, name: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    let mut remainders = text
+        .match_indices(name)
+        .map(|(at, name)| &text[at + name.len()..]);
+    remainders.any(|after| after.trim_start_matches([' ', '\t', '*']).starts_with('='))
+}
+
+fn is_parameter_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_*".contains(c);
+    !name.is_empty() && name.chars().all(is_plain)
+}
+
+/// Whether the byte may stand in a token (RFC 9110, section 5.6.2).
+fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}

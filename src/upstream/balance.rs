@@ -1,5 +1,5 @@
-//! Chooses the server for the next request, as one worker sees the servers. It never waits, reads no clock and allocates
-//! nothing for a choice.
+//! Chooses the server for the next request, as one worker sees the servers. It never waits, reads no clock and
+//! allocates nothing for a choice.
 //!
 //! | method | what it does |
 //! |---|---|
@@ -65,8 +65,8 @@ impl Balancer {
         }
     }
 
-    /// Chooses the next server; none if no server may get a request. `is_first` says that no server was tried for the same
-    /// request before.
+    /// Chooses the next server; none if no server may get a request. `is_first` says that no server was tried for the
+    /// same request before.
     pub fn choose(
         &self,
         key: Option<u64>,
@@ -182,8 +182,8 @@ impl Balancer {
     }
 }
 
-/// Hashes a server's name, and its address if the name has several. So a name with a single address keeps its keys when that
-/// address changes.
+/// Hashes a server's name, and its address if the name has several. So a name with a single address keeps its keys when
+/// that address changes.
 fn hash_endpoint(server: &Endpoint, is_one_of_several: bool) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(server.name.as_bytes());

@@ -1,6 +1,6 @@
-//! The retry budget of one worker and upstream, as in Finagle: one retry for every five requests, and a few retries without
-//! any. So retries do not add much work to failing servers. While the budget is nearly spent, requests use new connections,
-//! which the server cannot have closed before.
+//! The retry budget of one worker and upstream, as in Finagle: one retry for every five requests, and a few retries
+//! without any. So retries do not add much work to failing servers. While the budget is nearly spent, requests use new
+//! connections, which the server cannot have closed before.
 
 use std::cell::Cell;
 

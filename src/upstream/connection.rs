@@ -1,4 +1,5 @@
-//! The connection or stream that carries a request to a server. Which one a request gets is decided in `pool` and `search`.
+//! The connection or stream that carries a request to a server. Which one a request gets is decided in `pool` and
+//! `search`.
 
 use std::cell::RefCell;
 use std::io;

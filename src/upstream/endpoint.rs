@@ -1,5 +1,5 @@
-//! An endpoint: one address of a configured server. A server whose name resolves to several addresses has as many endpoints,
-//! each with a health of its own.
+//! An endpoint: one address of a configured server. A server whose name resolves to several addresses has as many
+//! endpoints, each with a health of its own.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,5 @@
-//! One request to a server and its response, in either version of HTTP. Both directions run in the task that polls it. Whether
-//! and where a failed request is sent again is decided elsewhere.
+//! One request to a server and its response, in either version of HTTP. Both directions run in the task that polls it.
+//! Whether and where a failed request is sent again is decided elsewhere.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -71,8 +71,9 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Whether the request, having failed, may be sent over another connection. Either the server may have closed this one
-    /// while it was idle, and nothing of the response has come. Or the server says that it has not processed the request.
+    /// Whether the request, having failed, may be sent over another connection. Either the server may have closed this
+    /// one while it was idle, and nothing of the response has come. Or the server says that it has not processed the
+    /// request.
     pub fn is_retryable(&self) -> bool {
         match &self.0 {
             VersionedExchange::Http1(exchange) => exchange.is_retryable(),
@@ -136,9 +137,9 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Tells the server that nobody waits for the response. Over HTTP/1.1 the gateway closes its sending side, so that the
-    /// end of the server's work can still be observed. Over HTTP/2 it resets a request that is not sent whole. Must be called
-    /// before each poll, because queued bytes of a whole request are sent first.
+    /// Tells the server that nobody waits for the response. Over HTTP/1.1 the gateway closes its sending side, so that
+    /// the end of the server's work can still be observed. Over HTTP/2 it resets a request that is not sent whole. Must
+    /// be called before each poll, because queued bytes of a whole request are sent first.
     pub fn cancel(&mut self, cx: &mut Context<'_>) {
         match &mut self.0 {
             VersionedExchange::Http1(exchange) => exchange.cancel(cx),
@@ -167,7 +168,8 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// The body of the response, once its final head has come. `now` may be coarse; the connection becomes idle at that time.
+    /// The body of the response, once its final head has come. `now` may be coarse; the connection becomes idle at that
+    /// time.
     pub fn into_body(self, now: Nanos) -> UpstreamBody<B> {
         let mut body = UpstreamBody {
             exchange: Some(self),

@@ -1,5 +1,5 @@
-//! The gate before an upstream's connections. After no server has accepted a connection, all requests fail at once for a moment
-//! instead of waiting in vain. Then one request at a time tries again for all.
+//! The gate before an upstream's connections. After no server has accepted a connection, all requests fail at once for
+//! a moment instead of waiting in vain. Then one request at a time tries again for all.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The health of one endpoint: whether it gets requests, its share of them, and how many are open. All workers share it, and it
-//! is kept over reloads. It reads no clock.
+//! The health of one endpoint: whether it gets requests, its share of them, and how many are open. All workers share
+//! it, and it is kept over reloads. It reads no clock.
 //!
 //! A request to a healthy server costs one relaxed load here, and one addition at its start and at its end.
 
@@ -149,8 +149,8 @@ impl ServerHealth {
         }
     }
 
-    /// Records that a request failed. Returns whether at least `eject_after` requests have failed in a row, so that the server is
-    /// to be ejected.
+    /// Records that a request failed. Returns whether at least `eject_after` requests have failed in a row, so that the
+    /// server is to be ejected.
     pub fn record_failure(&self, eject_after: u32) -> bool {
         if self.flags(EJECTED) != 0 {
             return false;
@@ -158,8 +158,8 @@ impl ServerHealth {
         self.failures.fetch_add(1, Relaxed).saturating_add(1) >= eject_after
     }
 
-    /// Ejects the server, and returns for how long: the n-th time in a row for n times the configured span, as in Envoy. The row
-    /// ends when the server has been back for longer than its last ejection.
+    /// Ejects the server, and returns for how long: the n-th time in a row for n times the configured span, as in
+    /// Envoy. The row ends when the server has been back for longer than its last ejection.
     pub fn eject(&self, eject: Ejection, now: Nanos) -> Duration {
         let longest = MAX_EJECTION.max(eject.span);
         let length_of = |in_row: u32| eject.span.saturating_mul(in_row).min(longest);
@@ -183,8 +183,8 @@ impl ServerHealth {
         self.flags(EJECTED) != 0 && self.ejected_until.load(Relaxed) <= now.0
     }
 
-    /// Ends the ejection, on trial: the server gets few requests until a good response begins, and one more failure ejects it
-    /// again.
+    /// Ends the ejection, on trial: the server gets few requests until a good response begins, and one more failure
+    /// ejects it again.
     pub fn readmit(&self, eject: Ejection, now: Nanos) {
         self.failures.store(eject.after.saturating_sub(1), Relaxed);
         self.flags.fetch_or(TRIAL, Relaxed);
@@ -217,7 +217,8 @@ impl ServerHealth {
         self.flags.fetch_and(!flag, Relaxed);
     }
 
-    /// The share in a slow start, which grows from a tenth to all in a straight line. Ends the slow start after its time.
+    /// The share in a slow start, which grows from a tenth to all in a straight line. Ends the slow start after its
+    /// time.
     pub fn slow_start_share(&self, slow_start: Duration, now: Nanos) -> u32 {
         let back_for = now.since(Nanos(self.returned_at.load(Relaxed)));
         let length = Nanos::from(slow_start).0.max(1);
@@ -244,7 +245,8 @@ pub struct CheckJudge {
 }
 
 impl CheckJudge {
-    /// The judge of a server that counts as healthy, or as failing, until its first check. That check alone can change it.
+    /// The judge of a server that counts as healthy, or as failing, until its first check. That check alone can change
+    /// it.
     pub fn new(fall: u32, rise: u32, is_healthy: bool) -> CheckJudge {
         let needed = if is_healthy { fall } else { rise };
         CheckJudge {

@@ -1,5 +1,5 @@
-//! One request and its response over a connection of HTTP/1.1. Both directions run in the task of the request, so that nothing
-//! is handed from task to task. A connection is reused only after both ended cleanly.
+//! One request and its response over a connection of HTTP/1.1. Both directions run in the task of the request, so that
+//! nothing is handed from task to task. A connection is reused only after both ended cleanly.
 
 use std::cell::RefCell;
 use std::io;

@@ -1,5 +1,5 @@
-//! One request and its response over a stream of HTTP/2. The connection itself runs in a task of its own, with the `h2` crate.
-//! Other requests share the connection; an error of this stream does not touch theirs.
+//! One request and its response over a stream of HTTP/2. The connection itself runs in a task of its own, with the `h2`
+//! crate. Other requests share the connection; an error of this stream does not touch theirs.
 
 use std::io;
 use std::pin::Pin;
@@ -67,7 +67,8 @@ pub struct Http2Exchange<B> {
     /// Whether the request has no body and a safe method, so that it may be sent again.
     is_safe: bool,
     response_body: Option<RecvStream>,
-    /// The bytes of the response's body that are still to come, by its `Content-Length`. `h2` checks that the server keeps to it.
+    /// The bytes of the response's body that are still to come, by its `Content-Length`. `h2` checks that the server
+    /// keeps to it.
     remaining_length: Option<u64>,
 }
 
@@ -283,7 +284,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         Poll::Ready(Ok(()))
     }
 
-    /// Sends what can be sent. A server may respond and stop reading, so an error of the stream does not end the exchange.
+    /// Sends what can be sent. A server may respond and stop reading, so an error of the stream does not end the
+    /// exchange.
     fn send(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError<B::Error>> {
         if self.is_sent {
             return Ok(());
@@ -354,7 +356,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             self.is_lost = true;
             self.channel.retire();
         }
-        // With REFUSED_STREAM, and with GOAWAY, the server says that it has not processed the request: RFC 9113 section 8.7.
+        // With REFUSED_STREAM, and with GOAWAY, the server says that it has not processed the request: RFC 9113 section
+        // 8.7.
         let is_refused = error.reason() == Some(Reason::REFUSED_STREAM);
         let is_gone = error.is_go_away() && error.is_remote();
         self.is_unprocessed |= !self.has_received && (is_refused || is_gone);

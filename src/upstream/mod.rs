@@ -1,9 +1,9 @@
-//! The servers behind the gateway, the connections to them, and the HTTP that these connections carry. Nothing here knows which
-//! client a request comes from, except for the PROXY header.
+//! The servers behind the gateway, the connections to them, and the HTTP that these connections carry. Nothing here
+//! knows which client a request comes from, except for the PROXY header.
 //!
-//! The HTTP/1.1 client is the gateway's own. The client of hyper runs each connection in a task of its own and hands requests
-//! over through channels; measured beside nginx, that made a proxied request a sixth dearer. Here both directions of an
-//! exchange run in the request's own task.
+//! The HTTP/1.1 client is the gateway's own. The client of hyper runs each connection in a task of its own and hands
+//! requests over through channels; measured beside nginx, that made a proxied request a sixth dearer. Here both
+//! directions of an exchange run in the request's own task.
 //!
 //! | file | what it is | one for each |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! One worker's connections of HTTP/2 to one server. Each carries many requests at the same time; when all are full, a new one is
-//! made. The `h2` crate runs each connection in a task of its own.
+//! One worker's connections of HTTP/2 to one server. Each carries many requests at the same time; when all are full, a
+//! new one is made. The `h2` crate runs each connection in a task of its own.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -97,8 +97,8 @@ impl MuxedConnections {
             // The requests on the connection get its error.
             let _ = connection.await;
         });
-        // The pong comes after the server's SETTINGS, which say how many streams it allows. A server that speaks another
-        // protocol sends none.
+        // The pong comes after the server's SETTINGS, which say how many streams it allows. A server that speaks
+        // another protocol sends none.
         if let Some(mut ping) = ping {
             let pong = ping.ping(Ping::opaque()).await;
             pong.map_err(io::Error::other)?;

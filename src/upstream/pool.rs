@@ -1,6 +1,6 @@
-//! One worker's connections to one upstream. Idle connections are kept for the next requests, and the most recently used one is
-//! used first. `balance` chooses the server, `search` makes a connection where none is idle, and `servers` learns how
-//! requests end.
+//! One worker's connections to one upstream. Idle connections are kept for the next requests, and the most recently
+//! used one is used first. `balance` chooses the server, `search` makes a connection where none is idle, and `servers`
+//! learns how requests end.
 //!
 //! Bound: [`MAX_IDLE`] idle connections for each worker and endpoint.
 

@@ -1,5 +1,5 @@
-//! The strict reader of a response's head over HTTP/1.1. It refuses what two readers could understand differently. Lines that end
-//! in LF alone are accepted: some old servers send them, and no client can make a server do so.
+//! The strict reader of a response's head over HTTP/1.1. It refuses what two readers could understand differently.
+//! Lines that end in LF alone are accepted: some old servers send them, and no client can make a server do so.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -207,8 +207,8 @@ impl RawHead {
         let framing_fields = &self.framing_fields;
         let mut keeps_alive = framing_fields.is_persistent(self.version);
         if self.status == StatusCode::NO_CONTENT {
-            // A 204 must not give a length (RFC 9110 section 8.6). If it does, the bytes that follow may be a body or the next
-            // response, so the connection is not used again.
+            // A 204 must not give a length (RFC 9110 section 8.6). If it does, the bytes that follow may be a body or
+            // the next response, so the connection is not used again.
             self.fields.remove("content-length");
             let is_empty = framing_fields.length.is_none_or(|length| length == 0);
             keeps_alive &= !framing_fields.chunked && is_empty;

@@ -1,10 +1,10 @@
-//! Makes a new connection, to the first endpoint that accepts one. It decides the order of attempts; which endpoint is next is
-//! chosen in `balance`.
+//! Makes a new connection, to the first endpoint that accepts one. It decides the order of attempts; which endpoint is
+//! next is chosen in `balance`.
 //!
-//! Each endpoint that may get requests is tried once. The next attempt starts when the last one fails, or beside it after
-//! [`ATTEMPT_DELAY`]: RFC 8305 section 5. No request is sent before an attempt has won. Endpoints that did not accept their
-//! last connection in time are tried after all others. Looking up a name counts as an attempt: its addresses are tried once
-//! they are known, and other endpoints beside it.
+//! Each endpoint that may get requests is tried once. The next attempt starts when the last one fails, or beside it
+//! after [`ATTEMPT_DELAY`]: RFC 8305 section 5. No request is sent before an attempt has won. Endpoints that did not
+//! accept their last connection in time are tried after all others. Looking up a name counts as an attempt: its
+//! addresses are tried once they are known, and other endpoints beside it.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -279,8 +279,8 @@ impl Race<'_> {
         None
     }
 
-    /// Waits until an attempt ends. With a `delay` it waits no longer than that, unless the newest attempt is connected by
-    /// then.
+    /// Waits until an attempt ends. With a `delay` it waits no longer than that, unless the newest attempt is connected
+    /// by then.
     async fn next_event(&mut self, delay: Option<Duration>) -> RaceEvent {
         let mut timer = pin!(delay.map(sleep));
         poll_fn(|cx| {
@@ -330,8 +330,8 @@ impl Race<'_> {
         })
     }
 
-    /// Returns the connection that has won. The other attempts run on: their results count for the health of their servers,
-    /// and their connections serve other requests.
+    /// Returns the connection that has won. The other attempts run on: their results count for the health of their
+    /// servers, and their connections serve other requests.
     fn finish(self, connection: LeasedConnection) -> LeasedConnection {
         for attempt in self.attempts {
             if attempt.stage.get() == AttemptStage::Queued {

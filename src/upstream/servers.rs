@@ -1,5 +1,5 @@
-//! The state of one upstream's servers, shared by all workers. A reload that changes the upstream makes a new state, which
-//! takes over that of servers that stay. It reads no clock and chooses no server.
+//! The state of one upstream's servers, shared by all workers. A reload that changes the upstream makes a new state,
+//! which takes over that of servers that stay. It reads no clock and chooses no server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -114,7 +114,8 @@ pub enum RequestBound {
     Pending,
 }
 
-/// The pressure control of these settings. That of `before` is kept, with what it has measured, and gets the new settings.
+/// The pressure control of these settings. That of `before` is kept, with what it has measured, and gets the new
+/// settings.
 fn pressure_control(
     settings: &Settings,
     before: Option<&Arc<Servers>>,
@@ -182,8 +183,8 @@ fn initial_endpoints(
 }
 
 impl Servers {
-    /// The state for these settings. It takes over what `before` knows of servers that stay; with the same settings, it is
-    /// `before` itself.
+    /// The state for these settings. It takes over what `before` knows of servers that stay; with the same settings, it
+    /// is `before` itself.
     pub fn new(settings: Settings, before: Option<&Arc<Servers>>, now: Nanos) -> Arc<Servers> {
         if let Some(before) = before.filter(|before| before.settings == settings) {
             return before.clone();
@@ -212,7 +213,8 @@ impl Servers {
         control.map(|control| &control.pressure)
     }
 
-    /// Computes the pressure anew. One worker must call it every [`CONTROL_STEP`](crate::limit::pressure::CONTROL_STEP).
+    /// Computes the pressure anew. One worker must call it every
+    /// [`CONTROL_STEP`](crate::limit::pressure::CONTROL_STEP).
     pub fn step_pressure(&self, now: Nanos, context: &StepContext) {
         if let Some(control) = &self.pressure_control {
             control.controller.lock().step(now, context);
@@ -253,8 +255,8 @@ impl Servers {
         self.changed.notified().await;
     }
 
-    /// Resolves the name of a server, and updates its endpoints. Callers that come meanwhile wait for the same result, even if
-    /// the first one is dropped: the system's resolver holds a thread for each lookup, and cannot be cancelled.
+    /// Resolves the name of a server, and updates its endpoints. Callers that come meanwhile wait for the same result,
+    /// even if the first one is dropped: the system's resolver holds a thread for each lookup, and cannot be cancelled.
     ///
     /// # Errors
     ///
@@ -386,8 +388,8 @@ impl Servers {
         }
     }
 
-    /// Records that a request to the endpoint failed. Ejects it after too many failures in a row, but only while at least half of
-    /// all endpoints keep getting requests.
+    /// Records that a request to the endpoint failed. Ejects it after too many failures in a row, but only while at
+    /// least half of all endpoints keep getting requests.
     pub fn record_failure(&self, endpoint: &Endpoint, now: Nanos) {
         let health = &endpoint.health;
         let Some(eject) = self.settings.eject else {
@@ -445,8 +447,8 @@ impl Servers {
         Err(max)
     }
 
-    /// Counts a request whatever the bound, until [`Servers::count_out`]. A request that is sent again has passed the bound
-    /// before, and is counted twice for a moment.
+    /// Counts a request whatever the bound, until [`Servers::count_out`]. A request that is sent again has passed the
+    /// bound before, and is counted twice for a moment.
     pub fn count_in(&self, bound: RequestBound) {
         if let (count, Some(_)) = self.bound(bound) {
             count.fetch_add(1, Relaxed);

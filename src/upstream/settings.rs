@@ -20,7 +20,8 @@ pub struct Settings {
     pub servers: Vec<Server>,
     /// Whether requests use HTTP/2 instead of HTTP/1.1.
     pub http2: bool,
-    /// The version of the PROXY header that begins each connection; none without one. Such a connection serves one client.
+    /// The version of the PROXY header that begins each connection; none without one. Such a connection serves one
+    /// client.
     pub proxy: Option<Version>,
     /// How the next server is chosen.
     pub balance: Balance,

@@ -1,5 +1,5 @@
-//! A request on its way to a server over HTTP/1.1: its head as bytes, then its body piece by piece. It holds only what the server
-//! has not accepted yet.
+//! A request on its way to a server over HTTP/1.1: its head as bytes, then its body piece by piece. It holds only what
+//! the server has not accepted yet.
 
 use std::io;
 use std::pin::Pin;

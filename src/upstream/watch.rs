@@ -1,5 +1,5 @@
-//! The background tasks for upstreams: health checks of servers, and lookups of their names. They run once in the process, on the
-//! thread of one worker. No request waits for them.
+//! The background tasks for upstreams: health checks of servers, and lookups of their names. They run once in the
+//! process, on the thread of one worker. No request waits for them.
 
 use std::future::Future;
 use std::io;
@@ -40,8 +40,8 @@ impl Drop for WatchTask {
 }
 
 impl ServerWatch {
-    /// Watches these upstreams from now on. The tasks of unchanged upstreams go on; those of removed ones end. Must be called
-    /// inside a local runtime.
+    /// Watches these upstreams from now on. The tasks of unchanged upstreams go on; those of removed ones end. Must be
+    /// called inside a local runtime.
     pub fn follow(&mut self, upstreams: &[Arc<Servers>], clock: &Clock) {
         let mut before = std::mem::take(&mut self.watched);
         for servers in upstreams {

@@ -1,5 +1,5 @@
-//! The handshake fields that a WebSocket has over HTTP/1.1 and not over HTTP/2: RFC 6455 section 4, RFC 8441 section 5. The gateway
-//! adds them where client and server use different versions of HTTP.
+//! The handshake fields that a WebSocket has over HTTP/1.1 and not over HTTP/2: RFC 6455 section 4, RFC 8441 section 5.
+//! The gateway adds them where client and server use different versions of HTTP.
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine;

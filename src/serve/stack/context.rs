@@ -1,5 +1,5 @@
-//! The context of one request: what the layers learn about it for the access log, the metrics and the samples. The layers
-//! fill it in; `observe` reports it at the end. Routing and limits do not depend on it.
+//! The context of one request: what the layers learn about it for the access log, the metrics and the samples. The
+//! layers fill it in; `observe` reports it at the end. Routing and limits do not depend on it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
@@ -21,8 +21,8 @@ use crate::serve::worker::generation::Generation;
 use crate::store::permits::PermitGuard;
 use crate::throttle::admission::Holdings;
 
-/// What is known of one request so far. The layers share it, so that it is complete even if the client closes its connection
-/// while a layer works.
+/// What is known of one request so far. The layers share it, so that it is complete even if the client closes its
+/// connection while a layer works.
 pub struct RequestContext {
     /// When the request arrived.
     pub arrived_at: Nanos,

@@ -8,8 +8,8 @@ use crate::record::insight::{CountSink, LimitKey, RecentCounts};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Finding;
 
-/// A key that a limit has counted. It holds the client's identities rather than a name, which is made only for keys that
-/// are recorded.
+/// A key that a limit has counted. It holds the client's identities rather than a name, which is made only for keys
+/// that are recorded.
 pub struct CountedKey {
     generation: Rc<Generation>,
     /// The index of the limit among the ruleset's rules.

@@ -1,5 +1,5 @@
-//! A credential of the query that stands in the body instead. Many frameworks read the fields of both as one: Rack, PHP and
-//! Go those of forms, Laravel and Rails those of JSON too. A body that may hide one from the gateway is refused.
+//! A credential of the query that stands in the body instead. Many frameworks read the fields of both as one: Rack, PHP
+//! and Go those of forms, Laravel and Rails those of JSON too. A body that may hide one from the gateway is refused.
 
 use http::Method;
 

@@ -22,8 +22,8 @@ impl Deadline {
         sleep.is_some_and(|sleep| sleep.as_mut().poll(cx).is_ready())
     }
 
-    /// The output of `future`; none if the deadline passes first. The future is borrowed, because a future that is moved
-    /// into an `async fn` takes up its size twice.
+    /// The output of `future`; none if the deadline passes first. The future is borrowed, because a future that is
+    /// moved into an `async fn` takes up its size twice.
     pub async fn limit<F: Future>(&mut self, mut future: Pin<&mut F>) -> Option<F::Output> {
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Pending if self.has_passed(cx) => Poll::Ready(None),

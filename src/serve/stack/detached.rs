@@ -1,13 +1,13 @@
 //! Requests that go on after their client has left, because a limit depends on their end. Limits on cost wait for the
 //! response. Permits count the work of the server, which goes on whether or not anybody waits for it.
 //!
-//! The response of such a request is read to its end and discarded. Where only permits depend on it, the gateway cancels
-//! the request and waits for the server to end it. The same happens to a request that was not sent whole, or whose server
-//! was too slow.
+//! The response of such a request is read to its end and discarded. Where only permits depend on it, the gateway
+//! cancels the request and waits for the server to end it. The same happens to a request that was not sent whole, or
+//! whose server was too slow.
 //!
-//! Bounds: [`MAX_TIME`] and [`MAX_BYTES`] for each request, [`MAX_REQUESTS`] for each worker. Beyond them the connection to
-//! the server closes. The units that the request reserved are charged, or the cost read so far if that is more. Where the
-//! end of a server's work cannot be observed, permits stay in use for [`UNOBSERVED_TIME`].
+//! Bounds: [`MAX_TIME`] and [`MAX_BYTES`] for each request, [`MAX_REQUESTS`] for each worker. Beyond them the
+//! connection to the server closes. The units that the request reserved are charged, or the cost read so far if that is
+//! more. Where the end of a server's work cannot be observed, permits stay in use for [`UNOBSERVED_TIME`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -151,8 +151,8 @@ impl Drop for DetachedRequest {
     }
 }
 
-/// Finishes a request whose response has not begun, in the task that calls it. `into_relayed` takes the upstream's body out of
-/// the response.
+/// Finishes a request whose response has not begun, in the task that calls it. `into_relayed` takes the upstream's body
+/// out of the response.
 pub async fn finish_response<F, B>(
     mut future: Pin<&mut F>,
     into_relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
@@ -226,7 +226,8 @@ impl PendingExchange {
         }
     }
 
-    /// Polls for the next step. With permits, the end of the server's work is awaited even when nothing is left to settle.
+    /// Polls for the next step. With permits, the end of the server's work is awaited even when nothing is left to
+    /// settle.
     fn poll_step(
         &mut self,
         has_permits: bool,
@@ -266,8 +267,8 @@ impl PendingExchange {
         }
     }
 
-    /// Cancels the request, unless limits wait for its response and it was sent whole. Returns whether the end of the server's
-    /// work can be observed.
+    /// Cancels the request, unless limits wait for its response and it was sent whole. Returns whether the end of the
+    /// server's work can be observed.
     fn cancel(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             PendingExchange::Head(exchange) => {

@@ -1,5 +1,5 @@
-//! Explains what the gateway would do with a request, without counting it. The request path's own parser, routing, identities
-//! and admission decide; nothing is decided here a second time. `explanation.rs` says how the result reads.
+//! Explains what the gateway would do with a request, without counting it. The request path's own parser, routing,
+//! identities and admission decide; nothing is decided here a second time. `explanation.rs` says how the result reads.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -130,7 +130,8 @@ fn write_field(text: &mut String, name: &str, value: &str) -> Result<(), Explain
     Ok(())
 }
 
-/// What is known of a request before its limits are asked. Keeps nothing of its head, which cannot be held across an await.
+/// What is known of a request before its limits are asked. Keeps nothing of its head, which cannot be held across an
+/// await.
 struct Examined {
     client: ClientIdentity,
     reserved: ReservedUnits,

@@ -1,5 +1,5 @@
-//! How an explanation reads: routes, limits, pressure and the client as JSON, and the whole as text. The admin listener shows
-//! the same JSON. Nothing is decided here.
+//! How an explanation reads: routes, limits, pressure and the client as JSON, and the whole as text. The admin listener
+//! shows the same JSON. Nothing is decided here.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! The innermost service: sends an admitted request to its upstream and streams the response back. It also gives an unserved
-//! request its own response. Limits have decided before; nothing is counted here.
+//! The innermost service: sends an admitted request to its upstream and streams the response back. It also gives an
+//! unserved request its own response. Limits have decided before; nothing is counted here.
 
 use std::future::{Future, Ready, ready};
 use std::rc::Rc;
@@ -143,7 +143,8 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
         over,
     };
     let mut fields = received.fields.clone();
-    // Fields that the client lists in Connection are removed before the gateway adds its own, so that it cannot list those.
+    // Fields that the client lists in Connection are removed before the gateway adds its own, so that it cannot list
+    // those.
     hop::strip_connection_fields(&mut fields);
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let names_path = names_target && proxy_fields::retain_agreeing(&mut fields, routed);

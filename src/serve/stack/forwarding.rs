@@ -1,5 +1,6 @@
-//! The forwarding of one request: over one connection to its upstream, or over several in turn. It ends with the head of the
-//! response, whose body then streams by itself, or with the cause why there is none. It builds no head and decides no limit.
+//! The forwarding of one request: over one connection to its upstream, or over several in turn. It ends with the head
+//! of the response, whose body then streams by itself, or with the cause why there is none. It builds no head and
+//! decides no limit.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -53,9 +54,9 @@ pub(super) struct Forwarding<'a> {
 }
 
 impl Forwarding<'_> {
-    /// Sends the request, and sends it again over another connection in two cases only. Either no server has processed it, for
-    /// certain or by the server's own word. Or it is safe to repeat, and the server may have closed the reused connection
-    /// before it came.
+    /// Sends the request, and sends it again over another connection in two cases only. Either no server has processed
+    /// it, for certain or by the server's own word. Or it is safe to repeat, and the server may have closed the reused
+    /// connection before it came.
     pub(super) async fn run(
         &self,
         request: &Head,
@@ -221,8 +222,8 @@ impl Forwarding<'_> {
         })
     }
 
-    /// Polls for the head of the final response, and passes interim ones on. Ready with none when the request is given up,
-    /// because its deadline has passed or the server is late.
+    /// Polls for the head of the final response, and passes interim ones on. Ready with none when the request is given
+    /// up, because its deadline has passed or the server is late.
     fn poll_head(
         &self,
         exchange: &mut Exchange<RequestBody>,
@@ -343,8 +344,8 @@ impl Forwarding<'_> {
     }
 }
 
-/// Checks that a server has switched to the protocol that the request asks for, or clearly has not. An HTTP/2 client takes any
-/// success for a switch (RFC 8441 section 5).
+/// Checks that a server has switched to the protocol that the request asks for, or clearly has not. An HTTP/2 client
+/// takes any success for a switch (RFC 8441 section 5).
 fn check_upgrade(
     exchange: &Exchange<RequestBody>,
     request: &Head,

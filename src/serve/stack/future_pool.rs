@@ -1,5 +1,5 @@
-//! A pool of boxes for the futures of requests, shared by all connections of a worker. Many requests wait for upstreams at the
-//! same time, and an allocator keeps only a few free blocks of each size at hand.
+//! A pool of boxes for the futures of requests, shared by all connections of a worker. Many requests wait for upstreams
+//! at the same time, and an allocator keeps only a few free blocks of each size at hand.
 //!
 //! Bound: [`MAX_EMPTY_BOXES`] for each worker, of less than a KiB each.
 

@@ -1,5 +1,6 @@
-//! The layer that identifies the client of a request. It reads ahead in a body only where a limit counts by something that the
-//! body may hold. Limits decide elsewhere; here a request ends only if its credential or a required identity is missing or bad.
+//! The layer that identifies the client of a request. It reads ahead in a body only where a limit counts by something
+//! that the body may hold. Limits decide elsewhere; here a request ends only if its credential or a required identity
+//! is missing or bad.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -105,7 +106,8 @@ where
     }
 }
 
-/// Passes an unserved request on. Its future is boxed, because it is rare and would make that of every request as large.
+/// Passes an unserved request on. Its future is boxed, because it is rare and would make that of every request as
+/// large.
 impl<S: Service<Unserved>> Service<Unserved> for Identify<S> {
     type Response = S::Response;
     type Error = S::Error;
@@ -146,8 +148,8 @@ where
     }
 }
 
-/// Reads ahead in the body, and searches it for what the limits of the route count by: a credential, an email address, and
-/// the units to reserve.
+/// Reads ahead in the body, and searches it for what the limits of the route count by: a credential, an email address,
+/// and the units to reserve.
 ///
 /// # Errors
 ///
@@ -237,14 +239,14 @@ fn needs_email_search(routed: &Routed) -> bool {
     }
 }
 
-/// Whether the request has a body to search. A request for a tunnel has none: the tunnel's bytes come after the response, and
-/// an HTTP/1.1 request with a body never opens a tunnel.
+/// Whether the request has a body to search. A request for a tunnel has none: the tunnel's bytes come after the
+/// response, and an HTTP/1.1 request with a body never opens a tunnel.
 fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
     !body.is_empty() && head.upgrade.is_none()
 }
 
-/// Identifies the client by the head alone. If its identities depend on the header fields only, the connection remembers them
-/// for the next request with the same fields.
+/// Identifies the client by the head alone. If its identities depend on the header fields only, the connection
+/// remembers them for the next request with the same fields.
 fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepeat>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
     let generation = &arrival.context.generation;
@@ -333,8 +335,8 @@ pub fn find_objection(
     Some(RefusalCause::Unidentified(*absent))
 }
 
-/// Whether a credential of this client may be verified. It may not if a limit refuses the address anyway: verifying a signature
-/// costs a hundred times as much as a refusal, and guesses of keys beyond the limit must reveal nothing.
+/// Whether a credential of this client may be verified. It may not if a limit refuses the address anyway: verifying a
+/// signature costs a hundred times as much as a refusal, and guesses of keys beyond the limit must reveal nothing.
 pub fn may_check(
     admission: &Admission,
     route: &Route,
@@ -354,8 +356,8 @@ pub fn may_check(
     request.rules.is_empty() || admission.peek(&request).admitted
 }
 
-/// Why a credential that does not verify ends the request. Counting it as absent is not enough: an upstream that reads it in
-/// another way, or whose clock is behind, would serve a request that no limit has counted.
+/// Why a credential that does not verify ends the request. Counting it as absent is not enough: an upstream that reads
+/// it in another way, or whose clock is behind, would serve a request that no limit has counted.
 fn credential_objection(
     route: &Route,
     client: &ClientIdentity,

@@ -1,5 +1,5 @@
-//! Turns a request that the throttle has denied into a [`Refusal`]. The response comes from a cache if the same one was built
-//! before.
+//! Turns a request that the throttle has denied into a [`Refusal`]. The response comes from a cache if the same one was
+//! built before.
 
 use std::rc::Rc;
 
@@ -43,7 +43,8 @@ impl From<Denied<'_, Unserved>> for Refusal {
     }
 }
 
-/// The response to a request that the limits of its route refuse. The connection's cache is asked first, then the worker's.
+/// The response to a request that the limits of its route refuse. The connection's cache is asked first, then the
+/// worker's.
 fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
     let repeat = request.route_repeat.as_ref();
     if let Some(response) = repeat.and_then(|repeat| repeat.refusal(verdict, request.routed.now)) {

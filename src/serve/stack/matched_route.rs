@@ -1,5 +1,5 @@
-//! The route that a request is held to. Where servers may read the request in several ways, the limits of several routes count
-//! it together.
+//! The route that a request is held to. Where servers may read the request in several ways, the limits of several
+//! routes count it together.
 
 use std::sync::Arc;
 

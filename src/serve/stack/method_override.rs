@@ -1,6 +1,6 @@
-//! Methods that frameworks take in place of a request's own. Symfony, Laravel, Rails, Spring and WordPress do so where they are
-//! configured to or by default, Express with `method-override`. Such a method stands in a header field, in the query, or in
-//! the body of a POST. Here they are found; which routes they lead to is decided elsewhere.
+//! Methods that frameworks take in place of a request's own. Symfony, Laravel, Rails, Spring and WordPress do so where
+//! they are configured to or by default, Express with `method-override`. Such a method stands in a header field, in the
+//! query, or in the body of a POST. Here they are found; which routes they lead to is decided elsewhere.
 
 use std::sync::LazyLock;
 
@@ -23,8 +23,8 @@ static METHOD_FIELD: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("_met
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyMethods;
 
-/// The other methods that the head of a request names. `query_in_path` is the part of its path after the first `;`, which
-/// Fastify takes for a query.
+/// The other methods that the head of a request names. `query_in_path` is the part of its path after the first `;`,
+/// which Fastify takes for a query.
 ///
 /// # Errors
 ///
@@ -129,8 +129,8 @@ fn parse_method(text: &[u8]) -> Option<Method> {
     Method::from_bytes(&trim_to_letters(text).to_ascii_uppercase()).ok()
 }
 
-/// Removes what is no letter from both ends of a text. Languages differ in what they take for blanks: some add NUL, or bytes
-/// beyond ASCII.
+/// Removes what is no letter from both ends of a text. Languages differ in what they take for blanks: some add NUL, or
+/// bytes beyond ASCII.
 fn trim_to_letters(text: &[u8]) -> &[u8] {
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
     let start = text.iter().position(is_letter).unwrap_or(text.len());

@@ -1,4 +1,5 @@
-//! The stack: what happens to a request, in order. [`gateway`] shows the order, [`stages`] the types that the layers hand on.
+//! The stack: what happens to a request, in order. [`gateway`] shows the order, [`stages`] the types that the layers
+//! hand on.
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
@@ -8,9 +9,9 @@
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
 //! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `deadline.rs` |
 //!
-//! `unserved.rs` is a request that the gateway answers itself; `refusal.rs` says why, and builds the response. `explain.rs`
-//! says what the stack would do with a request, by the same functions. `downstream.rs`, `peer.rs` and `body/` are the
-//! client's side of a request, as the layers see it.
+//! `unserved.rs` is a request that the gateway answers itself; `refusal.rs` says why, and builds the response.
+//! `explain.rs` says what the stack would do with a request, by the same functions. `downstream.rs`, `peer.rs` and
+//! `body/` are the client's side of a request, as the layers see it.
 
 pub mod added_fields;
 pub mod body;

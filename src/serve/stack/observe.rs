@@ -163,8 +163,8 @@ pin_project! {
 }
 
 impl<F> ObserveFuture<F> {
-    /// Records the request now, because its client has left or no longer gets a response, for this reason. Returns what its
-    /// limits hold until it ends; the request must go on as long as that is something.
+    /// Records the request now, because its client has left or no longer gets a response, for this reason. Returns what
+    /// its limits hold until it ends; the request must go on as long as that is something.
     pub fn record_departure(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
         let record = self.project().record.take()?;
         let context = &record.0;
@@ -309,8 +309,8 @@ impl Body for ObservedBody {
     }
 }
 
-/// Records that a response broke off. Where the gateway has given up, the server may still work on the request, so its permits
-/// stay in use.
+/// Records that a response broke off. Where the gateway has given up, the server may still work on the request, so its
+/// permits stay in use.
 #[cold]
 fn record_broken_response(context: &RequestContext, body: &mut ReplyBody, error: &body::Error) {
     let reason = error.reason();

@@ -1,5 +1,5 @@
-//! The client's end of one connection: its address, its certificate and its deadlines. All requests of the connection share
-//! it. It knows nothing of a single request.
+//! The client's end of one connection: its address, its certificate and its deadlines. All requests of the connection
+//! share it. It knows nothing of a single request.
 
 use std::cell::RefCell;
 use std::net::IpAddr;

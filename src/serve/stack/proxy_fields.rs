@@ -1,5 +1,6 @@
-//! Header fields in which a trusted proxy names the host or the path of the client's request. Most proxies pass on such fields
-//! from anybody, and frameworks believe them. So a field is kept only if it leads to the route that counted the request.
+//! Header fields in which a trusted proxy names the host or the path of the client's request. Most proxies pass on such
+//! fields from anybody, and frameworks believe them. So a field is kept only if it leads to the route that counted the
+//! request.
 
 use http::Uri;
 
@@ -29,11 +30,12 @@ const PATH_FIELDS: [&str; 7] = [
     "x-waws-unencoded-url",
 ];
 
-/// The fields that name a prefix of the path which the application does not see. An underscore in them counts as a hyphen.
+/// The fields that name a prefix of the path which the application does not see. An underscore in them counts as a
+/// hyphen.
 const PREFIX_FIELDS: [&str; 2] = ["script-name", "x-script-name"];
 
-/// Removes the fields that lead to another route. Returns whether a field that names a path is kept. Such a head may not be
-/// reused for the next request, because with another method the field could lead elsewhere.
+/// Removes the fields that lead to another route. Returns whether a field that names a path is kept. Such a head may
+/// not be reused for the next request, because with another method the field could lead elsewhere.
 #[cold]
 pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
     let Arrival {
@@ -114,8 +116,8 @@ fn retain_paths(fields: &mut Fields, head: &Head, route: Option<usize>, ruleset:
     keeps_some
 }
 
-/// Removes the prefix fields, unless there is a single one and the path without its prefix leads to this route too. Returns
-/// whether it is kept.
+/// Removes the prefix fields, unless there is a single one and the path without its prefix leads to this route too.
+/// Returns whether it is kept.
 fn retain_prefix(
     fields: &mut Fields,
     head: &Head,

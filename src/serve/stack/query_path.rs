@@ -1,8 +1,8 @@
-//! Paths that a query or a form names, as frameworks read them beside the path of the request. Most do so where the path is a
-//! script or the root, which leads nowhere by itself. Which routes such paths lead to is decided elsewhere.
+//! Paths that a query or a form names, as frameworks read them beside the path of the request. Most do so where the
+//! path is a script or the root, which leads nowhere by itself. Which routes such paths lead to is decided elsewhere.
 //!
-//! Read here: `/?/login` (CodeIgniter), `/?r=login` (Yii), `route` (OpenCart), `q` (Drupal), `s` (ThinkPHP), `url` and `_url`
-//! (Phalcon), `PATH_INFO`, `rest_route` (WordPress).
+//! Read here: `/?/login` (CodeIgniter), `/?r=login` (Yii), `route` (OpenCart), `q` (Drupal), `s` (ThinkPHP), `url` and
+//! `_url` (Phalcon), `PATH_INFO`, `rest_route` (WordPress).
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -167,8 +167,8 @@ impl NamedPaths {
         Some(())
     }
 
-    /// Adds the paths that one field of a query names. Where the request's path is neither a script nor the root, only two
-    /// fields count, and their paths begin at the root.
+    /// Adds the paths that one field of a query names. Where the request's path is neither a script nor the root, only
+    /// two fields count, and their paths begin at the root.
     fn add_field(
         &mut self,
         folder: &str,

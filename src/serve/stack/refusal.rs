@@ -1,5 +1,5 @@
-//! Why a request is not served, and the response that its client gets. One exhaustive match maps each cause to a status.
-//! Causes that a client may not learn, such as a server's address, reach the log and never the response.
+//! Why a request is not served, and the response that its client gets. One exhaustive match maps each cause to a
+//! status. Causes that a client may not learn, such as a server's address, reach the log and never the response.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,7 +21,8 @@ use crate::upstream;
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum RefusalCause {
-    /// The request breaks a rule of HTTP, or servers could read it differently. The text completes "The request is refused:".
+    /// The request breaks a rule of HTTP, or servers could read it differently. The text completes "The request is
+    /// refused:".
     Bad(&'static str),
     /// The head is too large.
     TooLarge,
@@ -349,8 +350,8 @@ fn problem_response(status: StatusCode, kind: &str, detail: &str) -> Response<By
     }
 }
 
-/// A response with the gRPC status for an HTTP status, by the gRPC project's mapping. A status without a mapping, such as
-/// 503 for an upstream that cannot be reached, becomes UNAVAILABLE (14).
+/// A response with the gRPC status for an HTTP status, by the gRPC project's mapping. A status without a mapping, such
+/// as 503 for an upstream that cannot be reached, becomes UNAVAILABLE (14).
 fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
     let code = match status.as_u16() {
         400 => 13,

@@ -1,8 +1,8 @@
-//! A cache of responses to requests that limits refuse. Refusals by one limit differ only in the seconds to wait, so a worker
-//! often builds the same response again.
+//! A cache of responses to requests that limits refuse. Refusals by one limit differ only in the seconds to wait, so a
+//! worker often builds the same response again.
 //!
-//! Bound: [`CACHE_SLOTS`] responses for each worker. The key holds all that a response depends on, and a reload starts with
-//! an empty cache.
+//! Bound: [`CACHE_SLOTS`] responses for each worker. The key holds all that a response depends on, and a reload starts
+//! with an empty cache.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -143,8 +143,8 @@ impl RefusalKey {
     }
 }
 
-/// Packs at most [`MAX_LIMITS`] findings. The response lists those that refuse by their waits, of which the key needs only the
-/// order.
+/// Packs at most [`MAX_LIMITS`] findings. The response lists those that refuse by their waits, of which the key needs
+/// only the order.
 fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
     let refuses = |finding: &&Finding| !finding.reading.standing.admits();
     let is_single = findings.iter().filter(refuses).count() == 1;

@@ -1,5 +1,5 @@
-//! How many units a request may cost, as its own header fields or JSON body say. Limits on cost hold as many until the cost is
-//! known.
+//! How many units a request may cost, as its own header fields or JSON body say. Limits on cost hold as many until the
+//! cost is known.
 //!
 //! The client writes the number, so the largest of several counts. Where the upstream may read another number than the
 //! gateway, at least the policy's own number counts.
@@ -15,7 +15,8 @@ use crate::limit::{Reserve, ReserveSource, Rule};
 /// Units to reserve, by the index of the rule. Rules that are not listed reserve their own number.
 pub type ReservedUnits = Option<Box<[(usize, u32)]>>;
 
-/// Reads the units to reserve from the head and the beginning of the body. `is_whole` says whether that is the whole body.
+/// Reads the units to reserve from the head and the beginning of the body. `is_whole` says whether that is the whole
+/// body.
 pub fn read_reserved(
     rules: &[Arc<Rule>],
     head: &Head,

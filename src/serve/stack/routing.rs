@@ -1,5 +1,6 @@
-//! The layer that finds the route of a request. It refuses a request that two servers could take for different routes and that
-//! no combination of limits covers. It reads ahead in a body only where that may name a method or a path of another route.
+//! The layer that finds the route of a request. It refuses a request that two servers could take for different routes
+//! and that no combination of limits covers. It reads ahead in a body only where that may name a method or a path of
+//! another route.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -180,8 +181,8 @@ async fn match_read_body(
     matched
 }
 
-/// Holds a request to the routes that its body leads to as well. `text` is the beginning of the body, and whether that is the
-/// whole body; none if the body cannot be searched.
+/// Holds a request to the routes that its body leads to as well. `text` is the beginning of the body, and whether that
+/// is the whole body; none if the body cannot be searched.
 fn match_by_body(
     head: &Head,
     host: Option<&str>,
@@ -206,8 +207,8 @@ fn match_by_body(
     target.match_path_in_body(&head.method, &path, matched, ruleset)
 }
 
-/// The routes that the body may lead to, without those whose limits all count already. None if no route remains, or if no
-/// framework reads the body for one.
+/// The routes that the body may lead to, without those whose limits all count already. None if no route remains, or if
+/// no framework reads the body for one.
 #[inline(never)]
 fn find_other_routes(
     head: &Head,
@@ -303,7 +304,8 @@ fn check_method(head: &Head) -> Result<(), RefusalCause> {
     if head.method == Method::CONNECT {
         return Err(RefusalCause::Bad("CONNECT is not served here"));
     }
-    // Methods are case-sensitive (RFC 9110 section 9.1), but some servers take `get` for GET. A policy for GET would not.
+    // Methods are case-sensitive (RFC 9110 section 9.1), but some servers take `get` for GET. A policy for GET would
+    // not.
     if head
         .method
         .as_str()
@@ -315,8 +317,8 @@ fn check_method(head: &Head) -> Result<(), RefusalCause> {
     Ok(())
 }
 
-/// Replaces the `Host` fields by one in canonical form, from an absolute target or else from the client's own field. So the
-/// upstream reads the same host that the route was found by.
+/// Replaces the `Host` fields by one in canonical form, from an absolute target or else from the client's own field. So
+/// the upstream reads the same host that the route was found by.
 fn canonicalize_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
     let head = &arrival.head;
     let is_absolute = head.uri.authority().is_some();

@@ -1,5 +1,5 @@
-//! Chooses single requests as samples, and records them in [`Insight`](crate::record::insight::Insight). Each kind of ending
-//! has its own room there, so that common ones do not displace rare ones.
+//! Chooses single requests as samples, and records them in [`Insight`](crate::record::insight::Insight). Each kind of
+//! ending has its own room there, so that common ones do not displace rare ones.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::throttle::admission::Verdict;
 /// The number of sampling classes for outcomes. The classes for limits are numbered after them.
 const OUTCOME_CLASSES: u8 = RequestOutcome::ALL.len() as u8;
 
-/// The finding of the limit that matters most, if this request becomes a sample. That is the limit that decided, or else
-/// one in shadow mode that would have refused.
+/// The finding of the limit that matters most, if this request becomes a sample. That is the limit that decided, or
+/// else one in shadow mode that would have refused.
 pub(crate) fn sample_decision(
     generation: &Generation,
     client: &ClientIdentity,

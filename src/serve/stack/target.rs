@@ -1,5 +1,5 @@
-//! The target of a request, by every reading that servers and frameworks make of it. Where the readings lead to several routes,
-//! the strictest route counts the request, or all of them together. Host and method must be checked before.
+//! The target of a request, by every reading that servers and frameworks make of it. Where the readings lead to several
+//! routes, the strictest route counts the request, or all of them together. Host and method must be checked before.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -45,8 +45,8 @@ pub fn match_route(
     if ruleset.table.methods().is_empty() {
         return Ok(matched);
     }
-    // The upstream takes the request's own method or one that the request names, and nothing tells which. So every method
-    // must be allowed, and the limits of all count.
+    // The upstream takes the request's own method or one that the request names, and nothing tells which. So every
+    // method must be allowed, and the limits of all count.
     let methods = method_override::named_methods(head, target.query_in_path())
         .map_err(|_| RefusalCause::Bad(TOO_MANY_METHODS))?;
     methods.iter().try_fold(matched, |matched, method| {
@@ -81,8 +81,8 @@ pub struct RequestTarget<'h> {
     uri: &'h Uri,
     /// The path in normal form.
     path: Cow<'h, str>,
-    /// Other readings of the path, computed once for all methods: where escaped slashes split it, and where they do not.
-    /// None if the path is too long.
+    /// Other readings of the path, computed once for all methods: where escaped slashes split it, and where they do
+    /// not. None if the path is too long.
     readings: [OnceCell<Option<Vec<String>>>; 2],
     /// The paths that the query names, computed in the same two ways; none if there are too many.
     paths_in_query: [OnceCell<Option<Vec<PathInQuery>>>; 2],
@@ -114,9 +114,9 @@ impl<'h> RequestTarget<'h> {
         }
     }
 
-    /// Looks up the route for this method. Where the exact spelling only meets a broad route with fewer limits, the route that
-    /// frameworks would take counts instead. Where servers read the path in several ways and no single route is strict
-    /// enough, several routes count together.
+    /// Looks up the route for this method. Where the exact spelling only meets a broad route with fewer limits, the
+    /// route that frameworks would take counts instead. Where servers read the path in several ways and no single route
+    /// is strict enough, several routes count together.
     ///
     /// # Errors
     ///
@@ -182,8 +182,8 @@ impl<'h> RequestTarget<'h> {
         }
     }
 
-    /// Holds a request to the route of the method in its body as well. `others` are all routes that such a method may lead to;
-    /// they all count if the method is unclear.
+    /// Holds a request to the route of the method in its body as well. `others` are all routes that such a method may
+    /// lead to; they all count if the method is unclear.
     ///
     /// # Errors
     ///
@@ -209,8 +209,8 @@ impl<'h> RequestTarget<'h> {
         }
     }
 
-    /// The route for a path that `exact` takes as it is spelled. Frameworks may take the path for that of another route on the
-    /// same upstream, with more limits. Then that route counts, or both.
+    /// The route for a path that `exact` takes as it is spelled. Frameworks may take the path for that of another route
+    /// on the same upstream, with more limits. Then that route counts, or both.
     #[inline]
     fn fold(
         &self,
@@ -271,8 +271,8 @@ impl<'h> RequestTarget<'h> {
         Ok(keeps.then_some((path, matched)))
     }
 
-    /// Holds a request that `matched` takes by its `normal` path to the routes of the other `readings` too. Of each two routes
-    /// the one that is strict enough for both readings counts, or else both.
+    /// Holds a request that `matched` takes by its `normal` path to the routes of the other `readings` too. Of each two
+    /// routes the one that is strict enough for both readings counts, or else both.
     #[cold]
     fn look_up_readings(
         &self,
@@ -317,8 +317,8 @@ impl<'h> RequestTarget<'h> {
 }
 
 impl RequestTarget<'_> {
-    /// Holds a request to the route of the path that its body names to WordPress as well. All routes of the REST API count if
-    /// the path is unclear.
+    /// Holds a request to the route of the path that its body names to WordPress as well. All routes of the REST API
+    /// count if the path is unclear.
     ///
     /// # Errors
     ///
@@ -367,8 +367,8 @@ impl RequestTarget<'_> {
         })
     }
 
-    /// Holds a request to the route of one reading of a named path as well. A word that is not certainly a path counts only
-    /// where the route's pattern has a literal segment for it.
+    /// Holds a request to the route of one reading of a named path as well. A word that is not certainly a path counts
+    /// only where the route's pattern has a literal segment for it.
     fn look_up_named_path(
         &self,
         method: &Method,
@@ -408,9 +408,9 @@ fn strict_enough_route(first: usize, second: usize, ruleset: &Ruleset) -> Option
     })
 }
 
-/// The route for a path that `exact` takes as it is spelled and that frameworks take for that of `folded`. Both count where
-/// neither is as strict as the other. `folded` alone counts for spellings that are usual, and beside the pattern `/**`, which
-/// expects any name.
+/// The route for a path that `exact` takes as it is spelled and that frameworks take for that of `folded`. Both count
+/// where neither is as strict as the other. `folded` alone counts for spellings that are usual, and beside the pattern
+/// `/**`, which expects any name.
 #[cold]
 fn match_folded(
     path: &str,

@@ -1,5 +1,5 @@
-//! A request whose head cannot be read: the cause, and what its first line shows for the record. The gateway itself responds
-//! to it, and records it as any other request.
+//! A request whose head cannot be read: the cause, and what its first line shows for the record. The gateway itself
+//! responds to it, and records it as any other request.
 
 use http::Method;
 
@@ -15,8 +15,8 @@ pub struct UnreadableRequest {
     pub cause: RefusalCause,
     /// What can be read of its first line.
     pub line: FirstLine,
-    /// The client gets no response. Its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its connection ends,
-    /// because it began as HTTP/2 (section 3.4).
+    /// The client gets no response. Its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its connection
+    /// ends, because it began as HTTP/2 (section 3.4).
     pub without_response: bool,
 }
 
@@ -25,7 +25,8 @@ pub struct UnreadableRequest {
 pub struct FirstLine {
     /// The method, if it is one of at most [`MAX_METHOD_BYTES`] bytes.
     pub method: Option<Method>,
-    /// At most [`MAX_SAMPLE_PATH`] bytes of the path. Never the query, because a credential in it could not be masked safely.
+    /// At most [`MAX_SAMPLE_PATH`] bytes of the path. Never the query, because a credential in it could not be masked
+    /// safely.
     pub path: Option<Box<str>>,
 }
 

@@ -1,5 +1,5 @@
-//! A request that no upstream serves: the gateway itself responds, such as with 401 or 404. Limits count it first, so that
-//! scans for paths and guesses of credentials end in 429. It never reaches an upstream.
+//! A request that no upstream serves: the gateway itself responds, such as with 401 or 404. Limits count it first, so
+//! that scans for paths and guesses of credentials end in 429. It never reaches an upstream.
 
 use std::rc::Rc;
 
@@ -99,8 +99,8 @@ impl CountingLimits {
     }
 }
 
-/// Identifies the client of a request without a route: by its address, and by its credentials if a limit counts by those.
-/// Otherwise no signature is verified, because a 404 is not worth its cost.
+/// Identifies the client of a request without a route: by its address, and by its credentials if a limit counts by
+/// those. Otherwise no signature is verified, because a 404 is not worth its cost.
 pub fn identify_unrouted(
     ruleset: &Ruleset,
     identifier: &Identifier,

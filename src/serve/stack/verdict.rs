@@ -1,4 +1,5 @@
-//! Records the verdict on a request: in the metrics, in the top keys, and in the request's context for the log and the samples.
+//! Records the verdict on a request: in the metrics, in the top keys, and in the request's context for the log and the
+//! samples.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Bodies on their way through the gateway: what clients send, what upstreams send back, and what the gateway sends itself.
+//! Bodies on their way through the gateway: what clients send, what upstreams send back, and what the gateway sends
+//! itself.
 
 mod error;
 mod request;

@@ -1,5 +1,5 @@
-//! The body of a request. It is streamed, with a deadline for each piece, and read ahead where a limit counts by it. What was
-//! read ahead goes back into the body, so that the upstream gets every byte.
+//! The body of a request. It is streamed, with a deadline for each piece, and read ahead where a limit counts by it.
+//! What was read ahead goes back into the body, so that the upstream gets every byte.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -79,8 +79,8 @@ impl RequestBody {
         })
     }
 
-    /// Asks `judge` about the first bytes of the body, which stay in it. `judge` also learns whether they are the whole body,
-    /// and returns none while it needs more of them. Returns true where [`MAX_PREFIX`] bytes do not decide.
+    /// Asks `judge` about the first bytes of the body, which stay in it. `judge` also learns whether they are the whole
+    /// body, and returns none while it needs more of them. Returns true where [`MAX_PREFIX`] bytes do not decide.
     pub async fn judge_prefix(
         &mut self,
         judge: impl Fn(&[u8], bool) -> Option<bool>,

@@ -1,5 +1,5 @@
-//! The body of a response. One that an upstream sends is streamed, with a deadline for each piece. One that the gateway makes
-//! itself is a single piece of bytes.
+//! The body of a response. One that an upstream sends is streamed, with a deadline for each piece. One that the gateway
+//! makes itself is a single piece of bytes.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,8 +18,8 @@ use crate::serve::worker::deadlines::Deadlines;
 use crate::throttle::Settling;
 use crate::upstream::UpstreamBody;
 
-/// A response's body from an upstream. Boxed, because every layer of the stack moves the response, and a response of the
-/// gateway itself would be as large.
+/// A response's body from an upstream. Boxed, because every layer of the stack moves the response, and a response of
+/// the gateway itself would be as large.
 pub struct Relay(Box<RelayedBody>);
 
 struct RelayedBody {
@@ -59,8 +59,8 @@ impl Relay {
         self.0.deadlines = deadlines;
     }
 
-    /// Prepares the next read of a response whose client has left: wakes the task when the server is late, and cancels a
-    /// request that was not sent whole. Returns whether more of the response can come.
+    /// Prepares the next read of a response whose client has left: wakes the task when the server is late, and cancels
+    /// a request that was not sent whole. Returns whether more of the response can come.
     pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
         let RelayedBody {
             inner, deadlines, ..

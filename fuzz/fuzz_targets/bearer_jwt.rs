@@ -29,7 +29,8 @@ fuzz_target!(|data: &[u8]| {
             keys: jwt::VerificationKeys::from_secret(b"a secret that no fuzzer guesses!")
                 .expect("a secret"),
             issuer: None,
-            audience: None,
+            audiences: Vec::new(),
+        remote: None,
             leeway: jwt::LEEWAY,
         })),
         token: Some(token::TokenSource::Bearer),

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use socket2::Socket;
 
 use super::events::new_event;
+use super::key_sets::KeySetFetcher;
 use super::live_metrics::LiveMetrics;
 use super::recording::MetricsRecorder;
 use crate::base::clock::Clock;
@@ -42,6 +43,8 @@ pub struct App {
     pub(super) keyer: Keyer,
     pub(super) tickets: TicketKeys,
     pub(super) acme: CertificateRenewer,
+    /// Fetches the keys of tokens that are at a URL.
+    pub(super) key_sets: KeySetFetcher,
     pub(super) store: Arc<Memory>,
     /// The shared store, and the thread that watches it.
     pub(super) shared: Option<(Arc<Shared>, Mutex<Option<StoreKeeper>>)>,

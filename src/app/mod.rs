@@ -9,6 +9,7 @@ mod control;
 mod error;
 mod events;
 mod gateway;
+mod key_sets;
 mod listeners;
 mod live_metrics;
 mod note_writer;

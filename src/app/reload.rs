@@ -13,7 +13,7 @@ use super::listeners::{build_listeners, manage_certificates};
 use super::reset_warnings::reset_warnings;
 use super::servers::build_servers;
 use crate::base::telemetry::{Label, Metric};
-use crate::policy::{self, Diagnostic};
+use crate::policy::{self, Diagnostic, Ruleset};
 use crate::serve::worker::generation::RunningConfig;
 use crate::serve::worker::run::WorkerOrder;
 
@@ -62,7 +62,9 @@ impl App {
     async fn load_and_swap(&self) -> Result<ReloadReport, Error> {
         let (report, acknowledgements) = {
             let _only_reload = self.reloading.lock();
-            let loaded = policy::load(&self.config).map_err(Error::Policy)?;
+            let mut loaded = policy::load(&self.config).map_err(Error::Policy)?;
+            let identity = &mut loaded.ruleset.identity;
+            self.key_sets.follow(identity).map_err(Error::Thread)?;
             let ruleset = Arc::new(loaded.ruleset);
             let before = self.running();
             let admission = before.admission.with_rules(&ruleset.rules)?;
@@ -115,6 +117,36 @@ impl App {
             let _ = acknowledgement.await;
         }
         Ok(report)
+    }
+
+    /// Waits until other keys than the running ones have been fetched.
+    pub async fn keys_changed(&self) {
+        self.key_sets.changed().await;
+    }
+
+    /// Verifies tokens by the fetched keys from now on. Everything else of the running configuration stays.
+    ///
+    /// # Errors
+    ///
+    /// The thread that fetches keys cannot be started.
+    pub async fn renew_keys(&self) -> Result<(), Error> {
+        let acknowledgements = {
+            let _only_reload = self.reloading.lock();
+            let before = self.running();
+            let mut ruleset = Ruleset::clone(&before.ruleset);
+            let identity = &mut ruleset.identity;
+            self.key_sets.follow(identity).map_err(Error::Thread)?;
+            let running = RunningConfig {
+                ruleset: Arc::new(ruleset),
+                ..before
+            };
+            *self.running.write() = running.clone();
+            self.order_workers_to_run(&running)
+        };
+        for acknowledgement in acknowledgements {
+            let _ = acknowledgement.await;
+        }
+        Ok(())
     }
 
     /// Orders all workers to run a configuration. Each returned receiver is done once one worker runs it.

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::error::Error;
 use super::gateway::App;
+use super::key_sets::KeySetFetcher;
 use super::listeners::{build_listeners, manage_certificates};
 use super::live_metrics::LiveMetrics;
 use super::pusher;
@@ -45,7 +46,7 @@ impl App {
     /// fit.
     pub fn start_on(
         config: &Path,
-        loaded: LoadedConfig,
+        mut loaded: LoadedConfig,
         clock: Clock,
         inherited: &mut InheritedSockets,
     ) -> Result<(App, Vec<Diagnostic>), Error> {
@@ -57,6 +58,9 @@ impl App {
         let store = Arc::new(Memory::new(store::Settings {
             budget: process.store_budget,
         })?);
+        let key_sets = KeySetFetcher::new(registry.clone());
+        let identity = &mut loaded.ruleset.identity;
+        key_sets.follow(identity).map_err(Error::Thread)?;
         let ruleset = Arc::new(loaded.ruleset);
         let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
         restored.restore_counts(&store);
@@ -92,6 +96,7 @@ impl App {
             keyer,
             tickets,
             acme,
+            key_sets,
             store,
             shared,
             snapshots: Mutex::new(None),

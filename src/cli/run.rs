@@ -147,6 +147,7 @@ async fn operate(
     loop {
         tokio::select! {
             Some(()) = changed.recv() => reload(&app, "a changed file").await,
+            () = app.keys_changed() => renew_keys(&app).await,
             event = signals.next() => match event {
                 SignalEvent::Reload => reload(&app, "SIGHUP").await,
                 SignalEvent::Reopen => app.reopen_log(),
@@ -238,6 +239,13 @@ async fn reload(app: &App, cause: &str) {
             tracing::error!(cause, "reload refused; the policies before still run");
             output::print_stderr(error);
         }
+    }
+}
+
+/// Verifies tokens by the keys that were fetched last, and logs a failure.
+async fn renew_keys(app: &App) {
+    if let Err(error) = app.renew_keys().await {
+        tracing::error!(%error, "the fetched keys cannot be used; those before stay in use");
     }
 }
 

@@ -4,6 +4,8 @@
 //! shared secret, or choose no signature. Keys that a token carries or points at (`jwk`, `jku`, `x5c`) are never
 //! used, and tokens with `crit` are refused. The caller checks the times of a token.
 
+mod remote_key_set;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,8 @@ use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind, Header, Validation};
 use serde_json::{Map, Value};
 
 use super::{Unverified, user_name};
+
+pub use remote_key_set::RemoteKeySet;
 
 /// Default leeway for clocks that differ: a token is valid this long before its `nbf` and after its `exp`. Most
 /// upstreams allow as much, so none of them accepts a token that has expired here.
@@ -54,10 +58,12 @@ pub struct Settings {
     pub claim: String,
     /// Keys that may have signed a token.
     pub keys: VerificationKeys,
+    /// The set at a URL that `keys` came from, or will come from.
+    pub remote: Option<RemoteKeySet>,
     /// The value that `iss` must have; any or none if absent.
     pub issuer: Option<String>,
-    /// The value that `aud` must have or contain; any or none if absent.
-    pub audience: Option<String>,
+    /// The values of which `aud` must be or contain one; any or none if the list is empty.
+    pub audiences: Vec<String>,
     /// How long a token is valid before its `nbf` and after its `exp`, in whole seconds.
     pub leeway: Duration,
 }
@@ -135,6 +141,11 @@ impl TokenClaims {
 }
 
 impl VerificationKeys {
+    /// No keys, which verify no token.
+    pub fn none() -> VerificationKeys {
+        VerificationKeys(Arc::default())
+    }
+
     /// A shared secret for HS256, of at least [`MIN_SECRET`] bytes. Every byte counts, also a line end.
     ///
     /// # Errors
@@ -354,6 +365,9 @@ pub fn verify(
             }
         }
     }
+    if let (Unverified::KeyId, Some(remote)) = (reason, &settings.remote) {
+        remote.report_unknown_key();
+    }
     Err(reason)
 }
 
@@ -368,8 +382,11 @@ fn check_claims(
     {
         return Err(Unverified::Issuer);
     }
-    if let Some(audience) = &settings.audience {
-        let is_audience = |value: &Value| value.as_str() == Some(audience);
+    if !settings.audiences.is_empty() {
+        let is_audience = |value: &Value| {
+            let mut audiences = settings.audiences.iter();
+            audiences.any(|audience| value.as_str() == Some(audience))
+        };
         match claims.get("aud") {
             Some(Value::Array(values)) if values.iter().any(is_audience) => {}
             Some(value) if is_audience(value) => {}

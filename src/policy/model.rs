@@ -26,7 +26,7 @@ pub use super::tree::Located;
 pub use limit::{LimitConfig, LimitRoutes, ThrottleConfig};
 pub use record::{AccessLogConfig, PushConfig, RecordConfig};
 pub use store::{StoreAddress, StoreConfig};
-pub use user::{KeyFile, UserConfig};
+pub use user::{KeyFormat, KeySource, UserConfig};
 
 /// The gateway file.
 #[derive(Clone, Debug, Default)]

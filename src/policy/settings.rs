@@ -16,7 +16,7 @@ use crate::store::{shared, snapshot};
 use crate::{identity, record, upstream};
 
 /// Everything that a reload may change. A reload replaces it as a whole.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Ruleset {
     /// Finds the route of a request. It returns indexes in `routes`.
     pub table: RouteTable,

@@ -99,6 +99,8 @@ pub enum Metric {
     ProcessCpu,
     /// Resident memory of the process, in bytes.
     ProcessMemory,
+    /// Fetches of a key set at a URL, by outcome.
+    KeySetFetches,
     /// Samples pushed to a destination, by result.
     PushSamples,
     /// Seconds of the record that a destination does not have yet.
@@ -152,6 +154,7 @@ impl Metric {
             Metric::Handshakes => "tollgate_tls_handshakes_total",
             Metric::CertificateExpiry => "tollgate_certificate_expiry_timestamp_seconds",
             Metric::CertificateOrders => "tollgate_certificate_orders_total",
+            Metric::KeySetFetches => "tollgate_key_set_fetches_total",
             Metric::AcmeProofs => "tollgate_acme_proofs_total",
             Metric::Http2Floods => "tollgate_http2_floods_total",
             Metric::ConnectionsOpen => "tollgate_connections_open",
@@ -232,6 +235,7 @@ impl Metric {
             Metric::CertificateOrders => {
                 "Certificates asked of an ACME directory, first and renewed, by result."
             }
+            Metric::KeySetFetches => "Fetches of a key set at a URL, by outcome: `ok` or `failed`.",
             Metric::AcmeProofs => "Challenges of ACME directories that were answered.",
             Metric::Http2Floods => "HTTP/2 connections closed for a flood of empty frames.",
             Metric::ConnectionsOpen => "Client connections open now.",

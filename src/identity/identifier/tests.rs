@@ -55,12 +55,12 @@ fn identifier(settings: Settings) -> Identifier {
 
 fn jwt_settings() -> Option<user::Settings> {
     let keys = jwt::VerificationKeys::from_secret(SECRET).unwrap();
-    let claim = "sub".into();
     Some(user::Settings::Jwt(jwt::Settings {
-        claim,
+        claim: "sub".into(),
         keys,
         issuer: None,
-        audience: None,
+        audiences: Vec::new(),
+        remote: None,
         leeway: jwt::LEEWAY,
     }))
 }

@@ -19,7 +19,8 @@ fn settings(keys: VerificationKeys) -> Settings {
         claim: "sub".into(),
         keys,
         issuer: None,
-        audience: None,
+        audiences: Vec::new(),
+        remote: None,
         leeway: LEEWAY,
     }
 }
@@ -193,7 +194,7 @@ fn what_a_token_must_say() {
     let open = settings(VerificationKeys::from_secret(SECRET).unwrap());
     let closed = Settings {
         issuer: Some("idp".into()),
-        audience: Some("api".into()),
+        audiences: vec!["shop".into(), "api".into()],
         ..open.clone()
     };
     let check = |settings: &Settings, payload: Value, expected: Result<&str, Unverified>| {
@@ -251,6 +252,7 @@ fn what_a_token_must_say() {
     let said = |iss: Value, aud: Value| json!({"sub": "ann", "exp": 5, "iss": iss, "aud": aud});
     check(&closed, said(json!("idp"), json!("api")), Ok("ann"));
     check(&closed, said(json!("idp"), json!(["x", "api"])), Ok("ann"));
+    check(&closed, said(json!("idp"), json!("shop")), Ok("ann"));
     let issuer = Err(Unverified::Issuer);
     check(&closed, said(json!("idp/"), json!("api")), issuer);
     check(&closed, said(json!(["idp"]), json!("api")), issuer);

@@ -4,10 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::super::context::LoadContext;
-use super::super::model::{GatewayConfig, KeyFile, Located, PlanFrom, TokenConfig, UserConfig};
+use super::super::model::{
+    GatewayConfig, KeyFormat, KeySource, Located, PlanFrom, TokenConfig, UserConfig,
+};
 use super::super::source::Files;
 use super::super::tree::{self, MapKey, Node, SourceLocation, SyntaxError, YamlValue};
 use super::files::{read_named_file, read_secret_text, trim_named_secret};
+use super::tls::{load_system_roots, read_named_roots};
 use crate::base::suggest::{list_words, nearest_word};
 use crate::identity::{self, api_keys, email, jwt, plan, token, user};
 
@@ -37,12 +40,28 @@ pub fn compile_identity(
             audience,
             leeway,
         } => {
-            let keys = read_jwt_keys(cx, files, base, keys.as_ref()?)?;
+            let (keys, remote) = match keys.as_ref()? {
+                KeySource::Url { url, roots } => {
+                    let roots = match roots {
+                        Some(file) => read_named_roots(cx, files, base, file)?,
+                        None => {
+                            let help = "install `ca-certificates`, or name a file: `roots: ca.pem`";
+                            load_system_roots(cx, url.location, help)?
+                        }
+                    };
+                    let remote = jwt::RemoteKeySet::new(url.value.clone(), roots, issuer.clone());
+                    (jwt::VerificationKeys::none(), Some(remote))
+                }
+                KeySource::File(format, file) => {
+                    (read_jwt_keys(cx, files, base, *format, file)?, None)
+                }
+            };
             Some(user::Settings::Jwt(jwt::Settings {
                 claim: claim.clone(),
                 keys,
+                remote,
                 issuer: issuer.clone(),
-                audience: audience.clone(),
+                audiences: audience.clone().unwrap_or_default(),
                 leeway: leeway.unwrap_or(jwt::LEEWAY),
             }))
         }
@@ -124,14 +143,15 @@ fn read_jwt_keys(
     cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
-    keys: &KeyFile,
+    format: KeyFormat,
+    file: &Located<String>,
 ) -> Option<jwt::VerificationKeys> {
-    let (file, what, result) = match keys {
-        KeyFile::Jwks(file) => {
+    let (what, result) = match format {
+        KeyFormat::Jwks => {
             let set = read_named_file(cx, files, base, file, "the key set")?;
-            (file, "the key set", jwt::VerificationKeys::from_jwks(&set))
+            ("the key set", jwt::VerificationKeys::from_jwks(&set))
         }
-        KeyFile::Secret(file) => {
+        KeyFormat::Secret => {
             let text = read_secret_text(cx, files, base, file, "the secret")?;
             let result = if jwt::is_pem(text.as_bytes()) {
                 Err(jwt::VerificationKeysError::PemAsSecret)
@@ -139,15 +159,11 @@ fn read_jwt_keys(
                 let secret = trim_named_secret(cx, base, file, &text)?;
                 jwt::VerificationKeys::from_secret(secret.as_bytes())
             };
-            (file, "the secret", result)
+            ("the secret", result)
         }
-        KeyFile::Pem(file) => {
+        KeyFormat::Pem => {
             let pem = read_named_file(cx, files, base, file, "the public key")?;
-            (
-                file,
-                "the public key",
-                jwt::VerificationKeys::from_pem(&pem),
-            )
+            ("the public key", jwt::VerificationKeys::from_pem(&pem))
         }
     };
     let report_error = |error| {

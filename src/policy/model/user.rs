@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::HeaderName;
+use http::{HeaderName, Uri};
 
 use super::super::tree::Located;
 use crate::identity::user::CertificateName;
@@ -16,11 +16,11 @@ pub enum UserConfig {
         /// The name of the claim.
         claim: String,
         /// The keys that verify signatures.
-        keys: Option<KeyFile>,
+        keys: Option<KeySource>,
         /// The required issuer.
         issuer: Option<String>,
-        /// The required audience.
-        audience: Option<String>,
+        /// The audiences of which a token must have one.
+        audience: Option<Vec<String>>,
         /// The tolerated difference between clocks, in whole seconds.
         leeway: Option<Duration>,
     },
@@ -37,13 +37,27 @@ pub enum UserConfig {
     ClientCert(Located<CertificateName>),
 }
 
-/// The file of the keys that verify signatures.
+/// The keys that verify signatures.
 #[derive(Clone, Debug)]
-pub enum KeyFile {
-    /// The file of a JSON Web Key Set.
-    Jwks(Located<String>),
-    /// The file of a shared secret.
-    Secret(Located<String>),
-    /// The file of a public key in PEM.
-    Pem(Located<String>),
+pub enum KeySource {
+    /// A JSON Web Key Set, or an OpenID configuration that names one.
+    Url {
+        /// Where it is.
+        url: Located<Uri>,
+        /// The file of the authorities that verify its server.
+        roots: Option<Located<String>>,
+    },
+    /// A file.
+    File(KeyFormat, Located<String>),
+}
+
+/// The format of a file with keys.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyFormat {
+    /// A JSON Web Key Set.
+    Jwks,
+    /// A shared secret.
+    Secret,
+    /// A public key in PEM.
+    Pem,
 }

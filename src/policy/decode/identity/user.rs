@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use http::Uri;
+
 use super::super::super::context::LoadContext;
-use super::super::super::model::{KeyFile, UserConfig};
+use super::super::super::model::{KeyFormat, KeySource, Located, UserConfig};
 use super::super::super::table::{MapFields, Table, ValueShape, optional};
 use super::super::super::tree::Node;
 use super::super::scalar::{DURATION_FORMAT, HEADER_NAME_FORMAT, PATH_FORMAT, PEERS_FORMAT};
@@ -14,8 +16,9 @@ use crate::identity::user::{CertificateName, OnUnverified};
 const MAX_LEEWAY: Duration = Duration::from_secs(3600);
 
 /// The fields that have a meaning only together with another one, and that other field.
-const DEPENDENT_FIELDS: [(&str, &str); 7] = [
+const DEPENDENT_FIELDS: [(&str, &str); 8] = [
     ("jwks", "jwt"),
+    ("roots", "jwks"),
     ("secret", "jwt"),
     ("key", "jwt"),
     ("issuer", "jwt"),
@@ -37,8 +40,14 @@ pub(super) static USER_TABLE: Table = Table {
         optional(
             "jwks",
             ValueShape::Format(&PATH_FORMAT),
-            "With jwt: the file of the issuer's key set.",
-            "jwks.json",
+            "With jwt: the file of the issuer's key set, or its URL, or the URL of the issuer's OpenID configuration. A set at a URL is fetched again when its `max-age` is over (1m to 1d, 10m without one), and at most once a minute for tokens whose key it does not have. A set that cannot be fetched leaves the one before in use.",
+            "https://idp.example/jwks.json",
+        ),
+        optional(
+            "roots",
+            ValueShape::Format(&PATH_FORMAT),
+            "With a URL in jwks: the file of the authorities that verify its server, in PEM. Default: those of the system.",
+            "ca.pem",
         ),
         optional(
             "secret",
@@ -60,9 +69,9 @@ pub(super) static USER_TABLE: Table = Table {
         ),
         optional(
             "audience",
-            ValueShape::Text,
-            "With jwt: for whom it must be issued.",
-            "shop",
+            ValueShape::OneOrList(&ValueShape::Text),
+            "With jwt: for whom it must be issued; of several, for one of them.",
+            "[shop, admin]",
         ),
         optional(
             "leeway",
@@ -122,9 +131,11 @@ pub(super) fn read_user(
                 .and_then(|node| cx.read_text(node, "the name of a claim"));
             Some(UserConfig::Jwt {
                 claim: claim.map(|claim| claim.value).unwrap_or_default(),
-                keys: read_key_file(cx, &fields),
+                keys: read_key_source(cx, &fields),
                 issuer: fields.read_text(cx, "issuer", "an issuer"),
-                audience: fields.read_text(cx, "audience", "an audience"),
+                audience: fields
+                    .get("audience")
+                    .map(|node| cx.read_list(node, read_audience)),
                 leeway: read_leeway(cx, &fields),
             })
         }
@@ -177,15 +188,61 @@ fn read_leeway(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<Duration>
     Some(leeway.value)
 }
 
-fn read_key_file(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<KeyFile> {
+fn read_audience(cx: &mut LoadContext, node: &Node) -> Option<String> {
+    cx.read_text(node, "an audience").map(|text| text.value)
+}
+
+fn read_key_source(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<KeySource> {
     let format = fields.require_one_of(cx, &["jwks", "secret", "key"])?;
-    let file = fields.get(format).and_then(|node| match format {
+    let source = fields.get(format).and_then(|node| match format {
         "secret" => cx.read_secret_file_name(node),
         _ => cx.read_text(node, "the name of a file"),
     })?;
+    let roots = fields
+        .get("roots")
+        .and_then(|node| cx.read_text(node, "the name of a file"));
+    let is_url = format == "jwks" && source.value.contains("://");
+    if let Some(roots) = roots.as_ref().filter(|_| format == "jwks" && !is_url) {
+        let message = "`roots` is for a key set at a URL";
+        cx.error(roots.location, message, Some("remove it".into()));
+    }
     Some(match format {
-        "jwks" => KeyFile::Jwks(file),
-        "secret" => KeyFile::Secret(file),
-        _ => KeyFile::Pem(file),
+        "jwks" if is_url => KeySource::Url {
+            url: parse_key_set_url(cx, source)?,
+            roots,
+        },
+        "jwks" => KeySource::File(KeyFormat::Jwks, source),
+        "secret" => KeySource::File(KeyFormat::Secret, source),
+        _ => KeySource::File(KeyFormat::Pem, source),
     })
+}
+
+/// Parses the URL of a key set. Whoever can change the set on its way can sign tokens, so it must come over TLS or not
+/// leave the machine.
+fn parse_key_set_url(cx: &mut LoadContext, text: Located<String>) -> Option<Located<Uri>> {
+    let location = text.location;
+    let url = text.value.parse::<Uri>().ok();
+    let url = url.filter(|url| {
+        let has_userinfo = url.authority().is_some_and(|it| it.as_str().contains('@'));
+        url.host().is_some_and(|host| !host.is_empty()) && !has_userinfo
+    });
+    let is_safe = |url: &Uri| match url.scheme_str() {
+        Some("https") => true,
+        Some("http") => matches!(url.host(), Some("localhost" | "127.0.0.1" | "[::1]")),
+        _ => false,
+    };
+    let help = "write for instance `https://idp.example/jwks.json`";
+    match url {
+        Some(value) if is_safe(&value) => Some(Located { value, location }),
+        Some(_) => {
+            let message = "a key set is fetched over https://, so that nobody can change it";
+            cx.error(location, message, Some(help.into()));
+            None
+        }
+        None => {
+            let message = "this is not a URL with a host and without a password";
+            cx.error(location, message, Some(help.into()));
+            None
+        }
+    }
 }

@@ -1,0 +1,402 @@
+//! Fetches the key set that the gateway file names by URL, on a thread of its own. No request waits for it, and a set that
+//! cannot be fetched or used leaves the previous one in place.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
+use http_body_util::Empty;
+use parking_lot::{Condvar, Mutex};
+use serde_json::Value;
+use tokio::runtime::Builder;
+use tokio::sync::Notify;
+
+use crate::base::telemetry::{Label, Metric, Registry};
+use crate::identity::jwt::{RemoteKeySet, VerificationKeys, VerificationKeysError};
+use crate::identity::{self, user};
+use crate::net::Roots;
+use crate::net::client::{BoxError, send_request};
+
+/// The longest time for all requests of one fetch.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a start or a reload waits for a set that has not been fetched yet.
+const FIRST_FETCH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The shortest and the longest time for which a set is used before it is fetched again, whatever `Cache-Control` says.
+const LIFETIMES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(86_400));
+
+/// The lifetime of a set without `Cache-Control: max-age`.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(600);
+
+/// The shortest time between two fetches for tokens with unknown keys, so that forged tokens do not load the issuer.
+const MIN_REFETCH_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The delay after the first failure in a row. It doubles with each further one, up to [`MAX_RETRY_DELAY`].
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
+
+/// Why a key set could not be fetched.
+#[derive(Debug, thiserror::Error)]
+enum FetchError {
+    #[error("no response within {} seconds", FETCH_TIMEOUT.as_secs())]
+    Timeout,
+    #[error("{0}")]
+    Connection(BoxError),
+    #[error("its server answers {0}")]
+    Status(StatusCode),
+    #[error("the OpenID configuration is of another issuer")]
+    Issuer,
+    #[error("the OpenID configuration names no key set under https://")]
+    KeySetUrl,
+    #[error(transparent)]
+    Keys(#[from] VerificationKeysError),
+}
+
+/// Fetches one key set again and again. The thread starts with the first set and ends when this is dropped.
+pub struct KeySetFetcher {
+    shared: Arc<SharedFetches>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    registry: Registry,
+}
+
+#[derive(Default)]
+struct SharedFetches {
+    state: Mutex<FetchState>,
+    /// Notified after each fetch.
+    fetched: Condvar,
+    /// Notified when the thread has to fetch another set, or to end.
+    redirected: Notify,
+    /// Notified when other keys than before have come.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct FetchState {
+    source: Option<RemoteKeySet>,
+    /// The last usable set as it was received, and its keys.
+    keys: Option<(Bytes, VerificationKeys)>,
+    /// No settings have got the keys yet.
+    is_new: bool,
+    /// The set has been fetched, or a fetch has failed.
+    was_fetched: bool,
+    is_ended: bool,
+}
+
+impl KeySetFetcher {
+    /// Makes a fetcher without a set.
+    pub fn new(registry: Registry) -> KeySetFetcher {
+        KeySetFetcher {
+            shared: Arc::default(),
+            thread: Mutex::new(None),
+            registry,
+        }
+    }
+
+    /// Fetches the set of these settings from now on, and puts its keys into them. Waits a moment for a set that it does
+    /// not have yet. Without such a set in the settings nothing is fetched any more.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub fn follow(&self, settings: &mut identity::Settings) -> io::Result<()> {
+        let Some(user::Settings::Jwt(jwt)) = &mut settings.user else {
+            self.redirect(None);
+            return Ok(());
+        };
+        let Some(remote) = &mut jwt.remote else {
+            self.redirect(None);
+            return Ok(());
+        };
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            *thread = Some(self.spawn()?);
+        }
+        *remote = self
+            .redirect(Some(remote.clone()))
+            .unwrap_or_else(|| remote.clone());
+        let mut state = self.shared.state.lock();
+        let is_awaited = |state: &mut FetchState| !state.was_fetched;
+        self.shared
+            .fetched
+            .wait_while_for(&mut state, is_awaited, FIRST_FETCH_TIMEOUT);
+        state.is_new = false;
+        if let Some((_, keys)) = &state.keys {
+            jwt.keys = keys.clone();
+        }
+        Ok(())
+    }
+
+    /// Waits until there are keys that no settings have got yet.
+    pub async fn changed(&self) {
+        while !self.shared.state.lock().is_new {
+            self.shared.changed.notified().await;
+        }
+    }
+
+    /// Makes the thread fetch another set. Returns the set that it fetches now, which is the one before if it is equal.
+    fn redirect(&self, source: Option<RemoteKeySet>) -> Option<RemoteKeySet> {
+        let mut state = self.shared.state.lock();
+        if state.source != source {
+            *state = FetchState {
+                source,
+                ..FetchState::default()
+            };
+            self.shared.redirected.notify_one();
+        }
+        state.source.clone()
+    }
+
+    fn spawn(&self) -> io::Result<JoinHandle<()>> {
+        let (shared, registry) = (self.shared.clone(), self.registry.clone());
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let run = move || {
+            runtime.block_on(fetch_repeatedly(&shared, &registry));
+            // A DNS lookup that still runs must not delay the end of the process.
+            runtime.shutdown_background();
+        };
+        thread::Builder::new().name("key-sets".into()).spawn(run)
+    }
+}
+
+impl Drop for KeySetFetcher {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.lock().take() {
+            self.shared.state.lock().is_ended = true;
+            self.shared.redirected.notify_one();
+            if thread.join().is_err() {
+                tracing::error!("the thread that fetches key sets panicked");
+            }
+        }
+    }
+}
+
+async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry) {
+    let mut failures = 0;
+    loop {
+        let (source, is_ended) = {
+            let state = shared.state.lock();
+            (state.source.clone(), state.is_ended)
+        };
+        if is_ended {
+            return;
+        }
+        let Some(source) = source else {
+            shared.redirected.notified().await;
+            continue;
+        };
+        let fetched = tokio::select! {
+            fetched = tokio::time::timeout(FETCH_TIMEOUT, fetch(&source)) => {
+                fetched.unwrap_or(Err(FetchError::Timeout))
+            }
+            () = shared.redirected.notified() => {
+                failures = 0;
+                continue;
+            }
+        };
+        let outcome = if fetched.is_ok() { "ok" } else { "failed" };
+        registry
+            .counter(Metric::KeySetFetches, &[(Label::Outcome, outcome)])
+            .increment(1);
+        failures = if fetched.is_ok() { 0 } else { failures + 1 };
+        let delay = shared.store(&source, fetched, failures);
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            () = shared.redirected.notified() => failures = 0,
+            () = unknown_key_after(&source, MIN_REFETCH_INTERVAL) => {}
+        }
+    }
+}
+
+async fn unknown_key_after(source: &RemoteKeySet, interval: Duration) {
+    tokio::time::sleep(interval).await;
+    source.unknown_key().await;
+}
+
+impl SharedFetches {
+    /// Keeps a fetched set if it can be used. Returns the time until the next fetch.
+    fn store(
+        &self,
+        source: &RemoteKeySet,
+        fetched: Result<FetchedKeySet, FetchError>,
+        failures: u32,
+    ) -> Duration {
+        let mut state = self.state.lock();
+        if state.source.as_ref() != Some(source) {
+            return Duration::ZERO;
+        }
+        state.was_fetched = true;
+        self.fetched.notify_all();
+        match fetched {
+            Ok(set) => {
+                let is_same = state
+                    .keys
+                    .as_ref()
+                    .is_some_and(|(body, _)| *body == set.body);
+                if !is_same {
+                    tracing::info!(url = %source.url, keys = ?set.keys, "fetched a key set");
+                    state.keys = Some((set.body, set.keys));
+                    state.is_new = true;
+                    self.changed.notify_one();
+                }
+                set.lifetime
+            }
+            Err(error) => {
+                let in_use = match state.keys {
+                    Some(_) => "the keys before stay in use",
+                    None => "no token verifies until it is there",
+                };
+                tracing::warn!(url = %source.url, %error, in_use, "fetching the key set failed");
+                retry_delay(failures)
+            }
+        }
+    }
+}
+
+/// The delay after this many failures in a row.
+fn retry_delay(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    (MIN_RETRY_DELAY * (1 << doublings)).min(MAX_RETRY_DELAY)
+}
+
+/// A usable set.
+struct FetchedKeySet {
+    body: Bytes,
+    keys: VerificationKeys,
+    /// How long it is used before it is fetched again.
+    lifetime: Duration,
+}
+
+async fn fetch(source: &RemoteKeySet) -> Result<FetchedKeySet, FetchError> {
+    let mut response = get(&source.roots, &source.url).await?;
+    if let Some(url) = key_set_url(source, response.body())? {
+        response = get(&source.roots, &url).await?;
+    }
+    Ok(FetchedKeySet {
+        keys: VerificationKeys::from_jwks(response.body())?,
+        lifetime: lifetime(response.headers()),
+        body: response.into_body(),
+    })
+}
+
+async fn get(roots: &Roots, url: &Uri) -> Result<Response<Bytes>, FetchError> {
+    let request = Request::get(url.clone())
+        .header(header::ACCEPT, "application/json")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| FetchError::Connection(error.into()))?;
+    let response = send_request(Some(roots), request)
+        .await
+        .map_err(FetchError::Connection)?;
+    match response.status() {
+        StatusCode::OK => Ok(response),
+        status => Err(FetchError::Status(status)),
+    }
+}
+
+/// The URL of the set if the document is an OpenID configuration (OpenID Connect Discovery 1.0, section 4).
+fn key_set_url(source: &RemoteKeySet, document: &[u8]) -> Result<Option<Uri>, FetchError> {
+    let Ok(document) = serde_json::from_slice::<Value>(document) else {
+        return Ok(None);
+    };
+    let Some(url) = document.get("jwks_uri") else {
+        return Ok(None);
+    };
+    let issuer = document.get("issuer").and_then(Value::as_str);
+    if source.issuer.is_some() && issuer != source.issuer.as_deref() {
+        return Err(FetchError::Issuer);
+    }
+    let url: Option<Uri> = url.as_str().and_then(|url| url.parse().ok());
+    let is_as_safe = |url: &Uri| {
+        url.scheme_str() == Some("https") || url.scheme_str() == source.url.scheme_str()
+    };
+    let url = url.filter(is_as_safe);
+    url.map(Some).ok_or(FetchError::KeySetUrl)
+}
+
+/// The `max-age` of a response, within [`LIFETIMES`].
+fn lifetime(fields: &HeaderMap) -> Duration {
+    let lines = fields.get_all(header::CACHE_CONTROL).into_iter();
+    let directives = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','));
+    let seconds = directives
+        .filter_map(|directive| {
+            let (name, seconds) = directive.trim().split_once('=')?;
+            name.eq_ignore_ascii_case("max-age")
+                .then(|| seconds.trim_matches('"').parse().ok())?
+        })
+        .next();
+    let (shortest, longest) = LIFETIMES;
+    seconds.map_or(DEFAULT_LIFETIME, |seconds| {
+        Duration::from_secs(seconds).clamp(shortest, longest)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes() {
+        let of = |lines: &[&str]| {
+            let mut fields = HeaderMap::new();
+            for line in lines {
+                fields.append(header::CACHE_CONTROL, line.parse().unwrap());
+            }
+            lifetime(&fields).as_secs()
+        };
+        assert_eq!(of(&[]), 600);
+        assert_eq!(of(&["public, Max-Age=300"]), 300);
+        assert_eq!(of(&["no-store", "max-age=\"120\""]), 120);
+        assert_eq!(of(&["max-age=0"]), 60);
+        assert_eq!(of(&["s-maxage=5, max-age=99999999"]), 86_400);
+        assert_eq!(of(&["max-age=soon", "max-age=-1"]), 600);
+    }
+
+    #[test]
+    fn delays_after_failures() {
+        let delays = [1, 2, 3, 6, 7, 8, u32::MAX].map(|failures| retry_delay(failures).as_secs());
+        assert_eq!(delays, [1, 2, 4, 32, 60, 60, 60]);
+    }
+
+    #[test]
+    fn urls_of_openid_configurations() {
+        let check = |issuer: Option<&str>, text: &str, expected: Result<Option<&str>, &str>| {
+            let url = "https://idp.example/.well-known/openid-configuration";
+            let source = RemoteKeySet::new(
+                url.parse().unwrap(),
+                Roots::from_system().unwrap(),
+                issuer.map(str::to_owned),
+            );
+            let found = key_set_url(&source, text.as_bytes());
+            let found = found.map(|url| url.map(|url| url.to_string()));
+            let found = found.map_err(|error| error.to_string());
+            let expected = expected.map(|url| url.map(str::to_owned));
+            assert_eq!(found, expected.map_err(str::to_owned), "{text}");
+        };
+        let issuer = Some("https://idp.example");
+        let configuration =
+            r#"{"issuer": "https://idp.example", "jwks_uri": "https://keys.example/k"}"#;
+        check(None, r#"{"keys": []}"#, Ok(None));
+        check(None, "<html>", Ok(None));
+        check(issuer, configuration, Ok(Some("https://keys.example/k")));
+        check(None, configuration, Ok(Some("https://keys.example/k")));
+        let other = "the OpenID configuration is of another issuer";
+        check(Some("https://other.example"), configuration, Err(other));
+        check(
+            issuer,
+            r#"{"jwks_uri": "https://keys.example/k"}"#,
+            Err(other),
+        );
+        let unsafe_url = "the OpenID configuration names no key set under https://";
+        check(
+            None,
+            r#"{"jwks_uri": "http://keys.example/k"}"#,
+            Err(unsafe_url),
+        );
+        check(None, r#"{"jwks_uri": 1}"#, Err(unsafe_url));
+    }
+}

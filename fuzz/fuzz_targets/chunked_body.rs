@@ -8,7 +8,7 @@ use tollgate::http::http1::chunked::{Chunked, Piece};
 
 /// Content, trailers, and how many bytes follow the body; nothing when it is not one, or not whole.
 fn read(data: &[u8], step: usize) -> Option<(Vec<u8>, HeaderMap, usize)> {
-    let (mut chunked, mut input) = (Chunked::Size, BytesMut::new());
+    let (mut chunked, mut input) = (Chunked::default(), BytesMut::new());
     let (mut content, mut trailers) = (Vec::new(), HeaderMap::new());
     let mut rest = data.chunks(step);
     loop {

@@ -33,6 +33,8 @@ type Stream = BufReader<StreamOwned<ServerConnection, TcpStream>>;
 /// What the issuer's server does with a request for a path.
 type Serve = dyn Fn(&mut Stream, &str) -> io::Result<()> + Send + Sync;
 
+type StartIssuer = dyn FnOnce() -> Issuer + Send;
+
 /// An issuer of tokens whose server speaks TLS.
 struct Issuer {
     server: Upstream,
@@ -237,7 +239,7 @@ fn servers_that_lie_or_are_away() {
             .get_mut()
             .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"keys\"")
     };
-    let cases: Vec<(Box<dyn FnOnce() -> Issuer + Send>, &str)> = vec![
+    let cases: Vec<(Box<StartIssuer>, &str)> = vec![
         (
             Box::new(|| Issuer::start(document("<html></html>"))),
             "not a JSON Web Key Set",

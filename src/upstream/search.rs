@@ -66,7 +66,7 @@ enum Turn {
 }
 
 impl UpstreamPool {
-    /// Connects to a server. `first` is the lease of the server whose turn it is, to which there is no connection.
+    /// Connects to a server. `first` is the lease of the server whose turn it is, to which no connection may be used.
     ///
     /// # Errors
     ///

@@ -165,21 +165,21 @@ fn update_baseline(
     if samples.weight() < 1.0 {
         return;
     }
-    let open_before = base.unwrap_or(f64::INFINITY);
+    let former_base = base.unwrap_or(f64::INFINITY);
     let median = samples.quantile(0.5);
-    if median > open_before * max_rise.max(MAX_POOLED_RATIO) {
+    if median > former_base * max_rise.max(MAX_POOLED_RATIO) {
         // This is either a queue, or too sudden a change to be told from one.
         *base = base.map(|base| base * max_rise);
         return;
     }
     if samples.weight() >= MIN_SAMPLES
-        && !(1.0 / MAX_POOLED_RATIO..=MAX_POOLED_RATIO).contains(&(median / open_before))
+        && !(1.0 / MAX_POOLED_RATIO..=MAX_POOLED_RATIO).contains(&(median / former_base))
     {
         pool.clear();
     }
     pool.blend(samples.counts(), PROBE_DECAY);
     if pool.weight() >= MIN_SAMPLES {
-        *base = Some(pool.quantile(0.5).min(open_before * max_rise));
+        *base = Some(pool.quantile(0.5).min(former_base * max_rise));
     }
 }
 

@@ -54,7 +54,7 @@ pub struct Settings {
     pub trust: Trust,
 }
 
-/// Steers one [`Pressure`]. Its owner calls [`Controller::step`] every [`CONTROL_STEP`](super::STEP).
+/// Steers one [`Pressure`]. Its owner calls [`Controller::step`] every [`CONTROL_STEP`](super::CONTROL_STEP).
 #[derive(Debug)]
 pub struct Controller {
     settings: Settings,

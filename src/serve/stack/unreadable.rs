@@ -16,7 +16,7 @@ pub struct UnreadableRequest {
     /// What can be read of its first line.
     pub line: FirstLine,
     /// The client gets no response. Its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its connection
-    /// ends, because it began as HTTP/2 (section 3.4).
+    /// ends, because it sent neither a request of HTTP/1 nor the preface of HTTP/2 (section 3.4).
     pub without_response: bool,
 }
 

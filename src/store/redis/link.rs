@@ -250,7 +250,8 @@ impl RedisLink {
         tokio::spawn(async move { link.connect(delay, &settings, &clock).await });
     }
 
-    /// Makes one attempt to connect. After a failure the next one is due in `delay`.
+    /// Makes one attempt to connect. After a failure the next one is due after half to all of
+    /// `delay`, at random.
     async fn connect(&self, delay: Nanos, settings: &Settings, clock: &Clock) {
         let connected = self.target.connect(settings).await;
         let mut inner = self.inner.lock();

@@ -49,7 +49,7 @@ impl StoreStatus {
 /// One outage of the store.
 #[derive(Clone, Copy, Debug)]
 struct Outage {
-    /// The outage's number, from 1; 0 before the store was first shared.
+    /// The outage's number, from 1; 0 before the first contact.
     number: u32,
     start: Nanos,
     /// Until the outage the store decided about windows shorter than this.
@@ -134,7 +134,7 @@ impl Breaker {
         }
     }
 
-    /// How often the store has gone away after it was shared.
+    /// How often the store has gone away, also while it was learning.
     pub fn outage_count(&self) -> u32 {
         self.0.lock().outage_count
     }

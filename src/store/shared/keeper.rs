@@ -135,10 +135,10 @@ impl Keeper<'_> {
         for pending_call in shared.decider.take_unused(false, now) {
             shared.send_in_background(self.connection, pending_call);
         }
-        if tick % TICKS_PER_BEAT == 0 {
+        if tick.is_multiple_of(TICKS_PER_BEAT) {
             shared.decider.ledger.remove_idle_entries(now);
             self.beat().await;
-        } else if tick % TICKS_PER_CHECK == 0 {
+        } else if tick.is_multiple_of(TICKS_PER_CHECK) {
             self.check_marks().await;
         }
     }

@@ -45,7 +45,7 @@ struct StandingRefusal {
     versions: CountVersions,
 }
 
-/// The version of each bucket of the store that a decision reads; see `Memory::version`.
+/// The version of each bucket of the store that a decision reads; see `Memory::bucket_version`.
 type CountVersions = SmallVec<[u64; 4]>;
 
 impl PreparedDecision {

@@ -1,5 +1,4 @@
-//! Starts a gateway: builds its parts in order, then starts the workers. A start that fails ends every part that it has
-//! started.
+//! Starts a gateway: builds its parts in order, then starts the workers.
 
 use std::path::Path;
 use std::sync::Arc;

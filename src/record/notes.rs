@@ -198,7 +198,8 @@ pub(super) fn count_damaged_bytes(path: &Path, day: u64) -> Result<u64, Damage> 
     Ok(frames.damaged_bytes().unwrap_or(0))
 }
 
-/// Deletes files of notes for their age, and then the oldest of each topic until at most `max_bytes` are left.
+/// Deletes files of notes for their age, and then the oldest ones, topic by topic, until at most `max_bytes`
+/// are left.
 pub(super) fn trim(folder: &Folder, now: u64, max_bytes: u64) -> io::Result<()> {
     let mut total = 0;
     let mut files = Vec::new();

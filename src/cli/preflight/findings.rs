@@ -1,4 +1,4 @@
-//! Collects findings about this machine, and finds the line of the gateway file that each is about. FilledValue-in
+//! Collects findings about this machine, and finds the line of the gateway file that each is about. Filled-in
 //! values are not shown, because they may be secrets.
 
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use super::distinct::DistinctCount;
 use super::key::LimitKey;
 use super::list::{KeyList, KeyLists, ListedKey, MAX_LISTED_KEYS};
 
-/// The most keys of a sum while lists are added. Far has_unlisted than are listed, for a key that is low in many lists
+/// The most keys of a sum while lists are added. Far more than are listed, for a key that is low in many lists
 /// may be high in their sum.
 const MAX_SUMMED_KEYS: usize = 100 * MAX_LISTED_KEYS;
 
@@ -43,7 +43,7 @@ pub struct ListSum {
     keys: HashMap<LimitKey, ListedKey>,
     /// An estimator of the number of different keys.
     distinct: DistinctCount,
-    /// Whether there were has_unlisted keys than those in `keys`.
+    /// Whether there were more keys than those in `keys`.
     has_unlisted: bool,
     /// Names the secret under which `distinct` was counted.
     seed: u64,

@@ -16,7 +16,7 @@ const MAX_GAUGE_BUCKETS: usize = 1 << 17;
 /// What every counter had counted at the end of a batch, so that the next one need not read it again.
 #[derive(Debug)]
 pub(super) struct Totals {
-    /// [`Record::late`] when the counts were read. A different number makes them invalid.
+    /// [`Record::late_additions`] when the counts were read. A different number makes them invalid.
     pub(super) late: u64,
     /// The counts, by the numbers of the series.
     pub(super) counts: HashMap<u32, u64>,

@@ -14,6 +14,9 @@ use crate::policy::text;
 /// Maximum time to connect, and between two parts of a response.
 const ADMIN_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Maximum length of a response. The rest of a longer one is not read, so that a wrong server cannot fill the memory.
+const MAX_RESPONSE_BYTES: u64 = 256 * 1024 * 1024;
+
 /// The address of a running gateway, and its token.
 #[derive(clap::Args, Clone)]
 pub struct AdminAddress {
@@ -91,7 +94,9 @@ pub fn exchange(
     );
     stream.write_all(request.as_bytes())?;
     let mut response = String::new();
-    stream.read_to_string(&mut response)?;
+    stream
+        .take(MAX_RESPONSE_BYTES)
+        .read_to_string(&mut response)?;
     let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
     Ok((head.to_owned(), body.to_owned()))
 }

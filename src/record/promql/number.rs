@@ -49,9 +49,8 @@ pub fn parse_literal(text: &str) -> Option<f64> {
     }
 }
 
-/// Parses a number in the value of a label or a parameter.
+/// Parses a number in the value of a label or a parameter: decimal, with an exponent, or `Inf` and `NaN` in any case.
 pub fn parse_float(text: &str) -> Option<f64> {
-    let text = text.trim_start_matches('+');
     text.parse().ok()
 }
 

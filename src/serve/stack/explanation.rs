@@ -23,7 +23,9 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
         RefusalCause::Bad(detail) => (*detail).to_owned(),
         other => {
             let mut detail = other.detail();
-            detail[..1].make_ascii_lowercase();
+            if let Some(first) = detail.get_mut(..1) {
+                first.make_ascii_lowercase();
+            }
             detail.trim_end_matches('.').to_owned()
         }
     }

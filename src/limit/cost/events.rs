@@ -17,7 +17,7 @@ const MIN_SEARCHED_BYTES: usize = 128;
 const SEARCH_PART_BYTES: usize = 8 * 1024;
 
 /// The byte sequences that end an event, and how many of their bytes belong to that event.
-const EVENT_ENDS: [(&[u8], usize); 3] = [(b"\n\n", 2), (b"\n\r\n", 3), (b"\r\r", 2)];
+const EVENT_ENDS: [(&[u8], usize); 4] = [(b"\n\n", 2), (b"\n\r\n", 3), (b"\r\r", 2), (b"\n\r", 2)];
 
 /// The byte sequence that ends a line before another document, and how many of its bytes belong to that line.
 const LINE_ENDS: [(&[u8], usize); 1] = [(b"\n{", 1)];
@@ -29,7 +29,7 @@ const STATED_TYPES: [&[u8]; 3] = [b"json", b"text/event-stream", b"multipart/mix
 const SCRIPT_TYPES: [&[u8]; 2] = [b"javascript", b"ecmascript"];
 
 /// Parts of content types with one document a line.
-const LINE_TYPES: [&[u8]; 4] = [b"ndjson", b"jsonl", b"json-lines", b"json-seq"];
+const LINE_TYPES: [&[u8]; 3] = [b"ndjson", b"jsonl", b"json-lines"];
 
 /// The beginning of an escape, by which a letter of a name may be written.
 const ESCAPE_PREFIX: &[u8] = b"\\u00";
@@ -161,7 +161,9 @@ impl BodyText {
                         let line = memchr::memchr(b'\n', data).map_or(data.len(), |end| end + 1);
                         self.feed_finders(&data[..line]);
                         rest = &data[line..];
-                        rest = &rest[self.skip_without_names(rest, &LINE_ENDS)..];
+                        if self.finders.iter().all(NumberFinder::is_between) {
+                            rest = &rest[self.skip_without_names(rest, &LINE_ENDS)..];
+                        }
                     }
                     self.feed_finders(rest);
                     data.len()
@@ -273,5 +275,22 @@ impl BodyText {
         let Some(end) = end else { return data.len() };
         self.end_line(data[end]);
         end + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An end that is not known would make each event search the rest of the piece.
+    #[test]
+    fn every_end_of_an_event_is_known() {
+        let path = JsonPath::from(["total".to_owned()].as_slice());
+        for end in ["\n\n", "\r\r", "\r\n\r\n", "\n\r", "\n\r\n", "\r\n\r"] {
+            let events = format!("data: 1{end}").repeat(50);
+            let mut body = BodyText::new(std::slice::from_ref(&path), Some(b"text/event-stream"));
+            let skipped = body.skip_without_names(events.as_bytes(), &EVENT_ENDS);
+            assert_eq!(skipped, events.len(), "{end:?}");
+        }
     }
 }

@@ -62,6 +62,15 @@ fn check(at: &str, body: &str, expected: impl Into<Option<u32>>) {
 }
 
 #[test]
+fn documents_of_several_lines_in_a_sequence() {
+    let filler = "x".repeat(200);
+    let body = format!(
+        "\u{1e}{{\n\"items\": [\n{{\n\"v\": \"{filler}\"\n}},\n{{\n\"v\": 1\n}}\n],\n\"usage\": {{\n\"total\": 50\n}}\n}}\n"
+    );
+    check_typed("usage.total", "application/json-seq", &body, Some(50));
+}
+
+#[test]
 fn documents() {
     let at = "usage.total";
     check(at, r#"{"usage":{"total":42}}"#, 42);

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{HeaderMap, Request, Response, StatusCode, Uri, header};
 use http_body_util::Empty;
 use parking_lot::{Condvar, Mutex};
@@ -16,14 +17,14 @@ use tokio::sync::Notify;
 
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::identity::jwt::{RemoteKeySet, VerificationKeys, VerificationKeysError};
-use crate::identity::{self, user};
+use crate::identity::{self, jwt, user};
 use crate::net::Roots;
 use crate::net::client::{BoxError, send_request};
 
 /// The longest time for all requests of one fetch.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a start or a reload waits for a set that has not been fetched yet.
+/// How long a start waits for the set.
 const FIRST_FETCH_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The shortest and the longest time for which a set is used before it is fetched again, whatever `Cache-Control` says.
@@ -96,18 +97,14 @@ impl KeySetFetcher {
         }
     }
 
-    /// Fetches the set of these settings from now on, and puts its keys into them. Waits a moment for a set that it does
-    /// not have yet. Without such a set in the settings nothing is fetched any more.
+    /// Fetches the set of these settings from now on, and puts those keys into them that it has. Without such a set in the
+    /// settings nothing is fetched any more.
     ///
     /// # Errors
     ///
     /// The thread cannot be started.
     pub fn follow(&self, settings: &mut identity::Settings) -> io::Result<()> {
-        let Some(user::Settings::Jwt(jwt)) = &mut settings.user else {
-            self.redirect(None);
-            return Ok(());
-        };
-        let Some(remote) = &mut jwt.remote else {
+        let Some((remote, keys)) = remote_key_set(settings) else {
             self.redirect(None);
             return Ok(());
         };
@@ -115,19 +112,31 @@ impl KeySetFetcher {
         if thread.is_none() {
             *thread = Some(self.spawn()?);
         }
-        *remote = self
-            .redirect(Some(remote.clone()))
-            .unwrap_or_else(|| remote.clone());
+        if let Some(followed) = self.redirect(Some(remote.clone())) {
+            *remote = followed;
+        }
         let mut state = self.shared.state.lock();
-        let is_awaited = |state: &mut FetchState| !state.was_fetched;
+        state.is_new = false;
+        if let Some((_, fetched)) = &state.keys {
+            *keys = fetched.clone();
+        }
+        Ok(())
+    }
+
+    /// Does the same as [`KeySetFetcher::follow`], and waits a moment for a set that it does not have yet.
+    ///
+    /// # Errors
+    ///
+    /// The thread cannot be started.
+    pub fn follow_and_wait(&self, settings: &mut identity::Settings) -> io::Result<()> {
+        self.follow(settings)?;
+        let mut state = self.shared.state.lock();
+        let is_awaited = |state: &mut FetchState| state.source.is_some() && !state.was_fetched;
         self.shared
             .fetched
             .wait_while_for(&mut state, is_awaited, FIRST_FETCH_TIMEOUT);
-        state.is_new = false;
-        if let Some((_, keys)) = &state.keys {
-            jwt.keys = keys.clone();
-        }
-        Ok(())
+        drop(state);
+        self.follow(settings)
     }
 
     /// Waits until there are keys that no settings have got yet.
@@ -141,10 +150,12 @@ impl KeySetFetcher {
     fn redirect(&self, source: Option<RemoteKeySet>) -> Option<RemoteKeySet> {
         let mut state = self.shared.state.lock();
         if state.source != source {
-            *state = FetchState {
-                source,
-                ..FetchState::default()
-            };
+            // Other authorities, for instance, do not make the keys of an issuer wrong.
+            let url = |source: &Option<RemoteKeySet>| source.as_ref().map(|it| it.url.clone());
+            if url(&state.source) != url(&source) {
+                *state = FetchState::default();
+            }
+            state.source = source;
             self.shared.redirected.notify_one();
         }
         state.source.clone()
@@ -171,6 +182,16 @@ impl Drop for KeySetFetcher {
                 tracing::error!("the thread that fetches key sets panicked");
             }
         }
+    }
+}
+
+/// The set at a URL in the settings, and the keys that come from it.
+fn remote_key_set(
+    settings: &mut identity::Settings,
+) -> Option<(&mut RemoteKeySet, &mut VerificationKeys)> {
+    match &mut settings.user {
+        Some(user::Settings::Jwt(jwt)) => Some((jwt.remote.as_mut()?, &mut jwt.keys)),
+        _ => None,
     }
 }
 
@@ -309,10 +330,13 @@ fn key_set_url(source: &RemoteKeySet, document: &[u8]) -> Result<Option<Uri>, Fe
         return Err(FetchError::Issuer);
     }
     let url: Option<Uri> = url.as_str().and_then(|url| url.parse().ok());
-    let is_as_safe = |url: &Uri| {
-        url.scheme_str() == Some("https") || url.scheme_str() == source.url.scheme_str()
+    // A set that comes over TLS stays so, also when this machine names it.
+    let is_trusted = |url: &Uri| {
+        let is_downgrade =
+            source.url.scheme() == Some(&Scheme::HTTPS) && url.scheme() != Some(&Scheme::HTTPS);
+        jwt::has_valid_authority(url) && jwt::is_trusted_url(url) && !is_downgrade
     };
-    let url = url.filter(is_as_safe);
+    let url = url.filter(is_trusted);
     url.map(Some).ok_or(FetchError::KeySetUrl)
 }
 
@@ -391,6 +415,7 @@ mod tests {
             r#"{"jwks_uri": "https://keys.example/k"}"#,
             Err(other),
         );
+        let password = r#"{"jwks_uri": "https://u:p@keys.example/k"}"#;
         let unsafe_url = "the OpenID configuration names no key set under https://";
         check(
             None,
@@ -398,5 +423,11 @@ mod tests {
             Err(unsafe_url),
         );
         check(None, r#"{"jwks_uri": 1}"#, Err(unsafe_url));
+        check(
+            None,
+            r#"{"jwks_uri": "http://localhost/k"}"#,
+            Err(unsafe_url),
+        );
+        check(None, password, Err(unsafe_url));
     }
 }

@@ -62,20 +62,22 @@ impl App {
     async fn load_and_swap(&self) -> Result<ReloadReport, Error> {
         let (report, acknowledgements) = {
             let _only_reload = self.reloading.lock();
-            let mut loaded = policy::load(&self.config).map_err(Error::Policy)?;
-            let identity = &mut loaded.ruleset.identity;
-            self.key_sets.follow(identity).map_err(Error::Thread)?;
-            let ruleset = Arc::new(loaded.ruleset);
+            let loaded = policy::load(&self.config).map_err(Error::Policy)?;
+            let mut ruleset = loaded.ruleset;
             let before = self.running();
             let admission = before.admission.with_rules(&ruleset.rules)?;
+            let listeners = build_listeners(
+                &self.process,
+                &ruleset,
+                &self.tickets,
+                &self.acme,
+                &before.listeners,
+            )?;
+            let identity = &mut ruleset.identity;
+            self.key_sets.follow(identity).map_err(Error::Thread)?;
+            let ruleset = Arc::new(ruleset);
             let running = RunningConfig {
-                listeners: build_listeners(
-                    &self.process,
-                    &ruleset,
-                    &self.tickets,
-                    &self.acme,
-                    &before.listeners,
-                )?,
+                listeners,
                 tokens: self.acme.challenge_tokens(),
                 insight: before.insight.clone(),
                 upstreams: build_servers(&ruleset, &before.upstreams, &self.clock),

@@ -59,7 +59,7 @@ impl App {
         })?);
         let key_sets = KeySetFetcher::new(registry.clone());
         let identity = &mut loaded.ruleset.identity;
-        key_sets.follow(identity).map_err(Error::Thread)?;
+        key_sets.follow_and_wait(identity).map_err(Error::Thread)?;
         let ruleset = Arc::new(loaded.ruleset);
         let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
         restored.restore_counts(&store);

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::{Unverified, user_name};
 
-pub use remote_key_set::RemoteKeySet;
+pub use remote_key_set::{RemoteKeySet, has_valid_authority, is_trusted_url};
 
 /// Default leeway for clocks that differ: a token is valid this long before its `nbf` and after its `exp`. Most
 /// upstreams allow as much, so none of them accepts a token that has expired here.

@@ -43,8 +43,11 @@ where
     };
     let host = authority.host();
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = authority.port_u16();
-    let port = port.unwrap_or(if tls_roots.is_some() { 443 } else { 80 });
+    let port = match authority.as_str().rsplit_once(authority.host()) {
+        Some((_, "")) if tls_roots.is_some() => 443,
+        Some((_, "")) => 80,
+        _ => authority.port_u16().ok_or("its URL has no valid port")?,
+    };
     let connector = tls_roots.map(|roots| -> Result<Connector, BoxError> {
         let name = Connector::server_name(host)?;
         Ok(Connector::new(name, roots, None, false)?)

@@ -41,6 +41,33 @@ impl RemoteKeySet {
     }
 }
 
+/// Whether keys may come from a URL. Whoever can change a set on its way can sign tokens, so it comes over TLS or from
+/// this machine.
+pub fn is_trusted_url(url: &Uri) -> bool {
+    let is_local = |host: &str| {
+        host.eq_ignore_ascii_case("localhost") || host == "127.0.0.1" || host == "[::1]"
+    };
+    match (url.scheme_str(), url.host()) {
+        (Some("https"), Some(_)) => true,
+        (Some("http"), Some(host)) => is_local(host),
+        _ => false,
+    }
+}
+
+/// Whether a URL has a host, a port that exists if it names one, and no password.
+pub fn has_valid_authority(url: &Uri) -> bool {
+    let Some(authority) = url.authority() else {
+        return false;
+    };
+    let port = authority.as_str().strip_prefix(authority.host());
+    !authority.host().is_empty()
+        && match port {
+            Some("") => true,
+            Some(_) => authority.port_u16().is_some_and(|port| port > 0),
+            None => false,
+        }
+}
+
 /// Two sets are equal if they have the same source.
 impl PartialEq for RemoteKeySet {
     fn eq(&self, other: &RemoteKeySet) -> bool {

@@ -15,8 +15,8 @@ pub struct UnreadableRequest {
     pub cause: RefusalCause,
     /// What can be read of its first line.
     pub line: FirstLine,
-    /// The client gets no response. Its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its connection
-    /// ends, because it sent neither a request of HTTP/1 nor the preface of HTTP/2 (section 3.4).
+    /// The client gets no response. Its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1). A connection that sent
+    /// neither a request of HTTP/1 nor the preface of HTTP/2 ends (section 3.4).
     pub without_response: bool,
 }
 

@@ -10,6 +10,7 @@ use super::super::super::table::{MapFields, Table, ValueShape, optional};
 use super::super::super::tree::Node;
 use super::super::scalar::{DURATION_FORMAT, HEADER_NAME_FORMAT, PATH_FORMAT, PEERS_FORMAT};
 use super::trusted_header::read_trusted_header;
+use crate::identity::jwt;
 use crate::identity::user::{CertificateName, OnUnverified};
 
 /// Maximum leeway. A longer one would let a stolen token live on long after it expires.
@@ -217,32 +218,16 @@ fn read_key_source(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<KeySo
     })
 }
 
-/// Parses the URL of a key set. Whoever can change the set on its way can sign tokens, so it must come over TLS or not
-/// leave the machine.
+/// Parses the URL of a key set, or reports what is wrong with it.
 fn parse_key_set_url(cx: &mut LoadContext, text: Located<String>) -> Option<Located<Uri>> {
     let location = text.location;
     let url = text.value.parse::<Uri>().ok();
-    let url = url.filter(|url| {
-        let has_userinfo = url.authority().is_some_and(|it| it.as_str().contains('@'));
-        url.host().is_some_and(|host| !host.is_empty()) && !has_userinfo
-    });
-    let is_safe = |url: &Uri| match url.scheme_str() {
-        Some("https") => true,
-        Some("http") => matches!(url.host(), Some("localhost" | "127.0.0.1" | "[::1]")),
-        _ => false,
+    let message = match url.filter(jwt::has_valid_authority) {
+        Some(value) if jwt::is_trusted_url(&value) => return Some(Located { value, location }),
+        Some(_) => "a key set is fetched over https://, so that nobody can change it",
+        None => "this is not a URL with a host, a valid port if it names one, and no password",
     };
     let help = "write for instance `https://idp.example/jwks.json`";
-    match url {
-        Some(value) if is_safe(&value) => Some(Located { value, location }),
-        Some(_) => {
-            let message = "a key set is fetched over https://, so that nobody can change it";
-            cx.error(location, message, Some(help.into()));
-            None
-        }
-        None => {
-            let message = "this is not a URL with a host and without a password";
-            cx.error(location, message, Some(help.into()));
-            None
-        }
-    }
+    cx.error(location, message, Some(help.into()));
+    None
 }

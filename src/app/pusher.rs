@@ -8,7 +8,11 @@ use super::recording::{MetricsRecorder, current_series};
 use crate::policy::ProcessSettings;
 use crate::record::push::{PushContext, Pusher};
 
-/// Starts the pusher if there are a record and a destination.
+/// Starts the pusher if there are a record and a destination. `seed` spreads the retries of several gateways over time.
+///
+/// # Errors
+///
+/// [`Error::Thread`] if its thread cannot be started.
 pub fn start_pusher(
     process: &ProcessSettings,
     recorder: Option<&MetricsRecorder>,

@@ -89,7 +89,7 @@ pub struct ServingListeners {
     _stops: Vec<oneshot::Sender<()>>,
 }
 
-/// Serves `router` on a new thread until `stop` is dropped, and returns the address.
+/// Serves `router` on a new thread until the sender of `stop` is dropped. Returns the address.
 pub fn serve_on_thread(
     listener: TcpListener,
     router: Router,

@@ -13,6 +13,7 @@ pub struct ConnectionPeer<'a> {
     pub subject: Option<&'a Subject>,
 }
 
+/// A peer without a client certificate.
 impl From<IpAddr> for ConnectionPeer<'_> {
     fn from(peer: IpAddr) -> Self {
         ConnectionPeer {

@@ -2,7 +2,7 @@
 //! It admits a burst of B at once and then one unit each T = ceil(W / N). So any window of length W sees at most
 //! B + ceil(W / T) - 1 units. T is rounded up, because rounding down would admit more.
 //!
-//! The leaky bucket uses the same arithmetic. Its burst is one unit and those that may be held back at a time. Early
+//! The leaky bucket uses the same arithmetic. Its burst is one unit plus the most units that may be delayed at once. Early
 //! requests are delayed until their turn instead of sent at once.
 //!
 //! Words of each window: `[theoretical arrival time in ns, low half, high half]`.
@@ -34,7 +34,7 @@ pub(super) fn used(words: &[u32], now: Nanos, interval: Interval) -> u32 {
     u32::try_from(interval.div_ceil(arrival(words).since(now))).unwrap_or(u32::MAX)
 }
 
-/// The time until `units` more units are available.
+/// The time until `units` of the used units are available again, or all of them if fewer are used.
 pub(super) fn wait(words: &[u32], now: Nanos, interval: Interval, units: u32) -> Nanos {
     let excess = u64::from(used(words, now, interval).saturating_sub(units));
     arrival(words).since(now.after(Nanos(excess.saturating_mul(interval.nanos()))))

@@ -7,7 +7,7 @@ use crate::base::clock::Nanos;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Interval {
     nanos: u64,
-    /// `floor((2^64 - 1) / nanos)`. The upper half of a product with it is at most one less than the quotient.
+    /// `floor((2^64 - 1) / nanos)`. `(span * inverse) >> 64` is `span / nanos`, or one less.
     inverse: u64,
 }
 
@@ -32,7 +32,7 @@ impl Interval {
         (quotient, span.0 - quotient * self.nanos)
     }
 
-    /// `span` divided by the interval, rounded up.
+    /// `span` divided by the interval, rounded up. A remainder rounds up, and one above `nanos` corrects the estimate.
     #[inline]
     pub(crate) fn div_ceil(self, span: Nanos) -> u64 {
         let (quotient, remainder) = self.estimate_quotient(span);

@@ -42,7 +42,7 @@ pub struct Pace {
     pub forget_after: f64,
 }
 
-/// The pace of lending at one moment.
+/// The pace of lending at one moment, exact in nanoseconds, for the memory store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lending {
     /// The time between two units, in nanoseconds.

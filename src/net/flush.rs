@@ -1,7 +1,7 @@
 //! Sends the complete messages of several connections together, at the end of a worker's turn.
 //!
-//! When messages leave one right after the other, the process on the other side is already awake for all but the first.
-//! Waking it is the kernel's largest cost. Connections decide themselves which messages may wait.
+//! The kernel's largest cost of a message is to wake the process that receives it. Of messages that are sent right after
+//! each other, only the first one pays it. Connections decide themselves which messages may wait.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

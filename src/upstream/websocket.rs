@@ -5,10 +5,10 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// The client's field, whose value the server must transform.
+/// The client's field, whose value the server must hash.
 pub const KEY_FIELD: &str = "sec-websocket-key";
 
-/// The server's field with the transformed key.
+/// The server's field with the hashed key.
 pub const ACCEPT_FIELD: &str = "sec-websocket-accept";
 
 /// Whether a protocol in `Upgrade` is `websocket`, in any case.
@@ -19,7 +19,7 @@ pub fn is_websocket(protocol: &[u8]) -> bool {
 /// A random key of 16 bytes, in Base64. It is no secret.
 pub fn random_key() -> Vec<u8> {
     let mut random = [0; 16];
-    // A predictable key would do without randomness: it only keeps caches from responding, and there is none.
+    // If this fails, the key is all zeros and still valid. It only keeps caches from responding, and none is in between.
     let _ = getrandom::fill(&mut random);
     STANDARD.encode(random).into_bytes()
 }

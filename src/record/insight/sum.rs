@@ -1,4 +1,4 @@
-//! Adds up the lists of many minutes, hours or days.
+//! Adds up lists of the most frequent keys, each of one minute, hour or day.
 //!
 //! Bound: [`MAX_SUMMED_KEYS`] keys of each kind of list.
 

@@ -1,4 +1,4 @@
-//! The cursor of a destination: which seconds it has, and which counts it was told. It is the only state that pushing
+//! The cursor of a destination: which seconds it has, and which counts were sent to it. It is the only state that pushing
 //! keeps on the disk.
 //!
 //! The file is `mark | checksum u64 | content`. It is written under another name and renamed once it is complete, so a

@@ -1,5 +1,5 @@
-//! How many units a request may cost, as its own header fields or JSON body say. Limits on cost hold as many until the
-//! cost is known.
+//! Reads from a request how many units a limit on cost reserves for it. The cost itself is known only with the
+//! response. The number is in a header field or in a JSON body.
 //!
 //! The client writes the number, so the largest of several counts. Where the upstream may read another number than the
 //! gateway, at least the policy's own number counts.

@@ -264,7 +264,7 @@ impl MemcachedClient {
                 }
                 other => return Err(unexpected_reply(other)),
             };
-            // After a clock went back: a beat later than now counts as one of now.
+            // A clock that went back leaves beats ahead of now. Those that would live too long count as beats of now.
             let ahead = list
                 .iter_mut()
                 .filter(|(_, at)| *at > now + ALIVE_AFTER_BEAT);

@@ -36,7 +36,7 @@ pub struct PermitRequest<'a> {
     pub key: Fingerprint,
     /// The plan's multiplier, at least 1.
     pub multiply: u32,
-    /// A shadow refuses nothing, and takes a permit only where it alone would admit.
+    /// Shadow mode: the limit refuses nothing, and takes a permit only if it would admit the request by itself.
     pub shadow: bool,
     /// Wider networks that must have room too (IPv6 keys).
     pub parents: &'a [Parent],

@@ -1,5 +1,5 @@
-//! What a request holds until its end, as its log line and an exchange without a client need it. The ticket itself
-//! travels with the response, and only the ticket settles anything.
+//! The permits and the charged costs of a request. Its log line shares them, and so does an exchange whose client has
+//! left. The ticket travels with the response, and only the ticket settles anything.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ pub struct Holdings {
 
 /// The bit that is set once something was charged.
 const IS_CHARGED: u64 = 1 << 32;
-/// The bit that is set if a limit never learned the cost.
+/// The bit that is set if a cost never became known, so that the charged units are an estimate.
 const IS_UNKNOWN: u64 = 1 << 33;
 
 /// What limits on cost have charged a request. Units are in the lower 32 bits, flags above.

@@ -54,7 +54,7 @@ impl FieldKind {
         }
     }
 
-    /// The kind of a field of this kind of name with `value`.
+    /// This kind if `value` is valid, else [`FieldKind::Malformed`].
     pub(super) fn with_value(self, value: &[u8]) -> FieldKind {
         if is_valid_value(value) {
             self

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::net::Roots;
 
-/// The settings of a certificate's orders.
+/// The settings of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The URL of the directory.

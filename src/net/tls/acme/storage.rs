@@ -1,6 +1,7 @@
 //! Reads and writes accounts and certificates on the disk. Only their owner may read the files.
 //!
-//! Each directory has a folder of its own, so that certificates of a test directory are never mistaken for real ones.
+//! Each ACME directory, the URL of an authority, has a folder of its own. So certificates of a test directory are never
+//! mistaken for real ones.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -12,8 +13,8 @@ use super::error::Error;
 use super::settings::Settings;
 use crate::net::Certificate;
 
-/// Reads the stored certificate; returns nothing if there is none. It may lack some names of the settings, because for
-/// the others it is better than none.
+/// Reads the stored certificate; returns nothing if there is none. A certificate that lacks some of the configured names
+/// is returned too, because it still serves the others.
 ///
 /// # Errors
 ///

@@ -8,7 +8,7 @@ use super::recording::{MetricsRecorder, current_series};
 use crate::policy::ProcessSettings;
 use crate::record::push::{PushContext, Pusher};
 
-/// Starts the pusher if there are a record and a destination. `seed` spreads the retries of several gateways over time.
+/// Starts the pusher if there are a record and a destination. `seed` spreads the requests of several gateways over time.
 ///
 /// # Errors
 ///

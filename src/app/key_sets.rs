@@ -47,7 +47,7 @@ enum FetchError {
     Timeout,
     #[error("{0}")]
     Connection(BoxError),
-    #[error("its server answers {0}")]
+    #[error("its server responds with status {0}")]
     Status(StatusCode),
     #[error("the OpenID configuration is of another issuer")]
     Issuer,
@@ -97,8 +97,8 @@ impl KeySetFetcher {
         }
     }
 
-    /// Fetches the set of these settings from now on, and puts those keys into them that it has. Without such a set in the
-    /// settings nothing is fetched any more.
+    /// From now on fetches the set that `settings` name, and writes the keys that it has into them. If they name none,
+    /// fetching stops.
     ///
     /// # Errors
     ///
@@ -223,23 +223,23 @@ async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry) {
             .counter(Metric::KeySetFetches, &[(Label::Outcome, outcome)])
             .increment(1);
         failures = if fetched.is_ok() { 0 } else { failures + 1 };
-        let delay = shared.store(&source, fetched, failures);
+        let delay = shared.accept_fetch(&source, fetched, failures);
         tokio::select! {
             () = tokio::time::sleep(delay) => {}
             () = shared.redirected.notified() => failures = 0,
-            () = unknown_key_after(&source, MIN_REFETCH_INTERVAL) => {}
+            () = wait_for_unknown_key(&source, MIN_REFETCH_INTERVAL) => {}
         }
     }
 }
 
-async fn unknown_key_after(source: &RemoteKeySet, interval: Duration) {
+async fn wait_for_unknown_key(source: &RemoteKeySet, interval: Duration) {
     tokio::time::sleep(interval).await;
     source.unknown_key().await;
 }
 
 impl SharedFetches {
     /// Keeps a fetched set if it can be used. Returns the time until the next fetch.
-    fn store(
+    fn accept_fetch(
         &self,
         source: &RemoteKeySet,
         fetched: Result<FetchedKeySet, FetchError>,

@@ -16,7 +16,7 @@ use crate::net::{DeferredFlush, Socket};
 pub(super) enum Transport {
     /// A whole connection. It returns to the pool by `Lease::release` after the response; dropping it closes it.
     Http1(Rc<RefCell<Http1Connection>>),
-    /// A place on a connection of HTTP/2.
+    /// A stream of an HTTP/2 connection.
     Http2(Channel),
 }
 

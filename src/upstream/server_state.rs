@@ -11,7 +11,7 @@ pub enum ServerState {
     Ejected,
     /// The server gets no requests, because its health checks fail.
     Failing,
-    /// The server did not accept the last connection in time.
+    /// The server did not accept the last connection in time. It still gets requests.
     Unreachable,
 }
 

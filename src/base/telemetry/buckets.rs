@@ -1,7 +1,8 @@
 //! The buckets of all histograms of durations, and estimates of quantiles from their counts.
 //!
-//! Buckets reach from 100 microseconds to a minute, six to a decade (the E6 series), so an estimated quantile is at
-//! most a fifth off. Buckets are counted because counts of several routes or hours add up, and quantiles do not.
+//! Buckets reach from 100 microseconds to a minute, six to a decade (the E6 series). Bounds are at most 1.5 times
+//! apart, the last 1.8 times, and an estimated quantile lies between those around it. Counts of buckets can be summed
+//! over routes and hours; quantiles cannot.
 
 /// Upper bounds of the buckets: in microseconds, and in seconds as labels write them.
 pub const BUCKET_BOUNDS: [(u64, &str); 35] = [

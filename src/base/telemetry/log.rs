@@ -1,4 +1,4 @@
-//! Sets up the process's own log. The access log is not this one: see `serve/access`.
+//! Sets up the process's own log. The access log is in `serve/access`.
 
 use std::io::{IsTerminal as _, stderr};
 
@@ -22,8 +22,7 @@ pub fn log_to_stderr() {
         .with_env_filter(filter)
         .with_ansi(stderr().is_terminal())
         .with_writer(stderr)
-        // An internal error means that writing to standard error failed, and the macro that prints it would panic
-        // there.
+        // An internal error means that standard error is closed. The macro that prints the error would panic.
         .log_internal_errors(false)
         .try_init();
     if let Some(mistake) = mistake {

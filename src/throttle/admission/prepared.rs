@@ -78,8 +78,8 @@ impl PreparedDecision {
         true
     }
 
-    /// Reads the versions before a decision, for [`PreparedDecision::record_refusal`]. None after an admitted request:
-    /// the first refusal is not kept, because it may be the only one.
+    /// Reads the versions before a decision, for [`PreparedDecision::record_refusal`]. None after an admitted request,
+    /// because the first refusal may be the only one, and while a bucket is locked.
     #[inline]
     pub(crate) fn current_versions(&self) -> Option<CountVersions> {
         if matches!(*self.last.borrow(), LastDecision::Admitted) {

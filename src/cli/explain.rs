@@ -12,7 +12,7 @@ use super::admin::AdminAddress;
 use super::output;
 use super::output::{CommandError, MISTAKE_EXIT_CODE};
 use crate::base::clock::Clock;
-use crate::identity::{Keyer, user};
+use crate::identity::Keyer;
 use crate::net::tls::acme::ChallengeTokens;
 use crate::policy;
 use crate::serve::stack::explain;
@@ -73,9 +73,6 @@ pub fn run(arguments: &Arguments) -> ExitCode {
         Ok(explanation) => {
             let mut text = explanation::render(&explanation);
             if arguments.admin.admin.is_none() {
-                if has_remote_keys(&arguments.config) {
-                    text.push_str("no token verifies here, because the key set at the URL of `jwks` is not fetched\n");
-                }
                 text.push_str("nothing has been counted: ask the running gateway with --admin\n");
             }
             text
@@ -122,13 +119,6 @@ fn read_certificate(file: &Path) -> Result<String, String> {
         .and_then(|(_, after_begin)| after_begin.split_once(end));
     let (content, _) = content.ok_or_else(|| failed(&"it holds no certificate in PEM"))?;
     Ok(format!("{begin}{content}{end}\n"))
-}
-
-/// Whether the gateway file names the key set of tokens by a URL.
-fn has_remote_keys(config: &Path) -> bool {
-    let loaded = policy::load(config);
-    let user = loaded.ok().and_then(|loaded| loaded.ruleset.identity.user);
-    matches!(user, Some(user::Settings::Jwt(jwt)) if jwt.remote.is_some())
 }
 
 /// Explains a request with a configuration and empty counters.

@@ -351,7 +351,10 @@ pub fn verify(
     if header.crit.is_some() {
         return Err(Unverified::Malformed);
     }
-    let mut reason = Unverified::KeyId;
+    let mut reason = match settings.keys.0.is_empty() {
+        true => Unverified::NoKeySet,
+        false => Unverified::KeyId,
+    };
     for key in settings.keys.candidates(&header) {
         match jsonwebtoken::decode::<Map<String, Value>>(token, &key.key, &key.validation) {
             Ok(data) => return check_claims(settings, plan_claim, &data.claims),

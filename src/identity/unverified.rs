@@ -18,6 +18,8 @@ pub enum Unverified {
     Audience,
     /// No key has the token's id and algorithm.
     KeyId,
+    /// The key set is at a URL and has not been fetched.
+    NoKeySet,
     /// The signature is wrong.
     Signature,
     /// The credential is no signed token, or its header needs an unsupported feature.
@@ -42,13 +44,14 @@ pub enum Unverified {
 
 impl Unverified {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Unverified; 16] = [
+    pub const ALL: [Unverified; 17] = [
         Unverified::Expired,
         Unverified::NotYet,
         Unverified::NoExpiry,
         Unverified::Issuer,
         Unverified::Audience,
         Unverified::KeyId,
+        Unverified::NoKeySet,
         Unverified::Signature,
         Unverified::Malformed,
         Unverified::Claim,
@@ -70,6 +73,7 @@ impl Unverified {
             Unverified::Issuer => "issuer",
             Unverified::Audience => "audience",
             Unverified::KeyId => "key_id",
+            Unverified::NoKeySet => "no_key_set",
             Unverified::Signature => "signature",
             Unverified::Malformed => "malformed",
             Unverified::Claim => "claim",
@@ -100,6 +104,7 @@ impl fmt::Display for Unverified {
             Unverified::Issuer => "a token of another issuer (`iss`)",
             Unverified::Audience => "a token for another audience (`aud`)",
             Unverified::KeyId => "a token for which there is no key with its id and algorithm",
+            Unverified::NoKeySet => "a token whose key set has not been fetched",
             Unverified::Signature => "a token whose signature is wrong",
             Unverified::Malformed => "a credential that is no signed token",
             Unverified::Claim => "a token that names no user",

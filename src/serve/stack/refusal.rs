@@ -306,6 +306,7 @@ fn unverified_detail(reason: Unverified) -> &'static str {
         Unverified::Issuer
         | Unverified::Audience
         | Unverified::KeyId
+        | Unverified::NoKeySet
         | Unverified::Signature
         | Unverified::Malformed
         | Unverified::Claim

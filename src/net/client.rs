@@ -4,6 +4,7 @@
 use std::error::Error as StdError;
 
 use bytes::Bytes;
+use http::uri::Authority;
 use http::{HeaderValue, Request, Response, Uri, header};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
@@ -18,6 +19,26 @@ const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// Any of the errors on the way to a response.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// A URL names a port that is not a number from 1 to 65535.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("its URL has no valid port")]
+pub struct InvalidPort;
+
+/// The port that an authority names; none if it names none.
+///
+/// # Errors
+///
+/// The text after the colon is no port. [`Authority::port_u16`] returns `None` for such a text too.
+pub fn named_port(authority: &Authority) -> Result<Option<u16>, InvalidPort> {
+    let text = authority.as_str();
+    let host_and_port = text.rsplit_once('@').map_or(text, |(_, after)| after);
+    if host_and_port == authority.host() {
+        return Ok(None);
+    }
+    let port = authority.port_u16().filter(|port| *port > 0);
+    port.map(Some).ok_or(InvalidPort)
+}
 
 /// Sends a request to the host of its URL, and reads the whole response. There is no timeout; the caller sets one.
 ///
@@ -43,11 +64,8 @@ where
     };
     let host = authority.host();
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let port = match authority.as_str().rsplit_once(authority.host()) {
-        Some((_, "")) if tls_roots.is_some() => 443,
-        Some((_, "")) => 80,
-        _ => authority.port_u16().ok_or("its URL has no valid port")?,
-    };
+    let default_port = if tls_roots.is_some() { 443 } else { 80 };
+    let port = named_port(authority)?.unwrap_or(default_port);
     let connector = tls_roots.map(|roots| -> Result<Connector, BoxError> {
         let name = Connector::server_name(host)?;
         Ok(Connector::new(name, roots, None, false)?)

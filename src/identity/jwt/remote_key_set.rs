@@ -6,6 +6,7 @@ use http::Uri;
 use tokio::sync::Notify;
 
 use crate::net::Roots;
+use crate::net::client::named_port;
 
 /// The source of a key set that is fetched while the gateway runs.
 #[derive(Clone, Debug)]
@@ -54,23 +55,45 @@ pub fn is_trusted_url(url: &Uri) -> bool {
     }
 }
 
-/// Whether a URL has a host, a port that exists if it names one, and no password.
+/// Whether a URL has a host, a valid port if it names one, and no password.
 pub fn has_valid_authority(url: &Uri) -> bool {
-    let Some(authority) = url.authority() else {
-        return false;
-    };
-    let port = authority.as_str().strip_prefix(authority.host());
-    !authority.host().is_empty()
-        && match port {
-            Some("") => true,
-            Some(_) => authority.port_u16().is_some_and(|port| port > 0),
-            None => false,
-        }
+    url.authority().is_some_and(|authority| {
+        let has_userinfo = authority.as_str().contains('@');
+        !has_userinfo && !authority.host().is_empty() && named_port(authority).is_ok()
+    })
 }
 
 /// Two sets are equal if they have the same source.
 impl PartialEq for RemoteKeySet {
     fn eq(&self, other: &RemoteKeySet) -> bool {
         (&self.url, &self.roots, &self.issuer) == (&other.url, &other.roots, &other.issuer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_key_sets() {
+        let check = |text: &str, is_valid: bool, is_trusted: bool| {
+            let url: Uri = text.parse().unwrap();
+            let found = (has_valid_authority(&url), is_trusted_url(&url));
+            assert_eq!(found, (is_valid, is_trusted), "{text}");
+        };
+        check("https://idp.example/keys", true, true);
+        check("https://idp.example:8443/keys", true, true);
+        check("https://[2001:db8::1]:443/keys", true, true);
+        check("http://LocalHost:80/keys", true, true);
+        check("http://[::1]/keys", true, true);
+        check("http://127.0.0.1/keys", true, true);
+        check("http://127.0.0.2/keys", true, false);
+        check("http://idp.example/keys", true, false);
+        check("ftp://idp.example/keys", true, false);
+        check("https://idp.example:65536/keys", false, true);
+        check("https://idp.example:0/keys", false, true);
+        check("https://idp.example:/keys", false, true);
+        check("https://ann:secret@idp.example/keys", false, true);
+        check("/keys", false, false);
     }
 }

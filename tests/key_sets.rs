@@ -5,26 +5,26 @@
 
 mod common;
 
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use common::certificate::Certificate;
 use common::child::{self, Server};
-use common::{Upstream, assert_contains, read_head, wait_until, write};
+use common::{Client, Gateway, Upstream, assert_contains, read_head, wait_until, write};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use parking_lot::Mutex;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
-use rustix::process::Signal;
 use rustls::crypto::aws_lc_rs;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::runtime::Builder;
+use tollgate::base::clock::{Clock, Nanos};
 
 const POLICY: &str = "match: /**\nupstream: up\nlimits: { each: { key: user, rate: 1000/m } }\n";
 
@@ -153,8 +153,7 @@ fn folder(upstream: &Upstream, issuer: &Issuer, url: &str, more: &str) -> TempDi
     folder
 }
 
-fn status(server: &Server, token: &str) -> u16 {
-    let mut client = server.connect();
+fn status(mut client: Client, token: &str) -> u16 {
     client.send(format!(
         "GET / HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\n\r\n"
     ));
@@ -167,28 +166,43 @@ fn keys_rotate_and_outlive_their_server() {
     let issuer = Issuer::start(document(set(&[&old])));
     let upstream = Upstream::plain();
     let folder = folder(&upstream, &issuer, &issuer.url("/keys"), "");
-    let server = Server::start(folder.path(), false);
-    assert_eq!(status(&server, &old.token("ann", "shop")), 200);
+    let clock = Clock::manual(Nanos::from_secs(1_800_000_000));
+    let gateway = Gateway::start_in(folder, clock.clone());
+    let status = |token: &str| status(gateway.connect(), token);
+    let runtime = Builder::new_current_thread().build().unwrap();
+    let renew = || {
+        runtime.block_on(gateway.app.keys_changed());
+        runtime.block_on(gateway.app.renew_keys()).unwrap();
+    };
+    assert_eq!(status(&old.token("ann", "shop")), 200);
     assert_eq!(issuer.requests(), 1);
 
     // A token by a new key makes the gateway ask again, but not within a minute.
     issuer.serve(document(set(&[&new])));
     let (ann, eve) = (new.token("ann", "shop"), old.token("eve", "shop"));
     for _ in 0..20 {
-        assert_eq!(status(&server, &ann), 401);
+        assert_eq!(status(&ann), 401);
     }
-    assert_eq!(issuer.requests(), 1);
-    thread::sleep(Duration::from_secs(55));
-    wait_until("the new key verifies", || status(&server, &ann) == 200);
-    assert_eq!(issuer.requests(), 2);
-    assert_eq!(status(&server, &eve), 401, "the old key has gone");
+    clock.advance(Nanos::from_secs(59));
+    assert_eq!((status(&ann), issuer.requests()), (401, 1));
+    clock.advance(Nanos::from_secs(1));
+    renew();
+    assert_eq!((status(&ann), issuer.requests()), (200, 2));
+    assert_eq!(status(&eve), 401, "the old key has gone");
+
+    // Without an unknown key the set is fetched again when its lifetime is over.
+    issuer.serve(document(set(&[&old, &new])));
+    clock.advance(Nanos::from_secs(600));
+    renew();
+    assert_eq!((status(&eve), issuer.requests()), (200, 3));
 
     // A reload keeps the keys, and so does a server that is away.
     issuer.serve(|stream, _| answer(stream, "503 Service Unavailable", ""));
-    server.signal(Signal::HUP);
-    child::line_with(&server.err, "policies reloaded");
-    assert_eq!(status(&server, &new.token("bob", "shop")), 200);
-    assert_eq!(issuer.requests(), 2);
+    runtime.block_on(gateway.app.reload()).unwrap();
+    assert_eq!(status(&new.token("bob", "shop")), 200);
+    clock.advance(Nanos::from_secs(600));
+    wait_until("the gateway asks again", || issuer.requests() == 4);
+    assert_eq!(status(&new.token("eva", "shop")), 200);
 }
 
 #[test]
@@ -208,8 +222,8 @@ fn an_openid_configuration_names_the_set() {
     let url = issuer.url("/.well-known/openid-configuration");
     let folder = folder(&upstream, &issuer, &url, ", audience: [shop, admin]");
     let server = Server::start(folder.path(), false);
-    let each =
-        ["shop", "admin", "other"].map(|audience| status(&server, &key.token("ann", audience)));
+    let each = ["shop", "admin", "other"]
+        .map(|audience| status(server.connect(), &key.token("ann", audience)));
     assert_eq!(each, [200, 200, 401]);
 }
 
@@ -225,9 +239,9 @@ fn servers_that_lie_or_are_away() {
             stream.get_mut().write_all(&[b' '; 1024])?;
         }
     };
-    let silent = |_: &mut Stream, _: &str| {
-        thread::sleep(Duration::from_secs(20));
-        Ok(())
+    let silent = |stream: &mut Stream, _: &str| {
+        // Until the gateway gives up.
+        stream.read_to_end(&mut Vec::new()).map(drop)
     };
     let elsewhere = |stream: &mut Stream, _: &str| {
         let head =
@@ -271,7 +285,7 @@ fn servers_that_lie_or_are_away() {
                 let folder = folder(&upstream, &issuer, &issuer.url("/keys"), "");
                 let server = Server::start(folder.path(), false);
                 let token = Key::new("one").token("ann", "shop");
-                assert_eq!(status(&server, &token), 401, "{reason}");
+                assert_eq!(status(server.connect(), &token), 401, "{reason}");
                 let early = server
                     .early
                     .iter()
@@ -283,7 +297,9 @@ fn servers_that_lie_or_are_away() {
                 let key = Key::new("one");
                 issuer.serve(document(set(&[&key])));
                 let token = key.token("ann", "shop");
-                wait_until("the gateway tries again", || status(&server, &token) == 200);
+                wait_until("the gateway tries again", || {
+                    status(server.connect(), &token) == 200
+                });
             });
         }
     });
@@ -298,6 +314,6 @@ fn a_server_that_is_not_verified_is_not_believed() {
     let other = Certificate::of(&["localhost"]);
     std::fs::write(folder.path().join("ca.pem"), &other.pem).unwrap();
     let server = Server::start(folder.path(), false);
-    assert_eq!(status(&server, &key.token("ann", "shop")), 401);
+    assert_eq!(status(server.connect(), &key.token("ann", "shop")), 401);
     assert_eq!(issuer.requests(), 0);
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 use tokio::sync::Notify;
 
+use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::identity::jwt::{RemoteKeySet, VerificationKeys, VerificationKeysError};
 use crate::identity::{self, jwt, user};
@@ -27,18 +28,26 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a start waits for the set.
 const FIRST_FETCH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The shortest and the longest time for which a set is used before it is fetched again, whatever `Cache-Control` says.
-const LIFETIMES: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(86_400));
+/// The shortest time for which a set is used before it is fetched again, whatever `Cache-Control` says.
+const MIN_LIFETIME: Nanos = Nanos::from_secs(60);
+
+/// The longest time for which a set is used before it is fetched again.
+const MAX_LIFETIME: Nanos = Nanos::from_secs(86_400);
 
 /// The lifetime of a set without `Cache-Control: max-age`.
-const DEFAULT_LIFETIME: Duration = Duration::from_secs(600);
+const DEFAULT_LIFETIME: Nanos = Nanos::from_secs(600);
 
 /// The shortest time between two fetches for tokens with unknown keys, so that forged tokens do not load the issuer.
-const MIN_REFETCH_INTERVAL: Duration = Duration::from_secs(60);
+const MIN_REFETCH_INTERVAL: Nanos = Nanos::from_secs(60);
 
 /// The delay after the first failure in a row. It doubles with each further one, up to [`MAX_RETRY_DELAY`].
-const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
-const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
+const MIN_RETRY_DELAY: Nanos = Nanos::from_secs(1);
+
+/// The longest delay between two attempts.
+const MAX_RETRY_DELAY: Nanos = Nanos::from_secs(60);
+
+/// How often the clock is read while the next fetch is awaited. A manual clock may jump.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why a key set could not be fetched.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +71,7 @@ pub struct KeySetFetcher {
     shared: Arc<SharedFetches>,
     thread: Mutex<Option<JoinHandle<()>>>,
     registry: Registry,
+    clock: Clock,
 }
 
 #[derive(Default)]
@@ -89,11 +99,12 @@ struct FetchState {
 
 impl KeySetFetcher {
     /// Makes a fetcher without a set.
-    pub fn new(registry: Registry) -> KeySetFetcher {
+    pub fn new(registry: Registry, clock: Clock) -> KeySetFetcher {
         KeySetFetcher {
             shared: Arc::default(),
             thread: Mutex::new(None),
             registry,
+            clock,
         }
     }
 
@@ -163,9 +174,10 @@ impl KeySetFetcher {
 
     fn spawn(&self) -> io::Result<JoinHandle<()>> {
         let (shared, registry) = (self.shared.clone(), self.registry.clone());
+        let clock = self.clock.clone();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let run = move || {
-            runtime.block_on(fetch_repeatedly(&shared, &registry));
+            runtime.block_on(fetch_repeatedly(&shared, &registry, &clock));
             // A DNS lookup that still runs must not delay the end of the process.
             runtime.shutdown_background();
         };
@@ -195,7 +207,7 @@ fn remote_key_set(
     }
 }
 
-async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry) {
+async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry, clock: &Clock) {
     let mut failures = 0;
     loop {
         let (source, is_ended) = {
@@ -223,18 +235,30 @@ async fn fetch_repeatedly(shared: &SharedFetches, registry: &Registry) {
             .counter(Metric::KeySetFetches, &[(Label::Outcome, outcome)])
             .increment(1);
         failures = if fetched.is_ok() { 0 } else { failures + 1 };
+        let now = clock.now();
         let delay = shared.accept_fetch(&source, fetched, failures);
         tokio::select! {
-            () = tokio::time::sleep(delay) => {}
+            () = wait_until(clock, now.after(delay)) => {}
             () = shared.redirected.notified() => failures = 0,
-            () = wait_for_unknown_key(&source, MIN_REFETCH_INTERVAL) => {}
+            () = wait_for_unknown_key(&source, clock, now.after(MIN_REFETCH_INTERVAL)) => {}
         }
     }
 }
 
-async fn wait_for_unknown_key(source: &RemoteKeySet, interval: Duration) {
-    tokio::time::sleep(interval).await;
+/// Waits for a token with an unknown key, and returns not before `earliest`.
+async fn wait_for_unknown_key(source: &RemoteKeySet, clock: &Clock, earliest: Nanos) {
+    wait_until(clock, earliest).await;
     source.unknown_key().await;
+}
+
+async fn wait_until(clock: &Clock, time: Nanos) {
+    loop {
+        let remaining = Duration::from(time.since(clock.now()));
+        if remaining.is_zero() {
+            return;
+        }
+        tokio::time::sleep(remaining.min(CLOCK_CHECK_INTERVAL)).await;
+    }
 }
 
 impl SharedFetches {
@@ -244,10 +268,10 @@ impl SharedFetches {
         source: &RemoteKeySet,
         fetched: Result<FetchedKeySet, FetchError>,
         failures: u32,
-    ) -> Duration {
+    ) -> Nanos {
         let mut state = self.state.lock();
         if state.source.as_ref() != Some(source) {
-            return Duration::ZERO;
+            return Nanos(0);
         }
         state.was_fetched = true;
         self.fetched.notify_all();
@@ -278,9 +302,9 @@ impl SharedFetches {
 }
 
 /// The delay after this many failures in a row.
-fn retry_delay(failures: u32) -> Duration {
+fn retry_delay(failures: u32) -> Nanos {
     let doublings = failures.saturating_sub(1).min(16);
-    (MIN_RETRY_DELAY * (1 << doublings)).min(MAX_RETRY_DELAY)
+    Nanos(MIN_RETRY_DELAY.0 << doublings).min(MAX_RETRY_DELAY)
 }
 
 /// A usable set.
@@ -288,7 +312,7 @@ struct FetchedKeySet {
     body: Bytes,
     keys: VerificationKeys,
     /// How long it is used before it is fetched again.
-    lifetime: Duration,
+    lifetime: Nanos,
 }
 
 async fn fetch(source: &RemoteKeySet) -> Result<FetchedKeySet, FetchError> {
@@ -340,22 +364,19 @@ fn key_set_url(source: &RemoteKeySet, document: &[u8]) -> Result<Option<Uri>, Fe
     url.map(Some).ok_or(FetchError::KeySetUrl)
 }
 
-/// The `max-age` of a response, within [`LIFETIMES`].
-fn lifetime(fields: &HeaderMap) -> Duration {
+/// The `max-age` of a response, from [`MIN_LIFETIME`] to [`MAX_LIFETIME`].
+fn lifetime(fields: &HeaderMap) -> Nanos {
     let lines = fields.get_all(header::CACHE_CONTROL).into_iter();
-    let directives = lines
+    let mut directives = lines
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(','));
-    let seconds = directives
-        .filter_map(|directive| {
-            let (name, seconds) = directive.trim().split_once('=')?;
-            name.eq_ignore_ascii_case("max-age")
-                .then(|| seconds.trim_matches('"').parse().ok())?
-        })
-        .next();
-    let (shortest, longest) = LIFETIMES;
+    let seconds = directives.find_map(|directive| {
+        let (name, seconds) = directive.trim().split_once('=')?;
+        let is_max_age = name.eq_ignore_ascii_case("max-age");
+        is_max_age.then(|| seconds.trim_matches('"').parse().ok())?
+    });
     seconds.map_or(DEFAULT_LIFETIME, |seconds| {
-        Duration::from_secs(seconds).clamp(shortest, longest)
+        Nanos::from_secs(seconds).clamp(MIN_LIFETIME, MAX_LIFETIME)
     })
 }
 
@@ -370,7 +391,7 @@ mod tests {
             for line in lines {
                 fields.append(header::CACHE_CONTROL, line.parse().unwrap());
             }
-            lifetime(&fields).as_secs()
+            Duration::from(lifetime(&fields)).as_secs()
         };
         assert_eq!(of(&[]), 600);
         assert_eq!(of(&["public, Max-Age=300"]), 300);
@@ -382,7 +403,8 @@ mod tests {
 
     #[test]
     fn delays_after_failures() {
-        let delays = [1, 2, 3, 6, 7, 8, u32::MAX].map(|failures| retry_delay(failures).as_secs());
+        let delays = [1, 2, 3, 6, 7, 8, u32::MAX]
+            .map(|failures| Duration::from(retry_delay(failures)).as_secs());
         assert_eq!(delays, [1, 2, 4, 32, 60, 60, 60]);
     }
 

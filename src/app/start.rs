@@ -57,7 +57,7 @@ impl App {
         let store = Arc::new(Memory::new(store::Settings {
             budget: process.store_budget,
         })?);
-        let key_sets = KeySetFetcher::new(registry.clone());
+        let key_sets = KeySetFetcher::new(registry.clone(), clock.clone());
         let identity = &mut loaded.ruleset.identity;
         key_sets.follow_and_wait(identity).map_err(Error::Thread)?;
         let ruleset = Arc::new(loaded.ruleset);

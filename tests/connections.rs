@@ -12,7 +12,7 @@ use std::thread;
 use common::{Client, Gateway, Upstream, assert_contains, child, ok, wait_until, write};
 use tempfile::TempDir;
 use tollgate::base::clock::Clock;
-use tollgate::net::proxy;
+use tollgate::net::proxy_protocol;
 
 const FEW: &str = "match: /**\nupstream: up\nlimits: { few: { key: ip, rate: 3/h } }\n";
 const OPEN: &str = "match: /**\nupstream: up\n";
@@ -156,8 +156,8 @@ fn servers_are_told_where_a_client_is() {
         let upstream = Upstream::scripted(|mut served, report| {
             let (source, length) = loop {
                 let seen = served.reader.fill_buf().unwrap();
-                if let Some((ends, length)) = proxy::parse_header(seen).unwrap() {
-                    break (ends.unwrap().client, length);
+                if let Some(header) = proxy_protocol::parse_header(seen).unwrap() {
+                    break (header.addresses.unwrap().client, header.length);
                 }
             };
             served.reader.consume(length);

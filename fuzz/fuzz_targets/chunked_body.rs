@@ -4,19 +4,19 @@
 use bytes::BytesMut;
 use http::HeaderMap;
 use libfuzzer_sys::fuzz_target;
-use tollgate::http::http1::chunked::{Chunked, Piece};
+use tollgate::http::http1::chunked::{BodyPiece, ChunkedDecoder};
 
 /// Content, trailers, and how many bytes follow the body; nothing when it is not one, or not whole.
 fn read(data: &[u8], step: usize) -> Option<(Vec<u8>, HeaderMap, usize)> {
-    let (mut chunked, mut input) = (Chunked::default(), BytesMut::new());
+    let (mut chunked, mut input) = (ChunkedDecoder::default(), BytesMut::new());
     let (mut content, mut trailers) = (Vec::new(), HeaderMap::new());
     let mut rest = data.chunks(step);
     loop {
-        match chunked.next(&mut input).ok()? {
-            Piece::More => input.extend_from_slice(rest.next()?),
-            Piece::Data(data) => content.extend_from_slice(&data),
-            Piece::Trailers(map) => trailers = map,
-            Piece::End => break,
+        match chunked.next_piece(&mut input).ok()? {
+            BodyPiece::Incomplete => input.extend_from_slice(rest.next()?),
+            BodyPiece::Data(data) => content.extend_from_slice(&data),
+            BodyPiece::Trailers(map) => trailers = map,
+            BodyPiece::End => break,
         }
     }
     Some((

@@ -3,11 +3,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tollgate::http::http2::reader::{PREFACE, Reader};
+use tollgate::http::http2::frame_reader::{FrameReader, PREFACE};
 
 /// What comes of the bytes, read in pieces of so many.
 fn read(bytes: &[u8], piece: usize) -> Vec<String> {
-    let mut reader = Reader::default();
+    let mut reader = FrameReader::default();
     let (mut frames, mut input) = (Vec::new(), Vec::new());
     for piece in bytes.chunks(piece) {
         input.extend_from_slice(piece);

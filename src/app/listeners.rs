@@ -6,8 +6,8 @@ use std::io;
 use std::sync::Arc;
 
 use crate::net::tls::acme::{CertificateRenewer, ManagedCertificate};
-use crate::net::tls::config;
-use crate::net::tls::config::{OfferedCertificate, TicketKeys};
+use crate::net::tls::listener_tls;
+use crate::net::tls::listener_tls::{OfferedCertificate, TicketKeys};
 use crate::policy::{CertificateSource, ListenerSettings, ProcessSettings, Ruleset};
 use crate::serve::worker::listen::RunningListener;
 
@@ -46,9 +46,9 @@ pub fn build_listeners(
         });
         let offered: Vec<OfferedCertificate> = offered.collect();
         let roots = settings.client_roots.as_ref();
-        let offer = || config::build_offer(&offered, roots, tickets.clone());
+        let listener_tls = || listener_tls::build_listener_tls(&offered, roots, tickets.clone());
         listeners.push(RunningListener {
-            offer: listen.tls.then(offer).transpose()?,
+            listener_tls: listen.tls.then(listener_tls).transpose()?,
             certificates: offered,
             managed,
             proxies: settings.proxies.clone(),
@@ -72,7 +72,7 @@ pub fn certificate_expiries(listeners: &[RunningListener]) -> BTreeMap<String, u
     let mut expiries = BTreeMap::new();
     let offered = listeners.iter().flat_map(|listener| &listener.certificates);
     for certificate in offered.filter_map(OfferedCertificate::certificate) {
-        let expiry = certificate.until.as_secs();
+        let expiry = certificate.valid_until.as_secs();
         let name = certificate.names.into_iter().next().unwrap_or_default();
         let earliest = expiries.entry(name).or_insert(expiry);
         *earliest = expiry.min(*earliest);

@@ -21,7 +21,7 @@ use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::net::Address;
 use crate::net::tls::acme::CertificateRenewer;
-use crate::net::tls::config;
+use crate::net::tls::listener_tls;
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
 use crate::serve::worker::generation::RunningConfig;
@@ -63,7 +63,7 @@ impl App {
         let ruleset = Arc::new(loaded.ruleset);
         let (admission, shared) = start_admission(&process, &ruleset, &store, &clock)?;
         restored.restore_counts(&store);
-        let tickets = config::new_ticket_keys()?;
+        let tickets = listener_tls::new_ticket_keys()?;
         let acme = CertificateRenewer::new(clock.clone(), registry.clone(), keyer.seed());
         let running = RunningConfig {
             listeners: build_listeners(&process, &ruleset, &tickets, &acme, &[])?,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::admin;
 use super::output;
 use super::output::{CommandError, MISTAKE_EXIT_CODE};
-use crate::net::{Address, unix};
+use crate::net::{Address, unix_socket};
 use crate::policy::{self, Endpoints};
 
 /// Maximum time for the whole command. Orchestrators usually give a probe this long or a little longer.
@@ -79,7 +79,7 @@ fn check_connections(addresses: &[Address]) -> Result<String, CommandError> {
             Address::Tcp(address) => {
                 TcpStream::connect_timeout(&reachable_address(*address), READY_TIMEOUT).map(drop)
             }
-            Address::Unix(path) => unix::try_connect(path),
+            Address::Unix(path) => unix_socket::try_connect(path),
         };
         connected.map_err(|error| {
             CommandError::failure(format!("nothing listens on {address}: {error}"))

@@ -3,7 +3,7 @@
 //! Fields stay in the bytes that were received, and a lookup searches all of them. A request has about a dozen, so a hash
 //! map would cost more to build than its lookups save.
 
-pub mod hop;
+pub mod hop_by_hop;
 mod layout;
 mod own_fields;
 mod share;
@@ -14,21 +14,21 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode, Uri, Version};
-use layout::{FieldSpan, Tag, Text};
+use layout::{FieldSpan, NameTag, Text};
 use own_fields::OwnFields;
 
 /// A request without its body.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
-    /// The method.
+    /// The method of the request line, or of `:method`.
     pub method: Method,
-    /// The target.
+    /// The request target, in the form in which the client sent it.
     pub uri: Uri,
-    /// The version of HTTP.
+    /// The version of HTTP in which the request was received.
     pub version: Version,
-    /// The protocol that the client asks to change to.
+    /// The protocol to which the client asks to change the connection or stream; `None` for most requests.
     pub upgrade: Option<Bytes>,
-    /// The fields.
+    /// The header fields.
     pub fields: Fields,
 }
 
@@ -60,25 +60,25 @@ impl From<&Parts> for Head {
 /// The status and the fields of a response.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseHead {
-    /// The status.
+    /// The status code.
     pub status: StatusCode,
-    /// The reason phrase, if it differs from the default one.
+    /// The reason phrase of HTTP/1.1, if it differs from the default one of the status.
     pub reason: Option<Bytes>,
-    /// The fields.
+    /// The header fields.
     pub fields: Fields,
 }
 
 /// A response like [`http::Response`], with [`Fields`] in place of a map.
 #[derive(Clone, Debug)]
 pub struct Response<B> {
-    /// Status and fields.
+    /// The response without its body.
     pub head: ResponseHead,
-    /// The body.
+    /// The body, of any type.
     pub body: B,
 }
 
 impl<B> Response<B> {
-    /// Converts the body.
+    /// Converts the body with `convert`.
     pub fn map<C>(self, convert: impl FnOnce(B) -> C) -> Response<C> {
         Response {
             head: self.head,
@@ -96,7 +96,7 @@ impl<B> From<Response<B>> for http::Response<B> {
     }
 }
 
-/// Fields that can be looked up: [`Fields`], or the map of a library's user.
+/// Fields that can be looked up: [`Fields`], or the [`HeaderMap`] of a service that uses this crate as a library.
 pub trait Lookup {
     /// The value of the first field of this name.
     fn lookup(&self, name: &str) -> Option<&[u8]>;
@@ -148,48 +148,58 @@ impl Drop for Fields {
 /// Fields that several heads share, as lines of HTTP/1.1.
 #[derive(Debug)]
 struct SharedFields {
+    /// The lines of all fields, each with its CRLF.
     lines: Bytes,
+    /// The positions of the fields in `lines`.
     spans: Box<[FieldSpan]>,
     present: PresentFields,
-    /// The filter bits of all names.
+    /// The filter bits of all names: see [`NameTag::filter_bit`].
     filter: u64,
 }
 
 /// Which fields a head has of those that its sender may have to add.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PresentFields {
-    /// `Content-Length`.
-    pub length: bool,
-    /// `Connection`.
-    pub connection: bool,
-    /// `Date`.
-    pub date: bool,
+    /// Whether it has `Content-Length`.
+    pub has_length: bool,
+    /// Whether it has `Connection`.
+    pub has_connection: bool,
+    /// Whether it has `Date`.
+    pub has_date: bool,
 }
 
 impl Fields {
-    /// No fields, with capacity for this many.
-    pub fn with_capacity(fields: usize) -> Fields {
-        let mut own = OwnFields::take_spare();
-        own.spans.reserve(fields);
+    /// No fields yet, with capacity for `field_count`.
+    pub fn with_capacity(field_count: usize) -> Fields {
+        let mut own = OwnFields::recycled_or_new();
+        own.spans.reserve(field_count);
         Fields {
             shared: None,
             own: Some(own),
         }
     }
 
+    /// The fields of this head alone, which are created if there are none.
     #[inline]
-    fn own(&mut self) -> &mut OwnFields {
-        self.own.get_or_insert_with(OwnFields::take_spare)
+    fn own_mut(&mut self) -> &mut OwnFields {
+        self.own.get_or_insert_with(OwnFields::recycled_or_new)
     }
 
     /// Adds a field whose name and value begin at these offsets in the bytes that [`Fields::attach_text`] will be given.
-    pub fn add_span(&mut self, name: &[u8], name_at: usize, value_at: usize, value_length: usize) {
-        self.own().add_span(name, name_at, value_at, value_length);
+    pub fn add_span(
+        &mut self,
+        name: &[u8],
+        name_start: usize,
+        value_start: usize,
+        value_length: usize,
+    ) {
+        self.own_mut()
+            .add_span(name, name_start, value_start, value_length);
     }
 
     /// Sets the bytes that all fields added by [`Fields::add_span`] stand in.
-    pub fn attach_text(&mut self, head: Bytes) {
-        self.own().head = head;
+    pub fn attach_text(&mut self, received: Bytes) {
+        self.own_mut().received = received;
     }
 
     /// Adds a field after the others.
@@ -200,22 +210,22 @@ impl Fields {
     /// Adds a field whose value is what `write` appends.
     #[inline]
     pub fn add_with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) {
-        let own = self.own();
-        own.reserve_added();
-        let start = own.head.len() + own.added.len();
+        let own = self.own_mut();
+        own.reserve_added_bytes();
+        let start = own.received.len() + own.added.len();
         // In the form of HTTP/1.1, so that `write_lines` can copy it.
         own.added.extend_from_slice(name.as_bytes());
         own.added.extend_from_slice(b": ");
-        let value = own.added.len();
+        let value_start = own.added.len();
         write(&mut own.added);
-        let length = own.added.len() - value;
+        let length = own.added.len() - value_start;
         own.added.extend_from_slice(b"\r\n");
         own.add_span(name.as_bytes(), start, start + name.len() + 2, length);
     }
 
-    /// Adds a field with the value of the first one called `other`, if there is one.
-    pub fn add_copy(&mut self, name: &str, other: &str) {
-        if let Some(value) = self.first(other).map(<[u8]>::to_vec) {
+    /// Adds a field called `name` with the value of the first field called `source`, if there is one.
+    pub fn add_copy(&mut self, name: &str, source: &str) {
+        if let Some(value) = self.first(source).map(<[u8]>::to_vec) {
             self.add(name, &value);
         }
     }
@@ -239,7 +249,7 @@ impl Fields {
         let shared = SharedFields {
             lines: lines.into(),
             spans: self.spans_in_lines().collect(),
-            present: self.present(),
+            present: self.present_fields(),
             filter: self
                 .spans()
                 .fold(0, |filter, (span, _)| filter | span.tag.filter_bit()),
@@ -251,16 +261,16 @@ impl Fields {
     }
 
     /// Turns shared fields into own ones, so that they can be removed.
-    fn make_own(&mut self) -> &mut OwnFields {
+    fn convert_to_own(&mut self) -> &mut OwnFields {
         let shared = self.shared.take();
-        let own = self.own();
+        let own = self.own_mut();
         if let Some(shared) = shared {
-            own.head = shared.lines.clone();
+            own.received = shared.lines.clone();
             own.filter |= shared.filter;
-            let shift = own.head.len() as u32;
+            let shift = own.received.len() as u32;
             let added = own.spans.iter().map(|span| FieldSpan {
-                name: span.name + shift,
-                value: span.value + shift,
+                name_start: span.name_start + shift,
+                value_start: span.value_start + shift,
                 ..*span
             });
             own.spans = shared.spans.iter().copied().chain(added).collect();
@@ -272,12 +282,13 @@ impl Fields {
     fn spans_in_lines(&self) -> impl Iterator<Item = FieldSpan> {
         let mut line_start = 0;
         self.spans().map(move |(span, _)| {
-            let name = line_start;
-            let value = name + span.tag.length() + 2;
-            line_start = value + span.value_length + 2;
+            let name_start = line_start;
+            // Two bytes for `: `, and two for CRLF.
+            let value_start = name_start + span.tag.name_length() + 2;
+            line_start = value_start + span.value_length + 2;
             FieldSpan {
-                name,
-                value,
+                name_start,
+                value_start,
                 ..*span
             }
         })
@@ -291,9 +302,9 @@ impl Fields {
         }
     }
 
-    /// Removes the fields for whose names `is_kept` is false.
+    /// Removes each field for whose name `is_kept` is false.
     pub fn retain(&mut self, mut is_kept: impl FnMut(&[u8]) -> bool) {
-        let own = self.make_own();
+        let own = self.convert_to_own();
         let mut spans = std::mem::take(&mut own.spans);
         let text = own.text();
         spans.retain(|span| is_kept(text.name(span)));
@@ -307,7 +318,7 @@ impl Fields {
         &'f self,
         name: &'n str,
     ) -> impl DoubleEndedIterator<Item = &'f [u8]> + Clone + use<'f, 'n> {
-        let tag = Tag::of(name.as_bytes());
+        let tag = NameTag::of(name.as_bytes());
         self.spans()
             .filter(move |(span, text)| {
                 span.tag == tag && text.name(span).eq_ignore_ascii_case(name.as_bytes())
@@ -322,7 +333,7 @@ impl Fields {
             Some(shared) => (&shared.lines[..], &shared.spans[..]),
             None => (&[][..], &[][..]),
         };
-        let text = Text(lines, &[]);
+        let text = Text::received(lines);
         let shared = spans.iter().map(move |span| (span, text));
         let own = self.own.iter();
         shared.chain(own.flat_map(|own| own.spans.iter().map(|span| (span, own.text()))))
@@ -334,20 +345,22 @@ impl Fields {
         let (shared, own) = (self.shared.as_ref(), self.own.as_ref());
         let filter = shared.map_or(0, |shared| shared.filter) | own.map_or(0, |own| own.filter);
         // The bit is mostly a constant, and most lookups end here.
-        let bit = Tag::of(name.as_bytes()).filter_bit();
+        let bit = NameTag::of(name.as_bytes()).filter_bit();
         if filter & bit == 0 {
             return None;
         }
         self.search(name)
     }
 
+    /// Does the search of [`Fields::first`], out of line.
     #[inline(never)]
     fn search(&self, name: &str) -> Option<&[u8]> {
         let shared = self.shared.as_ref();
-        let value = shared.and_then(|shared| Text(&shared.lines, &[]).first(&shared.spans, name));
+        let value = shared
+            .and_then(|shared| Text::received(&shared.lines).first_value(&shared.spans, name));
         value.or_else(|| {
             let own = self.own.as_ref()?;
-            own.text().first(&own.spans, name)
+            own.text().first_value(&own.spans, name)
         })
     }
 
@@ -365,18 +378,18 @@ impl Fields {
 
     /// Which of the fields in [`PresentFields`] there are.
     #[inline]
-    pub fn present(&self) -> PresentFields {
+    pub fn present_fields(&self) -> PresentFields {
         let shared = self.shared.as_ref();
         let mut present = shared.map_or_else(PresentFields::default, |shared| shared.present);
         let own = self.own.as_ref();
         let has_own = |name: &str| {
-            let bit = Tag::of(name.as_bytes()).filter_bit();
+            let bit = NameTag::of(name.as_bytes()).filter_bit();
             let own = own.filter(|own| own.filter & bit != 0);
-            own.is_some_and(|own| own.text().first(&own.spans, name).is_some())
+            own.is_some_and(|own| own.text().first_value(&own.spans, name).is_some())
         };
-        present.length |= has_own("content-length");
-        present.connection |= has_own("connection");
-        present.date |= has_own("date");
+        present.has_length |= has_own("content-length");
+        present.has_connection |= has_own("connection");
+        present.has_date |= has_own("date");
         present
     }
 
@@ -399,31 +412,31 @@ impl Fields {
         let Some(own) = &self.own else {
             return;
         };
-        if own.head.is_empty() && !own.has_removals {
+        if own.received.is_empty() && !own.has_removals {
             out.extend_from_slice(&own.added);
             return;
         }
         let text = own.text();
-        // The range of consecutive lines that have not been copied yet.
-        let mut run = 0..0;
+        // The range of consecutive lines that are not copied yet.
+        let mut uncopied = 0..0;
         for span in &own.spans {
             let Some(end) = text.line_end(span) else {
-                out.extend_from_slice(text.bytes(&run));
-                run = 0..0;
+                out.extend_from_slice(text.bytes(&uncopied));
+                uncopied = 0..0;
                 for part in [text.name(span), b": ", text.value(span), b"\r\n"] {
                     out.extend_from_slice(part);
                 }
                 continue;
             };
-            let start = span.name as usize;
-            if start == run.end && start != own.head.len() {
-                run.end = end;
+            let start = span.name_start as usize;
+            if start == uncopied.end && start != own.received.len() {
+                uncopied.end = end;
             } else {
-                out.extend_from_slice(text.bytes(&run));
-                run = start..end;
+                out.extend_from_slice(text.bytes(&uncopied));
+                uncopied = start..end;
             }
         }
-        out.extend_from_slice(text.bytes(&run));
+        out.extend_from_slice(text.bytes(&uncopied));
     }
 }
 
@@ -441,22 +454,25 @@ impl From<&HeaderMap> for Fields {
 impl From<Fields> for HeaderMap {
     fn from(mut fields: Fields) -> HeaderMap {
         let OwnFields {
-            head, added, spans, ..
-        } = std::mem::take(fields.make_own());
+            received,
+            added,
+            spans,
+            ..
+        } = std::mem::take(fields.convert_to_own());
         let added = Bytes::from(added);
         let mut map = HeaderMap::with_capacity(spans.len() + 2);
         for span in spans {
             let part = |start: u32, length: u32| {
                 let (start, length) = (start as usize, length as usize);
-                match start.checked_sub(head.len()) {
-                    None => (&head, start..start + length),
+                match start.checked_sub(received.len()) {
+                    None => (&received, start..start + length),
                     Some(start) => (&added, start..start + length),
                 }
             };
-            let (bytes, at) = part(span.name, span.tag.length());
-            let name = header_name(&bytes[at]);
-            let (bytes, at) = part(span.value, span.value_length);
-            let value = HeaderValue::from_maybe_shared(bytes.slice(at));
+            let (bytes, range) = part(span.name_start, span.tag.name_length());
+            let name = to_header_name(&bytes[range]);
+            let (bytes, range) = part(span.value_start, span.value_length);
+            let value = HeaderValue::from_maybe_shared(bytes.slice(range));
             if let (Some(name), Ok(value)) = (name, value) {
                 map.append(name, value);
             }
@@ -466,12 +482,12 @@ impl From<Fields> for HeaderMap {
 }
 
 /// The name as a [`HeaderName`]. Names that the gateway adds to every response are constants, which need no allocation.
-fn header_name(bytes: &[u8]) -> Option<HeaderName> {
-    const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-    const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+fn to_header_name(bytes: &[u8]) -> Option<HeaderName> {
+    const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+    const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
     match bytes {
-        b"ratelimit" => Some(LIMIT),
-        b"ratelimit-policy" => Some(POLICY),
+        b"ratelimit" => Some(RATELIMIT),
+        b"ratelimit-policy" => Some(RATELIMIT_POLICY),
         other => HeaderName::from_bytes(other).ok(),
     }
 }

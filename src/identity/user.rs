@@ -49,8 +49,8 @@ impl CertificateName {
     /// The user whom a certificate with this subject names; none if it names no valid user.
     pub(super) fn user(self, subject: &Subject) -> Option<Arc<str>> {
         match self {
-            CertificateName::Subject => user_name::parse(&subject.name),
-            CertificateName::San => user_name::parse(subject.alternative.as_ref()?),
+            CertificateName::Subject => user_name::parse(&subject.distinguished_name),
+            CertificateName::San => user_name::parse(subject.alternative_name.as_ref()?),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The addresses of listeners and servers, and those of peers. Only their types and forms are here; nothing connects.
+//! The types of addresses: of listeners and servers, of peers, and sets of peers. Nothing here connects.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,8 +11,8 @@ use socket2::SockAddr;
 /// The prefix of a Unix socket's path in policy files.
 pub const UNIX_PREFIX: &str = "unix:";
 
-/// The most bytes of the path of a Unix socket. The field in `unix(7)` has 108, of which the last one is zero.
-pub const MAX_UNIX_PATH: usize = 107;
+/// Maximum bytes of the path of a Unix socket. The field in `unix(7)` has 108, of which the last one is zero.
+pub const MAX_UNIX_PATH_BYTES: usize = 107;
 
 /// The address that stands for both ends of a connection over a Unix socket, which have none of their own.
 pub const UNIX_STAND_IN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -27,13 +27,13 @@ pub enum Address {
 }
 
 impl Address {
-    /// Converts the address of a socket. An unnamed or abstract Unix socket has none.
+    /// Converts the address of a socket. Returns `None` for an unnamed or abstract Unix socket.
     pub fn from_socket(address: &SockAddr) -> Option<Address> {
         let tcp = address.as_socket().map(Address::Tcp);
         tcp.or_else(|| Some(Address::Unix(address.as_pathname()?.into())))
     }
 
-    /// The IP address and port, unless it is a Unix socket.
+    /// The IP address and port; `None` for a Unix socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Address::Tcp(address) => Some(*address),
@@ -67,7 +67,7 @@ pub enum PeerAddress {
 }
 
 impl PeerAddress {
-    /// The IP address by which it is counted. It is that of loopback for a Unix socket.
+    /// The IP address by which limits count the peer. For a Unix socket it is the loopback address.
     pub fn ip(self) -> IpAddr {
         match self {
             PeerAddress::Ip(ip) => ip,
@@ -92,7 +92,7 @@ pub enum PeerNetwork {
 }
 
 impl PeerNetwork {
-    /// Whether `peer` is one of them. A network with loopback addresses does not contain peers of Unix sockets.
+    /// Whether the set contains `peer`. A network with loopback addresses does not contain peers of Unix sockets.
     pub fn contains(&self, peer: PeerAddress) -> bool {
         match (self, peer) {
             (PeerNetwork::Ip(network), PeerAddress::Ip(ip)) => network.contains(&ip),

@@ -14,18 +14,18 @@ use tokio::net::TcpStream;
 
 use crate::net::{Connector, Roots, Socket};
 
-/// The most bytes of a response body. A longer one is an error.
+/// Maximum bytes of a response body. A longer body is an error.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// Any of the errors on the way to a response.
+/// The error of a request; its text is for log messages.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// A URL names a port that is not a number from 1 to 65535.
+/// The error of a URL whose port is not a number from 1 to 65535.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("its URL has no valid port")]
 pub struct InvalidPort;
 
-/// The port that an authority names; none if it names none.
+/// The port that an authority names; `None` if it names none.
 ///
 /// # Errors
 ///
@@ -67,14 +67,14 @@ where
     let default_port = if tls_roots.is_some() { 443 } else { 80 };
     let port = named_port(authority)?.unwrap_or(default_port);
     let connector = tls_roots.map(|roots| -> Result<Connector, BoxError> {
-        let name = Connector::server_name(host)?;
+        let name = Connector::parse_server_name(host)?;
         Ok(Connector::new(name, roots, None, false)?)
     });
     let connector = connector.transpose()?;
     let stream = TcpStream::connect((host, port)).await?;
     let socket = match connector {
-        Some(connector) => Socket::connect(stream, &connector).await?,
-        None => Socket::new(stream)?,
+        Some(connector) => Socket::connect_tls(stream, &connector).await?,
+        None => Socket::to_server(stream)?,
     };
 
     let fields = request.headers_mut();

@@ -1,7 +1,7 @@
-//! The stream under a TLS session, which can hold small messages back so that they leave together. Each packet less is
-//! one wakeup less at the other end.
+//! The stream under a TLS session, which can hold small messages back so that they are sent together. Each packet less
+//! wakes the other end once less.
 //!
-//! A session ticket leaves with the first response, or when there is nothing to read. The last response leaves with the
+//! A session ticket is sent with the first response, or when there is nothing to read. The last response is sent with the
 //! alert that closes the session.
 
 use std::io::{self, IoSlice};
@@ -12,15 +12,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::Stream;
 
-/// The bytes that are held before they are sent in any case, about two TLS records.
+/// The number of held bytes from which they are sent in any case: about two TLS records.
 const MAX_HELD_BYTES: usize = 32 * 1024;
 
-/// A stream that holds written bytes back while it is corked.
+/// A stream that holds written bytes back while it is corked, as `TCP_CORK` does for TCP.
 #[derive(Debug)]
 pub struct Corked {
-    /// The stream.
+    /// The stream to which held bytes are written.
     pub stream: Stream,
-    held: Vec<u8>,
+    /// Written bytes that are not sent yet; at most [`MAX_HELD_BYTES`] and one write.
+    held_bytes: Vec<u8>,
     is_corked: bool,
 }
 
@@ -29,41 +30,41 @@ impl Corked {
     pub fn new(stream: Stream, is_corked: bool) -> Corked {
         Corked {
             stream,
-            held: Vec::new(),
+            held_bytes: Vec::new(),
             is_corked,
         }
     }
 
-    /// While the stream is corked, flushing sends nothing. Held bytes leave when a read has to wait, or with the next
-    /// write after it is uncorked.
+    /// Corks or uncorks the stream. While it is corked, flushing sends nothing. Held bytes are sent when a read has to
+    /// wait, or with the next write after the stream is uncorked.
     pub fn set_corked(&mut self, is_corked: bool) {
         self.is_corked = is_corked;
     }
 
     /// Sends the held bytes.
-    fn poll_write_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.held.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.held))?;
+    fn poll_write_held_bytes(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.held_bytes.is_empty() {
+            let written = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.held_bytes))?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.held.drain(..written);
+            self.held_bytes.drain(..written);
         }
-        self.held = Vec::new();
+        self.held_bytes = Vec::new();
         Poll::Ready(Ok(()))
     }
 
     /// Whether written bytes must be held, because the stream is corked or because earlier bytes are held.
     fn must_hold(&self) -> bool {
-        self.is_corked || !self.held.is_empty()
+        self.is_corked || !self.held_bytes.is_empty()
     }
 }
 
 /// Tries to send the held bytes, so that a client learns from the alert why its handshake failed.
 impl Drop for Corked {
     fn drop(&mut self) {
-        if !self.held.is_empty() {
-            let _ = self.stream.try_write(&self.held);
+        if !self.held_bytes.is_empty() {
+            let _ = self.stream.try_write(&self.held_bytes);
         }
     }
 }
@@ -76,7 +77,7 @@ impl AsyncRead for Corked {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_pending() {
-            ready!(self.poll_write_held(cx))?;
+            ready!(self.poll_write_held_bytes(cx))?;
         }
         read
     }
@@ -99,14 +100,14 @@ impl AsyncWrite for Corked {
         if !self.must_hold() {
             return Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         }
-        if self.held.len() >= MAX_HELD_BYTES {
-            ready!(self.poll_write_held(cx))?;
+        if self.held_bytes.len() >= MAX_HELD_BYTES {
+            ready!(self.poll_write_held_bytes(cx))?;
         }
         for slice in slices {
-            self.held.extend_from_slice(slice);
+            self.held_bytes.extend_from_slice(slice);
         }
         if !self.is_corked
-            && let Poll::Ready(Err(error)) = self.poll_write_held(cx)
+            && let Poll::Ready(Err(error)) = self.poll_write_held_bytes(cx)
         {
             return Poll::Ready(Err(error));
         }
@@ -120,12 +121,12 @@ impl AsyncWrite for Corked {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.is_corked {
             true => Poll::Ready(Ok(())),
-            false => self.poll_write_held(cx),
+            false => self.poll_write_held_bytes(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_write_held(cx))?;
+        ready!(self.poll_write_held_bytes(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

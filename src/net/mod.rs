@@ -6,30 +6,30 @@
 //! | `client` | an HTTP client for the few requests of the gateway itself |
 //! | `connector` | TLS handshakes with servers |
 //! | `corked` | the stream under a TLS session, which sends small messages together |
-//! | `flush` | sends the waiting messages of several connections together |
-//! | `proxy` | the PROXY protocol |
+//! | `flush_queue` | sends the waiting messages of several connections together |
+//! | `proxy_protocol` | the PROXY protocol |
 //! | `socket` | a connection, plain or under TLS |
 //! | `stream` | a stream of bytes, read and written past libc; has unsafe code |
 //! | `tls` | certificates, roots of trust, the TLS settings of listeners, ACME |
-//! | `unix` | the files of listening Unix sockets |
+//! | `unix_socket` | the files of listening Unix sockets |
 
 pub mod address;
 pub mod client;
 pub mod connector;
 mod corked;
-pub mod flush;
-pub mod proxy;
+pub mod flush_queue;
+pub mod proxy_protocol;
 pub mod socket;
 pub mod stream;
 pub mod tls;
-pub mod unix;
+pub mod unix_socket;
 
 pub use crate::net::tls::certificate::Certificate;
-pub use crate::net::tls::issued::IssuedCertificate;
+pub use crate::net::tls::issued_certificate::IssuedCertificate;
 pub use crate::net::tls::roots::Roots;
 pub use crate::net::tls::subject::Subject;
 pub use address::{Address, PeerAddress, PeerNetwork};
 pub use connector::Connector;
-pub use flush::{DeferredFlush, FlushQueue};
+pub use flush_queue::{DeferredFlush, FlushQueue};
 pub use socket::Socket;
 pub use stream::Stream;

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{LazyConfigAcceptor, TlsStream};
 
 use super::corked::Corked;
-use super::tls::config::{ACME_CHALLENGE, HTTP2, Offer};
+use super::tls::listener_tls::{ACME_CHALLENGE, HTTP2, ListenerTls};
 use super::{Connector, Stream, Subject};
 
 /// A connection to a client or to a server.
@@ -28,34 +28,51 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// Wraps a client's stream, which has its options from a [prepared](prepare) listener.
-    pub fn plain(stream: Stream) -> Socket {
+    /// Wraps the stream of a client without TLS, which has inherited its options from the listener: see
+    /// [`set_tcp_options`].
+    pub fn from_client(stream: Stream) -> Socket {
         Socket::Plain(stream)
     }
 
-    /// Wraps a stream to a server, and sets its options.
-    pub fn new(stream: impl Into<Stream>) -> io::Result<Socket> {
-        Ok(Socket::Plain(prepared(stream.into())?))
+    /// Wraps a stream to a server without TLS, and sets its options.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the options cannot be set.
+    pub fn to_server(stream: impl Into<Stream>) -> io::Result<Socket> {
+        Ok(Socket::Plain(with_tcp_options(stream.into())?))
     }
 
-    /// Does a TLS handshake with a client. The stream has its options from a [prepared](prepare) listener.
-    pub async fn accept(stream: Stream, offer: Offer) -> io::Result<Socket> {
+    /// Does the TLS handshake with a client. The stream has inherited its options from the listener: see
+    /// [`set_tcp_options`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection or the handshake fails. There is no timeout; the caller sets one.
+    pub async fn accept_tls(stream: Stream, listener_tls: ListenerTls) -> io::Result<Socket> {
         let stream = Corked::new(stream, true);
         let handshake = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
-        let config = offer.config(&handshake.client_hello());
+        let config = listener_tls.config(&handshake.client_hello());
         let mut stream = handshake.into_stream(config).await?;
         stream.get_mut().0.set_corked(false);
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 
-    /// Sets the options of a stream to a server, and does a TLS handshake.
-    pub async fn connect(stream: impl Into<Stream>, connector: &Connector) -> io::Result<Socket> {
-        let stream = connector.connect(prepared(stream.into())?).await?;
+    /// Sets the options of a stream to a server, and does the TLS handshake.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the options cannot be set, or if the connection or the handshake fails.
+    pub async fn connect_tls(
+        stream: impl Into<Stream>,
+        connector: &Connector,
+    ) -> io::Result<Socket> {
+        let stream = connector.connect(with_tcp_options(stream.into())?).await?;
         Ok(Socket::Tls(Box::new(stream.into())))
     }
 
     /// Whether the connection is under TLS.
-    pub fn is_secure(&self) -> bool {
+    pub fn is_tls(&self) -> bool {
         matches!(self, Socket::Tls(_))
     }
 
@@ -75,8 +92,8 @@ impl Socket {
         self.alpn_protocol() == Some(HTTP2)
     }
 
-    /// Whether the handshake was one of an ACME directory, which reads the proof of a name from it and sends no
-    /// requests.
+    /// Whether the handshake was one of an ACME directory. A directory reads the proof of a name from the handshake, and
+    /// sends no requests.
     pub fn is_acme_challenge(&self) -> bool {
         self.alpn_protocol() == Some(ACME_CHALLENGE)
     }
@@ -116,17 +133,17 @@ impl Socket {
         }
     }
 
-    /// Holds all further bytes back until the connection closes, which must be soon.
-    pub fn hold_back(&mut self) {
+    /// Holds all further output back until the connection closes, which must be soon. It has no effect without TLS.
+    pub fn hold_output(&mut self) {
         if let Socket::Tls(stream) = self {
             stream.get_mut().0.set_corked(true);
         }
     }
 
     /// Chooses whether the peer sees a reset when this socket is dropped, instead of a regular end.
-    pub fn reset_on_close(&self, reset: bool) {
+    pub fn set_reset_on_close(&self, should_reset: bool) {
         // If the option cannot be set, the end looks regular, and nothing better can be done.
-        let _ = SockRef::from(self.stream()).set_linger(reset.then_some(Duration::ZERO));
+        let _ = SockRef::from(self.stream()).set_linger(should_reset.then_some(Duration::ZERO));
     }
 
     /// Whether the peer has reset the connection or no longer acknowledges keepalive probes. The kernel reports it only
@@ -136,15 +153,16 @@ impl Socket {
     }
 
     /// Shuts both directions down at once.
-    pub fn hang_up(&self) {
+    pub fn shut_down_both(&self) {
         // It fails if the peer has closed the connection before.
         let _ = SockRef::from(self.stream()).shutdown(Shutdown::Both);
     }
 
-    /// Whether nothing was received, not even the end of the stream. A byte that was received is lost.
+    /// Whether nothing was received, not even the end of the stream. If something was received, a byte of it is lost, so
+    /// the connection cannot be used any more.
     ///
-    /// It costs a system call only if the reactor has reported input.
-    pub fn is_quiet(&mut self) -> bool {
+    /// The check costs a system call only if the reactor has reported input.
+    pub fn has_no_input(&mut self) -> bool {
         let byte = &mut [0];
         if let Socket::Tls(stream) = self {
             // The session may have decrypted content already. Or the input has none, such as a session ticket.
@@ -159,18 +177,23 @@ impl Socket {
     }
 }
 
-fn prepared(stream: Stream) -> io::Result<Stream> {
+fn with_tcp_options(stream: Stream) -> io::Result<Stream> {
     match &stream {
-        Stream::Tcp(tcp) => prepare(tcp)?,
+        Stream::Tcp(tcp) => set_tcp_options(tcp)?,
         // A Unix socket delays nothing, and the kernel knows at once when its peer has closed.
         Stream::Unix(_) => {}
     }
     Ok(stream)
 }
 
-/// Sets `TCP_NODELAY` and keepalive, which gives a vanished peer up after 84 seconds. Connections inherit the options
-/// of their listener, which saves three system calls each.
-pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
+/// Sets `TCP_NODELAY` and keepalive, which gives a vanished peer up after 84 seconds: 60 of silence, and 3 probes of 8.
+///
+/// Connections inherit the options of their listener, which saves three system calls each.
+///
+/// # Errors
+///
+/// Fails if the kernel does not accept an option.
+pub fn set_tcp_options<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
     let socket = socket.into();
     socket.set_tcp_nodelay(true)?;
     let probes = TcpKeepalive::new()
@@ -183,19 +206,22 @@ pub fn prepare<'s>(socket: impl Into<SockRef<'s>>) -> io::Result<()> {
 /// Closes a listener's connections to clients that acknowledge nothing for [`UNACKED_TIMEOUT`]. Without it the kernel
 /// retransmits for a quarter of an hour.
 ///
-/// It also closes connections to clients that read nothing. So it is not set if `send`, the timeout for those, is
-/// longer.
-pub fn set_unacked_timeout<'s>(listener: impl Into<SockRef<'s>>, send: Duration) -> io::Result<()> {
+/// It also closes connections to clients that read nothing. So it is not set if `send_timeout`, which is for those
+/// clients, is longer.
+pub fn set_unacked_timeout<'s>(
+    listener: impl Into<SockRef<'s>>,
+    send_timeout: Duration,
+) -> io::Result<()> {
     let listener = listener.into();
     if listener.domain()? == Domain::UNIX {
         return Ok(());
     }
-    let timeout = Some(UNACKED_TIMEOUT).filter(|timeout| send <= *timeout);
+    let timeout = Some(UNACKED_TIMEOUT).filter(|timeout| send_timeout <= *timeout);
     listener.set_tcp_user_timeout(timeout)
 }
 
-/// The time for which sent bytes may stay unacknowledged. It is less than the 84 seconds of the keepalive probes of
-/// [`prepare`], because the kernel applies it to these too.
+/// The time for which sent bytes may stay unacknowledged. It is less than the 84 seconds of
+/// [`set_tcp_options`], because the kernel applies it to keepalive probes too.
 const UNACKED_TIMEOUT: Duration = Duration::from_secs(80);
 
 impl AsyncRead for Socket {

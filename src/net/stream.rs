@@ -1,4 +1,4 @@
-//! A TCP or Unix stream whose reads and writes are system calls without libc.
+//! TCP and Unix streams, whose reads and writes are system calls without libc, and the listeners that accept them.
 //!
 //! In libc both calls are cancellation points, which cost two atomic operations each in a process with several threads
 //! (glibc before 2.41). The only unsafe code here fills a read buffer that is not initialised.
@@ -27,7 +27,7 @@ pub enum Stream {
     Unix(UnixStream),
 }
 
-/// Calls a method that both kinds of streams have.
+/// Evaluates an expression for the inner stream, of either kind.
 macro_rules! either {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream {
@@ -79,10 +79,10 @@ impl Stream {
         }
     }
 
-    /// The address of the peer. `from` is the one that [`Listener::accept`] returned.
-    pub fn peer_address(&self, from: SocketAddr) -> PeerAddress {
+    /// The address of the peer. `accepted_from` is the address that [`Listener::accept`] returned.
+    pub fn peer_address(&self, accepted_from: SocketAddr) -> PeerAddress {
         match self {
-            Stream::Tcp(_) => from.ip().into(),
+            Stream::Tcp(_) => accepted_from.ip().into(),
             Stream::Unix(_) => PeerAddress::Unix,
         }
     }
@@ -119,27 +119,27 @@ impl Stream {
         either!(self, stream => stream.try_io(interest, call))
     }
 
-    /// Reads or writes up to `wanted` bytes with `call`. Returns nothing if it would block.
+    /// Reads or writes up to `wanted_bytes` bytes with `call`. Returns `None` if it would block.
     ///
-    /// If TCP transfers fewer bytes than wanted, a further call would block. So tokio gets that error at once, which
+    /// If TCP transfers fewer bytes than wanted_bytes, a further call would block. So tokio gets that error at once, which
     /// saves the call. A Unix socket also stops between two messages of its queue, so the same does not hold for it.
     fn try_transfer(
         &self,
         interest: Interest,
-        wanted: usize,
+        wanted_bytes: usize,
         call: impl FnOnce() -> rustix::io::Result<usize>,
     ) -> Option<io::Result<usize>> {
         let mut transferred = None;
         let result = self.try_io(interest, || {
-            let bytes = call()?;
-            transferred = Some(bytes);
-            match (1..wanted).contains(&bytes) && matches!(self, Stream::Tcp(_)) {
+            let byte_count = call()?;
+            transferred = Some(byte_count);
+            match (1..wanted_bytes).contains(&byte_count) && matches!(self, Stream::Tcp(_)) {
                 true => Err(io::ErrorKind::WouldBlock.into()),
                 false => Ok(()),
             }
         });
         match (transferred, result) {
-            (Some(bytes), _) => Some(Ok(bytes)),
+            (Some(byte_count), _) => Some(Ok(byte_count)),
             (None, Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Some(Err(error)),
             (None, _) => None,
         }
@@ -197,11 +197,11 @@ fn receive(stream: &Stream, buf: &mut ReadBuf<'_>) -> rustix::io::Result<usize> 
     // SAFETY: only the kernel writes to this part, and nothing marks initialised bytes of it as uninitialised.
     let unfilled = unsafe { buf.unfilled_mut() };
     let ((received, _), _) = rustix::net::recv(stream, unfilled, RecvFlags::empty())?;
-    let bytes = received.len();
+    let byte_count = received.len();
     // SAFETY: the kernel has written these bytes, at the beginning of the unfilled part.
-    unsafe { buf.assume_init(bytes) };
-    buf.advance(bytes);
-    Ok(bytes)
+    unsafe { buf.assume_init(byte_count) };
+    buf.advance(byte_count);
+    Ok(byte_count)
 }
 
 impl AsyncRead for Stream {
@@ -212,9 +212,9 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_read_ready(cx))?;
-            let wanted = buf.remaining();
+            let wanted_bytes = buf.remaining();
             let call = || receive(&self, buf);
-            if let Some(read) = self.try_transfer(Interest::READABLE, wanted, call) {
+            if let Some(read) = self.try_transfer(Interest::READABLE, wanted_bytes, call) {
                 return Poll::Ready(read.map(|_| ()));
             }
         }
@@ -244,12 +244,12 @@ impl AsyncWrite for Stream {
         if let [bytes] = slices {
             return self.poll_write(cx, bytes);
         }
-        let wanted = slices.iter().map(|slice| slice.len()).sum();
+        let wanted_bytes = slices.iter().map(|slice| slice.len()).sum();
         loop {
             ready!(self.poll_write_ready(cx))?;
             let mut control = SendAncillaryBuffer::default();
             let call = || rustix::net::sendmsg(&*self, slices, &mut control, SendFlags::NOSIGNAL);
-            if let Some(written) = self.try_transfer(Interest::WRITABLE, wanted, call) {
+            if let Some(written) = self.try_transfer(Interest::WRITABLE, wanted_bytes, call) {
                 return Poll::Ready(written);
             }
         }
@@ -388,7 +388,7 @@ mod tests {
         let Address::Unix(path) = &address else {
             unreachable!()
         };
-        let listener = crate::net::unix::bind(path, 0o600, 0).unwrap();
+        let listener = crate::net::unix_socket::bind(path, 0o600, 0).unwrap();
         let listener = Listener::new(listener).unwrap();
         let waiting: Vec<_> = std::iter::from_fn(|| {
             let socket = Socket::new(Domain::UNIX, socket2::Type::STREAM, None).unwrap();

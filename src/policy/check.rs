@@ -403,9 +403,10 @@ fn check_conflicts(cx: &mut LoadContext, policies: &[PolicyConfig]) {
         return;
     };
     for conflict in conflicts {
-        let (Some((first, _)), Some((second, _))) =
-            (routes.get(conflict.first), routes.get(conflict.second))
-        else {
+        let (Some((first, _)), Some((second, _))) = (
+            routes.get(conflict.first_index),
+            routes.get(conflict.second_index),
+        ) else {
             continue;
         };
         let message = format!(

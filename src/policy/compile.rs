@@ -71,7 +71,7 @@ pub fn compile(
         return None;
     }
     for (index, upstream) in upstreams.iter_mut().enumerate() {
-        let served = routes.iter().filter(|route| route.upstream == index);
+        let served = routes.iter().filter(|route| route.upstream_index == index);
         upstreams::compile_pressure(upstream, gateway, served);
     }
     let routes: Vec<Arc<Route>> = routes.into_iter().map(Arc::new).collect();

@@ -69,7 +69,7 @@ impl DescriptionWriter<'_> {
         let ruleset = &loaded.ruleset;
         let upstream = ruleset
             .upstreams
-            .get(route.upstream)
+            .get(route.upstream_index)
             .map_or("", |upstream| upstream.name.as_str());
         let host = match route.pattern.host() {
             HostPattern::Any => String::new(),

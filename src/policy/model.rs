@@ -16,7 +16,7 @@ use super::timeouts::{Timeouts, UpstreamTimeouts};
 use super::tree::SourceLocation;
 use crate::limit::Identity;
 use crate::limit::pressure::Trust;
-use crate::net::proxy::Version;
+use crate::net::proxy_protocol::ProxyProtocolVersion;
 use crate::net::tls::acme::Challenge;
 use crate::net::{Address, PeerNetwork};
 use crate::route::{HeaderStyle, HostPattern, PathMatching, Pattern, Priority};
@@ -181,7 +181,7 @@ pub struct UpstreamConfig {
     /// Whether requests are forwarded in HTTP/2.
     pub http2: bool,
     /// The version of the PROXY header that begins each connection.
-    pub proxy: Option<Located<Version>>,
+    pub proxy: Option<Located<ProxyProtocolVersion>>,
     /// How a server is chosen for a request.
     pub balance: Option<Located<Balance>>,
     /// How the health of the servers is checked; never when absent.

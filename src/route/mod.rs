@@ -2,8 +2,15 @@
 //!
 //! It matches a normalised copy of the path, so that no spelling of a path escapes its policy. It never changes what is
 //! forwarded: the upstream gets the path as the client wrote it.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `canonical_host` | the one form of a host |
+//! | `path` | the normal form of a path, and the other readings of it |
+//! | `pattern` | the requests that a route takes, as policies write them |
+//! | `table` | the search for the route of a request |
 
-pub mod host;
+pub mod canonical_host;
 pub mod path;
 pub mod pattern;
 pub mod table;
@@ -32,20 +39,20 @@ pub struct Route {
     /// The requests that the route takes.
     pub pattern: Pattern,
     /// Index of the upstream among those of the running policies.
-    pub upstream: usize,
+    pub upstream_index: usize,
     /// The limits of every request on this route, those of the gateway file first.
     pub rules: Rules,
     /// The limits that count requests which the gateway answers itself.
     pub own_response_rules: OwnResponseRules,
-    /// Identities without which a request gets 401.
+    /// The identities without which a request gets 401.
     pub require: Vec<Identity>,
     /// The parts of messages that the route's limits read beyond heads.
     pub reads: RouteReads,
-    /// The route's priority under pressure; if absent, that of the plan.
+    /// The route's priority under pressure; if absent, the priority of the client's plan holds.
     pub priority: Option<Priority>,
-    /// The rate-limit header fields in responses.
+    /// The rate-limit header fields that responses get.
     pub headers: HeaderStyle,
-    /// The upstream takes `%2F` for a part of a segment, not for a slash.
+    /// Whether the upstream takes `%2F` for a part of a segment, not for a slash.
     pub keeps_slashes: bool,
 }
 
@@ -56,13 +63,13 @@ pub struct OwnResponseRules {
     pub all: Rules,
     /// The limits by ip alone, which decide before a credential is checked.
     pub by_ip: Rules,
-    /// For each identity that the route requires, the limits that do not count by it. They apply to a request without
-    /// that identity, which lacks a part of the other limits' keys.
+    /// For each identity that the route requires, in the order of [`Route::require`]: the limits that do not count by it.
+    /// They apply to a request without that identity, which lacks a part of the other limits' keys.
     pub without: Box<[Rules]>,
 }
 
 impl OwnResponseRules {
-    /// Selects from the limits of a route that requires these identities.
+    /// Selects the limits that count such requests, among all limits of a route that requires these identities.
     pub fn new(rules: &[Arc<Rule>], require: &[Identity]) -> OwnResponseRules {
         let counting = rules.iter().filter(|rule| rule.counts_own_responses());
         let without = |identity: &Identity| {
@@ -123,26 +130,26 @@ impl RouteReads {
 /// The order in which requests are shed when an upstream is under pressure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Priority {
-    /// Shed first.
+    /// Requests are shed first.
     Low,
-    /// Shed after all requests of low priority.
+    /// Requests are shed after all requests of low priority.
     #[default]
     Normal,
-    /// Shed last.
+    /// Requests are shed last.
     Critical,
 }
 
-/// The lower of two priorities. An absent one is that of the plan, which may be lower than critical.
-fn lower_priority(one: Option<Priority>, other: Option<Priority>) -> Option<Priority> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
+/// The lower of two priorities. An absent priority is that of the plan, which may be lower than critical.
+fn lower_priority(first: Option<Priority>, second: Option<Priority>) -> Option<Priority> {
+    match (first, second) {
+        (Some(first), Some(second)) => Some(first.min(second)),
         (priority, None) | (None, priority) => {
             priority.filter(|priority| *priority != Priority::Critical)
         }
     }
 }
 
-/// The rate-limit header fields in responses.
+/// The style of the rate-limit header fields in responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum HeaderStyle {
     /// `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers-10.
@@ -170,7 +177,7 @@ pub enum PathMatching {
 impl Route {
     /// Whether this route has a limit or requires an identity that `other`, on the same upstream, does not.
     pub fn has_limits_beyond(&self, other: &Route) -> bool {
-        self.upstream == other.upstream && !other.has_all_limits_of(self)
+        self.upstream_index == other.upstream_index && !other.has_all_limits_of(self)
     }
 
     /// Whether this route has every limit and requires every identity that `other` does.
@@ -184,8 +191,8 @@ impl Route {
     /// `other` the same one or one that admits no more.
     pub fn is_as_strict_as(&self, other: &Route) -> bool {
         let has_rule_for =
-            |theirs: &Arc<Rule>| self.rules.iter().any(|rule| rule.is_as_strict_as(theirs));
-        self.upstream == other.upstream
+            |theirs: &Arc<Rule>| self.rules.iter().any(|own| own.is_as_strict_as(theirs));
+        self.upstream_index == other.upstream_index
             && other.require.iter().all(|part| self.require.contains(part))
             && other.rules.iter().all(has_rule_for)
     }
@@ -232,7 +239,7 @@ impl Route {
             || self.rules.iter().any(|rule| rule.key.contains(&identity))
     }
 
-    /// Whether a decision depends on the identity: the route needs it, or a plan multiplies one of its limits.
+    /// Whether a decision about a request depends on the identity: the route needs it, or plans change one of its limits.
     pub fn depends_on(&self, identity: Identity) -> bool {
         self.needs(identity)
             || (identity == Identity::Plan && self.rules.iter().any(|rule| rule.plans))

@@ -24,16 +24,16 @@ pub enum PathError {
     NotAbsolute,
     /// A NUL, line end or other control byte, raw or escaped.
     #[error("the path has a control character")]
-    Control,
+    ControlCharacter,
     /// A `%` that two hexadecimal digits do not follow.
     #[error("the path has a `%` without two hexadecimal digits")]
-    Escape,
+    InvalidEscape,
     /// A segment such as `..;`, which some servers take for a step up and others for a name.
     #[error("the path has a dot segment with parameters")]
-    Ambiguous,
+    AmbiguousDots,
 }
 
-/// Longest path that is read in several ways, in bytes, because each reading is a pass over it.
+/// Maximum bytes of a path that is read in several ways. Each reading is a pass over the path.
 const MAX_AMBIGUOUS_BYTES: usize = 2048;
 
 /// The role of a byte in a path.
@@ -114,15 +114,15 @@ fn is_plainly_normal(path: &[u8]) -> bool {
 /// The readings of a path by frameworks that keep more of its spelling than the normal form does:
 ///
 /// - All of them leave `;` and `\` in segments.
-/// - Some take `%2F` for a part of a segment (Express). `slashes_kept` leaves out the readings in which it is a slash.
+/// - Some take `%2F` for a part of a segment (Express). With `keeps_slashes` there are no readings in which it is a slash.
 /// - Some take a dot segment for a name (Express, Django, Rack) or drop it (CodeIgniter).
 /// - Some take a second slash for an empty segment (Express, Django, Rack).
 /// - Some do not decode `%61` when they look for literals (Express).
 /// - Some end the path at the first `;` (Fastify).
 ///
-/// Empty if `path` has a control character or a `%` without two digits. None if the path is ambiguous and longer than
-/// [`MAX_AMBIGUOUS_BYTES`].
-pub fn literal_readings(path: &str, slashes_kept: bool) -> Option<Vec<String>> {
+/// The list is empty if `path` has a control character or a `%` without two digits. `None` if the path has several readings
+/// and more than [`MAX_AMBIGUOUS_BYTES`].
+pub fn literal_readings(path: &str, keeps_slashes: bool) -> Option<Vec<String>> {
     let ambiguous_parts = AmbiguousParts::find(path);
     if ambiguous_parts.has_any() && path.len() > MAX_AMBIGUOUS_BYTES {
         return None;
@@ -135,10 +135,10 @@ pub fn literal_readings(path: &str, slashes_kept: bool) -> Option<Vec<String>> {
             readings.push(reading);
         }
     };
-    ambiguous_parts.for_each_reading(slashes_kept, |kept| add(path, kept));
+    ambiguous_parts.for_each_reading(keeps_slashes, |kept| add(path, kept));
     if let Some((before_semicolon, _)) = path.split_once(';') {
         let normal = KeptSpellings {
-            encoded_slashes: slashes_kept,
+            encoded_slashes: keeps_slashes,
             ..KeptSpellings::default()
         };
         add(before_semicolon, normal);
@@ -153,16 +153,22 @@ pub fn literal_readings(path: &str, slashes_kept: bool) -> Option<Vec<String>> {
 
 /// The kinds of parts in a path that frameworks read in different ways.
 struct AmbiguousParts {
+    /// Whether the path has `%2F`.
     has_encoded_slashes: bool,
+    /// Whether the path has dots, which may be dot segments.
     has_dots: bool,
+    /// Whether slashes follow each other, as they are or escaped.
     has_empty_segments: bool,
+    /// Whether characters are escaped that need no escape.
     has_plain_escapes: bool,
-    has_marks: bool,
+    /// Whether the path has `;` or `\`, as they are or escaped.
+    has_delimiters: bool,
 }
 
 impl AmbiguousParts {
     fn find(path: &str) -> AmbiguousParts {
-        let has_triple = |is_it: &dyn Fn(&[u8]) -> bool| path.as_bytes().windows(3).any(is_it);
+        let has_triple =
+            |is_match: &dyn Fn(&[u8]) -> bool| path.as_bytes().windows(3).any(is_match);
         let has_escape =
             |escape: &str| has_triple(&|bytes| bytes.eq_ignore_ascii_case(escape.as_bytes()));
         let has_encoded_slashes = has_escape("%2f");
@@ -174,7 +180,7 @@ impl AmbiguousParts {
                 [b'%', high, low] => decode_escape(high, low).is_ok_and(is_plain),
                 _ => false,
             }),
-            has_marks: path.contains([';', '\\']) || has_escape("%3b") || has_escape("%5c"),
+            has_delimiters: path.contains([';', '\\']) || has_escape("%3b") || has_escape("%5c"),
         }
     }
 
@@ -183,14 +189,18 @@ impl AmbiguousParts {
             || self.has_dots
             || self.has_empty_segments
             || self.has_plain_escapes
-            || self.has_marks
+            || self.has_delimiters
     }
 
     /// Calls `on_reading` with each combination of spellings that frameworks may keep, the most literal one first.
-    fn for_each_reading(&self, slashes_kept: bool, mut on_reading: impl FnMut(KeptSpellings)) {
+    fn for_each_reading(&self, keeps_slashes: bool, mut on_reading: impl FnMut(KeptSpellings)) {
         let dots = match self.has_dots {
-            true => &[Dots::Kept, Dots::Dropped, Dots::Resolved][..],
-            false => &[Dots::Resolved],
+            true => &[
+                DotSegments::Kept,
+                DotSegments::Dropped,
+                DotSegments::Resolved,
+            ][..],
+            false => &[DotSegments::Resolved],
         };
         let choices = |has_part: bool| {
             [true, false]
@@ -198,12 +208,12 @@ impl AmbiguousParts {
                 .filter(move |is_kept| has_part || !is_kept)
         };
         let slashes = choices(self.has_encoded_slashes);
-        for encoded_slashes in slashes.filter(|is_kept| *is_kept || !slashes_kept) {
+        for encoded_slashes in slashes.filter(|is_kept| *is_kept || !keeps_slashes) {
             for &dots in dots {
                 for empty_segments in choices(self.has_empty_segments) {
                     for plain_escapes in choices(self.has_plain_escapes) {
                         on_reading(KeptSpellings {
-                            marks: true,
+                            delimiters: true,
                             encoded_slashes,
                             dots,
                             empty_segments,
@@ -216,8 +226,8 @@ impl AmbiguousParts {
     }
 }
 
-/// The path after its first segment, if it begins with two separators: `new URL(path, base)` and PHP's `parse_url` take
-/// that segment for a host.
+/// The path after its first segment, if the path begins with two separators. `new URL(path, base)` and PHP's `parse_url`
+/// take that segment for a host.
 pub fn path_after_authority(path: &str) -> Option<&str> {
     let separators = ['/', '\\'];
     let authority = path.strip_prefix('/')?.strip_prefix(separators)?;
@@ -225,8 +235,8 @@ pub fn path_after_authority(path: &str) -> Option<&str> {
     authority.find(separators).map(|end| &authority[end..])
 }
 
-/// The normal form of the path in which `%2F` stays part of its segment. None if the path has no `%2F`, or if other
-/// parts of it may be read as a slash or as a step up.
+/// The normal form of the path in which `%2F` stays part of its segment. `None` if the path has no `%2F`, or if other
+/// parts of the path may be read as a slash or as a step up.
 pub fn with_encoded_slashes(path: &str) -> Option<String> {
     let kept = KeptSpellings {
         encoded_slashes: true,
@@ -239,15 +249,15 @@ pub fn with_encoded_slashes(path: &str) -> Option<String> {
         .then_some(normal)
 }
 
-/// The treatment of dot segments.
+/// The treatment of the segments `.` and `..`.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Dots {
-    /// They are steps (RFC 3986, section 5.2.4).
+enum DotSegments {
+    /// They are steps: RFC 3986 section 5.2.4.
     #[default]
     Resolved,
     /// They are names.
     Kept,
-    /// They are dropped, and the segment before `..` stays.
+    /// They are removed, and the segment before `..` stays.
     Dropped,
 }
 
@@ -255,10 +265,10 @@ enum Dots {
 #[derive(Clone, Copy, Default)]
 struct KeptSpellings {
     /// `;` with its parameters, and `\`.
-    marks: bool,
+    delimiters: bool,
     /// `%2F`.
     encoded_slashes: bool,
-    dots: Dots,
+    dots: DotSegments,
     /// The empty segments between several slashes.
     empty_segments: bool,
     /// Escapes of characters that need none.
@@ -267,9 +277,9 @@ struct KeptSpellings {
 
 impl KeptSpellings {
     const ALL: KeptSpellings = KeptSpellings {
-        marks: true,
+        delimiters: true,
         encoded_slashes: true,
-        dots: Dots::Kept,
+        dots: DotSegments::Kept,
         empty_segments: true,
         plain_escapes: true,
     };
@@ -289,17 +299,18 @@ fn rewrite(path: &[u8], kept: KeptSpellings) -> Result<String, PathError> {
     rewriter.out.push(b'/');
     while let Some((&first, after)) = remaining.split_first() {
         let (byte, after) = if CLASSES[usize::from(first)] == ByteClass::Percent {
-            let (&[high, low], after) = after.split_first_chunk().ok_or(PathError::Escape)?;
+            let (&[high, low], after) =
+                after.split_first_chunk().ok_or(PathError::InvalidEscape)?;
             (decode_escape(high, low)?, after)
         } else {
             (first, after)
         };
         remaining = after;
         match CLASSES[usize::from(byte)] {
-            ByteClass::Control => return Err(PathError::Control),
+            ByteClass::Control => return Err(PathError::ControlCharacter),
             ByteClass::Slash if rewriter.is_kept_slash(first, byte) => rewriter.escape(byte),
             ByteClass::Slash => rewriter.end_segment(true)?,
-            ByteClass::Semicolon if kept.marks => rewriter.escape(byte),
+            ByteClass::Semicolon if kept.delimiters => rewriter.escape(byte),
             ByteClass::Semicolon => rewriter.in_parameters = true,
             _ if rewriter.in_parameters => {}
             // The `%` is escaped too. Otherwise the escape would become the letter again when the segment is folded.
@@ -312,25 +323,26 @@ fn rewrite(path: &[u8], kept: KeptSpellings) -> Result<String, PathError> {
         }
     }
     rewriter.end_segment(false)?;
-    String::from_utf8(rewriter.out).map_err(|_| PathError::Escape)
+    String::from_utf8(rewriter.out).map_err(|_| PathError::InvalidEscape)
 }
 
 /// The output of [`rewrite`] for the bytes that it has read.
 struct Rewriter {
     kept: KeptSpellings,
     out: Vec<u8>,
-    /// Index in `out` of the unfinished segment.
+    /// Index in `out` at which the unfinished segment begins.
     segment_start: usize,
-    /// The next bytes are parameters of the unfinished segment.
+    /// Whether the next bytes are parameters of the unfinished segment.
     in_parameters: bool,
 }
 
 impl Rewriter {
     /// Whether a byte of [`ByteClass::Slash`] keeps its spelling; `first` is the first byte of that spelling.
     fn is_kept_slash(&self, first: u8, byte: u8) -> bool {
-        (self.kept.marks && byte == b'\\') || (self.kept.encoded_slashes && first == b'%')
+        (self.kept.delimiters && byte == b'\\') || (self.kept.encoded_slashes && first == b'%')
     }
 
+    /// Appends the byte as an escape.
     fn escape(&mut self, byte: u8) {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         let digits = [
@@ -340,13 +352,14 @@ impl Rewriter {
         self.out.extend_from_slice(&[b'%', digits[0], digits[1]]);
     }
 
+    /// Ends the unfinished segment: keeps it, drops it, or takes its step.
     fn end_segment(&mut self, slash_follows: bool) -> Result<(), PathError> {
         let dots = self.kept.dots;
         match &self.out[self.segment_start..] {
-            b"." | b".." if dots == Dots::Kept && slash_follows => self.out.push(b'/'),
-            b"." | b".." if dots == Dots::Kept => {}
-            b"." | b".." if self.in_parameters => return Err(PathError::Ambiguous),
-            b".." if dots == Dots::Dropped => self.out.truncate(self.segment_start),
+            b"." | b".." if dots == DotSegments::Kept && slash_follows => self.out.push(b'/'),
+            b"." | b".." if dots == DotSegments::Kept => {}
+            b"." | b".." if self.in_parameters => return Err(PathError::AmbiguousDots),
+            b".." if dots == DotSegments::Dropped => self.out.truncate(self.segment_start),
             b"." => self.out.truncate(self.segment_start),
             b".." => {
                 // `out` ends with the slash before this segment. The slash before that one begins the segment above,
@@ -384,7 +397,7 @@ fn hex_value(digit: u8) -> Result<u8, PathError> {
         b'0'..=b'9' => Ok(digit - b'0'),
         b'a'..=b'f' => Ok(digit - b'a' + 10),
         b'A'..=b'F' => Ok(digit - b'A' + 10),
-        _ => Err(PathError::Escape),
+        _ => Err(PathError::InvalidEscape),
     }
 }
 

@@ -9,14 +9,14 @@ use std::str::FromStr;
 use super::path::normalise;
 
 mod error;
-mod host;
-mod method;
+mod host_pattern;
+mod method_set;
 mod segment;
 
 pub use error::{PatternError, PatternErrorKind};
-pub use host::HostPattern;
-pub(super) use method::MethodFit;
-pub use method::MethodSet;
+pub use host_pattern::HostPattern;
+pub(super) use method_set::MethodFit;
+pub use method_set::MethodSet;
 pub use segment::{MAX_SEGMENTS, Segment};
 
 /// The requests that a route takes: `[METHOD[,METHOD]] PATH` and a host.
@@ -73,7 +73,7 @@ impl Pattern {
     /// of its methods.
     pub fn is_broader_than(&self, other: &Pattern) -> bool {
         self.host.is_superset_of(&other.host)
-            && self.methods.has_method_in(&other.methods)
+            && self.methods.has_common_method_with(&other.methods)
             && is_path_broader(&self.segments, &other.segments)
     }
 
@@ -85,6 +85,7 @@ impl Pattern {
     }
 }
 
+/// Whether `segments` take every path that `others` take, and one of them is less specific.
 fn is_path_broader(segments: &[Segment], others: &[Segment]) -> bool {
     let mut is_broader = false;
     let (mut segments, mut others) = (segments.iter(), others.iter());
@@ -100,13 +101,16 @@ fn is_path_broader(segments: &[Segment], others: &[Segment]) -> bool {
     }
 }
 
+/// Whether some path is taken by `segments` and by `others`.
 fn has_common_path(segments: &[Segment], others: &[Segment]) -> bool {
     let mut others = others.iter();
     for segment in segments {
         match (segment, others.next()) {
             (Segment::Rest, _) | (_, Some(Segment::Rest)) => return true,
             (_, None) => return false,
-            (Segment::Literal(one), Some(Segment::Literal(two))) if one != two => return false,
+            (Segment::Literal(text), Some(Segment::Literal(other))) if text != other => {
+                return false;
+            }
             _ => {}
         }
     }
@@ -145,7 +149,7 @@ fn parse_methods(text: &str) -> Result<(MethodSet, usize), PatternError> {
         };
         return Err(kind.at(start));
     }
-    let methods = MethodSet::parse(word).map_err(|e| e.kind.at(start + e.offset))?;
+    let methods = MethodSet::parse(word).map_err(|error| error.kind.at(start + error.offset))?;
     let after_methods = &trimmed[word.len()..];
     let path = after_methods.trim_start();
     if path.is_empty() {
@@ -162,11 +166,11 @@ fn parse_path(path: &str, path_offset: usize) -> Result<Vec<Segment>, PatternErr
     let Some(after_slash) = path.strip_prefix('/') else {
         return Err(Kind::NoSlash.at(path_offset));
     };
-    if let Some(at) = path.find([' ', '\t']) {
-        return Err(Kind::Space.at(path_offset + at));
+    if let Some(space) = path.find([' ', '\t']) {
+        return Err(Kind::Space.at(path_offset + space));
     }
-    if let Some(at) = path.find(['?', '#']) {
-        return Err(Kind::Query.at(path_offset + at));
+    if let Some(mark) = path.find(['?', '#']) {
+        return Err(Kind::Query.at(path_offset + mark));
     }
     let mut segments = Vec::new();
     // The path with a plain name for each wildcard.
@@ -213,7 +217,7 @@ fn check_normal(path: &str, example_path: &str, path_offset: usize) -> Result<()
     let common_bytes = normal
         .bytes()
         .zip(path.bytes())
-        .take_while(|(a, b)| a == b)
+        .take_while(|(normal_byte, byte)| normal_byte == byte)
         .count();
     let offset = path_offset + common_bytes.min(path.len().saturating_sub(1));
     Err(PatternErrorKind::NotNormal(normal).at(offset))

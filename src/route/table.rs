@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use http::Method;
 use smallvec::SmallVec;
 
-use super::host::without_port;
+use super::canonical_host::without_port;
 use super::pattern::{HostPattern, Pattern};
 
 mod fold;
@@ -25,26 +25,27 @@ mod trie;
 use fold::is_plain;
 pub use readings::is_common_spelling;
 use readings::may_have_action;
-use trie::{Trie, TrieNode, segments_of};
+use trie::{LeafPattern, Trie, TrieNode, segments_of};
 
-/// The patterns of all routes. A route is known by the index of its pattern in the list that the table was built from.
+/// The patterns of all routes. A route is identified by the index of its pattern in the list that the table was built from.
 #[derive(Clone, Debug, Default)]
 pub struct RouteTable {
     /// Tries of [`HostPattern::Exact`], by host.
     exact_hosts: HashMap<Box<str>, Trie>,
     /// Tries of [`HostPattern::Below`], by the host above.
     hosts_below: HashMap<Box<str>, Trie>,
+    /// The trie of [`HostPattern::Any`].
     any_host: Trie,
     other_readings: OtherReadings,
-    /// Methods that patterns name.
-    methods: Vec<Method>,
+    /// The methods that some pattern names.
+    named_methods: Vec<Method>,
 }
 
 /// Tells which requests may have a reading that another route takes, so that most requests are searched once.
 #[derive(Clone, Debug, Default)]
 struct OtherReadings {
-    /// For each pattern, whether another one has a literal segment where this one takes any.
-    patterns: Vec<bool>,
+    /// For each pattern by its index, whether another one has a literal segment where this one takes any.
+    may_have_readings: Vec<bool>,
     /// Whether some literal is not plain, so that a plain path may be another spelling of it.
     has_odd_literals: bool,
 }
@@ -53,9 +54,9 @@ struct OtherReadings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// Index of the earlier pattern.
-    pub first: usize,
+    pub first_index: usize,
     /// Index of the later pattern.
-    pub second: usize,
+    pub second_index: usize,
 }
 
 /// The result of a search for the route of a request.
@@ -70,8 +71,8 @@ pub enum RouteMatch {
 }
 
 impl RouteMatch {
-    /// The index of the pattern that takes the request.
-    pub fn route(self) -> Option<usize> {
+    /// The index of the pattern that takes the request, if one does.
+    pub fn route_index(self) -> Option<usize> {
         match self {
             RouteMatch::Route(index) => Some(index),
             RouteMatch::OtherMethod | RouteMatch::None => None,
@@ -98,19 +99,22 @@ impl RouteTable {
                 HostPattern::Below(name) => table.hosts_below.entry(name.clone()).or_default(),
             };
             for method in pattern.methods().iter() {
-                if !table.methods.contains(method) {
-                    table.methods.push(method.clone());
+                if !table.named_methods.contains(method) {
+                    table.named_methods.push(method.clone());
                 }
             }
-            let leaf = trie.leaf(pattern.segments());
+            let leaf = trie.leaf_mut(pattern.segments());
             let conflicting = leaf
                 .iter()
-                .filter(|(methods, _)| methods.has_conflict_with(pattern.methods()));
-            conflicts.extend(conflicting.map(|&(_, first)| Conflict {
-                first,
-                second: index,
+                .filter(|earlier| earlier.methods.has_conflict_with(pattern.methods()));
+            conflicts.extend(conflicting.map(|earlier| Conflict {
+                first_index: earlier.index,
+                second_index: index,
             }));
-            leaf.push((pattern.methods().clone(), index));
+            leaf.push(LeafPattern {
+                methods: pattern.methods().clone(),
+                index,
+            });
         }
         if conflicts.is_empty() {
             table.other_readings = table.find_other_readings(&patterns);
@@ -120,7 +124,7 @@ impl RouteTable {
         }
     }
 
-    /// Finds the route of a request. `host` comes from [`super::host::canonical_host`], with or without a port.
+    /// Finds the route of a request. `host` comes from [`super::canonical_host::canonical_host`], with or without a port.
     /// `normal_path` comes from [`super::normalise`].
     pub fn find(&self, host: Option<&str>, method: &Method, normal_path: &str) -> RouteMatch {
         let mut search = trie::ExactSearch {
@@ -137,30 +141,30 @@ impl RouteTable {
         }
     }
 
-    /// Finds the most specific pattern that takes any reading of a request, among `exact` and the patterns that
-    /// `is_eligible` accepts. `exact` is the route that takes the request as it is spelled. `host` and `normal_path`
+    /// Finds the most specific pattern that takes any reading of a request, among `exact_index` and the
+    /// patterns that `is_eligible` accepts. The pattern `exact_index` takes the request as it is spelled. `host` and `normal_path`
     /// are those of [`RouteTable::find`].
     pub fn find_folded(
         &self,
         host: Option<&str>,
         method: &Method,
         normal_path: &str,
-        exact: usize,
+        exact_index: usize,
         is_eligible: impl Fn(usize) -> bool,
     ) -> usize {
-        let patterns = &self.other_readings.patterns;
-        let may_have_readings = patterns.get(exact).is_some_and(|may_have| *may_have);
+        let may_have_readings = self.other_readings.may_have_readings.get(exact_index);
+        let may_have_readings = may_have_readings.is_some_and(|may_have| *may_have);
         let has_one_reading = || {
             !self.other_readings.has_odd_literals
                 && is_plain(normal_path)
                 && !may_have_action(normal_path)
         };
         if !may_have_readings || has_one_reading() {
-            return exact;
+            return exact_index;
         }
         let search = readings::FoldedSearch {
             method,
-            is_eligible: |index| index == exact || is_eligible(index),
+            is_eligible: |index| index == exact_index || is_eligible(index),
         };
         let route = self.search_tries(host, |trie| {
             trie.find_folded(
@@ -170,7 +174,7 @@ impl RouteTable {
                 &search,
             )
         });
-        route.unwrap_or(exact)
+        route.unwrap_or(exact_index)
     }
 
     /// Finds the patterns whose requests may have another reading.
@@ -191,7 +195,7 @@ impl RouteTable {
             has_literals || may_have_narrower_host
         };
         OtherReadings {
-            patterns: patterns.iter().map(may_have_readings).collect(),
+            may_have_readings: patterns.iter().map(may_have_readings).collect(),
             has_odd_literals,
         }
     }
@@ -216,8 +220,8 @@ impl RouteTable {
     }
 
     /// The methods on which the route of a request may depend: those that some pattern names.
-    pub fn methods(&self) -> &[Method] {
-        &self.methods
+    pub fn named_methods(&self) -> &[Method] {
+        &self.named_methods
     }
 
     /// The methods that some pattern takes at this host and path, as the value of `Allow` in a 405. Empty if no pattern
@@ -226,8 +230,8 @@ impl RouteTable {
         let mut methods: Vec<Method> = Vec::new();
         let none: Option<()> = self.search_tries(host, |trie| {
             trie.visit_leaves(Trie::ROOT, segments_of(normal_path), &mut |leaf| {
-                for (set, _) in leaf {
-                    for method in set.iter() {
+                for pattern in leaf {
+                    for method in pattern.methods.iter() {
                         if !methods.contains(method) {
                             methods.push(method.clone());
                         }

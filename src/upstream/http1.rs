@@ -20,7 +20,7 @@ use super::response_head::{HeadReader, ParsedHead};
 use super::upload::{Upload, UploadError};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
-use crate::http::http1::chunked::Piece;
+use crate::http::http1::chunked::BodyPiece;
 use crate::http::http1::{Framing, MessageError, Outbox};
 
 /// An exchange over HTTP/1.1.
@@ -237,23 +237,26 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     /// The next piece of the response's body.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         Poll::Ready(match ready!(self.poll_piece(cx))? {
-            Piece::Data(data) => Some(Ok(Frame::data(data))),
-            Piece::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
-            Piece::End | Piece::More => None,
+            BodyPiece::Data(data) => Some(Ok(Frame::data(data))),
+            BodyPiece::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
+            BodyPiece::End | BodyPiece::Incomplete => None,
         })
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Piece, ExchangeError<B::Error>>> {
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<BodyPiece, ExchangeError<B::Error>>> {
         self.send(cx)?;
         let connection = &mut *self.connection.borrow_mut();
         loop {
             let piece = self.framing.next_piece(&mut connection.inbox.bytes)?;
-            if piece != Piece::More {
+            if piece != BodyPiece::Incomplete {
                 return Poll::Ready(Ok(piece));
             }
             if ready!(connection.poll_read(cx))? == 0 {
                 return Poll::Ready(match self.framing {
-                    Framing::Close => Ok(Piece::End),
+                    Framing::Close => Ok(BodyPiece::End),
                     _ => Err(MessageError::Closed.into()),
                 });
             }

@@ -19,7 +19,7 @@ use super::mux::Channel;
 use super::pool::Lease;
 use super::received::{NextFrame, ReceivedHead};
 use super::websocket;
-use crate::http::head::{Fields, Head, ResponseHead, hop};
+use crate::http::head::{Fields, Head, ResponseHead, hop_by_hop};
 use crate::http::http1::{MAX_FIELDS, Malformed, MessageError, without_zeros};
 
 /// Most interim responses before the final one.
@@ -212,7 +212,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 check_count(&parts.headers)?;
                 let mut fields = Fields::from(&parts.headers);
                 fields.remove(LENGTH_FIELD);
-                hop::strip_connection_fields(&mut fields);
+                hop_by_hop::strip_connection_fields(&mut fields);
                 return Poll::Ready(Ok(ReceivedHead::Interim(ResponseHead {
                     status: parts.status,
                     reason: None,
@@ -230,7 +230,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     fn final_head(&mut self, response: Response<RecvStream>) -> ResponseHead {
         let (parts, body) = response.into_parts();
         let mut fields = Fields::from(&parts.headers);
-        hop::strip_connection_fields(&mut fields);
+        hop_by_hop::strip_connection_fields(&mut fields);
         let mut status = parts.status;
         if let Some(length) = parts.headers.get(LENGTH_FIELD) {
             // The field may be repeated. `h2` has refused values that differ.

@@ -20,7 +20,7 @@ const MAX_STREAMS: usize = 100;
 const STREAM_WINDOW: u32 = 128 * 1024;
 
 /// Most bytes of a response's head, and of its trailers.
-const MAX_HEAD: u32 = 64 * 1024;
+const MAX_HEAD_BYTES: u32 = 64 * 1024;
 
 /// Most bytes of a request's body that wait to be sent, on each stream.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -80,7 +80,7 @@ impl MuxedConnections {
             .initial_window_size(STREAM_WINDOW)
             // With room for all streams, none waits for another one's client.
             .initial_connection_window_size(window)
-            .max_header_list_size(MAX_HEAD)
+            .max_header_list_size(MAX_HEAD_BYTES)
             .max_send_buffer_size(SEND_BUFFER)
             .handshake(socket)
             .await

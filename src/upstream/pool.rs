@@ -23,7 +23,7 @@ use super::{Balance, Settings};
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::Identity;
 use crate::net::FlushQueue;
-use crate::net::proxy::ConnectionAddresses;
+use crate::net::proxy_protocol::ConnectionAddresses;
 
 /// Most idle connections that a worker keeps to one endpoint.
 pub const MAX_IDLE: usize = 256;
@@ -227,7 +227,7 @@ impl UpstreamPool {
         for pool in &set.pools {
             pool.muxes.close_idle(now, keep_since);
             pool.idle.borrow_mut().retain_mut(|idle| {
-                idle.idle_since >= keep_since && idle.connection.borrow_mut().socket.is_quiet()
+                idle.idle_since >= keep_since && idle.connection.borrow_mut().socket.has_no_input()
             });
         }
     }
@@ -374,7 +374,7 @@ impl EndpointPool {
         let mut idle = self.idle.borrow_mut();
         loop {
             let last = idle.pop()?;
-            if last.connection.borrow_mut().socket.is_quiet() {
+            if last.connection.borrow_mut().socket.has_no_input() {
                 return Some(last.connection);
             }
         }

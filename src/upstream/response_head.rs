@@ -7,9 +7,9 @@ use std::ops::Range;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, StatusCode, Version};
 
-use crate::http::head::{Fields, Head, ResponseHead, hop};
+use crate::http::head::{Fields, Head, ResponseHead, hop_by_hop};
 use crate::http::http1::{
-    Framing, FramingFields, MAX_FIELDS, MAX_HEAD, Malformed, fields, version_of,
+    Framing, FramingFields, MAX_FIELDS, MAX_HEAD_BYTES, Malformed, fields, version_from_minor,
 };
 
 /// Most interim responses before the final one.
@@ -119,12 +119,12 @@ impl HeadReader {
                 }
                 let (mut head, _) = raw.take_head(input, true)?;
                 head.response.fields.remove("content-length");
-                hop::strip_connection_fields(&mut head.response.fields);
+                hop_by_hop::strip_connection_fields(&mut head.response.fields);
                 Ok(Some(ParsedHead::Interim(head.response)))
             }
             _ => {
                 let (mut head, bytes) = raw.take_head(input, self.has_no_body)?;
-                hop::strip_connection_fields(&mut head.response.fields);
+                hop_by_hop::strip_connection_fields(&mut head.response.fields);
                 last.remember(&bytes, &mut head, self.has_no_body);
                 Ok(Some(ParsedHead::Final(head)))
             }
@@ -162,8 +162,8 @@ fn parse_head(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
     let mut head = httparse::Response::new(&mut []);
     let config = httparse::ParserConfig::default();
     let end = match config.parse_response_with_uninit_headers(&mut head, input, &mut parsed) {
-        Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
-        Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
+        Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD_BYTES => end,
+        Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD_BYTES => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => return Err(Malformed("it has too many fields")),
         Err(_) => return Err(Malformed("its head cannot be read")),
         Ok(_) => return Err(Malformed("its head is too long")),
@@ -174,7 +174,7 @@ fn parse_head(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     Ok(Some(RawHead {
         end,
-        version: version_of(head.version),
+        version: version_from_minor(head.version),
         status: status.ok_or(Malformed("its status is not one"))?,
         reason: start..start + reason.len(),
         fields,
@@ -186,7 +186,10 @@ impl RawHead {
     /// Takes off the input the head of a response that switches to another protocol.
     fn take_switched(mut self, input: &mut BytesMut) -> Result<FinalHead, Malformed> {
         // Such a response has no body, so its framing fields mean nothing: RFC 9110 section 8.6.
-        (self.framing_fields.length, self.framing_fields.chunked) = (None, false);
+        (
+            self.framing_fields.content_length,
+            self.framing_fields.is_chunked,
+        ) = (None, false);
         let (mut head, _) = self.take_head(input, false)?;
         head.response.fields.remove("content-length");
         head.response.fields.remove("transfer-encoding");
@@ -210,8 +213,10 @@ impl RawHead {
             // A 204 must not give a length (RFC 9110 section 8.6). If it does, the bytes that follow may be a body or
             // the next response, so the connection is not used again.
             self.fields.remove("content-length");
-            let is_empty = framing_fields.length.is_none_or(|length| length == 0);
-            keeps_alive &= !framing_fields.chunked && is_empty;
+            let is_empty = framing_fields
+                .content_length
+                .is_none_or(|length| length == 0);
+            keeps_alive &= !framing_fields.is_chunked && is_empty;
         }
         let has_no_body = has_no_body || matches!(self.status.as_u16(), 204 | 304);
         let framing = if has_no_body {
@@ -235,7 +240,7 @@ impl RawHead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::http1::chunked::Chunked;
+    use crate::http::http1::chunked::ChunkedDecoder;
 
     fn read(text: &[u8], has_no_body: bool, cut: usize) -> Result<Option<FinalHead>, Malformed> {
         let mut reader = HeadReader {
@@ -257,7 +262,7 @@ mod tests {
     #[test]
     fn heads() {
         use Framing::{Close, Length};
-        let chunked = Framing::Chunked(Chunked::default());
+        let chunked = Framing::Chunked(ChunkedDecoder::default());
         let cases = [
             (
                 "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n",
@@ -403,7 +408,7 @@ mod tests {
         }
         let interim = "HTTP/1.1 103 X\r\n\r\n".repeat(17);
         assert!(read(interim.as_bytes(), false, 100).is_err());
-        let long = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(MAX_HEAD));
+        let long = format!("HTTP/1.1 200 OK\r\na: {}", "b".repeat(MAX_HEAD_BYTES));
         assert!(read(long.as_bytes(), false, 4096).is_err());
     }
 }

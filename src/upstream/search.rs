@@ -23,7 +23,7 @@ use super::error::Error;
 use super::health::Reachability;
 use super::pool::{Caller, EndpointSet, IdleUse, Lease, LeasedConnection, Tried, UpstreamPool};
 use super::servers::RequestBound;
-use crate::net::proxy::{self, ConnectionAddresses};
+use crate::net::proxy_protocol::{self, ConnectionAddresses};
 use crate::net::{Socket, Stream};
 
 /// The Connection Attempt Delay that RFC 8305 section 8 recommends.
@@ -418,16 +418,16 @@ async fn connect_or_look_up(
     endpoint.health.mark_reachable();
     if let Some(version) = settings.proxy {
         stream
-            .write_all(&proxy::encode_header(version, ends)?)
+            .write_all(&proxy_protocol::encode_header(version, ends)?)
             .await?;
     }
     let socket = match &settings.servers[endpoint.server].tls {
-        Some(tls) => Socket::connect(stream, tls).await?,
-        None => Socket::new(stream)?,
+        Some(tls) => Socket::connect_tls(stream, tls).await?,
+        None => Socket::to_server(stream)?,
     };
     connected.increment(1);
     if settings.http2 {
-        if socket.is_secure() && !socket.is_http2() {
+        if socket.is_tls() && !socket.is_http2() {
             return Err(io::Error::other("it does not speak HTTP/2"));
         }
         let channel = muxes.connect(socket).await?;

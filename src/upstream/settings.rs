@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::limit::Identity;
 use crate::limit::pressure;
-use crate::net::proxy::Version;
+use crate::net::proxy_protocol::ProxyProtocolVersion;
 use crate::net::{Address, Connector};
 
 /// One upstream: servers that can stand in for each other.
@@ -22,7 +22,7 @@ pub struct Settings {
     pub http2: bool,
     /// The version of the PROXY header that begins each connection; none without one. Such a connection serves one
     /// client.
-    pub proxy: Option<Version>,
+    pub proxy: Option<ProxyProtocolVersion>,
     /// How the next server is chosen.
     pub balance: Balance,
     /// The health checks, if servers are checked.

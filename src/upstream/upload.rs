@@ -171,13 +171,13 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
             Some(Err(trailers)) => {
                 self.body = None;
                 if self.is_chunked {
-                    outbox.push_end(trailers.trailers_ref());
+                    outbox.push_chunked_end(trailers.trailers_ref());
                 }
             }
             None => {
                 self.body = None;
                 if self.is_chunked {
-                    outbox.push_end(None);
+                    outbox.push_chunked_end(None);
                 }
             }
         }

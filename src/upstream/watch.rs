@@ -141,8 +141,8 @@ async fn check_endpoint(
         return Ok(true);
     };
     let socket = match &servers.settings.servers[endpoint.server].tls {
-        Some(tls) => Socket::connect(stream, tls).await?,
-        None => Socket::new(stream)?,
+        Some(tls) => Socket::connect_tls(stream, tls).await?,
+        None => Socket::to_server(stream)?,
     };
     let host = servers.host(endpoint.server);
     if servers.settings.http2 {
@@ -171,7 +171,7 @@ async fn check_over_http1(mut socket: Socket, host: &str, path: &str) -> io::Res
 }
 
 async fn check_over_http2(socket: Socket, host: &str, path: &str) -> io::Result<bool> {
-    let scheme = if socket.is_secure() { "https" } else { "http" };
+    let scheme = if socket.is_tls() { "https" } else { "http" };
     let request = Request::get(format!("{scheme}://{host}{path}"))
         .header("user-agent", "tollgate")
         .body(())

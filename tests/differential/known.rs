@@ -6,7 +6,7 @@ use crate::compare::ours::Ours;
 use crate::compare::{Asks, Case, End, check, reasons, theirs};
 
 use Asks::{Get, Head, Upgrade};
-use tollgate::http::http1::{MAX_FIELDS, MAX_HEAD};
+use tollgate::http::http1::{MAX_FIELDS, MAX_HEAD_BYTES};
 
 /// What is asked, the answer, and the reason why it is read differently.
 type Known = (Asks, String, Option<&'static str>);
@@ -36,7 +36,7 @@ const CODING: &str = "its transfer coding is not `chunked`";
 
 /// Heads that the gateway reads differently.
 fn heads() -> Vec<Known> {
-    let huge = "f".repeat(MAX_HEAD);
+    let huge = "f".repeat(MAX_HEAD_BYTES);
     let hints = "HTTP/1.1 103 X\r\n\r\n".repeat(17);
     let length = |value: &str| format!("{OK}content-length: {value}");
     let none = length("0\r\n");

@@ -18,7 +18,7 @@ pub fn check_certificates(findings: &mut Findings<'_>, loaded: &LoadedConfig, cl
         };
         let name = certificate.names.first();
         let name = name.map_or_else(String::new, |name| format!(" of `{name}`"));
-        let (from, until) = (certificate.from, certificate.until);
+        let (from, until) = (certificate.valid_from, certificate.valid_until);
         let (problem, help) = if until <= now {
             let problem = format!("expired on {}", format_date(until));
             (problem, "renew it; clients refuse it")

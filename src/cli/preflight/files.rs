@@ -38,10 +38,10 @@ pub fn check_files(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
     let listeners = loaded.ruleset.listeners.iter();
     for source in listeners.flat_map(|listener| &listener.certificates) {
         if let CertificateSource::Acme(acme) = source
-            && !folders.contains(&&acme.dir)
+            && !folders.contains(&&acme.folder)
         {
-            folders.push(&acme.dir);
-            check_folder(findings, "listen", "certificates", &acme.dir);
+            folders.push(&acme.folder);
+            check_folder(findings, "listen", "certificates", &acme.folder);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Positions of fields in the text of a head.
+//! Positions of fields in the text of a head: [`FieldSpan`] is a position, [`Text`] the text, [`NameTag`] a short hash of
+//! a name.
 //!
 //! The text has two parts: the bytes that were received, and behind them the bytes of fields that were added. A position
 //! counts through both, as if they were one.
@@ -8,24 +9,27 @@ use std::ops::Range;
 /// The position of a field in the text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FieldSpan {
-    pub(crate) tag: Tag,
-    /// Where the name begins.
-    pub(crate) name: u32,
-    /// Where the value begins.
-    pub(crate) value: u32,
+    /// The tag of the name, which has the name's length.
+    pub(crate) tag: NameTag,
+    /// Offset of the first byte of the name.
+    pub(crate) name_start: u32,
+    /// Offset of the first byte of the value.
+    pub(crate) value_start: u32,
+    /// Length of the value, in bytes.
     pub(crate) value_length: u32,
 }
 
 /// A short summary of a name: its length, and its first and last byte in lower case. Different names seldom share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tag(u32);
+pub(crate) struct NameTag(u32);
 
-impl Tag {
+impl NameTag {
+    /// The tag of a name. Bit 5 of a byte is set in its lower case: `0x20`.
     #[inline]
-    pub(crate) fn of(name: &[u8]) -> Tag {
+    pub(crate) fn of(name: &[u8]) -> NameTag {
         let lower = |byte: Option<&u8>| u32::from(byte.map_or(0, |byte| byte | 0x20));
         let ends = lower(name.first()) << 24 | lower(name.last()) << 16;
-        Tag(ends | u32::from(name.len() as u16))
+        NameTag(ends | u32::from(name.len() as u16))
     }
 
     /// The bit of this tag in a filter of 64 bits: if the bit is not set, no field has the name.
@@ -34,22 +38,33 @@ impl Tag {
         1 << (self.0.wrapping_mul(0x9e37_79b9) >> (u32::BITS - 6))
     }
 
-    /// The length of the name.
+    /// The length of the name, in bytes.
     #[inline]
-    pub(crate) fn length(self) -> u32 {
+    pub(crate) fn name_length(self) -> u32 {
         self.0 & 0xffff
     }
 }
 
-/// The text of a head: the received bytes, and the added ones.
+/// The text of a head. The offsets of added bytes continue those of received ones.
 #[derive(Clone, Copy)]
-pub(crate) struct Text<'a>(pub(crate) &'a [u8], pub(crate) &'a [u8]);
+pub(crate) struct Text<'a> {
+    pub(crate) received: &'a [u8],
+    pub(crate) added: &'a [u8],
+}
 
 impl<'a> Text<'a> {
+    /// A text without added bytes.
+    pub(crate) fn received(received: &'a [u8]) -> Text<'a> {
+        Text {
+            received,
+            added: &[],
+        }
+    }
+
     /// The value of the first field of this name.
     #[inline]
-    pub(crate) fn first(self, spans: &[FieldSpan], name: &str) -> Option<&'a [u8]> {
-        let tag = Tag::of(name.as_bytes());
+    pub(crate) fn first_value(self, spans: &[FieldSpan], name: &str) -> Option<&'a [u8]> {
+        let tag = NameTag::of(name.as_bytes());
         for span in spans {
             if span.tag == tag && self.name(span).eq_ignore_ascii_case(name.as_bytes()) {
                 return Some(self.value(span));
@@ -58,15 +73,15 @@ impl<'a> Text<'a> {
         None
     }
 
-    /// Where the line of a field ends, if the text has it in the form in which it would be written.
+    /// The offset after the line of a field. `None` if the text does not have the line as it would be written.
     pub(crate) fn line_end(self, span: &FieldSpan) -> Option<usize> {
-        let Text(head, added) = self;
-        let name_end = span.name as usize + span.tag.length() as usize;
-        let value = span.value as usize;
-        let value_end = value + span.value_length as usize;
-        let (part, part_start) = match name_end.checked_sub(head.len()) {
-            None => (head, 0),
-            Some(_) => (added, head.len()),
+        let Text { received, added } = self;
+        let name_end = span.name_start as usize + span.tag.name_length() as usize;
+        let value_start = span.value_start as usize;
+        let value_end = value_start + span.value_length as usize;
+        let (part, part_start) = match name_end.checked_sub(received.len()) {
+            None => (received, 0),
+            Some(_) => (added, received.len()),
         };
         let has_at = |position: usize, expected: &[u8]| {
             position
@@ -75,18 +90,18 @@ impl<'a> Text<'a> {
                 .is_some_and(|bytes| bytes == expected)
         };
         let is_line =
-            value == name_end + 2 && has_at(name_end, b": ") && has_at(value_end, b"\r\n");
+            value_start == name_end + 2 && has_at(name_end, b": ") && has_at(value_end, b"\r\n");
         is_line.then_some(value_end + 2)
     }
 
     /// The name of the field at this position.
     pub(crate) fn name(self, span: &FieldSpan) -> &'a [u8] {
-        self.slice(span.name, span.tag.length())
+        self.slice(span.name_start, span.tag.name_length())
     }
 
     /// The value of the field at this position.
     pub(crate) fn value(self, span: &FieldSpan) -> &'a [u8] {
-        self.slice(span.value, span.value_length)
+        self.slice(span.value_start, span.value_length)
     }
 
     fn slice(self, start: u32, length: u32) -> &'a [u8] {
@@ -96,9 +111,9 @@ impl<'a> Text<'a> {
 
     /// The bytes of a range, which must not cross from the received into the added part.
     pub(crate) fn bytes(self, range: &Range<usize>) -> &'a [u8] {
-        let Text(head, added) = self;
-        match range.start.checked_sub(head.len()) {
-            None => &head[range.clone()],
+        let Text { received, added } = self;
+        match range.start.checked_sub(received.len()) {
+            None => &received[range.clone()],
             Some(start) => &added[start..start + range.len()],
         }
     }

@@ -7,13 +7,18 @@ use super::Fields;
 use super::layout::{FieldSpan, Text};
 
 impl Fields {
-    /// The same fields, over the bytes of `other` as far as both have equal fields. Only the remaining fields are copied.
+    /// The same fields, of which those that `other` has too refer to its bytes. Only the remaining fields are copied.
     ///
-    /// The spans of `self` must refer to `head`, which is not attached yet. Returns `None` if more than `max_copied` bytes
-    /// would be copied, or if `other` does not have the longest field.
-    pub fn share_with(&self, head: &[u8], other: &Fields, max_copied: usize) -> Option<Fields> {
+    /// The spans of `self` must refer to `received`, which is not attached yet. Returns `None` if more than
+    /// `max_copied_bytes` would be copied, or if `other` does not have the longest field.
+    pub fn share_with(
+        &self,
+        received: &[u8],
+        other: &Fields,
+        max_copied_bytes: usize,
+    ) -> Option<Fields> {
         let (own, theirs) = (self.own.as_ref()?, other.own.as_ref()?);
-        let (own_text, their_text) = (Text(head, &[]), Text(&theirs.head, &[]));
+        let (own_text, their_text) = (Text::received(received), Text::received(&theirs.received));
         let longest = own.spans.iter().max_by_key(|span| span.value_length)?;
         let value = own_text.value(longest);
         let mut candidates = theirs
@@ -24,43 +29,45 @@ impl Fields {
             return None;
         }
         let mut shared = Fields::with_capacity(own.spans.len());
-        let into = shared.own();
-        into.head = theirs.head.clone();
-        let others = &theirs.spans;
+        let target = shared.own_mut();
+        target.received = theirs.received.clone();
+        let their_spans = &theirs.spans;
         // Most heads have the same fields in the same order, so the search begins after the last match. Only the first
         // candidate is compared, to bound the work.
-        let mut next = 0;
+        let mut search_start = 0;
         for span in &own.spans {
             let is_candidate = |index: &usize| {
-                let other = &others[*index];
+                let other = &their_spans[*index];
                 other.tag == span.tag && other.value_length == span.value_length
             };
             let is_equal = |index: &usize| {
-                let other = &others[*index];
+                let other = &their_spans[*index];
                 own_text.value(span) == their_text.value(other)
                     && own_text.name(span) == their_text.name(other)
             };
-            let candidate = (next..others.len()).chain(0..next).find(is_candidate);
+            let candidate = (search_start..their_spans.len())
+                .chain(0..search_start)
+                .find(is_candidate);
             match candidate.filter(is_equal) {
                 Some(index) => {
-                    next = index + 1;
-                    into.filter |= span.tag.filter_bit();
-                    into.spans.push(others[index]);
+                    search_start = index + 1;
+                    target.filter |= span.tag.filter_bit();
+                    target.spans.push(their_spans[index]);
                 }
                 None => {
                     let (name, value) = (own_text.name(span), own_text.value(span));
-                    let start = into.head.len() + into.added.len();
+                    let start = target.received.len() + target.added.len();
                     for part in [name, b": ", value, b"\r\n"] {
-                        into.added.extend_from_slice(part);
+                        target.added.extend_from_slice(part);
                     }
-                    if into.added.len() > max_copied {
+                    if target.added.len() > max_copied_bytes {
                         return None;
                     }
-                    into.add_span(name, start, start + name.len() + 2, value.len());
+                    target.add_span(name, start, start + name.len() + 2, value.len());
                 }
             }
         }
-        into.added.shrink_to_fit();
+        target.added.shrink_to_fit();
         Some(shared)
     }
 
@@ -85,8 +92,8 @@ mod tests {
         for (name, value) in fields {
             let start = text.len();
             text.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
-            let value_at = start + name.len() + 2;
-            head.add_span(name.as_bytes(), start, value_at, value.len());
+            let value_start = start + name.len() + 2;
+            head.add_span(name.as_bytes(), start, value_start, value.len());
         }
         (head, Bytes::from(text))
     }

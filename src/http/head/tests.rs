@@ -135,19 +135,19 @@ fn what_is_present_is_known_of_shared_fields_too() {
     let mut fields = Fields::default();
     fields.add("content-lengths", b"1");
     fields.add("Date", b"now");
-    let both = |fields: &Fields| [fields.present(), fields.to_shared().present()];
+    let both = |fields: &Fields| [fields.present_fields(), fields.to_shared().present_fields()];
     let date = PresentFields {
-        date: true,
+        has_date: true,
         ..PresentFields::default()
     };
     assert_eq!(both(&fields), [date; 2]);
     let mut shared = fields.to_shared();
     shared.add("CONTENT-LENGTH", b"1");
-    let length = true;
-    assert_eq!(both(&shared), [PresentFields { length, ..date }; 2]);
+    let has_length = true;
+    assert_eq!(both(&shared), [PresentFields { has_length, ..date }; 2]);
     shared.remove("date");
     let left = PresentFields {
-        length,
+        has_length,
         ..PresentFields::default()
     };
     assert_eq!(both(&shared), [left; 2]);

@@ -1,5 +1,7 @@
-//! The chunked coding of RFC 9112 section 7.1, read strictly: a size is hexadecimal digits and
-//! nothing else counts as one, lines end in CRLF, and neither lines nor trailers grow without bound.
+//! Decodes the chunked coding of RFC 9112 section 7.1, for both sides of the gateway. Encoding is in `http1/outbox.rs`.
+//!
+//! It reads strictly, because two readers that find different ends of a body find different messages behind it. A size is
+//! hexadecimal digits alone, and lines end in CRLF. Lines, extensions and trailers have bounds.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -7,184 +9,219 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::error::Malformed;
 use super::syntax::ends_in_crlf;
 
-/// Longest line with a chunk's size, extensions included.
-const MAX_LINE: usize = 4 * 1024;
+/// Maximum bytes of a line with a chunk's size, its extensions included.
+const MAX_SIZE_LINE_BYTES: usize = 4 * 1024;
 
-/// Most bytes of a message's trailers and of the extensions of all its chunks together.
-const MAX_EXTRA: u32 = 16 * 1024;
+/// Maximum bytes of a message's trailers and of the extensions of all its chunks together.
+const MAX_EXTRA_BYTES: u32 = 16 * 1024;
 
-/// Most trailer fields.
-const MAX_FIELDS: usize = 64;
+/// Maximum number of trailer fields.
+const MAX_TRAILER_FIELDS: usize = 64;
 
-/// Chunks are joined while they are shorter than this together, for each piece costs more than a short chunk's bytes.
-const MAX_JOINED: usize = 4 * 1024;
+/// Chunks are joined while they have fewer bytes than this together. Each piece costs more than copying a short chunk.
+const MAX_JOINED_BYTES: usize = 4 * 1024;
 
-/// Where in a chunked body a reader is.
+/// A decoder of one body, which is the part of the body that comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Chunked {
-    /// Before a line with a size.
-    Size(Extra),
-    /// Inside a chunk, so many bytes before its end.
-    Data(u64, Extra),
-    /// Before the line end that closes a chunk.
-    DataEnd(Extra),
-    /// After the last chunk.
-    Trailers(Extra),
-    /// After everything.
+pub enum ChunkedDecoder {
+    /// The line with the size of the next chunk.
+    Size(ExtensionBytes),
+    /// The content of a chunk, of which this many bytes are left.
+    Data(u64, ExtensionBytes),
+    /// The CRLF that ends a chunk.
+    DataEnd(ExtensionBytes),
+    /// The trailers, behind the last chunk.
+    Trailers(ExtensionBytes),
+    /// Nothing: the body has ended.
     Done,
 }
 
-/// Bytes of extensions so far.
+/// The number of bytes of extensions in all chunks so far; at max_extra [`MAX_EXTRA_BYTES`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extra(u32);
+pub struct ExtensionBytes(u32);
 
-impl Extra {
-    /// Adds what stands behind a chunk's size.
+impl ExtensionBytes {
+    /// Adds the number of bytes behind a chunk's size.
     #[inline]
-    fn add(&mut self, extension: usize) -> Result<(), Malformed> {
-        // A line is short.
-        self.0 += extension as u32;
-        match self.0 <= MAX_EXTRA {
+    fn add(&mut self, bytes: usize) -> Result<(), Malformed> {
+        // The sum cannot overflow: a line has at max_extra `MAX_SIZE_LINE_BYTES`.
+        self.0 += bytes as u32;
+        match self.0 <= MAX_EXTRA_BYTES {
             true => Ok(()),
             false => Err(Malformed("its chunks have too many extensions")),
         }
     }
 }
 
-impl Default for Chunked {
-    fn default() -> Chunked {
-        Chunked::Size(Extra::default())
+impl Default for ChunkedDecoder {
+    fn default() -> ChunkedDecoder {
+        ChunkedDecoder::Size(ExtensionBytes::default())
     }
 }
 
-/// What the next bytes are.
+/// A piece of a body.
 #[derive(Debug, PartialEq)]
-pub enum Piece {
-    /// Too few to tell.
-    More,
-    /// Content.
+pub enum BodyPiece {
+    /// There is no piece yet: more bytes must be received first.
+    Incomplete,
+    /// A part of the content.
     Data(Bytes),
-    /// The trailers; nothing follows.
+    /// The trailers, which end the body.
     Trailers(HeaderMap),
-    /// The end, without trailers.
+    /// The end of a body without trailers.
     End,
 }
 
-impl Chunked {
+impl ChunkedDecoder {
     /// Takes the next piece off the front of `input`.
-    pub fn next(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
+    ///
+    /// # Errors
+    ///
+    /// The coding is malformed, or one of its bounds is exceeded.
+    pub fn next_piece(&mut self, input: &mut BytesMut) -> Result<BodyPiece, Malformed> {
         loop {
             match *self {
-                Chunked::Size(mut extra) => match size(input, &mut extra)? {
-                    None => return Ok(Piece::More),
-                    Some((line, size)) => {
-                        input.advance(line);
+                ChunkedDecoder::Size(mut extra) => match parse_size_line(input, &mut extra)? {
+                    None => return Ok(BodyPiece::Incomplete),
+                    Some((line_length, size)) => {
+                        input.advance(line_length);
                         *self = match size {
-                            0 => Chunked::Trailers(extra),
-                            size => Chunked::Data(size, extra),
+                            0 => ChunkedDecoder::Trailers(extra),
+                            size => ChunkedDecoder::Data(size, extra),
                         };
                     }
                 },
-                Chunked::Data(left, extra) => {
+                ChunkedDecoder::Data(left, extra) => {
                     if input.is_empty() {
-                        return Ok(Piece::More);
+                        return Ok(BodyPiece::Incomplete);
                     }
-                    let here = usize::try_from(left).map_or(input.len(), |l| l.min(input.len()));
-                    let left = left - here as u64;
+                    let available =
+                        usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
+                    let left = left - available as u64;
                     if left > 0 {
-                        *self = Chunked::Data(left, extra);
-                        return Ok(Piece::Data(input.split_to(here).freeze()));
+                        *self = ChunkedDecoder::Data(left, extra);
+                        return Ok(BodyPiece::Data(input.split_to(available).freeze()));
                     }
-                    return Ok(Piece::Data(self.join(input, here, extra)));
+                    let content = self.take_whole_chunks(input, available, extra);
+                    return Ok(BodyPiece::Data(content));
                 }
-                Chunked::DataEnd(extra) => {
+                ChunkedDecoder::DataEnd(extra) => {
                     match (input.first(), input.get(1)) {
                         (Some(b'\r'), Some(b'\n')) => input.advance(2),
-                        (None, _) | (Some(b'\r'), None) => return Ok(Piece::More),
+                        (None, _) | (Some(b'\r'), None) => return Ok(BodyPiece::Incomplete),
                         _ => return Err(Malformed("a chunk is longer than it says")),
                     }
-                    *self = Chunked::Size(extra);
+                    *self = ChunkedDecoder::Size(extra);
                 }
-                Chunked::Trailers(extra) => return self.trailers(input, extra),
-                Chunked::Done => return Ok(Piece::End),
+                ChunkedDecoder::Trailers(extra) => return self.parse_trailers(input, extra),
+                ChunkedDecoder::Done => return Ok(BodyPiece::End),
             }
         }
     }
 
-    /// Takes a chunk of `first` bytes off the front of `input`, and the short ones behind it that are there whole. What
-    /// cannot be read is left to the next call.
-    fn join(&mut self, input: &mut BytesMut, first: usize, mut extra: Extra) -> Bytes {
-        let (mut content, mut read) = (first, first);
-        while content < MAX_JOINED && input[read..].starts_with(b"\r\n") {
-            let begin = read + 2;
-            let mut more = extra;
-            let Ok(Some((line, size @ 1..))) = size(&input[begin..], &mut more) else {
+    /// Takes the last `first_length` bytes of a chunk off the front of `input`, joined with the short chunks behind it
+    /// that `input` has whole. A chunk that is malformed or incomplete is left to the next call.
+    fn take_whole_chunks(
+        &mut self,
+        input: &mut BytesMut,
+        first_length: usize,
+        mut extra: ExtensionBytes,
+    ) -> Bytes {
+        // The content is moved together at the front of `input`; `read_end` is the end of the last chunk in it.
+        let (mut content_end, mut read_end) = (first_length, first_length);
+        while content_end < MAX_JOINED_BYTES && input[read_end..].starts_with(b"\r\n") {
+            let line_start = read_end + 2;
+            let mut extra_with_next = extra;
+            let line = parse_size_line(&input[line_start..], &mut extra_with_next);
+            let Ok(Some((line_length, size @ 1..))) = line else {
                 break;
             };
-            let begin = begin + line;
-            let left = MAX_JOINED.min(input.len() - begin);
-            let Some(size) = usize::try_from(size).ok().filter(|size| *size <= left) else {
+            let data_start = line_start + line_length;
+            let max_size = MAX_JOINED_BYTES.min(input.len() - data_start);
+            let Some(size) = usize::try_from(size).ok().filter(|size| *size <= max_size) else {
                 break;
             };
-            input.copy_within(begin..begin + size, content);
-            (content, read, extra) = (content + size, begin + size, more);
+            input.copy_within(data_start..data_start + size, content_end);
+            content_end += size;
+            read_end = data_start + size;
+            extra = extra_with_next;
         }
-        *self = Chunked::DataEnd(extra);
-        let data = input.split_to(content).freeze();
-        input.advance(read - content);
+        *self = ChunkedDecoder::DataEnd(extra);
+        let data = input.split_to(content_end).freeze();
+        input.advance(read_end - content_end);
         data
     }
 
-    fn trailers(&mut self, input: &mut BytesMut, extra: Extra) -> Result<Piece, Malformed> {
-        let most = (MAX_EXTRA - extra.0) as usize;
-        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    fn parse_trailers(
+        &mut self,
+        input: &mut BytesMut,
+        extra: ExtensionBytes,
+    ) -> Result<BodyPiece, Malformed> {
+        // The CRLF that ends the body is always allowed.
+        let max_bytes = ((MAX_EXTRA_BYTES - extra.0) as usize).max(2);
+        let mut fields = [httparse::EMPTY_HEADER; MAX_TRAILER_FIELDS];
         let (end, map) = match httparse::parse_headers(input, &mut fields) {
             Ok(httparse::Status::Complete((end, fields)))
-                if end <= most.max(2) && ends_in_crlf(&input[..end]) =>
+                if end <= max_bytes && ends_in_crlf(&input[..end]) =>
             {
-                (end, map(fields)?)
+                (end, to_header_map(fields)?)
             }
-            Ok(httparse::Status::Partial) if input.len() <= most.max(2) => return Ok(Piece::More),
+            Ok(httparse::Status::Partial) if input.len() <= max_bytes => {
+                return Ok(BodyPiece::Incomplete);
+            }
             _ => return Err(Malformed("the trailers cannot be read")),
         };
         input.advance(end);
-        *self = Chunked::Done;
+        *self = ChunkedDecoder::Done;
         Ok(if map.is_empty() {
-            Piece::End
+            BodyPiece::End
         } else {
-            Piece::Trailers(map)
+            BodyPiece::Trailers(map)
         })
     }
 }
 
-/// The length of the line at the front of `input` and the size in it, if the line is there whole.
+/// Parses the line with a chunk's size at the front of `input`. Returns the line's length and the size; `None` if the line
+/// is incomplete.
 #[inline]
-fn size(input: &[u8], extra: &mut Extra) -> Result<Option<(usize, u64)>, Malformed> {
-    let wrong = Malformed("a chunk's size cannot be read");
-    let Some(end) = input.iter().take(MAX_LINE).position(|b| *b == b'\n') else {
-        return if input.len() < MAX_LINE {
+fn parse_size_line(
+    input: &[u8],
+    extra: &mut ExtensionBytes,
+) -> Result<Option<(usize, u64)>, Malformed> {
+    let invalid_size = Malformed("a chunk's size cannot be read");
+    let Some(end) = input
+        .iter()
+        .take(MAX_SIZE_LINE_BYTES)
+        .position(|byte| *byte == b'\n')
+    else {
+        return if input.len() < MAX_SIZE_LINE_BYTES {
             Ok(None)
         } else {
-            Err(wrong)
+            Err(invalid_size)
         };
     };
-    let line = input[..end].strip_suffix(b"\r").ok_or(wrong)?;
-    let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
-    let rest = &line[digits..];
+    let line = input[..end].strip_suffix(b"\r").ok_or(invalid_size)?;
+    let digit_count = line
+        .iter()
+        .take_while(|byte| byte.is_ascii_hexdigit())
+        .count();
+    let rest = &line[digit_count..];
     let mut extension = rest.iter().skip_while(|byte| b" \t".contains(byte));
-    let plain = rest
+    let has_valid_bytes = rest
         .iter()
         .all(|byte| *byte == b'\t' || !byte.is_ascii_control());
-    if digits == 0 || digits > 16 || !plain || !matches!(extension.next(), None | Some(b';')) {
-        return Err(wrong);
+    let has_extension_or_end = matches!(extension.next(), None | Some(b';'));
+    if digit_count == 0 || digit_count > 16 || !has_valid_bytes || !has_extension_or_end {
+        return Err(invalid_size);
     }
     extra.add(rest.len())?;
     let value = |byte: u8| char::from(byte).to_digit(16).map_or(0, u64::from);
-    let size = line[..digits].iter().fold(0, |n, b| n << 4 | value(*b));
+    let digits = line[..digit_count].iter();
+    let size = digits.fold(0, |size, digit| size << 4 | value(*digit));
     Ok(Some((end + 1, size)))
 }
 
-fn map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Malformed> {
+fn to_header_map(fields: &[httparse::Header<'_>]) -> Result<HeaderMap, Malformed> {
     let mut map = HeaderMap::with_capacity(fields.len());
     for field in fields {
         let name = HeaderName::from_bytes(field.name.as_bytes());
@@ -203,18 +240,18 @@ mod tests {
 
     /// The content, the trailers and what is left of `text`, however it is cut.
     fn read(text: &[u8], cut: usize) -> Result<(Vec<u8>, HeaderMap, usize), Malformed> {
-        let (mut chunked, mut input) = (Chunked::default(), BytesMut::new());
+        let (mut chunked, mut input) = (ChunkedDecoder::default(), BytesMut::new());
         let (mut content, mut trailers) = (Vec::new(), HeaderMap::new());
         let mut rest = text.chunks(cut);
         loop {
-            match chunked.next(&mut input)? {
-                Piece::More => match rest.next() {
+            match chunked.next_piece(&mut input)? {
+                BodyPiece::Incomplete => match rest.next() {
                     Some(more) => input.extend_from_slice(more),
                     None => return Err(Malformed("too short")),
                 },
-                Piece::Data(data) => content.extend_from_slice(&data),
-                Piece::Trailers(map) => trailers = map,
-                Piece::End => break,
+                BodyPiece::Data(data) => content.extend_from_slice(&data),
+                BodyPiece::Trailers(map) => trailers = map,
+                BodyPiece::End => break,
             }
         }
         let left = input.len() + rest.map(<[u8]>::len).sum::<usize>();
@@ -246,7 +283,7 @@ mod tests {
 
     #[test]
     fn short_chunks_are_joined() {
-        let long = vec![b'c'; MAX_JOINED];
+        let long = vec![b'c'; MAX_JOINED_BYTES];
         let chunk =
             |text: &[u8]| [format!("{:x}\r\n", text.len()).as_bytes(), text, b"\r\n"].concat();
         let chunks = [
@@ -256,12 +293,15 @@ mod tests {
             chunk(b"d"),
             b"0\r\n\r\n".into(),
         ];
-        let (mut chunked, mut input) = (Chunked::default(), BytesMut::from(&chunks.concat()[..]));
-        let mut next = || chunked.next(&mut input).unwrap();
+        let (mut chunked, mut input) = (
+            ChunkedDecoder::default(),
+            BytesMut::from(&chunks.concat()[..]),
+        );
+        let mut next = || chunked.next_piece(&mut input).unwrap();
         let joined = [b"abb", &long[..]].concat();
-        assert_eq!(next(), Piece::Data(joined.into()));
-        assert_eq!(next(), Piece::Data(Bytes::from_static(b"d")));
-        assert_eq!(next(), Piece::End);
+        assert_eq!(next(), BodyPiece::Data(joined.into()));
+        assert_eq!(next(), BodyPiece::Data(Bytes::from_static(b"d")));
+        assert_eq!(next(), BodyPiece::End);
     }
 
     #[test]
@@ -290,12 +330,12 @@ mod tests {
                 assert!(result.is_err(), "{:?}", String::from_utf8_lossy(text));
             }
         }
-        let long = [b"1;".to_vec(), vec![b'a'; MAX_LINE]].concat();
+        let long = [b"1;".to_vec(), vec![b'a'; MAX_SIZE_LINE_BYTES]].concat();
         assert!(read(&long, 1000).is_err());
-        let most = MAX_EXTRA as usize;
-        let many = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(most / 5)].concat();
+        let max_extra = MAX_EXTRA_BYTES as usize;
+        let many = [b"0\r\n".to_vec(), b"a: b\r\n".repeat(max_extra / 5)].concat();
         assert!(read(&many, 1000).is_err());
-        let large = [&b"0\r\na: "[..], &vec![b'b'; most], b"\r\n\r\n"].concat();
+        let large = [&b"0\r\na: "[..], &vec![b'b'; max_extra], b"\r\n\r\n"].concat();
         for cut in [1000, large.len()] {
             assert!(read(&large, cut).is_err(), "in pieces of {cut}");
         }
@@ -304,16 +344,16 @@ mod tests {
     #[test]
     fn extensions_and_trailers_have_a_bound_together() {
         let chunks = |number: usize| b"1;2345678\r\na\r\n".repeat(number);
-        let most = MAX_EXTRA as usize / 8;
+        let max_extra = MAX_EXTRA_BYTES as usize / 8;
         let whole = |number: usize, trailers: &[u8]| {
             let body = [&chunks(number), &b"0\r\n"[..], trailers, b"\r\n"].concat();
             [1, 1000, body.len()].map(|cut| read(&body, cut).is_ok())
         };
-        assert_eq!(whole(most, b""), [true; 3]);
-        assert_eq!(whole(most + 1, b""), [false; 3]);
+        assert_eq!(whole(max_extra, b""), [true; 3]);
+        assert_eq!(whole(max_extra + 1, b""), [false; 3]);
         // The line ends of 12 bytes of trailers, and theirs, are part of it.
-        assert_eq!(whole(most - 2, b"a: 12345678\r\n"), [true; 3]);
-        assert_eq!(whole(most - 1, b"a: 12345678\r\n"), [false; 3]);
+        assert_eq!(whole(max_extra - 2, b"a: 12345678\r\n"), [true; 3]);
+        assert_eq!(whole(max_extra - 1, b"a: 12345678\r\n"), [false; 3]);
         // What is not an extension is not counted.
         assert!(
             read(

@@ -7,7 +7,7 @@ use std::io;
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
 
-/// Why a message is incomplete.
+/// Why a message cannot be received whole.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
     /// The connection failed.

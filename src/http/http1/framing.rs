@@ -5,7 +5,7 @@
 use bytes::BytesMut;
 use http::Version;
 
-use super::chunked::{Chunked, Piece};
+use super::chunked::{BodyPiece, ChunkedDecoder};
 use super::error::Malformed;
 
 /// What is left of a body, and so where it ends.
@@ -14,7 +14,7 @@ pub enum Framing {
     /// This many bytes are left.
     Length(u64),
     /// The body ends with its last chunk.
-    Chunked(Chunked),
+    Chunked(ChunkedDecoder),
     /// The body ends with the connection.
     Close,
 }
@@ -22,7 +22,10 @@ pub enum Framing {
 impl Framing {
     /// Whether nothing is left of the body.
     pub fn is_over(&self) -> bool {
-        matches!(self, Framing::Length(0) | Framing::Chunked(Chunked::Done))
+        matches!(
+            self,
+            Framing::Length(0) | Framing::Chunked(ChunkedDecoder::Done)
+        )
     }
 
     /// Takes the next piece of the body off the front of `input`.
@@ -30,18 +33,18 @@ impl Framing {
     /// # Errors
     ///
     /// The chunked coding is malformed.
-    pub fn next_piece(&mut self, input: &mut BytesMut) -> Result<Piece, Malformed> {
+    pub fn next_piece(&mut self, input: &mut BytesMut) -> Result<BodyPiece, Malformed> {
         Ok(match self {
-            Framing::Chunked(chunked) => return chunked.next(input),
-            Framing::Length(0) => Piece::End,
-            _ if input.is_empty() => Piece::More,
+            Framing::Chunked(chunked) => return chunked.next_piece(input),
+            Framing::Length(0) => BodyPiece::End,
+            _ if input.is_empty() => BodyPiece::Incomplete,
             Framing::Length(remaining) => {
                 let available =
                     usize::try_from(*remaining).map_or(input.len(), |bytes| bytes.min(input.len()));
                 *remaining -= available as u64;
-                Piece::Data(input.split_to(available).freeze())
+                BodyPiece::Data(input.split_to(available).freeze())
             }
-            Framing::Close => Piece::Data(input.split().freeze()),
+            Framing::Close => BodyPiece::Data(input.split().freeze()),
         })
     }
 }
@@ -53,18 +56,18 @@ const MAX_CONNECTION_OPTIONS: u8 = 32;
 /// What the fields of a head say about the framing of the body and about the connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FramingFields {
-    /// `Content-Length`, in bytes.
-    pub length: Option<u64>,
-    /// `Transfer-Encoding: chunked`.
-    pub chunked: bool,
-    /// `Connection: close`.
-    pub close: bool,
-    /// `Connection: keep-alive`.
-    pub keep_alive: bool,
-    /// `Connection: upgrade`.
-    pub upgrade: bool,
+    /// The value of `Content-Length`, in bytes.
+    pub content_length: Option<u64>,
+    /// Whether there is `Transfer-Encoding: chunked`.
+    pub is_chunked: bool,
+    /// Whether there is `Connection: close`.
+    pub has_close: bool,
+    /// Whether there is `Connection: keep-alive`.
+    pub has_keep_alive: bool,
+    /// Whether there is `Connection: upgrade`.
+    pub has_upgrade: bool,
     /// The number of options in `Connection`, empty ones included.
-    connection_options: u8,
+    connection_option_count: u8,
 }
 
 impl FramingFields {
@@ -90,27 +93,27 @@ impl FramingFields {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         if is(b"content-length") {
             let length = parse_length(value).ok_or(Malformed("its length is not a number"))?;
-            if self.length.is_some() {
+            if self.content_length.is_some() {
                 return Err(Malformed("it says its length twice"));
             }
-            self.length = Some(length);
+            self.content_length = Some(length);
             return Ok(without_zeros(value));
         } else if is(b"transfer-encoding") {
-            if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+            if self.is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(Malformed("its transfer coding is not `chunked`"));
             }
-            self.chunked = true;
+            self.is_chunked = true;
         } else if is(b"connection") {
             for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-                self.connection_options += 1;
-                if self.connection_options > MAX_CONNECTION_OPTIONS {
+                self.connection_option_count += 1;
+                if self.connection_option_count > MAX_CONNECTION_OPTIONS {
                     return Err(Malformed(
                         "its `Connection` fields list more than 32 options",
                     ));
                 }
-                self.close |= option.eq_ignore_ascii_case(b"close");
-                self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                self.upgrade |= option.eq_ignore_ascii_case(b"upgrade");
+                self.has_close |= option.eq_ignore_ascii_case(b"close");
+                self.has_keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+                self.has_upgrade |= option.eq_ignore_ascii_case(b"upgrade");
             }
         }
         Ok(value)
@@ -118,7 +121,7 @@ impl FramingFields {
 
     /// Whether the connection can carry another message after this one. HTTP/1.0 has to ask for that.
     pub fn is_persistent(&self, version: Version) -> bool {
-        !self.close && (version >= Version::HTTP_11 || self.keep_alive)
+        !self.has_close && (version >= Version::HTTP_11 || self.has_keep_alive)
     }
 
     /// The framing of the body; `default` if no field states one.
@@ -127,8 +130,10 @@ impl FramingFields {
     ///
     /// The message has a length and a transfer coding, or a transfer coding in HTTP/1.0.
     pub fn body_framing(&self, version: Version, default: Framing) -> Result<Framing, Malformed> {
-        match (self.chunked, self.length) {
-            (true, None) if version >= Version::HTTP_11 => Ok(Framing::Chunked(Chunked::default())),
+        match (self.is_chunked, self.content_length) {
+            (true, None) if version >= Version::HTTP_11 => {
+                Ok(Framing::Chunked(ChunkedDecoder::default()))
+            }
             (true, _) => Err(Malformed("it says its length in two ways")),
             (false, Some(length)) => Ok(Framing::Length(length)),
             (false, None) => Ok(default),

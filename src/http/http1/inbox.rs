@@ -1,5 +1,6 @@
-//! The buffer of received bytes that have not been parsed yet. It grows with what a message needs, and never holds a
-//! large buffer while the connection waits for the next message.
+//! The buffer of received bytes that have not been parsed yet, for connections of HTTP/1.1 and HTTP/2.
+//!
+//! It grows with what a message needs, and never holds a large buffer while the connection waits for the next message.
 
 use std::io;
 use std::pin::Pin;
@@ -9,31 +10,31 @@ use bytes::BytesMut;
 use tokio::io::AsyncRead;
 use tokio_util::io::poll_read_buf;
 
-use super::syntax::MAX_HEAD;
+use super::syntax::MAX_HEAD_BYTES;
 
 /// Space for the first read of a message, in bytes. Most heads fit.
-const MIN_READ_SPACE: usize = 4 * 1024;
+const MIN_READ_BYTES: usize = 4 * 1024;
 
 /// Most space for a read, in bytes. The space grows fourfold each time that a read fills it.
-const MAX_READ_SPACE: usize = 64 * 1024;
+const MAX_READ_BYTES: usize = 64 * 1024;
 
-/// The buffer of received bytes.
+/// The received bytes of one connection.
 #[derive(Debug)]
 pub struct Inbox {
     /// The bytes that have not been parsed.
     pub bytes: BytesMut,
-    /// The space that the next read gets.
-    read_space: usize,
-    /// The length of `bytes` that was searched for the end of a head.
-    searched: usize,
+    /// The space that the next read gets, in bytes.
+    next_read_bytes: usize,
+    /// The number of bytes at the front of `bytes` in which the end of a head was searched for.
+    searched_length: usize,
 }
 
 impl Default for Inbox {
     fn default() -> Inbox {
         Inbox {
             bytes: BytesMut::new(),
-            read_space: MIN_READ_SPACE,
-            searched: 0,
+            next_read_bytes: MIN_READ_BYTES,
+            searched_length: 0,
         }
     }
 }
@@ -41,11 +42,11 @@ impl Default for Inbox {
 impl Inbox {
     /// Prepares for a new message. An empty buffer that has grown is freed, because the wait may be long.
     pub fn begin_message(&mut self) {
-        if self.read_space > MIN_READ_SPACE {
+        if self.next_read_bytes > MIN_READ_BYTES {
             self.free_buffer();
         }
-        self.read_space = MIN_READ_SPACE;
-        self.searched = 0;
+        self.next_read_bytes = MIN_READ_BYTES;
+        self.searched_length = 0;
     }
 
     /// Frees the buffer if it is empty.
@@ -55,15 +56,17 @@ impl Inbox {
         }
     }
 
-    /// Whether it is worth to parse a head: at the first bytes, which may be no HTTP at all, and when its end has arrived.
-    /// A head that arrives byte by byte must not be parsed for each of them.
+    /// Whether parsing a head may succeed: at the first bytes, which may be no HTTP at all, and when its end has arrived.
+    /// Otherwise a head that arrives byte by byte would be parsed again for each byte.
     pub fn may_hold_whole_head(&mut self) -> bool {
-        let searched = std::mem::replace(&mut self.searched, self.bytes.len());
-        if searched == 0 || self.searched > MAX_HEAD {
+        let searched_length = std::mem::replace(&mut self.searched_length, self.bytes.len());
+        if searched_length == 0 || self.searched_length > MAX_HEAD_BYTES {
             return true;
         }
-        let new = &self.bytes[searched.saturating_sub(3)..];
-        new.windows(3)
+        // An end of up to three bytes may have begun in the bytes that were searched before.
+        let unsearched = &self.bytes[searched_length.saturating_sub(3)..];
+        unsearched
+            .windows(3)
             .any(|end| end == b"\n\r\n" || end[1..] == *b"\n\n")
     }
 
@@ -72,15 +75,15 @@ impl Inbox {
     where
         R: AsyncRead + Unpin,
     {
-        let spare = self.bytes.capacity() - self.bytes.len();
+        let spare_bytes = self.bytes.capacity() - self.bytes.len();
         // Only once half of the space is used: while parsed bytes are still held elsewhere, this allocates a new buffer.
-        if spare < self.read_space / 2 {
-            self.bytes.reserve(self.read_space);
+        if spare_bytes < self.next_read_bytes / 2 {
+            self.bytes.reserve(self.next_read_bytes);
         }
-        let spare = self.bytes.capacity() - self.bytes.len();
+        let spare_bytes = self.bytes.capacity() - self.bytes.len();
         let read = ready!(poll_read_buf(Pin::new(from), cx, &mut self.bytes))?;
-        if read == spare {
-            self.read_space = (self.read_space * 4).min(MAX_READ_SPACE);
+        if read == spare_bytes {
+            self.next_read_bytes = (self.next_read_bytes * 4).min(MAX_READ_BYTES);
         }
         Poll::Ready(Ok(read))
     }

@@ -15,4 +15,4 @@ mod syntax;
 pub use error::{Malformed, MessageError};
 pub use framing::{Framing, FramingFields, without_zeros};
 pub use outbox::Outbox;
-pub use syntax::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, ends_in_crlf, version_of};
+pub use syntax::{MAX_FIELDS, MAX_HEAD_BYTES, MAX_TARGET_BYTES, ends_in_crlf, version_from_minor};

@@ -1,8 +1,8 @@
 //! The buffer of bytes that wait to be sent on an HTTP/1.1 or HTTP/2 connection.
 //!
 //! Small pieces are copied into one buffer that the connection keeps, large ones are queued as they are. A write of one
-//! buffer is cheaper for the kernel than a vectored write of several, by about a tenth of a short exchange. It never
-//! blocks whoever adds to it: they must check [`Outbox::is_full`].
+//! buffer is cheaper for the kernel than a vectored write of several, by about a tenth of a short exchange. Adding never
+//! blocks and has no bound of its own: callers must check [`Outbox::is_full`].
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -16,7 +16,7 @@ use tokio::io::AsyncWrite;
 use super::fields;
 
 /// Most pieces in one vectored write.
-const MAX_SLICES: usize = 8;
+const MAX_SLICES_PER_WRITE: usize = 8;
 
 /// Largest piece that is copied into the buffer, in bytes. Larger ones are queued.
 const MAX_COPIED_BYTES: usize = 2048;
@@ -25,17 +25,19 @@ const MAX_COPIED_BYTES: usize = 2048;
 const FULL_BYTES: usize = 16 * 1024;
 
 /// Largest buffer that is kept while it is empty, in bytes.
-const MAX_KEPT_BUFFER: usize = 4096;
+const MAX_KEPT_BUFFER_BYTES: usize = 4096;
 
 /// Bytes that wait to be sent.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Sent before the queue.
+    /// The bytes before those of the queue.
     buffer: Vec<u8>,
-    /// How many bytes of the buffer have been written.
-    written: usize,
+    /// The number of bytes of the buffer that have been written to the connection.
+    written_bytes: usize,
+    /// Large pieces, and all pieces behind the first large one.
     queue: VecDeque<Bytes>,
-    broken: bool,
+    /// Set by [`Outbox::mark_broken`], and never unset.
+    is_broken: bool,
 }
 
 impl Outbox {
@@ -46,7 +48,7 @@ impl Outbox {
 
     /// The number of bytes that wait.
     pub fn len(&self) -> usize {
-        let buffered = self.buffer.len() - self.written;
+        let buffered = self.buffer.len() - self.written_bytes;
         if self.queue.is_empty() {
             return buffered;
         }
@@ -64,9 +66,9 @@ impl Outbox {
             self.discard_written();
             write(&mut self.buffer);
         } else {
-            let mut text = Vec::new();
-            write(&mut text);
-            self.queue.push_back(text.into());
+            let mut piece = Vec::new();
+            write(&mut piece);
+            self.queue.push_back(piece.into());
         }
     }
 
@@ -82,15 +84,15 @@ impl Outbox {
 
     /// Discards written bytes once they are most of the buffer. With a slow reader the buffer may never become empty.
     fn discard_written(&mut self) {
-        if self.written > self.buffer.len() / 2 {
-            self.buffer.drain(..self.written);
-            self.written = 0;
+        if self.written_bytes > self.buffer.len() / 2 {
+            self.buffer.drain(..self.written_bytes);
+            self.written_bytes = 0;
         }
     }
 
-    /// Adds content, as one chunk if the body is `chunked`.
-    pub fn push_data(&mut self, data: Bytes, chunked: bool) {
-        if chunked && !data.is_empty() {
+    /// Adds content of a body, as one chunk if the body `is_chunked`.
+    pub fn push_data(&mut self, data: Bytes, is_chunked: bool) {
+        if is_chunked && !data.is_empty() {
             let is_copied = self.queue.is_empty() && data.len() <= MAX_COPIED_BYTES;
             self.push_with(|out| {
                 write_chunk_size(out, data.len());
@@ -108,8 +110,8 @@ impl Outbox {
         }
     }
 
-    /// Adds the end of a chunked body.
-    pub fn push_end(&mut self, trailers: Option<&HeaderMap>) {
+    /// Adds the end of a chunked body, with its trailers.
+    pub fn push_chunked_end(&mut self, trailers: Option<&HeaderMap>) {
         let Some(trailers) = trailers else {
             return self.push(Bytes::from_static(b"0\r\n\r\n"));
         };
@@ -122,17 +124,17 @@ impl Outbox {
 
     /// Makes every further write fail. It is unknown how much was sent, so nothing may follow.
     pub fn mark_broken(&mut self) {
-        self.broken = true;
+        self.is_broken = true;
     }
 
     /// Whether [`Outbox::mark_broken`] was called.
     pub fn is_broken(&self) -> bool {
-        self.broken
+        self.is_broken
     }
 
     /// Frees the buffer if it is empty.
     pub fn free_buffer(&mut self) {
-        if self.is_empty() && !self.broken {
+        if self.is_empty() && !self.is_broken {
             *self = Outbox::default();
         }
     }
@@ -146,25 +148,25 @@ impl Outbox {
     where
         W: AsyncWrite + Unpin,
     {
-        if self.broken {
+        if self.is_broken {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         if self.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        let text = &self.buffer[self.written..];
+        let buffered = &self.buffer[self.written_bytes..];
         let written = if self.queue.is_empty() {
-            ready!(Pin::new(to).poll_write(cx, text))?
+            ready!(Pin::new(to).poll_write(cx, buffered))?
         } else {
-            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let mut filled = 0;
-            let pieces = self.queue.iter().map(|piece| &piece[..]);
-            let all = std::iter::once(text).filter(|text| !text.is_empty());
-            for (slice, piece) in slices.iter_mut().zip(all.chain(pieces)) {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES_PER_WRITE];
+            let mut slice_count = 0;
+            let queued = self.queue.iter().map(|piece| &piece[..]);
+            let buffered = std::iter::once(buffered).filter(|bytes| !bytes.is_empty());
+            for (slice, piece) in slices.iter_mut().zip(buffered.chain(queued)) {
                 *slice = IoSlice::new(piece);
-                filled += 1;
+                slice_count += 1;
             }
-            ready!(Pin::new(to).poll_write_vectored(cx, &slices[..filled]))?
+            ready!(Pin::new(to).poll_write_vectored(cx, &slices[..slice_count]))?
         };
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
@@ -174,24 +176,24 @@ impl Outbox {
     }
 
     /// Removes this many bytes from the front.
-    fn advance(&mut self, mut written: usize) {
-        let text = self.buffer.len() - self.written;
-        if written < text {
-            self.written += written;
+    fn advance(&mut self, mut byte_count: usize) {
+        let buffered = self.buffer.len() - self.written_bytes;
+        if byte_count < buffered {
+            self.written_bytes += byte_count;
             return;
         }
-        written -= text;
-        self.written = 0;
-        if self.buffer.capacity() > MAX_KEPT_BUFFER {
+        byte_count -= buffered;
+        self.written_bytes = 0;
+        if self.buffer.capacity() > MAX_KEPT_BUFFER_BYTES {
             self.buffer = Vec::new();
         }
         self.buffer.clear();
         while let Some(piece) = self.queue.front_mut() {
-            if piece.len() > written {
-                piece.advance(written);
+            if piece.len() > byte_count {
+                piece.advance(byte_count);
                 break;
             }
-            written -= piece.len();
+            byte_count -= piece.len();
             self.queue.pop_front();
         }
     }
@@ -205,7 +207,7 @@ impl Outbox {
     where
         W: AsyncWrite + Unpin,
     {
-        while self.broken || !self.is_empty() {
+        while self.is_broken || !self.is_empty() {
             ready!(self.poll_write(cx, to))?;
         }
         Pin::new(to).poll_flush(cx)
@@ -214,9 +216,9 @@ impl Outbox {
 
 /// Appends the line that begins a chunk. Formatting it by hand pays for peers that send many tiny chunks.
 fn write_chunk_size(out: &mut Vec<u8>, size: usize) {
-    let digits = (usize::BITS - size.leading_zeros()).div_ceil(4);
-    let digit = |place| b"0123456789abcdef"[size >> (4 * place) & 15];
-    out.extend((0..digits).rev().map(digit));
+    let digit_count = (usize::BITS - size.leading_zeros()).div_ceil(4);
+    let digit = |position| b"0123456789abcdef"[size >> (4 * position) & 15];
+    out.extend((0..digit_count).rev().map(digit));
     out.extend_from_slice(b"\r\n");
 }
 
@@ -224,17 +226,29 @@ fn write_chunk_size(out: &mut Vec<u8>, size: usize) {
 mod tests {
     use super::*;
 
-    /// Takes so many bytes at a time.
-    struct Slow(usize, Vec<u8>);
+    /// A connection that takes at most `max_bytes` in each write.
+    struct SlowWriter {
+        max_bytes: usize,
+        received: Vec<u8>,
+    }
 
-    impl AsyncWrite for Slow {
+    impl SlowWriter {
+        fn new(max_bytes: usize) -> SlowWriter {
+            SlowWriter {
+                max_bytes,
+                received: Vec::new(),
+            }
+        }
+    }
+
+    impl AsyncWrite for SlowWriter {
         fn poll_write(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
-            let taken = bytes.len().min(self.0);
-            self.1.extend_from_slice(&bytes[..taken]);
+            let taken = bytes.len().min(self.max_bytes);
+            self.received.extend_from_slice(&bytes[..taken]);
             Poll::Ready(Ok(taken))
         }
 
@@ -249,12 +263,12 @@ mod tests {
 
     #[test]
     fn nothing_follows_after_a_broken_write() {
-        let (mut outbox, mut to) = (Outbox::default(), Slow(1, Vec::new()));
+        let (mut outbox, mut to) = (Outbox::default(), SlowWriter::new(1));
         outbox.push(Bytes::from_static(b"answer"));
         outbox.mark_broken();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let sent = outbox.poll_flush(&mut cx, &mut to);
-        assert!(matches!(sent, Poll::Ready(Err(_))) && to.1.is_empty());
+        assert!(matches!(sent, Poll::Ready(Err(_))) && to.received.is_empty());
         let mut empty = Outbox::default();
         empty.mark_broken();
         empty.free_buffer();
@@ -267,21 +281,21 @@ mod tests {
         let large = Bytes::from(vec![b'x'; MAX_COPIED_BYTES + 1]);
         for step in [1, 3, 2000, 1 << 20] {
             let mut outbox = Outbox::default();
-            let mut to = Slow(step, Vec::new());
+            let mut to = SlowWriter::new(step);
             let mut cx = Context::from_waker(std::task::Waker::noop());
             for round in 0..2 {
                 outbox.push_with(|out| out.extend_from_slice(b"head"));
                 outbox.push_data(Bytes::from_static(b"small"), true);
                 outbox.push_data(large.clone(), true);
                 outbox.push_data(Bytes::from_static(b"tail"), true);
-                outbox.push_end(None);
+                outbox.push_chunked_end(None);
                 let done = outbox.poll_flush(&mut cx, &mut to);
                 assert!(matches!(done, Poll::Ready(Ok(()))) && outbox.is_empty());
                 let mut whole = b"head5\r\nsmall\r\n801\r\n".to_vec();
                 whole.extend_from_slice(&large);
                 whole.extend_from_slice(b"\r\n4\r\ntail\r\n0\r\n\r\n");
-                assert_eq!(to.1, whole, "{step} at once, round {round}");
-                to.1.clear();
+                assert_eq!(to.received, whole, "{step} at once, round {round}");
+                to.received.clear();
             }
         }
     }
@@ -290,7 +304,7 @@ mod tests {
     fn written_bytes_are_discarded_though_some_always_wait() {
         let mut outbox = Outbox::default();
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        let mut to = Slow(1000, Vec::new());
+        let mut to = SlowWriter::new(1000);
         outbox.push(Bytes::from(vec![b'x'; 1500]));
         for _ in 0..1000 {
             outbox.push(Bytes::from(vec![b'x'; 1000]));

@@ -1,11 +1,11 @@
 //! Writes frames of HTTP/2, by RFC 9113 sections 4.1 and 6.
 //!
-//! It holds the numbers of frame types, flags and settings too. It keeps no state of its own: the caller sees to it that
-//! a frame is allowed.
+//! It also has the numbers of frame types, flags and settings. It keeps no state: callers make sure that the peer may get
+//! the frame.
 
 use super::Reason;
 
-/// Bytes of a frame before its payload.
+/// Bytes of a frame's head, which stands before its payload: RFC 9113 section 4.1.
 pub const FRAME_HEAD_BYTES: usize = 9;
 
 /// Frame types: RFC 9113 section 6.
@@ -45,27 +45,39 @@ pub mod setting {
     pub const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
 }
 
-/// The head of a frame whose payload has `length` bytes, fewer than 2^24.
-pub fn frame_head(length: usize, kind: u8, flags: u8, stream: u32) -> [u8; FRAME_HEAD_BYTES] {
-    let [.., a, b, c] = length.to_be_bytes();
-    let [s, t, u, v] = stream.to_be_bytes();
-    [a, b, c, kind, flags, s, t, u, v]
+/// The head of a frame whose payload has `length` bytes, fewer than 2^24. A `stream_id` of 0 is the connection.
+pub fn frame_head(length: usize, kind: u8, flags: u8, stream_id: u32) -> [u8; FRAME_HEAD_BYTES] {
+    let [.., length_high, length_middle, length_low] = length.to_be_bytes();
+    let [id_0, id_1, id_2, id_3] = stream_id.to_be_bytes();
+    [
+        length_high,
+        length_middle,
+        length_low,
+        kind,
+        flags,
+        id_0,
+        id_1,
+        id_2,
+        id_3,
+    ]
 }
 
-fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    out.extend_from_slice(&frame_head(payload.len(), kind, flags, stream));
+fn write_frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream_id: u32, payload: &[u8]) {
+    out.extend_from_slice(&frame_head(payload.len(), kind, flags, stream_id));
     out.extend_from_slice(payload);
 }
 
-/// Appends a HEADERS frame with the block of fields that `compress` appends, and CONTINUATION frames if it is too long.
+/// Appends a HEADERS frame with the block of fields that `compress` appends. A block that is too long for one frame
+/// continues in CONTINUATION frames.
 pub fn write_headers(
     out: &mut Vec<u8>,
-    stream: u32,
+    stream_id: u32,
     ends_stream: bool,
     compress: impl FnOnce(&mut Vec<u8>),
 ) {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_HEAD_BYTES]);
+    // The block is compressed in place, behind a head that is filled in afterwards.
     compress(out);
     let end_stream = if ends_stream { flag::END_STREAM } else { 0 };
     let length = out.len() - start - FRAME_HEAD_BYTES;
@@ -74,7 +86,7 @@ pub fn write_headers(
             length,
             kind::HEADERS,
             end_stream | flag::END_HEADERS,
-            stream,
+            stream_id,
         );
         out[start..start + FRAME_HEAD_BYTES].copy_from_slice(&head);
         return;
@@ -87,14 +99,14 @@ pub fn write_headers(
         if pieces.peek().is_none() {
             flags |= flag::END_HEADERS;
         }
-        write_frame(out, kind, flags, stream, piece);
+        write_frame(out, kind, flags, stream_id, piece);
         (kind, flags) = (kind::CONTINUATION, 0);
     }
 }
 
 /// Appends an empty DATA frame that ends the stream.
-pub fn write_end(out: &mut Vec<u8>, stream: u32) {
-    write_frame(out, kind::DATA, flag::END_STREAM, stream, &[]);
+pub fn write_end(out: &mut Vec<u8>, stream_id: u32) {
+    write_frame(out, kind::DATA, flag::END_STREAM, stream_id, &[]);
 }
 
 /// Appends a SETTINGS frame with pairs of an identifier and a value.
@@ -124,8 +136,8 @@ pub fn write_ping_ack(out: &mut Vec<u8>, payload: [u8; 8]) {
 }
 
 /// Appends a RST_STREAM frame.
-pub fn write_reset(out: &mut Vec<u8>, stream: u32, reason: Reason) {
-    write_frame(out, kind::RST_STREAM, 0, stream, &reason.0.to_be_bytes());
+pub fn write_reset(out: &mut Vec<u8>, stream_id: u32, reason: Reason) {
+    write_frame(out, kind::RST_STREAM, 0, stream_id, &reason.0.to_be_bytes());
 }
 
 /// Appends a GOAWAY frame: no stream above `last_stream` will be processed.
@@ -135,6 +147,6 @@ pub fn write_go_away(out: &mut Vec<u8>, last_stream: u32, reason: Reason) {
 }
 
 /// Appends a WINDOW_UPDATE frame, which allows the peer `bytes` more. Stream 0 is the connection.
-pub fn write_window_update(out: &mut Vec<u8>, stream: u32, bytes: u32) {
-    write_frame(out, kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+pub fn write_window_update(out: &mut Vec<u8>, stream_id: u32, bytes: u32) {
+    write_frame(out, kind::WINDOW_UPDATE, 0, stream_id, &bytes.to_be_bytes());
 }

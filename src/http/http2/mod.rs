@@ -3,8 +3,8 @@
 //! It keeps no streams and waits for nothing: `serve/http2` does, for clients. Connections to servers use the `h2` crate.
 
 pub mod frame;
+pub mod frame_reader;
 pub mod hpack;
-pub mod reader;
 
 /// An error code of RFC 9113 section 7: why a stream or a connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +33,11 @@ impl Reason {
     pub const ENHANCE_YOUR_CALM: Reason = Reason(0xb);
 }
 
-/// An error that ends the whole connection, by RFC 9113 section 5.4.1.
+/// An error that ends the whole connection (RFC 9113 section 5.4.1), with the reason that the peer is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionError(pub Reason);
 
-/// Maximum bytes of a frame's payload, unless settings allow more: RFC 9113 section 4.2.
+/// Maximum bytes of a frame's payload. Settings could allow more (RFC 9113 section 4.2), but the gateway sends none that do.
 pub const MAX_FRAME_PAYLOAD: usize = 16 * 1024;
 
 /// Flow-control window of each stream and of the connection, in bytes, until it is changed: RFC 9113 section 6.9.2.

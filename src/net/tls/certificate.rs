@@ -1,5 +1,5 @@
-//! Reads a certificate chain and its private key from PEM, and checks that they belong together. Whether the
-//! certificate has expired or is trusted is not checked.
+//! A certificate chain with its private key, read from PEM. It checks that both belong together, and not whether the
+//! certificate has expired or is trusted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,13 +15,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 /// A certificate chain with the private key of its first certificate.
 #[derive(Clone)]
 pub struct Certificate {
-    /// The host names that it is for, sorted and in lower case. They may have the form `*.example.com`.
+    /// The host names that the certificate is for, sorted and in lower case. They may have the form `*.example.com`.
     pub names: Vec<String>,
-    /// The start of its validity, since the Unix epoch.
-    pub from: Duration,
-    /// The end of its validity, since the Unix epoch.
-    pub until: Duration,
-    pub(crate) certified: Arc<CertifiedKey>,
+    /// The start of the certificate's validity, since the Unix epoch.
+    pub valid_from: Duration,
+    /// The end of the certificate's validity, since the Unix epoch.
+    pub valid_until: Duration,
+    /// The chain and the key, as rustls uses them.
+    pub(crate) certified_key: Arc<CertifiedKey>,
 }
 
 /// Why two files are not a certificate and its key. Each text continues a sentence about the file.
@@ -54,29 +55,32 @@ impl Error {
     }
 }
 
-/// Certificates of a file that the parser has skipped. The mark of each must be alone on its line.
+/// The error of a PEM file of which the parser has skipped certificates. The mark of each must be alone on its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "of its {begun} certificates {read} can be read; `-----BEGIN CERTIFICATE-----` must be all of its line"
+    "of its {marked_count} certificates {read_count} can be read; `-----BEGIN CERTIFICATE-----` must be all of its line"
 )]
 pub(crate) struct UnreadCertificates {
-    begun: usize,
-    read: usize,
+    marked_count: usize,
+    read_count: usize,
 }
 
-/// Verifies that as many certificates were read from a PEM file as it seems to have. The parser takes a line with a
-/// malformed mark for a comment, and would skip its certificate silently.
-pub(crate) fn check_all_read(pem: &[u8], read: usize) -> Result<(), UnreadCertificates> {
+/// Verifies that all certificates of a PEM file were read: `read_count` of them. The parser takes a line with a malformed
+/// mark for a comment, and would skip its certificate silently.
+pub(crate) fn check_all_read(pem: &[u8], read_count: usize) -> Result<(), UnreadCertificates> {
     let is_mark = |line: &&[u8]| {
         let has = |text: &[u8]| memchr::memmem::find(line, text).is_some();
         has(b"BEGIN ") && has(b"CERTIFICATE-----")
     };
     let lines = pem.split(|byte| matches!(byte, b'\n' | b'\r'));
-    let begun = lines.filter(is_mark).count();
-    if begun == read {
+    let marked_count = lines.filter(is_mark).count();
+    if marked_count == read_count {
         Ok(())
     } else {
-        Err(UnreadCertificates { begun, read })
+        Err(UnreadCertificates {
+            marked_count,
+            read_count,
+        })
     }
 }
 
@@ -102,8 +106,8 @@ impl Certificate {
         let (_, x509) = X509Certificate::from_der(first)
             .map_err(|error| Error::Certificate(error.to_string()))?;
         let since_epoch = |time: i64| Duration::from_secs(u64::try_from(time).unwrap_or(0));
-        let from = since_epoch(x509.validity().not_before.timestamp());
-        let until = since_epoch(x509.validity().not_after.timestamp());
+        let valid_from = since_epoch(x509.validity().not_before.timestamp());
+        let valid_until = since_epoch(x509.validity().not_after.timestamp());
         if memchr::memmem::find(key_pem, b"ENCRYPTED PRIVATE KEY").is_some() {
             return Err(Error::Encrypted);
         }
@@ -112,17 +116,17 @@ impl Certificate {
             error => Error::Key(error.to_string()),
         })?;
         let provider = aws_lc_rs::default_provider();
-        let certified = CertifiedKey::from_der(chain, key, &provider);
-        let certified = certified.map_err(|error| match error {
+        let certified_key = CertifiedKey::from_der(chain, key, &provider);
+        let certified_key = certified_key.map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => Error::Mismatch,
             error => Error::Key(error.to_string()),
         })?;
-        let certified = Arc::new(certified);
+        let certified_key = Arc::new(certified_key);
         Ok(Certificate {
             names,
-            from,
-            until,
-            certified,
+            valid_from,
+            valid_until,
+            certified_key,
         })
     }
 }
@@ -130,7 +134,7 @@ impl Certificate {
 impl PartialEq for Certificate {
     fn eq(&self, other: &Certificate) -> bool {
         // Equal certificates have equal keys, because `from_pem` checks that.
-        self.certified.cert == other.certified.cert
+        self.certified_key.cert == other.certified_key.cert
     }
 }
 

@@ -3,7 +3,7 @@
 
 pub mod acme;
 pub mod certificate;
-pub mod config;
-pub mod issued;
+pub mod issued_certificate;
+pub mod listener_tls;
 pub mod roots;
 pub mod subject;

@@ -16,12 +16,12 @@ use super::certificate;
 #[derive(Clone, Debug)]
 pub struct Roots(pub(in crate::net) Arc<RootCertStore>);
 
-/// Why a set of roots cannot be used.
+/// Why a set of roots cannot be used. Most texts continue a sentence about the file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RootsError {
     /// The file has no certificate.
     #[error("it holds no certificate in PEM")]
-    None,
+    Empty,
     /// A certificate of the file cannot be read.
     #[error("its certificates cannot be read: {0}")]
     Unreadable(String),
@@ -34,25 +34,25 @@ pub enum RootsError {
 }
 
 impl Roots {
-    /// Reads the contents of a PEM file.
+    /// Reads the roots in the contents of a PEM file.
     ///
     /// # Errors
     ///
-    /// Fails if the file has no certificate, or any that cannot be read.
+    /// Fails if the file has no certificate, or one that cannot be read.
     pub fn from_pem(pem: &[u8]) -> Result<Roots, RootsError> {
         let mut store = RootCertStore::empty();
         let unreadable = |error: &dyn fmt::Display| RootsError::Unreadable(error.to_string());
-        let mut read = 0;
+        let mut read_count = 0;
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|error| unreadable(&error))?;
             let added = store.add(certificate);
             added.map_err(|error| unreadable(&error))?;
-            read += 1;
+            read_count += 1;
         }
         if store.is_empty() {
-            return Err(RootsError::None);
+            return Err(RootsError::Empty);
         }
-        certificate::check_all_read(pem, read).map_err(|error| unreadable(&error))?;
+        certificate::check_all_read(pem, read_count).map_err(|error| unreadable(&error))?;
         Ok(Roots(Arc::new(store)))
     }
 
@@ -75,8 +75,8 @@ impl Roots {
     pub fn from_system() -> Result<Roots, RootsError> {
         let mut store = RootCertStore::empty();
         let loaded = rustls_native_certs::load_native_certs();
-        let (added, _) = store.add_parsable_certificates(loaded.certs);
-        if added == 0 {
+        let (added_count, _ignored_count) = store.add_parsable_certificates(loaded.certs);
+        if added_count == 0 {
             let why = loaded.errors.first().map(|error| format!(": {error}"));
             return Err(RootsError::System(why.unwrap_or_default()));
         }

@@ -1,4 +1,4 @@
-//! Reads the subject of a client's certificate as text, by which policies identify clients. Nothing is verified here.
+//! The subject of a client's certificate as text, by which policies identify clients. Nothing is verified here.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use x509_parser::x509::{AttributeTypeAndValue, RelativeDistinguishedName, X509Na
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     /// The distinguished name in the form of RFC 4514, such as `CN=alice,O=Example`; empty if there is none.
-    pub name: Arc<str>,
-    /// The first URI of the alternative names. Without one, the first DNS name in lower case, or else the first email
+    pub distinguished_name: Arc<str>,
+    /// The first URI among the alternative names. Without one, the first DNS name in lower case, or else the first email
     /// address.
-    pub alternative: Option<Arc<str>>,
+    pub alternative_name: Option<Arc<str>>,
 }
 
 impl Subject {
-    /// Reads the subject of a certificate. One that cannot be parsed has an empty subject.
+    /// Reads the subject of a certificate in DER. The subject is empty if the certificate cannot be parsed.
     pub fn from_certificate(certificate: &CertificateDer<'_>) -> Subject {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
             return Subject::default();
         };
         Subject {
-            name: distinguished_name(certificate.subject()).into(),
-            alternative: alternative_name(&certificate).map(Arc::from),
+            distinguished_name: format_name(certificate.subject()).into(),
+            alternative_name: find_alternative_name(&certificate).map(Arc::from),
         }
     }
 
@@ -42,7 +42,7 @@ impl Subject {
     }
 }
 
-fn alternative_name(certificate: &X509Certificate<'_>) -> Option<String> {
+fn find_alternative_name(certificate: &X509Certificate<'_>) -> Option<String> {
     let names = certificate.subject_alternative_name().ok()??;
     let names = &names.value.general_names;
     let uri = |name: &GeneralName| match name {
@@ -62,20 +62,20 @@ fn alternative_name(certificate: &X509Certificate<'_>) -> Option<String> {
     alternative.or_else(|| names.iter().find_map(email))
 }
 
-/// Writes a name in the form of RFC 4514, which begins with the last part.
-fn distinguished_name(name: &X509Name<'_>) -> String {
-    let mut parts: Vec<String> = name.iter().map(relative_name).collect();
+/// Formats a name as RFC 4514 section 2.1 does, which begins with the last part.
+fn format_name(name: &X509Name<'_>) -> String {
+    let mut parts: Vec<String> = name.iter().map(format_relative_name).collect();
     parts.reverse();
     parts.join(",")
 }
 
-fn relative_name(part: &RelativeDistinguishedName<'_>) -> String {
+fn format_relative_name(part: &RelativeDistinguishedName<'_>) -> String {
     let values: Vec<String> = part.iter().map(format_attribute).collect();
     values.join("+")
 }
 
-/// Types of attributes that are written by name: those of RFC 4514, and two that are common in certificates of people
-/// and devices. Others are written by number.
+/// The object identifiers of attribute types that are written by name: those of RFC 4514 section 3, and two that are common
+/// in certificates of people and devices. Other types are written by number.
 const NAMED_TYPES: [(&str, &str); 11] = [
     ("2.5.4.3", "CN"),
     ("2.5.4.7", "L"),
@@ -90,15 +90,17 @@ const NAMED_TYPES: [(&str, &str); 11] = [
     ("2.5.4.5", "serialNumber"),
 ];
 
-/// Writes an attribute as `type=value`. A value that is not text, or of a type without a name, is written in
+/// Formats an attribute as `type=value`. A value that is not text, or of a type without a name, is written in
 /// hexadecimal.
 fn format_attribute(attribute: &AttributeTypeAndValue<'_>) -> String {
-    let number = attribute.attr_type().to_id_string();
-    let named_type = NAMED_TYPES.iter().find(|(other, _)| *other == number);
+    let type_number = attribute.attr_type().to_id_string();
+    let named_type = NAMED_TYPES
+        .iter()
+        .find(|(number, _)| *number == type_number);
     match (named_type, value_text(attribute)) {
         (Some((_, name)), Some(text)) => format!("{name}={}", escape(&text)),
         (Some((_, name)), None) => format!("{name}=#{}", value_hex(attribute)),
-        (None, _) => format!("{number}=#{}", value_hex(attribute)),
+        (None, _) => format!("{type_number}=#{}", value_hex(attribute)),
     }
 }
 
@@ -119,13 +121,13 @@ fn value_hex(attribute: &AttributeTypeAndValue<'_>) -> String {
 /// and header fields.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    let last = text.chars().count().saturating_sub(1);
+    let last_index = text.chars().count().saturating_sub(1);
     for (index, char) in text.chars().enumerate() {
         match char {
             ',' | '+' | '"' | '\\' | '<' | '>' | ';' => out.extend(['\\', char]),
             '#' if index == 0 => out.push_str("\\#"),
             // `\ ` is allowed too, but would lose its space at the end of a header field.
-            ' ' if index == 0 || index == last => out.push_str("\\20"),
+            ' ' if index == 0 || index == last_index => out.push_str("\\20"),
             char if char.is_control() => {
                 let mut bytes = [0; 4];
                 for byte in char.encode_utf8(&mut bytes).bytes() {
@@ -203,7 +205,7 @@ mod tests {
             ),
         ];
         for (parts, expected) in cases {
-            assert_eq!(&*subject(parts, Vec::new()).name, expected);
+            assert_eq!(&*subject(parts, Vec::new()).distinguished_name, expected);
         }
     }
 
@@ -235,7 +237,10 @@ mod tests {
             ),
         ];
         for (names, expected) in cases {
-            assert_eq!(subject(Vec::new(), names).alternative.as_deref(), expected);
+            assert_eq!(
+                subject(Vec::new(), names).alternative_name.as_deref(),
+                expected
+            );
         }
     }
 

@@ -86,7 +86,7 @@ impl<'g> RuleCompiler<'g> {
             name: policy.name.as_str().into(),
             index,
             pattern,
-            upstream,
+            upstream_index: upstream,
             own_response_rules: OwnResponseRules::new(&rules, &require),
             reads: RouteReads::new(&rules, &require),
             rules: rules.into_iter().collect(),

@@ -94,8 +94,8 @@ fn compile_acme(
         directory: written.directory.clone().unwrap_or(LETS_ENCRYPT_URL.into()),
         roots,
         names: names.collect(),
-        contact: written.contact.clone(),
-        dir: base.join(written.dir.as_deref().unwrap_or(DEFAULT_ACME_FOLDER)),
+        contact_email: written.contact.clone(),
+        folder: base.join(written.dir.as_deref().unwrap_or(DEFAULT_ACME_FOLDER)),
         challenge: written.challenge.value,
     })
 }
@@ -216,7 +216,7 @@ fn compile_connector(
         // The gateway connects to Unix sockets without TLS, so this name is never used.
         (None, Location::Unix(_)) => ("localhost", server.location),
     };
-    let connector = match Connector::server_name(text) {
+    let connector = match Connector::parse_server_name(text) {
         Ok(name) => Connector::new(name, roots, own, http2).map_err(|error| error.to_string()),
         Err(_) => Err(format!("`{text}` cannot be the name in a certificate")),
     };

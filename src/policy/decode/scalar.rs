@@ -16,7 +16,7 @@ use super::super::table::TextFormat;
 use super::super::tree::Node;
 use super::ValueError;
 use crate::limit::{Identity, LimitName, Rate};
-use crate::net::address::{Address, MAX_UNIX_PATH, PeerNetwork, UNIX_PREFIX};
+use crate::net::address::{Address, MAX_UNIX_PATH_BYTES, PeerNetwork, UNIX_PREFIX};
 use crate::route::HeaderStyle;
 
 pub static DURATION_FORMAT: TextFormat = TextFormat {
@@ -295,9 +295,9 @@ pub(super) fn parse_unix_path(text: &str) -> Result<Arc<Path>, ValueError> {
             help,
         ));
     }
-    if path.len() > MAX_UNIX_PATH {
+    if path.len() > MAX_UNIX_PATH_BYTES {
         let message = format!(
-            "the path of this Unix socket has {} bytes; the system takes at most {MAX_UNIX_PATH}",
+            "the path of this Unix socket has {} bytes; the system takes at most {MAX_UNIX_PATH_BYTES}",
             path.len()
         );
         return Err(ValueError::new(

@@ -16,7 +16,7 @@ use super::balance::{
 use super::scalar::{DURATION_FORMAT, PATH_FORMAT, parse_name, parse_unix_path};
 use crate::limit::pressure::Trust;
 use crate::net::address::UNIX_PREFIX;
-use crate::net::proxy::Version;
+use crate::net::proxy_protocol::ProxyProtocolVersion;
 use crate::upstream::{Bounds, Location};
 
 pub static SERVER_FORMAT: TextFormat = TextFormat {
@@ -301,9 +301,15 @@ fn read_protocol(cx: &mut LoadContext, fields: &MapFields<'_>, upstream: &mut Up
         .get("protocol")
         .and_then(|node| cx.read_word(node, &[("h1", false), ("h2", true)]));
     upstream.http2 = http2.is_some_and(|http2| http2.value);
-    upstream.proxy = fields
-        .get("proxy_protocol")
-        .and_then(|node| cx.read_word(node, &[("v1", Version::One), ("v2", Version::Two)]));
+    upstream.proxy = fields.get("proxy_protocol").and_then(|node| {
+        cx.read_word(
+            node,
+            &[
+                ("v1", ProxyProtocolVersion::One),
+                ("v2", ProxyProtocolVersion::Two),
+            ],
+        )
+    });
     if let Some(version) = upstream.proxy.filter(|_| upstream.http2) {
         let help = "drop one of them";
         cx.error(

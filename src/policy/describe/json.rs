@@ -23,7 +23,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
                     HostPattern::Any => Value::Null,
                     host => host.to_string().into(),
                 },
-                "upstream": ruleset.upstreams.get(route.upstream).map(|up| up.name.as_str()),
+                "upstream": ruleset.upstreams.get(route.upstream_index).map(|up| up.name.as_str()),
                 "broader": find_broader_route(loaded, route).map(|broader| &*broader.name),
                 "require": route.require.iter().map(|identity| identity.as_str()).collect::<Vec<_>>(),
                 "limits": route.rules.iter().map(|rule| rule.index).collect::<Vec<_>>(),

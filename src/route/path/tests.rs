@@ -102,10 +102,10 @@ fn refused() {
         check(path, Err(PathError::NotAbsolute));
     }
     for path in ["/%00", "/a%0d%0aX:", "/%7f", "/\u{1}", "/;%00", "/a\tb"] {
-        check(path, Err(PathError::Control));
+        check(path, Err(PathError::ControlCharacter));
     }
     for path in ["/%", "/%1", "/%g0", "/%0g", "/a%", "/%%41", "/%é", "/;%"] {
-        check(path, Err(PathError::Escape));
+        check(path, Err(PathError::InvalidEscape));
     }
     for path in [
         "/a/..;/b",
@@ -115,7 +115,7 @@ fn refused() {
         "/..%3Bx/b",
         "/a/%2e%3b/b",
     ] {
-        check(path, Err(PathError::Ambiguous));
+        check(path, Err(PathError::AmbiguousDots));
     }
 }
 
@@ -180,11 +180,11 @@ proptest! {
         let given = literal_readings(&path, false).unwrap();
         for bits in 0..24_u8 {
             let kept = KeptSpellings {
-                marks: true,
+                delimiters: true,
                 encoded_slashes: bits & 1 > 0,
                 empty_segments: bits & 2 > 0,
                 plain_escapes: bits & 4 > 0,
-                dots: [Dots::Kept, Dots::Dropped, Dots::Resolved][usize::from(bits / 8)],
+                dots: [DotSegments::Kept, DotSegments::Dropped, DotSegments::Resolved][usize::from(bits / 8)],
             };
             let reading = rewrite(path.as_bytes(), kept).ok();
             let known = |reading: &String| *reading == *normal || given.contains(reading);

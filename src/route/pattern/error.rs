@@ -33,7 +33,7 @@ pub enum PatternErrorKind {
     /// The path does not begin with a slash.
     #[error("a path begins with `/`")]
     NoSlash,
-    /// A space in or after the path.
+    /// A space or tab in the path.
     #[error("a path has no spaces; write `%20`")]
     Space,
     /// The path is not in normal form, so no request would match it.
@@ -48,21 +48,22 @@ pub enum PatternErrorKind {
     /// A `*` beside other characters.
     #[error("`*` stands for a whole segment; write `*` or `{{name}}` between slashes")]
     PartialStar,
-    /// A brace that is not closed, or not a whole segment, or an odd name.
+    /// A brace that is not closed or is not a whole segment, or a name with other characters.
     #[error("`{{name}}` stands for a whole segment; its name is letters, digits and `_`")]
     Name,
-    /// A query or fragment.
+    /// A query or a fragment behind the path.
     #[error("a match has no query and no fragment")]
     Query,
-    /// Too long.
+    /// A path with more than [`MAX_SEGMENTS`] segments.
     #[error("a match has at most {MAX_SEGMENTS} segments")]
     TooDeep,
-    /// Not a host.
+    /// A text that is no host pattern.
     #[error("a host is a name like api.example.com or *.example.com, without scheme and port")]
     Host,
 }
 
 impl PatternErrorKind {
+    /// This mistake at a byte offset in the text.
     pub(super) fn at(self, offset: usize) -> PatternError {
         PatternError { offset, kind: self }
     }

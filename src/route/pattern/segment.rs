@@ -1,9 +1,9 @@
 //! The segments of a pattern's path, as the parser makes them and the route table stores them.
 
-/// Most segments of a pattern, which bounds the depth of a search in the route table.
+/// Maximum number of segments of a pattern, which bounds the depth of a search in the route table.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// One part of a pattern's path.
+/// One segment of a pattern's path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Segment {
     /// Exactly this text, in normal form.

@@ -142,7 +142,7 @@ fn hosts() {
 #[test]
 fn host_matching() {
     let takes = |pattern: &str, host: &str| {
-        let host = crate::route::host::canonical_host(host);
+        let host = crate::route::canonical_host::canonical_host(host);
         HostPattern::parse(pattern).unwrap().takes(host.as_deref())
     };
     for host in [

@@ -1,14 +1,14 @@
-//! Folds a segment of a path as frameworks do, and knows the segments that they drop or take for a folder.
+//! Folds a segment of a path as frameworks do, and recognises the segments that they drop or take for a folder.
 //!
 //! Segments come from a path in normal form: see [`crate::route::path`].
 
 use smallvec::SmallVec;
 
-/// A segment without case, escapes, and the dots and blanks at its end. Spellings that frameworks take for one
-/// another fold to the same bytes.
+/// A segment without case, escapes, and the dots and blanks at its end. Spellings that frameworks take for the same segment
+/// fold to the same bytes.
 pub(super) type FoldedSegment = SmallVec<[u8; 64]>;
 
-/// Longest extension of a script, in bytes.
+/// Maximum bytes of a script's extension.
 const MAX_EXTENSION_BYTES: usize = 8;
 
 /// Whether a path has only one reading, unless one of its segments is a folder's index.
@@ -80,7 +80,7 @@ pub(super) fn is_session(segment: &str) -> bool {
 }
 
 /// Whether the segment names a document that stands for its folder, such as `index.html`.
-pub(super) fn is_index(folded: &[u8]) -> bool {
+pub(super) fn is_index_document(folded: &[u8]) -> bool {
     let extension = folded
         .strip_prefix(b"index.")
         .or_else(|| folded.strip_prefix(b"default."));

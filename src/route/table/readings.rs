@@ -18,19 +18,19 @@ use http::Method;
 use smallvec::SmallVec;
 
 use super::fold::{
-    FoldedSegment, fold_segment, is_extension, is_index, is_plain, is_session, trim_end,
+    FoldedSegment, fold_segment, is_extension, is_index_document, is_plain, is_session, trim_end,
 };
 use super::trie::{Leaf, NodeIndex, Trie, TrieNode, segments_of};
 use crate::route::pattern::{Pattern, Segment};
 
-/// Most dots of a segment, from the left, at which a format may begin.
+/// Maximum number of dots of a segment, from the left, at which a format may begin.
 const MAX_DOTS: usize = 8;
 
 /// The segment that names a controller's default action.
 const DEFAULT_ACTION: &[u8] = b"index";
 
-/// Whether honest clients write the path in this way, although only frameworks match the pattern with it: it differs in
-/// case, or is the folder of an index.
+/// Whether honest clients write the path in this way, although only frameworks match the pattern with it. Such a path
+/// differs in case, or is the folder of an index.
 pub fn is_common_spelling(pattern: &Pattern, normal_path: &str) -> bool {
     is_plain(normal_path) || differs_in_case(pattern, normal_path)
 }
@@ -54,19 +54,19 @@ fn differs_in_case(pattern: &Pattern, normal_path: &str) -> bool {
     path_segments.next().is_none()
 }
 
-/// The way on which a search reached a node.
+/// What a search remembers of its way to a node.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SearchState {
-    /// The search has skipped an index or a session of the path.
+    /// Whether the search has skipped an index or a session of the path.
     has_skipped: bool,
-    /// A literal led to this node.
+    /// Whether a literal led to this node.
     is_after_literal: bool,
 }
 
-/// A literal that a segment of a path may mean.
+/// A child by a literal that a segment of a path may mean.
 struct LiteralReading {
     child: NodeIndex,
-    /// The reading ends the path at this segment.
+    /// Whether this reading ends the path at the segment.
     ends_path: bool,
 }
 
@@ -79,9 +79,12 @@ pub(super) struct FoldedSearch<'r, F> {
 
 impl<F: Fn(usize) -> bool> FoldedSearch<'_, F> {
     /// The index of the eligible pattern that takes the method most specifically.
-    fn choose(&self, leaf: &Leaf) -> Option<usize> {
-        let eligible = leaf.iter().filter(|(_, index)| (self.is_eligible)(*index));
-        let fits = eligible.filter_map(|(set, index)| Some((set.fit(self.method)?, *index)));
+    fn choose_pattern(&self, leaf: &Leaf) -> Option<usize> {
+        let eligible = leaf
+            .iter()
+            .filter(|pattern| (self.is_eligible)(pattern.index));
+        let fits =
+            eligible.filter_map(|pattern| Some((pattern.methods.fit(self.method)?, pattern.index)));
         fits.min_by_key(|(fit, _)| *fit).map(|(_, index)| index)
     }
 }
@@ -115,7 +118,7 @@ impl Trie {
                 return route;
             }
         }
-        if !state.has_skipped && (is_index(&folded) || is_session(segment)) {
+        if !state.has_skipped && (is_index_document(&folded) || is_session(segment)) {
             let state = SearchState {
                 has_skipped: true,
                 ..state
@@ -126,7 +129,7 @@ impl Trie {
             }
         }
         if state.is_after_literal && *folded == *DEFAULT_ACTION {
-            let route = search.choose(&node.end);
+            let route = search.choose_pattern(&node.end_leaf);
             if route.is_some() {
                 return route;
             }
@@ -137,7 +140,7 @@ impl Trie {
         };
         node.any_segment
             .and_then(|child| self.find_folded(child, below, state, search))
-            .or_else(|| search.choose(&node.rest))
+            .or_else(|| search.choose_pattern(&node.rest_leaf))
     }
 
     /// Finds the pattern of a path that ends at this node: one that ends here too, or at a folder's index below, or has
@@ -146,12 +149,16 @@ impl Trie {
     where
         F: Fn(usize) -> bool,
     {
-        let indexes = node.indexes.iter().filter_map(|child| self.node(*child));
-        let mut routes_of_indexes = indexes.filter_map(|child| search.choose(&child.end));
+        let indexes = node
+            .index_documents
+            .iter()
+            .filter_map(|child| self.node(*child));
+        let mut routes_of_indexes =
+            indexes.filter_map(|child| search.choose_pattern(&child.end_leaf));
         search
-            .choose(&node.end)
+            .choose_pattern(&node.end_leaf)
             .or_else(|| routes_of_indexes.next())
-            .or_else(|| search.choose(&node.rest))
+            .or_else(|| search.choose_pattern(&node.rest_leaf))
     }
 
     /// Whether some other pattern has a literal, or an end, where a path takes `*` or `**` of these segments.
@@ -162,9 +169,11 @@ impl Trie {
                 return false;
             };
             index = match segment {
-                Segment::Literal(text) => node.literals.get(text).copied(),
-                Segment::Rest => return !node.end.is_empty() || self.has_literals_below(node),
-                Segment::One(_) if !node.end.is_empty() || !node.literals.is_empty() => {
+                Segment::Literal(text) => node.literal_children.get(text).copied(),
+                Segment::Rest => return !node.end_leaf.is_empty() || self.has_literals_below(node),
+                Segment::One(_)
+                    if !node.end_leaf.is_empty() || !node.literal_children.is_empty() =>
+                {
                     return true;
                 }
                 Segment::One(_) => node.any_segment,
@@ -173,9 +182,11 @@ impl Trie {
         false
     }
 
+    /// Whether this node, or one that `*` leads to, has literals.
     fn has_literals_below(&self, node: &TrieNode) -> bool {
         let any_segment = node.any_segment.and_then(|child| self.node(child));
-        !node.literals.is_empty() || any_segment.is_some_and(|child| self.has_literals_below(child))
+        !node.literal_children.is_empty()
+            || any_segment.is_some_and(|child| self.has_literals_below(child))
     }
 }
 
@@ -189,7 +200,7 @@ impl TrieNode {
         is_last: bool,
     ) -> SmallVec<[LiteralReading; 4]> {
         let mut readings = SmallVec::new();
-        if self.literals.is_empty() {
+        if self.literal_children.is_empty() {
             return readings;
         }
         let reading = |child: &NodeIndex| LiteralReading {
@@ -201,12 +212,12 @@ impl TrieNode {
             ends_path: true,
         };
         let alike = self.children_by_folded(folded);
-        let exact = self.literals.get(segment);
+        let exact = self.literal_children.get(segment);
         let others = alike.iter().filter(|child| Some(*child) != exact);
         readings.extend(exact.into_iter().chain(others).map(reading));
         let trimmed = trim_end(segment);
         let dots = trimmed.match_indices('.').take(MAX_DOTS);
-        let parts = dots.map(|(at, _)| (&trimmed[..at], &trimmed[at + 1..]));
+        let parts = dots.map(|(dot, _)| (&trimmed[..dot], &trimmed[dot + 1..]));
         for (stem, extension) in parts.filter(|(stem, _)| !stem.is_empty()) {
             if is_last || is_extension(extension) {
                 let children = self.children_by_folded(&fold_segment(stem));
@@ -219,17 +230,24 @@ impl TrieNode {
         readings
     }
 
+    /// The children whose literal folds to these bytes.
     fn children_by_folded(&self, folded: &FoldedSegment) -> &[NodeIndex] {
-        self.folded.get(folded).map_or(&[], |children| children)
+        self.folded_children
+            .get(folded)
+            .map_or(&[], |children| children)
     }
 
     /// Whether some literal may be meant by a plain path that is spelled in another way.
     pub(super) fn has_odd_literals(&self) -> bool {
-        !self.indexes.is_empty() || !self.literals.keys().all(|literal| is_plain(literal))
+        !self.index_documents.is_empty()
+            || !self
+                .literal_children
+                .keys()
+                .all(|literal| is_plain(literal))
     }
 }
 
 /// Whether a plain path may have [`DEFAULT_ACTION`] as a segment. The scan is for its `x`, which few words have.
 pub(super) fn may_have_action(path: &str) -> bool {
-    memchr::memchr_iter(b'x', path.as_bytes()).any(|at| path[..at].ends_with("/inde"))
+    memchr::memchr_iter(b'x', path.as_bytes()).any(|x| path[..x].ends_with("/inde"))
 }

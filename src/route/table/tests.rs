@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::route::host;
+use crate::route::canonical_host;
 use crate::route::pattern::Segment;
 
 fn table(texts: &[&str]) -> Result<RouteTable, Vec<Conflict>> {
@@ -33,7 +33,7 @@ fn request(text: &str) -> (Option<&str>, Method, &str) {
 #[track_caller]
 fn check(routes: &[&str], asked: &str, expected: &str) {
     let (host, method, path) = request(asked);
-    let host = host.map(|host| host::canonical_host(host).unwrap());
+    let host = host.map(|host| canonical_host::canonical_host(host).unwrap());
     let got = match table(routes).unwrap().find(host.as_deref(), &method, path) {
         RouteMatch::Route(place) => routes[place],
         RouteMatch::OtherMethod => "405",
@@ -150,7 +150,7 @@ fn check_folded(routes: &[&str], asked: &str, expected: &str) {
     let (host, method, path) = request(asked);
     let table = table(routes).unwrap();
     let path = crate::route::normalise(path).unwrap();
-    let exact = table.find(host, &method, &path).route();
+    let exact = table.find(host, &method, &path).route_index();
     let exact = exact.unwrap_or_else(|| panic!("{asked} is taken by nothing in {routes:?}"));
     let folded = table.find_folded(host, &method, &path, exact, |_| true);
     assert_eq!(routes[folded], expected, "{asked} in {routes:?}");
@@ -355,7 +355,7 @@ fn conflicts() {
         let found = table(texts).err().unwrap_or_default();
         found
             .iter()
-            .map(|clash| (clash.first, clash.second))
+            .map(|clash| (clash.first_index, clash.second_index))
             .collect::<Vec<_>>()
     };
     assert_eq!(clash(&["/a", "/a"]), [(0, 1)]);
@@ -435,7 +435,7 @@ proptest! {
             .filter_map(|place| Some((rank(&all[place], host, &method, &path)?, place)))
             .min()
             .map(|(_, place)| place);
-        prop_assert_eq!(built.find(host, &method, &path).route(), naive, "{:?}", kept);
+        prop_assert_eq!(built.find(host, &method, &path).route_index(), naive, "{:?}", kept);
         // A path in the spelling of the policies has no other reading.
         if let Some(exact) = naive {
             let folded = built.find_folded(host, &method, &path, exact, |_| true);

@@ -8,42 +8,52 @@ use std::hash::{BuildHasherDefault, Hasher};
 use http::Method;
 use smallvec::SmallVec;
 
-use super::fold::{FoldedSegment, fold_segment, is_index};
+use super::fold::{FoldedSegment, fold_segment, is_index_document};
 use crate::route::pattern::{MethodFit, MethodSet, Segment};
 
-/// The path without the slashes at its ends. An empty text has no segments.
+/// The segments of a path: the text without the slash at each end. An empty text has no segments.
 pub(super) fn segments_of(normal_path: &str) -> &str {
     let path = normal_path.strip_prefix('/').unwrap_or(normal_path);
     path.strip_suffix('/').unwrap_or(path)
 }
 
-/// The patterns with one path: the methods of each, and its index among all patterns.
-pub(super) type Leaf = SmallVec<[(MethodSet, usize); 1]>;
+/// The patterns with one path.
+pub(super) type Leaf = SmallVec<[LeafPattern; 1]>;
+
+/// One of the patterns with the same path.
+#[derive(Clone, Debug)]
+pub(super) struct LeafPattern {
+    pub(super) methods: MethodSet,
+    /// The index of the pattern among all patterns of the table.
+    pub(super) index: usize,
+}
 
 /// The index of a node in [`Trie::nodes`].
 pub(super) type NodeIndex = u32;
 
+/// The patterns of one host.
 #[derive(Clone, Debug)]
 pub(super) struct Trie {
+    /// All nodes; the first one is the root.
     pub(super) nodes: Vec<TrieNode>,
 }
 
 /// The patterns that begin with the same segments.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TrieNode {
-    /// Children by literal segment.
-    pub(super) literals: HashMap<Box<str>, NodeIndex, BuildHasherDefault<SegmentHasher>>,
-    /// The children of `literals`, by folded segment.
-    pub(super) folded:
+    /// The children by literal segment.
+    pub(super) literal_children: HashMap<Box<str>, NodeIndex, BuildHasherDefault<SegmentHasher>>,
+    /// The children of `literal_children`, by folded segment.
+    pub(super) folded_children:
         HashMap<FoldedSegment, SmallVec<[NodeIndex; 1]>, BuildHasherDefault<SegmentHasher>>,
-    /// The children of `literals` whose segment names a folder's index.
-    pub(super) indexes: SmallVec<[NodeIndex; 1]>,
+    /// The children of `literal_children` whose segment names a folder's index.
+    pub(super) index_documents: SmallVec<[NodeIndex; 1]>,
     /// The child by any one segment.
     pub(super) any_segment: Option<NodeIndex>,
-    /// Patterns whose path ends at this node.
-    pub(super) end: Leaf,
-    /// Patterns whose path ends at this node with `**`.
-    pub(super) rest: Leaf,
+    /// The patterns whose path ends at this node.
+    pub(super) end_leaf: Leaf,
+    /// The patterns whose path ends at this node with `**`.
+    pub(super) rest_leaf: Leaf,
 }
 
 /// A short hash, after rustc's. It needs no secret: only policies put segments into the table, so no client can make
@@ -89,38 +99,43 @@ impl Default for Trie {
 /// A search for the pattern that takes a path as it is spelled.
 pub(super) struct ExactSearch<'r> {
     pub(super) method: &'r Method,
-    /// Some pattern takes the path, with this method or another one.
+    /// Whether some pattern takes the path, with this method or another one. The search sets it.
     pub(super) has_path: bool,
 }
 
 impl ExactSearch<'_> {
     /// The index of the pattern that takes the method most specifically.
-    fn choose(&mut self, leaf: &Leaf) -> Option<usize> {
+    fn choose_pattern(&mut self, leaf: &Leaf) -> Option<usize> {
         self.has_path |= !leaf.is_empty();
         let fits = leaf
             .iter()
-            .filter_map(|(set, index)| Some((set.fit(self.method)?, *index)));
+            .filter_map(|pattern| Some((pattern.methods.fit(self.method)?, pattern.index)));
         fits.min_by_key(|(fit, _): &(MethodFit, usize)| *fit)
             .map(|(_, index)| index)
     }
 }
 
 impl Trie {
+    /// The index of the root.
     pub(super) const ROOT: NodeIndex = 0;
 
+    /// The node with this index.
     pub(super) fn node(&self, index: NodeIndex) -> Option<&TrieNode> {
         self.nodes.get(index as usize)
     }
 
-    /// The leaf of the patterns with these segments, which is created if there is none.
-    pub(super) fn leaf(&mut self, segments: &[Segment]) -> &mut Leaf {
+    /// The leaf of the patterns with these segments. Missing nodes are created.
+    pub(super) fn leaf_mut(&mut self, segments: &[Segment]) -> &mut Leaf {
         let mut index = Trie::ROOT as usize;
         let mut ends_with_rest = false;
         for segment in segments {
             let new_index = NodeIndex::try_from(self.nodes.len()).unwrap_or(NodeIndex::MAX);
             let node = &mut self.nodes[index];
             let child = match segment {
-                Segment::Literal(text) => *node.literals.entry(text.clone()).or_insert(new_index),
+                Segment::Literal(text) => *node
+                    .literal_children
+                    .entry(text.clone())
+                    .or_insert(new_index),
                 Segment::One(_) => *node.any_segment.get_or_insert(new_index),
                 Segment::Rest => {
                     ends_with_rest = true;
@@ -129,7 +144,7 @@ impl Trie {
             };
             if child == new_index {
                 if let Segment::Literal(text) = segment {
-                    node.add_folded(text, child);
+                    node.add_folded_child(text, child);
                 }
                 self.nodes.push(TrieNode::default());
             }
@@ -137,8 +152,8 @@ impl Trie {
         }
         let node = &mut self.nodes[index];
         match ends_with_rest {
-            true => &mut node.rest,
-            false => &mut node.end,
+            true => &mut node.rest_leaf,
+            false => &mut node.end_leaf,
         }
     }
 
@@ -153,12 +168,12 @@ impl Trie {
         let node = self.node(index)?;
         if path.is_empty() {
             return search
-                .choose(&node.end)
-                .or_else(|| search.choose(&node.rest));
+                .choose_pattern(&node.end_leaf)
+                .or_else(|| search.choose_pattern(&node.rest_leaf));
         }
         let (segment, below) = path.split_once('/').unwrap_or((path, ""));
         let literal = node
-            .literals
+            .literal_children
             .get(segment)
             .and_then(|&child| self.find(child, below, search));
         literal
@@ -166,7 +181,7 @@ impl Trie {
                 let child = node.any_segment?;
                 self.find(child, below, search)
             })
-            .or_else(|| search.choose(&node.rest))
+            .or_else(|| search.choose_pattern(&node.rest_leaf))
     }
 
     /// Calls `on_leaf` with all leaves below a node whose patterns take `path` with some method.
@@ -179,14 +194,14 @@ impl Trie {
         let Some(node) = self.node(index) else {
             return;
         };
-        on_leaf(&node.rest);
+        on_leaf(&node.rest_leaf);
         if path.is_empty() {
-            on_leaf(&node.end);
+            on_leaf(&node.end_leaf);
             return;
         }
         let (segment, below) = path.split_once('/').unwrap_or((path, ""));
         for child in node
-            .literals
+            .literal_children
             .get(segment)
             .copied()
             .into_iter()
@@ -199,11 +214,11 @@ impl Trie {
 
 impl TrieNode {
     /// Adds the child of a literal segment to the indexes by other spellings.
-    fn add_folded(&mut self, literal: &str, child: NodeIndex) {
+    fn add_folded_child(&mut self, literal: &str, child: NodeIndex) {
         let folded = fold_segment(literal);
-        if is_index(&folded) {
-            self.indexes.push(child);
+        if is_index_document(&folded) {
+            self.index_documents.push(child);
         }
-        self.folded.entry(folded).or_default().push(child);
+        self.folded_children.entry(folded).or_default().push(child);
     }
 }

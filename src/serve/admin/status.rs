@@ -122,7 +122,7 @@ pub(super) async fn policies(State(gateway): ControlState) -> Json<Value> {
     let route = |route: &Arc<crate::route::Route>| {
         let upstream = ruleset
             .upstreams
-            .get(route.upstream)
+            .get(route.upstream_index)
             .map(|upstream| &*upstream.name);
         explanation::describe_route(route, upstream)
     };

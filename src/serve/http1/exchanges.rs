@@ -15,7 +15,7 @@ use super::reply::{self, Reuse};
 use super::request::{ClientExpectations, HeadError, Request};
 use super::wire::Wire;
 use crate::http::head::{Fields, Head, Response, ResponseHead};
-use crate::net::flush::YieldToOthers;
+use crate::net::flush_queue::YieldToOthers;
 use crate::serve::stack::body::{CLIENT_LEFT, ReplyBody};
 use crate::serve::stack::detached;
 use crate::serve::stack::downstream::Downstream;

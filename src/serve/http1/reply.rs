@@ -17,7 +17,7 @@ use super::wire::Wire;
 use crate::http::head::{PresentFields, Response};
 use crate::http::http1::{MessageError, fields};
 use crate::net::FlushQueue;
-use crate::net::flush::YieldToOthers;
+use crate::net::flush_queue::YieldToOthers;
 use crate::serve::stack::body;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::worker::state::Worker;
@@ -60,12 +60,12 @@ pub fn send_response<'a>(
     let switches_protocol = status == 101;
     let framing = choose_framing(status, &expectations, exact);
     let ends_with_connection = framing == BodyFraming::Plain && exact.is_none();
-    let mut present = head.fields.present();
+    let mut present = head.fields.present_fields();
     // The gateway sets `Connection` on its own responses after which nothing can follow.
-    let is_last = present.connection && !switches_protocol;
+    let is_last = present.has_connection && !switches_protocol;
     if is_last {
         head.fields.remove("connection");
-        present.connection = false;
+        present.has_connection = false;
     }
     // A response of the gateway may leave the request's body unread.
     let can_read_body = !body.is_from_gateway() || wire.can_drain_body();
@@ -148,20 +148,20 @@ impl AddedFields<'_> {
     /// Appends the fields and the empty line after them.
     #[inline]
     fn write(&self, out: &mut Vec<u8>) {
-        if let Some(length) = self.content_length.filter(|_| !self.present.length) {
+        if let Some(length) = self.content_length.filter(|_| !self.present.has_length) {
             fields::write_number_field(out, b"content-length", length);
         }
         if self.framing == BodyFraming::Chunked {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
         }
-        if self.present.connection {
+        if self.present.has_connection {
             // The field names the protocol that the connection changes to.
         } else if !self.is_persistent {
             out.extend_from_slice(b"connection: close\r\n");
         } else if self.version < Version::HTTP_11 {
             out.extend_from_slice(b"connection: keep-alive\r\n");
         }
-        if !self.present.date {
+        if !self.present.has_date {
             out.extend_from_slice(b"date: ");
             out.extend_from_slice(self.date.as_bytes());
             out.extend_from_slice(b"\r\n");
@@ -280,7 +280,7 @@ impl SendResponse<'_> {
     fn end_body(&mut self, trailers: Option<&http::HeaderMap>) {
         if self.body.take().is_some() && self.framing == BodyFraming::Chunked {
             let trailers = trailers.filter(|_| self.trailers);
-            self.wire.queue(|outbox| outbox.push_end(trailers));
+            self.wire.queue(|outbox| outbox.push_chunked_end(trailers));
         }
     }
 }

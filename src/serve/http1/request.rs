@@ -11,12 +11,12 @@ use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, Uri, Version};
 
 use super::repeat::{MAX_CACHED_BYTES, RepeatCache, RepeatedFields, RequestedFeatures};
-use crate::http::head::{Fields, Head, hop};
+use crate::http::head::{Fields, Head, hop_by_hop};
 use crate::http::http1::{
-    Framing, FramingFields, MAX_FIELDS, MAX_HEAD, MAX_TARGET, Malformed, ends_in_crlf, fields,
-    version_of,
+    Framing, FramingFields, MAX_FIELDS, MAX_HEAD_BYTES, MAX_TARGET_BYTES, Malformed, ends_in_crlf,
+    fields, version_from_minor,
 };
-use crate::http::http2::reader::PREFACE;
+use crate::http::http2::frame_reader::PREFACE;
 use crate::serve::stack::refusal::RefusalCause;
 use crate::throttle::reject::is_grpc;
 
@@ -55,9 +55,9 @@ pub struct ClientExpectations {
 pub enum HeadError {
     /// The head breaks a rule of RFC 9112.
     Malformed(&'static str),
-    /// The head has more than [`MAX_FIELDS`] fields or [`MAX_HEAD`] bytes.
+    /// The head has more than [`MAX_FIELDS`] fields or [`MAX_HEAD_BYTES`] bytes.
     TooLarge,
-    /// The target has more than [`MAX_TARGET`] bytes.
+    /// The target has more than [`MAX_TARGET_BYTES`] bytes.
     LongTarget,
     /// The version of HTTP is neither 1.0 nor 1.1.
     Version,
@@ -116,8 +116,8 @@ pub fn parse_request(
     let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut head = httparse::Request::new(&mut []);
     let end = match head.parse_with_uninit_headers(input, &mut parsed) {
-        Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD => end,
-        Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD => return Ok(None),
+        Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD_BYTES => end,
+        Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD_BYTES => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
         Err(httparse::Error::Version) => return Err(classify_bad_version(input)),
         Err(_) => return Err(HeadError::Malformed("its head is malformed")),
@@ -179,7 +179,7 @@ fn parse_repeated(input: &mut BytesMut, cache: &RepeatCache) -> Result<Option<Re
             };
             // After empty lines, which may precede a request, its first line is not the first line of the input.
             let is_first_line = line.target.end < fields_start;
-            let is_too_large = fields_start + cache.len() > MAX_HEAD;
+            let is_too_large = fields_start + cache.len() > MAX_HEAD_BYTES;
             if !is_first_line || line.version != repeated.version || is_too_large {
                 return Ok(None);
             }
@@ -225,7 +225,7 @@ impl RequestLine {
         let method = head.method.unwrap_or_default();
         let method = Method::from_bytes(method.as_bytes());
         let target = head.path.unwrap_or_default();
-        if target.len() > MAX_TARGET {
+        if target.len() > MAX_TARGET_BYTES {
             return Err(HeadError::LongTarget);
         }
         // Servers cut a fragment off, and disagree on what is left: CVE-2023-45539.
@@ -236,7 +236,7 @@ impl RequestLine {
         Ok(RequestLine {
             method: method.map_err(|_| HeadError::Malformed("its method is malformed"))?,
             target: start..start + target.len(),
-            version: version_of(head.version),
+            version: version_from_minor(head.version),
         })
     }
 
@@ -299,9 +299,9 @@ impl RequestedFeatures {
         RequestedFeatures {
             expects_continue: expects
                 .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
-            trailers: fields.all("te").any(hop::accepts_trailers),
+            trailers: fields.all("te").any(hop_by_hop::accepts_trailers),
             upgrade: framing_fields
-                .upgrade
+                .has_upgrade
                 .then(|| requested_upgrade(fields))
                 .flatten(),
             grpc: is_grpc(fields),

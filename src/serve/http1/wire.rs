@@ -21,11 +21,11 @@ use super::repeat::RepeatCache;
 use super::request::{self, HeadError, Request};
 use super::response_head::write_response_head;
 use crate::http::head::ResponseHead;
-use crate::http::http1::chunked::Piece;
+use crate::http::http1::chunked::BodyPiece;
 use crate::http::http1::inbox::Inbox;
-use crate::http::http1::{Framing, MAX_HEAD, MessageError, Outbox};
+use crate::http::http1::{Framing, MAX_HEAD_BYTES, MessageError, Outbox};
 use crate::net::DeferredFlush;
-use crate::net::flush::YieldToOthers;
+use crate::net::flush_queue::YieldToOthers;
 use crate::serve::stack::unreadable::{FirstLine, UnreadableRequest};
 use crate::serve::worker::client_socket::{ClientSocket, MAX_DRAINED_BYTES};
 use crate::serve::worker::deadlines::Deadlines;
@@ -151,11 +151,11 @@ impl Wire {
     }
 
     /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
-    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, MessageError>> {
+    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<BodyPiece, MessageError>> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
             let piece = inner.remaining_body.next_piece(&mut inner.inbox.bytes)?;
-            if piece != Piece::More {
+            if piece != BodyPiece::Incomplete {
                 return Poll::Ready(Ok(piece));
             }
             if std::mem::take(&mut inner.awaits_continue) {
@@ -167,7 +167,7 @@ impl Wire {
             }
             if ready!(inner.poll_read(cx))? == 0 {
                 return Poll::Ready(match inner.remaining_body {
-                    Framing::Close => Ok(Piece::End),
+                    Framing::Close => Ok(BodyPiece::End),
                     Framing::Length(_) | Framing::Chunked(_) => Err(MessageError::Closed),
                 });
             }
@@ -197,7 +197,7 @@ impl Wire {
     pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
         while inner.remaining_body.is_over()
-            && inner.inbox.bytes.len() < MAX_HEAD
+            && inner.inbox.bytes.len() < MAX_HEAD_BYTES
             && inner.half_close_check.is_none()
         {
             match ready!(inner.poll_read(cx)) {
@@ -271,9 +271,9 @@ impl Wire {
                 return Poll::Ready(false);
             }
             match inner.remaining_body.next_piece(&mut inner.inbox.bytes) {
-                Ok(Piece::Data(data)) => *drained += data.len(),
-                Ok(Piece::Trailers(_) | Piece::End) => return Poll::Ready(true),
-                Ok(Piece::More) => match ready!(inner.poll_read(cx)) {
+                Ok(BodyPiece::Data(data)) => *drained += data.len(),
+                Ok(BodyPiece::Trailers(_) | BodyPiece::End) => return Poll::Ready(true),
+                Ok(BodyPiece::Incomplete) => match ready!(inner.poll_read(cx)) {
                     Ok(1..) => {}
                     Ok(0) | Err(_) => return Poll::Ready(false),
                 },

@@ -19,8 +19,8 @@ use super::initial_settings::MAX_CONCURRENT_STREAMS;
 use super::stream::Http2Stream;
 use crate::http::head::Head;
 use crate::http::http1::inbox::Inbox;
+use crate::http::http2::frame_reader::{Frame, FrameReader};
 use crate::http::http2::hpack::Decoder;
-use crate::http::http2::reader::{Frame, Reader};
 use crate::http::http2::{ConnectionError, Reason, frame};
 use crate::serve::stack::gateway::Stack;
 use crate::serve::stack::peer::Peer;
@@ -35,7 +35,7 @@ pub async fn serve(client: ClientSocket, received: BytesMut, peer: Rc<Peer>, sta
     let mut connection = Http2Connection {
         client,
         inbox: Inbox::default(),
-        reader: Reader::default(),
+        reader: FrameReader::default(),
         decoder: Decoder::default(),
         memory: HeadMemory::default(),
         close_stage: CloseStage::Open,
@@ -52,7 +52,7 @@ pub async fn serve(client: ClientSocket, received: BytesMut, peer: Rc<Peer>, sta
 struct Http2Connection {
     client: ClientSocket,
     inbox: Inbox,
-    reader: Reader,
+    reader: FrameReader,
     decoder: Decoder,
     memory: HeadMemory,
     close_stage: CloseStage,
@@ -192,26 +192,28 @@ impl Http2Connection {
         let handle = self.handle.clone();
         match frame {
             Frame::Headers {
-                stream,
+                stream_id,
                 block,
                 ends_stream,
                 depends_on_itself,
-            } => return self.handle_head(cx, (stream, depends_on_itself), block, ends_stream),
+            } => return self.handle_head(cx, (stream_id, depends_on_itself), block, ends_stream),
             Frame::Data {
-                stream,
+                stream_id,
                 data,
                 flow_bytes,
                 ends_stream,
             } => {
                 return handle
-                    .with(|shared| shared.receive_data(stream, data, flow_bytes, ends_stream));
+                    .with(|shared| shared.receive_data(stream_id, data, flow_bytes, ends_stream));
             }
-            Frame::Reset { stream } => return handle.with(|shared| shared.receive_reset(stream)),
-            Frame::SelfDependency { stream } => {
-                return handle.with(|shared| shared.receive_self_dependency(stream));
+            Frame::Reset { stream_id } => {
+                return handle.with(|shared| shared.receive_reset(stream_id));
             }
-            Frame::WindowUpdate { stream, bytes } => {
-                return handle.with(|shared| shared.receive_window_update(stream, bytes));
+            Frame::SelfDependency { stream_id } => {
+                return handle.with(|shared| shared.receive_self_dependency(stream_id));
+            }
+            Frame::WindowUpdate { stream_id, bytes } => {
+                return handle.with(|shared| shared.receive_window_update(stream_id, bytes));
             }
             Frame::Settings(settings) => {
                 return handle.with(|shared| {

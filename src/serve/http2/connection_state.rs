@@ -18,8 +18,8 @@ use crate::base::clock::Nanos;
 use crate::http::http1::Outbox;
 use crate::http::http2::frame;
 use crate::http::http2::frame::{flag, kind, setting};
+use crate::http::http2::frame_reader::SettingsPayload;
 use crate::http::http2::hpack::Encoder;
-use crate::http::http2::reader::Settings;
 use crate::http::http2::{ConnectionError, DEFAULT_WINDOW, MAX_FRAME_PAYLOAD, MAX_WINDOW, Reason};
 
 /// Bytes of content from which on a DATA frame earns the client another frame without use.
@@ -338,7 +338,10 @@ impl<S: OpenStream> ConnectionState<S> {
     /// # Errors
     ///
     /// A value is invalid, or makes the window of a stream too large.
-    pub fn receive_settings(&mut self, settings: Settings<'_>) -> Result<(), ConnectionError> {
+    pub fn receive_settings(
+        &mut self,
+        settings: SettingsPayload<'_>,
+    ) -> Result<(), ConnectionError> {
         let mut initial_window = self.initial_send_window;
         for (identifier, value) in settings.iter() {
             match identifier {

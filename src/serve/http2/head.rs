@@ -10,11 +10,11 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri, Version};
 
 use super::head_memory::{HeadCharge, HeadMemory};
-use crate::http::head::hop::accepts_trailers;
+use crate::http::head::hop_by_hop::accepts_trailers;
 use crate::http::head::{Fields, Head};
-use crate::http::http1::{MAX_FIELDS, MAX_HEAD, MAX_TARGET, without_zeros};
+use crate::http::http1::{MAX_FIELDS, MAX_HEAD_BYTES, MAX_TARGET_BYTES, without_zeros};
 use crate::http::http2::hpack::{DecodedField, FieldKind};
-use crate::route::host;
+use crate::route::canonical_host;
 use crate::serve::http1::request::is_upgrade_allowed;
 use crate::serve::stack::refusal::RefusalCause;
 use crate::serve::stack::unreadable::{FirstLine, UnreadableRequest};
@@ -30,7 +30,7 @@ const MAP_ENTRY_BYTES: usize = 128;
 
 thread_local! {
     /// The buffer that heads are written to, one after the other. A buffer for each large head that turns out to be shared
-    /// would fragment the memory. Bound: twice [`MAX_HEAD`] for each thread.
+    /// would fragment the memory. Bound: twice [`MAX_HEAD_BYTES`] for each thread.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -46,7 +46,7 @@ impl HeadSize {
     fn add(&mut self, field: &DecodedField<'_>, continues: bool) -> bool {
         self.fields += usize::from(!continues && !field.name.starts_with(b":"));
         self.bytes += field.name.len() + field.value.len() + FIELD_OVERHEAD;
-        self.bytes <= MAX_HEAD
+        self.bytes <= MAX_HEAD_BYTES
     }
 }
 
@@ -84,7 +84,7 @@ enum Scheme {
 enum HeadFault {
     /// The head has too many fields or bytes.
     TooLarge,
-    /// The target has more than [`MAX_TARGET`] bytes.
+    /// The target has more than [`MAX_TARGET_BYTES`] bytes.
     LongTarget,
     /// The gateway does not serve such a request.
     Bad(&'static str),
@@ -168,7 +168,7 @@ impl HeadDraft {
                 check_absent(&self.path)?;
                 self.reserve_text();
                 // Of a path that is too long, the part is kept that can be recorded.
-                let kept = &value[..value.len().min(MAX_TARGET)];
+                let kept = &value[..value.len().min(MAX_TARGET_BYTES)];
                 self.path = Some((self.text.len(), kept.len()));
                 self.text.extend_from_slice(kept);
                 if kept.len() < value.len() {
@@ -412,7 +412,7 @@ fn is_same_host(one: &[u8], other: &[u8], scheme: Option<Scheme>) -> bool {
 
 /// A host in its canonical form, without the default port of its scheme: RFC 9110 section 4.2.
 fn canonical_host(host: &[u8], scheme: Option<Scheme>) -> Option<String> {
-    let mut name = host::canonical_host(std::str::from_utf8(host).ok()?)?.into_owned();
+    let mut name = canonical_host::canonical_host(std::str::from_utf8(host).ok()?)?.into_owned();
     let default = match scheme {
         Some(Scheme::Http) => ":80",
         Some(Scheme::Https) => ":443",

@@ -1,6 +1,6 @@
 //! The limits of an HTTP/2 connection, and the first frames of the gateway, which announce them to the client.
 
-use crate::http::http1::MAX_HEAD;
+use crate::http::http1::MAX_HEAD_BYTES;
 use crate::http::http2::frame::setting;
 use crate::http::http2::{DEFAULT_WINDOW, frame};
 
@@ -21,7 +21,7 @@ pub fn write_initial_frames(out: &mut Vec<u8>) {
             MAX_CONCURRENT_STREAMS as u32,
         ),
         (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW),
-        (setting::MAX_HEADER_LIST_SIZE, MAX_HEAD as u32),
+        (setting::MAX_HEADER_LIST_SIZE, MAX_HEAD_BYTES as u32),
         (setting::ENABLE_CONNECT_PROTOCOL, 1),
     ];
     frame::write_settings(out, &settings);

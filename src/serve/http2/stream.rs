@@ -19,7 +19,7 @@ use super::initial_settings::STREAM_WINDOW;
 use super::stream_state::StreamState;
 use crate::http::head::{Head, ResponseHead};
 use crate::http::http1::MessageError;
-use crate::http::http1::chunked::Piece;
+use crate::http::http1::chunked::BodyPiece;
 use crate::http::http2::hpack::Encoder;
 use crate::http::http2::{Reason, frame};
 use crate::serve::stack::body::CLIENT_LEFT;
@@ -140,7 +140,7 @@ impl Http2Stream {
     }
 
     /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
-    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, MessageError>> {
+    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<BodyPiece, MessageError>> {
         if self.expects_continue() {
             self.send_interim(&ResponseHead {
                 status: StatusCode::CONTINUE,
@@ -150,7 +150,7 @@ impl Http2Stream {
         }
         self.with(|shared, state| {
             if state.awaits_tunnel {
-                return Poll::Ready(Ok(Piece::End));
+                return Poll::Ready(Ok(BodyPiece::End));
             }
             if !state.received.is_empty() {
                 let length = state.received.len().min(MAX_PIECE_BYTES);
@@ -160,16 +160,16 @@ impl Http2Stream {
                 if shared.has_output() {
                     self.handle.wake_task();
                 }
-                return Poll::Ready(Ok(Piece::Data(data)));
+                return Poll::Ready(Ok(BodyPiece::Data(data)));
             }
             if state.closed {
                 return Poll::Ready(Err(MessageError::Closed));
             }
             if let Some(trailers) = state.trailers.take() {
-                return Poll::Ready(Ok(Piece::Trailers(trailers)));
+                return Poll::Ready(Ok(BodyPiece::Trailers(trailers)));
             }
             if state.request_ended {
-                return Poll::Ready(Ok(Piece::End));
+                return Poll::Ready(Ok(BodyPiece::End));
             }
             state.register(cx);
             Poll::Pending
@@ -181,7 +181,7 @@ impl Http2Stream {
         // A client that never got `100 Continue` may send its body or not.
         while !self.expects_continue() && *drained <= MAX_DRAINED_BYTES {
             match ready!(self.poll_body(cx)) {
-                Ok(Piece::Data(data)) => *drained += data.len(),
+                Ok(BodyPiece::Data(data)) => *drained += data.len(),
                 Ok(_) | Err(_) => break,
             }
         }

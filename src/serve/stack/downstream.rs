@@ -10,7 +10,7 @@ use http_body::SizeHint;
 
 use crate::http::head::ResponseHead;
 use crate::http::http1::MessageError;
-use crate::http::http1::chunked::Piece;
+use crate::http::http1::chunked::BodyPiece;
 use crate::serve::http1::wire::Wire;
 use crate::serve::http2::Http2Stream;
 use crate::serve::worker::deadlines::Deadlines;
@@ -43,7 +43,7 @@ impl Downstream {
     }
 
     /// Reads the next piece of the body. A client that waits for `100 Continue` gets it first.
-    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<Piece, MessageError>> {
+    pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<BodyPiece, MessageError>> {
         match self {
             Downstream::Http1(wire) => wire.poll_body(cx),
             Downstream::Http2(stream) => stream.poll_body(cx),

@@ -213,7 +213,7 @@ impl Examiner<'_> {
         let (running, identifier) = (self.running, self.identifier);
         let (now, wall) = (self.clock.now(), || self.clock.wall());
         let route = matched.route(&running.ruleset);
-        let servers = running.upstreams.get(route.upstream);
+        let servers = running.upstreams.get(route.upstream_index);
         let pressure = servers.and_then(|servers| Some(&**servers.pressure()?));
         let may = |client: &ClientIdentity| {
             may_check(&running.admission, route, client, identifier, pressure, now)
@@ -317,7 +317,7 @@ pub async fn explain(
     let route = matched.as_ref().map(|matched| matched.route(ruleset));
     let all_rules = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
     let rules = own_response.map_or(all_rules, |own| own.counted.rules(ruleset));
-    let servers = route.and_then(|route| running.upstreams.get(route.upstream));
+    let servers = route.and_then(|route| running.upstreams.get(route.upstream_index));
     let pressure = servers.and_then(|servers| servers.pressure());
     let request = AdmissionRequest {
         rules,
@@ -355,7 +355,7 @@ pub async fn explain(
         "admitted": status == 200,
         "reason": reason,
         "priority": class.map(RequestClass::as_str),
-        "route": route.map(|route| describe_route(route, upstream(route.upstream))),
+        "route": route.map(|route| describe_route(route, upstream(route.upstream_index))),
         "who": describe_client(&client, identifier),
         "retry_after": retry_after,
         "limits": limits,

@@ -18,7 +18,7 @@ use super::refusal::Refusal;
 use super::stages::{Admitted, Arrival, Identified};
 use super::unserved::Unserved;
 use super::upstream_load::LoadProbe;
-use crate::http::head::{Fields, Head, Response, hop};
+use crate::http::head::{Fields, Head, Response, hop_by_hop};
 use crate::route::Route;
 
 /// The innermost service. Clones share the boxes of their futures.
@@ -69,7 +69,7 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
         slot,
     } = admitted;
     let route = identified.routed.route();
-    let (route_index, upstream) = (identified.routed.matched.index, route.upstream);
+    let (route_index, upstream) = (identified.routed.matched.index, route.upstream_index);
     let costs_in_body = route.reads.cost_in_body;
     let context = &identified.routed.arrival.context;
     let placement = |identities| {
@@ -145,13 +145,13 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let mut fields = received.fields.clone();
     // Fields that the client lists in Connection are removed before the gateway adds its own, so that it cannot list
     // those.
-    hop::strip_connection_fields(&mut fields);
+    hop_by_hop::strip_connection_fields(&mut fields);
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let names_path = names_target && proxy_fields::retain_agreeing(&mut fields, routed);
     claims.add_to(&mut fields);
     add_proxy_fields(&mut fields, peer, downstream.via(received.version));
     if !fields.contains("host") {
-        let host = generation.pools[route.upstream].host();
+        let host = generation.pools[route.upstream_index].host();
         fields.add("host", host.as_bytes());
     }
     adapt_request(&mut fields, route, body);

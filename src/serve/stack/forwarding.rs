@@ -20,9 +20,9 @@ use super::refusal::{RefusalCause, upstream_reason};
 use super::upstream_load::{self, LoadProbe};
 use crate::base::clock::Nanos;
 use crate::base::telemetry::Metric;
-use crate::http::head::{Head, Response, ResponseHead, hop};
+use crate::http::head::{Head, Response, ResponseHead, hop_by_hop};
 use crate::http::http1::Malformed;
-use crate::net::flush::YieldToOthers;
+use crate::net::flush_queue::YieldToOthers;
 use crate::upstream::{
     self, Caller, Exchange, ExchangeError, LeasedConnection, ReceivedHead, UpstreamPool,
 };
@@ -318,7 +318,7 @@ impl Forwarding<'_> {
         }
         let upgrade = request.upgrade.as_ref();
         if let Some(protocol) = upgrade.filter(|_| response.status == SWITCHED) {
-            hop::strip_connection_fields(&mut response.fields);
+            hop_by_hop::strip_connection_fields(&mut response.fields);
             response.fields.add("connection", b"upgrade");
             response.fields.add("upgrade", protocol);
         }

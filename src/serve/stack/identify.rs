@@ -294,7 +294,7 @@ fn identify_with_body(
     let identifier = &generation.identifier;
     let wall = || generation.clock.wall();
     let may = |client: &ClientIdentity| {
-        let pressure = generation.pools[route.upstream].servers().pressure();
+        let pressure = generation.pools[route.upstream_index].servers().pressure();
         let pressure = pressure.map(|pressure| &**pressure);
         may_check(
             &generation.admission,

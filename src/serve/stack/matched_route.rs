@@ -46,7 +46,7 @@ impl MatchedRoute {
             return Ok(self);
         }
         let (own, added) = (self.route(ruleset), other.route(ruleset));
-        if own.upstream == added.upstream && other.covers(&self, ruleset) {
+        if own.upstream_index == added.upstream_index && other.covers(&self, ruleset) {
             return Ok(other);
         }
         let combined = own.combined_with(added);

@@ -319,7 +319,7 @@ fn record_broken_response(context: &RequestContext, body: &mut ReplyBody, error:
         context.outcome.set(RequestOutcome::Failed);
     }
     if let (true, Some(route)) = (error.is_upstream_failure(), context.route.get()) {
-        let upstream = context.generation.ruleset.routes[route].upstream;
+        let upstream = context.generation.ruleset.routes[route].upstream_index;
         let name = &context.generation.pools[upstream].settings().name;
         let counter = context
             .peer

@@ -11,10 +11,10 @@ use bytes::Bytes;
 use crate::base::clock::Nanos;
 use crate::base::telemetry::{Label, Metric};
 use crate::identity::ConnectionPeer;
-use crate::net::proxy::ConnectionAddresses;
-use crate::net::tls::config::Offer;
+use crate::net::proxy_protocol::ConnectionAddresses;
+use crate::net::tls::listener_tls::ListenerTls;
 use crate::net::{PeerAddress, Socket, Subject};
-use crate::route::host;
+use crate::route::canonical_host;
 use crate::serve::worker::deadlines::{Deadlines, Phase};
 use crate::serve::worker::state::Worker;
 
@@ -49,33 +49,37 @@ pub struct Peer {
 /// The server name of a handshake (RFC 6066 section 3) in its canonical form, and the certificates offered for it.
 struct ServerName {
     name: Box<str>,
-    offer: Offer,
+    listener_tls: ListenerTls,
 }
 
 impl Peer {
-    /// The client at the other end of `stream`. `offer` is what TLS offered it; none for a connection without TLS.
+    /// The client at the other end of `stream`. `listener_tls` is what TLS offered it; none for a connection without TLS.
     pub fn new(
         remote: PeerAddress,
         ends: ConnectionAddresses,
         stream: &Socket,
-        offer: Option<&Offer>,
+        listener_tls: Option<&ListenerTls>,
         deadlines: Rc<Deadlines>,
         worker: &Rc<Worker>,
     ) -> Rc<Peer> {
         let timeouts = &worker.generation().ruleset.timeouts;
         let ip = remote.ip();
-        let name = stream.server_name().and_then(host::canonical_name);
-        let server_name = name.zip(offer).map(|(name, offer)| ServerName {
-            name: name.into(),
-            offer: offer.clone(),
-        });
+        let name = stream
+            .server_name()
+            .and_then(canonical_host::canonical_name);
+        let server_name = name
+            .zip(listener_tls)
+            .map(|(name, listener_tls)| ServerName {
+                name: name.into(),
+                listener_tls: listener_tls.clone(),
+            });
         Rc::new(Peer {
             remote,
             ip,
             address: ip.to_string(),
             ends,
             deadlines,
-            is_tls: offer.is_some(),
+            is_tls: listener_tls.is_some(),
             subject: stream.subject(),
             server_name,
             idle_timeout: timeouts.idle,
@@ -108,8 +112,8 @@ impl Peer {
     fn covers_by_certificate(&self, server_name: &ServerName, host: &str) -> bool {
         let proxies = &self.worker.generation().ruleset.identity.ip.trusted_proxies;
         let is_proxy = proxies.iter().any(|net| net.contains(self.remote));
-        let ServerName { name, offer } = server_name;
-        is_proxy || offer.covers(name, host::without_port(host))
+        let ServerName { name, listener_tls } = server_name;
+        is_proxy || listener_tls.covers(name, canonical_host::without_port(host))
     }
 
     /// The scheme of the client's requests.

@@ -9,7 +9,7 @@ use super::target::match_route;
 use crate::http::head::{Fields, Head};
 use crate::identity::strip::is_alike;
 use crate::policy::Ruleset;
-use crate::route::{RouteTable, host};
+use crate::route::{RouteTable, canonical_host};
 
 /// The fields that name a host.
 const HOST_FIELDS: [&str; 4] = [
@@ -69,7 +69,7 @@ fn retain_hosts(fields: &mut Fields, table: &RouteTable) {
     let routed_host = fields.text("host").map(str::to_owned);
     let is_alike = |value: &[u8]| {
         let value = std::str::from_utf8(value.trim_ascii()).ok();
-        let named_host = value.and_then(host::canonical_host);
+        let named_host = value.and_then(canonical_host::canonical_host);
         named_host.is_some_and(|named| table.has_same_routes(routed_host.as_deref(), &named))
     };
     for name in HOST_FIELDS {

@@ -23,7 +23,7 @@ use crate::http::head::Head;
 use crate::identity::FieldValue;
 use crate::identity::body::{hides_fields, is_stream};
 use crate::policy::Ruleset;
-use crate::route::host;
+use crate::route::canonical_host;
 
 /// The response of a service to a request with a route.
 type RoutedResponse<S> = <S as Service<Routed>>::Response;
@@ -228,7 +228,7 @@ fn find_other_routes(
     let target = RequestTarget::new(head, host).ok()?;
     // A method that no pattern names stands for all of them.
     let unnamed = Method::from_bytes(b"_").ok();
-    let methods = ruleset.table.methods().iter().chain(&unnamed);
+    let methods = ruleset.table.named_methods().iter().chain(&unnamed);
     let others = methods.filter_map(|method| target.look_up(method, ruleset).ok());
     let by_method: Vec<_> = others
         .filter(|other| !matched.covers(other, ruleset))
@@ -358,7 +358,7 @@ fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
         (Some(host), None) => {
             let host = std::str::from_utf8(host)
                 .ok()
-                .and_then(host::canonical_host);
+                .and_then(canonical_host::canonical_host);
             Some(host.ok_or(RefusalCause::Bad("the Host field is malformed"))?)
         }
         (None, _) if head.version < Version::HTTP_11 => None,
@@ -369,7 +369,7 @@ fn read_host(head: &Head) -> Result<Option<Cow<'_, str>>, RefusalCause> {
         return Ok(host_field);
     };
     let is_http = matches!(head.uri.scheme_str(), Some("http" | "https"));
-    let host = host::canonical_host(authority.as_str()).filter(|_| is_http);
+    let host = canonical_host::canonical_host(authority.as_str()).filter(|_| is_http);
     host.map(Some)
         .ok_or(RefusalCause::Bad("the target is not an HTTP URL"))
 }

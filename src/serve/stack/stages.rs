@@ -84,7 +84,9 @@ impl Identified {
     /// The pressure on the upstream, if elastic limits or priorities depend on it.
     pub(super) fn pressure(&self) -> Option<&Arc<Pressure>> {
         let pools = &self.routed.arrival.context.generation.pools;
-        pools[self.routed.route().upstream].servers().pressure()
+        pools[self.routed.route().upstream_index]
+            .servers()
+            .pressure()
     }
 
     /// The limits of the route.

@@ -42,7 +42,7 @@ pub fn match_route(
 ) -> Result<MatchedRoute, RefusalCause> {
     let target = RequestTarget::new(head, host)?;
     let matched = target.look_up(&head.method, ruleset)?;
-    if ruleset.table.methods().is_empty() {
+    if ruleset.table.named_methods().is_empty() {
         return Ok(matched);
     }
     // The upstream takes the request's own method or one that the request names, and nothing tells which. So every
@@ -57,7 +57,10 @@ pub fn match_route(
 /// The one of two routes whose limits include all limits of the other. None on different upstreams, or if neither does.
 fn route_with_all_limits(first: usize, second: usize, ruleset: &Ruleset) -> Option<usize> {
     let (one, other) = (&ruleset.routes[first], &ruleset.routes[second]);
-    match (one.upstream == other.upstream, other.has_limits_beyond(one)) {
+    match (
+        one.upstream_index == other.upstream_index,
+        other.has_limits_beyond(one),
+    ) {
         (true, false) => Some(first),
         (true, true) if !one.has_limits_beyond(other) => Some(second),
         _ => None,
@@ -260,7 +263,7 @@ impl<'h> RequestTarget<'h> {
         let Some(path) = with_encoded_slashes(self.uri.path()) else {
             return Ok(None);
         };
-        let Some(exact) = ruleset.table.find(self.host, method, &path).route() else {
+        let Some(exact) = ruleset.table.find(self.host, method, &path).route_index() else {
             return Ok(None);
         };
         let matched = match ruleset.paths {
@@ -307,11 +310,12 @@ impl<'h> RequestTarget<'h> {
         matched: &MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<Option<MatchedRoute>, RefusalCause> {
-        let Some(exact) = ruleset.table.find(self.host, method, path).route() else {
+        let Some(exact) = ruleset.table.find(self.host, method, path).route_index() else {
             return Ok(None);
         };
         let other = self.fold(method, path, exact, ruleset)?;
-        let is_on_upstream = other.route(ruleset).upstream == matched.route(ruleset).upstream;
+        let is_on_upstream =
+            other.route(ruleset).upstream_index == matched.route(ruleset).upstream_index;
         Ok(is_on_upstream.then_some(other))
     }
 }
@@ -339,9 +343,10 @@ impl RequestTarget<'_> {
                 self.look_up_named_paths(method, &paths, matched, ruleset)
             }
             FieldValue::Ambiguous => {
-                let upstream = matched.route(ruleset).upstream;
-                let is_wordpress_api =
-                    |route: &&Arc<Route>| route.is_wordpress_api() && route.upstream == upstream;
+                let upstream = matched.route(ruleset).upstream_index;
+                let is_wordpress_api = |route: &&Arc<Route>| {
+                    route.is_wordpress_api() && route.upstream_index == upstream
+                };
                 let mut routes = ruleset.routes.iter().filter(is_wordpress_api);
                 routes.try_fold(matched, |matched, route| {
                     matched.combined_with(route.index.into(), ruleset)
@@ -433,11 +438,13 @@ fn match_folded(
 fn path_error_detail(error: PathError) -> &'static str {
     match error {
         PathError::NotAbsolute => "the path does not begin with `/`",
-        PathError::Control => "the path has a control character, perhaps escaped: leave it out",
-        PathError::Escape => {
+        PathError::ControlCharacter => {
+            "the path has a control character, perhaps escaped: leave it out"
+        }
+        PathError::InvalidEscape => {
             "the path has a `%` without two hexadecimal digits: write `%25` for the character"
         }
-        PathError::Ambiguous => {
+        PathError::AmbiguousDots => {
             "the path has a dot segment with `;`, which is a step to some servers and a name to others: leave it out"
         }
     }

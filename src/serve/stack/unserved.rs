@@ -194,7 +194,7 @@ impl ThrottledRequest for Unserved {
     fn admission_request(&self) -> AdmissionRequest<'_> {
         let generation = self.generation();
         let route = self.counted.route(&generation.ruleset);
-        let servers = route.map(|route| generation.pools[route.upstream].servers());
+        let servers = route.map(|route| generation.pools[route.upstream_index].servers());
         AdmissionRequest {
             rules: self.rules(),
             client: &self.client,

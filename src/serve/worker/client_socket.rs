@@ -82,17 +82,17 @@ impl ClientSocket {
 
     /// Sets whether the client sees a reset when the socket is dropped.
     pub fn reset_on_close(&self, reset: bool) {
-        self.stream.reset_on_close(reset);
+        self.stream.set_reset_on_close(reset);
     }
 
     /// Ends the connection for both sides at once, whatever waits to be sent.
     pub fn hang_up(&self) {
-        self.stream.hang_up();
+        self.stream.shut_down_both();
     }
 
     /// Under TLS, holds back what is written from now on, so that it is sent together with the end of the connection.
     pub fn hold_back(&mut self) {
-        self.stream.hold_back();
+        self.stream.hold_output();
     }
 
     /// Reports whether a write has to wait for the client.

@@ -13,8 +13,8 @@ use super::client_socket::{ClientSocket, IDLE_DRAIN_TIME};
 use super::deadlines::{Deadlines, Phase};
 use super::listen::LocalConnection;
 use super::state::{ConnectionRefusal, Worker};
-use crate::net::proxy::{self, ConnectionAddresses};
-use crate::net::tls::config::Offer;
+use crate::net::proxy_protocol::{self, ConnectionAddresses};
+use crate::net::tls::listener_tls::ListenerTls;
 use crate::net::{PeerNetwork, Socket, Stream};
 use crate::serve::http1::exchanges::{self, ConnectionEnd};
 use crate::serve::http1::wire::Wire;
@@ -70,7 +70,13 @@ async fn serve_until_closed(
     let mut remote = stream.peer_address(from);
     let from_proxy = listener.proxies.iter().any(|net| net.contains(remote));
     if from_proxy {
-        match before_first_request(&worker, &deadlines, proxy::read_header(&mut stream)).await {
+        match before_first_request(
+            &worker,
+            &deadlines,
+            proxy_protocol::read_header(&mut stream),
+        )
+        .await
+        {
             Ok(Some(declared)) => (ends, remote) = (declared, declared.client.ip().into()),
             Ok(None) => {}
             Err(_) => return worker.count_refused_connection(ConnectionRefusal::ProxyHeader),
@@ -84,18 +90,33 @@ async fn serve_until_closed(
     {
         return worker.count_refused_connection(ConnectionRefusal::PerIp);
     }
-    let stream = match &listener.offer {
+    let stream = match &listener.listener_tls {
         // Boxed, so that the handshake takes no space in this future once it is over.
-        Some(offer) => Box::pin(shake_hands(stream, offer.clone(), &worker, &deadlines)).await,
-        None => Some(Socket::plain(stream)),
+        Some(listener_tls) => {
+            Box::pin(shake_hands(
+                stream,
+                listener_tls.clone(),
+                &worker,
+                &deadlines,
+            ))
+            .await
+        }
+        None => Some(Socket::from_client(stream)),
     };
     let Some(stream) = stream else { return };
     if stream.is_acme_challenge() {
         return worker.count_acme_proof();
     }
     let is_http2 = stream.is_http2();
-    let offer = listener.offer.as_ref();
-    let peer = Peer::new(remote, ends, &stream, offer, deadlines.clone(), &worker);
+    let listener_tls = listener.listener_tls.as_ref();
+    let peer = Peer::new(
+        remote,
+        ends,
+        &stream,
+        listener_tls,
+        deadlines.clone(),
+        &worker,
+    );
     let timeouts = &generation.ruleset.timeouts;
     let client = ClientSocket::new(stream, deadlines, timeouts.send, timeouts.half_close);
     drop(generation);
@@ -137,7 +158,7 @@ async fn before_first_request<F: Future>(
 /// Shakes hands under TLS; `None` if that fails. The deadline of the connection ends a handshake that takes too long.
 async fn shake_hands(
     stream: Stream,
-    offer: Offer,
+    listener_tls: ListenerTls,
     worker: &Worker,
     deadlines: &Deadlines,
 ) -> Option<Socket> {
@@ -145,7 +166,7 @@ async fn shake_hands(
         worker,
         succeeded: false,
     };
-    let accept = Socket::accept(stream, offer);
+    let accept = Socket::accept_tls(stream, listener_tls);
     let socket = before_first_request(worker, deadlines, accept).await.ok();
     count.succeeded = socket.is_some();
     socket

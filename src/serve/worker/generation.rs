@@ -187,7 +187,7 @@ impl Generation {
             })
             .collect();
         let kinds = ruleset.routes.iter().map(|route| {
-            let pressure = pools[route.upstream].servers().pressure();
+            let pressure = pools[route.upstream_index].servers().pressure();
             pressure.map_or_else(RequestKind::default, |pressure| pressure.kind(&route.name))
         });
         let kinds = kinds.collect();

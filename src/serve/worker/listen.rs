@@ -15,10 +15,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::error::SendError;
 
 use super::occupancy::CountedConnection;
-use crate::net::socket::prepare;
+use crate::net::socket::set_tcp_options;
 use crate::net::tls::acme::ManagedCertificate;
-use crate::net::tls::config::{Offer, OfferedCertificate};
-use crate::net::unix::{self, SocketFile};
+use crate::net::tls::listener_tls::{ListenerTls, OfferedCertificate};
+use crate::net::unix_socket::{self, SocketFile};
 use crate::net::{Address, PeerNetwork, Stream};
 use crate::policy::BindSettings;
 
@@ -190,7 +190,7 @@ fn is_same_address(other: SocketAddr, address: SocketAddr) -> bool {
 pub fn check_unused(address: &Address) -> io::Result<()> {
     let address = match address {
         Address::Tcp(address) => *address,
-        Address::Unix(path) => return unix::check_unused(path),
+        Address::Unix(path) => return unix_socket::check_unused(path),
     };
     let socket = tcp_socket(address)?;
     // Connections of a gateway that has ended do not matter.
@@ -248,9 +248,9 @@ pub fn bind(
         Address::Tcp(address) if sockets.is_empty() => {
             sockets = bind_for_each_worker(*address, workers)?;
         }
-        Address::Tcp(_) => sockets.iter().try_for_each(prepare)?,
+        Address::Tcp(_) => sockets.iter().try_for_each(set_tcp_options)?,
         Address::Unix(path) if sockets.is_empty() => {
-            sockets.push(unix::bind(path, listen.mode, ACCEPT_BACKLOG)?);
+            sockets.push(unix_socket::bind(path, listen.mode, ACCEPT_BACKLOG)?);
             file = Some(SocketFile::at(path)?);
         }
         Address::Unix(path) => file = inherited.owned_file(path),
@@ -271,7 +271,7 @@ fn bind_for_each_worker(mut address: SocketAddr, workers: usize) -> io::Result<V
         socket.set_reuse_port(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&address.into())?;
-        prepare(&socket)?;
+        set_tcp_options(&socket)?;
         socket.listen(ACCEPT_BACKLOG)?;
         address = socket.local_addr()?.as_socket().unwrap_or(address);
         sockets.push(socket);
@@ -338,7 +338,7 @@ impl Placement {
 #[derive(Clone, Debug)]
 pub struct RunningListener {
     /// The TLS configuration; `None` if clients speak without TLS.
-    pub offer: Option<Offer>,
+    pub listener_tls: Option<ListenerTls>,
     /// The certificates that handshakes choose from.
     pub certificates: Vec<OfferedCertificate>,
     /// Certificates that an ACME directory issues.
@@ -362,7 +362,7 @@ mod tests {
     fn connections_inherit_the_options_of_their_listener() {
         let own = bind_for_each_worker(([127, 0, 0, 1], 0).into(), 1);
         let other = TcpListener::bind("127.0.0.1:0").expect("there is a port");
-        prepare(&other).expect("it is a socket");
+        set_tcp_options(&other).expect("it is a socket");
         let span = Duration::from_secs;
         let own = own
             .expect("there is a port")

@@ -129,17 +129,17 @@ async fn connect_with(
 /// Opens a socket, with TLS where the address asks for it.
 async fn open_socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<Socket> {
     if !settings.address.tls {
-        return Socket::new(TcpStream::connect((host, port)).await?);
+        return Socket::to_server(TcpStream::connect((host, port)).await?);
     }
     let Some(roots) = &settings.roots else {
         return Err(std::io::Error::other(
             "no trusted certificates to verify the server",
         ));
     };
-    let name = Connector::server_name(host).map_err(std::io::Error::other)?;
+    let name = Connector::parse_server_name(host).map_err(std::io::Error::other)?;
     let connector = Connector::new(name, roots, None, false);
-    let connector = connector.map_err(std::io::Error::other)?.without_protocol();
-    Socket::connect(TcpStream::connect((host, port)).await?, &connector).await
+    let connector = connector.map_err(std::io::Error::other)?.without_alpn();
+    Socket::connect_tls(TcpStream::connect((host, port)).await?, &connector).await
 }
 
 /// Asks all sentinels at once, because one of them may be as dead as the server. Connects to the first server that a

@@ -9,7 +9,7 @@ use std::fmt;
 
 use http::{HeaderMap, Method, StatusCode};
 use ours::Ours;
-use tollgate::http::head::{Fields, hop};
+use tollgate::http::head::{Fields, hop_by_hop};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub fn lines<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Lines {
 pub fn passed_on(status: StatusCode, map: &HeaderMap) -> Lines {
     let mut fields = Fields::from(map);
     if status != StatusCode::SWITCHING_PROTOCOLS {
-        hop::strip_connection_fields(&mut fields);
+        hop_by_hop::strip_connection_fields(&mut fields);
     }
     lines(fields.iter())
 }

@@ -22,7 +22,7 @@ use tollgate::base::clock::{Clock, Nanos};
 use tollgate::http::head::{Head, ResponseHead};
 use tollgate::http::http1::MessageError;
 use tollgate::net::FlushQueue;
-use tollgate::net::proxy::ConnectionAddresses;
+use tollgate::net::proxy_protocol::ConnectionAddresses;
 use tollgate::upstream::pool::PoolCounters;
 use tollgate::upstream::response_head::{HeadReader, LastHead, ParsedHead};
 use tollgate::upstream::{

@@ -1,7 +1,7 @@
 //! Why the gateway may read an answer differently than hyper's client: a closed list. But for two marks of
 //! hyper's own, every reason is one to be stricter.
 
-use tollgate::http::http1::MAX_HEAD;
+use tollgate::http::http1::MAX_HEAD_BYTES;
 
 use super::{Asks, Case, End, Verdict};
 
@@ -61,7 +61,7 @@ const REFUSALS: [Refusal; 9] = [
     // RFC 9112 section 3 leaves the bound to the reader; hyper's is about 400 KiB.
     Refusal {
         says: "its head is too long",
-        shows: |case, _| case.bytes().len() > MAX_HEAD,
+        shows: |case, _| case.bytes().len() > MAX_HEAD_BYTES,
     },
     // RFC 9112 section 7.1: sizes may overflow, and an extension is of tokens and quoted strings, in which
     // there are no control characters. Section 7.1.1 wants a bound on extensions.

@@ -1,13 +1,15 @@
 //! Decodes blocks of fields: RFC 7541 sections 3 and 6.
 //!
-//! A few bytes may stand for many fields, so what a block decodes to is bounded by [`MAX_DECODED_BYTES`]. The decoder does
-//! not judge the fields; it only names their [`FieldKind`].
+//! A few bytes may stand for many fields, so a block decodes to at most [`MAX_DECODED_BYTES`]. The decoder does not judge
+//! the fields; it only names their [`FieldKind`].
 
+use super::field_kind::FieldKind;
 use super::huffman;
 use super::integer::read_number;
-use super::kind::FieldKind;
-use super::table::{DYNAMIC_TABLE_SIZE, DynamicTable, ENTRY_OVERHEAD, STATIC_TABLE, TableEntry};
-use crate::http::http1::MAX_HEAD;
+use super::table::{
+    DYNAMIC_TABLE_BYTES, DynamicTable, ENTRY_OVERHEAD_BYTES, STATIC_TABLE, TableEntry,
+};
+use crate::http::http1::MAX_HEAD_BYTES;
 use crate::http::http2::{ConnectionError, Reason};
 
 /// A field of a decoded block.
@@ -21,25 +23,25 @@ pub struct DecodedField<'a> {
     pub value: &'a [u8],
 }
 
-/// Maximum bytes that a block decodes to, with [`ENTRY_OVERHEAD`] for each field: two bytes may refer to a field of 4 KiB.
+/// Maximum bytes that a block decodes to, with [`ENTRY_OVERHEAD_BYTES`] for each field: two bytes may refer to a field of 4 KiB.
 /// It is four times the largest head, so that a head which is merely too large does not end its connection.
-const MAX_DECODED_BYTES: usize = 4 * MAX_HEAD;
+const MAX_DECODED_BYTES: usize = 4 * MAX_HEAD_BYTES;
 
-/// A block cannot be decoded, so the table is no longer the same as the peer's.
+/// The error of a block that cannot be decoded. The table then differs from the peer's, so the connection must end.
 const UNDECODABLE: ConnectionError = ConnectionError(Reason::COMPRESSION_ERROR);
 
-/// Decodes the fields of one connection. Its table holds at most [`DYNAMIC_TABLE_SIZE`] bytes.
+/// Decodes the fields of one connection. Its table holds at most [`DYNAMIC_TABLE_BYTES`] bytes.
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable,
-    /// The Huffman-coded name and value of one field, decoded.
+    /// Scratch space: the decoded name and value of one Huffman-coded field, one after the other.
     huffman_text: Vec<u8>,
 }
 
 impl Default for Decoder {
     fn default() -> Decoder {
         Decoder {
-            table: DynamicTable::new(DYNAMIC_TABLE_SIZE),
+            table: DynamicTable::new(DYNAMIC_TABLE_BYTES),
             huffman_text: Vec::new(),
         }
     }
@@ -57,10 +59,11 @@ impl Decoder {
         mut on_field: impl FnMut(DecodedField<'_>),
     ) -> Result<(), ConnectionError> {
         let mut rest = block;
+        // A change of the table size may only come before the first field: section 4.2.
         let mut has_fields = false;
         let mut remaining_bytes = MAX_DECODED_BYTES;
         let mut emit = |field: DecodedField<'_>| {
-            let size = field.name.len() + field.value.len() + ENTRY_OVERHEAD;
+            let size = field.name.len() + field.value.len() + ENTRY_OVERHEAD_BYTES;
             remaining_bytes = remaining_bytes
                 .checked_sub(size)
                 .ok_or(ConnectionError(Reason::ENHANCE_YOUR_CALM))?;
@@ -78,7 +81,7 @@ impl Decoder {
                 // A change of the table size, at the front of the block only: section 6.3.
                 0x20..0x40 => {
                     let size = read_number(&mut rest, 5).ok_or(UNDECODABLE)?;
-                    if has_fields || size > DYNAMIC_TABLE_SIZE {
+                    if has_fields || size > DYNAMIC_TABLE_BYTES {
                         return Err(UNDECODABLE);
                     }
                     self.table.resize(size);
@@ -91,7 +94,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes a literal field (section 6.2), whose byte `first` is still in `rest`.
+    /// Decodes a literal field (section 6.2) off the front of `rest`, which begins with the byte `first`.
     fn decode_literal(
         &mut self,
         first: u8,
@@ -103,8 +106,8 @@ impl Decoder {
             huffman_text,
         } = self;
         huffman_text.clear();
-        let is_indexed = first & 0x40 != 0;
-        let index = read_number(rest, if is_indexed { 6 } else { 4 }).ok_or(UNDECODABLE)?;
+        let is_added_to_table = first & 0x40 != 0;
+        let index = read_number(rest, if is_added_to_table { 6 } else { 4 }).ok_or(UNDECODABLE)?;
         let (name_kind, name) = match index {
             0 => (None, read_text(rest, huffman_text).ok_or(UNDECODABLE)?),
             _ => {
@@ -119,7 +122,7 @@ impl Decoder {
         let name_kind = name_kind.unwrap_or_else(|| FieldKind::of(name));
         let kind = name_kind.with_value(value);
         emit(DecodedField { kind, name, value })?;
-        if is_indexed {
+        if is_added_to_table {
             let mut entry = TableEntry::new(kind, name, value);
             entry.name_kind = name_kind;
             table.add(entry);
@@ -133,13 +136,17 @@ impl Decoder {
     }
 }
 
-/// The field at this index of the static and dynamic table, after the kind of its name.
+/// The kind of the name, and the field, at this index of both tables: the static one, then the dynamic one. `None` if
+/// neither table has the index.
 fn indexed_field(table: &DynamicTable, index: usize) -> Option<(FieldKind, DecodedField<'_>)> {
     let dynamic_index = match STATIC_TABLE.get(index.checked_sub(1)?) {
-        Some((name, value, kind)) => {
-            let (name, value) = (name.as_bytes(), value.as_bytes());
-            let kind = *kind;
-            return Some((kind, DecodedField { kind, name, value }));
+        Some(entry) => {
+            let field = DecodedField {
+                kind: entry.kind,
+                name: entry.name.as_bytes(),
+                value: entry.value.as_bytes(),
+            };
+            return Some((entry.kind, field));
         }
         None => index - 1 - STATIC_TABLE.len(),
     };
@@ -152,8 +159,9 @@ fn indexed_field(table: &DynamicTable, index: usize) -> Option<(FieldKind, Decod
     Some((entry.name_kind, field))
 }
 
-/// Takes a text off the front of `rest`: section 5.2. A Huffman-coded text is appended to `huffman_text` and `Some(None)`
-/// returned; `None` is an error.
+/// Takes a text off the front of `rest`: section 5.2. Returns `None` if the text is malformed.
+///
+/// A Huffman-coded text is decoded to the end of `huffman_text`; the result is then `Some(None)`.
 fn read_text<'a>(rest: &mut &'a [u8], huffman_text: &mut Vec<u8>) -> Option<Option<&'a [u8]>> {
     let is_huffman = rest.first()? & 0x80 != 0;
     let length = read_number(rest, 7)?;

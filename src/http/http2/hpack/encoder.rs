@@ -1,27 +1,27 @@
-//! Encodes blocks of fields.
+//! Encodes blocks of fields: RFC 7541 sections 3 and 6.
 //!
 //! A field is added to the dynamic table when it is sent a second time, and takes one or two bytes from then on. So a field
 //! whose value differs each time is never added. Texts are never Huffman-coded: that would save less in bytes than it
 //! costs in time.
 
+use super::field_kind::FieldKind;
 use super::integer::write_number;
-use super::kind::FieldKind;
-use super::table::{DYNAMIC_TABLE_SIZE, DynamicTable, STATIC_TABLE, TableEntry};
+use super::table::{DYNAMIC_TABLE_BYTES, DynamicTable, STATIC_TABLE, StaticEntry, TableEntry};
 
 /// Number of recently sent fields that are remembered by their hash.
 const REMEMBERED_FIELDS: usize = 64;
 
 /// Longest value that is added to the table, in bytes. A longer one could evict all other fields.
-const MAX_INDEXED_VALUE: usize = 256;
+const MAX_INDEXED_VALUE_BYTES: usize = 256;
 
 /// Encodes the fields of one connection, and tracks the peer's dynamic table.
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable,
-    /// The last sent field with each value of `hash % REMEMBERED_FIELDS`.
+    /// The last sent fields. A field is at the index `hash % REMEMBERED_FIELDS`, and replaces the one before it there.
     remembered: Box<[SentField]>,
-    /// Fields added to the table since the connection began.
-    added: u32,
+    /// The number of fields added to the table since the connection began.
+    added_count: u32,
     /// A change of the table size that the next block must announce.
     resize: Option<TableResize>,
 }
@@ -37,25 +37,27 @@ struct SentField {
 /// Table sizes that the peer has asked for since the last block.
 #[derive(Clone, Copy, Debug)]
 struct TableResize {
+    /// The smallest size in bytes, which evicts the most entries.
     smallest: usize,
+    /// The size in bytes that holds from now on.
     last: usize,
 }
 
 impl Default for Encoder {
     fn default() -> Encoder {
         Encoder {
-            table: DynamicTable::new(DYNAMIC_TABLE_SIZE),
+            table: DynamicTable::new(DYNAMIC_TABLE_BYTES),
             remembered: [SentField::default(); REMEMBERED_FIELDS].into(),
-            added: 0,
+            added_count: 0,
             resize: None,
         }
     }
 }
 
 impl Encoder {
-    /// Changes the table to the size that the peer allows, in bytes. At most [`DYNAMIC_TABLE_SIZE`] are used.
-    pub fn resize(&mut self, allowed: usize) {
-        let size = allowed.min(DYNAMIC_TABLE_SIZE);
+    /// Changes the table to the size that the peer allows. At most [`DYNAMIC_TABLE_BYTES`] are used.
+    pub fn resize(&mut self, allowed_bytes: usize) {
+        let size = allowed_bytes.min(DYNAMIC_TABLE_BYTES);
         self.resize = Some(TableResize {
             smallest: self.resize.map_or(size, |before| before.smallest.min(size)),
             last: size,
@@ -63,7 +65,7 @@ impl Encoder {
         self.table.resize(size);
     }
 
-    /// Begins a block, with the changes of the table size since the last one: section 4.2.
+    /// Begins a block, and appends the changes of the table size since the last block: section 4.2.
     pub fn begin_block(&mut self, out: &mut Vec<u8>) {
         if let Some(TableResize { smallest, last }) = self.resize.take() {
             if smallest < last {
@@ -75,6 +77,7 @@ impl Encoder {
 
     /// Appends the pseudo-header field `:status`.
     pub fn write_status(&mut self, out: &mut Vec<u8>, status: u16) {
+        // Indexes of the static table.
         let index = match status {
             200 => 8,
             204 => 9,
@@ -92,14 +95,14 @@ impl Encoder {
         out.push(0x80 | index);
     }
 
-    /// Appends a field, its name in lower case.
+    /// Appends a field. Its name is written in lower case.
     pub fn write_field(&mut self, out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
         let hash = hash_field(name, value);
         let slot = hash as usize % REMEMBERED_FIELDS;
         let sent = self.remembered[slot];
         let is_repeated = sent.hash == hash;
         if is_repeated && sent.number > 0 {
-            let index = (self.added - sent.number) as usize;
+            let index = (self.added_count - sent.number) as usize;
             let entry = self.table.get(index);
             if entry.is_some_and(|entry| is_entry_for(entry, name, value)) {
                 return write_number(out, 0x80, 7, STATIC_TABLE.len() + 1 + index);
@@ -108,7 +111,7 @@ impl Encoder {
         if is_secret(name) {
             return write_literal(out, LiteralForm::NEVER_INDEXED, name, value);
         }
-        if !is_repeated || value.len() > MAX_INDEXED_VALUE || self.added == u32::MAX {
+        if !is_repeated || value.len() > MAX_INDEXED_VALUE_BYTES || self.added_count == u32::MAX {
             self.remembered[slot] = SentField { hash, number: 0 };
             return write_literal(out, LiteralForm::WITHOUT_INDEXING, name, value);
         }
@@ -118,12 +121,13 @@ impl Encoder {
         let fits = self
             .table
             .add(TableEntry::new(FieldKind::Regular, &name, value));
-        self.added += u32::from(fits);
-        let number = if fits { self.added } else { 0 };
+        self.added_count += u32::from(fits);
+        let number = if fits { self.added_count } else { 0 };
         self.remembered[slot] = SentField { hash, number };
     }
 }
 
+/// Whether the entry is this field. It must be checked, because different fields may have the same hash.
 fn is_entry_for(entry: &TableEntry, name: &[u8], value: &[u8]) -> bool {
     entry.value() == value && entry.name().eq_ignore_ascii_case(name)
 }
@@ -133,7 +137,7 @@ fn is_secret(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"set-cookie")
 }
 
-/// A hash of a field that ignores the case of its name. Different fields may have the same one.
+/// A hash of a field that ignores the case of its name. Different fields may have the same hash.
 fn hash_field(name: &[u8], value: &[u8]) -> u64 {
     // The fractional part of the golden ratio, as in Fibonacci hashing: odd, with evenly spread bits.
     const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -196,13 +200,13 @@ fn write_literal(out: &mut Vec<u8>, literal: LiteralForm, name: &[u8], value: &[
 /// The index of a name in the static table. Names of pseudo-header fields of requests are not searched.
 fn static_index(name: &[u8]) -> Option<usize> {
     // The position of `:status`, the first name that a response can have.
-    const FIRST: usize = 7;
-    let candidates = &STATIC_TABLE[FIRST..];
-    let has_name = |(entry_name, ..): &(&str, &str, FieldKind)| {
-        entry_name.len() == name.len() && entry_name.as_bytes().eq_ignore_ascii_case(name)
+    const FIRST_POSITION: usize = 7;
+    let candidates = &STATIC_TABLE[FIRST_POSITION..];
+    let has_name = |entry: &StaticEntry| {
+        entry.name.len() == name.len() && entry.name.as_bytes().eq_ignore_ascii_case(name)
     };
     candidates
         .iter()
         .position(has_name)
-        .map(|position| position + FIRST + 1)
+        .map(|position| position + FIRST_POSITION + 1)
 }

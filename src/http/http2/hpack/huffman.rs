@@ -3,12 +3,12 @@
 //! The code is canonical: codes of one length are consecutive numbers, in the order of their symbols. So the lengths of all
 //! codes determine the codes, and only they are listed. Most codes are found in a table by their first eight bits.
 
-/// The number of symbols: 256 bytes and [`END`].
-const SYMBOLS: usize = 257;
+/// The number of symbols: 256 bytes and [`END_OF_TEXT`].
+const SYMBOL_COUNT: usize = 257;
 
 /// Length of each symbol's code, in bits.
 #[rustfmt::skip]
-const CODE_LENGTHS: [u8; SYMBOLS] = [
+const CODE_LENGTHS: [u8; SYMBOL_COUNT] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
     28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
     6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
@@ -29,7 +29,7 @@ const CODE_LENGTHS: [u8; SYMBOLS] = [
 ];
 
 /// The symbol that marks the end of a text. Its code is an error in a text; only its first bits may pad one.
-const END: u16 = 256;
+const END_OF_TEXT: u16 = 256;
 
 /// Length of the longest code, in bits.
 const MAX_CODE_LENGTH: usize = 30;
@@ -40,29 +40,57 @@ const LOOKUP_BITS: usize = 8;
 /// The tables by which codes are decoded. Codes in them are aligned to the left of 32 bits.
 struct DecodeTables {
     /// All symbols in the order of their codes.
-    symbols: [u16; SYMBOLS],
-    /// For each code length: the first code of that length, and the index of its symbol in `symbols`.
-    first_codes: [(u64, u16); MAX_CODE_LENGTH + 2],
-    /// By the next [`LOOKUP_BITS`]: the symbol of a short code and the code's length, which is 0 for a longer code.
-    short_codes: [(u8, u8); 1 << LOOKUP_BITS],
+    symbols: [u16; SYMBOL_COUNT],
+    /// The first code of each length, by the length in bits.
+    first_codes: [FirstCode; MAX_CODE_LENGTH + 2],
+    /// The short codes, by the next [`LOOKUP_BITS`] of the text.
+    short_codes: ShortCodes,
+}
+
+/// The first of the codes with one length.
+#[derive(Clone, Copy)]
+struct FirstCode {
+    /// The code, aligned to the left of 32 bits. It is 2^32, more than any code, for lengths that no code has.
+    code: u64,
+    /// The index of its symbol in [`DecodeTables::symbols`].
+    symbol_index: u16,
+}
+
+type ShortCodes = [ShortCode; 1 << LOOKUP_BITS];
+
+/// A code of at most [`LOOKUP_BITS`].
+#[derive(Clone, Copy)]
+struct ShortCode {
+    symbol: u8,
+    /// The length of the code in bits; 0 if a longer code begins with the bits that were looked up.
+    length: u8,
 }
 
 static TABLES: DecodeTables = build_tables();
 
 const fn build_tables() -> DecodeTables {
     let mut tables = DecodeTables {
-        symbols: [0; SYMBOLS],
-        first_codes: [(1 << 32, SYMBOLS as u16); MAX_CODE_LENGTH + 2],
-        short_codes: [(0, 0); 1 << LOOKUP_BITS],
+        symbols: [0; SYMBOL_COUNT],
+        first_codes: [FirstCode {
+            code: 1 << 32,
+            symbol_index: SYMBOL_COUNT as u16,
+        }; MAX_CODE_LENGTH + 2],
+        short_codes: [ShortCode {
+            symbol: 0,
+            length: 0,
+        }; 1 << LOOKUP_BITS],
     };
-    let (mut length, mut next_code, mut count) = (1, 0_u64, 0);
+    let (mut length, mut next_code, mut symbol_index) = (1, 0_u64, 0);
     while length <= MAX_CODE_LENGTH {
-        tables.first_codes[length] = (next_code, count as u16);
+        tables.first_codes[length] = FirstCode {
+            code: next_code,
+            symbol_index: symbol_index as u16,
+        };
         let mut symbol = 0;
-        while symbol < SYMBOLS {
+        while symbol < SYMBOL_COUNT {
             if CODE_LENGTHS[symbol] as usize == length {
-                tables.symbols[count] = symbol as u16;
-                count += 1;
+                tables.symbols[symbol_index] = symbol as u16;
+                symbol_index += 1;
                 if length <= LOOKUP_BITS {
                     fill_lookups(&mut tables.short_codes, next_code, symbol as u8, length);
                 }
@@ -76,23 +104,21 @@ const fn build_tables() -> DecodeTables {
 }
 
 /// Enters a short code at all lookups that begin with it.
-const fn fill_lookups(
-    short_codes: &mut [(u8, u8); 1 << LOOKUP_BITS],
-    code: u64,
-    symbol: u8,
-    length: usize,
-) {
+const fn fill_lookups(short_codes: &mut ShortCodes, code: u64, symbol: u8, length: usize) {
     let start = (code >> (32 - LOOKUP_BITS)) as usize;
     let mut lookup = start;
     while lookup < start + (1 << (LOOKUP_BITS - length)) {
-        short_codes[lookup] = (symbol, length as u8);
+        short_codes[lookup] = ShortCode {
+            symbol,
+            length: length as u8,
+        };
         lookup += 1;
     }
 }
 
 /// Appends the decoded text to `out`; `None` if `coded` is malformed.
 pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
-    // No code has fewer than five bits.
+    // No code has fewer than five bits, so this is the longest possible text.
     out.reserve(coded.len() * 8 / 5);
     let mut bytes = coded.iter();
     // Bits that have been read and not decoded, aligned to the left, and their number.
@@ -106,14 +132,15 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
         if bit_count == 0 {
             return Some(());
         }
-        let (symbol, length) = TABLES.short_codes[(bits >> (64 - LOOKUP_BITS)) as usize];
+        let ShortCode { symbol, length } =
+            TABLES.short_codes[(bits >> (64 - LOOKUP_BITS)) as usize];
         let length = match usize::from(length) {
             0 => {
                 let (symbol, length) = find_long_code(bits >> 32);
                 if length > bit_count {
                     return check_padding(bits, bit_count);
                 }
-                if symbol == END {
+                if symbol == END_OF_TEXT {
                     return None;
                 }
                 out.push(symbol as u8);
@@ -130,7 +157,7 @@ pub fn decode(coded: &[u8], out: &mut Vec<u8>) -> Option<()> {
     }
 }
 
-/// Checks that the last bits of a text are padding: fewer than eight, all set, as [`END`] begins (section 5.2).
+/// Checks that the last bits of a text are padding: fewer than eight, all set, as [`END_OF_TEXT`] begins (section 5.2).
 fn check_padding(bits: u64, bit_count: usize) -> Option<()> {
     (bit_count < 8 && bits >> (64 - bit_count) == (1 << bit_count) - 1).then_some(())
 }
@@ -138,13 +165,13 @@ fn check_padding(bits: u64, bit_count: usize) -> Option<()> {
 /// The symbol and the length of the code that these 32 bits begin with, if it is longer than [`LOOKUP_BITS`].
 fn find_long_code(bits: u64) -> (u16, usize) {
     let mut length = LOOKUP_BITS + 1;
-    while length < MAX_CODE_LENGTH && bits >= TABLES.first_codes[length + 1].0 {
+    while length < MAX_CODE_LENGTH && bits >= TABLES.first_codes[length + 1].code {
         length += 1;
     }
-    let (first_code, first_index) = TABLES.first_codes[length];
-    let offset = bits.saturating_sub(first_code) >> (32 - length);
+    let first = TABLES.first_codes[length];
+    let offset = bits.saturating_sub(first.code) >> (32 - length);
     let symbol = TABLES
         .symbols
-        .get(usize::from(first_index) + offset as usize);
-    (symbol.copied().unwrap_or(END), length)
+        .get(usize::from(first.symbol_index) + offset as usize);
+    (symbol.copied().unwrap_or(END_OF_TEXT), length)
 }

@@ -5,15 +5,15 @@
 
 mod decoder;
 mod encoder;
+mod field_kind;
 mod huffman;
 mod integer;
-mod kind;
 mod table;
 
 pub use decoder::{DecodedField, Decoder};
 pub use encoder::Encoder;
-pub use kind::FieldKind;
-pub use table::DYNAMIC_TABLE_SIZE;
+pub use field_kind::FieldKind;
+pub use table::DYNAMIC_TABLE_BYTES;
 
 #[cfg(test)]
 mod tests;

@@ -3,15 +3,15 @@
 
 use std::collections::VecDeque;
 
-use super::kind::FieldKind;
+use super::field_kind::FieldKind;
 
 /// Bytes of a dynamic table, unless settings change it: RFC 9113 section 6.5.2.
-pub const DYNAMIC_TABLE_SIZE: usize = 4096;
+pub const DYNAMIC_TABLE_BYTES: usize = 4096;
 
 /// Bytes that an entry counts beyond its name and value: RFC 7541 section 4.1.
-pub const ENTRY_OVERHEAD: usize = 32;
+pub const ENTRY_OVERHEAD_BYTES: usize = 32;
 
-/// The entries of the static table, from index 1 on.
+/// The names and values of the static table, from index 1 on.
 #[rustfmt::skip]
 const NAMES_AND_VALUES: [(&str, &str); 61] = [
     (":authority", ""),
@@ -77,14 +77,34 @@ const NAMES_AND_VALUES: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// The static table: name, value and kind of each entry, from index 1 on.
-pub static STATIC_TABLE: [(&str, &str, FieldKind); 61] = {
-    let mut entries = [("", "", FieldKind::Malformed); 61];
-    let mut at = 0;
-    while at < entries.len() {
-        let (name, value) = NAMES_AND_VALUES[at];
-        entries[at] = (name, value, FieldKind::of(name.as_bytes()));
-        at += 1;
+/// A field of the static table.
+#[derive(Clone, Copy, Debug)]
+pub struct StaticEntry {
+    /// The name of the field.
+    pub name: &'static str,
+    /// The value of the field; empty if the entry is for its name alone.
+    pub value: &'static str,
+    /// What the field means to HTTP/2.
+    pub kind: FieldKind,
+}
+
+/// The static table. The entry with index 1 is the first.
+pub static STATIC_TABLE: [StaticEntry; NAMES_AND_VALUES.len()] = {
+    let empty = StaticEntry {
+        name: "",
+        value: "",
+        kind: FieldKind::Malformed,
+    };
+    let mut entries = [empty; NAMES_AND_VALUES.len()];
+    let mut position = 0;
+    while position < entries.len() {
+        let (name, value) = NAMES_AND_VALUES[position];
+        entries[position] = StaticEntry {
+            name,
+            value,
+            kind: FieldKind::of(name.as_bytes()),
+        };
+        position += 1;
     }
     entries
 };
@@ -92,7 +112,7 @@ pub static STATIC_TABLE: [(&str, &str, FieldKind); 61] = {
 /// A field of the dynamic table.
 #[derive(Debug)]
 pub struct TableEntry {
-    /// Name and value, one after the other.
+    /// The name and the value, one after the other.
     text: Box<[u8]>,
     name_length: usize,
     /// The kind of the field.
@@ -102,7 +122,7 @@ pub struct TableEntry {
 }
 
 impl TableEntry {
-    /// An entry whose `name_kind` is the same `kind`.
+    /// An entry whose `name_kind` is `kind` too.
     pub fn new(kind: FieldKind, name: &[u8], value: &[u8]) -> TableEntry {
         TableEntry {
             text: [name, value].concat().into(),
@@ -126,24 +146,25 @@ impl TableEntry {
 /// The dynamic table of one direction. Its oldest entries are evicted when it is full.
 #[derive(Debug, Default)]
 pub struct DynamicTable {
-    /// The newest entry first.
+    /// The entries, the newest first.
     entries: VecDeque<TableEntry>,
-    size: usize,
-    max_size: usize,
+    /// The size of all entries: their names and values, and [`ENTRY_OVERHEAD_BYTES`] for each.
+    size_bytes: usize,
+    max_bytes: usize,
 }
 
 impl DynamicTable {
-    /// An empty table for `max_size` bytes.
-    pub fn new(max_size: usize) -> DynamicTable {
+    /// An empty table for `max_bytes` bytes.
+    pub fn new(max_bytes: usize) -> DynamicTable {
         DynamicTable {
-            max_size,
+            max_bytes,
             ..DynamicTable::default()
         }
     }
 
-    /// Changes the maximum size, in bytes, and evicts what no longer fits.
-    pub fn resize(&mut self, max_size: usize) {
-        self.max_size = max_size;
+    /// Changes the maximum size, and evicts the oldest entries that no longer fit.
+    pub fn resize(&mut self, max_bytes: usize) {
+        self.max_bytes = max_bytes;
         self.evict_for(0);
     }
 
@@ -152,13 +173,14 @@ impl DynamicTable {
         self.entries.get(index)
     }
 
-    /// Adds an entry and evicts the oldest ones for it. False if the entry is larger than the table, which is then empty.
+    /// Adds an entry and evicts the oldest ones for it. Returns false if the entry is larger than the table, which is then
+    /// empty.
     pub fn add(&mut self, entry: TableEntry) -> bool {
-        let size = entry.text.len() + ENTRY_OVERHEAD;
+        let size = entry.text.len() + ENTRY_OVERHEAD_BYTES;
         self.evict_for(size);
-        let fits = size <= self.max_size;
+        let fits = size <= self.max_bytes;
         if fits {
-            self.size += size;
+            self.size_bytes += size;
             self.entries.push_front(entry);
         }
         fits
@@ -166,10 +188,10 @@ impl DynamicTable {
 
     /// Evicts the oldest entries until `size` bytes more fit, or none is left.
     fn evict_for(&mut self, size: usize) {
-        while self.size + size > self.max_size
+        while self.size_bytes + size > self.max_bytes
             && let Some(oldest) = self.entries.pop_back()
         {
-            self.size -= oldest.text.len() + ENTRY_OVERHEAD;
+            self.size_bytes -= oldest.text.len() + ENTRY_OVERHEAD_BYTES;
         }
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::integer::{read_number, write_number};
-use super::table::ENTRY_OVERHEAD;
+use super::table::ENTRY_OVERHEAD_BYTES;
 use super::*;
 use crate::http::http2::{ConnectionError, Reason};
 
@@ -111,7 +111,7 @@ fn a_block_says_no_more_than_four_heads() {
         block.extend_from_slice(&[1, value]);
         block
     };
-    let most = 4 * crate::http::http1::MAX_HEAD / (3900 + ENTRY_OVERHEAD);
+    let most = 4 * crate::http::http1::MAX_HEAD_BYTES / (3900 + ENTRY_OVERHEAD_BYTES);
     for value in [b'a', 1] {
         for again in [&[0x0f, 0x2f, 0][..], &[0x7e, 0], &[0xbe]] {
             let mut decoder = Decoder::default();

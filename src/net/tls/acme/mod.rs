@@ -3,28 +3,28 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `client` | sends HTTPS requests to the directory |
+//! | `challenge_tokens` | the proofs that are served at port 80 |
+//! | `directory_client` | sends HTTPS requests to the directory |
 //! | `error` | why a certificate was not issued |
-//! | `managed` | a certificate that is renewed, with its settings |
+//! | `managed_certificate` | a certificate that is renewed, with its settings |
 //! | `order` | one order: account, proofs, certificate |
 //! | `renewal` | when the next order is due, and how long to wait after a failure |
 //! | `renewer` | the thread, and the set of certificates that it renews |
 //! | `settings` | the settings of an order |
 //! | `storage` | accounts and certificates on the disk |
-//! | `tokens` | the proofs that are served at port 80 |
 
-mod client;
+mod challenge_tokens;
+mod directory_client;
 mod error;
-mod managed;
+mod managed_certificate;
 mod order;
 mod renewal;
 mod renewer;
 mod settings;
 mod storage;
-mod tokens;
 
+pub use challenge_tokens::ChallengeTokens;
 pub use error::Error;
-pub use managed::ManagedCertificate;
+pub use managed_certificate::ManagedCertificate;
 pub use renewer::CertificateRenewer;
 pub use settings::{Challenge, Settings};
-pub use tokens::ChallengeTokens;

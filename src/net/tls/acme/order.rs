@@ -11,14 +11,14 @@ use instant_acme::{
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::client::DirectoryClient;
+use super::challenge_tokens::ChallengeTokens;
+use super::directory_client::DirectoryClient;
 use super::error::Error;
 use super::settings::{Challenge, Settings};
 use super::storage;
-use super::tokens::ChallengeTokens;
 use crate::net::IssuedCertificate;
 
-/// The timing of polls: the longest time in which the directory may check proofs, and then may issue.
+/// The timing of polls. The timeout holds twice: while the directory checks proofs, and while it issues.
 const POLL_POLICY: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .timeout(Duration::from_secs(120));
@@ -96,7 +96,10 @@ fn account_builder(settings: &Settings) -> AccountBuilder {
 
 /// Creates an account at the directory, and saves it.
 async fn create_account(settings: &Settings) -> Result<Account, Error> {
-    let contact = settings.contact.as_ref().map(|to| format!("mailto:{to}"));
+    let contact = settings
+        .contact_email
+        .as_ref()
+        .map(|to| format!("mailto:{to}"));
     let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
     let account = NewAccount {
         contact: &contact,
@@ -111,7 +114,7 @@ async fn create_account(settings: &Settings) -> Result<Account, Error> {
     Ok(account)
 }
 
-/// A proof that is shown until it is dropped.
+/// A proof that is shown until this guard is dropped.
 enum ShownProof<'a> {
     /// In handshakes, for this host name.
     Handshake(&'a IssuedCertificate, String),
@@ -137,7 +140,7 @@ async fn show_proofs<'a>(
     order: &mut Order,
     proofs: &mut Vec<ShownProof<'a>>,
 ) -> Result<(), Error> {
-    let kind = match settings.challenge {
+    let challenge_type = match settings.challenge {
         Challenge::TlsAlpn01 => ChallengeType::TlsAlpn01,
         Challenge::Http01 => ChallengeType::Http01,
     };
@@ -148,7 +151,7 @@ async fn show_proofs<'a>(
             continue;
         }
         let name = authorization.identifier().to_string();
-        let Some(mut challenge) = authorization.challenge(kind.clone()) else {
+        let Some(mut challenge) = authorization.challenge(challenge_type.clone()) else {
             let why = "the directory does not offer it".into();
             let challenge = settings.challenge.name();
             return Err(Error::Unproven {
@@ -197,7 +200,7 @@ fn show_in_handshakes(
     Ok(issued.add_proof(name, certificate.der().clone(), &key)?)
 }
 
-/// Finds the first name that was not proven, with the directory's reason. Returns nothing if the directory gives none.
+/// Finds the first name that was not proven, with the directory's reason. Returns `None` if the directory gives no reason.
 async fn find_unproven(settings: &Settings, order: &mut Order) -> Option<Error> {
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {

@@ -1,32 +1,36 @@
-//! Renews each certificate at two thirds of its life. After a failure it waits, longer each time.
+//! Renews each certificate at two thirds of its life. After a failure it waits before the next order, longer each time.
 
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::challenge_tokens::ChallengeTokens;
 use super::error::Error;
-use super::managed::ManagedCertificate;
-use super::tokens::ChallengeTokens;
+use super::managed_certificate::ManagedCertificate;
 use super::{order, storage};
 use crate::base::clock::Clock;
 use crate::base::random::Jitter;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::net::Certificate;
 
-/// The longest time for one order.
+/// The longest time that one order may take.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The time between two readings of the clock while no renewal is due. A machine may sleep meanwhile, or its clock be
 /// set.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(600);
 
-/// What the renewal of all certificates shares.
+/// What the renewals of all certificates share. Each certificate has a task of its own, on one thread.
 pub struct Renewals {
+    /// Tells when a renewal is due.
     pub clock: Clock,
+    /// Counts orders by their outcome.
     pub registry: Registry,
+    /// Serves the proofs of http-01 challenges.
     pub tokens: ChallengeTokens,
+    /// Spreads renewals and retries over time.
     pub jitter: Jitter,
-    /// Held during an order, so that there is one at a time.
+    /// Held during an order, so that there is one order at a time.
     pub order_lock: tokio::sync::Mutex<()>,
 }
 
@@ -34,7 +38,7 @@ impl Renewals {
     /// Orders and renews a certificate. Never returns; the caller aborts the task to stop.
     pub async fn keep_renewed(self: Rc<Renewals>, managed: Arc<ManagedCertificate>) {
         let names = managed.settings.names.join(", ");
-        let mut failures = 0;
+        let mut failure_count = 0;
         loop {
             if let Some(certificate) = managed.issued.certificate()
                 && storage::covers_names(&managed.settings, &certificate)
@@ -45,21 +49,21 @@ impl Renewals {
             self.count_order(&managed, outcome.is_ok());
             let delay = match outcome {
                 Ok(certificate) => {
-                    let (wall, until) = (self.clock.wall(), certificate.until);
-                    let days = until.saturating_sub(wall).as_secs() / 86_400;
+                    let remaining = certificate.valid_until.saturating_sub(self.clock.wall());
+                    let days = remaining.as_secs() / 86_400;
                     tracing::info!(names, days, "certificate issued");
-                    failures = 0;
+                    failure_count = 0;
                     continue;
                 }
                 Err(why) => {
-                    let delay = retry_delay(failures, why.is_refusal());
+                    let delay = retry_delay(failure_count, why.is_refusal());
                     let delay = self.jitter.around(delay);
                     let seconds = delay.as_secs();
                     tracing::error!(names, %why, retry_in_seconds = seconds, "no new certificate");
                     delay
                 }
             };
-            failures += 1;
+            failure_count += 1;
             tokio::time::sleep(delay).await;
         }
     }
@@ -86,17 +90,20 @@ impl Renewals {
         Ok(certificate)
     }
 
-    /// When to renew a certificate: at two thirds of its life, or up to a twentieth earlier to spread the load of
-    /// directories.
+    /// The time at which to renew a certificate, since the Unix epoch: two thirds of its life, or up to a twentieth of its
+    /// life earlier to spread the load of directories.
     fn renewal_time(&self, certificate: &Certificate) -> Duration {
-        let life = certificate.until.saturating_sub(certificate.from);
+        let life = certificate
+            .valid_until
+            .saturating_sub(certificate.valid_from);
         let early = self.jitter.up_to(life / 20);
         two_thirds(certificate).saturating_sub(early)
     }
 
-    async fn wait_until(&self, wall: Duration) {
+    /// Waits until a time since the Unix epoch.
+    async fn wait_until(&self, time: Duration) {
         loop {
-            let remaining = wall.saturating_sub(self.clock.wall());
+            let remaining = time.saturating_sub(self.clock.wall());
             if remaining.is_zero() {
                 return;
             }
@@ -104,33 +111,35 @@ impl Renewals {
         }
     }
 
-    fn count_order(&self, managed: &ManagedCertificate, succeeded: bool) {
+    fn count_order(&self, managed: &ManagedCertificate, has_succeeded: bool) {
         let name = managed.settings.names.first().map_or("", String::as_str);
-        let outcome = if succeeded { "ok" } else { "failed" };
+        let outcome = if has_succeeded { "ok" } else { "failed" };
         let labels = [(Label::Certificate, name), (Label::Outcome, outcome)];
         let counter = self.registry.counter(Metric::CertificateOrders, &labels);
         counter.increment(1);
     }
 }
 
-/// The time at which two thirds of a certificate's life are over.
+/// The time at which two thirds of a certificate's life are over, since the Unix epoch.
 fn two_thirds(certificate: &Certificate) -> Duration {
-    let life = certificate.until.saturating_sub(certificate.from);
-    certificate.from + life / 3 * 2
+    let life = certificate
+        .valid_until
+        .saturating_sub(certificate.valid_from);
+    certificate.valid_from + life / 3 * 2
 }
 
-/// The delay before the next order, after a failure and `failures` ones before it.
+/// The delay before the next order, after a failure and `earlier_failures` failures in a row before it.
 ///
-/// A directory counts orders that it refuses, and often allows five an hour. One that could not be reached counts none,
-/// so the next order may follow soon.
-fn retry_delay(failures: u32, was_refused: bool) -> Duration {
-    let (first, factor, max): (u64, u64, u64) = if was_refused {
+/// A directory counts orders that it refuses, and often allows five an hour. A directory that could not be reached counts
+/// none, so the next order may follow soon.
+fn retry_delay(earlier_failures: u32, was_refused: bool) -> Duration {
+    let (first_seconds, factor, max_seconds): (u64, u64, u64) = if was_refused {
         (60, 3, 6 * 3600)
     } else {
         (1, 2, 600)
     };
-    let seconds = first.saturating_mul(factor.saturating_pow(failures));
-    Duration::from_secs(seconds.min(max))
+    let seconds = first_seconds.saturating_mul(factor.saturating_pow(earlier_failures));
+    Duration::from_secs(seconds.min(max_seconds))
 }
 
 #[cfg(test)]

@@ -10,29 +10,31 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 
-use super::managed::ManagedCertificate;
+use super::challenge_tokens::ChallengeTokens;
+use super::managed_certificate::ManagedCertificate;
 use super::renewal::Renewals;
 use super::settings::Settings;
 use super::storage;
-use super::tokens::ChallengeTokens;
 use crate::base::clock::Clock;
 use crate::base::random::Jitter;
 use crate::base::telemetry::Registry;
 use crate::net::IssuedCertificate;
 
-/// Orders and renews the certificates of the process, on a thread of its own. The thread ends when this is dropped.
+/// Orders and renews the certificates of the process, on a thread of its own. The thread ends when the renewer is dropped.
 pub struct CertificateRenewer {
+    /// The certificates of the running configuration, and those that a reload is about to use.
     managed: Mutex<Vec<Arc<ManagedCertificate>>>,
-    /// Nothing until there is a certificate to renew.
+    /// The thread that renews; `None` until there is a certificate to renew.
     thread: Mutex<Option<RenewalThread>>,
     clock: Clock,
     registry: Registry,
     tokens: ChallengeTokens,
+    /// The seed of the renewals' [`Jitter`].
     seed: u64,
 }
 
 struct RenewalThread {
-    /// Takes the certificates to renew from now on.
+    /// Sends the thread all certificates to renew from now on. Dropping it ends the thread.
     sets: UnboundedSender<Vec<Arc<ManagedCertificate>>>,
     handle: JoinHandle<()>,
 }
@@ -55,8 +57,8 @@ impl CertificateRenewer {
         self.tokens.clone()
     }
 
-    /// Returns the certificate with these settings: one that is managed already, or else a stored one or one that is
-    /// not issued yet. Call [`CertificateRenewer::renew_only`] afterwards.
+    /// Returns the certificate with these settings: the one that is managed already, or else a stored one, or else one that
+    /// is not issued yet. Call [`CertificateRenewer::renew_only`] afterwards.
     pub fn certificate(&self, settings: &Settings) -> Arc<ManagedCertificate> {
         let mut all = self.managed.lock();
         if let Some(same) = all.iter().find(|other| other.settings == *settings) {
@@ -88,7 +90,7 @@ impl CertificateRenewer {
     /// Fails if the thread cannot be started.
     pub fn renew_only(&self, certificates: Vec<Arc<ManagedCertificate>>) -> io::Result<()> {
         let mut managed = self.managed.lock();
-        managed.retain(|own| certificates.iter().any(|other| Arc::ptr_eq(own, other)));
+        managed.retain(|old| certificates.iter().any(|new| Arc::ptr_eq(old, new)));
         let mut thread = self.thread.lock();
         if thread.is_none() && !managed.is_empty() {
             *thread = Some(self.spawn_thread()?);

@@ -1,22 +1,22 @@
-//! The settings with which a certificate is ordered, as the policy compiler builds them.
+//! The settings with which a certificate is ordered. The policy compiler builds them from `acme:` of a listener.
 
 use std::path::PathBuf;
 
 use crate::net::Roots;
 
-/// The settings of one certificate.
+/// The settings of the orders of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The URL of the directory.
+    /// The URL of the ACME directory.
     pub directory: String,
     /// The roots to which the directory's own certificate must chain.
     pub roots: Roots,
     /// The host names that the certificate is for, in lower case; at least one.
     pub names: Vec<String>,
-    /// The email address of the account.
-    pub contact: Option<String>,
-    /// The folder of accounts and certificates.
-    pub dir: PathBuf,
+    /// The email address of the account, to which the authority may write.
+    pub contact_email: Option<String>,
+    /// The folder in which accounts and certificates are saved.
+    pub folder: PathBuf,
     /// How the gateway proves that it serves the names.
     pub challenge: Challenge,
 }
@@ -24,9 +24,9 @@ pub struct Settings {
 /// The kind of challenge by which a name is proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Challenge {
-    /// The directory does a handshake at port 443: RFC 8737.
+    /// The directory does a TLS handshake at port 443, whose certificate is the proof: RFC 8737.
     TlsAlpn01,
-    /// The directory sends a request to port 80: RFC 8555 section 8.3.
+    /// The directory sends a request to port 80, whose response is the proof: RFC 8555 section 8.3.
     Http01,
 }
 

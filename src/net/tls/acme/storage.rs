@@ -13,15 +13,15 @@ use super::error::Error;
 use super::settings::Settings;
 use crate::net::Certificate;
 
-/// Reads the stored certificate; returns nothing if there is none. A certificate that lacks some of the configured names
+/// Reads the stored certificate; returns `None` if there is none. A certificate that lacks some of the configured names
 /// is returned too, because it still serves the others.
 ///
 /// # Errors
 ///
-/// Fails if the certificate has expired or cannot be read.
-pub fn load_certificate(settings: &Settings, wall: Duration) -> Result<Option<Certificate>, Error> {
+/// Fails if the certificate has expired at `now`, a time since the Unix epoch, or cannot be read.
+pub fn load_certificate(settings: &Settings, now: Duration) -> Result<Option<Certificate>, Error> {
     match fs::read(certificate_path(settings)) {
-        Ok(text) => parse_certificate(&text, wall).map(Some),
+        Ok(text) => parse_certificate(&text, now).map(Some),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -31,10 +31,10 @@ pub fn load_certificate(settings: &Settings, wall: Duration) -> Result<Option<Ce
 ///
 /// # Errors
 ///
-/// Fails if the text cannot be parsed, or if the certificate has expired at `wall`.
-pub fn parse_certificate(text: &[u8], wall: Duration) -> Result<Certificate, Error> {
+/// Fails if the text cannot be parsed, or if the certificate has expired at `now`, a time since the Unix epoch.
+pub fn parse_certificate(text: &[u8], now: Duration) -> Result<Certificate, Error> {
     let certificate = Certificate::from_pem(text, text)?;
-    if certificate.until <= wall {
+    if certificate.valid_until <= now {
         return Err(Error::Expired);
     }
     Ok(certificate)
@@ -51,7 +51,7 @@ pub fn save_certificate(settings: &Settings, text: &[u8]) -> io::Result<()> {
     replace_file(&certificate_path(settings), text)
 }
 
-/// Reads the stored account, as JSON; returns nothing if there is none.
+/// Reads the stored account, as JSON; returns `None` if there is none.
 pub fn load_account(settings: &Settings) -> io::Result<Option<Vec<u8>>> {
     match fs::read(directory_folder(settings).join(ACCOUNT_FILE)) {
         Ok(text) => Ok(Some(text)),
@@ -76,7 +76,7 @@ pub fn check_writable(settings: &Settings) -> io::Result<()> {
     fs::remove_file(probe)
 }
 
-/// The file of the account, in the folder of its directory.
+/// The name of the account's file, in the folder of its directory.
 const ACCOUNT_FILE: &str = "account.json";
 
 /// The path of a certificate, which is named by the first of its host names.
@@ -96,7 +96,7 @@ fn directory_folder(settings: &Settings) -> PathBuf {
         .chars()
         .map(|char| if is_allowed(char) { char } else { '-' })
         .collect();
-    settings.dir.join(name)
+    settings.folder.join(name)
 }
 
 /// Replaces a file atomically: a reader finds either the former content or all of the new one.
@@ -106,9 +106,9 @@ fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
         .recursive(true)
         .mode(0o700)
         .create(folder)?;
-    let next = path.with_extension("new");
+    let new_path = path.with_extension("new");
     // A process that was killed may have left a half-written file.
-    match fs::remove_file(&next) {
+    match fs::remove_file(&new_path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
     }
@@ -117,10 +117,11 @@ fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
         .write(true)
         .create_new(true)
         .mode(0o600)
-        .open(&next)?;
+        .open(&new_path)?;
     file.write_all(text)?;
     file.sync_all()?;
-    fs::rename(&next, path)?;
+    fs::rename(&new_path, path)?;
+    // The renaming itself is on the disk only once the folder is.
     File::open(folder)?.sync_all()
 }
 
@@ -139,8 +140,8 @@ mod tests {
             directory: "https://ca.example:14000/dir?a=../b".into(),
             roots: Roots::from_pem(made.cert.pem().as_bytes()).unwrap(),
             names: vec!["a.example".into()],
-            contact: None,
-            dir: folder.path().join("acme"),
+            contact_email: None,
+            folder: folder.path().join("acme"),
             challenge: Challenge::Http01,
         };
         let now = Duration::from_secs(1_800_000_000);
@@ -151,7 +152,7 @@ mod tests {
         assert_eq!(
             kept,
             settings
-                .dir
+                .folder
                 .join("ca.example-14000-dir-a-..-b/a.example.pem")
         );
         fs::write(kept.with_extension("new"), "half").unwrap();
@@ -161,7 +162,7 @@ mod tests {
         assert_eq!(fs::read_dir(kept.parent().unwrap()).unwrap().count(), 1);
 
         assert!(matches!(
-            load_certificate(&settings, loaded.until),
+            load_certificate(&settings, loaded.valid_until),
             Err(Error::Expired)
         ));
         settings.names.push("b.example".into());

@@ -11,8 +11,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 
 use super::error::Error;
-use crate::http::head::hop::clean_trailers;
-use crate::http::http1::chunked::Piece;
+use crate::http::head::hop_by_hop::strip_forbidden_trailers;
+use crate::http::http1::chunked::BodyPiece;
 use crate::serve::stack::downstream::Downstream;
 use crate::serve::worker::deadlines::Deadlines;
 use crate::serve::worker::generation::Generation;
@@ -161,17 +161,17 @@ impl Body for RequestBody {
             return Poll::Pending;
         };
         this.deadlines.body_arrived();
-        if matches!(piece, Err(_) | Ok(Piece::End)) || downstream.is_body_over() {
+        if matches!(piece, Err(_) | Ok(BodyPiece::End)) || downstream.is_body_over() {
             this.downstream = None;
         }
         Poll::Ready(match piece {
-            Ok(Piece::Data(data)) => Some(Ok(Frame::data(data))),
-            Ok(Piece::Trailers(mut trailers)) => {
+            Ok(BodyPiece::Data(data)) => Some(Ok(Frame::data(data))),
+            Ok(BodyPiece::Trailers(mut trailers)) => {
                 let identifier = &this.generation.identifier;
-                clean_trailers(&mut trailers, |name| identifier.is_protected(name));
+                strip_forbidden_trailers(&mut trailers, |name| identifier.is_protected(name));
                 Some(Ok(Frame::trailers(trailers)))
             }
-            Ok(Piece::End | Piece::More) => None,
+            Ok(BodyPiece::End | BodyPiece::Incomplete) => None,
             Err(cause) => Some(Err(cause.into())),
         })
     }

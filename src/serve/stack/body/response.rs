@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::error::Error;
 use super::request::RequestBody;
-use crate::http::head::hop::clean_trailers;
+use crate::http::head::hop_by_hop::strip_forbidden_trailers;
 use crate::serve::stack::deadline::Deadline;
 use crate::serve::stack::upstream_load;
 use crate::serve::worker::deadlines::Deadlines;
@@ -112,7 +112,7 @@ impl Body for Relay {
             let frame = frame?.map_err(Error::from);
             Some(frame.map(|frame| match frame.into_trailers() {
                 Ok(mut trailers) => {
-                    clean_trailers(&mut trailers, |name| {
+                    strip_forbidden_trailers(&mut trailers, |name| {
                         strips_load_reports && upstream_load::is_report_field(name)
                     });
                     Frame::trailers(trailers)

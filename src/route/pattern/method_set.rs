@@ -25,8 +25,9 @@ const STANDARD_METHODS: [Method; 9] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodSet {
     is_any: bool,
-    /// One bit for each of [`STANDARD_METHODS`].
+    /// The standard methods that the set names: one bit for each of [`STANDARD_METHODS`], in their order.
     standard_bits: u16,
+    /// The other methods that the set names.
     other_methods: Vec<Method>,
 }
 
@@ -61,20 +62,21 @@ impl MethodSet {
         self.fit(method).is_some()
     }
 
-    /// How specifically the set takes the method; none if it does not take it.
+    /// How specifically the set takes the method; `None` if the set does not take it.
     pub(in crate::route) fn fit(&self, method: &Method) -> Option<MethodFit> {
         if self.is_any {
             Some(MethodFit::Any)
-        } else if self.has_named(method) {
+        } else if self.names_method(method) {
             Some(MethodFit::Named)
-        } else if method == Method::HEAD && self.has_named(&Method::GET) {
+        } else if method == Method::HEAD && self.names_method(&Method::GET) {
             Some(MethodFit::HeadOfGet)
         } else {
             None
         }
     }
 
-    fn has_named(&self, method: &Method) -> bool {
+    /// Whether the set names the method itself.
+    fn names_method(&self, method: &Method) -> bool {
         match standard_bit(method) {
             Some(bit) => self.standard_bits & bit != 0,
             None => self.other_methods.contains(method),
@@ -90,11 +92,11 @@ impl MethodSet {
             || self
                 .other_methods
                 .iter()
-                .any(|method| other.has_named(method))
+                .any(|method| other.names_method(method))
     }
 
     /// Whether some method is in both sets.
-    pub(super) fn has_method_in(&self, other: &MethodSet) -> bool {
+    pub(super) fn has_common_method_with(&self, other: &MethodSet) -> bool {
         self.is_any || other.is_any || self.iter().any(|method| other.contains(method))
     }
 
@@ -132,7 +134,7 @@ impl MethodSet {
             if !word.bytes().any(|byte| byte.is_ascii_uppercase()) {
                 return Err(mistake(PatternErrorKind::Method));
             }
-            if set.has_named(&method) {
+            if set.names_method(&method) {
                 return Err(mistake(PatternErrorKind::Repeated));
             }
             match standard_bit(&method) {
@@ -145,6 +147,7 @@ impl MethodSet {
     }
 }
 
+/// The bit of a standard method in [`MethodSet::standard_bits`].
 fn standard_bit(method: &Method) -> Option<u16> {
     STANDARD_METHODS
         .iter()
@@ -157,7 +160,7 @@ impl fmt::Display for MethodSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = STANDARD_METHODS
             .iter()
-            .filter(|method| !self.is_any && self.has_named(method));
+            .filter(|method| !self.is_any && self.names_method(method));
         for (index, method) in named.chain(&self.other_methods).enumerate() {
             if index > 0 {
                 f.write_str(",")?;

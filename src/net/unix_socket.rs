@@ -1,4 +1,4 @@
-//! Listening Unix sockets and their files: creates them, replaces those that are left behind, and removes them at the
+//! Listening Unix sockets and their files: creates sockets, replaces files that were left behind, and removes files at the
 //! end. A file that is no socket is never touched.
 
 use std::fs::{self, Permissions};
@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Listens at `path`. The permissions `mode` of the file decide who may connect. A file of a socket on which no process
-/// listens any more is replaced.
+/// Listens at `path`, with a queue of `backlog` connections. The permissions of the file, `mode`, decide who may connect.
+/// The file of a socket on which no process listens any more is replaced.
 ///
 /// # Errors
 ///
 /// Fails if another process listens there, if another file is there, or if the folder is missing.
 pub fn bind(path: &Path, mode: u32, backlog: i32) -> io::Result<Socket> {
-    let socket = socket()?;
+    let socket = new_socket()?;
     let address = SockAddr::unix(path)?;
     match socket.bind(&address) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -69,20 +69,22 @@ pub fn check_unused(path: &Path) -> io::Result<()> {
 ///
 /// Fails if no process listens, and with [`ErrorKind::WouldBlock`] if the queue is full.
 pub fn try_connect(path: &Path) -> io::Result<()> {
-    socket()?.connect(&SockAddr::unix(path)?)
+    new_socket()?.connect(&SockAddr::unix(path)?)
 }
 
-fn socket() -> io::Result<Socket> {
+/// Makes a stream socket that does not block.
+fn new_socket() -> io::Result<Socket> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }
 
-/// The file of a listening socket, to be removed when the listener closes.
+/// The file of a listening socket, which is removed when the listener closes.
 #[derive(Debug)]
 pub struct SocketFile {
-    /// Its path.
+    /// The path of the file.
     pub path: Arc<Path>,
+    // Device and inode tell whether another file has replaced this one at its path.
     device: u64,
     inode: u64,
 }
@@ -143,7 +145,7 @@ mod tests {
         let path = folder.path().join("a.sock");
         let _socket = bind(&path, 0o600, 0).unwrap();
         let waits: Vec<_> = std::iter::from_fn(|| {
-            let socket = socket().unwrap();
+            let socket = new_socket().unwrap();
             let connected = socket.connect(&SockAddr::unix(&path).unwrap());
             connected.is_ok().then_some(socket)
         })

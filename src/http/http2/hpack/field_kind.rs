@@ -34,7 +34,7 @@ pub enum FieldKind {
 }
 
 impl FieldKind {
-    /// The kind of a field with this name and a valid value.
+    /// The kind of a field with this name, if its value is valid: see [`FieldKind::with_value`].
     pub const fn of(name: &[u8]) -> FieldKind {
         match name {
             b":method" => FieldKind::Method,
@@ -54,7 +54,7 @@ impl FieldKind {
         }
     }
 
-    /// This kind if `value` is valid, else [`FieldKind::Malformed`].
+    /// Returns this kind if `value` is valid, else [`FieldKind::Malformed`].
     pub(super) fn with_value(self, value: &[u8]) -> FieldKind {
         if is_valid_value(value) {
             self

@@ -12,34 +12,35 @@ use tokio::io::AsyncReadExt;
 
 use super::Stream;
 
-/// The longest header in bytes: the addresses of version 2, and the fields that a proxy may add to them.
+/// Maximum bytes of a header: the addresses of version 2, and the fields that a proxy may add to them.
 const MAX_HEADER_BYTES: usize = 4096;
 
-/// Reads the header that a connection must begin with, and not a byte more. Returns nothing for a connection of the
-/// proxy itself, such as a health check.
+/// Reads the header with which a connection must begin, and leaves all bytes behind it unread. Returns `None` for a
+/// connection of the proxy itself, such as a health check.
 ///
 /// # Errors
 ///
-/// Fails if the connection ends too early, or begins with anything but a header.
+/// Fails if the connection ends before the header does, or does not begin with a header.
 pub async fn read_header(stream: &mut Stream) -> io::Result<Option<ConnectionAddresses>> {
     let mut header = Vec::new();
     loop {
-        let read = header.len();
+        let consumed = header.len();
         header.resize(MAX_HEADER_BYTES, 0);
-        let peeked = stream.peek(&mut header[read..]).await?;
-        header.truncate(read + peeked);
+        let peeked = stream.peek(&mut header[consumed..]).await?;
+        header.truncate(consumed + peeked);
         if peeked == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (addresses, remaining) = match parse_header(&header)? {
-            Some((addresses, length)) => (Some(addresses), length - read),
+        let parsed = parse_header(&header)?;
+        let header_bytes = match &parsed {
+            Some(parsed) => parsed.length - consumed,
             // All bytes belong to a header that is not complete yet.
-            None => (None, peeked),
+            None => peeked,
         };
-        header.truncate(read + remaining);
-        stream.read_exact(&mut header[read..]).await?;
-        if let Some(addresses) = addresses {
-            return Ok(addresses);
+        header.truncate(consumed + header_bytes);
+        stream.read_exact(&mut header[consumed..]).await?;
+        if let Some(parsed) = parsed {
+            return Ok(parsed.addresses);
         }
         if header.len() >= MAX_HEADER_BYTES {
             return Err(io::ErrorKind::InvalidData.into());
@@ -47,13 +48,21 @@ pub async fn read_header(stream: &mut Stream) -> io::Result<Option<ConnectionAdd
     }
 }
 
-/// Parses the header at the start of some bytes. Returns its addresses and its length, or nothing if it is not
-/// complete.
+/// A header that was received from a proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParsedHeader {
+    /// The addresses of the proxied connection. `None` if the connection is one of the proxy itself.
+    pub addresses: Option<ConnectionAddresses>,
+    /// The number of bytes of the header.
+    pub length: usize,
+}
+
+/// Parses the header at the front of `bytes`. Returns `None` if the header is incomplete.
 ///
 /// # Errors
 ///
 /// Fails if the bytes cannot become a header.
-pub fn parse_header(bytes: &[u8]) -> io::Result<Option<(Option<ConnectionAddresses>, usize)>> {
+pub fn parse_header(bytes: &[u8]) -> io::Result<Option<ParsedHeader>> {
     let config = ParseConfig {
         include_tlvs: false,
         ..ParseConfig::default()
@@ -65,7 +74,7 @@ pub fn parse_header(bytes: &[u8]) -> io::Result<Option<(Option<ConnectionAddress
                 client: addresses.source,
                 local: addresses.destination,
             });
-            Ok(Some((addresses, length)))
+            Ok(Some(ParsedHeader { addresses, length }))
         }
         Err(Error::BufferTooShort) => Ok(None),
         Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
@@ -81,9 +90,9 @@ pub struct ConnectionAddresses {
     pub local: SocketAddr,
 }
 
-/// The version of the PROXY protocol.
+/// The version of the PROXY protocol that a server expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub enum ProxyProtocolVersion {
     /// A line of text.
     One,
     /// A binary header.
@@ -95,9 +104,15 @@ pub enum Version {
 /// # Errors
 ///
 /// Fails if the header cannot be encoded. No addresses are known for which that happens.
-pub fn encode_header(version: Version, addresses: ConnectionAddresses) -> io::Result<Vec<u8>> {
+pub fn encode_header(
+    version: ProxyProtocolVersion,
+    addresses: ConnectionAddresses,
+) -> io::Result<Vec<u8>> {
     // A header has two addresses of one family.
-    let (client, local) = match (canonical(addresses.client), canonical(addresses.local)) {
+    let (client, local) = match (
+        to_canonical(addresses.client),
+        to_canonical(addresses.local),
+    ) {
         same_family @ ((SocketAddr::V4(_), SocketAddr::V4(_))
         | (SocketAddr::V6(_), SocketAddr::V6(_))) => same_family,
         (client, local) => (to_ipv6(client), to_ipv6(local)),
@@ -105,15 +120,15 @@ pub fn encode_header(version: Version, addresses: ConnectionAddresses) -> io::Re
     let header = ProxyHeader::with_address(ProxiedAddress::stream(client, local));
     let mut bytes = Vec::new();
     match version {
-        Version::One => header.encode_v1(&mut bytes),
-        Version::Two => header.encode_v2(&mut bytes),
+        ProxyProtocolVersion::One => header.encode_v1(&mut bytes),
+        ProxyProtocolVersion::Two => header.encode_v2(&mut bytes),
     }
     .map_err(io::Error::other)?;
     Ok(bytes)
 }
 
 /// Turns an IPv4-mapped IPv6 address into that of IPv4.
-fn canonical(address: SocketAddr) -> SocketAddr {
+fn to_canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
@@ -141,11 +156,12 @@ mod tests {
             (ends("[2001:db8::1]:5", "[::1]:80"), "[2001:db8::1]:5"),
             (ends("192.0.2.1:5", "[::1]:80"), "[::ffff:192.0.2.1]:5"),
         ] {
-            for version in [Version::One, Version::Two] {
+            for version in [ProxyProtocolVersion::One, ProxyProtocolVersion::Two] {
                 let header = encode_header(version, ends).unwrap();
-                let (read, length) = parse_header(&header).unwrap().unwrap();
-                assert_eq!(read.unwrap().client, source.parse().unwrap());
-                assert_eq!(length, header.len());
+                let parsed = parse_header(&header).unwrap().unwrap();
+                let client = parsed.addresses.unwrap().client;
+                assert_eq!(client, source.parse().unwrap());
+                assert_eq!(parsed.length, header.len());
             }
         }
     }
@@ -175,8 +191,9 @@ mod tests {
                 );
             }
             let more = [text, b"GET / HTTP/1.1"].concat();
-            let (ends, length) = parse_header(&more).unwrap().unwrap();
-            assert_eq!((ends.map(|ends| ends.client), length), (source, text.len()));
+            let parsed = parse_header(&more).unwrap().unwrap();
+            let client = parsed.addresses.map(|addresses| addresses.client);
+            assert_eq!((client, parsed.length), (source, text.len()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Sends the complete messages of several connections together, at the end of a worker's turn.
 //!
 //! The kernel's largest cost of a message is to wake the process that receives it. Of messages that are sent right after
-//! each other, only the first one pays it. Connections decide themselves which messages may wait.
+//! each other, only the first one has this cost. Connections decide themselves which messages may wait.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -24,6 +24,7 @@ pub trait DeferredFlush {
 #[derive(Default)]
 pub struct FlushQueue {
     waiting: RefCell<Vec<Rc<dyn DeferredFlush>>>,
+    /// Wakes the task of [`FlushQueue::run`]; `None` before its first turn.
     waker: RefCell<Option<Waker>>,
 }
 
@@ -60,7 +61,10 @@ impl FlushQueue {
     pub async fn run(&self) {
         let flushing = poll_fn(|cx| {
             let mut waker = self.waker.borrow_mut();
-            if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            if !waker
+                .as_ref()
+                .is_some_and(|waker| waker.will_wake(cx.waker()))
+            {
                 *waker = Some(cx.waker().clone());
             }
             drop(waker);
@@ -99,32 +103,40 @@ mod tests {
 
     use super::*;
 
-    /// A connection that flushes or panics, and what became of it.
-    struct Connection(bool, Cell<&'static str>);
+    /// A connection that panics when it is flushed, if it is not sound.
+    struct Connection {
+        is_sound: bool,
+        state: Cell<&'static str>,
+    }
 
     impl DeferredFlush for Connection {
         fn flush_deferred(&self, _: &mut Context<'_>) {
-            assert!(self.0, "a mistake");
-            self.1.set("flushed");
+            assert!(self.is_sound, "a mistake");
+            self.state.set("flushed");
         }
 
         fn mark_broken(&self) {
-            self.1.set("broken");
+            self.state.set("broken");
         }
     }
 
     #[test]
     fn a_panic_ends_one_connection() {
         let queue = FlushQueue::default();
-        let connection = |sound| Rc::new(Connection(sound, Cell::new("waits")));
+        let connection = |is_sound| {
+            Rc::new(Connection {
+                is_sound,
+                state: Cell::new("waits"),
+            })
+        };
         let all = [connection(true), connection(false), connection(true)];
         all.iter().for_each(|one| queue.add(one.clone()));
         queue.flush_all(&mut Context::from_waker(Waker::noop()));
-        let states = all.each_ref().map(|one| one.1.get());
+        let states = all.each_ref().map(|one| one.state.get());
         assert_eq!(states, ["flushed", "broken", "flushed"]);
         queue.add(all[0].clone());
-        all[0].1.set("waits");
+        all[0].state.set("waits");
         queue.flush_all(&mut Context::from_waker(Waker::noop()));
-        assert_eq!(all[0].1.get(), "flushed");
+        assert_eq!(all[0].state.get(), "flushed");
     }
 }

@@ -75,7 +75,7 @@ pub fn accepts_trailers(value: &[u8]) -> bool {
 
 /// Removes from trailers the fields that a recipient could use for framing, routing or credentials, and those whose names
 /// `is_guarded`.
-pub fn clean_trailers(trailers: &mut HeaderMap, is_guarded: impl Fn(&[u8]) -> bool) {
+pub fn strip_forbidden_trailers(trailers: &mut HeaderMap, is_guarded: impl Fn(&[u8]) -> bool) {
     let forbidden: SmallVec<[HeaderName; 2]> = trailers
         .keys()
         .filter(|name| FORBIDDEN_TRAILERS.contains(name) || is_guarded(name.as_str().as_bytes()))

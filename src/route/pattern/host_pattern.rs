@@ -1,12 +1,12 @@
-//! Parses the hosts that a pattern takes: one name, all names below one, or any.
+//! Parses and compares the hosts that a pattern takes: one name, all names below one, or any.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 
 use super::error::{PatternError, PatternErrorKind};
-use crate::route::host::{MAX_HOST, canonical_name};
+use crate::route::canonical_host::{MAX_HOST_BYTES, canonical_name};
 
-/// The hosts that a pattern takes. Names are in their canonical form: see [`crate::route::host`].
+/// The hosts that a pattern takes. Names are in their canonical form: see [`crate::route::canonical_host`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub enum HostPattern {
     /// Every host, and requests without one.
@@ -50,7 +50,7 @@ impl HostPattern {
         };
         let is_below = |above: &str| {
             name.strip_suffix(above)
-                .is_some_and(|rest| rest.ends_with('.'))
+                .is_some_and(|labels_before| labels_before.ends_with('.'))
         };
         match self {
             HostPattern::Any => true,
@@ -61,7 +61,7 @@ impl HostPattern {
 
     #[cfg(test)]
     pub(in crate::route) fn takes(&self, host: Option<&str>) -> bool {
-        match (self, host.map(crate::route::host::without_port)) {
+        match (self, host.map(crate::route::canonical_host::without_port)) {
             (HostPattern::Any, _) => true,
             (_, None) => false,
             (HostPattern::Exact(name), Some(host)) => **name == *host,
@@ -74,14 +74,14 @@ impl HostPattern {
 
 /// The byte offset of the first mistake in a name that is no host; 0 if no single byte is wrong.
 fn mistake_offset(name: &str) -> usize {
-    if name.len() > MAX_HOST || name.starts_with('[') {
+    if name.len() > MAX_HOST_BYTES || name.starts_with('[') {
         return 0;
     }
     let mut start = 0;
     for label in name.split('.') {
         let wrong_byte = label
             .bytes()
-            .position(|b| !(b.is_ascii_alphanumeric() || b == b'-' || b == b'_'));
+            .position(|byte| !(byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'));
         if label.is_empty() || wrong_byte.is_some() {
             return start + wrong_byte.unwrap_or(0);
         }

@@ -5,14 +5,14 @@
 
 use super::frame::{FRAME_HEAD_BYTES, flag, kind};
 use super::{ConnectionError, MAX_FRAME_PAYLOAD, Reason};
-use crate::http::http1::MAX_HEAD;
+use crate::http::http1::MAX_HEAD_BYTES;
 
 /// The bytes that a client's connection begins with: RFC 9113 section 3.4.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Maximum bytes of a compressed block of fields. It is more than any head may have, because a block changes the table of
 /// the whole connection: it must be decoded even if its head is too large and only its stream ends.
-const MAX_BLOCK: usize = 4 * MAX_HEAD;
+const MAX_BLOCK_BYTES: usize = 4 * MAX_HEAD_BYTES;
 
 /// A parsed frame. The frames of a block of fields are parsed as one.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum Frame<'a> {
     /// A piece of a body.
     Data {
         /// The identifier of the stream.
-        stream: u32,
+        stream_id: u32,
         /// The content, without padding.
         data: &'a [u8],
         /// Bytes that count for flow control: the content and its padding.
@@ -31,12 +31,12 @@ pub enum Frame<'a> {
     /// A whole block of fields.
     Headers {
         /// The identifier of the stream.
-        stream: u32,
-        /// The compressed fields.
+        stream_id: u32,
+        /// The compressed fields, joined from all frames.
         block: &'a [u8],
         /// Whether the request ends with these fields.
         ends_stream: bool,
-        /// Whether the stream declares to depend on itself: RFC 7540 section 5.3.1.
+        /// Whether the stream is declared to depend on itself, which is an error: RFC 7540 section 5.3.1.
         depends_on_itself: bool,
     },
     /// A part of a block of fields, which is kept until the block is whole.
@@ -44,15 +44,15 @@ pub enum Frame<'a> {
     /// RST_STREAM: the client gives a request up.
     Reset {
         /// The identifier of the stream.
-        stream: u32,
+        stream_id: u32,
     },
-    /// PRIORITY: a stream declares to depend on itself.
+    /// PRIORITY of a stream that is declared to depend on itself, which is an error of that stream.
     SelfDependency {
         /// The identifier of the stream.
-        stream: u32,
+        stream_id: u32,
     },
     /// SETTINGS of the client, which must be acknowledged.
-    Settings(Settings<'a>),
+    Settings(SettingsPayload<'a>),
     /// The acknowledgement of the gateway's settings.
     SettingsAck,
     /// PING, which must be acknowledged with the same bytes.
@@ -62,8 +62,8 @@ pub enum Frame<'a> {
     /// WINDOW_UPDATE: the gateway may send more.
     WindowUpdate {
         /// The identifier of the stream; 0 for the connection.
-        stream: u32,
-        /// How many bytes more.
+        stream_id: u32,
+        /// The number of bytes by which the window grows.
         bytes: u32,
     },
     /// The preface, or a frame without any effect.
@@ -72,9 +72,9 @@ pub enum Frame<'a> {
 
 /// The payload of a SETTINGS frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings<'a>(&'a [u8]);
+pub struct SettingsPayload<'a>(&'a [u8]);
 
-impl Settings<'_> {
+impl SettingsPayload<'_> {
     /// Pairs of an identifier and a value, in the order in which they must be applied.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32)> {
         self.0.as_chunks().0.iter().map(|[a, b, c, d, e, f]| {
@@ -88,15 +88,15 @@ impl Settings<'_> {
 
 /// Parses the frames of one connection.
 #[derive(Debug, Default)]
-pub struct Reader {
-    stage: Stage,
-    /// The parts of a block of fields that is incomplete.
+pub struct FrameReader {
+    stage: ReaderStage,
+    /// The parts of an incomplete block of fields; at most [`MAX_BLOCK_BYTES`].
     block: Vec<u8>,
 }
 
 /// What the next frame may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Stage {
+enum ReaderStage {
     /// The preface must come first.
     #[default]
     Preface,
@@ -106,18 +106,19 @@ enum Stage {
     Frames,
     /// A block of fields is incomplete, so a CONTINUATION must come.
     Block {
-        stream: u32,
+        stream_id: u32,
         ends_stream: bool,
         depends_on_itself: bool,
     },
 }
 
-impl Reader {
+impl FrameReader {
     /// Whether a request's head, or the preface, has begun and is incomplete. `unread` are the bytes that were received and
     /// not parsed.
     pub fn is_in_head(&self, unread: &[u8]) -> bool {
+        // The fourth byte of a frame is its type: section 4.1.
         let has_begun = matches!(unread.get(3), Some(&(kind::HEADERS | kind::CONTINUATION)));
-        has_begun || matches!(self.stage, Stage::Preface | Stage::Block { .. })
+        has_begun || matches!(self.stage, ReaderStage::Preface | ReaderStage::Block { .. })
     }
 
     /// Parses the first frame of `input`. Returns its length and the frame, or `None` if it is incomplete.
@@ -129,7 +130,7 @@ impl Reader {
         &'a mut self,
         input: &'a [u8],
     ) -> Result<Option<(usize, Frame<'a>)>, ConnectionError> {
-        if self.stage == Stage::Preface {
+        if self.stage == ReaderStage::Preface {
             let length = input.len().min(PREFACE.len());
             if input[..length] != PREFACE[..length] {
                 return Err(ConnectionError(Reason::PROTOCOL_ERROR));
@@ -137,7 +138,7 @@ impl Reader {
             if length < PREFACE.len() {
                 return Ok(None);
             }
-            self.stage = Stage::FirstSettings;
+            self.stage = ReaderStage::FirstSettings;
             return Ok(Some((PREFACE.len(), Frame::Other)));
         }
         let Some((head, rest)) = input.split_first_chunk::<FRAME_HEAD_BYTES>() else {
@@ -145,20 +146,21 @@ impl Reader {
         };
         let [a, b, c, kind, flags, s, t, u, v] = *head;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        let stream = u32::from_be_bytes([s & 0x7f, t, u, v]);
-        self.check_order(kind, flags, stream)?;
+        // The highest bit is reserved and ignored: section 4.1.
+        let stream_id = u32::from_be_bytes([s & 0x7f, t, u, v]);
+        self.check_order(kind, flags, stream_id)?;
         if length > MAX_FRAME_PAYLOAD || !is_valid_length(kind, flags, length) {
             return Err(ConnectionError(Reason::FRAME_SIZE_ERROR));
         }
         let Some(payload) = rest.get(..length) else {
             return Ok(None);
         };
-        let frame = self.parse_payload(kind, flags, stream, payload)?;
+        let frame = self.parse_payload(kind, flags, stream_id, payload)?;
         Ok(Some((FRAME_HEAD_BYTES + length, frame)))
     }
 
-    /// Checks that such a frame may come now, on a stream or on the connection as its type needs.
-    fn check_order(&self, kind: u8, flags: u8, stream: u32) -> Result<(), ConnectionError> {
+    /// Checks that a frame of this type may come now, and that it is on a stream or on the connection as its type needs.
+    fn check_order(&self, kind: u8, flags: u8, stream_id: u32) -> Result<(), ConnectionError> {
         let is_for_connection = match kind {
             kind::SETTINGS | kind::PING | kind::GOAWAY => Some(true),
             kind::DATA
@@ -170,17 +172,17 @@ impl Reader {
             _ => None,
         };
         let is_expected = match self.stage {
-            Stage::Preface | Stage::FirstSettings => {
+            ReaderStage::Preface | ReaderStage::FirstSettings => {
                 kind == kind::SETTINGS && flags & flag::ACK == 0
             }
-            Stage::Frames => !matches!(kind, kind::CONTINUATION | kind::PUSH_PROMISE),
-            Stage::Block {
-                stream: block_stream,
+            ReaderStage::Frames => !matches!(kind, kind::CONTINUATION | kind::PUSH_PROMISE),
+            ReaderStage::Block {
+                stream_id: block_stream_id,
                 ..
-            } => kind == kind::CONTINUATION && stream == block_stream,
+            } => kind == kind::CONTINUATION && stream_id == block_stream_id,
         };
         let is_misplaced =
-            is_for_connection.is_some_and(|for_connection| for_connection != (stream == 0));
+            is_for_connection.is_some_and(|for_connection| for_connection != (stream_id == 0));
         if !is_expected || is_misplaced {
             return Err(ConnectionError(Reason::PROTOCOL_ERROR));
         }
@@ -191,39 +193,39 @@ impl Reader {
         &'a mut self,
         kind: u8,
         flags: u8,
-        stream: u32,
+        stream_id: u32,
         payload: &'a [u8],
     ) -> Result<Frame<'a>, ConnectionError> {
         let (ends_stream, is_ack) = (flags & flag::END_STREAM != 0, flags & flag::ACK != 0);
         Ok(match kind {
             kind::DATA => Frame::Data {
-                stream,
+                stream_id,
                 data: without_padding(payload, flags)?,
                 flow_bytes: payload.len() as u32,
                 ends_stream,
             },
-            kind::HEADERS => return self.parse_headers(flags, stream, payload),
+            kind::HEADERS => return self.parse_headers(flags, stream_id, payload),
             kind::CONTINUATION => return self.append_block(payload, flags),
             kind::PRIORITY => match payload.first_chunk() {
-                Some(priority) if dependency(priority) == stream => {
-                    Frame::SelfDependency { stream }
+                Some(priority) if parse_dependency(priority) == stream_id => {
+                    Frame::SelfDependency { stream_id }
                 }
                 _ => Frame::Other,
             },
-            kind::RST_STREAM => Frame::Reset { stream },
+            kind::RST_STREAM => Frame::Reset { stream_id },
             kind::SETTINGS if is_ack => Frame::SettingsAck,
             kind::SETTINGS => {
-                if self.stage == Stage::FirstSettings {
-                    self.stage = Stage::Frames;
+                if self.stage == ReaderStage::FirstSettings {
+                    self.stage = ReaderStage::Frames;
                 }
-                Frame::Settings(Settings(payload))
+                Frame::Settings(SettingsPayload(payload))
             }
             kind::PING if is_ack => Frame::PingAck,
             kind::PING => Frame::Ping(payload.try_into().unwrap_or_default()),
             kind::WINDOW_UPDATE => {
                 let bytes = payload.try_into().map(u32::from_be_bytes);
                 let bytes = bytes.unwrap_or_default() & super::MAX_WINDOW;
-                Frame::WindowUpdate { stream, bytes }
+                Frame::WindowUpdate { stream_id, bytes }
             }
             _ => Frame::Other,
         })
@@ -232,7 +234,7 @@ impl Reader {
     fn parse_headers<'a>(
         &'a mut self,
         flags: u8,
-        stream: u32,
+        stream_id: u32,
         payload: &'a [u8],
     ) -> Result<Frame<'a>, ConnectionError> {
         let ends_stream = flags & flag::END_STREAM != 0;
@@ -242,34 +244,34 @@ impl Reader {
             // Everything else about priorities is ignored: section 5.3.2.
             let split = block.split_first_chunk::<5>();
             let (priority, rest) = split.ok_or(ConnectionError(Reason::FRAME_SIZE_ERROR))?;
-            depends_on_itself = dependency(priority) == stream;
+            depends_on_itself = parse_dependency(priority) == stream_id;
             block = rest;
         }
         if flags & flag::END_HEADERS != 0 {
             return Ok(Frame::Headers {
-                stream,
+                stream_id,
                 block,
                 ends_stream,
                 depends_on_itself,
             });
         }
         self.block.clear();
-        self.stage = Stage::Block {
-            stream,
+        self.stage = ReaderStage::Block {
+            stream_id,
             ends_stream,
             depends_on_itself,
         };
         self.append_block(block, flags)
     }
 
-    /// Adds a part to the incomplete block of fields. The block is whole if `flags` say so.
+    /// Adds a part to the incomplete block of fields. The block is whole if `flags` have END_HEADERS.
     fn append_block(&mut self, part: &[u8], flags: u8) -> Result<Frame<'_>, ConnectionError> {
-        if self.block.len() + part.len() > MAX_BLOCK {
+        if self.block.len() + part.len() > MAX_BLOCK_BYTES {
             return Err(ConnectionError(Reason::ENHANCE_YOUR_CALM));
         }
         self.block.extend_from_slice(part);
-        let Stage::Block {
-            stream,
+        let ReaderStage::Block {
+            stream_id,
             ends_stream,
             depends_on_itself,
         } = self.stage
@@ -279,9 +281,9 @@ impl Reader {
         if flags & flag::END_HEADERS == 0 {
             return Ok(Frame::PartialBlock);
         }
-        self.stage = Stage::Frames;
+        self.stage = ReaderStage::Frames;
         Ok(Frame::Headers {
-            stream,
+            stream_id,
             block: &self.block,
             ends_stream,
             depends_on_itself,
@@ -290,7 +292,7 @@ impl Reader {
 
     /// Frees the buffer of the last block of fields, unless a block is incomplete.
     pub fn free_buffer(&mut self) {
-        if !matches!(self.stage, Stage::Block { .. }) {
+        if !matches!(self.stage, ReaderStage::Block { .. }) {
             self.block = Vec::new();
         }
     }
@@ -310,9 +312,10 @@ fn is_valid_length(kind: u8, flags: u8, length: usize) -> bool {
 }
 
 /// The identifier of the stream that a priority depends on.
-fn dependency(priority: &[u8; 5]) -> u32 {
-    let [s, t, u, v, _] = *priority;
-    u32::from_be_bytes([s & 0x7f, t, u, v])
+fn parse_dependency(priority: &[u8; 5]) -> u32 {
+    // The highest bit is a flag, and the last byte a weight: RFC 7540 section 6.3.
+    let [first, second, third, fourth, _weight] = *priority;
+    u32::from_be_bytes([first & 0x7f, second, third, fourth])
 }
 
 /// The payload of a DATA or HEADERS frame without its padding.
@@ -320,10 +323,10 @@ fn without_padding(payload: &[u8], flags: u8) -> Result<&[u8], ConnectionError> 
     if flags & flag::PADDED == 0 {
         return Ok(payload);
     }
-    let (padding, rest) = payload
+    let (padding_length, rest) = payload
         .split_first()
         .ok_or(ConnectionError(Reason::FRAME_SIZE_ERROR))?;
-    let length = rest.len().checked_sub(usize::from(*padding));
-    let length = length.ok_or(ConnectionError(Reason::PROTOCOL_ERROR))?;
-    Ok(&rest[..length])
+    let content_length = rest.len().checked_sub(usize::from(*padding_length));
+    let content_length = content_length.ok_or(ConnectionError(Reason::PROTOCOL_ERROR))?;
+    Ok(&rest[..content_length])
 }

@@ -1,4 +1,4 @@
-//! Rewrites a host to its canonical form, in which it is matched and forwarded.
+//! Rewrites a host to its canonical form, in which it is matched and forwarded. Nothing is looked up.
 //!
 //! - A name has labels of ASCII letters, digits, `-` and `_`, in lower case. No label is empty, and one dot at the
 //!   end is dropped (RFC 1034 section 3.1).
@@ -12,13 +12,13 @@
 use std::borrow::Cow;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Most bytes of a host and its port: RFC 1035 section 3.1.
-pub const MAX_HOST: usize = 255;
+/// Maximum bytes of a host and its port: RFC 1035 section 3.1.
+pub const MAX_HOST_BYTES: usize = 255;
 
-/// The canonical form of the value of `Host`, or of an authority; none for a text that is no host. Borrows the text
+/// The canonical form of the value of `Host`, or of an authority; `None` for a text that is no host. Borrows the text
 /// unless something other than its end changes.
 pub fn canonical_host(authority: &str) -> Option<Cow<'_, str>> {
-    if authority.len() > MAX_HOST {
+    if authority.len() > MAX_HOST_BYTES {
         return None;
     }
     let (name, colon_and_port) = split_after_name(authority);
@@ -42,7 +42,7 @@ pub fn canonical_host(authority: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(format!("{name}:{port}")))
 }
 
-/// The canonical form of a host without a port; none for a text that is no host.
+/// The canonical form of a host without a port; `None` for a text that is no host.
 pub fn canonical_name(name: &str) -> Option<Cow<'_, str>> {
     if let Some(bracketed) = name.strip_prefix('[') {
         let address: Ipv6Addr = bracketed.strip_suffix(']')?.parse().ok()?;
@@ -68,9 +68,9 @@ pub fn canonical_name(name: &str) -> Option<Cow<'_, str>> {
         }
     }
     let last_label = name.get(name.len() - label_length..)?;
-    let is_address = is_number(last_label);
+    let is_address = is_numeric_label(last_label);
     if label_length == 0
-        || name.len() > MAX_HOST
+        || name.len() > MAX_HOST_BYTES
         || (is_address && name.parse::<Ipv4Addr>().is_err())
     {
         return None;
@@ -82,16 +82,16 @@ pub fn canonical_name(name: &str) -> Option<Cow<'_, str>> {
     })
 }
 
-/// A canonical host without its port.
+/// Removes the port of a canonical host, if it has one.
 pub fn without_port(host: &str) -> &str {
     split_after_name(host).0
 }
 
-/// Splits an authority before the colon of its port.
+/// Splits an authority before the colon of its port. The second part is empty if it has no port.
 fn split_after_name(authority: &str) -> (&str, &str) {
-    let after_bracket = authority.rfind(']').map(|at| at + 1);
-    let end = after_bracket.or_else(|| authority.find(':'));
-    authority.split_at(end.unwrap_or(authority.len()))
+    let after_bracket = authority.rfind(']').map(|bracket| bracket + 1);
+    let name_end = after_bracket.or_else(|| authority.find(':'));
+    authority.split_at(name_end.unwrap_or(authority.len()))
 }
 
 fn parse_port(text: &str) -> Option<u16> {
@@ -100,12 +100,13 @@ fn parse_port(text: &str) -> Option<u16> {
 }
 
 fn count_digits(port: u16) -> usize {
-    port.checked_ilog10().map_or(1, |tens| tens as usize + 1)
+    port.checked_ilog10()
+        .map_or(1, |exponent| exponent as usize + 1)
 }
 
 /// Whether a name that ends in this label is read as an IPv4 address: it "ends in a number", in the URL Standard's
 /// terms.
-fn is_number(label: &str) -> bool {
+fn is_numeric_label(label: &str) -> bool {
     let hex_digits = label
         .strip_prefix("0x")
         .or_else(|| label.strip_prefix("0X"));

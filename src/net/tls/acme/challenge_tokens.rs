@@ -20,11 +20,13 @@ impl ChallengeTokens {
         self.0.read().get(token).cloned()
     }
 
+    /// Serves the key authorization of a challenge from now on.
     pub(super) fn insert(&self, token: &str, key_authorization: &str) {
         let (token, key_authorization) = (token.to_owned(), key_authorization.to_owned());
         self.0.write().insert(token, key_authorization);
     }
 
+    /// Stops serving the key authorization of a challenge.
     pub(super) fn remove(&self, token: &str) {
         self.0.write().remove(token);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::settings::Settings;
 use crate::net::IssuedCertificate;
 
-/// A certificate that the gateway orders and renews.
+/// A certificate that the gateway orders and renews, with its settings.
 #[derive(Debug)]
 pub struct ManagedCertificate {
     /// The settings of its orders.

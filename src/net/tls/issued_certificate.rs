@@ -16,16 +16,16 @@ use crate::net::Certificate;
 /// A certificate that is replaced while the gateway runs.
 #[derive(Debug)]
 pub struct IssuedCertificate {
-    /// The host names that it is for, in lower case.
+    /// The host names that the certificate is for, in lower case.
     pub names: Vec<String>,
-    /// Nothing until the first one is issued.
+    /// The certificate that handshakes show; `None` until the first one is issued.
     current: RwLock<Option<Certificate>>,
     /// The certificates that prove names, by name; at most one for each.
     proofs: RwLock<HashMap<String, Arc<CertifiedKey>>>,
 }
 
 impl IssuedCertificate {
-    /// Makes a place for a certificate for these names, without one yet.
+    /// Makes a holder for these names, without a certificate yet.
     pub fn new(names: Vec<String>) -> IssuedCertificate {
         IssuedCertificate {
             names,
@@ -34,7 +34,7 @@ impl IssuedCertificate {
         }
     }
 
-    /// The certificate that handshakes show now; nothing until one is issued.
+    /// The certificate that handshakes show now; `None` until one is issued.
     pub fn certificate(&self) -> Option<Certificate> {
         self.current.read().clone()
     }
@@ -44,7 +44,7 @@ impl IssuedCertificate {
         *self.current.write() = Some(certificate);
     }
 
-    /// Shows a certificate in handshakes that ask for the proof of a name.
+    /// Shows the certificate `proof` in handshakes that ask for the proof of a name: RFC 8737 section 3.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl IssuedCertificate {
         proof: CertificateDer<'static>,
         key: &PrivateKeyDer<'_>,
     ) -> Result<(), rustls::Error> {
-        // It is not parsed like other certificates: it has a critical extension that only the directory understands.
+        // The proof is not parsed like other certificates: it has a critical extension that only the directory understands.
         let key = aws_lc_rs::sign::any_supported_type(key)?;
         let proof = Arc::new(CertifiedKey::new(vec![proof], key));
         self.proofs.write().insert(name.to_owned(), proof);
@@ -67,6 +67,7 @@ impl IssuedCertificate {
         self.proofs.write().remove(name);
     }
 
+    /// The certificate that proves `name`, while it is shown.
     pub(crate) fn proof(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         self.proofs.read().get(name).cloned()
     }

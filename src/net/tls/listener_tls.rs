@@ -1,5 +1,5 @@
-//! The TLS settings of a listener: versions 1.2 and 1.3, the choice of the certificate by the client's server name, the
-//! order of cipher suites, and session tickets.
+//! The TLS settings of a listener, [`ListenerTls`]: versions 1.2 and 1.3, the choice of the certificate by the client's
+//! server name, the order of cipher suites, and session tickets.
 //!
 //! A reload makes new settings. Handshakes themselves are in `net/socket.rs`.
 
@@ -13,40 +13,40 @@ use rustls::{CipherSuite, ServerConfig};
 use smallvec::SmallVec;
 
 use super::certificate::Certificate;
-use super::issued::IssuedCertificate;
+use super::issued_certificate::IssuedCertificate;
 use super::roots::Roots;
 
 /// The TLS settings of a listener.
 #[derive(Clone, Debug)]
-pub struct Offer {
-    /// Prefers AES with 128 bits.
+pub struct ListenerTls {
+    /// The settings that prefer AES with 128 bits.
     aes_first: Arc<ServerConfig>,
-    /// Prefers ChaCha20, for clients whose processors have no instructions for AES.
+    /// The settings that prefer ChaCha20, for clients whose processors have no instructions for AES.
     chacha_first: Arc<ServerConfig>,
     certificates: Arc<CertificatesByName>,
 }
 
-impl Offer {
+impl ListenerTls {
     /// Chooses the settings for a client: ChaCha20 first if that is the client's first cipher suite, as OpenSSL does
     /// with `PrioritizeChaCha`.
     ///
     /// Other clients get AES with 128 bits if they support it, because processors have instructions for the hash of
     /// those suites. The larger hash would take a seventh of the handshake's time.
     pub fn config(&self, hello: &ClientHello<'_>) -> Arc<ServerConfig> {
-        let first = hello.cipher_suites().first();
-        match first.is_some_and(|suite| is_chacha(*suite)) {
+        let first_suite = hello.cipher_suites().first();
+        match first_suite.is_some_and(|suite| is_chacha(*suite)) {
             true => self.chacha_first.clone(),
             false => self.aes_first.clone(),
         }
     }
 
-    /// Whether the certificate for clients that send `server_name` is for the host `other` too.
-    pub fn covers(&self, server_name: &str, other: &str) -> bool {
+    /// Whether the certificate that clients get for `server_name` is for the host `other_host` too.
+    pub fn covers(&self, server_name: &str, other_host: &str) -> bool {
         let is_for = |name: &String| match name.strip_prefix("*.") {
-            Some(parent) => other
+            Some(parent) => other_host
                 .split_once('.')
                 .is_some_and(|(_, rest)| rest == parent),
-            None => name == other,
+            None => name == other_host,
         };
         let offered = self.certificates.find(Some(server_name));
         offered
@@ -86,7 +86,7 @@ pub const HTTP1: &[u8] = b"http/1.1";
 /// The ALPN name of a handshake in which an ACME directory reads the proof of a name: RFC 8737.
 pub const ACME_CHALLENGE: &[u8] = b"acme-tls/1";
 
-/// Makes random keys, which rustls replaces every six hours.
+/// Makes random ticket keys, which rustls replaces every six hours.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ pub enum OfferedCertificate {
 }
 
 impl OfferedCertificate {
-    /// The certificate that a handshake would show now.
+    /// The certificate that a handshake would show now; `None` until one is issued.
     pub fn certificate(&self) -> Option<Certificate> {
         match self {
             OfferedCertificate::Fixed(certificate) => Some(certificate.clone()),
@@ -120,10 +120,12 @@ impl OfferedCertificate {
         }
     }
 
-    fn key(&self) -> Option<Arc<CertifiedKey>> {
-        self.certificate().map(|certificate| certificate.certified)
+    fn certified_key(&self) -> Option<Arc<CertifiedKey>> {
+        self.certificate()
+            .map(|certificate| certificate.certified_key)
     }
 
+    /// The certificate that proves `name` to an ACME directory, while its order is open.
     fn proof(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         match self {
             OfferedCertificate::Fixed(_) => None,
@@ -138,11 +140,11 @@ impl OfferedCertificate {
 /// # Errors
 ///
 /// Fails if TLS cannot be set up.
-pub fn build_offer(
+pub fn build_listener_tls(
     certificates: &[OfferedCertificate],
     client_roots: Option<&Roots>,
     ticket_keys: TicketKeys,
-) -> Result<Offer, rustls::Error> {
+) -> Result<ListenerTls, rustls::Error> {
     let resolver = Arc::new(CertificatesByName::new(certificates));
     let config = |is_preferred: fn(CipherSuite) -> bool| {
         let (resolver, ticket_keys) = (resolver.clone(), ticket_keys.clone());
@@ -154,7 +156,7 @@ pub fn build_offer(
             is_preferred,
         )
     };
-    Ok(Offer {
+    Ok(ListenerTls {
         aes_first: config(is_aes_128)?,
         chacha_first: config(is_chacha)?,
         certificates: resolver.clone(),
@@ -202,10 +204,11 @@ fn build_config(
 /// The certificates of a listener, by the server names for which they are shown.
 #[derive(Debug, Default)]
 struct CertificatesByName {
+    /// The certificates for a name without a wildcard, by the name.
     exact: HashMap<String, Vec<OfferedCertificate>>,
-    /// By the part of the name after `*.`.
+    /// The certificates for a wildcard, by the part of the name after `*.`.
     wildcard: HashMap<String, Vec<OfferedCertificate>>,
-    /// Those with the names of the first certificate.
+    /// The certificates for all other server names: those with the same names as the first one.
     default: Vec<OfferedCertificate>,
 }
 
@@ -229,10 +232,11 @@ impl CertificatesByName {
         by_name
     }
 
-    /// Finds the certificates for a server name. An exact name comes before a wildcard, which stands for one label.
+    /// Finds the certificates for a server name. An exact name comes before a wildcard, which stands for one label:
+    /// RFC 9525 section 6.3.
     fn find(&self, server_name: Option<&str>) -> &[OfferedCertificate] {
         let certificates = server_name.and_then(|name| {
-            let name = normalize(name);
+            let name = normalize_name(name);
             self.exact.get(&name).or_else(|| {
                 let (_, parent) = name.split_once('.')?;
                 self.wildcard.get(parent)
@@ -242,8 +246,8 @@ impl CertificatesByName {
     }
 }
 
-/// Removes a final dot from a server name, and converts it to lower case.
-fn normalize(name: &str) -> String {
+/// Removes a final dot from a server name, and converts the name to lower case.
+fn normalize_name(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
@@ -251,16 +255,18 @@ impl ResolvesServerCert for CertificatesByName {
     /// Chooses the first of several certificates for one name whose key the client can verify.
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let certificates = self.find(hello.server_name());
-        if hello
+        let is_acme_challenge = hello
             .alpn()
-            .is_some_and(|mut protocols| protocols.all(|protocol| protocol == ACME_CHALLENGE))
-        {
-            let name = normalize(hello.server_name()?);
+            .is_some_and(|mut protocols| protocols.all(|protocol| protocol == ACME_CHALLENGE));
+        if is_acme_challenge {
+            let name = normalize_name(hello.server_name()?);
             return certificates
                 .iter()
                 .find_map(|certificate| certificate.proof(&name));
         }
-        let keys = certificates.iter().filter_map(OfferedCertificate::key);
+        let keys = certificates
+            .iter()
+            .filter_map(OfferedCertificate::certified_key);
         let keys: SmallVec<[_; 2]> = keys.collect();
         let schemes = hello.signature_schemes();
         let is_supported = |key: &&Arc<CertifiedKey>| key.key.choose_scheme(schemes).is_some();

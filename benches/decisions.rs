@@ -11,7 +11,7 @@ use governor::{Quota, RateLimiter};
 use smallvec::SmallVec;
 use tollgate::base::clock::{Clock, Nanos};
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
-use tollgate::store::{CellPlaces, Item, Memory, Settings, Slot};
+use tollgate::store::{CellPlaces, LimitItem, LimitSlot, MemoryStore, Settings};
 
 /// The threads that decide at the same time.
 const THREADS: u64 = 2;
@@ -61,15 +61,17 @@ const LOOKAHEAD: usize = 8;
 
 /// tollgate's memory store.
 struct MemoryEngine {
-    memory: Memory,
+    memory: MemoryStore,
     limit: Limit,
-    slot: Slot,
+    slot: LimitSlot,
     clock: Clock,
 }
 
 impl MemoryEngine {
     fn new(budget: usize, limit: Limit) -> Result<MemoryEngine, tollgate::store::Error> {
-        let memory = Memory::new(Settings { budget })?;
+        let memory = MemoryStore::new(Settings {
+            budget_bytes: budget,
+        })?;
         let slot = memory.register("bench", &limit)?.slot();
         Ok(MemoryEngine {
             memory,
@@ -79,27 +81,27 @@ impl MemoryEngine {
         })
     }
 
-    fn item(&self, key: u64) -> Item<'_> {
-        Item {
+    fn item(&self, key: u64) -> LimitItem<'_> {
+        LimitItem {
             limit: &self.limit,
             slot: self.slot,
             key: fingerprint(key),
             cost: 1,
             scale: Scale::plan(1),
-            shadow: false,
+            is_shadow: false,
             parents: &[],
         }
     }
 
     /// The places where the store counts the item. Starts to load them into the processor's cache.
-    fn places(&self, item: &Item<'_>) -> CellPlaces {
+    fn places(&self, item: &LimitItem<'_>) -> CellPlaces {
         let (key, multiply) = (item.key, item.scale.multiply);
         let place = self.memory.cell_place(item.limit, item.slot, key, multiply);
         let prefetched = place.inspect(|place| self.memory.prefetch(place));
         prefetched.into_iter().collect()
     }
 
-    fn take(&self, item: Item<'_>, places: &CellPlaces, now: Nanos) -> bool {
+    fn take(&self, item: LimitItem<'_>, places: &CellPlaces, now: Nanos) -> bool {
         self.memory
             .take_at(&[item], places, now, &mut SmallVec::new())
     }

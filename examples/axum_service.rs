@@ -21,7 +21,7 @@ use tollgate::http::head::Head;
 use tollgate::identity::{self, ClientIdentity, Identifier, Keyer, token};
 use tollgate::limit::pressure::UpstreamSlot;
 use tollgate::limit::{Concurrency, Identity, Limit, LimitName, Rule, RuleLimit, Rules};
-use tollgate::store::{Memory, Settings};
+use tollgate::store::{MemoryStore, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use tollgate::throttle::{
     AppliedLimits, DecisionObserver, Denied, FailedRequest, ThrottleLayer, ThrottledRequest, reject,
@@ -77,7 +77,9 @@ impl Limits {
         let parallel = rule(2, "parallel", Identity::Ip, Concurrency::hard(10).into())?;
         let rules = Rules::from_iter([per_ip, per_key, parallel]);
         let clock = Clock::system();
-        let store = Arc::new(Memory::new(Settings { budget: 16 << 20 })?);
+        let store = Arc::new(MemoryStore::new(Settings {
+            budget_bytes: 16 << 20,
+        })?);
         let token = Some(token::TokenSource::Header("x-api-key".parse()?));
         let sources = identity::Settings {
             token,
@@ -145,7 +147,7 @@ impl ThrottledRequest for IdentifiedRequest {
             identifier: &self.limits.identifier,
             now: self.arrived_at,
             pressure: None,
-            reserved: &[],
+            reserved_units: &[],
         }
     }
 

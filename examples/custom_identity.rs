@@ -22,7 +22,7 @@ use tollgate::identity::key::Domain;
 use tollgate::identity::{self, ClientIdentity, Identifier, Keyer};
 use tollgate::limit::{Identity, Limit, LimitName, Rule, Rules};
 use tollgate::route::{HeaderStyle, normalise};
-use tollgate::store::{Memory, Settings};
+use tollgate::store::{MemoryStore, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionOutcome, AdmissionRequest};
 use tollgate::throttle::{RateLimitHeaders, Settle, reject};
 
@@ -78,7 +78,9 @@ impl Tenants {
             limit,
         ))]);
         let clock = Clock::system();
-        let store = Arc::new(Memory::new(Settings { budget: 16 << 20 })?);
+        let store = Arc::new(MemoryStore::new(Settings {
+            budget_bytes: 16 << 20,
+        })?);
         let keyer = Keyer::random();
         Ok(Tenants {
             admission: Admission::new(&rules, store, clock.clone())?,
@@ -105,7 +107,7 @@ impl Tenants {
             identifier: &self.identifier,
             now: self.clock.now(),
             pressure: None,
-            reserved: &[],
+            reserved_units: &[],
         };
         let mut outcome = AdmissionOutcome::default();
         let pending = self
@@ -115,7 +117,7 @@ impl Tenants {
         let AdmissionOutcome { verdict, ticket } = outcome;
         // The ticket is empty: only limits that count responses leave something to settle.
         drop(ticket);
-        if !verdict.admitted {
+        if !verdict.is_admitted {
             let response = reject::refusal(&verdict, &self.rules, HeaderStyle::Ietf, false);
             return response.map(Full::new).into();
         }

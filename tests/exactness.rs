@@ -15,7 +15,7 @@ use tollgate::limit::{
     Algorithm, Concurrency, Fingerprint, Identity, Limit, LimitName, Rule, RuleLimit, Scale,
     ThrottleMode,
 };
-use tollgate::store::{Item, Memory, Settings, Slot};
+use tollgate::store::{LimitItem, LimitSlot, MemoryStore, Settings};
 use tollgate::throttle::admission::{
     Admission, AdmissionOutcome, AdmissionRequest, PreparedDecision, Ticket,
 };
@@ -44,21 +44,26 @@ fn algorithms() -> [Algorithm; 5] {
     ]
 }
 
-fn item(limit: &Limit, slot: Slot, key: u128) -> Item<'_> {
+fn item(limit: &Limit, slot: LimitSlot, key: u128) -> LimitItem<'_> {
     let key = Fingerprint(key.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
-    Item {
+    LimitItem {
         limit,
         slot,
         key,
         cost: 1,
         scale: Scale::plan(1),
-        shadow: false,
+        is_shadow: false,
         parents: &[],
     }
 }
 
-fn store() -> Arc<Memory> {
-    Arc::new(Memory::new(Settings { budget: 8 << 20 }).unwrap())
+fn store() -> Arc<MemoryStore> {
+    Arc::new(
+        MemoryStore::new(Settings {
+            budget_bytes: 8 << 20,
+        })
+        .unwrap(),
+    )
 }
 
 /// Runs `work(thread, turn)` on all threads; how often it said yes.
@@ -76,7 +81,7 @@ fn count(turns: u32, work: impl Fn(u32, u32) -> bool + Sync) -> u32 {
     yes.into_inner()
 }
 
-fn passes(memory: &Memory, items: &[Item<'_>]) -> bool {
+fn passes(memory: &MemoryStore, items: &[LimitItem<'_>]) -> bool {
     memory.take(items, NOW, &mut SmallVec::new())
 }
 
@@ -190,7 +195,7 @@ impl Site {
     ) -> (bool, Ticket) {
         let mut decided = AdmissionOutcome::default();
         assert!(self.admission.decide(ask, ahead, &mut decided).is_none());
-        (decided.verdict.admitted, decided.ticket)
+        (decided.verdict.is_admitted, decided.ticket)
     }
 
     fn ask<'a>(&'a self, who: &'a ClientIdentity, now: Nanos) -> AdmissionRequest<'a> {
@@ -200,7 +205,7 @@ impl Site {
             identifier: &self.identifier,
             now,
             pressure: None,
-            reserved: &[],
+            reserved_units: &[],
         }
     }
 }

@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
-use tollgate::store::{Item, Memory, Parent, Settings, Slot};
+use tollgate::store::{LimitItem, LimitSlot, MemoryStore, ParentNetwork, Settings};
 
 const BUDGET: usize = 64 << 20;
 const SPRAYED: u64 = 5_000_000;
@@ -33,9 +33,9 @@ fn keyed(kind: u64, address: u64) -> Fingerprint {
 }
 
 struct Spray {
-    memory: Memory,
+    memory: MemoryStore,
     limit: Limit,
-    slot: Slot,
+    slot: LimitSlot,
 }
 
 impl Spray {
@@ -47,7 +47,10 @@ impl Spray {
             reserves: false,
             max_multiply: 1,
         };
-        let memory = Memory::new(Settings { budget: BUDGET }).unwrap();
+        let memory = MemoryStore::new(Settings {
+            budget_bytes: BUDGET,
+        })
+        .unwrap();
         let slot = memory.register("ip", &limit).unwrap().slot();
         Spray {
             memory,
@@ -56,14 +59,14 @@ impl Spray {
         }
     }
 
-    fn take(&self, key: Fingerprint, parents: &[Parent], now: Nanos) -> bool {
-        let item = Item {
+    fn take(&self, key: Fingerprint, parents: &[ParentNetwork], now: Nanos) -> bool {
+        let item = LimitItem {
             limit: &self.limit,
             slot: self.slot,
             key,
             cost: 1,
             scale: Scale::plan(1),
-            shadow: false,
+            is_shadow: false,
             parents,
         };
         self.memory.take(&[item], now, &mut SmallVec::new())
@@ -76,8 +79,8 @@ impl Spray {
     }
 }
 
-fn parents(network: u64) -> [Parent; 3] {
-    [(8, 4), (16, 16), (32, 256)].map(|(bits, factor)| Parent {
+fn parents(network: u64) -> [ParentNetwork; 3] {
+    [(8, 4), (16, 16), (32, 256)].map(|(bits, factor)| ParentNetwork {
         key: keyed(100 + bits, network >> bits),
         factor,
     })
@@ -113,9 +116,9 @@ fn five_million_keys() {
         "resident +{:.1} MiB, {usage:?}",
         grown as f64 / (1 << 20) as f64
     );
-    assert!(usage.bytes <= BUDGET, "{usage:?}");
+    assert!(usage.used_bytes <= BUDGET, "{usage:?}");
     assert!(grown <= BUDGET / 10 * 11, "{grown} bytes resident");
-    assert!(usage.sketched > 1_000_000, "{usage:?}");
+    assert!(usage.sketched_decisions > 1_000_000, "{usage:?}");
 
     let forgiven: u32 = (0..500).map(|n| spray.times(guilty(n), 3, now)).sum();
     assert_eq!(forgiven, 0, "what was over its limit still is");

@@ -8,8 +8,8 @@ use libfuzzer_sys::fuzz_target;
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, Scale, ThrottleMode};
-use tollgate::store::snapshot::{encode_blocks, load};
-use tollgate::store::{Item, Memory, Settings};
+use tollgate::store::snapshot::{encode_blocks, load_snapshot};
+use tollgate::store::{LimitItem, MemoryStore, Settings};
 
 fn limits() -> [Limit; 4] {
     let limit = |rates: &str, algorithm, throttle, reserves| Limit {
@@ -46,8 +46,8 @@ fn limits() -> [Limit; 4] {
 }
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(memory) = Memory::new(Settings {
-        budget: Settings::MIN_BUDGET,
+    let Ok(memory) = MemoryStore::new(Settings {
+        budget_bytes: Settings::MIN_BUDGET_BYTES,
     }) else {
         return;
     };
@@ -57,10 +57,10 @@ fuzz_target!(|data: &[u8]| {
         .filter_map(|(limit, scope)| memory.register(&scope.to_string(), limit).ok())
         .collect();
     let file = encode_blocks(data);
-    let _ = load(&file[..], &memory, now);
+    let _ = load_snapshot(&file[..], &memory, now);
     for (limit, registered) in limits.iter().zip(&known) {
         for key in 0..4 {
-            let item = Item {
+            let item = LimitItem {
                 limit,
                 slot: registered.slot(),
                 key: Fingerprint(key << 64 | key),
@@ -77,7 +77,7 @@ fuzz_target!(|data: &[u8]| {
     }
     memory.evict_fresh_cells(now, usize::MAX);
     let usage = memory.usage();
-    assert!(usage.bytes <= usage.budget, "{usage:?}");
+    assert!(usage.used_bytes <= usage.budget_bytes, "{usage:?}");
     // The same bytes with one of them changed.
     let Some((first, rest)) = data.split_first() else {
         return;
@@ -85,5 +85,5 @@ fuzz_target!(|data: &[u8]| {
     let mut file = encode_blocks(rest);
     let at = usize::from(*first) * 7 % file.len();
     file[at] ^= 1;
-    assert!(load(&file[..], &memory, now).is_err());
+    assert!(load_snapshot(&file[..], &memory, now).is_err());
 });

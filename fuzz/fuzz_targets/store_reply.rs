@@ -15,21 +15,21 @@ use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::call::StoreError;
 use tollgate::store::shared::decider::Decider;
 use tollgate::store::shared::give_backs::GiveBacks;
-use tollgate::store::shared::item::SharedItem;
+use tollgate::store::shared::shared_item::SharedItem;
 use tollgate::store::shared::ledger::Ledger;
-use tollgate::store::shared::pending::{FirstStep, PendingCall};
-use tollgate::store::shared::plan::SharingPlan;
-use tollgate::store::{Memory, Parent, Settings, Taking, memcached};
+use tollgate::store::shared::pending_call::{FirstStep, PendingCall};
+use tollgate::store::shared::sharing_plan::SharingPlan;
+use tollgate::store::{MemoryStore, ParentNetwork, Settings, Taking, memcached};
 
 fn decider() -> Option<(Decider, Vec<SharedItem>)> {
-    let budget = Settings::MIN_BUDGET;
-    let memory = Memory::new(Settings { budget }).ok()?;
+    let budget = Settings::MIN_BUDGET_BYTES;
+    let memory = MemoryStore::new(Settings { budget_bytes: budget }).ok()?;
     let mut lines = Vec::new();
     for (scope, rate) in [("ip", "600/m"), ("user", "5/s")] {
         let limit = Limit::hard(rate.parse().ok()?);
         let registered = memory.register(scope, &limit).ok()?;
         let sharing = Sharing::default_for(&limit);
-        let plan = SharingPlan::new(scope, &limit, &registered, (sharing, OnStoreError::Local))?;
+        let plan = SharingPlan::new(scope, &limit, &registered, sharing, OnStoreError::Local)?;
         lines.push(SharedItem {
             plan: Some(Arc::new(plan)),
             limit: Arc::new(limit),
@@ -41,7 +41,7 @@ fn decider() -> Option<(Decider, Vec<SharedItem>)> {
             parents: smallvec![],
         });
     }
-    lines[0].parents.push(Parent {
+    lines[0].parents.push(ParentNetwork {
         key: Fingerprint(8 << 64 | 8),
         factor: 4,
     });
@@ -56,7 +56,7 @@ fn decider() -> Option<(Decider, Vec<SharedItem>)> {
 }
 
 fn answer(decider: &Decider, asking: &PendingCall, text: &[u8], now: Nanos) {
-    let said = wire::decode(text, &asking.call);
+    let said = wire::decode_reply(text, &asking.call);
     if let (Ok(said), Some(0)) = (&said, text.last().map(|last| last % 3)) {
         decider.finish_decision(asking, Err(StoreError::Late), now);
         decider.record_late_reply(asking, said, now);

@@ -31,7 +31,7 @@ use crate::serve::worker::generation::RunningConfig;
 use crate::serve::worker::run::WorkerHandle;
 use crate::store;
 use crate::store::shared::StoreKeeper;
-use crate::store::{Memory, Shared};
+use crate::store::{MemoryStore, SharedStore};
 
 /// A running gateway.
 pub struct App {
@@ -45,9 +45,9 @@ pub struct App {
     pub(super) acme: CertificateRenewer,
     /// Fetches the keys of tokens that are at a URL.
     pub(super) key_sets: KeySetFetcher,
-    pub(super) store: Arc<Memory>,
+    pub(super) store: Arc<MemoryStore>,
     /// The shared store, and the thread that watches it.
-    pub(super) shared: Option<(Arc<Shared>, Mutex<Option<StoreKeeper>>)>,
+    pub(super) shared: Option<(Arc<SharedStore>, Mutex<Option<StoreKeeper>>)>,
     /// Writes snapshots of `store`.
     pub(super) snapshots: Mutex<Option<store::snapshot::SnapshotWriter>>,
     pub(super) clock: Clock,
@@ -154,7 +154,7 @@ impl App {
     }
 
     /// The store of the counts of this gateway.
-    pub fn store(&self) -> &Arc<Memory> {
+    pub fn store(&self) -> &Arc<MemoryStore> {
         &self.store
     }
 

@@ -16,7 +16,7 @@ use crate::limit::pressure::RequestClass;
 use crate::serve::stack::outcome::RequestOutcome;
 use crate::serve::worker::generation::RunningConfig;
 use crate::store::shared::breaker::StoreStatus;
-use crate::store::{Memory, Shared};
+use crate::store::{MemoryStore, SharedStore};
 use crate::upstream::health::ServerHealth;
 
 /// All metrics, and the state from which some are computed.
@@ -26,9 +26,9 @@ pub struct LiveMetrics {
     /// The running configuration.
     pub running: Arc<RwLock<RunningConfig>>,
     /// The store of the counts of this gateway.
-    pub store: Arc<Memory>,
+    pub store: Arc<MemoryStore>,
     /// The shared store, if there is one.
-    pub shared: Option<Arc<Shared>>,
+    pub shared: Option<Arc<SharedStore>>,
     /// Tells the time and the CPU time of the process.
     pub clock: Clock,
     /// Held while metrics are refreshed and read, so that no reader sees a part of a refresh.
@@ -84,16 +84,16 @@ impl LiveMetrics {
         let usage = self.store.usage();
         self.registry
             .gauge(Metric::StoreBytes, &[])
-            .set(usage.bytes as f64);
+            .set(usage.used_bytes as f64);
         self.registry
             .gauge(Metric::StoreBudget, &[])
-            .set(usage.budget as f64);
+            .set(usage.budget_bytes as f64);
         self.registry
             .gauge(Metric::StoreKeys, &[])
-            .set(usage.keys as f64);
+            .set(usage.key_count as f64);
         self.registry
             .counter(Metric::SketchDecisions, &[])
-            .absolute(usage.sketched);
+            .absolute(usage.sketched_decisions);
     }
 
     fn refresh_open_requests(&self, running: &RunningConfig) {
@@ -133,11 +133,11 @@ impl LiveMetrics {
         }
     }
 
-    fn refresh_shared_store(&self, shared: &Shared) {
-        let (status, gateways, _) = shared.status();
-        let up = f64::from(u8::from(status == StoreStatus::Shared));
+    fn refresh_shared_store(&self, shared: &SharedStore) {
+        let status = shared.status();
+        let up = f64::from(u8::from(status.status == StoreStatus::Shared));
         self.registry.gauge(Metric::SharedStoreUp, &[]).set(up);
-        let gateways = f64::from(gateways);
+        let gateways = f64::from(status.gateway_count);
         self.registry
             .gauge(Metric::SharedStoreGateways, &[])
             .set(gateways);

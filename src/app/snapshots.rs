@@ -8,7 +8,7 @@ use super::gateway::App;
 use crate::base::clock::Clock;
 use crate::identity::Keyer;
 use crate::policy::ProcessSettings;
-use crate::store::Memory;
+use crate::store::MemoryStore;
 use crate::store::snapshot::{SavedCounts, SnapshotWriter};
 
 /// The state that the previous process saved, or a fresh state without a snapshot.
@@ -42,7 +42,7 @@ impl RestoredState {
     }
 
     /// Loads the counts into the store, which must know the limits already.
-    pub fn restore_counts(self, store: &Memory) {
+    pub fn restore_counts(self, store: &MemoryStore) {
         let now = self.clock.now();
         if let Some(Err(damage)) = self.snapshot.map(|snapshot| snapshot.load(store, now)) {
             tracing::error!(%damage, "restoring counts failed halfway; the rest starts at zero");

@@ -29,9 +29,9 @@ use crate::serve::worker::listen;
 use crate::serve::worker::listen::{InheritedSockets, Placement};
 use crate::serve::worker::occupancy::Occupancy;
 use crate::serve::worker::run;
-use crate::store::Shared;
+use crate::store::SharedStore;
 use crate::store::shared::StoreKeeper;
-use crate::store::{self, Memory};
+use crate::store::{self, MemoryStore};
 use crate::throttle::admission::Admission;
 
 impl App {
@@ -54,8 +54,8 @@ impl App {
         let registry = Registry::default();
         let restored = RestoredState::find(&process, clock)?;
         let (clock, keyer) = (restored.clock.clone(), restored.keyer.clone());
-        let store = Arc::new(Memory::new(store::Settings {
-            budget: process.store_budget,
+        let store = Arc::new(MemoryStore::new(store::Settings {
+            budget_bytes: process.store_budget,
         })?);
         let key_sets = KeySetFetcher::new(registry.clone(), clock.clone());
         let identity = &mut loaded.ruleset.identity;
@@ -187,13 +187,13 @@ impl App {
 }
 
 /// The shared store, and the handle of the thread that watches it.
-type StartedShared = (Arc<Shared>, Mutex<Option<StoreKeeper>>);
+type StartedShared = (Arc<SharedStore>, Mutex<Option<StoreKeeper>>);
 
 /// Builds the admission, with the shared store if the configuration has one, and starts to watch that store.
 fn start_admission(
     process: &ProcessSettings,
     ruleset: &Ruleset,
-    store: &Arc<Memory>,
+    store: &Arc<MemoryStore>,
     clock: &Clock,
 ) -> Result<(Admission, Option<StartedShared>), Error> {
     let rules = &ruleset.rules;
@@ -201,7 +201,7 @@ fn start_admission(
         let admission = Admission::new(rules, store.clone(), clock.clone())?;
         return Ok((admission, None));
     };
-    let shared = Shared::new(settings, store.clone(), process.workers, clock.clone())?;
+    let shared = SharedStore::new(settings, store.clone(), process.workers, clock.clone())?;
     let shared = Arc::new(shared);
     let admission = Admission::shared(rules, shared.clone(), clock.clone())?;
     let keeper = shared.start().map_err(Error::Thread)?;

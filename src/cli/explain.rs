@@ -19,7 +19,7 @@ use crate::serve::stack::explain;
 use crate::serve::stack::explain::RequestToExplain;
 use crate::serve::stack::explanation;
 use crate::serve::worker::generation::RunningConfig;
-use crate::store::{Memory, Settings};
+use crate::store::{MemoryStore, Settings};
 use crate::throttle::admission::Admission;
 use futures_util::FutureExt;
 
@@ -127,9 +127,10 @@ fn explain_offline(config: &Path, request: &RequestToExplain) -> Result<Value, C
         policy::load(config).map_err(|report| CommandError::mistake(report.to_string()))?;
     let clock = Clock::system();
     let settings = Settings {
-        budget: loaded.process.store_budget,
+        budget_bytes: loaded.process.store_budget,
     };
-    let store = Memory::new(settings).map_err(|error| CommandError::failure(error.to_string()))?;
+    let store =
+        MemoryStore::new(settings).map_err(|error| CommandError::failure(error.to_string()))?;
     let ruleset = Arc::new(loaded.ruleset);
     let admission = Admission::new(&ruleset.rules, Arc::new(store), clock.clone());
     let admission = admission.map_err(|error| CommandError::failure(error.to_string()))?;

@@ -21,7 +21,7 @@ use crate::base::clock::Nanos;
 use crate::http::head::{Fields, Head};
 use crate::limit::{Fingerprint, Identity};
 use crate::net::{PeerAddress, PeerNetwork};
-use crate::store::Parent;
+use crate::store::ParentNetwork;
 
 mod address;
 mod body;
@@ -232,7 +232,7 @@ impl Identifier {
 
     /// The networks around an IPv6 client that have budgets of their own for limits by ip, the nearest first; see
     /// [`ip::PARENT_NETWORKS`]. Only networks wider than the client's own are listed.
-    pub fn parents(&self, client: &ClientIdentity) -> SmallVec<[Parent; 3]> {
+    pub fn parents(&self, client: &ClientIdentity) -> SmallVec<[ParentNetwork; 3]> {
         let settings = &self.settings.ip;
         if !settings.parents || client.ip.is_ipv4() {
             return SmallVec::new();
@@ -246,7 +246,7 @@ impl Identifier {
             .filter(|(length, _)| *length < settings.ipv6)
             .map(|(length, factor)| {
                 let bytes = network_bytes(ip::network(ip, length));
-                Parent {
+                ParentNetwork {
                     key: self.keyer.fingerprint(Domain::Network, &bytes),
                     factor,
                 }

@@ -158,7 +158,7 @@ impl DescriptionWriter<'_> {
                 out,
                 "They are kept in {}: a crash forgives at most what was counted in the last {}.",
                 settings.folder.display(),
-                super::decode::format_duration(settings.every)
+                super::decode::format_duration(settings.interval)
             ),
             None if process.shared.is_some() => Ok(()),
             None => writeln!(out, "They are forgotten when the process ends."),

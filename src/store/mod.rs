@@ -3,19 +3,19 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`Memory`] | counts in the memory of this process |
+//! | [`MemoryStore`] | counts in the memory of this process |
 //! | [`shared`] | counts that several gateways share, with [`redis`] or [`memcached`] behind it |
 //! | [`permits`] | permits of open requests, which are always counted by this process alone |
 //! | [`snapshot`] | counts on the disk, for the next process |
 
-mod item;
+mod limit_item;
 pub mod memcached;
 mod memory;
 pub mod permits;
 pub mod redis;
 pub mod shared;
 
-pub use item::{Item, Parent, Registered, Slot, Taking};
-pub use memory::{CellPlace, CellPlaces, Error, Memory, Settings, Usage, snapshot};
+pub use limit_item::{LimitItem, LimitSlot, ParentNetwork, RegisteredLimit, Taking};
+pub use memory::{CellPlace, CellPlaces, Error, MemoryStore, MemoryUsage, Settings, snapshot};
 pub use permits::Permits;
-pub use shared::Shared;
+pub use shared::SharedStore;

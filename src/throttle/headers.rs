@@ -16,33 +16,35 @@ use crate::route::HeaderStyle;
 #[derive(Debug, Default)]
 pub struct RateLimitHeaders {
     style: HeaderStyle,
-    /// The quota of every disclosed limit that applied. None if they are those of [`Rules::usual_policy_field`].
+    /// The quota of every disclosed limit that applied. None if [`Rules::usual_policy_field`] has the same quotas.
     policies: Option<SmallVec<[QuotaPolicy; 4]>>,
     /// What remains of the disclosed limit that decides. Without one no header is written.
     remaining: Option<RemainingQuota>,
     /// Whether the decision was made without the store that gateways share.
-    without_store: bool,
+    is_without_store: bool,
 }
 
 /// The units that one limit admits in one of its windows: a quota policy in the words of the draft.
 #[derive(Clone, Copy, Debug)]
 struct QuotaPolicy {
-    /// The index of the rule among those of the request.
-    rule: u16,
-    window: u8,
+    /// The index of the rule among the rules of the request.
+    rule_index: u16,
+    /// The index of the window in the rule's limit.
+    window_index: u8,
+    /// The quota in that window, with the multiplier of the client's plan.
     quota: u32,
 }
 
 /// What remains of the deciding limit's quota.
 #[derive(Clone, Copy, Debug)]
 struct RemainingQuota {
-    /// The index of the rule among those of the request.
-    rule: u16,
+    /// The index of the rule among the rules of the request.
+    rule_index: u16,
     quota: u32,
     /// The units that remain of the quota.
     units: u32,
     /// The seconds until there is one more unit. None for permits: the time of their return is not known.
-    reset: Option<u64>,
+    reset_secs: Option<u64>,
 }
 
 impl RateLimitHeaders {
@@ -55,26 +57,27 @@ impl RateLimitHeaders {
         let Some(decider) = decider else {
             return RateLimitHeaders::default();
         };
-        let (limit, reading) = (&rules[decider.rule].limit, &decider.reading);
+        let (limit, reading) = (&rules[decider.rule_index].limit, &decider.reading);
         let (remaining, reset) = limit.client_figures(reading);
         let policies = || verdict.disclosed(rules).map(QuotaPolicy::new);
-        let is_usual = |policy: QuotaPolicy| policy.is_usual(&rules[usize::from(policy.rule)]);
+        let is_usual =
+            |policy: QuotaPolicy| policy.is_usual(&rules[usize::from(policy.rule_index)]);
         let are_usual = verdict.findings.len() == rules.len() && policies().all(is_usual);
         RateLimitHeaders {
             style,
             policies: (!are_usual).then(|| policies().collect()),
             remaining: Some(RemainingQuota {
-                rule: decider.rule as u16,
+                rule_index: decider.rule_index as u16,
                 quota: reading.quota,
                 units: remaining,
-                reset: reset.map(|reset| limit.whole_seconds(reset)),
+                reset_secs: reset.map(|reset| limit.whole_seconds(reset)),
             }),
-            without_store: verdict.without_store,
+            is_without_store: verdict.is_without_store,
         }
     }
 
     /// Writes the fields in place of others with their names. `RateLimit-Policy` lists every disclosed limit that
-    /// applied, `RateLimit` has the one that decides. `rules` must be those of the verdict.
+    /// applied, `RateLimit` has the disclosed limit that decides. `rules` must be those of the verdict.
     pub fn write(&self, fields: &mut Fields, rules: &Rules) {
         let Some(remaining) = &self.remaining else {
             return;
@@ -90,16 +93,16 @@ impl RateLimitHeaders {
                 Some(policies) => write_policies(value, policies, rules),
             });
             fields.set_with("ratelimit", |value| {
-                let texts = header_texts(&rules[usize::from(remaining.rule)]);
+                let texts = header_texts(&rules[usize::from(remaining.rule_index)]);
                 push_text(value, &texts.remaining_prefix);
                 push_number(value, remaining.units.into());
-                if let Some(seconds) = remaining.reset {
+                if let Some(seconds) = remaining.reset_secs {
                     push_text(value, ";t=");
                     push_number(value, seconds);
                 }
             });
         }
-        if self.without_store {
+        if self.is_without_store {
             fields.set("tollgate-store", b"away");
         }
         if matches!(self.style, HeaderStyle::Legacy | HeaderStyle::Both) {
@@ -114,7 +117,7 @@ impl RemainingQuota {
         for (name, figure) in [
             ("x-ratelimit-limit", Some(self.quota.into())),
             ("x-ratelimit-remaining", Some(self.units.into())),
-            ("x-ratelimit-reset", self.reset),
+            ("x-ratelimit-reset", self.reset_secs),
         ] {
             if let Some(figure) = figure {
                 fields.set_with(name, |value| push_number(value, figure));
@@ -127,27 +130,29 @@ impl QuotaPolicy {
     fn new(finding: &Finding) -> QuotaPolicy {
         let LimitReading { quota, window, .. } = finding.reading;
         QuotaPolicy {
-            rule: finding.rule as u16,
-            window,
+            rule_index: finding.rule_index as u16,
+            window_index: window,
             quota,
         }
     }
 
-    /// Whether this is the limit's first window, and no plan multiplies it.
+    /// Whether this is the limit's first window, with the quota of a client whose plan multiplies nothing.
     fn is_usual(self, rule: &Rule) -> bool {
         let first = header_texts(rule).windows.first();
-        self.window == 0 && first.is_some_and(|(quota, _)| *quota == self.quota)
+        self.window_index == 0 && first.is_some_and(|(quota, _)| *quota == self.quota)
     }
 
     /// Appends a member of `RateLimit-Policy`, with a separator before it unless it `is_first`.
     fn write(self, value: &mut Vec<u8>, rule: &Rule, is_first: bool) {
-        let prepared = header_texts(rule).windows.get(usize::from(self.window));
+        let prepared = header_texts(rule)
+            .windows
+            .get(usize::from(self.window_index));
         match prepared.filter(|(usual_quota, _)| *usual_quota == self.quota) {
             Some((_, text)) if is_first => push_text(value, &text[SEPARATOR.len()..]),
             Some((_, text)) => push_text(value, text),
             None => {
                 push_text(value, if is_first { "" } else { SEPARATOR });
-                write_window(value, rule, self.window, self.quota);
+                write_quota_policy(value, rule, self.window_index, self.quota);
             }
         }
     }
@@ -166,8 +171,8 @@ fn usual_policies(rules: &Rules) -> Vec<QuotaPolicy> {
     let policies = disclosed.filter_map(|(index, rule)| {
         let (quota, _) = header_texts(rule).windows.first()?;
         Some(QuotaPolicy {
-            rule: index as u16,
-            window: 0,
+            rule_index: index as u16,
+            window_index: 0,
             quota: *quota,
         })
     });
@@ -184,17 +189,17 @@ fn policy_text(policies: &[QuotaPolicy], rules: &Rules) -> Box<str> {
 #[inline(never)]
 fn write_policies(value: &mut Vec<u8>, policies: &[QuotaPolicy], rules: &Rules) {
     for (index, policy) in policies.iter().enumerate() {
-        policy.write(value, &rules[usize::from(policy.rule)], index == 0);
+        policy.write(value, &rules[usize::from(policy.rule_index)], index == 0);
     }
 }
 
 /// Appends a member of `RateLimit-Policy`: one limit in one window.
-fn write_window(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
+fn write_quota_policy(value: &mut Vec<u8>, rule: &Rule, window_index: u8, quota: u32) {
     for part in ["\"", rule.name.as_str(), "\";q="] {
         push_text(value, part);
     }
     push_number(value, quota.into());
-    match rule.limit.window(window) {
+    match rule.limit.window(window_index) {
         Some(rate) => {
             push_text(value, ";w=");
             push_number(value, rate.window().ceil_secs());
@@ -203,21 +208,21 @@ fn write_window(value: &mut Vec<u8>, rule: &Rule, window: u8, quota: u32) {
     }
 }
 
-/// The prepared texts of a rule.
+/// The prepared texts of a rule, which are made on first use.
 fn header_texts(rule: &Rule) -> &HeaderTexts {
     rule.header_texts.get_or_make(|| {
         let quotas = match &rule.limit {
             RuleLimit::Rate(limit) => limit.windows.iter().map(|rate| rate.quota()).collect(),
             RuleLimit::Open(limit) => vec![limit.max_open],
         };
-        let window = |(window, quota): (usize, u32)| {
+        let prepare = |(window_index, quota): (usize, u32)| {
             let mut text = Vec::from(SEPARATOR);
-            write_window(&mut text, rule, window as u8, quota);
+            write_quota_policy(&mut text, rule, window_index as u8, quota);
             (quota, String::from_utf8_lossy(&text).into())
         };
         HeaderTexts {
             remaining_prefix: format!("\"{}\";r=", rule.name).into(),
-            windows: quotas.into_iter().enumerate().map(window).collect(),
+            windows: quotas.into_iter().enumerate().map(prepare).collect(),
         }
     })
 }
@@ -230,11 +235,12 @@ pub fn exceeded_limits(verdict: &Verdict, rules: &[Arc<Rule>]) -> Option<Box<str
     Some(list.into())
 }
 
-// `format!` would cost as much as the decision.
+/// Appends `part`. `format!` would cost as much as the decision.
 pub(super) fn push_text(text: &mut Vec<u8>, part: &str) {
     text.extend_from_slice(part.as_bytes());
 }
 
+/// Appends a decimal number.
 pub(super) fn push_number(text: &mut Vec<u8>, number: u64) {
     push_text(text, itoa::Buffer::new().format(number));
 }

@@ -3,6 +3,15 @@
 //! tower's own rate limit waits in `poll_ready`, before it sees a request, so it cannot count by key. This layer
 //! decides in `call`. It takes any request that is a [`ThrottledRequest`], and passes those that are admitted to the
 //! inner service.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `request` | the traits of requests, limits and errors that the layer works with |
+//! | `service` | the layer, its service and its future |
+//! | `settle` | the response body that settles reservations and holds permits |
+//! | `headers` | the rate-limit headers of a response |
+//! | `reject` | the response to a request that a limit refuses |
+//! | `admission` | the decision: one request in, one verdict out |
 
 pub mod admission;
 pub mod headers;
@@ -17,5 +26,8 @@ pub use headers::{RateLimitHeaders, exceeded_limits};
 pub use request::{
     AppliedLimits, DecisionObserver, Denied, FailedRequest, RequestEnd, ThrottledRequest,
 };
-pub use service::{PendingResponse, ThrottleFuture, ThrottleLayer, ThrottleService};
-pub use settle::{PendingSettlement, Settle, Settling};
+pub use service::{
+    DelayedRequest, PendingResponse, ThrottleFuture, ThrottleLayer, ThrottleService,
+    UndecidedRequest,
+};
+pub use settle::{PendingSettlement, Settle, SettlingBody};

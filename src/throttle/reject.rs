@@ -19,10 +19,10 @@ pub const PROBLEM_JSON: &[u8] = b"application/problem+json";
 pub const REDUCED_CAPACITY: &str =
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
-/// The gRPC status code of a refusal.
+/// The gRPC status code of a refusal, `RESOURCE_EXHAUSTED`.
 const GRPC_RESOURCE_EXHAUSTED: u16 = 8;
 
-/// The problem document up to its detail.
+/// The problem document up to its detail (RFC 9457, section 3).
 const PROBLEM_PREFIX: &str = "{\"type\":\"https://iana.org/assignments/http-problem-types#quota-exceeded\",\
     \"title\":\"Request quota exceeded\",\"status\":429,\"detail\":\"";
 
@@ -41,25 +41,25 @@ pub fn refusal(
     verdict: &Verdict,
     rules: &Rules,
     style: HeaderStyle,
-    grpc: bool,
+    is_grpc: bool,
 ) -> Response<Bytes> {
     let refusing = verdict.refusing_rules(rules);
     let disclosed = refusing
         .iter()
         .filter(|rule| rule.disclose == Disclose::All);
     let names: SmallVec<[&str; 4]> = disclosed.map(|rule| rule.name.as_str()).collect();
-    let wait = verdict.retry_after(rules);
-    let mut response = if grpc {
+    let wait_secs = verdict.retry_after_secs(rules);
+    let mut response = if is_grpc {
         let mut detail = Vec::with_capacity(128);
-        write_detail(&mut detail, &names, wait);
+        write_detail(&mut detail, &names, wait_secs);
         grpc_response(GRPC_RESOURCE_EXHAUSTED, &detail)
     } else {
-        problem_response(&names, wait)
+        problem_response(&names, wait_secs)
     };
     let fields = &mut response.head.fields;
-    match wait {
-        Some(seconds) => add_retry_after(fields, seconds, grpc),
-        None if grpc => fields.add(GRPC_PUSHBACK, b"-1"),
+    match wait_secs {
+        Some(seconds) => add_retry_after(fields, seconds, is_grpc),
+        None if is_grpc => fields.add(GRPC_PUSHBACK, b"-1"),
         None => {}
     }
     RateLimitHeaders::new(verdict, rules, style).write(fields, rules);
@@ -70,16 +70,16 @@ pub fn refusal(
 const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Adds `Retry-After` with these `seconds`, and for gRPC clients the same time in milliseconds.
-pub fn add_retry_after(fields: &mut Fields, seconds: u64, grpc: bool) {
+pub fn add_retry_after(fields: &mut Fields, seconds: u64, is_grpc: bool) {
     fields.add_with("retry-after", |value| push_number(value, seconds));
-    if grpc {
+    if is_grpc {
         let millis = seconds.saturating_mul(1000).min(i32::MAX as u64);
         fields.add_with(GRPC_PUSHBACK, |value| push_number(value, millis));
     }
 }
 
-/// Writes the sentence for people. `wait` is in seconds; without it waiting cannot help.
-fn write_detail(text: &mut Vec<u8>, names: &[&str], wait: Option<u64>) {
+/// Writes the sentence for people. Without `wait_secs` waiting cannot help.
+fn write_detail(text: &mut Vec<u8>, names: &[&str], wait_secs: Option<u64>) {
     push_text(
         text,
         match names.len() {
@@ -89,7 +89,7 @@ fn write_detail(text: &mut Vec<u8>, names: &[&str], wait: Option<u64>) {
         },
     );
     write_names(text, names, "");
-    match wait {
+    match wait_secs {
         Some(seconds) => {
             push_text(text, "; try again in ");
             push_number(text, seconds);
@@ -99,6 +99,7 @@ fn write_detail(text: &mut Vec<u8>, names: &[&str], wait: Option<u64>) {
     }
 }
 
+/// Writes the names with commas between them, and `quote` around each.
 fn write_names(text: &mut Vec<u8>, names: &[&str], quote: &str) {
     for (index, name) in names.iter().enumerate() {
         push_text(text, if index == 0 { "" } else { ", " });
@@ -108,11 +109,11 @@ fn write_names(text: &mut Vec<u8>, names: &[&str], quote: &str) {
     }
 }
 
-// This needs no JSON library: names of limits are plain words, so nothing needs escaping.
-fn problem_response(names: &[&str], wait: Option<u64>) -> Response<Bytes> {
+/// The 429 with problem details. It needs no JSON library: names of limits are plain words, so nothing needs escaping.
+fn problem_response(names: &[&str], wait_secs: Option<u64>) -> Response<Bytes> {
     let mut body = Vec::with_capacity(384);
     push_text(&mut body, PROBLEM_PREFIX);
-    write_detail(&mut body, names, wait);
+    write_detail(&mut body, names, wait_secs);
     if names.is_empty() {
         push_text(&mut body, "\"}");
     } else {

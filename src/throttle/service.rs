@@ -61,24 +61,31 @@ where
             &mut outcome,
         ) {
             None => self.conclude(request, slot, &outcome.verdict, outcome.ticket),
-            Some(verdict) => {
+            Some(decision) => {
                 if let Some(slot) = &slot {
                     slot.wait_for_client(true);
                 }
                 // tower wants the service called that `poll_ready` was called on, so its clone stays behind.
                 let clone = self.inner.clone();
-                let ready = ThrottleService {
+                let ready_service = ThrottleService {
                     inner: std::mem::replace(&mut self.inner, clone),
                 };
-                let next = Some((request, slot, ready));
-                ThrottleFuture::WaitingForStore { verdict, next }
+                let undecided = Some(UndecidedRequest {
+                    request,
+                    slot,
+                    ready_service,
+                });
+                ThrottleFuture::WaitingForStore {
+                    decision,
+                    undecided,
+                }
             }
         }
     }
 }
 
 impl<S> ThrottleService<S> {
-    /// Acts on the decision about a request: forwards it, holds it back first, or ends it with an error.
+    /// Acts on the decision about a request: forwards the request, holds it back first, or ends it with an error.
     fn conclude<R>(
         &mut self,
         request: R,
@@ -92,7 +99,7 @@ impl<S> ThrottleService<S> {
         S::Error: for<'v> From<Denied<'v, R>> + FailedRequest,
     {
         request.on_verdict(verdict);
-        if !verdict.admitted {
+        if !verdict.is_admitted {
             if !ticket.is_settled() {
                 // Shadow limits have reserved units; a request that other limits refuse uses none of them.
                 ticket.settle(RequestProgress::Unsent, request.admission_request().now);
@@ -109,7 +116,11 @@ impl<S> ThrottleService<S> {
         }
         let style = request.header_style();
         let pending = PendingResponse {
-            headers: RateLimitHeaders::new(verdict, request.admission_request().rules, style),
+            rate_limit_headers: RateLimitHeaders::new(
+                verdict,
+                request.admission_request().rules,
+                style,
+            ),
             ticket,
             limits: request.limits(),
         };
@@ -119,10 +130,14 @@ impl<S> ThrottleService<S> {
             let sleep = Box::pin(tokio::time::sleep(delay.into()));
             // tower wants the service called that `poll_ready` was called on, so its clone stays behind.
             let clone = self.inner.clone();
-            let ready = std::mem::replace(&mut self.inner, clone);
+            let ready_service = std::mem::replace(&mut self.inner, clone);
             // This is boxed because it is rare: else the future of every request would be as large.
-            let next = Some(Box::new((admitted, ready, pending)));
-            return ThrottleFuture::Delayed { sleep, next };
+            let delayed = Some(Box::new(DelayedRequest {
+                admitted,
+                ready_service,
+                pending,
+            }));
+            return ThrottleFuture::Delayed { sleep, delayed };
         }
         ThrottleFuture::Forwarding {
             future: self.inner.call(admitted),
@@ -131,9 +146,23 @@ impl<S> ThrottleService<S> {
     }
 }
 
+/// A request that waits for the decision of a shared store.
+pub struct UndecidedRequest<R, S> {
+    request: R,
+    slot: Option<UpstreamSlot>,
+    ready_service: ThrottleService<S>,
+}
+
+/// An admitted request that a leaky bucket holds back.
+pub struct DelayedRequest<A, S, L> {
+    admitted: A,
+    ready_service: S,
+    pending: PendingResponse<L>,
+}
+
 /// What the layer keeps of an admitted request until its response is there.
 pub struct PendingResponse<L> {
-    headers: RateLimitHeaders,
+    rate_limit_headers: RateLimitHeaders,
     ticket: Ticket,
     limits: L,
 }
@@ -144,8 +173,8 @@ pin_project! {
     #[allow(missing_docs)]
     pub enum ThrottleFuture<R: ThrottledRequest, S: Service<R::Admitted>> {
         Denied { error: Option<S::Error> },
-        WaitingForStore { verdict: PendingDecision, next: Option<(R, Option<UpstreamSlot>, ThrottleService<S>)> },
-        Delayed { sleep: Pin<Box<tokio::time::Sleep>>, next: Option<Box<(R::Admitted, S, PendingResponse<R::Limits>)>> },
+        WaitingForStore { decision: PendingDecision, undecided: Option<UndecidedRequest<R, S>> },
+        Delayed { sleep: Pin<Box<tokio::time::Sleep>>, delayed: Option<Box<DelayedRequest<R::Admitted, S, R::Limits>>> },
         Forwarding { #[pin] future: S::Future, pending: Option<PendingResponse<R::Limits>> },
     }
 }
@@ -167,12 +196,12 @@ where
         }
     }
 
-    /// Ends a request that its upstream has no room for; it takes nothing of any limit. If a limit refuses it too, it
-    /// gets that limit's refusal: it would be refused again if it came back as soon as the upstream has room.
+    /// Ends a request that its upstream has no room for. The request takes nothing of any limit. If a limit refuses it too,
+    /// the client gets that limit's refusal: a client that came back once the upstream has room would be refused again.
     #[cold]
     fn shed(request: R, shed: Shed) -> ThrottleFuture<R, S> {
         let verdict = request.admission().peek(&request.admission_request());
-        if verdict.admitted {
+        if verdict.is_admitted {
             request.on_shed(&shed);
             return ThrottleFuture::denied(request, &verdict, Some(shed));
         }
@@ -195,24 +224,31 @@ where
                 ThrottleFutureProject::Denied { error } => {
                     return error.take().map_or(Poll::Pending, |e| Poll::Ready(Err(e)));
                 }
-                ThrottleFutureProject::WaitingForStore { verdict, next } => {
-                    let (verdict, ticket) = ready!(verdict.as_mut().poll(cx));
-                    let Some((request, slot, mut throttle)) = next.take() else {
+                ThrottleFutureProject::WaitingForStore {
+                    decision,
+                    undecided,
+                } => {
+                    let (verdict, ticket) = ready!(decision.as_mut().poll(cx));
+                    let Some(mut undecided) = undecided.take() else {
                         return Poll::Pending;
                     };
-                    let next = throttle.conclude(request, slot, &verdict, ticket);
-                    self.set(next);
+                    let next_state = undecided.ready_service.conclude(
+                        undecided.request,
+                        undecided.slot,
+                        &verdict,
+                        ticket,
+                    );
+                    self.set(next_state);
                 }
-                ThrottleFutureProject::Delayed { sleep, next } => {
+                ThrottleFutureProject::Delayed { sleep, delayed } => {
                     ready!(sleep.as_mut().poll(cx));
-                    let Some(next) = next.take() else {
+                    let Some(mut delayed) = delayed.take() else {
                         return Poll::Pending;
                     };
-                    let (admitted, mut inner, pending) = *next;
-                    let future = inner.call(admitted);
+                    let future = delayed.ready_service.call(delayed.admitted);
                     self.set(ThrottleFuture::Forwarding {
                         future,
-                        pending: Some(pending),
+                        pending: Some(delayed.pending),
                     });
                 }
                 ThrottleFutureProject::Forwarding { future, pending } => {
@@ -228,7 +264,7 @@ where
 }
 
 impl<L: AppliedLimits> PendingResponse<L> {
-    /// Settles what the result decides, and adds the rate-limit headers to a response.
+    /// Settles the reservations that the result decides, and adds the rate-limit headers to a response.
     fn finish<A: Settle, E: FailedRequest>(
         mut self,
         result: Result<A, E>,
@@ -242,7 +278,7 @@ impl<L: AppliedLimits> PendingResponse<L> {
                     RequestEnd::Status(status) => Some(RequestProgress::Head {
                         status,
                         fields,
-                        bodiless: true,
+                        is_bodiless: true,
                     }),
                     RequestEnd::Unknown => None,
                 };
@@ -256,11 +292,11 @@ impl<L: AppliedLimits> PendingResponse<L> {
             let progress = RequestProgress::Head {
                 status: response.status(),
                 fields: response.fields(),
-                bodiless: response.is_bodiless(),
+                is_bodiless: response.is_bodiless(),
             };
             self.ticket.settle(progress, self.limits.clock().now());
         }
-        response.set_rate_limit_headers(&self.headers, self.limits.rules());
+        response.set_rate_limit_headers(&self.rate_limit_headers, self.limits.rules());
         let clock = self.limits.clock();
         let open_ticket = (!self.ticket.is_empty()).then(|| (self.ticket, clock.clone()));
         Ok(response.into_settling(open_ticket))

@@ -1,5 +1,5 @@
-//! A response body that settles the request's reservations at its end, and holds its permits until then. Where the head
-//! has settled everything it only passes the body on. It never changes the bytes of a body.
+//! [`SettlingBody`]: a response body that settles the request's reservations at its end, and holds its permits until then.
+//! Where the head has settled everything it only passes the body on. It never changes the bytes of a body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -18,7 +18,7 @@ use crate::limit::cost::Meter;
 
 /// A response that settles reservations and carries rate-limit headers.
 pub trait Settle {
-    /// The same response with a body that settles the reservations that are still open.
+    /// The same response, with a body that settles the open reservations.
     type Settling;
 
     /// The status code.
@@ -33,13 +33,13 @@ pub trait Settle {
     /// Writes the rate-limit headers, in place of fields with the same names.
     fn set_rate_limit_headers(&mut self, headers: &RateLimitHeaders, rules: &Rules);
 
-    /// Wraps the body. `open_ticket` is a ticket that holds something until the end of the body, and the clock to
-    /// settle it by.
+    /// Wraps the body. `open_ticket` is a ticket that holds something until the end of the body, with the clock that settles
+    /// it.
     fn into_settling(self, open_ticket: Option<(Ticket, Clock)>) -> Self::Settling;
 }
 
 impl<B: Body> Settle for http::Response<B> {
-    type Settling = http::Response<Settling<B>>;
+    type Settling = http::Response<SettlingBody<B>>;
 
     fn status(&self) -> u16 {
         self.status().as_u16()
@@ -59,15 +59,18 @@ impl<B: Body> Settle for http::Response<B> {
         self.headers_mut().extend(HeaderMap::from(fields));
     }
 
-    fn into_settling(self, open_ticket: Option<(Ticket, Clock)>) -> http::Response<Settling<B>> {
+    fn into_settling(
+        self,
+        open_ticket: Option<(Ticket, Clock)>,
+    ) -> http::Response<SettlingBody<B>> {
         let open_ticket =
             open_ticket.and_then(|(ticket, clock)| OpenTicket::new(ticket, clock, self.fields()));
-        self.map(|inner| Settling { inner, open_ticket })
+        self.map(|inner| SettlingBody { inner, open_ticket })
     }
 }
 
 impl<B: Body> Settle for Response<B> {
-    type Settling = Response<Settling<B>>;
+    type Settling = Response<SettlingBody<B>>;
 
     fn status(&self) -> u16 {
         self.head.status.as_u16()
@@ -85,17 +88,17 @@ impl<B: Body> Settle for Response<B> {
         headers.write(&mut self.head.fields, rules);
     }
 
-    fn into_settling(self, open_ticket: Option<(Ticket, Clock)>) -> Response<Settling<B>> {
+    fn into_settling(self, open_ticket: Option<(Ticket, Clock)>) -> Response<SettlingBody<B>> {
         let open_ticket =
             open_ticket.and_then(|(ticket, clock)| OpenTicket::new(ticket, clock, self.fields()));
-        self.map(|inner| Settling { inner, open_ticket })
+        self.map(|inner| SettlingBody { inner, open_ticket })
     }
 }
 
 pin_project! {
     /// A response body, and the request's ticket while the body may state a cost or permits are out.
     #[derive(Debug)]
-    pub struct Settling<B> {
+    pub struct SettlingBody<B> {
         #[pin]
         inner: B,
         open_ticket: Option<Box<OpenTicket>>,
@@ -109,6 +112,7 @@ struct OpenTicket {
     clock: Clock,
     /// Reads the body as it passes, where it may state a cost.
     meter: Option<Meter>,
+    /// The trailer fields, once they have come.
     trailers: Option<HeaderMap>,
 }
 
@@ -124,7 +128,12 @@ impl OpenTicket {
             });
             let codings = codings.iter().map(Vec::as_slice);
             let content_type = fields.lookup("content-type");
-            Meter::new(ticket.cost_paths(), codings, content_type, ticket.owner())
+            Meter::new(
+                ticket.cost_paths(),
+                codings,
+                content_type,
+                ticket.owner_key(),
+            )
         });
         Some(Box::new(OpenTicket {
             ticket,
@@ -169,7 +178,7 @@ impl Drop for OpenTicket {
     }
 }
 
-/// What depends on the end of a body; see [`Settling::pending`].
+/// What depends on the end of a body; see [`SettlingBody::pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingSettlement {
     /// The number of reserved units that count, and perhaps the return of permits.
@@ -178,7 +187,7 @@ pub enum PendingSettlement {
     Permits,
 }
 
-impl<B> Settling<B> {
+impl<B> SettlingBody<B> {
     /// What depends on the end of the body, if anything does.
     pub fn pending(&self) -> Option<PendingSettlement> {
         let open_ticket = self.open_ticket.as_ref()?;
@@ -194,7 +203,7 @@ impl<B> Settling<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for Settling<B> {
+impl<B: Body<Data = Bytes>> Body for SettlingBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

@@ -17,7 +17,7 @@ use crate::limit::{
     Algorithm, Disclose, Identity, Limit, LimitName, LimitReading, Rule, Rules, ThrottleMode,
 };
 use crate::route::HeaderStyle;
-use crate::store::{Memory, Settings};
+use crate::store::{MemoryStore, Settings};
 
 fn rule(dice: &mut Dice, index: usize) -> Arc<Rule> {
     let rates = dice.choose(&["2/s", "3/s,5/m", "5/m", "4/s,9/m", "7/d"]);
@@ -75,7 +75,10 @@ impl Two {
         let most = dice.choose(&[1, 2, 2, 6]);
         let rules: Rules = (0..most).map(|at| rule(dice, at)).collect();
         let admission = || {
-            let store = Memory::new(Settings { budget: 1 << 20 }).unwrap();
+            let store = MemoryStore::new(Settings {
+                budget_bytes: 1 << 20,
+            })
+            .unwrap();
             Admission::new(&rules, Arc::new(store), Clock::manual(Nanos::ZERO)).unwrap()
         };
         let (knows, forgets) = (admission(), admission());
@@ -91,7 +94,7 @@ impl Two {
                 identifier: &identifier,
                 now: Nanos::ZERO,
                 pressure: None,
-                reserved: &[],
+                reserved_units: &[],
             };
             let ahead = [knows.prepare(&ask), knows.prepare(&ask)];
             (who, ahead)
@@ -115,7 +118,7 @@ impl Two {
             identifier: &self.identifier,
             now,
             pressure: None,
-            reserved: &[],
+            reserved_units: &[],
         };
         let ahead = &ahead[connection];
         let decide = |admission: &Admission, ahead: Option<&PreparedDecision>| {
@@ -124,7 +127,7 @@ impl Two {
             (decided.verdict, decided.ticket)
         };
         let (verdict, ticket) = decide(&self.knows, Some(ahead));
-        self.stood += u32::from(verdict.repeated);
+        self.stood += u32::from(verdict.is_repeated);
         let (expected, other) = decide(&self.forgets, None);
         assert_eq!(
             self.told(&verdict),
@@ -133,11 +136,11 @@ impl Two {
             self.seed
         );
         for (one, other) in verdict.findings.iter().zip(&expected.findings) {
-            if verdict.admitted || !one.reading.standing.admits() {
+            if verdict.is_admitted || !one.reading.standing.admits() {
                 assert_eq!(one.reading, other.reading, "seed {}", self.seed);
             }
         }
-        if verdict.repeated {
+        if verdict.is_repeated {
             let mut later = verdict.clone();
             let passed = Nanos(verdict.seconds_unchanged_for(&self.rules).0 - 1);
             for finding in &mut later.findings {
@@ -154,7 +157,7 @@ impl Two {
         let (mut fields, rules) = (Fields::default(), &self.rules);
         RateLimitHeaders::new(verdict, rules, HeaderStyle::Both).write(&mut fields, rules);
         let promised = verdict.disclosed(rules).map(|finding| {
-            let (rule, reading) = (&rules[finding.rule], &finding.reading);
+            let (rule, reading) = (&rules[finding.rule_index], &finding.reading);
             let window = rule.limit.window(reading.window).unwrap().window();
             format!(
                 "\"{}\";q={};w={}",
@@ -171,12 +174,12 @@ impl Two {
         let mut lines = Vec::new();
         fields.write_lines(&mut lines);
         let each = verdict.findings.iter();
-        let each = each.map(|finding| (finding.rule, finding.key, finding.reading.standing));
+        let each = each.map(|finding| (finding.rule_index, finding.key, finding.reading.standing));
         (
             (
-                verdict.admitted,
+                verdict.is_admitted,
                 verdict.deciding,
-                verdict.retry_after(rules),
+                verdict.retry_after_secs(rules),
             ),
             each.collect::<Vec<_>>(),
             String::from_utf8(lines),

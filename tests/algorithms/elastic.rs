@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Fingerprint, Limit, LimitStanding, Scale, ThrottleMode};
-use tollgate::store::{Item, Memory, Settings};
+use tollgate::store::{LimitItem, MemoryStore, Settings};
 
 use crate::draw::{Draw, SECOND};
 
@@ -25,7 +25,7 @@ impl History {
 
 struct Subject {
     limit: Limit,
-    store: Memory,
+    store: MemoryStore,
     scale: Scale,
     window: u64,
     base: u32,
@@ -51,7 +51,10 @@ impl Subject {
         };
         Subject {
             limit,
-            store: Memory::new(Settings { budget: 1 << 20 }).unwrap(),
+            store: MemoryStore::new(Settings {
+                budget_bytes: 1 << 20,
+            })
+            .unwrap(),
             scale: Scale::plan(multiply),
             window: seconds * SECOND,
             base: quota as u32 * multiply,
@@ -61,13 +64,13 @@ impl Subject {
 
     fn ask(&self, now: u64) -> LimitStanding {
         let registered = self.store.register("elastic", &self.limit).unwrap();
-        let item = Item {
+        let item = LimitItem {
             limit: &self.limit,
             slot: registered.slot(),
             key: Fingerprint(7),
             cost: 1,
             scale: self.scale,
-            shadow: false,
+            is_shadow: false,
             parents: &[],
         };
         let mut readings = SmallVec::new();

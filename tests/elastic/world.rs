@@ -12,7 +12,7 @@ use tollgate::limit::pressure::{
     Settings, StepContext, Trust, UpstreamSlot, Utilisation,
 };
 use tollgate::limit::{Algorithm, Fingerprint, Limit, LimitStanding, Rate, Scale, ThrottleMode};
-use tollgate::store::{self, Item, Memory, Registered};
+use tollgate::store::{self, LimitItem, MemoryStore, RegisteredLimit};
 
 use super::draw::Draw;
 use super::figures::Figures;
@@ -123,9 +123,9 @@ impl Eq for Event {}
 struct Gateway {
     pressure: Arc<Pressure>,
     controller: Controller,
-    store: Memory,
+    store: MemoryStore,
     /// Those of the greedy keys.
-    limits: Vec<(Limit, Registered)>,
+    limits: Vec<(Limit, RegisteredLimit)>,
     /// How far its wall clock is ahead.
     skew: u64,
 }
@@ -155,7 +155,10 @@ impl Simulation {
             };
             let live = world.gateways as u32;
             let (pressure, controller) = Controller::new(settings, live, Nanos(now));
-            let store = Memory::new(store::Settings { budget: 1 << 20 }).unwrap();
+            let store = MemoryStore::new(store::Settings {
+                budget_bytes: 1 << 20,
+            })
+            .unwrap();
             let limits = BASE.iter().enumerate().map(|(key, base)| {
                 let limit = limit(base * world.base / world.gateways as f64);
                 let registered = store.register(&key.to_string(), &limit).unwrap();
@@ -311,7 +314,7 @@ impl Simulation {
     fn limit(&mut self, gateway: usize, key: usize, take: bool) -> LimitStanding {
         let gateway = &self.gateways[gateway];
         let (limit, registered) = &gateway.limits[key];
-        let item = Item {
+        let item = LimitItem {
             limit,
             slot: registered.slot(),
             key: Fingerprint(1),
@@ -320,7 +323,7 @@ impl Simulation {
                 multiply: 1,
                 lent: ((gateway.pressure.lending_factor().get() - 1.0) * 1000.0) as u32,
             },
-            shadow: false,
+            is_shadow: false,
             parents: &[],
         };
         let mut readings = SmallVec::new();

@@ -80,7 +80,7 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
     for step in 0..40 {
         let now = gateway.clock.now();
         let cost = draw.one_of(&[1, 1, 1, 2, 3, 9]);
-        (asked.cost, asked.want) = (cost, cost);
+        (asked.cost, asked.wanted_units) = (cost, cost);
         let taking = draw.one_of(&[Taking::All, Taking::All, Taking::All, Taking::Nothing]);
         let mut cell = KeyState {
             limit: &limit,
@@ -100,11 +100,11 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
             .unwrap();
         let answer = &said.counters[0];
         let place = format!("{algorithm:?} seed {seed} step {step} {limit:?}");
-        assert_eq!(said.admitted, expected.standing.admits(), "{place}");
+        assert_eq!(said.is_admitted, expected.standing.admits(), "{place}");
         assert_eq!(
             (
                 answer.standing,
-                answer.window,
+                answer.window_index,
                 answer.remaining,
                 answer.granted_units
             ),
@@ -117,7 +117,7 @@ async fn history(gateway: &Gateway, algorithm: Algorithm, seed: u64) {
             "{place}"
         );
         for index in 0..limit.windows.len() {
-            assert_eq!(answer.used[index], cell.used(now, index), "{place}");
+            assert_eq!(answer.used_units[index], cell.used(now, index), "{place}");
         }
         gateway.clock.advance(draw_step(&mut draw, &limit, now));
     }
@@ -153,8 +153,8 @@ fn a_log_in_buckets_never_admits_too_much_and_nearly_all() {
             let (mut stamps, mut at) = (Vec::new(), 0);
             while at < 10 * WINDOW {
                 let said = gateway.decide(std::slice::from_ref(&asked)).await.unwrap();
-                if said.admitted {
-                    stamps.push(said.now);
+                if said.is_admitted {
+                    stamps.push(said.now_micros);
                 }
                 let step = if steady {
                     WINDOW / 60
@@ -188,7 +188,7 @@ fn all_or_none() {
         let (wide, narrow) = (minute(5, 1), minute(2, 2));
         let both = [wide.clone(), narrow.clone()];
         for admitted in [true, true, false, false] {
-            assert_eq!(gateway.decide(&both).await.unwrap().admitted, admitted);
+            assert_eq!(gateway.decide(&both).await.unwrap().is_admitted, admitted);
         }
         assert_eq!(
             (gateway.used(&wide).await, gateway.used(&narrow).await),
@@ -197,7 +197,10 @@ fn all_or_none() {
         let never = [wide.clone(), units(&narrow, 3, 3)];
         let said = gateway.decide(&never).await.unwrap();
         assert_eq!(said.counters[1].standing, LimitStanding::Unsatisfiable);
-        assert_eq!((said.admitted, said.counters[0].granted_units), (false, 0));
+        assert_eq!(
+            (said.is_admitted, said.counters[0].granted_units),
+            (false, 0)
+        );
         assert_eq!(gateway.used(&wide).await, 2);
     });
 }
@@ -211,7 +214,7 @@ fn what_is_wanted_is_granted_as_far_as_it_fits() {
         for (cost, want, took) in [(1, 4, 4), (2, 4, 4), (3, 9, 0), (1, 9, 2), (1, 9, 0)] {
             let said = gateway.decide(&[units(&asked, cost, want)]).await.unwrap();
             assert_eq!(
-                (said.admitted, said.counters[0].granted_units),
+                (said.is_admitted, said.counters[0].granted_units),
                 (took > 0, took),
                 "{cost} {want}"
             );
@@ -226,17 +229,17 @@ fn shadows_decide_alone() {
     block_on(async {
         let gateway = Gateway::start(&[server.address], &clock(), 1).await;
         let shadow = |quota, key| CallPart {
-            shadow: true,
+            is_shadow: true,
             ..minute(quota, key)
         };
         let parts = [minute(3, 1), shadow(1, 2), shadow(9, 3)];
         let mut admitted = Vec::new();
         for _ in 0..5 {
-            admitted.push(gateway.decide(&parts).await.unwrap().admitted);
+            admitted.push(gateway.decide(&parts).await.unwrap().is_admitted);
         }
         assert_eq!(admitted, [true, true, true, false, false]);
         let said = gateway.ask(Taking::Shadows, &parts).await.unwrap();
-        assert!(!said.admitted);
+        assert!(!said.is_admitted);
         for (part, used) in parts.iter().zip([3, 1, 6]) {
             assert_eq!(gateway.used(part).await, used);
         }
@@ -250,7 +253,7 @@ fn networks_are_not_counted_and_arrival_times_refused() {
         let gateway = Gateway::start(&[server.address], &clock(), 1).await;
         let gcra = limit(Algorithm::Gcra { burst: None }, 1, Nanos::from_secs(60));
         let network = CallPart {
-            around: Some(0),
+            key_part_index: Some(0),
             ..part(&gcra, 2)
         };
         let parts = [units(&minute(9, 1), 1, 4), network.clone()];
@@ -258,12 +261,12 @@ fn networks_are_not_counted_and_arrival_times_refused() {
             let said = gateway.decide(&parts).await.unwrap();
             let network = &said.counters[1];
             assert_eq!(
-                (said.admitted, network.standing, network.granted_units),
+                (said.is_admitted, network.standing, network.granted_units),
                 (true, LimitStanding::Within, 4)
             );
         }
         let alone = CallPart {
-            around: None,
+            key_part_index: None,
             ..network
         };
         let said = gateway.decide(&[alone]).await;
@@ -282,19 +285,19 @@ fn give_backs_free_the_bucket_that_was_charged() {
         let back = CallPart {
             cost: 6,
             give_back: Some(GiveBack {
-                stamped: said.counters[0].stamped,
+                granted_at_micros: said.counters[0].granted_at_micros,
                 number: 1,
             }),
             ..asked.clone()
         };
         let answer = gateway.decide(std::slice::from_ref(&back)).await.unwrap();
-        assert_eq!(answer.counters[0].used[0], 2);
+        assert_eq!(answer.counters[0].used_units[0], 2);
         assert!(
             gateway
                 .decide(&[units(&asked, 8, 8)])
                 .await
                 .unwrap()
-                .admitted
+                .is_admitted
         );
         // More than there is leaves nothing, and a bucket that is gone stays so.
         gateway.decide(&[back]).await.unwrap();

@@ -16,7 +16,7 @@ use crate::site::{Gateway, block_on, clock, minute, units, until};
 async fn within(gateway: &Gateway, budget: Duration, part: &CallPart) -> Result<bool, StoreError> {
     let said = timeout(budget, gateway.decide(std::slice::from_ref(part))).await;
     said.unwrap_or(Err(StoreError::Late))
-        .map(|said| said.admitted)
+        .map(|said| said.is_admitted)
 }
 
 /// Only what stands still takes so long.
@@ -211,7 +211,7 @@ fn a_dead_server_fails_its_share_only() {
                 .send_beat(0, Some(1))
                 .await
                 .unwrap()
-                .gateways
+                .beats
                 .len(),
             1
         );

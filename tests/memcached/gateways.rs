@@ -26,7 +26,7 @@ fn gateways_that_meet_at_once_agree() {
                         gateway.client.identify(0, None, true).await.unwrap();
                         let met = gateway.client.identify(0, None, true).await.unwrap();
                         let said = gateway.decide(&[minute(9, place as u128)]).await;
-                        assert!(said.unwrap().admitted);
+                        assert!(said.unwrap().is_admitted);
                         (met.mark, met.secret)
                     })
                 })
@@ -56,9 +56,9 @@ fn gateways_are_listed_while_they_say_that_they_are_there() {
         let numbers = async |gateway: &Gateway, says: Option<u32>| {
             let beats = gateway.client.send_beat(0, says).await.unwrap();
             beats
-                .gateways
+                .beats
                 .into_iter()
-                .map(|(number, _)| number)
+                .map(|beat| beat.gateway)
                 .collect::<Vec<_>>()
         };
         assert!(numbers(&one, None).await.is_empty());
@@ -89,7 +89,7 @@ fn a_clock_that_goes_back_keeps_nobody_listed() {
                 .send_beat(0, Some(2))
                 .await
                 .unwrap()
-                .gateways
+                .beats
                 .len()
         };
         assert_eq!(count().await, 2);
@@ -116,13 +116,13 @@ fn two_hundred_gateways_are_listed() {
             }
         }
         let said = gateways[0].client.send_beat(0, None).await.unwrap();
-        assert_eq!(said.gateways.len(), 200);
+        assert_eq!(said.beats.len(), 200);
         let asked = minute(1_000, 1);
         let mut admitted = 0;
         for turn in 0..1_100 {
             let gateway = &gateways[turn % gateways.len()];
             let said = gateway.decide(std::slice::from_ref(&asked)).await.unwrap();
-            admitted += usize::from(said.admitted);
+            admitted += usize::from(said.is_admitted);
         }
         assert_eq!(admitted, 1_000);
     });
@@ -146,16 +146,16 @@ fn sixteen_gateways_say_so_at_once() {
     block_on(async {
         let gateway = Gateway::start(&[address], &clock, 99).await;
         let beats = gateway.client.send_beat(0, None).await.unwrap();
-        assert_eq!(beats.gateways.len(), 16);
+        assert_eq!(beats.beats.len(), 16);
     });
 }
 
 fn pushed(part: &CallPart, total: u32, within: u32) -> CallPart {
     CallPart {
         cost: 0,
-        want: 0,
+        wanted_units: 0,
         total: total.into(),
-        within,
+        units_in_window: within,
         ..part.clone()
     }
 }
@@ -191,7 +191,7 @@ fn a_new_life_learns_what_gateways_know() {
         );
         let push = async |gateway: &Gateway, part: &CallPart, within| {
             let said = gateway.decide(&[pushed(part, 99, within)]).await.unwrap();
-            said.counters[0].used[0]
+            said.counters[0].used_units[0]
         };
         assert_eq!(push(&one, &asked, 30).await, 30);
         assert_eq!(push(&one, &asked, 30).await, 30);

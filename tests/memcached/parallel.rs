@@ -55,7 +55,11 @@ fn never_above_the_ceiling_and_nothing_is_lost() {
                     _ => keys.to_vec(),
                 };
                 let said = gateway.decide(&parts).await.unwrap();
-                let count = if said.admitted { &admitted } else { &refused };
+                let count = if said.is_admitted {
+                    &admitted
+                } else {
+                    &refused
+                };
                 count.fetch_add(1, Ordering::SeqCst);
                 for (part, answer) in parts.iter().zip(said.counters) {
                     let key = (part.name.key.0 % 2) as usize;
@@ -74,7 +78,7 @@ fn never_above_the_ceiling_and_nothing_is_lost() {
                         .decide(std::slice::from_ref(key))
                         .await
                         .unwrap()
-                        .admitted
+                        .is_admitted
                     {
                         rest.fetch_add(1, Ordering::SeqCst);
                     }
@@ -105,8 +109,8 @@ fn no_window_has_more_though_clocks_differ() {
         in_parallel(&server, &clocks, async |gateway, _| {
             for step in 0..600 {
                 let said = gateway.decide(std::slice::from_ref(&asked)).await.unwrap();
-                if said.admitted {
-                    stamps.lock().unwrap().push(said.now);
+                if said.is_admitted {
+                    stamps.lock().unwrap().push(said.now_micros);
                 }
                 if step % 2 == 1 {
                     // All clocks go on together, by a third of a bucket.

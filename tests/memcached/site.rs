@@ -78,7 +78,7 @@ impl Gateway {
             .ask(Taking::Nothing, std::slice::from_ref(part))
             .await
             .unwrap();
-        said.counters[0].used[0]
+        said.counters[0].used_units[0]
     }
 
     /// Waits until so many units count, which should be soon.
@@ -139,7 +139,7 @@ pub fn minute(quota: u32, key: u128) -> CallPart {
 pub fn units(part: &CallPart, cost: u32, want: u32) -> CallPart {
     CallPart {
         cost,
-        want,
+        wanted_units: want,
         ..part.clone()
     }
 }

@@ -15,10 +15,10 @@ use tollgate::base::clock::{Clock, Nanos};
 use tollgate::identity::{self, ClientIdentity, Identifier, Keyer};
 use tollgate::limit::pressure::UpstreamSlot;
 use tollgate::limit::{Concurrency, Identity, LimitName, Rule, Rules};
-use tollgate::store::{Memory, Settings};
+use tollgate::store::{MemoryStore, Settings};
 use tollgate::throttle::admission::{Admission, AdmissionRequest, Verdict};
 use tollgate::throttle::{
-    AppliedLimits, DecisionObserver, Denied, FailedRequest, Settling, ThrottleLayer,
+    AppliedLimits, DecisionObserver, Denied, FailedRequest, SettlingBody, ThrottleLayer,
     ThrottledRequest,
 };
 use tower::{Layer, Service, service_fn};
@@ -37,7 +37,12 @@ impl Limits {
         let name = LimitName::new("parallel").unwrap();
         let one = Concurrency::hard(1);
         let rules = Rules::from_iter([Arc::new(Rule::new(name, 0, &[Identity::Ip], one))]);
-        let store = Arc::new(Memory::new(Settings { budget: 1 << 20 }).unwrap());
+        let store = Arc::new(
+            MemoryStore::new(Settings {
+                budget_bytes: 1 << 20,
+            })
+            .unwrap(),
+        );
         let clock = Clock::manual(Nanos::from_secs(90_000));
         Arc::new(Limits {
             admission: Admission::new(&rules, store, clock.clone()).unwrap(),
@@ -76,7 +81,7 @@ impl ThrottledRequest for Asked {
             identifier: &self.0.identifier,
             now: self.0.clock.now(),
             pressure: None,
-            reserved: &[],
+            reserved_units: &[],
         }
     }
 
@@ -117,7 +122,7 @@ impl FailedRequest for Failure {}
 fn ask<B: Body>(
     limits: &Arc<Limits>,
     inner: impl Fn() -> Result<Response<B>, Failure> + Clone,
-) -> Result<Response<Settling<B>>, Failure> {
+) -> Result<Response<SettlingBody<B>>, Failure> {
     let service = service_fn(move |()| std::future::ready(inner()));
     let future = ThrottleLayer.layer(service).call(Asked(limits.clone()));
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {

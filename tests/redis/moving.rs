@@ -2,7 +2,7 @@
 
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, Limit, LimitStanding, Scale, ThrottleMode};
-use tollgate::store::shared::call::ALONE;
+use tollgate::store::shared::call::ALONE_BIT;
 
 use crate::scripted::{Scripted, call, part};
 
@@ -52,7 +52,7 @@ fn stepped(store: &mut Scripted, number: u64, algorithm: Algorithm, step: i64) {
     let ask = || call(1, [part(&limit, number, 7, 1, Scale::plan(1))]);
     store.now = START;
     let mut admitted = 0;
-    while store.ask(&ask()).admitted {
+    while store.ask(&ask()).is_admitted {
         admitted += 1;
         store.now += 1_000;
     }
@@ -70,7 +70,7 @@ fn stepped(store: &mut Scripted, number: u64, algorithm: Algorithm, step: i64) {
     }
     // From the last that was admitted: a step forward frees what it passes.
     store.now += most;
-    let again = (0..40).filter(|_| store.ask(&ask()).admitted).count();
+    let again = (0..40).filter(|_| store.ask(&ask()).is_admitted).count();
     assert_eq!(again, admitted, "{place}");
 }
 
@@ -107,11 +107,11 @@ fn turns(store: &mut Scripted, number: u64, algorithm: Algorithm, gateways: &[u3
         store.now += 1_000;
         let place = turn % gateways.len();
         let mut ask = part(&limit, number, 7, 1, Scale::plan(1));
-        (ask.total, ask.acknowledged) = (totals[place], totals[place]);
-        ask.within = totals[place] as u32;
+        (ask.total, ask.acknowledged_total) = (totals[place], totals[place]);
+        ask.units_in_window = totals[place] as u32;
         let said = store.ask(&call(gateways[place], [ask]));
         totals[place] = said.counters[0].total;
-        admitted += usize::from(said.admitted);
+        admitted += usize::from(said.is_admitted);
     }
     admitted
 }
@@ -158,11 +158,11 @@ fn gateways_are_replaced() {
             // The newer half comes one by one, and the older one leaves so.
             let place = (turn / 11 + turn * 7 % 100) % 200;
             let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
-            (ask.total, ask.acknowledged, ask.within) =
+            (ask.total, ask.acknowledged_total, ask.units_in_window) =
                 (totals[place], totals[place], totals[place] as u32);
             let said = store.ask(&call(1 + place as u32, [ask]));
             totals[place] = said.counters[0].total;
-            admitted += usize::from(said.admitted);
+            admitted += usize::from(said.is_admitted);
         }
         assert_eq!(admitted, 1_000);
     });
@@ -178,12 +178,15 @@ fn what_was_admitted_without_the_store_counts_once() {
         for turn in 1..=5 {
             for gateway in 1..=200 {
                 let mut tell = part(&limit, 1, 7, 0, Scale::plan(1));
-                (tell.total, tell.acknowledged, tell.within) =
+                (tell.total, tell.acknowledged_total, tell.units_in_window) =
                     (turn * 3, turn * 3 - 3, turn as u32 * 3);
                 used += 3;
                 for _ in 0..2 {
-                    let said = store.ask(&call(gateway | ALONE, [tell.clone()]));
-                    assert_eq!(said.counters[0].used[0], used, "{gateway}, turn {turn}");
+                    let said = store.ask(&call(gateway | ALONE_BIT, [tell.clone()]));
+                    assert_eq!(
+                        said.counters[0].used_units[0], used,
+                        "{gateway}, turn {turn}"
+                    );
                 }
             }
         }
@@ -200,16 +203,16 @@ fn what_many_admitted_alone_is_over_soon() {
             store.now = START;
             for gateway in 1..=10 {
                 let mut tell = part(&limit, number, 7, 0, Scale::plan(1));
-                (tell.total, tell.within) = (20, 20);
-                store.ask(&call(gateway | ALONE, [tell]));
+                (tell.total, tell.units_in_window) = (20, 20);
+                store.ask(&call(gateway | ALONE_BIT, [tell]));
             }
             let one = part(&limit, number, 7, 1, Scale::plan(1));
             assert!(
-                !store.ask(&call(1, [one.clone()])).admitted,
+                !store.ask(&call(1, [one.clone()])).is_admitted,
                 "{algorithm:?}"
             );
             store.now += 2 * 60 * SECOND;
-            assert!(store.ask(&call(1, [one])).admitted, "{algorithm:?}");
+            assert!(store.ask(&call(1, [one])).is_admitted, "{algorithm:?}");
         }
     });
 }
@@ -233,18 +236,18 @@ fn what_counts_beyond_the_limit_for_a_moment_is_not_forgotten() {
             let mut stamps = Vec::new();
             for _ in 0..12 {
                 store.now += 1_000;
-                stamps.push(store.ask(&call(1, [one.clone()])).counters[0].stamped);
+                stamps.push(store.ask(&call(1, [one.clone()])).counters[0].granted_at_micros);
             }
             let mut tell = part(&limit, number, 7, 0, Scale::plan(1));
-            (tell.total, tell.within) = (10, 10);
-            store.ask(&call(1 | ALONE, [tell]));
-            for stamped in stamps.drain(2..) {
+            (tell.total, tell.units_in_window) = (10, 10);
+            store.ask(&call(1 | ALONE_BIT, [tell]));
+            for granted_at_micros in stamps.drain(2..) {
                 store.now += 1_000;
-                store.ask(&one.give_back_call(1, 1, stamped));
+                store.ask(&one.give_back_call(1, 1, granted_at_micros));
             }
             let mut look = call(1, [one]);
             look.taking = tollgate::store::Taking::Nothing;
-            let used = store.ask(&look).counters[0].used[0];
+            let used = store.ask(&look).counters[0].used_units[0];
             assert_eq!(used, 12, "{algorithm:?}");
         }
     });
@@ -270,7 +273,7 @@ fn a_rate_changes() {
         for (number, (algorithm, before, after, remaining, wait)) in (1..).zip(cases) {
             store.now = START;
             let ask = |rate: &str| part(&limit(rate, algorithm), number, 7, 1, Scale::plan(1));
-            while store.ask(&call(1, [ask(before)])).admitted {}
+            while store.ask(&call(1, [ask(before)])).is_admitted {}
             let mut look = call(1, [ask(after)]);
             look.taking = tollgate::store::Taking::Nothing;
             let answer = &store.ask(&look).counters[0];

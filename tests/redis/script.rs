@@ -110,7 +110,7 @@ fn says_what_a_cell_says(mut store: Scripted) {
                 "seed {seed} history {history} step {step}: {limit:?} {scale:?} {expected:?} {answer:?}"
             );
             assert_eq!(answer.standing, expected.standing, "{place}");
-            assert_eq!(answer.window, expected.window, "{place}");
+            assert_eq!(answer.window_index, expected.window, "{place}");
             assert_eq!(answer.remaining, expected.remaining, "{place}");
             assert_eq!(answer.granted_units, took, "{place}");
             // A log's ticks are nanoseconds here and microseconds there; intervals are rounded up; what is lent
@@ -146,7 +146,7 @@ fn all_or_none() {
         store.now = 1_000_000_000;
         for taken in 1..=4 {
             let mut shadow = part(&tight, 3, 9, 1, plain);
-            shadow.shadow = true;
+            shadow.is_shadow = true;
             let parts = [
                 part(&wide, 1, 7, 1, plain),
                 part(&tight, 2, 8, 1, plain),
@@ -154,22 +154,22 @@ fn all_or_none() {
             ];
             let said = store.ask(&call(1, parts));
             let fits = taken <= 2;
-            assert_eq!(said.admitted, fits);
+            assert_eq!(said.is_admitted, fits);
             assert_eq!(
-                said.counters[0].used[0],
+                said.counters[0].used_units[0],
                 taken.min(2),
                 "refused requests use up nothing"
             );
-            assert_eq!(said.counters[1].used[0], taken.min(2));
+            assert_eq!(said.counters[1].used_units[0], taken.min(2));
             assert_eq!(
-                said.counters[2].used[0],
+                said.counters[2].used_units[0],
                 taken.min(2),
                 "a shadow decides alone"
             );
         }
         let mut peek = call(1, [part(&wide, 1, 7, 1, plain)]);
         peek.taking = Taking::Nothing;
-        assert_eq!(store.ask(&peek).counters[0].used[0], 2);
+        assert_eq!(store.ask(&peek).counters[0].used_units[0], 2);
         assert_eq!(store.ask(&peek).counters[0].granted_units, 0);
     });
 }
@@ -185,17 +185,17 @@ fn grants_come_back_once() {
             let limit = limit(&["10/m"], algorithm, ThrottleMode::Hard);
             store.now = 1_000_000_000;
             let mut want = part(&limit, number, 7, 1, Scale::plan(1));
-            want.want = 6;
+            want.wanted_units = 6;
             let first = store.ask(&call(1, [want.clone()]));
             assert_eq!(first.counters[0].granted_units, 6);
             store.now += 10_000;
             let second = store.ask(&call(2, [want.clone()]));
             assert_eq!(second.counters[0].granted_units, 4, "as many as there are");
             store.now += 10_000;
-            let back = want.give_back_call(1, 5, first.counters[0].stamped);
+            let back = want.give_back_call(1, 5, first.counters[0].granted_at_micros);
             let said = store.ask(&back);
-            assert_eq!(said.counters[0].used[0], 5, "{algorithm:?}");
-            assert_eq!(store.ask(&back).counters[0].used[0], 5, "once");
+            assert_eq!(said.counters[0].used_units[0], 5, "{algorithm:?}");
+            assert_eq!(store.ask(&back).counters[0].used_units[0], 5, "once");
             assert_eq!(store.ask(&call(2, [want])).counters[0].granted_units, 5);
         }
     });
@@ -226,18 +226,23 @@ fn what_another_master_granted_does_not_come_back() {
             let lost: Vec<_> = (0..3).map(|_| take(&mut store)).collect();
             store.run(redis::cmd("RENAME").arg("behind").arg(&key));
             for answer in lost.iter().rev() {
-                let mut back = ask.give_back_call(1, 1, answer.stamped);
-                (back.parts[0].total, back.parts[0].acknowledged) = (answer.total, answer.total);
+                let mut back = ask.give_back_call(1, 1, answer.granted_at_micros);
+                (back.parts[0].total, back.parts[0].acknowledged_total) =
+                    (answer.total, answer.total);
                 let said = store.ask(&back);
-                assert_eq!(said.counters[0].used[0], 10, "{algorithm:?}");
+                assert_eq!(said.counters[0].used_units[0], 10, "{algorithm:?}");
             }
-            (ask.total, ask.within) = (10, 10);
+            (ask.total, ask.units_in_window) = (10, 10);
             let said = store.ask(&call(1, [ask.clone()]));
-            assert_eq!(said.counters[0].used[0], 11, "{algorithm:?}");
+            assert_eq!(said.counters[0].used_units[0], 11, "{algorithm:?}");
             // Of this one it knows.
-            let mut back = ask.give_back_call(1, 1, said.counters[0].stamped);
-            (back.parts[0].total, back.parts[0].acknowledged) = (11, 11);
-            assert_eq!(store.ask(&back).counters[0].used[0], 10, "{algorithm:?}");
+            let mut back = ask.give_back_call(1, 1, said.counters[0].granted_at_micros);
+            (back.parts[0].total, back.parts[0].acknowledged_total) = (11, 11);
+            assert_eq!(
+                store.ask(&back).counters[0].used_units[0],
+                10,
+                "{algorithm:?}"
+            );
         }
     });
 }
@@ -250,17 +255,20 @@ fn what_the_store_lost_counts_again_and_only_once() {
         let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
         for total in 0..4 {
             ask.total = total;
-            ask.within = total as u32;
+            ask.units_in_window = total as u32;
             let said = store.ask(&call(1, [ask.clone()]));
-            assert_eq!(u64::from(said.counters[0].used[0]), total + 1);
+            assert_eq!(u64::from(said.counters[0].used_units[0]), total + 1);
             assert_eq!(said.counters[0].total, total + 1);
         }
         store.run(redis::cmd("DEL").arg(Scripted::key(&ask.name)));
         ask.total = 4;
-        ask.within = 4;
+        ask.units_in_window = 4;
         for used in 5..=10 {
             // The gateway asks again before it has heard, so that it tells less than the store knows.
-            assert_eq!(store.ask(&call(1, [ask.clone()])).counters[0].used[0], used);
+            assert_eq!(
+                store.ask(&call(1, [ask.clone()])).counters[0].used_units[0],
+                used
+            );
         }
         let said = store.ask(&call(2, [ask.clone()]));
         assert_eq!(
@@ -268,7 +276,7 @@ fn what_the_store_lost_counts_again_and_only_once() {
             LimitStanding::Refused,
             "another gateway's are its own"
         );
-        assert_eq!(said.counters[0].used[0], 14);
+        assert_eq!(said.counters[0].used_units[0], 14);
     });
 }
 
@@ -284,10 +292,10 @@ fn networks_are_charged_what_keys_are_granted() {
         store.now = 1_000_000_000;
         for (key, granted) in [(1, 8), (2, 4), (3, 0)] {
             let mut one = part(&narrow, 1, key, 1, Scale::plan(1));
-            one.want = 8;
+            one.wanted_units = 8;
             let mut around = part(&network, 2, 99, 1, Scale::plan(1));
-            around.want = 8;
-            around.around = Some(0);
+            around.wanted_units = 8;
+            around.key_part_index = Some(0);
             let said = store.ask(&call(1, [one, around]));
             assert_eq!(said.counters[0].granted_units, granted);
             assert_eq!(said.counters[1].granted_units, granted);
@@ -303,8 +311,8 @@ fn grants_come_back_in_any_order() {
         store.now = 1_000_000_000;
         let ask = part(&limit, 1, 7, 1, Scale::plan(1));
         let mut all = ask.clone();
-        all.want = 100;
-        let stamped = store.ask(&call(1, [all])).counters[0].stamped;
+        all.wanted_units = 100;
+        let granted_at_micros = store.ask(&call(1, [all])).counters[0].granted_at_micros;
         let top = u32::MAX;
         let mut left = 100;
         for (number, news) in [
@@ -324,10 +332,13 @@ fn grants_come_back_in_any_order() {
             (8, true),
             (7, false),
         ] {
-            let mut back = ask.give_back_call(1, 1, stamped);
-            back.parts[0].give_back = Some(GiveBack { stamped, number });
+            let mut back = ask.give_back_call(1, 1, granted_at_micros);
+            back.parts[0].give_back = Some(GiveBack {
+                granted_at_micros,
+                number,
+            });
             left -= u32::from(news);
-            assert_eq!(store.ask(&back).counters[0].used[0], left, "{number}");
+            assert_eq!(store.ask(&back).counters[0].used_units[0], left, "{number}");
         }
     });
 }
@@ -339,7 +350,7 @@ fn gateways_that_are_gone_make_room() {
         let limit = limit(&["1000/m"], Algorithm::SlidingWindow, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
-        ask.want = 5;
+        ask.wanted_units = 5;
         for gone in 1..=100 {
             store.ask(&call(gone, [ask.clone()]));
         }
@@ -348,14 +359,14 @@ fn gateways_that_are_gone_make_room() {
             for (gateway, total) in (1_000..).zip(&mut totals) {
                 let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
                 ask.total = *total;
-                ask.within = *total as u32;
+                ask.units_in_window = *total as u32;
                 let answer = &store.ask(&call(gateway, [ask])).counters[0];
                 *total = answer.total;
                 assert_eq!(*total, turn);
             }
         }
         let said = store.ask(&call(1_000, [part(&limit, 1, 7, 1, Scale::plan(1))]));
-        assert_eq!(said.counters[0].used[0], 100 * 5 + 10 * 8 + 1);
+        assert_eq!(said.counters[0].used_units[0], 100 * 5 + 10 * 8 + 1);
     });
 }
 
@@ -367,19 +378,19 @@ fn what_counts_stays_whoever_asks() {
         let limit = limit(&["10/m"], Algorithm::SlidingLog, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let free = part(&limit, 1, 7, 1, Scale::plan(1));
-        let stamped = store.ask(&call(1, [free.clone()])).counters[0].stamped;
+        let granted_at_micros = store.ask(&call(1, [free.clone()])).counters[0].granted_at_micros;
         store.now += 1_000;
         let mut gold = part(&limit, 1, 7, 1, Scale::plan(4));
-        gold.want = 40;
+        gold.wanted_units = 40;
         assert_eq!(store.ask(&call(1, [gold])).counters[0].granted_units, 39);
-        store.ask(&free.give_back_call(1, 1, stamped));
+        store.ask(&free.give_back_call(1, 1, granted_at_micros));
         let mut told = free;
-        (told.total, told.within) = (41, 1);
+        (told.total, told.units_in_window) = (41, 1);
         store.ask(&call(1, [told]));
         let gold = part(&limit, 1, 7, 1, Scale::plan(4));
         let said = store.ask(&call(1, [gold]));
         assert_eq!(said.counters[0].standing, LimitStanding::Refused);
-        assert_eq!(said.counters[0].used[0], 40);
+        assert_eq!(said.counters[0].used_units[0], 40);
     });
 }
 
@@ -409,9 +420,9 @@ fn what_is_forgotten_stays_forgotten() {
                 store.ask(&call(1, [ask.clone()]));
             }
             assert!(store.forget(&call(0, [ask.clone()])));
-            (ask.total, ask.within) = (10, 10);
+            (ask.total, ask.units_in_window) = (10, 10);
             let said = store.ask(&call(1, [ask]));
-            assert_eq!(said.counters[0].used[0], 1, "{algorithm:?}");
+            assert_eq!(said.counters[0].used_units[0], 1, "{algorithm:?}");
         }
     });
 }
@@ -423,10 +434,10 @@ fn totals_are_large() {
         let limit = limit(&["10/m"], Algorithm::SlidingWindow, ThrottleMode::Hard);
         store.now = 1_000_000_000;
         let mut ask = part(&limit, 1, 7, 1, Scale::plan(1));
-        (ask.total, ask.within) = (1 << 40, 2);
+        (ask.total, ask.units_in_window) = (1 << 40, 2);
         for used in 3..=10 {
             let answer = &store.ask(&call(1, [ask.clone()])).counters[0];
-            assert_eq!(answer.used[0], used);
+            assert_eq!(answer.used_units[0], used);
             assert_eq!(answer.total, ask.total + 1);
             ask.total = answer.total;
         }
@@ -463,7 +474,10 @@ fn bytes_of_a_key() {
             for turn in 0..500 {
                 store.now += 1_000_000;
                 let gateway = 1 + turn % 8;
-                assert!(store.ask(&call(gateway, [ask.clone()])).admitted, "{name}");
+                assert!(
+                    store.ask(&call(gateway, [ask.clone()])).is_admitted,
+                    "{name}"
+                );
             }
             let bytes = store.bytes(&ask.name);
             println!("{name:<15} {bytes}");

@@ -65,7 +65,7 @@ impl Scripted {
     }
 
     pub fn ask(&mut self, call: &Call) -> StoreReply {
-        self.send(call, wire::encode(call, self.gateways))
+        self.send(call, wire::encode_call(call, self.gateways))
     }
 
     /// Forgets what the parts count; whether there was something.
@@ -105,7 +105,7 @@ impl Scripted {
         }
         command.arg(MARK).arg(input);
         match self.run(&command) {
-            Value::BulkString(text) => wire::decode(&text, call).unwrap(),
+            Value::BulkString(text) => wire::decode_reply(&text, call).unwrap(),
             other => panic!("{other:?}"),
         }
     }

@@ -12,12 +12,12 @@ use tollgate::store::shared::breaker::Breaker;
 use tollgate::store::shared::call::CounterName;
 use tollgate::store::shared::decider::Decider;
 use tollgate::store::shared::give_backs::GiveBacks;
-use tollgate::store::shared::item::{SharedItem, SharedItems};
 use tollgate::store::shared::ledger::Ledger;
-use tollgate::store::shared::pending::PendingCall;
-use tollgate::store::shared::plan::SharingPlan;
+use tollgate::store::shared::pending_call::PendingCall;
 use tollgate::store::shared::recovery::Recovery;
-use tollgate::store::{self, Memory, Registered};
+use tollgate::store::shared::shared_item::{SharedItem, SharedItems};
+use tollgate::store::shared::sharing_plan::SharingPlan;
+use tollgate::store::{self, MemoryStore, RegisteredLimit};
 
 /// One limit of a scenario.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +49,7 @@ impl Rule {
 struct Place {
     limit: Arc<Limit>,
     plan: Arc<SharingPlan>,
-    registered: Registered,
+    registered: RegisteredLimit,
 }
 
 /// What a gateway waits for.
@@ -104,12 +104,16 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn new(rules: &[Rule], number: u32, now: u64, (zero, drift): (u64, i64)) -> Gateway {
-        let memory = Memory::new(store::Settings { budget: 1 << 20 }).unwrap();
+        let memory = MemoryStore::new(store::Settings {
+            budget_bytes: 1 << 20,
+        })
+        .unwrap();
         let place = |rule: &Rule| {
             let limit = rule.limit();
             let registered = memory.register(rule.scope, &limit).unwrap();
-            let how = (rule.sharing, OnStoreError::Local);
-            let plan = SharingPlan::new(rule.scope, &limit, &registered, how).unwrap();
+            let (sharing, on_error) = (rule.sharing, OnStoreError::Local);
+            let plan =
+                SharingPlan::new(rule.scope, &limit, &registered, sharing, on_error).unwrap();
             assert_eq!(plan.lease.is_some(), rule.sharing == Sharing::Leased);
             Place {
                 limit: Arc::new(limit),
@@ -171,7 +175,7 @@ impl Gateway {
             key: fingerprint(*key),
             cost: 1,
             scale: Scale::plan(1),
-            shadow: false,
+            is_shadow: false,
             parents: SmallVec::new(),
         };
         self.places.iter().zip(keys).map(line).collect()
@@ -191,7 +195,7 @@ impl Gateway {
             return;
         }
         self.round = self.decider.breaker.outage_count();
-        let gateways = self.decider.breaker.gateways();
+        let gateways = self.decider.breaker.gateway_count();
         let key = |rule, key| {
             let windows = self.plan(rule).limit.windows.iter();
             let held = windows.zip(self.holds(rule, key, now));
@@ -208,24 +212,29 @@ impl Gateway {
             self.local(now),
             &self.lines(&vec![key; self.places.len()])[rule],
         );
-        let item = store::Item {
+        let item = store::LimitItem {
             limit: &line.limit,
             slot: line.slot,
             key: line.key,
             cost: 0,
             scale: line.scale,
-            shadow: false,
+            is_shadow: false,
             parents: &[],
         };
         let own = self.decider.memory.used_units(&item, now);
         let name = self.name(rule, key);
         let known = self.decider.ledger.with_entry(&name, |entry| {
-            let untold = entry.unreported();
-            let used: Vec<u32> = entry.reply.used.iter().map(|used| used + untold).collect();
+            let untold = entry.unreported_units();
+            let used: Vec<u32> = entry
+                .last_reply
+                .used_units
+                .iter()
+                .map(|used| used + untold)
+                .collect();
             (used, entry.units_in_hand(now))
         });
         let (used, units) = known.unwrap_or_default();
-        let gateways = self.decider.breaker.gateways();
+        let gateways = self.decider.breaker.gateway_count();
         let each = line.limit.windows.iter().zip(&own).enumerate();
         let each = each.map(|(window, (rate, own))| {
             let used = used.get(window).copied().unwrap_or(0);

@@ -53,7 +53,7 @@ impl World {
                 let lost = match (same, moved) {
                     (false, _) => StoreLoss::All,
                     (true, false) => StoreLoss::Some,
-                    (true, true) => StoreLoss::Moved,
+                    (true, true) => StoreLoss::NewMaster,
                 };
                 one.recovery.on_identified(&one.decider, lost, local);
                 return self.come_back(gateway);
@@ -92,7 +92,7 @@ impl World {
         let local = one.local(self.now);
         if one.shared() {
             one.late = 0;
-            one.decider.breaker.set_gateways(beats.gateways.len());
+            one.decider.breaker.set_gateway_count(beats.beats.len());
         } else {
             let _ = one.recovery.on_beat(&one.decider, beats, true, local);
         }
@@ -129,7 +129,7 @@ impl World {
         for rule in 0..self.rules.len() {
             for key in 0..self.rules[rule].keys {
                 let one = &self.gateways[gateway];
-                let gateways = one.decider.breaker.gateways();
+                let gateways = one.decider.breaker.gateway_count();
                 let holds = one.holds(rule, key, self.now);
                 let track = &mut self.tracks[rule][key as usize];
                 for (window, (own, free)) in holds.into_iter().enumerate() {

@@ -25,8 +25,8 @@ use gateway::{Gateway, Rule};
 use tollgate::base::clock::Nanos;
 use tollgate::limit::{Algorithm, LimitStanding, Sharing};
 use tollgate::store::Taking;
-use tollgate::store::shared::call::{ALONE, CounterReply, LiveGateways, StoreLoss, StoreReply};
-use tollgate::store::shared::pending::FirstStep;
+use tollgate::store::shared::call::{ALONE_BIT, CounterReply, LiveGateways, StoreLoss, StoreReply};
+use tollgate::store::shared::pending_call::FirstStep;
 use tollgate::store::shared::recovery::{Recovery, RecoveryStep};
 
 /// What failed once.
@@ -94,8 +94,8 @@ fn what_cannot_be_told_is_waited_for() {
         back.on_listed(
             decider,
             LiveGateways {
-                now: 0,
-                gateways: Vec::new(),
+                now_micros: 0,
+                beats: Vec::new(),
             },
         );
         match back.next_step(decider, met.after(Nanos::from_secs(after))) {
@@ -130,7 +130,7 @@ fn arrivals_without_the_store_are_told_once() {
     let one = Gateway::new(&[rule], 1, 0, (1_000_000_000_000, 0));
     let (decider, now) = (&one.decider, one.local(0));
     decider.breaker.start_learning(now);
-    decider.breaker.set_gateways(2);
+    decider.breaker.set_gateway_count(2);
     decider.breaker.finish_learning(now);
     for total in 1..=10 {
         let FirstStep::AskStore(asking) = decider.begin_decision(one.lines(&[0]), Taking::All, now)
@@ -139,34 +139,37 @@ fn arrivals_without_the_store_are_told_once() {
         };
         let answer = CounterReply {
             standing: LimitStanding::Within,
-            window: 0,
+            window_index: 0,
             remaining: 200 - total,
             wait: Nanos::ZERO,
             reset: Nanos::ZERO,
             delay: Nanos::ZERO,
             granted_units: 1,
             total: u64::from(total),
-            stamped: 1,
-            used: [total].into_iter().collect(),
+            granted_at_micros: 1,
+            used_units: [total].into_iter().collect(),
         };
         let said = StoreReply {
-            admitted: true,
-            now: 1,
+            is_admitted: true,
+            now_micros: 1,
             counters: [answer].into_iter().collect(),
         };
-        assert!(decider.finish_decision(&asking, Ok(said), now).admitted);
+        assert!(decider.finish_decision(&asking, Ok(said), now).is_admitted);
     }
     decider.breaker.record_outage(now);
     for _ in 0..20 {
         let begun = decider.begin_decision(one.lines(&[0]), Taking::All, now);
-        assert!(matches!(begun, FirstStep::Decided(done) if done.admitted));
+        assert!(matches!(begun, FirstStep::Decided(done) if done.is_admitted));
     }
     let told = decider.report_all(&[one.name(0, 0)], now);
     let told = told.iter().map(|asking| {
         let part = &asking.call.parts[0];
-        (asking.call.gateway, part.total, part.within)
+        (asking.call.gateway, part.total, part.units_in_window)
     });
-    assert_eq!(told.collect::<Vec<_>>(), [(1, 10, 10), (1 | ALONE, 20, 20)]);
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [(1, 10, 10), (1 | ALONE_BIT, 20, 20)]
+    );
 }
 
 #[test]

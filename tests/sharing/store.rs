@@ -8,7 +8,7 @@ use tollgate::limit::LimitStanding;
 use tollgate::limit::spec::{StateKind, WindowSpec};
 use tollgate::store::Taking;
 use tollgate::store::shared::call::{
-    Call, CallPart, CounterName, CounterReply, LiveGateways, StoreError, StoreReply,
+    Call, CallPart, CounterName, CounterReply, GatewayBeat, LiveGateways, StoreError, StoreReply,
 };
 
 /// How long a gateway counts as there, in microseconds.
@@ -80,7 +80,7 @@ impl Cell {
             if entry.1.insert(back.number) {
                 let unknown = part.total.saturating_sub(entry.0);
                 let left = u64::from(part.cost).saturating_sub(unknown);
-                let (mut left, stamp) = (left, back.stamped / tick);
+                let (mut left, stamp) = (left, back.granted_at_micros / tick);
                 for place in (0..self.stamps.len()).rev() {
                     if left > 0 && self.stamps[place] == stamp {
                         self.stamps.remove(place);
@@ -88,12 +88,12 @@ impl Cell {
                     }
                 }
             }
-            (part.cost, part.want, part.total) = (0, 0, 0);
+            (part.cost, part.wanted_units, part.total) = (0, 0, 0);
         }
         if part.total > 0 {
             let known = self.gateways.entry(gateway).or_default().0;
             let missing = part.total.saturating_sub(known);
-            let missing = missing.min(u64::from(part.within)) as u32;
+            let missing = missing.min(u64::from(part.units_in_window)) as u32;
             if missing > 0 {
                 self.apply(now, part, missing);
             }
@@ -109,15 +109,15 @@ impl Cell {
             let total = self.used(now, tick, span.window) as u32;
             let mut said = CounterReply {
                 standing: LimitStanding::Within,
-                window: window as u8,
+                window_index: window as u8,
                 remaining: span.base.saturating_sub(total),
                 wait: Nanos::ZERO,
                 reset: Nanos::ZERO,
                 delay: Nanos::ZERO,
                 granted_units: 0,
                 total: 0,
-                stamped: now,
-                used: SmallVec::new(),
+                granted_at_micros: now,
+                used_units: SmallVec::new(),
             };
             let mut rank = (0, -i64::from(said.remaining));
             if part.cost > span.ceiling {
@@ -135,7 +135,7 @@ impl Cell {
             }
         }
         let (answer, _) = best.unwrap();
-        let shared = part.want.min(room / part.spread.max(1));
+        let shared = part.wanted_units.min(room / part.free_units_divisor.max(1));
         (answer, shared.max(part.cost))
     }
 }
@@ -167,7 +167,7 @@ impl Data {
         let mut parts = call.parts.clone();
         let mut evaluated = Vec::new();
         for part in &mut parts {
-            assert!(!part.shadow && part.around.is_none());
+            assert!(!part.is_shadow && part.key_part_index.is_none());
             let cell = self.cells.entry(part.name).or_default();
             cell.rewind(now, tick(part));
             if call.taking != Taking::Nothing {
@@ -188,10 +188,10 @@ impl Data {
                 cell.gateways.entry(call.gateway).or_default().0 += u64::from(granted);
                 answer.granted_units = granted;
                 answer.remaining = answer.remaining.saturating_sub(granted);
-                answer.stamped = cell.newest * tick(part);
+                answer.granted_at_micros = cell.newest * tick(part);
             }
             let tick = tick(part);
-            let span = &part.spec.windows[usize::from(answer.window)];
+            let span = &part.spec.windows[usize::from(answer.window_index)];
             let total = cell.used(now, tick, span.window) as u32;
             if total > 0 {
                 let units = (total + 1).saturating_sub(span.base).max(1);
@@ -200,12 +200,12 @@ impl Data {
             answer.total = cell.gateways.get(&call.gateway).map_or(0, |own| own.0);
             let each = part.spec.windows.iter();
             let each = each.map(|span| cell.used(now, tick, span.window) as u32);
-            answer.used = each.collect();
+            answer.used_units = each.collect();
             counters.push(answer);
         }
         Ok(StoreReply {
-            admitted,
-            now,
+            is_admitted: admitted,
+            now_micros: now,
             counters,
         })
     }
@@ -230,8 +230,15 @@ impl Data {
         self.beats.values_mut().for_each(|at| *at = now.min(*at));
         self.beats.retain(|_, at| *at > now.saturating_sub(LISTED));
         Ok(LiveGateways {
-            now,
-            gateways: self.beats.iter().map(|(one, at)| (*one, *at)).collect(),
+            now_micros: now,
+            beats: self
+                .beats
+                .iter()
+                .map(|(gateway, at)| GatewayBeat {
+                    gateway: *gateway,
+                    beat_at_micros: *at,
+                })
+                .collect(),
         })
     }
 }

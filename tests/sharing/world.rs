@@ -6,7 +6,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use smallvec::SmallVec;
 use tollgate::store::Taking;
 use tollgate::store::shared::call::{Call, LiveGateways, StoreError, StoreReply};
-use tollgate::store::shared::pending::{CountedIn, FirstStep, SharedDecision};
+use tollgate::store::shared::decider::GrantsToReturn;
+use tollgate::store::shared::pending_call::{CountedIn, FirstStep, SharedDecision};
 
 use super::draw::Draw;
 use super::faults::Fault;
@@ -303,12 +304,12 @@ impl World {
             let question = Question::Decide(asking.call.clone());
             self.send(gateway, question, Waits::Told(Box::new(asking)), PATIENCE);
         }
-        if !done.admitted {
+        if !done.is_admitted {
             return;
         }
-        self.alone += u64::from(done.alone);
+        self.alone += u64::from(done.is_alone);
         for (rule, key) in keys.iter().enumerate() {
-            let at = match done.counted[rule] {
+            let at = match done.counted_in[rule] {
                 CountedIn::Store(_) => at,
                 CountedIn::Gateway => self.now,
             };
@@ -316,7 +317,7 @@ impl World {
             self.gateways[gateway].note_leaving(self.now);
             let one = &self.gateways[gateway];
             let new = one.decider.breaker.is_new();
-            if done.alone && (self.net.lost > 0 || new) {
+            if done.is_alone && (self.net.lost > 0 || new) {
                 let units = match one.shared() || new {
                     true => before[rule].iter().map(|(_, free)| *free).collect(),
                     false => one.left[rule][*key as usize].clone(),
@@ -326,7 +327,7 @@ impl World {
             let unit = Unit {
                 at,
                 gateway,
-                alone: done.alone,
+                alone: done.is_alone,
             };
             if let Err(failed) = track.admit(unit) {
                 self.failed.get_or_insert(failed);
@@ -467,7 +468,7 @@ impl World {
         if !one.shared() {
             return self.come_back(gateway);
         }
-        let unused = one.decider.take_unused(false, local);
+        let unused = one.decider.take_unused(GrantsToReturn::Ended, local);
         for asking in unused {
             let question = Question::Decide(asking.call.clone());
             self.send(gateway, question, Waits::Told(Box::new(asking)), PATIENCE);

@@ -30,7 +30,10 @@ pub fn check_bounds(findings: &mut Findings<'_>, loaded: &LoadedConfig) {
         findings.warn(("connections", ""), message, help);
     }
     let process = &loaded.process;
-    let ledger = process.shared.as_ref().map_or(0, |shared| shared.ledger);
+    let ledger = process
+        .shared
+        .as_ref()
+        .map_or(0, |shared| shared.ledger_bytes);
     let counts_memory = (process.store_budget + ledger) as u64;
     if let Some(process_memory) = cgroup::memory_limit()
         && counts_memory >= process_memory

@@ -416,7 +416,7 @@ trait MapKeys {
     fn map_keys(&self) -> Vec<Fingerprint>;
 }
 
-impl MapKeys for SmallVec<[Parent; 3]> {
+impl MapKeys for SmallVec<[ParentNetwork; 3]> {
     fn map_keys(&self) -> Vec<Fingerprint> {
         self.iter().map(|parent| parent.key).collect()
     }

@@ -20,7 +20,7 @@ const KEY_PREFIX: &str = "tollgate";
 pub(super) fn store_budget(store: &model::StoreConfig) -> usize {
     let memory = store.memory.unwrap_or(DEFAULT_MEMORY_BYTES);
     match store.address {
-        Some(_) => (memory - ledger_bytes(memory)).max(crate::store::Settings::MIN_BUDGET),
+        Some(_) => (memory - ledger_bytes(memory)).max(crate::store::Settings::MIN_BUDGET_BYTES),
         None => memory,
     }
 }
@@ -40,7 +40,7 @@ pub(super) fn compile_shared_store(
     }
     let roots = match (&store.roots, &address) {
         (Some(name), _) => read_named_roots(cx, files, base, name),
-        (None, StoreAddress::Redis(address)) if address.tls => {
+        (None, StoreAddress::Redis(address)) if address.uses_tls => {
             let help =
                 "install `ca-certificates`, or name a file: `store: { address: …, ca: ca.pem }`";
             load_system_roots(cx, written.location, help)
@@ -60,7 +60,7 @@ pub(super) fn compile_shared_store(
             }
         },
         budget: store.budget.unwrap_or(shared::Settings::DEFAULT_BUDGET),
-        ledger: ledger_bytes(store.memory.unwrap_or(DEFAULT_MEMORY_BYTES)),
+        ledger_bytes: ledger_bytes(store.memory.unwrap_or(DEFAULT_MEMORY_BYTES)),
     })
 }
 

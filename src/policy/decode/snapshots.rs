@@ -25,6 +25,6 @@ pub fn read_snapshots(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<Se
     report_switch_word(cx, &folder, "name the folder");
     Some(Settings {
         folder: PathBuf::from(folder.value),
-        every: every.map_or(Settings::DEFAULT_INTERVAL, |every| every.value),
+        interval: every.map_or(Settings::DEFAULT_INTERVAL, |every| every.value),
     })
 }

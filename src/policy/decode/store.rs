@@ -107,7 +107,10 @@ pub fn read_store(cx: &mut LoadContext, node: &Node) -> StoreConfig {
         .and_then(|node| cx.read_secret_file_name(node));
     check_password_file(cx, &fields, address.as_ref());
     check_ca(cx, &fields, address.as_ref());
-    let (min, max) = (Settings::MIN_BUDGET as u64, Settings::MAX_BUDGET as u64);
+    let (min, max) = (
+        Settings::MIN_BUDGET_BYTES as u64,
+        Settings::MAX_BUDGET_BYTES as u64,
+    );
     StoreConfig {
         snapshots,
         address,
@@ -175,7 +178,7 @@ fn check_password_file(
 
 /// Reports `ca` for a store that does not use TLS.
 fn check_ca(cx: &mut LoadContext, fields: &MapFields<'_>, address: Option<&Located<StoreAddress>>) {
-    let has_tls = |address: &Located<StoreAddress>| matches!(&address.value, StoreAddress::Redis(redis) if redis.tls);
+    let has_tls = |address: &Located<StoreAddress>| matches!(&address.value, StoreAddress::Redis(redis) if redis.uses_tls);
     if fields.has("ca") && address.is_some_and(|address| !has_tls(address)) {
         let message = "`ca` is for a store that speaks TLS";
         let help = "write rediss:// to speak TLS, or remove it";

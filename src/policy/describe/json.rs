@@ -44,7 +44,7 @@ pub fn describe_json(loaded: &LoadedConfig) -> Value {
         "store_budget": loaded.process.store_budget,
         "snapshots": loaded.process.snapshots.as_ref().map(|settings| json!({
             "folder": settings.folder.display().to_string(),
-            "every": settings.every.as_secs_f64(),
+            "every": settings.interval.as_secs_f64(),
         })),
         "record": loaded.process.record.as_ref().map(|settings| json!({
             "folder": settings.folder.as_ref().map(|folder| folder.display().to_string()),

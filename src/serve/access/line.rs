@@ -116,9 +116,9 @@ fn write_middle(out: &mut Vec<u8>, note: &RequestContext) {
         .borrow()
         .as_ref()
         .and_then(|holdings| holdings.costs.clone());
-    if let Some((units, unknown)) = costs.and_then(|costs| costs.charged()) {
-        push_number(out, ",\"cost\":", units.into());
-        if unknown {
+    if let Some(charged) = costs.and_then(|costs| costs.charged()) {
+        push_number(out, ",\"cost\":", charged.units.into());
+        if charged.is_estimate {
             out.extend_from_slice(b",\"cost_unknown\":true");
         }
     }

@@ -119,7 +119,7 @@ impl KeyLookup {
                 // Pressure belongs to an upstream, and the key alone does not tell which one.
                 pressure: None,
                 // One unit, to see whether anything is left.
-                reserved: &[(0, 1)],
+                reserved_units: &[(0, 1)],
             };
             let verdict = self.running.admission.peek_shared(&request).await;
             let mut value = explanation::describe_rule(rule);

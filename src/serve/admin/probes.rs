@@ -47,11 +47,10 @@ pub(super) async fn ready_with_store(State(gateway): ControlState) -> Response {
             .map(|shared| shared.status());
         match store {
             None => String::from("ready\n"),
-            Some((standing, gateways, trouble)) => {
-                let (word, colon) = (
-                    standing.as_str(),
-                    if trouble.is_empty() { "" } else { ": " },
-                );
+            Some(store) => {
+                let (word, gateways) = (store.status.as_str(), store.gateway_count);
+                let trouble = store.last_error;
+                let colon = if trouble.is_empty() { "" } else { ": " };
                 format!("ready\nstore {word} ({gateways} gateways){colon}{trouble}\n")
             }
         }

@@ -82,12 +82,12 @@ pub(super) async fn upstreams(State(gateway): ControlState) -> Json<Value> {
 pub(super) async fn status(State(gateway): ControlState) -> Response {
     let running = gateway.running();
     let store = running.admission.shared_store().map(|shared| {
-        let (standing, gateways, trouble) = shared.status();
-        let state = match trouble.is_empty() {
-            true => standing.as_str().to_owned(),
-            false => format!("{}: {trouble}", standing.as_str()),
+        let store = shared.status();
+        let state = match store.last_error.is_empty() {
+            true => store.status.as_str().to_owned(),
+            false => format!("{}: {}", store.status.as_str(), store.last_error),
         };
-        json!({ "kind": "shared", "state": state, "gateways": gateways })
+        json!({ "kind": "shared", "state": state, "gateways": store.gateway_count })
     });
     let pushed = gateway.push_status().into_iter().map(|status| {
         json!({

@@ -294,7 +294,7 @@ impl RouteRepeat {
     /// The response to a refusal, if this verdict repeats the one that it was made for.
     pub(crate) fn refusal(&self, verdict: &Verdict, now: Nanos) -> Option<Rc<Response<Bytes>>> {
         let mut last = self.refusal.borrow_mut();
-        if !verdict.repeated {
+        if !verdict.is_repeated {
             *last = None;
         }
         let last = last.as_ref().filter(|last| now < last.valid_until);

@@ -97,7 +97,9 @@ impl RequestContext {
     /// Whether a limit waits for the status or the cost of the response, to charge it.
     pub fn needs_settlement(&self) -> bool {
         let holdings = self.holdings.borrow();
-        holdings.as_ref().is_some_and(|holdings| holdings.settles)
+        holdings
+            .as_ref()
+            .is_some_and(|holdings| holdings.settles_reservations)
     }
 
     /// The permits that the request holds, if any.

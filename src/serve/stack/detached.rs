@@ -27,7 +27,7 @@ use crate::base::clock::Nanos;
 use crate::http::head::Response;
 use crate::serve::worker::deadlines::{DeadlineClock, Deadlines};
 use crate::store::permits::PermitGuard;
-use crate::throttle::{PendingSettlement, Settling};
+use crate::throttle::{PendingSettlement, SettlingBody};
 use crate::upstream::{Exchange, ReceivedHead, UpstreamBody};
 
 /// How long a request goes on without its client.
@@ -155,7 +155,7 @@ impl Drop for DetachedRequest {
 /// out of the response.
 pub async fn finish_response<F, B>(
     mut future: Pin<&mut F>,
-    into_relayed: impl FnOnce(B) -> Option<Settling<Relay>>,
+    into_relayed: impl FnOnce(B) -> Option<SettlingBody<Relay>>,
     permits: Option<Arc<PermitGuard>>,
     deadlines: &Deadlines,
     registry: &Rc<DetachedRequests>,
@@ -202,7 +202,7 @@ pub enum PendingExchange {
     /// The body has not ended, and only permits depend on its end.
     Body(UpstreamBody<RequestBody>),
     /// The body has not ended, and limits on cost wait for it.
-    Settling(Settling<Relay>),
+    Settling(SettlingBody<Relay>),
 }
 
 /// The result of one step of draining an exchange.
@@ -217,7 +217,7 @@ enum DrainStep {
 
 impl PendingExchange {
     /// The exchange whose response has this body.
-    pub fn from_body(mut body: Settling<Relay>) -> PendingExchange {
+    pub fn from_body(mut body: SettlingBody<Relay>) -> PendingExchange {
         match body.pending() {
             Some(PendingSettlement::Units) => PendingExchange::Settling(body),
             Some(PendingSettlement::Permits) | None => {

@@ -268,10 +268,12 @@ impl ExplainedOutcome {
         own_response: Option<&OwnResponse>,
         shed: Option<&Shed>,
     ) -> ExplainedOutcome {
-        let (status, reason, retry_after) = match (verdict.admitted, own_response, shed) {
-            (false, _, _) => (429, None, verdict.retry_after(rules)),
+        let (status, reason, retry_after) = match (verdict.is_admitted, own_response, shed) {
+            (false, _, _) => (429, None, verdict.retry_after_secs(rules)),
             (true, Some(own), _) => {
-                let retry_after = verdict.retry_after(rules).filter(|_| own.status == 429);
+                let retry_after = verdict
+                    .retry_after_secs(rules)
+                    .filter(|_| own.status == 429);
                 (own.status, Some(own.reason.clone()), retry_after)
             }
             (true, None, Some(shed)) => {
@@ -325,16 +327,16 @@ pub async fn explain(
         identifier,
         now: clock.now(),
         pressure: pressure.map(|pressure| &**pressure),
-        reserved: reserved.as_deref().unwrap_or_default(),
+        reserved_units: reserved.as_deref().unwrap_or_default(),
     };
     let verdict = running.admission.peek_shared(&request).await;
-    let limits_decide = !verdict.admitted || own_response.is_none();
+    let limits_decide = !verdict.is_admitted || own_response.is_none();
     let decider = verdict.decider(rules).filter(|_| limits_decide);
     let decider = decider.map(|(rule, _)| rule.index);
     let limits = all_rules.iter().map(|rule| {
         let counts = rules.iter().any(|other| other.index == rule.index);
         let mut findings = verdict.findings.iter();
-        let finding = findings.find(|finding| rules[finding.rule].index == rule.index);
+        let finding = findings.find(|finding| rules[finding.rule_index].index == rule.index);
         let decides = decider == Some(rule.index);
         describe_limit(rule, counts, finding, &client, identifier, decides)
     });

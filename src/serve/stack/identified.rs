@@ -28,7 +28,7 @@ impl ThrottledRequest for Identified {
             identifier: &arrival.context.generation.identifier,
             now: self.routed.now,
             pressure: self.pressure().map(|pressure| &**pressure),
-            reserved: self.reserved.as_deref().unwrap_or_default(),
+            reserved_units: self.reserved.as_deref().unwrap_or_default(),
         }
     }
 

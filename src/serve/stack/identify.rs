@@ -273,7 +273,7 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepea
             identifier,
             now: routed.now,
             pressure: None,
-            reserved: &[],
+            reserved_units: &[],
         });
         let client = client.clone();
         repeated.remember_route_repeat(RouteRepeat::new(generation, index, client, prepared))
@@ -351,9 +351,9 @@ pub fn may_check(
         identifier,
         now,
         pressure,
-        reserved: &[],
+        reserved_units: &[],
     };
-    request.rules.is_empty() || admission.peek(&request).admitted
+    request.rules.is_empty() || admission.peek(&request).is_admitted
 }
 
 /// Why a credential that does not verify ends the request. Counting it as absent is not enough: an upstream that reads

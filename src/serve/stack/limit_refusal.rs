@@ -63,7 +63,7 @@ fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>>
         },
         verdict,
     );
-    if let Some(repeat) = repeat.filter(|_| verdict.repeated) {
+    if let Some(repeat) = repeat.filter(|_| verdict.is_repeated) {
         let valid_for = verdict.seconds_unchanged_for(request.rules());
         repeat.remember_refusal(response.clone(), request.routed.now.after(valid_for));
     }

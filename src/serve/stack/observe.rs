@@ -26,7 +26,7 @@ use super::unserved::Unserved;
 use crate::base::telemetry::Metric;
 use crate::http::head::Response;
 use crate::serve::access::{self, WorkerLog};
-use crate::throttle::Settling;
+use crate::throttle::SettlingBody;
 use crate::throttle::admission::Holdings;
 
 /// Counts, samples and logs the request when it is dropped, with the last part of the request.
@@ -72,8 +72,8 @@ pub struct Observe<S> {
 
 impl<S> Service<FreshRequest> for Observe<S>
 where
-    S: Service<Arrival, Response = Response<Settling<Relay>>, Error = Refusal>
-        + Service<Unserved, Response = Response<Settling<Relay>>, Error = Refusal>,
+    S: Service<Arrival, Response = Response<SettlingBody<Relay>>, Error = Refusal>
+        + Service<Unserved, Response = Response<SettlingBody<Relay>>, Error = Refusal>,
 {
     type Response = Response<ObservedBody>;
     type Error = Infallible;
@@ -176,7 +176,7 @@ impl<F> ObserveFuture<F> {
 
 impl<F> Future for ObserveFuture<F>
 where
-    F: Future<Output = Result<Response<Settling<Relay>>, Refusal>>,
+    F: Future<Output = Result<Response<SettlingBody<Relay>>, Refusal>>,
 {
     type Output = Result<Response<ObservedBody>, Infallible>;
 
@@ -231,7 +231,7 @@ impl ObservedBody {
     }
 
     /// The body that an upstream sends, no longer observed; none if the gateway itself responds.
-    pub fn into_relayed(mut self) -> Option<Settling<Relay>> {
+    pub fn into_relayed(mut self) -> Option<SettlingBody<Relay>> {
         match self.inner.take() {
             ReplyBody::Relayed(body) => Some(body),
             ReplyBody::Own(_) => None,

@@ -85,7 +85,7 @@ impl RefusalCache {
             }) if *cached_key == key => response.clone(),
             slot => {
                 let is_second = slot.as_ref().is_some_and(|cached| cached.key == key);
-                let is_kept = is_second || verdict.repeated;
+                let is_kept = is_second || verdict.is_repeated;
                 let mut response = build();
                 if is_kept {
                     prepare_for_repetition(&mut response);
@@ -122,14 +122,14 @@ impl RefusalKey {
         }
         let decider = verdict.disclosed_decider(rules).map(|finding| {
             let reading = &finding.reading;
-            let reset = rules[finding.rule].limit.whole_seconds(reading.reset);
-            (finding.rule, reading.remaining, reset)
+            let reset = rules[finding.rule_index].limit.whole_seconds(reading.reset);
+            (finding.rule_index, reading.remaining, reset)
         });
         Some(RefusalKey {
             set,
             is_grpc: request.is_grpc,
-            without_store: verdict.without_store,
-            retry_after: verdict.retry_after(rules),
+            without_store: verdict.is_without_store,
+            retry_after: verdict.retry_after_secs(rules),
             decider,
             limits: pack_findings(&verdict.findings),
         })
@@ -169,7 +169,7 @@ fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
             }
             false => 0,
         };
-        let limit = (finding.rule as u64) << 48 | u64::from(window) << 40;
+        let limit = (finding.rule_index as u64) << 48 | u64::from(window) << 40;
         *packed = limit | (rank as u64) << 32 | u64::from(quota);
     }
     packed

@@ -31,7 +31,7 @@ pub(crate) fn sample_decision(
     let notable = decider.filter(|(_, finding)| finding.reading.standing != LimitStanding::Within);
     let (rule, finding) = notable.or_else(|| {
         let findings = verdict.findings.iter();
-        let mut findings = findings.map(|finding| (&*rules[finding.rule], finding));
+        let mut findings = findings.map(|finding| (&*rules[finding.rule_index], finding));
         findings.find(|(rule, finding)| rule.shadow && !finding.reading.standing.admits())
     })?;
     let reading = &finding.reading;
@@ -61,8 +61,8 @@ pub(crate) fn sample_decision(
             Some(format!("{count}{window}"))
         }),
         remaining: reading.remaining.min(reading.quota).into(),
-        retry_after: (!verdict.admitted)
-            .then(|| verdict.retry_after(rules))
+        retry_after: (!verdict.is_admitted)
+            .then(|| verdict.retry_after_secs(rules))
             .flatten(),
     }))
 }

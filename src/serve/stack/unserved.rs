@@ -203,7 +203,7 @@ impl ThrottledRequest for Unserved {
             pressure: servers
                 .and_then(|servers| servers.pressure())
                 .map(|pressure| &**pressure),
-            reserved: &[],
+            reserved_units: &[],
         }
     }
 

@@ -22,7 +22,7 @@ pub(crate) fn record_verdict(
     let generation = &context.generation;
     let mut is_within = true;
     for finding in &verdict.findings {
-        let rule = &rules[finding.rule];
+        let rule = &rules[finding.rule_index];
         let counters = &generation.rules[rule.index];
         is_within &= finding.reading.standing == LimitStanding::Within;
         match (finding.reading.standing, rule.shadow) {
@@ -40,7 +40,7 @@ pub(crate) fn record_verdict(
         let decision = sampling::sample_decision(generation, client, verdict, rules, now);
         context.sampled_decision.set(decision);
     }
-    context.without_store.set(verdict.without_store);
+    context.without_store.set(verdict.is_without_store);
     if let Some((rule, finding)) = verdict.decider(rules) {
         let standing = finding.reading.standing;
         context.deciding_limit.set(Some((rule.index, standing)));

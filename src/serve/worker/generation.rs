@@ -213,7 +213,7 @@ impl Generation {
             admission: running
                 .admission
                 .for_worker(worker)
-                .with_unknown_costs(unknown_costs),
+                .with_unknown_cost_counters(unknown_costs),
             pools,
             kinds,
             routes,

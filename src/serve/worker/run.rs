@@ -327,7 +327,7 @@ async fn tick(worker: Rc<Worker>, log: Rc<WorkerLog>, clock: Clock) {
 fn steer_upstreams(worker: &Worker, load_meter: &mut LoadMeter, clock: &Clock) {
     let generation = worker.generation();
     let gateways = match generation.admission.shared_store() {
-        Some(shared) => shared.decider.breaker.gateways(),
+        Some(shared) => shared.decider.breaker.gateway_count(),
         None => 1,
     };
     let context = StepContext {

@@ -1,5 +1,5 @@
-//! The memcached client that all workers of a gateway share: its servers, and which of them holds which counter. Each
-//! worker has a connection of its own to each server, so workers never wait for each other.
+//! [`MemcachedClient`]: the memcached client that all workers of a gateway share. It knows the servers, and which server holds
+//! which counter. Each worker has a connection of its own to each server, so workers never wait for each other.
 
 use std::hash::Hasher;
 
@@ -8,14 +8,17 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::RwLock;
 use siphasher::sip::SipHasher13;
 
+use super::bucket_plan::{BucketPlan, NEEDS_ARRIVAL_TIMES};
 use super::keys::bucket_key;
 use super::life::ServerLife;
 use super::link::{MemcachedLink, Replies, unexpected_reply};
-use super::plan::{BucketPlan, NEEDS_ARRIVAL_TIMES};
 use super::settings::{Error, Settings};
 use super::wire::{CommandBatch, MetaReply};
 use crate::base::clock::Clock;
 use crate::store::shared::call::{CallPart, CounterName, StoreError};
+
+/// The longest prefix of keys. With it a key stays below memcached's 250 bytes.
+const MAX_PREFIX_BYTES: usize = 64;
 
 /// Calls memcached for all workers of a gateway.
 pub struct MemcachedClient {
@@ -30,26 +33,28 @@ pub struct MemcachedClient {
 pub(super) struct MemcachedServer {
     /// `host:port`, as all gateways write it.
     pub(super) name: String,
-    /// Hash of the name, by which counters are assigned to servers.
+    /// The hash of the name, by which counters are assigned to servers.
     name_hash: u64,
-    /// One link for each connection number.
+    /// One link for each connection index.
     links: Vec<MemcachedLink>,
-    /// The server's life when it was last identified; calls fail where it has another one.
+    /// The server's life when it was last identified. Calls fail where the server has another life.
     pub(super) life: RwLock<Option<ServerLife>>,
 }
 
 impl MemcachedServer {
-    pub(super) fn link(&self, connection: usize) -> Result<&MemcachedLink, StoreError> {
-        self.links.get(connection).ok_or(StoreError::NotConnected)
+    pub(super) fn link(&self, connection_index: usize) -> Result<&MemcachedLink, StoreError> {
+        self.links
+            .get(connection_index)
+            .ok_or(StoreError::NotConnected)
     }
 
     /// Sends a batch that `fill` has filled, and waits for its replies.
     pub(super) async fn call(
         &self,
-        connection: usize,
+        connection_index: usize,
         fill: impl FnOnce(&mut CommandBatch),
     ) -> Result<Replies, StoreError> {
-        let link = self.link(connection)?;
+        let link = self.link(connection_index)?;
         let mut batch = link.new_batch();
         fill(&mut batch);
         link.send_batch(batch)?.wait().await
@@ -57,21 +62,21 @@ impl MemcachedServer {
 }
 
 impl MemcachedClient {
-    /// A client with this many connections to each server, numbered from 0. Other methods take that number.
+    /// A client with this many connections to each server. Other methods take the index of a connection.
     ///
     /// # Errors
     ///
     /// When the settings name no server, or the prefix cannot be part of a key.
     pub fn new(
         settings: Settings,
-        connections: usize,
+        connection_count: usize,
         clock: Clock,
     ) -> Result<MemcachedClient, Error> {
         let Settings {
             mut servers,
             prefix,
         } = settings;
-        if prefix.len() > 64 || !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
+        if prefix.len() > MAX_PREFIX_BYTES || !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Error::Prefix(prefix));
         }
         servers.sort();
@@ -84,7 +89,7 @@ impl MemcachedClient {
             hash.write(name.as_bytes());
             MemcachedServer {
                 name_hash: hash.finish(),
-                links: (0..connections)
+                links: (0..connection_count)
                     .map(|_| MemcachedLink::new(&name))
                     .collect(),
                 life: RwLock::default(),
@@ -99,45 +104,45 @@ impl MemcachedClient {
     }
 
     /// Starts the tasks that keep this connection up, on the caller's runtime. Only the first call has an effect.
-    pub fn keep_connected(&self, connection: usize) {
+    pub fn keep_connected(&self, connection_index: usize) {
         for server in &self.servers {
-            if let Some(link) = server.links.get(connection) {
+            if let Some(link) = server.links.get(connection_index) {
                 link.start();
             }
         }
     }
 
     /// Gives up this connection to every server for a new one.
-    pub fn reconnect(&self, connection: usize) {
+    pub fn reconnect(&self, connection_index: usize) {
         for server in &self.servers {
-            if let Some(link) = server.links.get(connection) {
+            if let Some(link) = server.links.get(connection_index) {
                 link.reconnect();
             }
         }
     }
 
     /// Whether this connection is up to any server.
-    pub fn is_connected(&self, connection: usize) -> bool {
+    pub fn is_connected(&self, connection_index: usize) -> bool {
         let links = self
             .servers
             .iter()
-            .filter_map(|server| server.links.get(connection));
+            .filter_map(|server| server.links.get(connection_index));
         links.into_iter().any(MemcachedLink::is_connected)
     }
 
     /// Why this connection is down to some server, as text for logs; `None` where it is up to all.
-    pub fn disconnect_cause(&self, connection: usize) -> Option<String> {
+    pub fn disconnect_cause(&self, connection_index: usize) -> Option<String> {
         let links = self
             .servers
             .iter()
-            .filter_map(|server| server.links.get(connection));
+            .filter_map(|server| server.links.get(connection_index));
         links.into_iter().find_map(MemcachedLink::disconnect_cause)
     }
 
     /// The names of the servers to which this connection is down.
-    pub fn unconnected_servers(&self, connection: usize) -> impl Iterator<Item = &str> {
+    pub fn unconnected_servers(&self, connection_index: usize) -> impl Iterator<Item = &str> {
         let is_unconnected = move |server: &&MemcachedServer| {
-            let link = server.links.get(connection);
+            let link = server.links.get(connection_index);
             !link.is_some_and(MemcachedLink::is_connected)
         };
         self.servers
@@ -150,24 +155,24 @@ impl MemcachedClient {
     /// subtracted from units that are counted later.
     pub async fn forget_counter(
         &self,
-        connection: usize,
+        connection_index: usize,
         part: &CallPart,
     ) -> Result<bool, StoreError> {
         let (now, prefix) = (self.now(), self.key_prefix(&part.name));
         let plan = BucketPlan::new(&part.spec).ok_or(NEEDS_ARRIVAL_TIMES)?;
         let server = &self.servers[self.server_index(&part.name)];
-        let replies = server.call(connection, |batch| {
-            for (index, track) in plan.tracks.iter().enumerate() {
-                for bucket in track.counting_buckets(now) {
-                    batch.delete(&bucket_key(&prefix, index, bucket));
+        let replies = server.call(connection_index, |batch| {
+            for (track_index, track) in plan.tracks.iter().enumerate() {
+                for bucket_number in track.counting_buckets(now) {
+                    batch.delete(&bucket_key(&prefix, track_index, bucket_number));
                 }
             }
         });
         let replies = replies.await?;
         let tracks = plan.tracks.iter();
-        let buckets = tracks.map(|track| track.counting_buckets(now).count());
+        let bucket_counts = tracks.map(|track| track.counting_buckets(now).count());
         let mut existed = false;
-        for index in 0..buckets.sum() {
+        for index in 0..bucket_counts.sum() {
             match replies.get(index) {
                 Some(MetaReply::Done) => existed = true,
                 Some(MetaReply::Missing) => {}
@@ -177,12 +182,12 @@ impl MemcachedClient {
         Ok(existed)
     }
 
-    /// Microseconds since the Unix epoch.
+    /// The time by the wall clock, in microseconds since the Unix epoch.
     pub(super) fn now(&self) -> u64 {
         u64::try_from(self.clock.wall().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// The index of the server that holds a counter, by rendezvous hashing: the server with the highest hash of its
+    /// The index of the server that holds a counter, by rendezvous hashing (Thaler, Ravishankar, 1998): the server with the highest hash of its
     /// name and the counter's. A new server takes an equal part of the counters from each of the others.
     pub(super) fn server_index(&self, name: &CounterName) -> usize {
         let weight = |server: &MemcachedServer| {

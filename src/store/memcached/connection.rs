@@ -15,7 +15,7 @@ use super::link::{LinkShared, MemcachedLink, PendingBatch, Replies};
 use super::retired;
 use super::traffic::{LinkTraffic, deliver_replies};
 
-/// Time limit for connecting and for the first reply.
+/// The time limit for connecting and for the first reply.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often the task looks whether the server replies.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,13 +33,13 @@ impl MemcachedLink {
             return;
         }
         if let Some(queue) = self.shared.queue_receiver.lock().take() {
-            tokio::spawn(run(self.shared.clone(), queue));
+            tokio::spawn(run_link(self.shared.clone(), queue));
         }
     }
 }
 
 /// Why a connection has ended.
-enum LinkEnd {
+enum ConnectionEnd {
     /// All handles of the link are dropped.
     Closed,
     /// The connection broke, for this cause.
@@ -48,32 +48,39 @@ enum LinkEnd {
     GivenUp(String),
 }
 
-impl From<io::Error> for LinkEnd {
-    fn from(error: io::Error) -> LinkEnd {
-        LinkEnd::Broken(error.to_string())
+impl From<io::Error> for ConnectionEnd {
+    fn from(error: io::Error) -> ConnectionEnd {
+        ConnectionEnd::Broken(error.to_string())
     }
 }
 
 /// Connects again and again, until the link is closed.
-async fn run(shared: Arc<LinkShared>, mut queue: UnboundedReceiver<PendingBatch>) {
-    let (mut delay, mut epoch) = (MIN_RECONNECT_DELAY, 0);
+async fn run_link(shared: Arc<LinkShared>, mut queue: UnboundedReceiver<PendingBatch>) {
+    let (mut delay, mut connection_number) = (MIN_RECONNECT_DELAY, 0);
     loop {
         let cause = match timeout(CONNECT_TIMEOUT, connect(&shared.server)).await {
             Ok(Ok(stream)) => {
-                epoch += 1;
+                connection_number += 1;
                 delay = MIN_RECONNECT_DELAY;
                 *shared.disconnect_cause.lock() = None;
-                shared.epoch.store(epoch, Ordering::Release);
+                shared
+                    .connection_number
+                    .store(connection_number, Ordering::Release);
                 let (give_back_sender, give_backs) = unbounded_channel();
                 let mut traffic = LinkTraffic::new(stream, give_backs);
-                let ended =
-                    serve_connection(&mut traffic, &shared, &mut queue, (epoch, give_back_sender))
-                        .await;
-                shared.epoch.store(0, Ordering::Release);
+                let ended = serve_connection(
+                    &mut traffic,
+                    &shared,
+                    &mut queue,
+                    connection_number,
+                    give_back_sender,
+                )
+                .await;
+                shared.connection_number.store(0, Ordering::Release);
                 match ended {
-                    LinkEnd::Closed => return,
-                    LinkEnd::Broken(cause) => cause,
-                    LinkEnd::GivenUp(cause) => {
+                    ConnectionEnd::Closed => return,
+                    ConnectionEnd::Broken(cause) => cause,
+                    ConnectionEnd::GivenUp(cause) => {
                         retired::retire(traffic, &shared.retired_connections);
                         cause
                     }
@@ -136,8 +143,9 @@ async fn serve_connection(
     traffic: &mut LinkTraffic,
     shared: &LinkShared,
     queue: &mut UnboundedReceiver<PendingBatch>,
-    (epoch, give_back_sender): (u64, UnboundedSender<PendingBatch>),
-) -> LinkEnd {
+    connection_number: u64,
+    give_back_sender: UnboundedSender<PendingBatch>,
+) -> ConnectionEnd {
     let mut checks = interval(SILENCE_CHECK_INTERVAL);
     let mut silent_checks = 0;
     loop {
@@ -145,8 +153,8 @@ async fn serve_connection(
         let (output, input) = (&mut traffic.output, &mut traffic.input);
         tokio::select! {
             batch = queue.recv() => match batch {
-                Some(batch) => enqueue_all(traffic, batch, queue, epoch),
-                None => return LinkEnd::Closed,
+                Some(batch) => enqueue_all(traffic, batch, queue, connection_number),
+                None => return ConnectionEnd::Closed,
             },
             batch = traffic.give_backs.recv() => {
                 if let Some(batch) = batch {
@@ -154,12 +162,12 @@ async fn serve_connection(
                 }
             }
             read = reader.read_buf(input) => match read {
-                Ok(0) => return LinkEnd::Broken("the server has closed the connection".to_owned()),
+                Ok(0) => return ConnectionEnd::Broken("the server has closed the connection".to_owned()),
                 Ok(_) => {
                     silent_checks = 0;
                     let deliver = |batch| send_replies(batch, &give_back_sender);
                     if let Err(cause) = deliver_replies(input, &mut traffic.in_flight, deliver) {
-                        return LinkEnd::Broken(cause.to_string());
+                        return ConnectionEnd::Broken(cause.to_string());
                     }
                 }
                 Err(error) => return error.into(),
@@ -172,10 +180,10 @@ async fn serve_connection(
             _ = checks.tick() => {
                 silent_checks = if traffic.in_flight.is_empty() { 0 } else { silent_checks + 1 };
                 if silent_checks > MAX_SILENT_CHECKS {
-                    return LinkEnd::GivenUp("the server does not reply".to_owned());
+                    return ConnectionEnd::GivenUp("the server does not reply".to_owned());
                 }
             }
-            () = shared.reconnect.notified() => return LinkEnd::GivenUp("given up".to_owned()),
+            () = shared.reconnect.notified() => return ConnectionEnd::GivenUp("given up".to_owned()),
         }
     }
 }
@@ -185,14 +193,14 @@ fn enqueue_all(
     traffic: &mut LinkTraffic,
     mut batch: PendingBatch,
     queue: &mut UnboundedReceiver<PendingBatch>,
-    epoch: u64,
+    connection_number: u64,
 ) {
     loop {
         // Units that were given back before this batch was queued must be free for it.
         while let Ok(give_back) = traffic.give_backs.try_recv() {
             traffic.enqueue(give_back);
         }
-        if batch.epoch == epoch {
+        if batch.connection_number == connection_number {
             traffic.enqueue(batch);
         }
         batch = match queue.try_recv() {

@@ -1,28 +1,31 @@
-//! Carries out one call. It counts the wanted units first, reads all buckets that count, and decides. Then it gives back
-//! the units that are too many. It never keeps units for a call that fails or is dropped.
+//! Carries out one call to memcached: counts the wanted units first, reads all buckets that count, and decides. Then it gives
+//! back the units that are too many. It never keeps units for a call that fails or is dropped.
 
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
+use super::bucket_plan::{
+    BucketCounts, BucketPlan, BucketView, NEEDS_ARRIVAL_TIMES, PartVerdict, neutral_reply,
+};
 use super::client::MemcachedClient;
 use super::keys::{bucket_key, bucket_ttl, ttl_until};
 use super::life::ServerLife;
 use super::link::{PendingReplies, Replies, unexpected_reply};
-use super::plan::{BucketCounts, BucketPlan, BucketView, NEEDS_ARRIVAL_TIMES, neutral_reply};
 use super::wire::{CommandBatch, MetaReply, Replaces};
 use crate::store::Taking;
-use crate::store::shared::call::{ALONE, Call, CallPart, CounterReply, StoreError, StoreReply};
+use crate::store::shared::call::{ALONE_BIT, Call, CallPart, CounterReply, StoreError, StoreReply};
 
-/// A server is young for so long after its data began, in microseconds: gateways then report what they were granted.
-const YOUNG_FOR: u64 = 10_000_000;
+/// How long a server is young after its data began, in microseconds. Gateways then report what they were granted before.
+const YOUNG_SERVER_MICROS: u64 = 10_000_000;
 
 /// A gateway's report of units that it was granted or admitted. An item holds the total of its last report.
 struct GrantReport {
     /// The index of the reply that holds the last report.
     reply_index: usize,
-    /// The item's key and time to live.
+    /// The item's key.
     key: String,
+    /// The item's time to live, in memcached's form.
     ttl: u64,
     /// Whether the units were admitted without the store.
     is_alone: bool,
@@ -32,11 +35,11 @@ struct GrantReport {
 struct PendingPart<'a> {
     part: &'a CallPart,
     plan: BucketPlan,
-    /// The server's index.
-    server: usize,
+    /// The index of the server that holds the counter.
+    server_index: usize,
     /// The prefix of the counter's keys.
     key_prefix: String,
-    /// Units that are counted before the decision.
+    /// Units that each track's increment counts before the decision.
     counted_units: u32,
     /// The index of the reply to each track's increment; empty where no units are counted.
     increments: SmallVec<[usize; 2]>,
@@ -52,8 +55,8 @@ struct PendingPart<'a> {
 type PendingParts<'a> = SmallVec<[Option<PendingPart<'a>>; 2]>;
 /// The counts that the parts have read.
 type PartViews<'a> = SmallVec<[Option<BucketView<'a>>; 2]>;
-/// The reply to each part before units are kept, and how many units it would grant.
-type PartVerdicts = SmallVec<[Option<(CounterReply, u32)>; 2]>;
+/// What the counts of the parts say, before units are kept.
+type PartVerdicts = SmallVec<[Option<PartVerdict>; 2]>;
 
 impl PendingPart<'_> {
     /// The buckets' counts before this call.
@@ -62,8 +65,8 @@ impl PendingPart<'_> {
         for (index, track) in self.plan.tracks.iter().enumerate() {
             let (current, mut read) = (track.bucket_at(now), self.first_reads[index]);
             let mut track_counts = Vec::new();
-            for bucket in track.counting_buckets(now) {
-                if bucket == current
+            for bucket_number in track.counting_buckets(now) {
+                if bucket_number == current
                     && let Some(increment) = self.increments.get(index)
                 {
                     let count = replies.count(*increment)?;
@@ -85,39 +88,43 @@ impl MemcachedClient {
     /// # Errors
     ///
     /// When there is no connection or no usable reply; [`StoreError::Renewed`] when a server has lost its data.
-    pub async fn decide(&self, connection: usize, call: &Call) -> Result<StoreReply, StoreError> {
+    pub async fn decide(
+        &self,
+        connection_index: usize,
+        call: &Call,
+    ) -> Result<StoreReply, StoreError> {
         let may_repeat = may_fit_with_less(call);
-        if let Some(reply) = self.attempt(connection, call, may_repeat).await? {
+        if let Some(reply) = self.attempt(connection_index, call, may_repeat).await? {
             return Ok(reply);
         }
         // Requests that want more than they need hide the units that are left from each other.
         let mut needed_only = call.clone();
         for part in &mut needed_only.parts {
-            part.want = part.cost;
+            part.wanted_units = part.cost;
         }
-        let reply = self.attempt(connection, &needed_only, false).await?;
+        let reply = self.attempt(connection_index, &needed_only, false).await?;
         reply.ok_or(StoreError::NotConnected)
     }
 
-    /// Makes one attempt. With `may_repeat` a refusal is `None`, and no units are taken.
+    /// Makes one attempt to decide. With `may_repeat` a refusal is `None`, and no units are taken.
     async fn attempt(
         &self,
-        connection: usize,
+        connection_index: usize,
         call: &Call,
         may_repeat: bool,
     ) -> Result<Option<StoreReply>, StoreError> {
         let now = self.now();
-        let (parts, batches) = self.prepare(connection, call, now)?;
-        let mut replies = self.send_batches(connection, batches).await?;
+        let (parts, batches) = self.prepare(connection_index, call, now)?;
+        let mut replies = self.send_batches(connection_index, batches).await?;
         if let Err(error) = self.check_lives(&replies) {
-            self.undo_give_backs(connection, &parts, &replies);
+            self.undo_give_backs(connection_index, &parts, &replies);
             return Err(error);
         }
         let mut views = PartViews::new();
         for pending in &parts {
             views.push(match pending {
                 Some(pending) => {
-                    let replies = replies_of(&replies, pending.server)?;
+                    let replies = replies_of(&replies, pending.server_index)?;
                     Some(BucketView {
                         part: pending.part,
                         plan: &pending.plan,
@@ -128,7 +135,7 @@ impl MemcachedClient {
                 None => None,
             });
         }
-        self.count_reports(connection, &parts, &mut views, &replies)
+        self.count_reports(connection_index, &parts, &mut views, &replies)
             .await?;
         let verdicts: PartVerdicts = views
             .iter()
@@ -138,10 +145,10 @@ impl MemcachedClient {
         if may_repeat && !admitted {
             return Ok(None);
         }
-        let counters = keep_granted(call, &parts, (views, verdicts), &mut replies, admitted, now);
+        let counters = keep_granted(call, &parts, views, verdicts, &mut replies, admitted, now);
         Ok(Some(StoreReply {
-            admitted,
-            now,
+            is_admitted: admitted,
+            now_micros: now,
             counters,
         }))
     }
@@ -149,7 +156,7 @@ impl MemcachedClient {
     /// Fills a batch for each server that holds a counter of the call. The commands that count come first.
     fn prepare<'a>(
         &self,
-        connection: usize,
+        connection_index: usize,
         call: &'a Call,
         now: u64,
     ) -> Result<(PendingParts<'a>, Vec<Option<CommandBatch>>), StoreError> {
@@ -157,15 +164,15 @@ impl MemcachedClient {
         let mut parts = PendingParts::new();
         let taking = effective_taking(call);
         for part in &call.parts {
-            if part.around.is_some() {
+            if part.key_part_index.is_some() {
                 parts.push(None);
                 continue;
             }
-            let server = self.server_index(&part.name);
-            let batch = match &mut batches[server] {
+            let server_index = self.server_index(&part.name);
+            let batch = match &mut batches[server_index] {
                 Some(batch) => batch,
                 empty => {
-                    let link = self.servers[server].link(connection)?;
+                    let link = self.servers[server_index].link(connection_index)?;
                     if !link.is_connected() {
                         return Err(StoreError::NotConnected);
                     }
@@ -174,10 +181,16 @@ impl MemcachedClient {
                     batch
                 }
             };
-            parts.push(Some(self.add_counting(part, server, taking, now, batch)?));
+            parts.push(Some(self.add_counting(
+                part,
+                server_index,
+                taking,
+                now,
+                batch,
+            )?));
         }
         for pending in parts.iter_mut().flatten() {
-            if let Some(batch) = &mut batches[pending.server] {
+            if let Some(batch) = &mut batches[pending.server_index] {
                 add_reading(call.gateway, pending, now, batch);
             }
         }
@@ -188,7 +201,7 @@ impl MemcachedClient {
     fn add_counting<'a>(
         &self,
         part: &'a CallPart,
-        server: usize,
+        server_index: usize,
         taking: Taking,
         now: u64,
         batch: &mut CommandBatch,
@@ -196,7 +209,7 @@ impl MemcachedClient {
         let plan = BucketPlan::new(&part.spec).ok_or(NEEDS_ARRIVAL_TIMES)?;
         let mut pending = PendingPart {
             part,
-            server,
+            server_index,
             key_prefix: self.key_prefix(&part.name),
             counted_units: 0,
             increments: SmallVec::new(),
@@ -209,8 +222,8 @@ impl MemcachedClient {
         if let Some(give_back) = part.give_back {
             if taking != Taking::Nothing && part.cost > 0 {
                 for (index, track) in tracks {
-                    let bucket = track.bucket_at(give_back.stamped);
-                    let key = bucket_key(&pending.key_prefix, index, bucket);
+                    let bucket_number = track.bucket_at(give_back.granted_at_micros);
+                    let key = bucket_key(&pending.key_prefix, index, bucket_number);
                     let reply_index = batch.decrement(&key, part.cost);
                     pending.give_backs.push((reply_index, key));
                 }
@@ -219,19 +232,19 @@ impl MemcachedClient {
         }
         let takes_units = match taking {
             Taking::All => true,
-            Taking::Shadows => part.shadow,
+            Taking::Shadows => part.is_shadow,
             Taking::Nothing => false,
         };
-        let ceiling = part.spec.windows.iter().map(|span| span.ceiling).min();
+        let ceiling = part.spec.windows.iter().map(|window| window.ceiling).min();
         let ceiling = ceiling.unwrap_or(u32::MAX);
         if takes_units && part.cost <= ceiling {
-            pending.counted_units = part.want.max(part.cost).min(ceiling);
+            pending.counted_units = part.wanted_units.max(part.cost).min(ceiling);
         }
         if pending.counted_units > 0 {
             for (index, track) in tracks {
-                let bucket = track.bucket_at(now);
-                let key = bucket_key(&pending.key_prefix, index, bucket);
-                let ttl = bucket_ttl(track, bucket, now);
+                let bucket_number = track.bucket_at(now);
+                let key = bucket_key(&pending.key_prefix, index, bucket_number);
+                let ttl = bucket_ttl(track, bucket_number, now);
                 let reply_index = batch.increment(key, pending.counted_units, ttl);
                 pending.increments.push(reply_index);
             }
@@ -242,12 +255,12 @@ impl MemcachedClient {
     /// Sends to all servers, then waits for all replies; both in the order of the servers.
     async fn send_batches(
         &self,
-        connection: usize,
+        connection_index: usize,
         batches: Vec<Option<CommandBatch>>,
     ) -> Result<Vec<Option<Replies>>, StoreError> {
         let mut pending: Vec<Option<PendingReplies>> = Vec::new();
         for (server, batch) in self.servers.iter().zip(batches) {
-            let sent = batch.map(|batch| server.link(connection)?.send_batch(batch));
+            let sent = batch.map(|batch| server.link(connection_index)?.send_batch(batch));
             pending.push(sent.transpose()?);
         }
         let mut replies = Vec::new();
@@ -273,15 +286,15 @@ impl MemcachedClient {
     /// Counts units again that were given back to a server which had not granted them.
     fn undo_give_backs(
         &self,
-        connection: usize,
+        connection_index: usize,
         parts: &[Option<PendingPart<'_>>],
         replies: &[Option<Replies>],
     ) {
         for pending in parts.iter().flatten() {
-            let Ok(link) = self.servers[pending.server].link(connection) else {
+            let Ok(link) = self.servers[pending.server_index].link(connection_index) else {
                 continue;
             };
-            let replies = replies[pending.server].as_ref();
+            let replies = replies[pending.server_index].as_ref();
             let mut batch = link.new_batch();
             for (reply_index, key) in &pending.give_backs {
                 let reply = replies.and_then(|replies| replies.get(*reply_index));
@@ -296,7 +309,7 @@ impl MemcachedClient {
     /// Counts the unknown units of this gateway's reports, and adds them to the views.
     async fn count_reports(
         &self,
-        connection: usize,
+        connection_index: usize,
         parts: &[Option<PendingPart<'_>>],
         views: &mut [Option<BucketView<'_>>],
         replies: &[Option<Replies>],
@@ -308,12 +321,12 @@ impl MemcachedClient {
             let Some(report) = &pending.report else {
                 continue;
             };
-            let replies = replies_of(replies, pending.server)?;
-            let (reported, replaces) = parse_report(replies.get(report.reply_index))?;
-            let life = self.servers[pending.server].check_life(replies, 0)?;
-            let units = unknown_units(pending, report, view, reported, life);
+            let replies = replies_of(replies, pending.server_index)?;
+            let (reported_total, replaces) = parse_report(replies.get(report.reply_index))?;
+            let life = self.servers[pending.server_index].check_life(replies, 0)?;
+            let units = unknown_units(pending, report, view, reported_total, life);
             if units > 0 {
-                self.count_report(connection, pending, report, view, (units, replaces))
+                self.count_report(connection_index, pending, report, view, units, replaces)
                     .await?;
             }
         }
@@ -323,19 +336,20 @@ impl MemcachedClient {
     /// Counts the units of one report, and stores the report. Both are in one batch, so that either happens or neither.
     async fn count_report(
         &self,
-        connection: usize,
+        connection_index: usize,
         pending: &PendingPart<'_>,
         report: &GrantReport,
         view: &mut BucketView<'_>,
-        (units, replaces): (u32, Replaces),
+        units: u32,
+        replaces: Replaces,
     ) -> Result<(), StoreError> {
         let total = pending.part.total.to_string();
         let mut report_index = 0;
-        let counted = self.servers[pending.server].call(connection, |batch| {
+        let counted = self.servers[pending.server_index].call(connection_index, |batch| {
             for (index, track) in pending.plan.tracks.iter().enumerate() {
-                let bucket = track.bucket_at(view.now);
-                let key = bucket_key(&pending.key_prefix, index, bucket);
-                batch.increment(key, units, bucket_ttl(track, bucket, view.now));
+                let bucket_number = track.bucket_at(view.now);
+                let key = bucket_key(&pending.key_prefix, index, bucket_number);
+                batch.increment(key, units, bucket_ttl(track, bucket_number, view.now));
             }
             report_index = batch.set(&report.key, total.as_bytes(), report.ttl, replaces);
             batch.report_index = Some(report_index);
@@ -355,29 +369,30 @@ impl MemcachedClient {
 /// Adds the commands that read a part's buckets and its gateway's last report. They come after all that count.
 fn add_reading(gateway: u32, pending: &mut PendingPart<'_>, now: u64, batch: &mut CommandBatch) {
     for (index, track) in pending.plan.tracks.iter().enumerate() {
-        pending.first_reads.push(batch.count);
+        pending.first_reads.push(batch.command_count);
         // An increment returns its bucket's count.
         let incremented = pending.increments.get(index).map(|_| track.bucket_at(now));
         let buckets = track.counting_buckets(now);
-        for bucket in buckets.filter(|bucket| Some(*bucket) != incremented) {
-            batch.get(&bucket_key(&pending.key_prefix, index, bucket));
+        for bucket_number in buckets.filter(|bucket| Some(*bucket) != incremented) {
+            batch.get(&bucket_key(&pending.key_prefix, index, bucket_number));
         }
     }
     let part = pending.part;
-    let reports = part.cost == 0 && part.want == 0 && part.total > 0 && part.within > 0;
+    let reports =
+        part.cost == 0 && part.wanted_units == 0 && part.total > 0 && part.units_in_window > 0;
     if reports && part.give_back.is_none() {
         let key = format!("{}:p{gateway}", pending.key_prefix);
         pending.report = Some(GrantReport {
             reply_index: batch.get_with_version(&key),
             key,
             ttl: ttl_until(now.saturating_add(part.spec.lifetime), now),
-            is_alone: gateway & ALONE != 0,
+            is_alone: gateway & ALONE_BIT != 0,
         });
     }
 }
 
 /// The total of a gateway's last report, and what the next report may replace. A total that is no number counts as the
-/// largest one, so that nothing is counted twice.
+/// largest number, so that nothing is counted twice.
 fn parse_report(reply: Option<&MetaReply>) -> Result<(u64, Replaces), StoreError> {
     match reply {
         Some(MetaReply::Missing) => Ok((0, Replaces::Nothing)),
@@ -390,36 +405,36 @@ fn parse_report(reply: Option<&MetaReply>) -> Result<(u64, Replaces), StoreError
     }
 }
 
-/// The units of a report that the server does not know, of which `reported` units were reported before.
+/// The units of a report that the server does not know. `reported_total` is the total of the last report.
 fn unknown_units(
     pending: &PendingPart<'_>,
     report: &GrantReport,
     view: &BucketView<'_>,
-    reported: u64,
+    reported_total: u64,
     life: ServerLife,
 ) -> u32 {
     let part = pending.part;
     if report.is_alone {
-        let unreported = part.total.saturating_sub(reported);
-        return unreported.min(u64::from(part.within)) as u32;
+        let unreported_units = part.total.saturating_sub(reported_total);
+        return unreported_units.min(u64::from(part.units_in_window)) as u32;
     }
     // Granted units are in the buckets already, unless the server has lost its data.
-    let is_young = view.now.saturating_sub(life.created_at) < YOUNG_FOR;
+    let is_young = view.now.saturating_sub(life.created_at_micros) < YOUNG_SERVER_MICROS;
     let has_counts = view.counts.iter().flatten().any(|count| *count > 0);
-    let is_counted = reported > 0 || (!is_young && has_counts);
-    if is_counted { 0 } else { part.within }
+    let is_counted = reported_total > 0 || (!is_young && has_counts);
+    if is_counted { 0 } else { part.units_in_window }
 }
 
-/// Which parts take units: only shadows, where a part asks for more than its limit ever allows.
+/// Which parts take units. Only shadows do, where some part asks for more than its limit ever allows.
 fn effective_taking(call: &Call) -> Taking {
     let never_fits = |part: &CallPart| {
-        let counts = !part.shadow && part.around.is_none() && part.give_back.is_none();
+        let counts = !part.is_shadow && part.key_part_index.is_none() && part.give_back.is_none();
         counts
             && part
                 .spec
                 .windows
                 .iter()
-                .any(|span| part.cost > span.ceiling)
+                .any(|window| part.cost > window.ceiling)
     };
     match call.taking {
         Taking::All if call.parts.iter().any(never_fits) => Taking::Shadows,
@@ -428,23 +443,24 @@ fn effective_taking(call: &Call) -> Taking {
 }
 
 /// The replies of the server with this index.
-fn replies_of(replies: &[Option<Replies>], server: usize) -> Result<&Replies, StoreError> {
-    let replies = replies.get(server).and_then(Option::as_ref);
+fn replies_of(replies: &[Option<Replies>], server_index: usize) -> Result<&Replies, StoreError> {
+    let replies = replies.get(server_index).and_then(Option::as_ref);
     replies.ok_or(StoreError::NotConnected)
 }
 
 /// Whether the call may be refused only because it wants more than it needs. Never for give-backs, which must not be
 /// repeated.
 fn may_fit_with_less(call: &Call) -> bool {
-    let wants_more =
-        |part: &CallPart| part.want > part.cost && !part.shadow && part.around.is_none();
+    let wants_more = |part: &CallPart| {
+        part.wanted_units > part.cost && !part.is_shadow && part.key_part_index.is_none()
+    };
     let gives_back = call.parts.iter().any(|part| part.give_back.is_some());
     effective_taking(call) == Taking::All && !gives_back && call.parts.iter().any(wants_more)
 }
 
 fn is_admitted(call: &Call, verdicts: &PartVerdicts) -> bool {
-    let is_refused = |(part, verdict): (&CallPart, &Option<(CounterReply, u32)>)| match verdict {
-        Some((reply, _)) => !part.shadow && !reply.standing.admits(),
+    let is_refused = |(part, verdict): (&CallPart, &Option<PartVerdict>)| match verdict {
+        Some(verdict) => !part.is_shadow && !verdict.reply.standing.admits(),
         None => false,
     };
     call.taking != Taking::Shadows && !call.parts.iter().zip(verdicts).any(is_refused)
@@ -454,24 +470,28 @@ fn is_admitted(call: &Call, verdicts: &PartVerdicts) -> bool {
 fn keep_granted(
     call: &Call,
     parts: &[Option<PendingPart<'_>>],
-    (views, verdicts): (PartViews<'_>, PartVerdicts),
+    views: PartViews<'_>,
+    verdicts: PartVerdicts,
     replies: &mut [Option<Replies>],
     admitted: bool,
     now: u64,
 ) -> SmallVec<[CounterReply; 2]> {
     let mut counters: SmallVec<[CounterReply; 2]> = SmallVec::new();
     for ((pending, view), verdict) in parts.iter().zip(views).zip(verdicts) {
-        let (Some(pending), Some(mut view), Some((mut reply, granted))) = (pending, view, verdict)
-        else {
+        let (Some(pending), Some(mut view), Some(verdict)) = (pending, view, verdict) else {
             counters.push(neutral_reply(now));
             continue;
         };
-        let shadow_admits = pending.part.shadow && reply.standing.admits();
-        let granted_units = match (admitted && !pending.part.shadow) || shadow_admits {
-            true => granted.min(pending.counted_units),
+        let PartVerdict {
+            mut reply,
+            grantable_units,
+        } = verdict;
+        let shadow_admits = pending.part.is_shadow && reply.standing.admits();
+        let granted_units = match (admitted && !pending.part.is_shadow) || shadow_admits {
+            true => grantable_units.min(pending.counted_units),
             false => 0,
         };
-        if let Some(Some(replies)) = replies.get_mut(pending.server) {
+        if let Some(Some(replies)) = replies.get_mut(pending.server_index) {
             for index in &pending.increments {
                 replies.keep_units(*index, granted_units);
             }
@@ -482,7 +502,7 @@ fn keep_granted(
         counters.push(reply);
     }
     for (index, part) in call.parts.iter().enumerate() {
-        if let Some(key_index) = part.around {
+        if let Some(key_index) = part.key_part_index {
             let key_counter = counters.get(usize::from(key_index));
             counters[index].granted_units = key_counter.map_or(0, |counter| counter.granted_units);
         }

@@ -1,37 +1,37 @@
 //! The keys of a counter's buckets, and the times to live of items, as memcached reads them: seconds from now, or a date.
 
-use super::plan::Track;
+use super::bucket_plan::Track;
 
-/// Longest time to live in seconds, 30 days; memcached takes larger numbers for dates.
-const MAX_RELATIVE_TTL: u64 = 30 * 86_400;
+/// The longest relative time to live, 30 days. memcached takes larger numbers for dates.
+const MAX_RELATIVE_TTL_SECS: u64 = 30 * 86_400;
 /// The last date that memcached accepts, in seconds since the Unix epoch.
-const MAX_EXPIRY_DATE: u64 = i32::MAX as u64;
+const MAX_EXPIRY_DATE_SECS: u64 = i32::MAX as u64;
 /// The time to live of an item that never expires.
 const NO_EXPIRY: u64 = 0;
 /// Seconds that an item lives longer than it counts, because memcached's clock has whole seconds and may be slow.
-const TTL_SLACK: u64 = 2;
+const TTL_SLACK_SECS: u64 = 2;
 
-/// The key of a bucket: `prefix` is the counter's, `track` the index of the bucket's track.
-pub(super) fn bucket_key(prefix: &str, track: usize, bucket: u64) -> String {
-    format!("{prefix}:{track}.{bucket}")
+/// The key of a bucket. `prefix` is the counter's prefix, and `track_index` the index of the bucket's track.
+pub(super) fn bucket_key(prefix: &str, track_index: usize, bucket_number: u64) -> String {
+    format!("{prefix}:{track_index}.{bucket_number}")
 }
 
 /// The time to live of a bucket, in memcached's form.
-pub(super) fn bucket_ttl(track: &Track, bucket: u64, now: u64) -> u64 {
-    ttl_until(track.expiry(bucket), now)
+pub(super) fn bucket_ttl(track: &Track, bucket_number: u64, now_micros: u64) -> u64 {
+    ttl_until(track.expiry(bucket_number), now_micros)
 }
 
-/// The time to live of an item that counts until `end`, in memcached's form; both times in microseconds.
-pub(super) fn ttl_until(end: u64, now: u64) -> u64 {
-    let seconds = end
-        .saturating_sub(now)
+/// The time to live, in memcached's form, of an item that counts until `end_micros`.
+pub(super) fn ttl_until(end_micros: u64, now_micros: u64) -> u64 {
+    let seconds = end_micros
+        .saturating_sub(now_micros)
         .div_ceil(1_000_000)
-        .saturating_add(TTL_SLACK);
-    if seconds <= MAX_RELATIVE_TTL {
+        .saturating_add(TTL_SLACK_SECS);
+    if seconds <= MAX_RELATIVE_TTL_SECS {
         return seconds;
     }
-    let date = seconds.saturating_add(now / 1_000_000);
-    if date > MAX_EXPIRY_DATE {
+    let date = seconds.saturating_add(now_micros / 1_000_000);
+    if date > MAX_EXPIRY_DATE_SECS {
         NO_EXPIRY
     } else {
         date

@@ -1,17 +1,17 @@
-//! A server's life: an item on each server that names its data, and that is lost with the data. A gateway that finds
+//! [`ServerLife`]: an item on each server that names the server's data, and that is lost with the data. A gateway that finds
 //! another life than before knows that the server has lost its counts. The item never changes while the data lives.
 
 use std::borrow::Cow;
 
 use crate::store::shared::call::StoreError;
 
-/// The contents of the item, 40 bytes.
+/// The contents of the item that names a server's data, 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServerLife {
-    /// A random number that names the life.
+    /// A random number that names the server's data.
     pub(super) id: [u8; 16],
     /// When a gateway created the item, by that gateway's clock, in microseconds since the Unix epoch.
-    pub(super) created_at: u64,
+    pub(super) created_at_micros: u64,
     /// The secret with which all gateways hash keys.
     pub(super) secret: [u8; 16],
 }
@@ -22,10 +22,10 @@ impl ServerLife {
     /// # Errors
     ///
     /// When the system gives no random bytes.
-    pub(super) fn new(now: u64, secret: [u8; 16]) -> Result<ServerLife, StoreError> {
+    pub(super) fn new(now_micros: u64, secret: [u8; 16]) -> Result<ServerLife, StoreError> {
         Ok(ServerLife {
             id: random_bytes()?,
-            created_at: now,
+            created_at_micros: now_micros,
             secret,
         })
     }
@@ -33,7 +33,7 @@ impl ServerLife {
     pub(super) fn encode(&self) -> [u8; 40] {
         let mut bytes = [0; 40];
         bytes[..16].copy_from_slice(&self.id);
-        bytes[16..24].copy_from_slice(&self.created_at.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.created_at_micros.to_be_bytes());
         bytes[24..].copy_from_slice(&self.secret);
         bytes
     }
@@ -41,10 +41,10 @@ impl ServerLife {
     /// Decodes the item; `None` where it has another length.
     pub(super) fn decode(bytes: &[u8]) -> Option<ServerLife> {
         let (id, bytes) = bytes.split_first_chunk()?;
-        let (created_at, secret) = bytes.split_first_chunk()?;
+        let (created_at_micros, secret) = bytes.split_first_chunk()?;
         Some(ServerLife {
             id: *id,
-            created_at: u64::from_be_bytes(*created_at),
+            created_at_micros: u64::from_be_bytes(*created_at_micros),
             secret: secret.try_into().ok()?,
         })
     }

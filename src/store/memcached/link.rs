@@ -1,4 +1,4 @@
-//! A worker's link to one memcached server: one connection, replaced whenever it breaks. Batches are pipelined: each is
+//! [`MemcachedLink`]: a worker's link to one memcached server, with one connection that is replaced whenever it breaks. Batches are pipelined: each is
 //! sent without waiting for earlier replies, which come in the order of the batches.
 //!
 //! Units that an abandoned call has counted are given back, before or after its replies have come. Dropping [`Replies`]
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use super::wire::{self, CommandBatch, Increment, MetaReply};
 use crate::store::shared::call::StoreError;
 
-/// Most commands of a link whose replies have not come; further batches are refused.
+/// The most commands of a link whose replies have not come. Further batches are refused.
 const MAX_AWAITED_COMMANDS: usize = 16_384;
 
 /// A handle to the link. Clones share the connection, which a task of its own serves.
@@ -33,18 +33,21 @@ pub(super) struct MemcachedLink {
 pub(super) struct LinkShared {
     /// The server as `host:port`.
     pub(super) server: String,
-    /// The number of the current connection, from 1; 0 while there is none.
-    pub(super) epoch: AtomicU64,
-    /// Commands whose replies have not come, at most [`MAX_AWAITED_COMMANDS`].
+    /// The number of the current connection, from 1; 0 while there is none. It is stored with a release once the connection
+    /// is up, and loaded with an acquire.
+    pub(super) connection_number: AtomicU64,
+    /// The number of commands whose replies have not come, at most [`MAX_AWAITED_COMMANDS`]. Only a bound, so it orders
+    /// nothing.
     pub(super) awaited_commands: AtomicUsize,
     /// The [`CommandBatch::opaque`] of the next batch.
     pub(super) next_opaque: AtomicU32,
+    /// Whether the task was started.
     pub(super) is_started: AtomicBool,
     /// Why there is no connection, as text for logs.
     pub(super) disconnect_cause: Mutex<Option<String>>,
     /// Tells the task to give up its connection for a new one.
     pub(super) reconnect: Notify,
-    /// Connections that were given up and are still read.
+    /// The number of connections that were given up and are still read.
     pub(super) retired_connections: Arc<AtomicUsize>,
     /// The receiving end of the queue, until the task starts and takes it.
     pub(super) queue_receiver: Mutex<Option<UnboundedReceiver<PendingBatch>>>,
@@ -56,13 +59,13 @@ type ReplySender = oneshot::Sender<Result<Replies, StoreError>>;
 /// A batch that is queued or sent, and whose replies have not all come.
 pub(super) struct PendingBatch {
     pub(super) batch: CommandBatch,
-    /// The [`LinkShared::epoch`] of its connection; 0 where it comes through that connection's own queue.
-    pub(super) epoch: u64,
+    /// The [`LinkShared::connection_number`] of its connection; 0 where it comes through that connection's own queue.
+    pub(super) connection_number: u64,
     pub(super) replies: Vec<MetaReply>,
-    /// `None` where no call waits.
+    /// Sends the replies to the call that waits for them; `None` where no call waits.
     pub(super) reply_sender: Option<ReplySender>,
     pub(super) link: MemcachedLink,
-    /// Its part of [`LinkShared::awaited_commands`].
+    /// The batch's part of [`LinkShared::awaited_commands`].
     pub(super) awaited_commands: usize,
 }
 
@@ -81,9 +84,9 @@ impl PendingBatch {
         for increment in executed_increments(&self.batch, &self.replies) {
             batch.decrement(&increment.key, increment.units);
         }
-        (batch.count > 0).then(|| PendingBatch {
+        (batch.command_count > 0).then(|| PendingBatch {
             batch,
-            epoch: self.epoch,
+            connection_number: self.connection_number,
             replies: Vec::new(),
             reply_sender: None,
             link: self.link.clone(),
@@ -112,7 +115,7 @@ impl MemcachedLink {
         let (queue, receiver) = unbounded_channel();
         let shared = LinkShared {
             server: server.to_owned(),
-            epoch: AtomicU64::new(0),
+            connection_number: AtomicU64::new(0),
             awaited_commands: AtomicUsize::new(0),
             next_opaque: AtomicU32::new(0),
             is_started: AtomicBool::new(false),
@@ -135,7 +138,7 @@ impl MemcachedLink {
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.shared.epoch.load(Ordering::Acquire) != 0
+        self.shared.connection_number.load(Ordering::Acquire) != 0
     }
 
     /// An empty batch with a number of its own.
@@ -156,34 +159,39 @@ impl MemcachedLink {
     ///
     /// Without a connection, and where [`MAX_AWAITED_COMMANDS`] would be exceeded.
     pub(super) fn send_batch(&self, batch: CommandBatch) -> Result<PendingReplies, StoreError> {
-        let epoch = self.shared.epoch.load(Ordering::Acquire);
+        let connection_number = self.shared.connection_number.load(Ordering::Acquire);
         let awaited = self.shared.awaited_commands.load(Ordering::Relaxed);
-        if epoch == 0 {
+        if connection_number == 0 {
             return Err(StoreError::NotConnected);
         }
-        if awaited + batch.count > MAX_AWAITED_COMMANDS {
+        if awaited + batch.command_count > MAX_AWAITED_COMMANDS {
             return Err(StoreError::Other(Cow::Borrowed(
                 "too many commands wait for replies",
             )));
         }
         let (reply_sender, pending) = oneshot::channel();
-        self.enqueue(batch, epoch, Some(reply_sender));
+        self.enqueue(batch, connection_number, Some(reply_sender));
         Ok(PendingReplies(pending))
     }
 
     /// Queues a batch whose replies are ignored. Without a connection it is dropped.
     pub(super) fn send_and_forget(&self, batch: CommandBatch) {
-        let epoch = self.shared.epoch.load(Ordering::Acquire);
-        if epoch != 0 && batch.count > 0 {
-            self.enqueue(batch, epoch, None);
+        let connection_number = self.shared.connection_number.load(Ordering::Acquire);
+        if connection_number != 0 && batch.command_count > 0 {
+            self.enqueue(batch, connection_number, None);
         }
     }
 
-    fn enqueue(&self, batch: CommandBatch, epoch: u64, reply_sender: Option<ReplySender>) {
+    fn enqueue(
+        &self,
+        batch: CommandBatch,
+        connection_number: u64,
+        reply_sender: Option<ReplySender>,
+    ) {
         // After the task's end the batch is dropped at once, which ends the wait for its replies.
         let _ = self
             .queue
-            .send(self.pending_batch(batch, epoch, reply_sender));
+            .send(self.pending_batch(batch, connection_number, reply_sender));
     }
 
     /// Wraps a batch and counts its commands. Batches that give units back need no bound of their own: each follows
@@ -191,15 +199,15 @@ impl MemcachedLink {
     fn pending_batch(
         &self,
         batch: CommandBatch,
-        epoch: u64,
+        connection_number: u64,
         reply_sender: Option<ReplySender>,
     ) -> PendingBatch {
         let awaited = &self.shared.awaited_commands;
-        awaited.fetch_add(batch.count, Ordering::Relaxed);
+        awaited.fetch_add(batch.command_count, Ordering::Relaxed);
         PendingBatch {
-            awaited_commands: batch.count,
+            awaited_commands: batch.command_count,
             batch,
-            epoch,
+            connection_number,
             replies: Vec::new(),
             reply_sender,
             link: self.clone(),
@@ -270,7 +278,7 @@ impl Drop for Replies {
                 batch.decrement(&increment.key, increment.units);
             }
         }
-        if batch.count > 0 {
+        if batch.command_count > 0 {
             // After the connection has broken, the units count until they leave their window.
             let give_back = self.link.pending_batch(batch, 0, None);
             let _ = self.give_backs.send(give_back);

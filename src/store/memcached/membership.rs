@@ -11,21 +11,30 @@ use super::client::{MemcachedClient, MemcachedServer};
 use super::life::{ServerLife, random_bytes};
 use super::link::{Replies, unexpected_reply};
 use super::wire::{MetaReply, Replaces};
-use crate::store::shared::call::{LiveGateways, StoreError, StoreIdentity, StoreMark};
+use crate::store::shared::call::{GatewayBeat, LiveGateways, StoreError, StoreIdentity, StoreMark};
 
 /// How long a gateway counts as alive after its last beat, in microseconds.
-const ALIVE_AFTER_BEAT: u64 = 10_000_000;
-/// Most gateways in the list; those that were silent longest are dropped.
+const ALIVE_AFTER_BEAT_MICROS: u64 = 10_000_000;
+/// Bytes of one gateway in the list.
+const BEAT_BYTES: usize = 12;
+/// The most gateways in the list. Of more gateways, those that were silent longest are dropped.
 const MAX_GATEWAYS: usize = 1_000;
 /// Most attempts to give all servers one secret, while other gateways do the same.
 const MAX_IDENTIFY_ATTEMPTS: usize = 8;
 /// Most attempts to change a list: hundreds of gateways change it each second.
 const MAX_LIST_ATTEMPTS: usize = 64;
 
-/// A server's life and the version of its item, if the server has one.
-type StoredLife = Option<(ServerLife, u64)>;
-/// Gateways with the time of their last beat, in microseconds since the Unix epoch.
-type BeatList = Vec<(u32, u64)>;
+/// A server's life, as the server stores it.
+struct StoredLife {
+    life: ServerLife,
+    /// The version of the item, for compare-and-swap.
+    version: u64,
+}
+
+/// The life of a server, if it has one; or why it could not be read.
+type LifeResult = Result<Option<StoredLife>, StoreError>;
+/// The last beat of each gateway, with times in microseconds since the Unix epoch.
+type BeatList = Vec<GatewayBeat>;
 
 impl MemcachedServer {
     /// Checks that the server still has the life by which it was identified. The reply with this index holds its item.
@@ -47,14 +56,17 @@ impl MemcachedServer {
     }
 
     /// Reads the item and its version.
-    async fn read_life(&self, connection: usize, key: &str) -> Result<StoredLife, StoreError> {
-        let replies = self.call(connection, |batch| {
+    async fn read_life(&self, connection_index: usize, key: &str) -> LifeResult {
+        let replies = self.call(connection_index, |batch| {
             batch.get_with_version(key);
         });
         match replies.await?.get(0) {
             Some(MetaReply::Missing) => Ok(None),
             Some(MetaReply::Value { bytes, version }) => match ServerLife::decode(bytes) {
-                Some(life) => Ok(Some((life, *version))),
+                Some(life) => Ok(Some(StoredLife {
+                    life,
+                    version: *version,
+                })),
                 None => Err(StoreError::Other(Cow::Owned(format!(
                     "`{key}` holds something else"
                 )))),
@@ -84,7 +96,7 @@ impl MemcachedClient {
     /// the error of a server, if none replies or one replies with an error.
     pub async fn identify(
         &self,
-        connection: usize,
+        connection_index: usize,
         known_secret: Option<[u8; 16]>,
         may_initialize: bool,
     ) -> Result<StoreIdentity, StoreError> {
@@ -92,13 +104,15 @@ impl MemcachedClient {
         let mut own_secret = known_secret;
         for _ in 0..MAX_IDENTIFY_ATTEMPTS {
             let servers = self.servers.iter();
-            let lives = join_all(servers.map(|server| server.read_life(connection, &key))).await;
+            let lives =
+                join_all(servers.map(|server| server.read_life(connection_index, &key))).await;
             if let Some(error) = unusable_store(&lives) {
                 return Err(error);
             }
             // The secret of the first server counts, by name: all gateways agree on that order.
             let mut readable = lives.iter().filter_map(|life| life.as_ref().ok());
-            let stored = readable.find_map(|life| life.map(|(life, _)| life.secret));
+            let stored =
+                readable.find_map(|stored| stored.as_ref().map(|stored| stored.life.secret));
             let secret = match (stored, own_secret) {
                 (Some(secret), _) | (None, Some(secret)) => secret,
                 (None, None) if !may_initialize => return Err(StoreError::Empty),
@@ -106,7 +120,7 @@ impl MemcachedClient {
             };
             let is_empty = stored.is_none();
             if !self
-                .write_lives(connection, &lives, (secret, now), is_empty)
+                .write_lives(connection_index, &lives, secret, now, is_empty)
                 .await?
             {
                 return Ok(self.record_lives(&lives, secret, now));
@@ -121,9 +135,10 @@ impl MemcachedClient {
     /// that `is_empty` it stops after the first one.
     async fn write_lives(
         &self,
-        connection: usize,
-        lives: &[Result<StoredLife, StoreError>],
-        (secret, now): ([u8; 16], u64),
+        connection_index: usize,
+        lives: &[LifeResult],
+        secret: [u8; 16],
+        now: u64,
         is_empty: bool,
     ) -> Result<bool, StoreError> {
         let key = self.life_key();
@@ -131,12 +146,14 @@ impl MemcachedClient {
         for (server, life) in self.servers.iter().zip(lives) {
             let replaces = match life {
                 Ok(None) => Replaces::Nothing,
-                Ok(Some((life, version))) if life.secret != secret => Replaces::Version(*version),
+                Ok(Some(stored)) if stored.life.secret != secret => {
+                    Replaces::Version(stored.version)
+                }
                 Ok(Some(_)) | Err(_) => continue,
             };
             has_written = true;
             let life = ServerLife::new(now, secret)?.encode();
-            let written = server.call(connection, |batch| {
+            let written = server.call(connection_index, |batch| {
                 batch.set(&key, &life, 0, replaces);
             });
             // Another gateway may have been faster; a server that went away is seen in the next round.
@@ -150,17 +167,12 @@ impl MemcachedClient {
     }
 
     /// Records the lives for later checks, and makes the store's mark of them.
-    fn record_lives(
-        &self,
-        lives: &[Result<StoredLife, StoreError>],
-        secret: [u8; 16],
-        now: u64,
-    ) -> StoreIdentity {
+    fn record_lives(&self, lives: &[LifeResult], secret: [u8; 16], now: u64) -> StoreIdentity {
         let mut hash = SipHasher13::new();
         for (server, stored) in self.servers.iter().zip(lives) {
             let mut life = server.life.write();
-            if let Ok(Some((stored, _))) = stored {
-                *life = Some(*stored);
+            if let Ok(Some(stored)) = stored {
+                *life = Some(stored.life);
             }
             // A server with another secret has other keys than the rest.
             *life = life.filter(|life| life.secret == secret);
@@ -171,8 +183,8 @@ impl MemcachedClient {
         StoreIdentity {
             mark,
             secret,
-            moved: false,
-            now,
+            has_new_master: false,
+            now_micros: now,
         }
     }
 
@@ -184,38 +196,44 @@ impl MemcachedClient {
     /// [`StoreError::Renewed`] where a server has lost its data; another error where no server replies.
     pub async fn send_beat(
         &self,
-        connection: usize,
+        connection_index: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
         let now = self.now();
         let lists = self.servers.iter().map(|server| async move {
             let record_beat = |list: &mut BeatList| {
                 if let Some(gateway) = gateway {
-                    list.retain(|(other, _)| *other != gateway);
-                    list.push((gateway, now));
+                    list.retain(|beat| beat.gateway != gateway);
+                    list.push(GatewayBeat {
+                        gateway,
+                        beat_at_micros: now,
+                    });
                 }
             };
             let writes = gateway.is_some();
-            self.update_list(server, connection, now, writes, record_beat)
+            self.update_list(server, connection_index, now, writes, record_beat)
                 .await
         });
-        let mut gateways = BeatList::new();
+        let mut beats = BeatList::new();
         let (mut has_replied, mut error) = (false, StoreError::NotConnected);
         for list in join_all(lists).await {
             match list {
                 Ok(list) => {
                     has_replied = true;
-                    gateways.extend(list);
+                    beats.extend(list);
                 }
                 Err(StoreError::Renewed) => return Err(StoreError::Renewed),
                 Err(other) => error = other,
             }
         }
         // The latest beat of each gateway.
-        gateways.sort_unstable_by_key(|(gateway, at)| (*gateway, u64::MAX - at));
-        gateways.dedup_by_key(|(gateway, _)| *gateway);
+        beats.sort_unstable_by_key(|beat| (beat.gateway, u64::MAX - beat.beat_at_micros));
+        beats.dedup_by_key(|beat| beat.gateway);
         match has_replied {
-            true => Ok(LiveGateways { now, gateways }),
+            true => Ok(LiveGateways {
+                now_micros: now,
+                beats,
+            }),
             false => Err(error),
         }
     }
@@ -225,11 +243,15 @@ impl MemcachedClient {
     /// # Errors
     ///
     /// The error of a server, if none replies.
-    pub async fn remove_gateway(&self, connection: usize, gateway: u32) -> Result<(), StoreError> {
+    pub async fn remove_gateway(
+        &self,
+        connection_index: usize,
+        gateway: u32,
+    ) -> Result<(), StoreError> {
         let now = self.now();
         let lists = self.servers.iter().map(|server| {
-            let remove = move |list: &mut BeatList| list.retain(|(other, _)| *other != gateway);
-            self.update_list(server, connection, now, true, remove)
+            let remove = move |list: &mut BeatList| list.retain(|beat| beat.gateway != gateway);
+            self.update_list(server, connection_index, now, true, remove)
         });
         let lists = join_all(lists).await;
         let has_replied = lists.iter().any(Result::is_ok);
@@ -244,14 +266,14 @@ impl MemcachedClient {
     async fn update_list(
         &self,
         server: &MemcachedServer,
-        connection: usize,
+        connection_index: usize,
         now: u64,
         writes: bool,
         change: impl Fn(&mut BeatList),
     ) -> Result<BeatList, StoreError> {
         let (life_key, list_key) = (self.life_key(), self.list_key());
         for _ in 0..MAX_LIST_ATTEMPTS {
-            let replies = server.call(connection, |batch| {
+            let replies = server.call(connection_index, |batch| {
                 batch.get(&life_key);
                 batch.get_with_version(&list_key);
             });
@@ -267,16 +289,16 @@ impl MemcachedClient {
             // A clock that went back leaves beats ahead of now. Those that would live too long count as beats of now.
             let ahead = list
                 .iter_mut()
-                .filter(|(_, at)| *at > now + ALIVE_AFTER_BEAT);
-            ahead.for_each(|(_, at)| *at = now);
-            list.retain(|(_, at)| now.saturating_sub(*at) <= ALIVE_AFTER_BEAT);
+                .filter(|beat| beat.beat_at_micros > now + ALIVE_AFTER_BEAT_MICROS);
+            ahead.for_each(|beat| beat.beat_at_micros = now);
+            list.retain(|beat| now.saturating_sub(beat.beat_at_micros) <= ALIVE_AFTER_BEAT_MICROS);
             change(&mut list);
-            list.sort_unstable_by_key(|(_, at)| u64::MAX - at);
+            list.sort_unstable_by_key(|beat| u64::MAX - beat.beat_at_micros);
             list.truncate(MAX_GATEWAYS);
             if !writes {
                 return Ok(list);
             }
-            let replies = server.call(connection, |batch| {
+            let replies = server.call(connection_index, |batch| {
                 batch.set(&list_key, &encode_list(&list), 0, replaces);
             });
             match replies.await?.get(0) {
@@ -292,7 +314,7 @@ impl MemcachedClient {
 }
 
 /// The error that makes the whole store unusable: that of any server, if none replies, or a malformed reply.
-fn unusable_store(lives: &[Result<StoredLife, StoreError>]) -> Option<StoreError> {
+fn unusable_store(lives: &[LifeResult]) -> Option<StoreError> {
     let mut errors = lives.iter().filter_map(|life| life.as_ref().err());
     if lives.iter().all(Result::is_err) {
         return Some(errors.next().cloned().unwrap_or(StoreError::NotConnected));
@@ -303,28 +325,28 @@ fn unusable_store(lives: &[Result<StoredLife, StoreError>]) -> Option<StoreError
 }
 
 /// Encodes a list: 12 bytes for each gateway, its number and the time of its beat in big-endian order.
-fn encode_list(list: &[(u32, u64)]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(list.len() * 12);
-    for (gateway, at) in list {
-        bytes.extend_from_slice(&gateway.to_be_bytes());
-        bytes.extend_from_slice(&at.to_be_bytes());
+fn encode_list(list: &[GatewayBeat]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(list.len() * BEAT_BYTES);
+    for beat in list {
+        bytes.extend_from_slice(&beat.gateway.to_be_bytes());
+        bytes.extend_from_slice(&beat.beat_at_micros.to_be_bytes());
     }
     bytes
 }
 
 fn decode_list(bytes: &[u8]) -> Result<BeatList, StoreError> {
-    let (entries, remainder) = bytes.as_chunks::<12>();
+    let (entries, remainder) = bytes.as_chunks::<BEAT_BYTES>();
     if !remainder.is_empty() {
         return Err(StoreError::Other(Cow::Borrowed(
             "the list of gateways is malformed",
         )));
     }
     let each = entries.iter().filter_map(|entry| {
-        let (gateway, at) = entry.split_first_chunk()?;
-        Some((
-            u32::from_be_bytes(*gateway),
-            u64::from_be_bytes(at.try_into().ok()?),
-        ))
+        let (gateway, beat_at) = entry.split_first_chunk()?;
+        Some(GatewayBeat {
+            gateway: u32::from_be_bytes(*gateway),
+            beat_at_micros: u64::from_be_bytes(beat_at.try_into().ok()?),
+        })
     });
     Ok(each.collect())
 }

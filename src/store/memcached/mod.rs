@@ -31,7 +31,7 @@
 //! | `settings` | servers and prefix, and why they cannot be used |
 //! | `client` | the client of all workers, and which server holds a counter |
 //! | `decide` | carries out one call |
-//! | `plan` | the arithmetic over buckets |
+//! | `bucket_plan` | the arithmetic over buckets |
 //! | `keys` | the keys of buckets, and the times to live of their items |
 //! | `membership` | identifies the servers, and lists the live gateways |
 //! | `life` | the item that names a server's data |
@@ -41,6 +41,7 @@
 //! | `retired` | reads connections that were given up |
 //! | `wire` | commands and replies as bytes |
 
+mod bucket_plan;
 mod client;
 mod connection;
 mod decide;
@@ -48,7 +49,6 @@ mod keys;
 mod life;
 mod link;
 mod membership;
-mod plan;
 mod retired;
 mod settings;
 mod traffic;

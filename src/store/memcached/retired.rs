@@ -13,12 +13,13 @@ use tokio::time::timeout;
 use super::link::PendingBatch;
 use super::traffic::{LinkTraffic, deliver_replies};
 
-/// How long a connection is read at most. Units that the server counts later stay counted.
+/// The longest time that a retired connection is read. Units that the server counts later stay counted.
 const MAX_READ_TIME: Duration = Duration::from_secs(600);
-/// Most retired connections of one link. Further ones are closed, and their units stay counted.
+/// The most retired connections of one link. Further ones are closed, and their units stay counted.
 const MAX_RETIRED_CONNECTIONS: usize = 16;
 
-/// Starts to read a connection to its end, on the runtime of the caller. `retired_connections` counts those of the link.
+/// Starts to read a connection to its end, on the runtime of the caller. `retired_connections` counts the
+/// retired connections of the link.
 pub(super) fn retire(mut traffic: LinkTraffic, retired_connections: &Arc<AtomicUsize>) {
     let in_flight = traffic.in_flight.iter_mut();
     in_flight.for_each(PendingBatch::stop_waiting);

@@ -73,7 +73,7 @@ pub(super) fn deliver_replies(
             return Err(fail_oldest_call(in_flight, ReplyError::OtherBatch));
         }
         batch.replies.push(parsed.reply);
-        if batch.replies.len() == batch.batch.count
+        if batch.replies.len() == batch.batch.command_count
             && let Some(batch) = in_flight.pop_front()
         {
             finish(batch);

@@ -1,4 +1,4 @@
-//! The meta text protocol of memcached: writes commands as bytes, and parses replies from bytes. Input is bounded, and
+//! The meta text protocol of memcached (its `doc/protocol.txt`): writes commands as bytes, and parses replies from bytes. Input is bounded, and
 //! whatever has not the shape of a reply is an error. It never does I/O.
 
 use std::io::Write;
@@ -11,7 +11,7 @@ const MAX_LINE_BYTES: usize = 512;
 /// Largest value of a reply, in bytes: a list of 1,000 gateways fits.
 const MAX_VALUE_BYTES: usize = 16_384;
 
-/// What a stored value may replace.
+/// What a stored value may replace, so that gateways do not overwrite each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replaces {
     /// There must be no such item.
@@ -94,8 +94,8 @@ pub(super) struct CommandBatch {
     /// The commands as bytes.
     pub text: Vec<u8>,
     /// The number of commands.
-    pub count: usize,
-    /// The number that the first command and its reply carry.
+    pub command_count: usize,
+    /// The number that the first command and its reply carry: memcached's opaque token.
     pub opaque: u32,
     /// The increments, which are given back unless they are kept.
     pub increments: SmallVec<[Increment; 2]>,
@@ -103,13 +103,14 @@ pub(super) struct CommandBatch {
     pub report_index: Option<usize>,
 }
 
-/// Units counted in a bucket.
+/// An increment of a bucket's count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Increment {
-    /// The index of the reply.
+    /// The index of the increment's reply.
     pub reply_index: usize,
     /// The bucket's key.
     pub key: String,
+    /// Units that are given back unless they are kept.
     pub units: u32,
 }
 
@@ -117,7 +118,7 @@ impl CommandBatch {
     pub(super) fn new(opaque: u32) -> CommandBatch {
         CommandBatch {
             text: Vec::new(),
-            count: 0,
+            command_count: 0,
             opaque,
             increments: SmallVec::new(),
             report_index: None,
@@ -126,13 +127,13 @@ impl CommandBatch {
 
     /// Ends a command. The first one of a batch gets the batch's number.
     fn end_command(&mut self) -> usize {
-        if self.count == 0 {
+        if self.command_count == 0 {
             // Writing to memory does not fail, here and below.
             let _ = write!(self.text, " O{}", self.opaque);
         }
         self.text.extend_from_slice(b"\r\n");
-        self.count += 1;
-        self.count - 1
+        self.command_count += 1;
+        self.command_count - 1
     }
 
     /// Reads a value.

@@ -1,4 +1,4 @@
-//! Blocks for states that outgrow a table entry. Memory is divided into pages of 16 KiB, each page into blocks of one size
+//! Blocks for states that outgrow a table entry. MemoryStore is divided into pages of 16 KiB, each page into blocks of one size
 //! class. A page whose last block is freed is free for all classes again. Blocks have no header, because the page's record
 //! has their size. The arena never moves a block.
 
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use super::map::ZeroedMap;
+use super::zeroed_map::{WordSpan, ZeroedMap};
 use crate::store::Settings;
 
 /// Bytes of a page.
 pub(super) const PAGE_BYTES: usize = 16_384;
-/// Bytes of a granule, the unit in which blocks are addressed.
+/// Bytes of a granule, the unit in which blocks are addressed. Every block begins at a multiple of it.
 const GRANULE_BYTES: usize = 16;
 /// Bytes of a block, by class; larger blocks get pages of their own.
 const CLASS_BYTES: [usize; 18] = [
@@ -23,23 +23,16 @@ const CLASS_BYTES: [usize; 18] = [
 const RUN_CLASS: u32 = CLASS_BYTES.len() as u32;
 /// The class of a free page.
 const FREE_CLASS: u32 = RUN_CLASS + 1;
-/// The number of no page and of no block.
+/// The index of no page and the id of no block.
 const NO_INDEX: u32 = u32::MAX;
-/// Most pages: with more, a block's number would exceed 32 bits, or be [`NO_INDEX`].
+/// Most pages: with more, a block's id would exceed 32 bits, or be [`NO_INDEX`].
 const MAX_PAGES: usize = NO_INDEX as usize / (PAGE_BYTES / GRANULE_BYTES);
-const _: () = assert!(Settings::MAX_BUDGET / 2 / PAGE_BYTES <= MAX_PAGES + 1);
+const _: () = assert!(Settings::MAX_BUDGET_BYTES / 2 / PAGE_BYTES <= MAX_PAGES + 1);
 /// Bytes that the arena keeps outside the mapping for each page.
 pub(super) const PAGE_RECORD_BYTES: usize = size_of::<Page>();
 
-/// A granule's number: how entries name blocks.
+/// How entries name blocks: the index of a block's first granule.
 pub(super) type BlockId = u32;
-
-/// The words of a block in the mapping.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BlockSpan {
-    first_word: usize,
-    words: usize,
-}
 
 /// The record of a page. Its class changes under the pool's lock only, the other fields under the lock of its class.
 #[derive(Debug)]
@@ -84,9 +77,9 @@ pub(super) struct Arena {
 }
 
 impl Arena {
-    /// An arena of at most `bytes`, beside the records of its pages.
-    pub(super) fn new(bytes: usize) -> io::Result<Arena> {
-        let count = (bytes / PAGE_BYTES).min(MAX_PAGES);
+    /// An arena of at most `max_bytes`, beside the records of its pages.
+    pub(super) fn new(max_bytes: usize) -> io::Result<Arena> {
+        let page_count = (max_bytes / PAGE_BYTES).min(MAX_PAGES);
         let page = || Page {
             class: AtomicU32::new(FREE_CLASS),
             live_blocks: AtomicU32::new(0),
@@ -96,8 +89,8 @@ impl Arena {
             prev: AtomicU32::new(NO_INDEX),
         };
         Ok(Arena {
-            map: ZeroedMap::new(count * PAGE_BYTES, false)?,
-            pages: (0..count).map(|_| page()).collect(),
+            map: ZeroedMap::new(page_count * PAGE_BYTES, false)?,
+            pages: (0..page_count).map(|_| page()).collect(),
             pages_with_room: std::array::from_fn(|_| Mutex::new(PageList { head: NO_INDEX })),
             pool: Mutex::new(PagePool {
                 free_pages: PageList { head: NO_INDEX },
@@ -112,10 +105,10 @@ impl Arena {
         self.used_bytes.load(Relaxed)
     }
 
-    /// Allocates a block of at least `words` words, which keep their former contents. It may be of a larger class when the
-    /// fitting one is exhausted. Returns `None` when all are.
-    pub(super) fn alloc(&self, words: usize) -> Option<BlockId> {
-        let bytes = words.checked_mul(4)?;
+    /// Allocates a block of at least `word_count` words, which keep their former contents. Takes a block of a larger class
+    /// when the fitting class is exhausted. Returns `None` when all classes are.
+    pub(super) fn alloc(&self, word_count: usize) -> Option<BlockId> {
+        let bytes = word_count.checked_mul(4)?;
         match CLASS_BYTES.iter().position(|size| *size >= bytes) {
             Some(fitting) => {
                 (fitting..CLASS_BYTES.len()).find_map(|class| self.alloc_in_class(class))
@@ -127,80 +120,83 @@ impl Arena {
     fn alloc_in_class(&self, class: usize) -> Option<BlockId> {
         let mut list = self.pages_with_room[class].lock();
         if list.head == NO_INDEX {
-            let number = self.take_page(class)?;
-            list.push(&self.pages, number);
+            let page_index = self.take_page(class)?;
+            list.push(&self.pages, page_index);
         }
-        let number = list.head;
-        let page = &self.pages[number as usize];
+        let page_index = list.head;
+        let page = &self.pages[page_index as usize];
         let freed = page.first_freed.load(Relaxed);
         let block = if freed == NO_INDEX {
             let index = page.touched_blocks.fetch_add(1, Relaxed) as usize;
-            let byte = number as usize * PAGE_BYTES + index * CLASS_BYTES[class];
+            let byte = page_index as usize * PAGE_BYTES + index * CLASS_BYTES[class];
             (byte / GRANULE_BYTES) as u32
         } else {
-            let next_freed = self.map.atomic_word(first_word(freed)).load(Relaxed);
+            let next_freed = self.map.atomic_word(first_word_index(freed)).load(Relaxed);
             page.first_freed.store(next_freed, Relaxed);
             freed
         };
         let live_blocks = page.live_blocks.fetch_add(1, Relaxed) as usize + 1;
         if live_blocks == PAGE_BYTES / CLASS_BYTES[class] {
-            list.remove(&self.pages, number);
+            list.remove(&self.pages, page_index);
         }
         Some(block)
     }
 
-    /// Takes a page out of the pool. It gets its class before the pool is unlocked.
+    /// Takes a page out of the pool, and gives it this class before the pool is unlocked. Returns its index; `None` where the
+    /// pool is empty.
     fn take_page(&self, class: usize) -> Option<u32> {
         let mut pool = self.pool.lock();
-        let number = if pool.free_pages.head != NO_INDEX {
-            let number = pool.free_pages.head;
-            pool.free_pages.remove(&self.pages, number);
-            number
+        let page_index = if pool.free_pages.head != NO_INDEX {
+            let page_index = pool.free_pages.head;
+            pool.free_pages.remove(&self.pages, page_index);
+            page_index
         } else {
-            let number = pool.first_untouched;
-            self.pages.get(number as usize)?;
+            let page_index = pool.first_untouched;
+            self.pages.get(page_index as usize)?;
             pool.first_untouched += 1;
-            number
+            page_index
         };
-        let page = &self.pages[number as usize];
+        let page = &self.pages[page_index as usize];
         page.class.store(class as u32, Relaxed);
         page.live_blocks.store(0, Relaxed);
         page.first_freed.store(NO_INDEX, Relaxed);
         page.touched_blocks.store(0, Relaxed);
         self.used_bytes.fetch_add(PAGE_BYTES, Relaxed);
-        Some(number)
+        Some(page_index)
     }
 
-    /// Allocates a block of `count` pages.
-    fn alloc_run(&self, count: usize) -> Option<BlockId> {
+    /// Allocates a block of `page_count` pages, for states that no class holds.
+    fn alloc_run(&self, page_count: usize) -> Option<BlockId> {
         let mut pool = self.pool.lock();
-        let start = if pool.first_untouched as usize + count <= self.pages.len() {
+        let start = if pool.first_untouched as usize + page_count <= self.pages.len() {
             let start = pool.first_untouched as usize;
-            pool.first_untouched += count as u32;
+            pool.first_untouched += page_count as u32;
             start
         } else {
-            let start = self.find_free_run(pool.first_untouched as usize, count)?;
-            for number in start..start + count {
-                pool.free_pages.remove(&self.pages, number as u32);
+            let start = self.find_free_run(pool.first_untouched as usize, page_count)?;
+            for page_index in start..start + page_count {
+                pool.free_pages.remove(&self.pages, page_index as u32);
             }
             start
         };
-        for page in &self.pages[start..start + count] {
+        for page in &self.pages[start..start + page_count] {
             page.class.store(RUN_CLASS, Relaxed);
         }
-        self.pages[start].live_blocks.store(count as u32, Relaxed);
-        self.used_bytes.fetch_add(count * PAGE_BYTES, Relaxed);
+        self.pages[start]
+            .live_blocks
+            .store(page_count as u32, Relaxed);
+        self.used_bytes.fetch_add(page_count * PAGE_BYTES, Relaxed);
         Some((start * PAGE_BYTES / GRANULE_BYTES) as u32)
     }
 
-    /// The first of `count` free pages in a row, before the page `end`. The caller has locked the pool.
-    fn find_free_run(&self, end: usize, count: usize) -> Option<usize> {
+    /// The first of `page_count` free pages in a row, all before the page `end`. The caller has locked the pool.
+    fn find_free_run(&self, end: usize, page_count: usize) -> Option<usize> {
         let mut length = 0;
-        for number in 0..end {
-            let is_free = self.pages[number].class.load(Relaxed) == FREE_CLASS;
+        for page_index in 0..end {
+            let is_free = self.pages[page_index].class.load(Relaxed) == FREE_CLASS;
             length = if is_free { length + 1 } else { 0 };
-            if length == count {
-                return Some(number + 1 - count);
+            if length == page_count {
+                return Some(page_index + 1 - page_count);
             }
         }
         None
@@ -208,53 +204,56 @@ impl Arena {
 
     /// Frees a block that no entry names any more.
     pub(super) fn free(&self, block: BlockId) {
-        let number = block as usize * GRANULE_BYTES / PAGE_BYTES;
-        let page = &self.pages[number];
+        let page_index = block as usize * GRANULE_BYTES / PAGE_BYTES;
+        let page = &self.pages[page_index];
         let class = page.class.load(Relaxed);
         if class == RUN_CLASS {
-            let count = page.live_blocks.load(Relaxed) as usize;
+            let page_count = page.live_blocks.load(Relaxed) as usize;
             let mut pool = self.pool.lock();
-            for number in number..number + count {
-                self.return_page(&mut pool, number as u32);
+            for page_index in page_index..page_index + page_count {
+                self.return_page(&mut pool, page_index as u32);
             }
             return;
         }
         let mut list = self.pages_with_room[class as usize].lock();
         let next_freed = page.first_freed.load(Relaxed);
-        let link = self.map.atomic_word(first_word(block));
+        let link = self.map.atomic_word(first_word_index(block));
         link.store(next_freed, Relaxed);
         page.first_freed.store(block, Relaxed);
         let live_before = page.live_blocks.fetch_sub(1, Relaxed) as usize;
         if live_before == PAGE_BYTES / CLASS_BYTES[class as usize] {
-            list.push(&self.pages, number as u32);
+            list.push(&self.pages, page_index as u32);
         }
         // The last page with room stays with its class, so that a single key that comes and goes is cheap.
-        let is_last_with_room = list.head == number as u32 && page.next.load(Relaxed) == NO_INDEX;
+        let is_last_with_room =
+            list.head == page_index as u32 && page.next.load(Relaxed) == NO_INDEX;
         if live_before == 1 && !is_last_with_room {
-            list.remove(&self.pages, number as u32);
-            self.return_page(&mut self.pool.lock(), number as u32);
+            list.remove(&self.pages, page_index as u32);
+            self.return_page(&mut self.pool.lock(), page_index as u32);
         }
     }
 
     /// Returns a page to the pool.
-    fn return_page(&self, pool: &mut PagePool, number: u32) {
-        self.pages[number as usize].class.store(FREE_CLASS, Relaxed);
-        pool.free_pages.push(&self.pages, number);
+    fn return_page(&self, pool: &mut PagePool, page_index: u32) {
+        self.pages[page_index as usize]
+            .class
+            .store(FREE_CLASS, Relaxed);
+        pool.free_pages.push(&self.pages, page_index);
         self.used_bytes.fetch_sub(PAGE_BYTES, Relaxed);
     }
 
     /// The words of a block in the mapping.
     #[inline]
-    pub(super) fn span(&self, block: BlockId) -> BlockSpan {
+    pub(super) fn span(&self, block: BlockId) -> WordSpan {
         let page = &self.pages[block as usize * GRANULE_BYTES / PAGE_BYTES];
         let class = page.class.load(Relaxed);
         let bytes = match CLASS_BYTES.get(class as usize) {
             Some(size) => *size,
             None => page.live_blocks.load(Relaxed) as usize * PAGE_BYTES,
         };
-        BlockSpan {
-            first_word: first_word(block),
-            words: bytes / 4,
+        WordSpan {
+            first_word: first_word_index(block),
+            word_count: bytes / 4,
         }
     }
 
@@ -267,8 +266,8 @@ impl Arena {
     /// [`Arena::words`] for a block whose span is known.
     #[inline]
     #[allow(clippy::mut_from_ref)]
-    pub(super) fn words_at<'h, T>(&'h self, owner: &'h mut T, span: BlockSpan) -> &'h mut [u32] {
-        self.map.words(owner, span.first_word, span.words)
+    pub(super) fn words_at<'h, T>(&'h self, owner: &'h mut T, span: WordSpan) -> &'h mut [u32] {
+        self.map.words_of(owner, span)
     }
 
     /// The words of two different blocks.
@@ -279,30 +278,28 @@ impl Arena {
         from: BlockId,
         to: BlockId,
     ) -> (&'h mut [u32], &'h mut [u32]) {
-        let (from, to) = (self.span(from), self.span(to));
-        let range = |span: BlockSpan| (span.first_word, span.words);
-        self.map.two_ranges(owner, range(from), range(to))
+        self.map.words_of_two(owner, self.span(from), self.span(to))
     }
 }
 
 /// The index of a block's first word in the mapping.
-fn first_word(block: BlockId) -> usize {
+fn first_word_index(block: BlockId) -> usize {
     block as usize * GRANULE_BYTES / 4
 }
 
 impl PageList {
-    fn push(&mut self, pages: &[Page], number: u32) {
-        let page = &pages[number as usize];
+    fn push(&mut self, pages: &[Page], page_index: u32) {
+        let page = &pages[page_index as usize];
         page.prev.store(NO_INDEX, Relaxed);
         page.next.store(self.head, Relaxed);
         if let Some(next) = pages.get(self.head as usize) {
-            next.prev.store(number, Relaxed);
+            next.prev.store(page_index, Relaxed);
         }
-        self.head = number;
+        self.head = page_index;
     }
 
-    fn remove(&mut self, pages: &[Page], number: u32) {
-        let page = &pages[number as usize];
+    fn remove(&mut self, pages: &[Page], page_index: u32) {
+        let page = &pages[page_index as usize];
         let (next, prev) = (page.next.load(Relaxed), page.prev.load(Relaxed));
         match pages.get(prev as usize) {
             Some(before) => before.next.store(next, Relaxed),

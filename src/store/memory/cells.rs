@@ -1,20 +1,20 @@
-//! Cells: the states of keys, in the table and the arena. It finds them, makes room for them, moves them, and evicts those
-//! that are equal to fresh ones. It never drops a cell with units that count.
+//! Cells: the states of keys, in the table and the arena. [`Cells`] finds cells, makes room for them, moves them, and evicts
+//! the cells that are equal to fresh ones. It never drops a cell with units that count.
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 
 use super::arena::{Arena, BlockId};
+use super::bucket_table::{BUCKET_ENTRIES, BucketTable, EntryPosition, KeyBuckets, LockedBuckets};
 use super::slots::{SlotInfo, Slots};
-use super::table::{BUCKET_ENTRIES, BucketTable, EntryAt, LockedBuckets, Spot};
 use crate::base::clock::Nanos;
 use crate::limit::{KeyState, Limit};
-use crate::store::Slot;
+use crate::store::LimitSlot;
 
 /// Buckets that are searched for fresh cells when the arena is exhausted.
 const BUCKETS_PER_SEARCH: u32 = 16;
-/// The second at which a state becomes fresh that does not become fresh by itself.
+/// The fresh-at second of a state that never becomes fresh by itself.
 const NEVER_FRESH: u32 = u32::MAX;
 
 /// Table, arena and registered limits.
@@ -23,17 +23,17 @@ pub(super) struct Cells {
     pub(super) table: BucketTable,
     pub(super) arena: Arena,
     pub(super) slots: Slots,
-    /// The number of cells.
-    pub(super) keys: AtomicUsize,
+    /// The number of cells, networks included.
+    pub(super) cell_count: AtomicUsize,
     /// The bucket, modulo their number, at which the next search for fresh cells begins.
-    next_search: AtomicU32,
+    next_searched_bucket: AtomicU32,
 }
 
 /// The owner of a cell: a key's spot, and the limit that reads the state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CellOwner<'a> {
-    pub(super) spot: Spot,
-    pub(super) slot: Slot,
+    pub(super) key_buckets: KeyBuckets,
+    pub(super) slot: LimitSlot,
     pub(super) info: &'a SlotInfo,
     pub(super) limit: &'a Limit,
 }
@@ -47,13 +47,13 @@ pub(super) enum SavedState<'a> {
     Words { words: &'a [u32], fresh_at: Nanos },
 }
 
-/// The result of a look-up.
+/// The result of looking for an owner's cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellLookup {
     /// There is no cell.
     Missing,
     /// The cell is in this entry.
-    EntryAt(EntryAt),
+    Found(EntryPosition),
     /// The cell has an older shape, and cannot be converted for lack of memory.
     Stuck,
 }
@@ -80,21 +80,21 @@ impl Cells {
             table,
             arena,
             slots: Slots::new(),
-            keys: AtomicUsize::new(0),
-            next_search: AtomicU32::new(0),
+            cell_count: AtomicUsize::new(0),
+            next_searched_bucket: AtomicU32::new(0),
         }
     }
 
-    /// Calls `read` with a cell.
+    /// Calls `read` with the cell at `position`, whose owner is `owner`.
     #[inline]
     pub(super) fn read_cell<R>(
         &self,
         locked: &mut LockedBuckets<'_>,
-        at: EntryAt,
+        position: EntryPosition,
         owner: &CellOwner<'_>,
         read: impl FnOnce(&KeyState<'_>) -> R,
     ) -> R {
-        let (state, key) = (locked.state(at), owner.spot.key());
+        let (state, key) = (locked.state(position), owner.key_buckets.key());
         let mut inline = split_state(state);
         let words = match owner.info.is_inline() {
             true => &mut inline[..],
@@ -107,16 +107,16 @@ impl Cells {
         })
     }
 
-    /// Calls `write` with a cell, and stores what it has changed.
+    /// Calls `write` with the cell at `position`, and stores the changed state.
     #[inline]
     pub(super) fn change_cell<R>(
         &self,
         locked: &mut LockedBuckets<'_>,
-        at: EntryAt,
+        position: EntryPosition,
         owner: &CellOwner<'_>,
         write: impl FnOnce(&mut KeyState<'_>) -> R,
     ) -> R {
-        let (state, key, limit) = (locked.state(at), owner.spot.key(), owner.limit);
+        let (state, key, limit) = (locked.state(position), owner.key_buckets.key(), owner.limit);
         if owner.info.is_inline() {
             let mut words = split_state(state);
             let result = write(&mut KeyState {
@@ -124,7 +124,7 @@ impl Cells {
                 key,
                 words: &mut words,
             });
-            locked.set_state(at, join_state(words));
+            locked.set_state(position, join_state(words));
             return result;
         }
         let mut cell = KeyState {
@@ -134,68 +134,72 @@ impl Cells {
         };
         let result = write(&mut cell);
         let fresh_at = cell.fresh_at();
-        locked.set_state(at, block_state(state as BlockId, fresh_at));
+        locked.set_state(position, block_state(state as BlockId, fresh_at));
         result
     }
 
-    /// The entry of `owner`, under any slot of its scope. It is pinned.
-    pub(super) fn find(
+    /// Finds and pins the entry of `owner`, under any slot of its scope.
+    pub(super) fn find_entry(
         &self,
         locked: &mut LockedBuckets<'_>,
         owner: &CellOwner<'_>,
-    ) -> Option<EntryAt> {
-        let scope_of = |slot| self.slots.get(Slot(slot)).map(SlotInfo::scope);
-        let is_own_slot = |slot| slot == owner.slot.0 || scope_of(slot) == Some(owner.info.scope());
-        let at = locked.find(&owner.spot, is_own_slot)?;
-        locked.pin(at);
-        Some(at)
+    ) -> Option<EntryPosition> {
+        let scope_of = |slot| self.slots.get(LimitSlot(slot)).map(SlotInfo::scope_number);
+        let is_own_slot =
+            |slot| slot == owner.slot.0 || scope_of(slot) == Some(owner.info.scope_number());
+        let position = locked.find_entry(&owner.key_buckets, is_own_slot)?;
+        locked.pin(position);
+        Some(position)
     }
 
-    /// The cell of `owner`; one of an older shape of the same scope is converted first.
-    pub(super) fn locate(
+    /// Finds the cell of `owner`. Converts a cell of an older shape of the same scope first.
+    pub(super) fn find_cell(
         &self,
         locked: &mut LockedBuckets<'_>,
         owner: &CellOwner<'_>,
         now: Nanos,
     ) -> CellLookup {
-        let Some(at) = self.find(locked, owner) else {
+        let Some(position) = self.find_entry(locked, owner) else {
             return CellLookup::Missing;
         };
-        let slot = locked.mark(at).map_or(owner.slot.0, |mark| mark.slot());
-        if slot == owner.slot.0 || self.convert(locked, at, Slot(slot), owner, now) {
-            CellLookup::EntryAt(at)
+        let slot = locked
+            .mark(position)
+            .map_or(owner.slot.0, |mark| mark.slot());
+        if slot == owner.slot.0 || self.convert_cell(locked, position, LimitSlot(slot), owner, now)
+        {
+            CellLookup::Found(position)
         } else {
             CellLookup::Stuck
         }
     }
 
-    /// Converts a cell of the slot `old` to the shape of its owner's limit. Returns `false` for lack of memory.
-    fn convert(
+    /// Converts a cell of `old_slot` to the shape of its owner's limit. Returns `false` for lack of memory.
+    fn convert_cell(
         &self,
         locked: &mut LockedBuckets<'_>,
-        at: EntryAt,
-        old: Slot,
+        position: EntryPosition,
+        old_slot: LimitSlot,
         owner: &CellOwner<'_>,
         now: Nanos,
     ) -> bool {
-        let Some(info) = self.slots.get(old) else {
+        let Some(info) = self.slots.get(old_slot) else {
             return false;
         };
         let limit = info.limit();
         let before = CellOwner {
             info,
-            slot: old,
+            slot: old_slot,
             limit: &limit,
-            spot: owner.spot,
+            key_buckets: owner.key_buckets,
         };
-        let (key, state) = (owner.spot.key(), locked.state(at));
+        let (key, state) = (owner.key_buckets.key(), locked.state(position));
         let mut scratch = vec![0; owner.limit.max_words()];
         let mut cell = KeyState {
             limit: owner.limit,
             key,
             words: &mut scratch,
         };
-        self.read_cell(locked, at, &before, |old| cell.convert_from(old, now));
+        self.read_cell(locked, position, &before, |old| cell.convert_from(old, now));
         let fresh_at = cell.fresh_at();
         let new_state = if owner.info.is_inline() {
             let mut words = [0; 2];
@@ -212,29 +216,30 @@ impl Cells {
         };
         // Read before the entry leaves its slot, because a slot without entries may be given to another limit.
         let was_inline = info.is_inline();
-        locked.set_slot(at, owner.slot.0);
-        locked.set_state(at, new_state);
+        locked.set_slot(position, owner.slot.0);
+        locked.set_state(position, new_state);
         if !was_inline {
             self.arena.free(state as BlockId);
         }
         true
     }
 
-    /// Makes room for `cost` more units: in the cell at `at`, or in a new one when that is `None`. Returns the cell's
+    /// Makes room for `cost` more units: in the cell at `position`, or in a new one when that is `None`. Returns the cell's
     /// position; `None` for lack of memory.
     pub(super) fn make_room(
         &self,
         locked: &mut LockedBuckets<'_>,
-        at: Option<EntryAt>,
+        position: Option<EntryPosition>,
         owner: &CellOwner<'_>,
         now: Nanos,
         cost: u32,
-    ) -> Option<EntryAt> {
-        if let Some(at) = at {
-            let has_room = owner.info.is_inline() || self.grow(locked, at, owner, now, cost);
-            return has_room.then_some(at);
+    ) -> Option<EntryPosition> {
+        if let Some(position) = position {
+            let has_room =
+                owner.info.is_inline() || self.grow_cell(locked, position, owner, now, cost);
+            return has_room.then_some(position);
         }
-        let at = self.free_entry(locked, &owner.spot, now)?;
+        let position = self.make_empty_entry(locked, &owner.key_buckets, now)?;
         let state = if owner.info.is_inline() {
             0
         } else {
@@ -242,44 +247,44 @@ impl Cells {
             self.arena.words(locked, block).fill(0);
             block_state(block, Nanos::ZERO)
         };
-        self.fill_entry(locked, at, &owner.spot, owner.slot, state);
-        Some(at)
+        self.fill_entry(locked, position, &owner.key_buckets, owner.slot, state);
+        Some(position)
     }
 
     /// Moves a cell to a larger block where it has no words for `cost` more units. Returns `false` for lack of memory.
-    fn grow(
+    fn grow_cell(
         &self,
         locked: &mut LockedBuckets<'_>,
-        at: EntryAt,
+        position: EntryPosition,
         owner: &CellOwner<'_>,
         now: Nanos,
         cost: u32,
     ) -> bool {
-        let (needed_words, words) = self.read_cell(locked, at, owner, |cell| {
+        let (needed_words, word_count) = self.read_cell(locked, position, owner, |cell| {
             (cell.required_words(now, cost), cell.words.len())
         });
-        if needed_words <= words {
+        if needed_words <= word_count {
             return true;
         }
         let Some(block) = self.alloc_block(needed_words, now) else {
             return false;
         };
-        let state = locked.state(at);
+        let state = locked.state(position);
         let (from, to) = self.arena.two_blocks(locked, state as BlockId, block);
         to.fill(0);
         KeyState {
             limit: owner.limit,
-            key: owner.spot.key(),
+            key: owner.key_buckets.key(),
             words: from,
         }
         .move_to(now, to);
-        locked.set_state(at, join_state([block, split_state(state)[1]]));
+        locked.set_state(position, join_state([block, split_state(state)[1]]));
         self.arena.free(state as BlockId);
         true
     }
 
-    /// Puts a saved entry into its `former_bucket` if that has room, or else where there is room; it replaces an entry of
-    /// the same key. Returns `false` when there is no room.
+    /// Restores a saved entry: in its `former_bucket` if that has room, or else in another bucket of its key. Replaces an
+    /// entry of the same key. Returns `false` when there is no room.
     pub(super) fn restore_entry(
         &self,
         owner: &CellOwner<'_>,
@@ -287,15 +292,17 @@ impl Cells {
         saved: SavedState<'_>,
         now: Nanos,
     ) -> bool {
-        let spot = &owner.spot;
-        let buckets = SmallVec::from_slice(&[spot.first, spot.second]);
+        let key_buckets = &owner.key_buckets;
+        let buckets = SmallVec::from_slice(&[key_buckets.first_bucket, key_buckets.second_bucket]);
         let mut locked = self.table.lock_all(buckets);
-        if let Some(replaced) = self.find(&mut locked, owner) {
-            self.remove(&mut locked, replaced);
+        if let Some(replaced) = self.find_entry(&mut locked, owner) {
+            self.remove_entry(&mut locked, replaced);
         }
-        let former_bucket = former_bucket.filter(|bucket| locked.is_locked(*bucket));
-        let at = former_bucket.and_then(|bucket| locked.empty_entry(bucket));
-        let Some(at) = at.or_else(|| self.free_entry(&mut locked, spot, now)) else {
+        let former_bucket = former_bucket.filter(|bucket_index| locked.is_locked(*bucket_index));
+        let position = former_bucket.and_then(|bucket_index| locked.empty_entry(bucket_index));
+        let Some(position) =
+            position.or_else(|| self.make_empty_entry(&mut locked, key_buckets, now))
+        else {
             return false;
         };
         let state = match saved {
@@ -311,99 +318,113 @@ impl Cells {
                 block_state(block, fresh_at)
             }
         };
-        self.fill_entry(&mut locked, at, spot, owner.slot, state);
+        self.fill_entry(&mut locked, position, key_buckets, owner.slot, state);
         true
     }
 
-    /// The entry of a network at `at`, or a new one when that is `None`. Returns `None` where no entry can be freed.
+    /// The entry of a network at `position`, or a new one when that is `None`. Returns `None` where no entry can be freed.
     pub(super) fn make_network_room(
         &self,
         locked: &mut LockedBuckets<'_>,
-        at: Option<EntryAt>,
-        spot: &Spot,
-        slot: Slot,
+        position: Option<EntryPosition>,
+        key_buckets: &KeyBuckets,
+        slot: LimitSlot,
         now: Nanos,
-    ) -> Option<EntryAt> {
-        if at.is_some() {
-            return at;
+    ) -> Option<EntryPosition> {
+        if position.is_some() {
+            return position;
         }
-        let at = self.free_entry(locked, spot, now)?;
-        self.fill_entry(locked, at, spot, slot, 0);
-        Some(at)
+        let position = self.make_empty_entry(locked, key_buckets, now)?;
+        self.fill_entry(locked, position, key_buckets, slot, 0);
+        Some(position)
     }
 
     /// Gives an empty entry to a key, and pins it.
     fn fill_entry(
         &self,
         locked: &mut LockedBuckets<'_>,
-        at: EntryAt,
-        spot: &Spot,
-        slot: Slot,
+        position: EntryPosition,
+        key_buckets: &KeyBuckets,
+        slot: LimitSlot,
         state: u64,
     ) {
-        locked.fill_entry(at, spot, slot.0);
-        locked.set_state(at, state);
-        locked.pin(at);
-        self.keys.fetch_add(1, Relaxed);
+        locked.fill_entry(position, key_buckets, slot.0);
+        locked.set_state(position, state);
+        locked.pin(position);
+        self.cell_count.fetch_add(1, Relaxed);
     }
 
-    /// Finds an entry that is empty, or empties one by eviction or a move; in the first bucket if possible.
-    fn free_entry(
+    /// Finds an empty entry for a key, or empties one by eviction or a move; in the key's first bucket if possible.
+    fn make_empty_entry(
         &self,
         locked: &mut LockedBuckets<'_>,
-        spot: &Spot,
+        key_buckets: &KeyBuckets,
         now: Nanos,
-    ) -> Option<EntryAt> {
-        if let Some(at) = locked
-            .empty_entry(spot.first)
-            .or_else(|| self.evict_fresh_entry(locked, spot.first, now))
+    ) -> Option<EntryPosition> {
+        if let Some(position) = locked
+            .empty_entry(key_buckets.first_bucket)
+            .or_else(|| self.evict_fresh_entry(locked, key_buckets.first_bucket, now))
         {
-            return Some(at);
+            return Some(position);
         }
-        if !locked.try_extend(spot.second) {
+        if !locked.try_extend(key_buckets.second_bucket) {
             return None;
         }
         locked
-            .empty_entry(spot.second)
-            .or_else(|| self.evict_fresh_entry(locked, spot.second, now))
-            .or_else(|| self.move_entry_away(locked, spot))
+            .empty_entry(key_buckets.second_bucket)
+            .or_else(|| self.evict_fresh_entry(locked, key_buckets.second_bucket, now))
+            .or_else(|| self.move_entry_away(locked, key_buckets))
     }
 
-    /// Moves an entry of the spot's buckets to its other bucket, and returns its former position. In a table that is nearly
+    /// Moves an entry of the key's buckets to the entry's other bucket, and returns its former position. In a table that is nearly
     /// full the search would cost more than it finds.
-    fn move_entry_away(&self, locked: &mut LockedBuckets<'_>, spot: &Spot) -> Option<EntryAt> {
+    fn move_entry_away(
+        &self,
+        locked: &mut LockedBuckets<'_>,
+        key_buckets: &KeyBuckets,
+    ) -> Option<EntryPosition> {
         let entries = self.table.bucket_count() as usize * BUCKET_ENTRIES;
-        if self.keys.load(Relaxed) > entries / 8 * 7 {
+        if self.cell_count.load(Relaxed) > entries / 8 * 7 {
             return None;
         }
         locked
-            .move_entry_away(spot.first)
-            .or_else(|| locked.move_entry_away(spot.second))
+            .move_entry_away(key_buckets.first_bucket)
+            .or_else(|| locked.move_entry_away(key_buckets.second_bucket))
     }
 
     /// Evicts a fresh cell of a bucket, and returns its former position.
     fn evict_fresh_entry(
         &self,
         locked: &mut LockedBuckets<'_>,
-        bucket: u32,
+        bucket_index: u32,
         now: Nanos,
-    ) -> Option<EntryAt> {
-        let mut entries = (0..BUCKET_ENTRIES as u32).map(|entry| EntryAt { bucket, entry });
-        let at = entries.find(|at| !locked.is_pinned(*at) && self.is_fresh(locked, *at, now))?;
-        self.remove(locked, at);
-        Some(at)
+    ) -> Option<EntryPosition> {
+        let mut entries = (0..BUCKET_ENTRIES as u32).map(|entry_index| EntryPosition {
+            bucket_index,
+            entry_index,
+        });
+        let position = entries.find(|position| {
+            !locked.is_pinned(*position) && self.is_fresh(locked, *position, now)
+        })?;
+        self.remove_entry(locked, position);
+        Some(position)
     }
 
-    /// Whether the state at `at` is equal to that of a key without a cell.
-    pub(super) fn is_fresh(&self, locked: &LockedBuckets<'_>, at: EntryAt, now: Nanos) -> bool {
-        let Some(mark) = locked.mark(at) else {
+    /// Whether the state at `position` is equal to that of a key without a cell.
+    pub(super) fn is_fresh(
+        &self,
+        locked: &LockedBuckets<'_>,
+        position: EntryPosition,
+        now: Nanos,
+    ) -> bool {
+        let Some(mark) = locked.mark(position) else {
             return false;
         };
-        let state = locked.state(at);
+        let state = locked.state(position);
         if mark.is_network() {
             return state <= now.0;
         }
-        let Some(info) = self.slots.get(Slot(mark.slot())) else {
+        let Some(info) = self.slots.get(LimitSlot(mark.slot())) else {
             return false;
         };
         if info.is_inline() {
@@ -420,45 +441,50 @@ impl Cells {
     }
 
     /// Empties an entry and frees its block.
-    pub(super) fn remove(&self, locked: &mut LockedBuckets<'_>, at: EntryAt) {
-        let Some(mark) = locked.mark(at) else { return };
-        let state = locked.state(at);
-        let info = self.slots.get(Slot(mark.slot()));
+    pub(super) fn remove_entry(&self, locked: &mut LockedBuckets<'_>, position: EntryPosition) {
+        let Some(mark) = locked.mark(position) else {
+            return;
+        };
+        let state = locked.state(position);
+        let info = self.slots.get(LimitSlot(mark.slot()));
         let is_inline = info.is_none_or(SlotInfo::is_inline);
-        locked.clear_entry(at);
-        self.keys.fetch_sub(1, Relaxed);
+        locked.clear_entry(position);
+        self.cell_count.fetch_sub(1, Relaxed);
         if !mark.is_network() && !is_inline {
             self.arena.free(state as BlockId);
         }
     }
 
     /// Allocates a block. If the arena is exhausted, evicts fresh cells of a few buckets first.
-    fn alloc_block(&self, words: usize, now: Nanos) -> Option<BlockId> {
-        self.arena.alloc(words).or_else(|| {
+    fn alloc_block(&self, word_count: usize, now: Nanos) -> Option<BlockId> {
+        self.arena.alloc(word_count).or_else(|| {
             self.evict_fresh_cells(now, BUCKETS_PER_SEARCH);
-            self.arena.alloc(words)
+            self.arena.alloc(word_count)
         })
     }
 
-    /// Evicts cells equal to fresh ones in the next `buckets` buckets. Locked buckets are skipped, so that it may run while
-    /// others are locked. Returns the number of evicted cells.
-    pub(super) fn evict_fresh_cells(&self, now: Nanos, buckets: u32) -> usize {
-        let count = self.table.bucket_count();
-        let buckets = buckets.min(count);
-        let start = self.next_search.fetch_add(buckets, Relaxed);
+    /// Evicts cells equal to fresh ones in the next `bucket_count` buckets. Skips locked buckets, so that the caller may hold
+    /// locks of its own. Returns the number of evicted cells.
+    pub(super) fn evict_fresh_cells(&self, now: Nanos, bucket_count: u32) -> usize {
+        let table_buckets = self.table.bucket_count();
+        let bucket_count = bucket_count.min(table_buckets);
+        let start = self.next_searched_bucket.fetch_add(bucket_count, Relaxed);
         let mut evicted = 0;
-        for step in 0..buckets {
-            let bucket = start.wrapping_add(step) % count;
-            if self.table.is_bucket_empty(bucket) {
+        for step in 0..bucket_count {
+            let bucket_index = start.wrapping_add(step) % table_buckets;
+            if self.table.is_bucket_empty(bucket_index) {
                 continue;
             }
-            let Some(mut locked) = self.table.try_lock_one(bucket) else {
+            let Some(mut locked) = self.table.try_lock_one(bucket_index) else {
                 continue;
             };
-            for entry in 0..BUCKET_ENTRIES as u32 {
-                let at = EntryAt { bucket, entry };
-                if self.is_fresh(&locked, at, now) {
-                    self.remove(&mut locked, at);
+            for entry_index in 0..BUCKET_ENTRIES as u32 {
+                let position = EntryPosition {
+                    bucket_index,
+                    entry_index,
+                };
+                if self.is_fresh(&locked, position, now) {
+                    self.remove_entry(&mut locked, position);
                     evicted += 1;
                 }
             }

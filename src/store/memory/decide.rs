@@ -1,34 +1,34 @@
-//! The full decision about all limits of one request: it evaluates each limit, then takes units of all or of none. Decisions
-//! are linearizable, because all buckets involved are locked in ascending order, from the first look to the last change.
+//! [`FullDecision`]: the full decision about all limits of one request. It evaluates each limit, then takes units of all or
+//! of none. Decisions are linearizable, because all buckets involved are locked in ascending order, from the first look to the last change.
 //! It never waits for anything but these locks.
 
 use smallvec::SmallVec;
 
+use super::bucket_table::{KeyBuckets, LockedBuckets};
 use super::cells::{CellLookup, CellOwner, Cells};
 use super::hedge;
 use super::item_cell::{ItemCell, NetworkCell};
 use super::networks::{NetworkBudget, NetworkRoom};
 use super::sketch::Sketch;
-use super::table::{LockedBuckets, Spot};
 use crate::base::clock::Nanos;
 use crate::limit::{KeyState, LimitReading, LimitStanding};
-use crate::store::{Item, Taking};
+use crate::store::{LimitItem, Taking};
 
-/// The wait in a refusal because the counts cannot be read.
+/// The wait in a refusal by a limit whose counts cannot be read.
 const UNKNOWN_WAIT: Nanos = Nanos::from_secs(1);
 
 type ItemCells<'a> = SmallVec<[ItemCell<'a>; 4]>;
 type NetworkCells = SmallVec<[NetworkCell; 4]>;
 
-/// A decision in progress.
+/// A full decision in progress.
 pub(super) struct FullDecision<'a> {
     cells: &'a Cells,
     sketch: &'a Sketch,
     now: Nanos,
     taking: Taking,
-    /// Whether this round takes units.
+    /// Whether the current round takes units: one round for all items but shadows, then one for each shadow.
     takes_units: bool,
-    parts: ItemCells<'a>,
+    item_cells: ItemCells<'a>,
     networks: NetworkCells,
     locked: LockedBuckets<'a>,
 }
@@ -38,37 +38,37 @@ impl<'a> FullDecision<'a> {
     pub(super) fn new(
         cells: &'a Cells,
         sketch: &'a Sketch,
-        items: &'a [Item<'a>],
+        items: &'a [LimitItem<'a>],
         now: Nanos,
         taking: Taking,
     ) -> Option<FullDecision<'a>> {
-        let mut parts = ItemCells::new();
+        let mut item_cells = ItemCells::new();
         let mut networks = NetworkCells::new();
         for item in items {
             let info = cells.slots.get(item.slot)?;
-            let spot = cells.table.spot(info.seed(), item.key, false);
+            let key_buckets = cells.table.key_buckets(info.seed(), item.key, false);
             let first_network = networks.len();
             let rate = item.limit.windows.last()?;
             for parent in item.parents {
                 let multiply = item.scale.multiply;
                 networks.push(NetworkCell {
-                    spot: cells.table.spot(info.seed(), parent.key, true),
+                    key_buckets: cells.table.key_buckets(info.seed(), parent.key, true),
                     budget: NetworkBudget::new(item.limit, rate, multiply, parent.factor),
-                    at: None,
+                    position: None,
                     is_created: false,
                     earlier_units: 0,
                     has_entry: false,
                 });
             }
-            parts.push(ItemCell {
+            item_cells.push(ItemCell {
                 item,
                 owner: CellOwner {
-                    spot,
+                    key_buckets,
                     slot: item.slot,
                     info,
                     limit: item.limit,
                 },
-                at: None,
+                position: None,
                 is_stuck: false,
                 is_created: false,
                 earlier_units: 0,
@@ -76,16 +76,18 @@ impl<'a> FullDecision<'a> {
                 networks: first_network..networks.len(),
             });
         }
-        let key_spots = parts.iter().map(|part| part.owner.spot);
-        let network_spots = networks.iter().map(|network| network.spot);
-        let locked = lock_buckets(cells, key_spots.chain(network_spots));
+        let keys = item_cells
+            .iter()
+            .map(|item_cell| item_cell.owner.key_buckets);
+        let network_keys = networks.iter().map(|network| network.key_buckets);
+        let locked = lock_buckets(cells, keys.chain(network_keys));
         Some(FullDecision {
             cells,
             sketch,
             now,
             taking,
             takes_units: taking == Taking::All,
-            parts,
+            item_cells,
             networks,
             locked,
         })
@@ -93,20 +95,20 @@ impl<'a> FullDecision<'a> {
 
     /// Decides, and leaves one reading for each item. Returns whether all items but shadows admit.
     pub(super) fn decide(mut self, readings: &mut SmallVec<[LimitReading; 4]>) -> bool {
-        readings.resize(self.parts.len(), unknown_reading());
-        for index in 0..self.parts.len() {
-            self.locate(index);
+        readings.resize(self.item_cells.len(), unknown_reading());
+        for index in 0..self.item_cells.len() {
+            self.find_cells(index);
         }
-        let deciding: SmallVec<[usize; 4]> = (0..self.parts.len())
-            .filter(|index| !self.parts[*index].item.shadow)
+        let deciding: SmallVec<[usize; 4]> = (0..self.item_cells.len())
+            .filter(|index| !self.item_cells[*index].item.is_shadow)
             .collect();
         let admitted = self.decide_round(&deciding, readings);
         self.takes_units = self.taking != Taking::Nothing;
-        if deciding.len() < self.parts.len() {
-            for index in 0..self.parts.len() {
-                if self.parts[index].item.shadow {
+        if deciding.len() < self.item_cells.len() {
+            for index in 0..self.item_cells.len() {
+                if self.item_cells[index].item.is_shadow {
                     // The other items may have created its cell.
-                    self.locate(index);
+                    self.find_cells(index);
                     self.decide_round(&[index], readings);
                 }
             }
@@ -115,23 +117,27 @@ impl<'a> FullDecision<'a> {
     }
 
     /// Finds the cells of an item.
-    fn locate(&mut self, index: usize) {
-        let part = &mut self.parts[index];
-        match self.cells.locate(&mut self.locked, &part.owner, self.now) {
-            CellLookup::Missing => part.at = None,
-            CellLookup::EntryAt(at) => part.at = Some(at),
-            CellLookup::Stuck => part.is_stuck = true,
+    fn find_cells(&mut self, index: usize) {
+        let item_cell = &mut self.item_cells[index];
+        match self
+            .cells
+            .find_cell(&mut self.locked, &item_cell.owner, self.now)
+        {
+            CellLookup::Missing => item_cell.position = None,
+            CellLookup::Found(position) => item_cell.position = Some(position),
+            CellLookup::Stuck => item_cell.is_stuck = true,
         }
-        for network in &mut self.networks[part.networks.clone()] {
+        for network in &mut self.networks[item_cell.networks.clone()] {
             let owner = CellOwner {
-                spot: network.spot,
-                ..part.owner
+                key_buckets: network.key_buckets,
+                ..item_cell.owner
             };
-            network.at = self.cells.find(&mut self.locked, &owner);
+            network.position = self.cells.find_entry(&mut self.locked, &owner);
         }
     }
 
-    /// Decides about the items with these indices together: takes units of all of them, or of none.
+    /// Decides about the items with these indices together: takes units of all of them, or of none. Leaves their readings,
+    /// and returns whether all admit.
     fn decide_round(&mut self, indices: &[usize], readings: &mut [LimitReading]) -> bool {
         for (position, index) in indices.iter().enumerate() {
             self.count_earlier_units(&indices[..position], *index);
@@ -176,63 +182,72 @@ impl<'a> FullDecision<'a> {
     }
 
     fn is_sketch_active(&self, indices: &[usize]) -> bool {
-        let limits = indices.iter().map(|index| self.parts[*index].item.limit);
+        let limits = indices
+            .iter()
+            .map(|index| self.item_cells[*index].item.limit);
         self.sketch
             .is_active(self.now, limits.flat_map(hedge::sketch_windows))
     }
 
     /// Adds up the units that earlier items of the round ask for in the same cells.
     fn count_earlier_units(&mut self, earlier: &[usize], index: usize) {
-        let spot = self.parts[index].owner.spot;
-        let earlier_parts = earlier.iter().map(|i| &self.parts[*i]);
-        let same_cell = earlier_parts.filter(|part| part.owner.spot.is_same_key(&spot));
-        self.parts[index].earlier_units =
-            same_cell.fold(0, |sum: u32, part| sum.saturating_add(part.item.cost));
-        for network in self.parts[index].networks.clone() {
-            let spot = self.networks[network].spot;
+        let key_buckets = self.item_cells[index].owner.key_buckets;
+        let earlier_cells = earlier.iter().map(|i| &self.item_cells[*i]);
+        let same_cell =
+            earlier_cells.filter(|item_cell| item_cell.owner.key_buckets.is_same_key(&key_buckets));
+        self.item_cells[index].earlier_units = same_cell.fold(0, |sum: u32, item_cell| {
+            sum.saturating_add(item_cell.item.cost)
+        });
+        for network in self.item_cells[index].networks.clone() {
+            let key_buckets = self.networks[network].key_buckets;
             let mut earlier_units = 0u32;
-            for part in earlier.iter().map(|i| &self.parts[*i]) {
-                let networks = self.networks[part.networks.clone()].iter();
-                let same = networks.filter(|other| other.spot.is_same_key(&spot));
-                let units = part.item.cost.saturating_mul(same.count() as u32);
+            for item_cell in earlier.iter().map(|i| &self.item_cells[*i]) {
+                let networks = self.networks[item_cell.networks.clone()].iter();
+                let same = networks.filter(|other| other.key_buckets.is_same_key(&key_buckets));
+                let units = item_cell.item.cost.saturating_mul(same.count() as u32);
                 earlier_units = earlier_units.saturating_add(units);
             }
             self.networks[network].earlier_units = earlier_units;
         }
     }
 
-    /// The reading of the cell and the networks, without the sketch's units.
+    /// The reading of an item's cell and networks, without the sketch's units.
     fn evaluate(&mut self, index: usize) -> LimitReading {
-        let part = &self.parts[index];
-        if part.is_stuck {
+        let item_cell = &self.item_cells[index];
+        if item_cell.is_stuck {
             return unknown_reading();
         }
-        let (limit, scale) = (part.item.limit, part.item.scale);
-        let cost = part.earlier_units.saturating_add(part.item.cost);
-        let mut reading = match part.at {
-            Some(at) => self
-                .cells
-                .read_cell(&mut self.locked, at, &part.owner, |cell| {
-                    cell.assess(self.now, cost, scale)
-                }),
+        let (limit, scale) = (item_cell.item.limit, item_cell.item.scale);
+        let cost = item_cell.earlier_units.saturating_add(item_cell.item.cost);
+        let mut reading = match item_cell.position {
+            Some(position) => {
+                self.cells
+                    .read_cell(&mut self.locked, position, &item_cell.owner, |cell| {
+                        cell.assess(self.now, cost, scale)
+                    })
+            }
             None => {
                 let mut words: SmallVec<[u32; 64]> = SmallVec::new();
                 words.resize(limit.min_words(1), 0);
                 let cell = KeyState {
                     limit,
-                    key: part.owner.spot.key(),
+                    key: item_cell.owner.key_buckets.key(),
                     words: &mut words,
                 };
                 cell.assess(self.now, cost, scale)
             }
         };
-        for network in &self.networks[part.networks.clone()] {
-            let arrival = network.at.map_or(0, |at| self.locked.state(at));
-            let cost = network.earlier_units.saturating_add(part.item.cost);
-            let remaining = network.budget.remaining(arrival, self.now);
+        for network in &self.networks[item_cell.networks.clone()] {
+            let arrival = network
+                .position
+                .map_or(0, |position| self.locked.state(position));
+            let cost = network.earlier_units.saturating_add(item_cell.item.cost);
+            let remaining = network.budget.remaining_units(arrival, self.now);
             match network.budget.evaluate(arrival, self.now, cost) {
                 NetworkRoom::Passes(_) => reading.remaining = reading.remaining.min(remaining),
-                NetworkRoom::Full(wait) => hedge::refuse(&mut reading, part.item, remaining, wait),
+                NetworkRoom::Full(wait) => {
+                    hedge::refuse(&mut reading, item_cell.item, remaining, wait)
+                }
                 NetworkRoom::Never => reading.standing = LimitStanding::Unsatisfiable,
             }
         }
@@ -241,113 +256,137 @@ impl<'a> FullDecision<'a> {
 
     /// Makes room for an item's units in its cells, and creates missing cells. Returns whether all cells have room.
     fn make_room(&mut self, earlier: &[usize], index: usize) -> bool {
-        let spot = self.parts[index].owner.spot;
-        let mut earlier_parts = earlier.iter().map(|i| &self.parts[*i]);
+        let key_buckets = self.item_cells[index].owner.key_buckets;
+        let mut earlier_cells = earlier.iter().map(|i| &self.item_cells[*i]);
         // An earlier item of the same key may have created the cell.
-        let same_cell = earlier_parts.find(|part| part.owner.spot.is_same_key(&spot));
-        let created = same_cell.and_then(|part| part.at);
-        let part = &mut self.parts[index];
-        part.at = part.at.or(created);
-        let cost = part.earlier_units.saturating_add(part.item.cost);
-        let room = self
-            .cells
-            .make_room(&mut self.locked, part.at, &part.owner, self.now, cost);
-        part.is_created = part.at.is_none() && room.is_some();
-        part.has_room = room.is_some();
-        part.at = part.at.or(room);
-        let mut has_room = part.has_room;
-        let slot = part.item.slot;
-        for index in part.charged_networks() {
+        let same_cell =
+            earlier_cells.find(|item_cell| item_cell.owner.key_buckets.is_same_key(&key_buckets));
+        let created = same_cell.and_then(|item_cell| item_cell.position);
+        let item_cell = &mut self.item_cells[index];
+        item_cell.position = item_cell.position.or(created);
+        let cost = item_cell.earlier_units.saturating_add(item_cell.item.cost);
+        let room = self.cells.make_room(
+            &mut self.locked,
+            item_cell.position,
+            &item_cell.owner,
+            self.now,
+            cost,
+        );
+        item_cell.is_created = item_cell.position.is_none() && room.is_some();
+        item_cell.has_room = room.is_some();
+        item_cell.position = item_cell.position.or(room);
+        let mut has_room = item_cell.has_room;
+        let slot = item_cell.item.slot;
+        for index in item_cell.charged_networks() {
             let (earlier, others) = self.networks.split_at_mut(index);
             let network = &mut others[0];
             let mut earlier = earlier.iter();
-            let same_network = earlier.find(|other| other.spot.is_same_key(&network.spot));
-            network.at = network.at.or(same_network.and_then(|other| other.at));
+            let same_network =
+                earlier.find(|other| other.key_buckets.is_same_key(&network.key_buckets));
+            network.position = network
+                .position
+                .or(same_network.and_then(|other| other.position));
             let entry = self.cells.make_network_room(
                 &mut self.locked,
-                network.at,
-                &network.spot,
+                network.position,
+                &network.key_buckets,
                 slot,
                 self.now,
             );
-            network.is_created = network.at.is_none() && entry.is_some();
+            network.is_created = network.position.is_none() && entry.is_some();
             network.has_entry = entry.is_some();
-            network.at = entry;
+            network.position = entry;
             has_room &= network.has_entry;
         }
         has_room
     }
 
-    /// Takes existing cells for cells with room, because no units are taken in this round.
+    /// Treats existing cells as cells with room, because this round takes no units.
     fn assume_room(&mut self, index: usize) {
-        let part = &mut self.parts[index];
-        part.has_room = part.at.is_some();
-        for network in &mut self.networks[part.networks.clone()] {
-            network.has_entry = network.at.is_some();
+        let item_cell = &mut self.item_cells[index];
+        item_cell.has_room = item_cell.position.is_some();
+        for network in &mut self.networks[item_cell.networks.clone()] {
+            network.has_entry = network.position.is_some();
         }
     }
 
     /// Adds the sketch's units to a reading.
     fn add_sketch_units(&mut self, index: usize, reading: &mut LimitReading) {
-        let (sketch, now, part) = (self.sketch, self.now, &self.parts[index]);
-        hedge::add_cell_units(sketch, self.cells, &mut self.locked, part, now, reading);
-        for network in &self.networks[part.networks.clone()] {
-            let arrival = network.at.map_or(0, |at| self.locked.state(at));
-            hedge::add_network_units(sketch, network, arrival, part.item, now, reading);
+        let (sketch, now, item_cell) = (self.sketch, self.now, &self.item_cells[index]);
+        hedge::add_cell_units(
+            sketch,
+            self.cells,
+            &mut self.locked,
+            item_cell,
+            now,
+            reading,
+        );
+        for network in &self.networks[item_cell.networks.clone()] {
+            let arrival = network
+                .position
+                .map_or(0, |position| self.locked.state(position));
+            hedge::add_network_units(sketch, network, arrival, item_cell.item, now, reading);
         }
     }
 
     /// Counts an item's units in the sketch where its cells have no room.
     fn charge_sketch(&self, index: usize) {
-        let (sketch, now, part) = (self.sketch, self.now, &self.parts[index]);
-        let Item { limit, cost, .. } = *part.item;
-        if !part.has_room {
-            hedge::charge_windows(sketch, limit, now, part.owner.spot.hash, cost);
+        let (sketch, now, item_cell) = (self.sketch, self.now, &self.item_cells[index]);
+        let LimitItem { limit, cost, .. } = *item_cell.item;
+        if !item_cell.has_room {
+            hedge::charge_windows(
+                sketch,
+                limit,
+                now,
+                item_cell.owner.key_buckets.sketch_hash,
+                cost,
+            );
             sketch.count_decision();
         }
         let window = hedge::longest_sketch_window(limit);
-        for network in &self.networks[part.charged_networks()] {
+        for network in &self.networks[item_cell.charged_networks()] {
             if !network.has_entry {
-                sketch.charge(now, network.spot.hash, window, cost);
+                sketch.charge(now, network.key_buckets.sketch_hash, window, cost);
             }
         }
     }
 
     /// Takes an item's units from its cells, and completes the reading.
     fn take_units(&mut self, index: usize, reading: &mut LimitReading) {
-        let part = &self.parts[index];
-        let (cost, scale) = (part.item.cost, part.item.scale);
-        let total = part.earlier_units.saturating_add(cost);
-        match part.at.filter(|_| part.has_room) {
-            Some(at) => self
-                .cells
-                .change_cell(&mut self.locked, at, &part.owner, |cell| {
-                    cell.take_units(reading, self.now, cost, scale);
-                    cell.complete_reading(reading, self.now, total, scale.multiply);
-                }),
+        let item_cell = &self.item_cells[index];
+        let (cost, scale) = (item_cell.item.cost, item_cell.item.scale);
+        let total = item_cell.earlier_units.saturating_add(cost);
+        match item_cell.position.filter(|_| item_cell.has_room) {
+            Some(position) => {
+                self.cells
+                    .change_cell(&mut self.locked, position, &item_cell.owner, |cell| {
+                        cell.take_units(reading, self.now, cost, scale);
+                        cell.complete_reading(reading, self.now, total, scale.multiply);
+                    })
+            }
             None => reading.remaining = reading.remaining.saturating_sub(total),
         }
-        for network in &self.networks[part.charged_networks()] {
-            let Some(at) = network.at.filter(|_| network.has_entry) else {
+        for network in &self.networks[item_cell.charged_networks()] {
+            let Some(position) = network.position.filter(|_| network.has_entry) else {
                 continue;
             };
-            let arrival = self.locked.state(at);
+            let arrival = self.locked.state(position);
             let charged = network.budget.charged_arrival(arrival, self.now, cost);
-            self.locked.set_state(at, charged);
+            self.locked.set_state(position, charged);
         }
     }
 
     /// Completes the reading of a cell from which no units were taken.
     fn complete_reading(&mut self, index: usize, reading: &mut LimitReading) {
-        let part = &self.parts[index];
+        let item_cell = &self.item_cells[index];
         // A refusal by the sketch has set the reset.
-        if part.is_stuck || reading.reset != Nanos::ZERO {
+        if item_cell.is_stuck || reading.reset != Nanos::ZERO {
             return;
         }
-        if let Some(at) = part.at {
-            let multiply = part.item.scale.multiply;
+        if let Some(position) = item_cell.position {
+            let multiply = item_cell.item.scale.multiply;
             self.cells
-                .read_cell(&mut self.locked, at, &part.owner, |cell| {
+                .read_cell(&mut self.locked, position, &item_cell.owner, |cell| {
                     cell.complete_reading(reading, self.now, 0, multiply);
                 });
         }
@@ -355,40 +394,42 @@ impl<'a> FullDecision<'a> {
 
     /// Removes the cells that were created for a request that is refused after all.
     fn remove_created(&mut self, index: usize) {
-        let part = &mut self.parts[index];
-        if std::mem::take(&mut part.is_created)
-            && let Some(at) = part.at.take()
+        let item_cell = &mut self.item_cells[index];
+        if std::mem::take(&mut item_cell.is_created)
+            && let Some(position) = item_cell.position.take()
         {
-            self.cells.remove(&mut self.locked, at);
+            self.cells.remove_entry(&mut self.locked, position);
         }
-        for network in &mut self.networks[part.networks.clone()] {
+        for network in &mut self.networks[item_cell.networks.clone()] {
             if std::mem::take(&mut network.is_created)
-                && let Some(at) = network.at.take()
+                && let Some(position) = network.position.take()
             {
-                self.cells.remove(&mut self.locked, at);
+                self.cells.remove_entry(&mut self.locked, position);
             }
         }
     }
 }
 
-/// Locks the first buckets of all spots, and the second ones where keys may have moved there.
+/// Locks the first buckets of all keys, and the second ones where keys may have moved there.
 pub(super) fn lock_buckets<'a>(
     cells: &'a Cells,
-    spots: impl Iterator<Item = Spot> + Clone,
+    keys: impl Iterator<Item = KeyBuckets> + Clone,
 ) -> LockedBuckets<'a> {
     loop {
         let mut buckets: SmallVec<[u32; 8]> = SmallVec::new();
-        for spot in spots.clone() {
-            buckets.push(spot.first);
-            if cells.table.has_moved_keys(spot.first) {
-                buckets.push(spot.second);
+        for key_buckets in keys.clone() {
+            buckets.push(key_buckets.first_bucket);
+            if cells.table.has_moved_keys(key_buckets.first_bucket) {
+                buckets.push(key_buckets.second_bucket);
             }
         }
         let locked = cells.table.lock_all(buckets);
         // A key may have moved before the buckets were locked.
-        let is_covered =
-            |spot: Spot| !cells.table.has_moved_keys(spot.first) || locked.is_locked(spot.second);
-        if spots.clone().all(is_covered) {
+        let is_covered = |key_buckets: KeyBuckets| {
+            !cells.table.has_moved_keys(key_buckets.first_bucket)
+                || locked.is_locked(key_buckets.second_bucket)
+        };
+        if keys.clone().all(is_covered) {
             return locked;
         }
     }

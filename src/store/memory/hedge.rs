@@ -1,26 +1,31 @@
-//! How the overflow sketch changes a decision. Units that it may hold for a key count as if the cell had them, in every
-//! window. So a decision with the sketch may refuse too much, and never admits too much.
+//! How the overflow sketch changes a decision. Units that the sketch may hold for a key count as if the key's cell had them,
+//! in every window. So a decision with the sketch may refuse too much, and never admits too much.
 
+use super::bucket_table::LockedBuckets;
 use super::cells::Cells;
 use super::item_cell::{ItemCell, NetworkCell};
 use super::sketch::{Estimate, Sketch, share_rung};
-use super::table::LockedBuckets;
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, LimitReading, LimitStanding};
-use crate::store::Item;
+use crate::store::LimitItem;
 
 /// Reservations in the sketch count as settled after this time.
 pub(super) const MAX_RESERVATION_TIME: Nanos = Nanos::from_secs(60);
 
-/// Makes `reading` a refusal by the longest window, unless something worse refused already.
-pub(super) fn refuse(reading: &mut LimitReading, item: &Item<'_>, remaining: u32, wait: Nanos) {
+/// Makes `reading` a refusal by the longest window, unless it is a refusal with a longer wait already.
+pub(super) fn refuse(
+    reading: &mut LimitReading,
+    item: &LimitItem<'_>,
+    remaining: u32,
+    wait: Nanos,
+) {
     if reading.standing == LimitStanding::Unsatisfiable {
         return;
     }
     if reading.standing.admits() || wait > reading.wait {
-        let last = item.limit.windows.len().saturating_sub(1);
-        reading.window = last as u8;
-        let rate = item.limit.windows.get(last);
+        let last_index = item.limit.windows.len().saturating_sub(1);
+        reading.window = last_index as u8;
+        let rate = item.limit.windows.get(last_index);
         reading.quota = rate.map_or(0, |rate| rate.times(item.scale.multiply));
         reading.remaining = remaining.min(reading.remaining);
         reading.reset = wait;
@@ -30,10 +35,11 @@ pub(super) fn refuse(reading: &mut LimitReading, item: &Item<'_>, remaining: u32
     reading.delay = Nanos::ZERO;
 }
 
-/// The longest wait until `others` and `cost` units fit under `ceiling`. All units of an epoch leave at once.
+/// The longest wait until `cost` units fit under `ceiling`, beside `others` units that stay. All units of an epoch leave at
+/// once.
 fn max_wait(estimate: &Estimate, others: u32, cost: u32, ceiling: u32) -> Nanos {
-    let current = estimate.current;
-    let at_epoch_end = current.saturating_add(others).saturating_add(cost);
+    let current_units = estimate.current_units;
+    let at_epoch_end = current_units.saturating_add(others).saturating_add(cost);
     if at_epoch_end <= ceiling {
         estimate.epoch_remaining
     } else {
@@ -46,23 +52,25 @@ pub(super) fn add_cell_units(
     sketch: &Sketch,
     cells: &Cells,
     locked: &mut LockedBuckets<'_>,
-    part: &ItemCell<'_>,
+    item_cell: &ItemCell<'_>,
     now: Nanos,
     reading: &mut LimitReading,
 ) {
-    let (item, limit) = (part.item, part.item.limit);
-    if part.has_room && limit.is_lent(reading) {
+    let (item, limit) = (item_cell.item, item_cell.item.limit);
+    if item_cell.has_room && limit.is_lent(reading) {
         // The sketch holds no lent units.
         return;
     }
     for (index, rate) in limit.windows.iter().enumerate() {
         let window = sketch_window(limit, rate.window());
-        let estimate = sketch.estimate(now, part.owner.spot.hash, window);
-        if estimate.units == 0 && part.has_room {
+        let estimate = sketch.estimate(now, item_cell.owner.key_buckets.sketch_hash, window);
+        if estimate.units == 0 && item_cell.has_room {
             continue;
         }
-        let mut used = match part.at {
-            Some(at) => cells.read_cell(locked, at, &part.owner, |cell| cell.used(now, index)),
+        let mut used = match item_cell.position {
+            Some(position) => cells.read_cell(locked, position, &item_cell.owner, |cell| {
+                cell.used(now, index)
+            }),
             None => 0,
         };
         if limit.algorithm.is_gcra() {
@@ -72,14 +80,14 @@ pub(super) fn add_cell_units(
         let (base, ceiling) = limit.unit_bounds(rate, item.scale.multiply);
         let counted = used
             .saturating_add(estimate.units)
-            .saturating_add(part.earlier_units);
-        reading.sketched |= !part.has_room;
+            .saturating_add(item_cell.earlier_units);
+        reading.sketched |= !item_cell.has_room;
         let remaining = base.saturating_sub(counted);
         let total = counted.saturating_add(item.cost);
         if item.cost > ceiling {
             reading.standing = LimitStanding::Unsatisfiable;
         } else if total > ceiling || counted == u32::MAX {
-            let others = used.saturating_add(part.earlier_units);
+            let others = used.saturating_add(item_cell.earlier_units);
             let wait = max_wait(&estimate, others, item.cost, ceiling);
             refuse(reading, item, remaining, wait);
             reading.window = index as u8;
@@ -109,15 +117,19 @@ pub(super) fn add_network_units(
     sketch: &Sketch,
     network: &NetworkCell,
     arrival: u64,
-    item: &Item<'_>,
+    item: &LimitItem<'_>,
     now: Nanos,
     reading: &mut LimitReading,
 ) {
-    let estimate = sketch.estimate(now, network.spot.hash, longest_sketch_window(item.limit));
+    let estimate = sketch.estimate(
+        now,
+        network.key_buckets.sketch_hash,
+        longest_sketch_window(item.limit),
+    );
     if estimate.units == 0 {
         return;
     }
-    let free = network.budget.remaining(arrival, now);
+    let free = network.budget.remaining_units(arrival, now);
     let others = network.earlier_units.saturating_add(item.cost);
     if estimate.units == u32::MAX || free < others.saturating_add(estimate.units) {
         let wait = max_wait(&estimate, others, 0, free);
@@ -126,11 +138,17 @@ pub(super) fn add_network_units(
 }
 
 /// Counts `cost` units in every window of a limit; windows of the same rung are charged once.
-pub(super) fn charge_windows(sketch: &Sketch, limit: &Limit, now: Nanos, hash: u64, cost: u32) {
+pub(super) fn charge_windows(
+    sketch: &Sketch,
+    limit: &Limit,
+    now: Nanos,
+    sketch_hash: u64,
+    cost: u32,
+) {
     let mut previous: Option<Nanos> = None;
     for window in sketch_windows(limit) {
         if previous.is_none_or(|previous| !share_rung(previous, window)) {
-            sketch.charge(now, hash, window, cost);
+            sketch.charge(now, sketch_hash, window, cost);
         }
         previous = Some(window);
     }

@@ -8,9 +8,9 @@
 //! | `settings` | settings and errors |
 //! | `decide` | a decision about all limits of a request |
 //! | `item_cell` | the cells and networks of one item, while it is decided about |
-//! | `fast` | a cheaper decision, for requests that make, move and evict no cell |
+//! | `fast_path` | a cheaper decision, for requests that make, move and evict no cell |
 //! | `cells` | finds, makes, moves and evicts cells |
-//! | `table`, `buckets` | buckets of seven entries, two for each key |
+//! | `bucket_table`, `bucket_choice` | buckets of seven entries, and the two buckets of each key |
 //! | `bucket_lock` | the spin lock of a bucket |
 //! | `arena` | blocks for states that outgrow an entry |
 //! | `sketch` | the overflow sketch |
@@ -19,17 +19,17 @@
 //! | `settle` | settles reservations |
 //! | `slots` | the registered limits |
 //! | `snapshot` | counts on the disk, for the next process |
-//! | `map` | zeroed memory on demand; the only unsafe code of the store |
+//! | `zeroed_map` | zeroed memory on demand; the only unsafe code of the store |
 
 mod arena;
+mod bucket_choice;
 mod bucket_lock;
-mod buckets;
+mod bucket_table;
 mod cells;
 mod decide;
-mod fast;
+mod fast_path;
 mod hedge;
 mod item_cell;
-mod map;
 pub(super) mod networks;
 mod settings;
 mod settle;
@@ -37,10 +37,10 @@ mod sketch;
 mod slots;
 pub mod snapshot;
 mod store;
-mod table;
 #[cfg(test)]
 mod tests;
+mod zeroed_map;
 
-pub use fast::{CellPlace, CellPlaces};
+pub use fast_path::{CellPlace, CellPlaces};
 pub use settings::{Error, Settings};
-pub use store::{Memory, Usage};
+pub use store::{MemoryStore, MemoryUsage};

@@ -1,22 +1,22 @@
 //! Budgets of the networks around an address. A budget is a multiple of the units that the limit's longest window admits to
 //! one key, with loans and burst. So a network never refuses its only client.
 //!
-//! The arithmetic is the generic cell rate algorithm with a burst of the whole budget. So a network needs one arrival time
+//! The arithmetic is the generic cell rate algorithm (ITU-T I.371) with a burst of the whole budget. So a network needs one arrival time
 //! only, which fits an entry. Waits are exact, and a window may admit up to twice the budget.
 
 use crate::base::clock::Nanos;
 use crate::limit::spec::{StateKind, WindowSpec};
 use crate::limit::{Limit, LimitSpec, Rate, Scale};
-use crate::store::Parent;
+use crate::store::ParentNetwork;
 use crate::store::shared::call::{CallPart, CounterName};
 
 /// A network's budget in the longest window of a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NetworkBudget {
-    /// Time between two units of a steady flow, in nanoseconds.
-    interval: u64,
-    /// Units of a burst.
-    quota: u64,
+    /// The time between two units of a steady flow, in nanoseconds.
+    interval_nanos: u64,
+    /// Units of a burst, which is the whole budget.
+    burst_units: u64,
 }
 
 /// Whether a network has room for a request.
@@ -30,13 +30,13 @@ pub(super) enum NetworkRoom {
     Never,
 }
 
-/// The parts of a shared store's call for the networks around a key; the caller sets the cost. `hash` is the limit's, from
-/// its sharing plan.
+/// The parts of a shared store's call for the networks around a key; the caller sets their cost. `limit_hash` is the
+/// limit's [`SharingPlan::hash`](crate::store::shared::sharing_plan::SharingPlan::hash).
 pub fn call_parts(
     limit: &Limit,
     scale: Scale,
-    parents: &[Parent],
-    hash: u64,
+    parents: &[ParentNetwork],
+    limit_hash: u64,
 ) -> impl Iterator<Item = CallPart> {
     let longest = limit.windows.last();
     parents
@@ -46,7 +46,7 @@ pub fn call_parts(
             let budget = NetworkBudget::new(limit, rate, scale.multiply, parent.factor);
             let name = CounterName {
                 // A network is no key of the limit.
-                limit: !hash,
+                limit: !limit_hash,
                 key: parent.key,
             };
             CallPart::new(name, budget.spec(rate), 0)
@@ -56,26 +56,26 @@ pub fn call_parts(
 impl NetworkBudget {
     /// The arithmetic of the budget for a shared store, in microseconds.
     fn spec(self, rate: &Rate) -> LimitSpec {
-        let quota = u32::try_from(self.quota).unwrap_or(u32::MAX);
-        let interval = self.interval.div_ceil(1_000);
+        let burst_units = u32::try_from(self.burst_units).unwrap_or(u32::MAX);
+        let interval_micros = self.interval_nanos.div_ceil(1_000);
         LimitSpec {
             kind: StateKind::Gcra,
             windows: smallvec::smallvec![WindowSpec {
                 window: rate.window().0.div_ceil(1_000),
-                base: quota,
-                ceiling: quota,
-                parameter: interval,
+                base: burst_units,
+                ceiling: burst_units,
+                parameter: interval_micros,
                 early_slack: 0,
                 // One network has keys of several plans.
                 plain_interval: 0,
-                max_lead: interval
-                    .saturating_mul(u64::from(quota))
+                max_lead: interval_micros
+                    .saturating_mul(u64::from(burst_units))
                     .saturating_add(rate.interval(1).nanos().div_ceil(1_000)),
             }],
             rings: smallvec::smallvec![],
             lends: false,
             pace: Default::default(),
-            lifetime: interval.saturating_mul(u64::from(quota)),
+            lifetime: interval_micros.saturating_mul(u64::from(burst_units)),
         }
     }
 
@@ -92,27 +92,27 @@ impl NetworkBudget {
         };
         let factor = u64::from(factor.max(1));
         NetworkBudget {
-            interval: rate
+            interval_nanos: rate
                 .window()
                 .0
                 .div_ceil((u64::from(steady) * factor + u64::from(lent)).max(1))
                 .max(1),
-            quota: u64::from(quota.max(ceiling)) * factor + u64::from(lent),
+            burst_units: u64::from(quota.max(ceiling)) * factor + u64::from(lent),
         }
     }
 
-    /// The time that a burst of the whole budget takes in a steady flow, in nanoseconds.
-    fn burst_time(self) -> u64 {
-        self.interval.saturating_mul(self.quota)
+    /// The time in which a steady flow has as many units as a burst, in nanoseconds.
+    fn burst_nanos(self) -> u64 {
+        self.interval_nanos.saturating_mul(self.burst_units)
     }
 
-    /// Whether `cost` units fit; `arrival` is the network's state.
+    /// Whether `cost` units fit. `arrival` is the network's state: an arrival time in nanoseconds.
     pub(super) fn evaluate(self, arrival: u64, now: Nanos, cost: u32) -> NetworkRoom {
-        if u64::from(cost) > self.quota {
+        if u64::from(cost) > self.burst_units {
             return NetworkRoom::Never;
         }
         let next = self.charged_arrival(arrival, now, cost);
-        let latest = now.0.saturating_add(self.burst_time());
+        let latest = now.0.saturating_add(self.burst_nanos());
         if next <= latest {
             NetworkRoom::Passes(next)
         } else {
@@ -124,19 +124,19 @@ impl NetworkBudget {
     pub(super) fn charged_arrival(self, arrival: u64, now: Nanos, cost: u32) -> u64 {
         arrival
             .max(now.0)
-            .saturating_add(self.interval.saturating_mul(u64::from(cost)))
+            .saturating_add(self.interval_nanos.saturating_mul(u64::from(cost)))
     }
 
     /// Units that are used at `now`.
-    pub(super) fn used(self, arrival: u64, now: Nanos) -> u32 {
+    pub(super) fn used_units(self, arrival: u64, now: Nanos) -> u32 {
         let ahead = arrival.saturating_sub(now.0);
-        u32::try_from(ahead.div_ceil(self.interval)).unwrap_or(u32::MAX)
+        u32::try_from(ahead.div_ceil(self.interval_nanos)).unwrap_or(u32::MAX)
     }
 
     /// Units that would pass at `now`.
-    pub(super) fn remaining(self, arrival: u64, now: Nanos) -> u32 {
+    pub(super) fn remaining_units(self, arrival: u64, now: Nanos) -> u32 {
         let ahead = arrival.saturating_sub(now.0);
-        let free = self.burst_time().saturating_sub(ahead) / self.interval;
+        let free = self.burst_nanos().saturating_sub(ahead) / self.interval_nanos;
         u32::try_from(free).unwrap_or(u32::MAX)
     }
 }
@@ -152,16 +152,16 @@ mod tests {
             let budget = NetworkBudget::new(&Limit::hard(rate), &rate, 1, factor);
             let now = Nanos::from_secs(86_400);
             let mut arrival = 0;
-            for left in (0..budget.quota.min(1_000)).rev() {
+            for left in (0..budget.burst_units.min(1_000)).rev() {
                 match budget.evaluate(arrival, now, 1) {
                     NetworkRoom::Passes(next) => arrival = next,
                     other => panic!("{rate}: {left} left but {other:?}"),
                 }
             }
-            if budget.quota > 1_000 {
+            if budget.burst_units > 1_000 {
                 continue;
             }
-            assert_eq!(budget.remaining(arrival, now), 0);
+            assert_eq!(budget.remaining_units(arrival, now), 0);
             let NetworkRoom::Full(wait) = budget.evaluate(arrival, now, 1) else {
                 panic!("{rate} is full")
             };

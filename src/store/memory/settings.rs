@@ -5,25 +5,25 @@ use std::io;
 /// Most limits at a time that are in use or still have counts.
 pub(super) const MAX_LIMITS: usize = 65_536;
 
-/// The settings of a store.
+/// The settings of the in-memory store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Bytes for all counts together, from [`Settings::MIN_BUDGET`] to [`Settings::MAX_BUDGET`].
-    pub budget: usize,
+    /// Most bytes for all counts together, from [`Settings::MIN_BUDGET_BYTES`] to [`Settings::MAX_BUDGET_BYTES`].
+    pub budget_bytes: usize,
 }
 
 impl Settings {
     /// The smallest budget: 1 MiB.
-    pub const MIN_BUDGET: usize = 1 << 20;
+    pub const MIN_BUDGET_BYTES: usize = 1 << 20;
     /// The largest budget: 128 GiB, because half of it is the arena, whose block numbers have 32 bits.
-    pub const MAX_BUDGET: usize = 128 << 30;
+    pub const MAX_BUDGET_BYTES: usize = 128 << 30;
 }
 
-/// Why a store cannot be made, or cannot register a limit.
+/// Why an in-memory store cannot be made, or cannot register a limit.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The budget is below [`Settings::MIN_BUDGET`] or above [`Settings::MAX_BUDGET`].
-    #[error("the store takes {least} to {most} bytes", least = Settings::MIN_BUDGET, most = Settings::MAX_BUDGET)]
+    /// The budget is below [`Settings::MIN_BUDGET_BYTES`] or above [`Settings::MAX_BUDGET_BYTES`].
+    #[error("the store takes {least} to {most} bytes", least = Settings::MIN_BUDGET_BYTES, most = Settings::MAX_BUDGET_BYTES)]
     Budget,
     /// Too many limits are in use or still have counts.
     #[error("more than {most} limits are in use", most = MAX_LIMITS)]

@@ -1,65 +1,71 @@
-//! Settles reservations: charges the units used in place of the units reserved. It does so in the key's cell, whatever shape
-//! that has by then, or in the sketch. The networks around the key are charged the units used.
+//! Settles reservations: charges the units used in place of the units reserved, in the key's cell or in the sketch. The cell
+//! may have another shape by then. The networks around the key are charged the units used.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::bucket_table::LockedBuckets;
 use super::cells::{CellOwner, Cells};
 use super::decide;
 use super::hedge::{self, MAX_RESERVATION_TIME};
 use super::networks::NetworkBudget;
 use super::sketch::Sketch;
-use super::table::LockedBuckets;
 use crate::base::clock::Nanos;
 use crate::limit::Limit;
-use crate::store::{Item, Slot};
+use crate::store::{LimitItem, LimitSlot};
 
-/// Settles the reservation of an item, as [`super::Memory::settle`] describes.
+/// Settles the reservation of an item, as [`super::MemoryStore::settle`] describes.
 pub(super) fn settle_reservation(
     cells: &Cells,
     sketch: &Sketch,
-    item: &Item<'_>,
-    sketched: bool,
-    used: u32,
+    item: &LimitItem<'_>,
+    is_sketched: bool,
+    used_units: u32,
     now: Nanos,
 ) {
-    let Item { limit, slot, .. } = *item;
+    let LimitItem { limit, slot, .. } = *item;
     let Some(info) = cells.slots.get(slot) else {
         return;
     };
     let owner_of = |key, is_network| CellOwner {
-        spot: cells.table.spot(info.seed(), key, is_network),
+        key_buckets: cells.table.key_buckets(info.seed(), key, is_network),
         slot,
         info,
         limit,
     };
     let owner = owner_of(item.key, false);
-    let parents = if used > 0 { item.parents } else { &[] };
+    let parents = if used_units > 0 { item.parents } else { &[] };
     let networks = parents.iter().map(|parent| owner_of(parent.key, true));
     let networks: SmallVec<[CellOwner<'_>; 3]> = networks.collect();
-    let spots = networks.iter().map(|network| network.spot);
-    let mut locked = decide::lock_buckets(cells, std::iter::once(owner.spot).chain(spots));
-    let sketch_units = if sketched {
-        units_to_recount(sketch, &owner, item.cost, used, now)
+    let keys = networks.iter().map(|network| network.key_buckets);
+    let mut locked = decide::lock_buckets(cells, std::iter::once(owner.key_buckets).chain(keys));
+    let sketch_units = if is_sketched {
+        units_to_recount(sketch, &owner, item.cost, used_units, now)
     } else {
-        settle_in_cell(cells, &mut locked, &owner, item, used, now)
+        settle_in_cell(cells, &mut locked, &owner, item, used_units, now)
     };
-    hedge::charge_windows(sketch, limit, now, owner.spot.hash, sketch_units);
+    hedge::charge_windows(
+        sketch,
+        limit,
+        now,
+        owner.key_buckets.sketch_hash,
+        sketch_units,
+    );
     for (network, parent) in networks.iter().zip(parents) {
         let Some(rate) = limit.windows.last() else {
             return;
         };
-        let entry = cells.find(&mut locked, network);
-        match cells.make_network_room(&mut locked, entry, &network.spot, slot, now) {
-            Some(at) => {
+        let entry = cells.find_entry(&mut locked, network);
+        match cells.make_network_room(&mut locked, entry, &network.key_buckets, slot, now) {
+            Some(position) => {
                 let budget = NetworkBudget::new(limit, rate, item.scale.multiply, parent.factor);
-                let arrival = budget.charged_arrival(locked.state(at), now, used);
-                locked.set_state(at, arrival);
+                let arrival = budget.charged_arrival(locked.state(position), now, used_units);
+                locked.set_state(position, arrival);
             }
             None => {
                 let window = hedge::longest_sketch_window(limit);
-                sketch.charge(now, network.spot.hash, window, used);
+                sketch.charge(now, network.key_buckets.sketch_hash, window, used_units);
             }
         }
     }
@@ -70,20 +76,20 @@ fn settle_in_cell(
     cells: &Cells,
     locked: &mut LockedBuckets<'_>,
     owner: &CellOwner<'_>,
-    item: &Item<'_>,
-    used: u32,
+    item: &LimitItem<'_>,
+    used_units: u32,
     now: Nanos,
 ) -> u32 {
-    let at = cells.find(locked, owner);
-    if at.is_none() && used == 0 {
+    let position = cells.find_entry(locked, owner);
+    if position.is_none() && used_units == 0 {
         return 0;
     }
-    // The limit may have been edited since. Its cells have their new shape already, or get it with their next use.
-    let slot = at
-        .and_then(|at| locked.mark(at))
-        .map_or(owner.slot, |mark| Slot(mark.slot()));
+    // The limit may have been edited since. Its cell has the new shape already, or gets it with the next use.
+    let slot = position
+        .and_then(|position| locked.mark(position))
+        .map_or(owner.slot, |mark| LimitSlot(mark.slot()));
     let Some(info) = cells.slots.get(slot) else {
-        return used;
+        return used_units;
     };
     let current: Arc<Limit>;
     let limit = if slot == owner.slot {
@@ -99,10 +105,13 @@ fn settle_in_cell(
         ..*owner
     };
     let multiply = item.scale.multiply.min(limit.max_multiply.max(1));
-    let room = cells.make_room(locked, at, &owner, now, used);
-    let (counted, without_room) = if room.is_some() { (used, 0) } else { (0, used) };
-    if let Some(at) = room.or(at) {
-        cells.change_cell(locked, at, &owner, |cell| {
+    let room = cells.make_room(locked, position, &owner, now, used_units);
+    let (counted, without_room) = match room.is_some() {
+        true => (used_units, 0),
+        false => (0, used_units),
+    };
+    if let Some(position) = room.or(position) {
+        cells.change_cell(locked, position, &owner, |cell| {
             cell.settle(now, item.cost, counted, multiply);
         });
     }
@@ -114,14 +123,14 @@ fn settle_in_cell(
 fn units_to_recount(
     sketch: &Sketch,
     owner: &CellOwner<'_>,
-    reserved: u32,
-    used: u32,
+    reserved_units: u32,
+    used_units: u32,
     now: Nanos,
 ) -> u32 {
     let may_be_previous = |window| sketch.has_young_epoch(now, window, MAX_RESERVATION_TIME);
     if hedge::sketch_windows(owner.limit).any(may_be_previous) {
-        used
+        used_units
     } else {
-        used.saturating_sub(reserved)
+        used_units.saturating_sub(reserved_units)
     }
 }

@@ -34,56 +34,70 @@ pub(super) fn share_rung(a: Nanos, b: Nanos) -> bool {
     rung_index(a) == rung_index(b)
 }
 
-/// The estimated units of a key in one window.
+/// The estimated units of a key in one window, and the epoch in which they were counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Estimate {
     /// Units of this epoch and the one before; never too few.
     pub(super) units: u32,
-    /// The units of this epoch among them.
-    pub(super) current: u32,
+    /// Units of this epoch alone; never too few.
+    pub(super) current_units: u32,
     /// How long until this epoch ends.
     pub(super) epoch_remaining: Nanos,
-    /// How long an epoch is.
+    /// The length of an epoch.
     pub(super) epoch_length: Nanos,
+}
+
+/// One row of one epoch of one rung, as snapshots hold it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SketchRow<'a> {
+    /// The index of the rung in [`RUNG_SECONDS`].
+    pub(super) rung_index: u8,
+    /// The number of the epoch, counted from time zero.
+    pub(super) epoch: u64,
+    /// The index of the row, below [`ROWS`].
+    pub(super) row_index: u8,
+    /// The counters of the row.
+    pub(super) counts: &'a [u16],
 }
 
 /// The counters of one rung.
 #[derive(Debug)]
 struct Rung {
-    /// The length of an epoch, in nanoseconds.
-    epoch_length: u64,
-    /// The number of the current epoch.
+    /// The length of an epoch, in nanoseconds: that of the rung's window.
+    epoch_nanos: u64,
+    /// The number of the current epoch, counted from time zero.
     epoch: u64,
-    /// The rows of the current epoch and of the previous one.
+    /// The rows of the current epoch, then those of the previous one.
     rows: [[Vec<u16>; ROWS]; 2],
-    /// Whether each of the two has units.
+    /// Whether each of the two epochs has units.
     has_units: [bool; 2],
 }
 
-/// All rungs. Each rung has its own lock, held for one key's counters at a time.
+/// All rungs. Each rung has its own lock, held for one key's counters at a time. The atomics need no
+/// ordering: a key is charged and decided about under the lock of its first bucket.
 #[derive(Debug)]
 pub(super) struct Sketch {
     /// The rungs that are in use.
     rungs: [Mutex<Option<Rung>>; RUNG_SECONDS.len()],
     /// Most bytes of all counters.
-    budget: usize,
-    /// When the last unit of each rung no longer counts, in nanoseconds.
+    budget_bytes: usize,
+    /// The time at which the last unit of each rung no longer counts, in nanoseconds.
     rung_ends: [AtomicU64; RUNG_SECONDS.len()],
-    /// The latest of these times.
+    /// The latest of `rung_ends`.
     last_end: AtomicU64,
     /// Decisions by the sketch so far.
-    decisions: AtomicU64,
+    decision_count: AtomicU64,
 }
 
 impl Sketch {
-    /// A sketch that never takes more than `budget` bytes.
-    pub(super) fn new(budget: usize) -> Sketch {
+    /// A sketch that never takes more than `budget_bytes`.
+    pub(super) fn new(budget_bytes: usize) -> Sketch {
         Sketch {
             rungs: [const { Mutex::new(None) }; RUNG_SECONDS.len()],
-            budget,
+            budget_bytes,
             rung_ends: [const { AtomicU64::new(0) }; RUNG_SECONDS.len()],
             last_end: AtomicU64::new(0),
-            decisions: AtomicU64::new(0),
+            decision_count: AtomicU64::new(0),
         }
     }
 
@@ -94,9 +108,9 @@ impl Sketch {
         if rungs[index].is_some() {
             return;
         }
-        let count = rungs.iter().filter(|rung| rung.is_some()).count() + 1;
-        let rung_budget = self.budget / count.next_power_of_two();
-        let row_width = rung_budget / (2 * ROWS * size_of::<u16>());
+        let rung_count = rungs.iter().filter(|rung| rung.is_some()).count() + 1;
+        let rung_bytes = self.budget_bytes / rung_count.next_power_of_two();
+        let row_width = rung_bytes / (2 * ROWS * size_of::<u16>());
         let width = 1 << row_width.max(MIN_ROW_WIDTH).ilog2();
         let width = if width > MAX_ROW_WIDTH {
             MAX_ROW_WIDTH
@@ -109,7 +123,7 @@ impl Sketch {
         let row = || vec![0; width];
         let epoch = || std::array::from_fn(|_| row());
         *rungs[index] = Some(Rung {
-            epoch_length: Nanos::from_secs(RUNG_SECONDS[index]).0,
+            epoch_nanos: Nanos::from_secs(RUNG_SECONDS[index]).0,
             epoch: 0,
             rows: [epoch(), epoch()],
             has_units: [false; 2],
@@ -126,11 +140,11 @@ impl Sketch {
 
     /// Decisions by the sketch so far.
     pub(super) fn decision_count(&self) -> u64 {
-        self.decisions.load(Relaxed)
+        self.decision_count.load(Relaxed)
     }
 
     pub(super) fn count_decision(&self) {
-        self.decisions.fetch_add(1, Relaxed);
+        self.decision_count.fetch_add(1, Relaxed);
     }
 
     /// Bytes of all counters.
@@ -153,89 +167,97 @@ impl Sketch {
         Some(use_rung(rung))
     }
 
-    /// The estimated units of `hash` in `window`, never too few. Without a rung they count as unlimited.
-    pub(super) fn estimate(&self, now: Nanos, hash: u64, window: Nanos) -> Estimate {
+    /// The estimated units of a key in `window`, never too few. A window without a rung has unlimited units.
+    pub(super) fn estimate(&self, now: Nanos, sketch_hash: u64, window: Nanos) -> Estimate {
         let estimate = self.with_rung(now, window, |rung| {
-            let indices = counter_indices(hash, rung.width());
+            let indices = counter_indices(sketch_hash, rung.width());
             let units = |epoch| match rung.smallest_count(epoch, indices) {
                 SATURATED => u32::MAX,
                 count => u32::from(count),
             };
-            let current: u32 = units(0);
-            let epoch_end = (rung.epoch + 1).saturating_mul(rung.epoch_length);
+            let current_units: u32 = units(0);
+            let epoch_end = (rung.epoch + 1).saturating_mul(rung.epoch_nanos);
             Estimate {
-                units: current.saturating_add(units(1)),
-                current,
+                units: current_units.saturating_add(units(1)),
+                current_units,
                 epoch_remaining: Nanos(epoch_end).since(now),
-                epoch_length: Nanos(rung.epoch_length),
+                epoch_length: Nanos(rung.epoch_nanos),
             }
         });
         estimate.unwrap_or(Estimate {
             units: u32::MAX,
-            current: u32::MAX,
+            current_units: u32::MAX,
             epoch_remaining: window,
             epoch_length: window,
         })
     }
 
     /// Counts `cost` units of a key in `window`.
-    pub(super) fn charge(&self, now: Nanos, hash: u64, window: Nanos, cost: u32) {
+    pub(super) fn charge(&self, now: Nanos, sketch_hash: u64, window: Nanos, cost: u32) {
         if cost == 0 {
             return;
         }
         let cost = u16::try_from(cost).unwrap_or(SATURATED);
         let end = self.with_rung(now, window, |rung| {
-            let indices = counter_indices(hash, rung.width());
+            let indices = counter_indices(sketch_hash, rung.width());
             let count = rung.smallest_count(0, indices).saturating_add(cost);
             for (row, index) in rung.rows[0].iter_mut().zip(indices) {
                 row[index] = row[index].max(count);
             }
             rung.has_units[0] = true;
-            (rung.epoch + 2).saturating_mul(rung.epoch_length)
+            (rung.epoch + 2).saturating_mul(rung.epoch_nanos)
         });
         self.extend_end(rung_index(window), end.unwrap_or(0));
     }
 
     /// Records that units of a rung count until `end`.
-    fn extend_end(&self, rung: usize, end: u64) {
-        self.rung_ends[rung].fetch_max(end, Relaxed);
+    fn extend_end(&self, rung_index: usize, end: u64) {
+        self.rung_ends[rung_index].fetch_max(end, Relaxed);
         self.last_end.fetch_max(end, Relaxed);
     }
 
-    /// Calls `write` with every row of each rung and epoch that has units: the rung's index, the epoch's number, the row's
-    /// index, and the row. A lock is held while one row is copied, and not during `write`.
+    /// Calls `write` with every row of each rung and epoch that has units. A rung is locked while one of its rows is copied,
+    /// and not during `write`.
     pub(super) fn copy_rows<E>(
         &self,
-        mut write: impl FnMut(u8, u64, u8, &[u16]) -> Result<(), E>,
+        mut write: impl FnMut(SketchRow<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut copied = Vec::new();
         let rungs = self.rungs.iter().enumerate();
-        for (index, rung, epochs_ago) in rungs.flat_map(|(i, rung)| [(i, rung, 0), (i, rung, 1)]) {
-            for row in 0..ROWS {
+        let epochs = rungs.flat_map(|(index, rung)| [(index, rung, 0), (index, rung, 1)]);
+        for (rung_index, rung, epochs_ago) in epochs {
+            for row_index in 0..ROWS {
                 let epoch = {
                     let rung = rung.lock();
                     let Some(rung) = rung.as_ref().filter(|rung| rung.has_units[epochs_ago]) else {
                         break;
                     };
                     copied.clear();
-                    copied.extend_from_slice(&rung.rows[epochs_ago][row]);
+                    copied.extend_from_slice(&rung.rows[epochs_ago][row_index]);
                     rung.epoch.saturating_sub(epochs_ago as u64)
                 };
-                write(index as u8, epoch, row as u8, &copied)?;
+                write(SketchRow {
+                    rung_index: rung_index as u8,
+                    epoch,
+                    row_index: row_index as u8,
+                    counts: &copied,
+                })?;
             }
         }
         Ok(())
     }
 
-    /// Whether a row of this rung, index and width can exist.
-    pub(super) fn is_valid_row(rung: u8, row: u8, width: usize) -> bool {
-        let (rung, row) = (usize::from(rung), usize::from(row));
-        rung < RUNG_SECONDS.len() && row < ROWS && width.is_power_of_two() && width <= MAX_ROW_WIDTH
+    /// Whether a row with these indices and this width can exist.
+    pub(super) fn is_valid_row(rung_index: u8, row_index: u8, width: usize) -> bool {
+        let (rung_index, row_index) = (usize::from(rung_index), usize::from(row_index));
+        let has_valid_width = width.is_power_of_two() && width <= MAX_ROW_WIDTH;
+        rung_index < RUNG_SECONDS.len() && row_index < ROWS && has_valid_width
     }
 
     /// Adds a row from [`Sketch::copy_rows`], unless its epoch no longer counts, or the rung is not in use.
-    pub(super) fn restore_row(&self, now: Nanos, rung: u8, epoch: u64, row: u8, counts: &[u16]) {
-        let rung_index = usize::from(rung);
+    pub(super) fn restore_row(&self, now: Nanos, row: SketchRow<'_>) {
+        let SketchRow { epoch, counts, .. } = row;
+        let rung_index = usize::from(row.rung_index);
         let end = {
             let mut rung = self.rungs[rung_index].lock();
             let Some(rung) = rung.as_mut() else { return };
@@ -244,23 +266,26 @@ impl Sketch {
                 return;
             }
             let epochs_ago = usize::from(epoch < rung.epoch);
-            merge_row(&mut rung.rows[epochs_ago][usize::from(row)], counts);
+            merge_row(
+                &mut rung.rows[epochs_ago][usize::from(row.row_index)],
+                counts,
+            );
             rung.has_units[epochs_ago] = true;
-            (rung.epoch + 2 - epochs_ago as u64).saturating_mul(rung.epoch_length)
+            (rung.epoch + 2 - epochs_ago as u64).saturating_mul(rung.epoch_nanos)
         };
         self.extend_end(rung_index, end);
     }
 
     /// Counts `cost` units of a key in every rung.
-    pub(super) fn charge_all(&self, now: Nanos, hash: u64, cost: u32) {
+    pub(super) fn charge_all(&self, now: Nanos, sketch_hash: u64, cost: u32) {
         for seconds in RUNG_SECONDS {
-            self.charge(now, hash, Nanos::from_secs(seconds), cost);
+            self.charge(now, sketch_hash, Nanos::from_secs(seconds), cost);
         }
     }
 
     /// Whether the epoch of `window` began less than `age` ago.
     pub(super) fn has_young_epoch(&self, now: Nanos, window: Nanos, age: Nanos) -> bool {
-        let is_young = |rung: &mut Rung| now.0 < rung.epoch * rung.epoch_length + age.0;
+        let is_young = |rung: &mut Rung| now.0 < rung.epoch * rung.epoch_nanos + age.0;
         self.with_rung(now, window, is_young).unwrap_or(true)
     }
 }
@@ -272,7 +297,7 @@ impl Rung {
 
     /// Begins the epoch of `now`, if it has not begun.
     fn advance(&mut self, now: Nanos) {
-        let epoch = now.0 / self.epoch_length;
+        let epoch = now.0 / self.epoch_nanos;
         // Threads read the clock before they lock, so time may seem to stand still here.
         if epoch <= self.epoch {
             return;
@@ -336,12 +361,12 @@ fn merge_row(row: &mut [u16], counts: &[u16]) {
     }
 }
 
-/// The index of a key's counter in each row.
-fn counter_indices(hash: u64, width: usize) -> [usize; ROWS] {
-    let other = (hash ^ hash >> 31).wrapping_mul(0xe703_7ed1_a0b4_28db);
+/// The index of a key's counter in each row. The rows are as independent as the bits of a mixed hash.
+fn counter_indices(sketch_hash: u64, width: usize) -> [usize; ROWS] {
+    let other = (sketch_hash ^ sketch_hash >> 31).wrapping_mul(0xe703_7ed1_a0b4_28db);
     let other = other ^ other >> 29;
     let mask = width - 1;
-    [hash, hash >> 32, other, other >> 32].map(|bits| bits as u32 as usize & mask)
+    [sketch_hash, sketch_hash >> 32, other, other >> 32].map(|bits| bits as u32 as usize & mask)
 }
 
 #[cfg(test)]
@@ -393,8 +418,8 @@ mod tests {
                 for (key, units) in &log {
                     let inside = units.iter().filter(|(at, _)| now.since(*at) < window);
                     let truth: u32 = inside.map(|(_, cost)| cost).sum();
-                    let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    prop_assert!(sketch.estimate(now, hash, window).units >= truth);
+                    let sketch_hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    prop_assert!(sketch.estimate(now, sketch_hash, window).units >= truth);
                     prop_assert!(truth == 0 || sketch.is_active(now, [window].into_iter()));
                 }
             }

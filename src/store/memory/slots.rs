@@ -12,31 +12,32 @@ use siphasher::sip::SipHasher13;
 
 use super::settings::{Error, MAX_LIMITS};
 use crate::limit::{Limit, StateShape};
-use crate::store::{Registered, Slot};
+use crate::store::{LimitSlot, RegisteredLimit};
 
-/// Slots of a chunk, which is allocated as a whole.
+/// Slots of a chunk. Chunks are allocated one by one, when their first slot is used.
 const CHUNK_SLOTS: usize = 256;
 
-/// The limit of one slot. It changes only while no entry has the slot, which is checked under the entries' locks.
+/// The limit of one slot. Its atomics need no ordering: they change only while nobody holds the slot and no entry has it,
+/// which is checked under the entries' locks.
 #[derive(Debug)]
 pub(super) struct SlotInfo {
     seed: AtomicU64,
-    scope: AtomicU32,
+    scope_number: AtomicU32,
     is_inline: AtomicBool,
     limit: RwLock<Arc<Limit>>,
 }
 
 impl SlotInfo {
-    /// Hash of the scope: the same for all its slots, so that the cells of a key are in the same buckets.
+    /// The hash of the scope. All slots of a scope share it, so that the cells of a key are in the same buckets.
     #[inline]
     pub(super) fn seed(&self) -> u64 {
         self.seed.load(Relaxed)
     }
 
-    /// Number of the scope.
+    /// The number of the scope, from 1.
     #[inline]
-    pub(super) fn scope(&self) -> u32 {
-        self.scope.load(Relaxed)
+    pub(super) fn scope_number(&self) -> u32 {
+        self.scope_number.load(Relaxed)
     }
 
     /// Whether states live in the table's entries.
@@ -60,7 +61,7 @@ struct ScopeTable {
     /// The number of slots that were ever in use.
     slot_count: usize,
     /// Slots that were in use and are free again.
-    free_slots: Vec<Slot>,
+    free_slots: Vec<LimitSlot>,
 }
 
 /// The shapes that one scope has had.
@@ -75,7 +76,7 @@ struct ScopeShapes {
 struct RegisteredShape {
     shape: StateShape,
     is_inline: bool,
-    registered: Registered,
+    registered: RegisteredLimit,
 }
 
 type Chunk = Box<[OnceLock<SlotInfo>]>;
@@ -88,11 +89,11 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Most slots at a time.
-    pub(super) const MAX: usize = MAX_LIMITS;
+    /// The largest number of slots in use at a time.
+    pub(super) const MAX_COUNT: usize = MAX_LIMITS;
 
     pub(super) fn new() -> Slots {
-        let chunks = (0..Slots::MAX / CHUNK_SLOTS)
+        let chunks = (0..Slots::MAX_COUNT / CHUNK_SLOTS)
             .map(|_| OnceLock::new())
             .collect();
         Slots {
@@ -101,7 +102,7 @@ impl Slots {
         }
     }
 
-    /// The slot of `limit` under `scope`; a new one when the scope has none of this shape. When no slot is free, those without
+    /// The slot of `limit` under `scope`; a new slot when the scope has none of this shape. When no slot is free, slots without
     /// a holder and an entry are reclaimed. `used_slots` returns whether each slot has an entry.
     ///
     /// # Errors
@@ -112,7 +113,7 @@ impl Slots {
         scope: &str,
         limit: &Limit,
         used_slots: impl FnOnce() -> Vec<bool>,
-    ) -> Result<Registered, Error> {
+    ) -> Result<RegisteredLimit, Error> {
         // Where states live must not change while cells exist, so it is part of the shape.
         let (shape, is_inline) = (limit.shape(), limit.is_inline());
         let table = &mut *self.scopes.lock();
@@ -124,7 +125,7 @@ impl Slots {
             }
             return Ok(registered.clone());
         }
-        if table.slot_count == Slots::MAX && table.free_slots.is_empty() {
+        if table.slot_count == Slots::MAX_COUNT && table.free_slots.is_empty() {
             table.reclaim_slots(used_slots);
         }
         let slot = table.take_free_slot().ok_or(Error::Slots)?;
@@ -136,7 +137,7 @@ impl Slots {
             }
         });
         self.set_info(slot, scope, entry.number, limit);
-        let registered = Registered {
+        let registered = RegisteredLimit {
             slot,
             _held: Arc::new(()),
         };
@@ -155,7 +156,7 @@ impl Slots {
         scope: &str,
         limit: &Limit,
         used_slots: impl FnOnce() -> Vec<bool>,
-    ) -> Option<Registered> {
+    ) -> Option<RegisteredLimit> {
         let (shape, is_inline) = (limit.shape(), limit.is_inline());
         {
             let table = self.scopes.lock();
@@ -169,14 +170,14 @@ impl Slots {
     }
 
     /// The name of the scope with this number. No bucket may be locked, because freeing slots locks buckets, too.
-    pub(super) fn scope_name(&self, number: u32) -> Option<Box<str>> {
+    pub(super) fn scope_name(&self, scope_number: u32) -> Option<Box<str>> {
         let table = self.scopes.lock();
         let mut scopes = table.scopes.iter();
-        let scope = scopes.find(|(_, scope)| scope.number == number);
+        let scope = scopes.find(|(_, scope)| scope.number == scope_number);
         scope.map(|(name, _)| name.clone())
     }
 
-    fn set_info(&self, slot: Slot, scope: &str, number: u32, limit: &Limit) {
+    fn set_info(&self, slot: LimitSlot, scope: &str, scope_number: u32, limit: &Limit) {
         let mut hasher = SipHasher13::new();
         hasher.write(scope.as_bytes());
         let index = usize::from(slot.0);
@@ -185,30 +186,30 @@ impl Slots {
         let limit = Arc::new(limit.clone());
         let info = chunk[index % CHUNK_SLOTS].get_or_init(|| SlotInfo {
             seed: AtomicU64::new(0),
-            scope: AtomicU32::new(0),
+            scope_number: AtomicU32::new(0),
             is_inline: AtomicBool::new(false),
             limit: RwLock::new(limit.clone()),
         });
         info.seed.store(hasher.finish(), Relaxed);
-        info.scope.store(number, Relaxed);
+        info.scope_number.store(scope_number, Relaxed);
         info.is_inline.store(limit.is_inline(), Relaxed);
         *info.limit.write() = limit;
     }
 
-    /// The limit of `slot`; `None` where it was never registered.
+    /// The limit of `slot`; `None` where the slot was never registered.
     #[inline]
-    pub(super) fn get(&self, slot: Slot) -> Option<&SlotInfo> {
-        let slot = usize::from(slot.0);
-        self.chunks[slot / CHUNK_SLOTS].get()?[slot % CHUNK_SLOTS].get()
+    pub(super) fn get(&self, slot: LimitSlot) -> Option<&SlotInfo> {
+        let index = usize::from(slot.0);
+        self.chunks[index / CHUNK_SLOTS].get()?[index % CHUNK_SLOTS].get()
     }
 }
 
 impl ScopeTable {
-    fn take_free_slot(&mut self) -> Option<Slot> {
+    fn take_free_slot(&mut self) -> Option<LimitSlot> {
         if let Some(slot) = self.free_slots.pop() {
             return Some(slot);
         }
-        let slot = u16::try_from(self.slot_count).ok().map(Slot)?;
+        let slot = u16::try_from(self.slot_count).ok().map(LimitSlot)?;
         self.slot_count += 1;
         Some(slot)
     }
@@ -219,7 +220,7 @@ impl ScopeTable {
         let is_unheld = |shape: &&RegisteredShape| Arc::strong_count(&shape.registered._held) == 1;
         let shapes = self.scopes.values().flat_map(|scope| &scope.shapes);
         let unheld = shapes.filter(is_unheld).map(|shape| shape.registered.slot);
-        let mut unused: HashSet<Slot> = unheld.collect();
+        let mut unused: HashSet<LimitSlot> = unheld.collect();
         fence(Acquire);
         let used_slots = used_slots();
         unused.retain(|slot| !used_slots[usize::from(slot.0)]);
@@ -240,30 +241,33 @@ mod tests {
     fn slots_are_given_again_when_nobody_has_them() {
         let slots = Slots::new();
         let limit = Limit::hard("5/m".parse().unwrap());
-        let none = || vec![false; Slots::MAX];
-        let held: Vec<Registered> = (0..10)
+        let none = || vec![false; Slots::MAX_COUNT];
+        let held: Vec<RegisteredLimit> = (0..10)
             .map(|n| slots.register(&format!("held{n}"), &limit, none).unwrap())
             .collect();
         let mut counting = none();
-        for n in 0..Slots::MAX - 10 {
+        for n in 0..Slots::MAX_COUNT - 10 {
             let slot = slots
                 .register(&format!("gone{n}"), &limit, none)
                 .unwrap()
                 .slot();
             counting[usize::from(slot.0)] = n % 2 == 0;
         }
-        let all = || vec![true; Slots::MAX];
+        let all = || vec![true; Slots::MAX_COUNT];
         assert!(
             slots.register("new", &limit, all).is_err(),
             "all still count"
         );
-        for n in 0..(Slots::MAX - 10) / 2 {
+        for n in 0..(Slots::MAX_COUNT - 10) / 2 {
             let some = || counting.clone();
             let new = slots.register(&format!("new{n}"), &limit, some).unwrap();
             assert!(held.iter().all(|old| old.slot() != new.slot()));
             assert!(!counting[usize::from(new.slot().0)]);
             let info = slots.get(new.slot()).unwrap();
-            assert_ne!(info.scope(), slots.get(held[0].slot()).unwrap().scope());
+            assert_ne!(
+                info.scope_number(),
+                slots.get(held[0].slot()).unwrap().scope_number()
+            );
         }
         assert!(slots.register("new", &limit, all).is_err());
         let again = slots.register("held3", &limit, all).unwrap();

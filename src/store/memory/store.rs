@@ -1,62 +1,64 @@
-//! The store's public methods. It divides its budget among table, arena and sketch, and chooses between the cheaper decision
-//! and the full one. It reads no clock: every method that needs the time gets it.
+//! [`MemoryStore`] and its public methods. The store divides its budget among table, arena and sketch, and chooses between
+//! the cheaper decision and the full one. It reads no clock: every method that needs the time gets it.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use smallvec::SmallVec;
 
 use super::arena::{self, Arena};
+use super::bucket_table::{self, BucketTable};
 use super::cells::{CellLookup, CellOwner, Cells};
 use super::decide::{self, FullDecision};
-use super::fast::{self, CellPlace, CellPlaces};
+use super::fast_path::{self, CellPlace, CellPlaces};
 use super::settings::{Error, Settings};
 use super::sketch::Sketch;
-use super::table::{self, BucketTable};
 use super::{hedge, settle};
 use crate::base::clock::Nanos;
 use crate::limit::{Fingerprint, Limit, LimitReading};
-use crate::store::{Item, Registered, Slot, Taking};
+use crate::store::{LimitItem, LimitSlot, RegisteredLimit, Taking};
 
-/// How full a store is.
+/// How full an in-memory store is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Bytes that the store may use.
-    pub budget: usize,
+pub struct MemoryUsage {
+    /// Most bytes that the store uses, as in [`Settings::budget_bytes`].
+    pub budget_bytes: usize,
     /// Bytes in use.
-    pub bytes: usize,
+    pub used_bytes: usize,
     /// Keys with a cell, networks included.
-    pub keys: usize,
+    pub key_count: usize,
     /// Decisions by the overflow sketch since the start.
-    pub sketched: u64,
+    pub sketched_decisions: u64,
 }
 
 /// The in-memory store: see the [module](super).
 #[derive(Debug)]
-pub struct Memory {
+pub struct MemoryStore {
     pub(super) cells: Cells,
     pub(super) sketch: Sketch,
-    budget: usize,
+    budget_bytes: usize,
 }
 
-impl Memory {
+impl MemoryStore {
     /// A store that never takes more than its budget: a quarter is the table, half the arena, the rest the sketch.
     ///
     /// # Errors
     ///
     /// When the budget is out of range, or the system gives no memory.
-    pub fn new(settings: Settings) -> Result<Memory, Error> {
-        let budget = settings.budget;
-        if !(Settings::MIN_BUDGET..=Settings::MAX_BUDGET).contains(&budget) {
+    pub fn new(settings: Settings) -> Result<MemoryStore, Error> {
+        let budget_bytes = settings.budget_bytes;
+        if !(Settings::MIN_BUDGET_BYTES..=Settings::MAX_BUDGET_BYTES).contains(&budget_bytes) {
             return Err(Error::Budget);
         }
-        let (table_bytes, arena_bytes) = (budget / 4, budget / 2);
+        let (table_bytes, arena_bytes) = (budget_bytes / 4, budget_bytes / 2);
         let record_bytes = arena_bytes / arena::PAGE_BYTES * arena::PAGE_RECORD_BYTES;
-        let table = BucketTable::new(table_bytes / table::BUCKET_BYTES * table::BUCKET_BYTES)?;
-        let sketch = Sketch::new(budget - table_bytes - arena_bytes - record_bytes);
-        Ok(Memory {
+        let table = BucketTable::new(
+            table_bytes / bucket_table::BUCKET_BYTES * bucket_table::BUCKET_BYTES,
+        )?;
+        let sketch = Sketch::new(budget_bytes - table_bytes - arena_bytes - record_bytes);
+        Ok(MemoryStore {
             cells: Cells::new(table, Arena::new(arena_bytes)?),
             sketch,
-            budget,
+            budget_bytes,
         })
     }
 
@@ -66,7 +68,7 @@ impl Memory {
     /// # Errors
     ///
     /// When all 65,536 slots are in use.
-    pub fn register(&self, scope: &str, limit: &Limit) -> Result<Registered, Error> {
+    pub fn register(&self, scope: &str, limit: &Limit) -> Result<RegisteredLimit, Error> {
         for window in hedge::sketch_windows(limit) {
             self.sketch.add_rung(window);
         }
@@ -79,31 +81,31 @@ impl Memory {
     pub fn cell_place(
         &self,
         limit: &Limit,
-        slot: Slot,
+        slot: LimitSlot,
         key: Fingerprint,
         multiply: u32,
     ) -> Option<CellPlace> {
         let info = self.cells.slots.get(slot)?;
-        let (bucket, mark) = self.cells.table.home_entry(info.seed(), key, slot);
+        let (bucket_index, mark) = self.cells.table.home_entry(info.seed(), key, slot);
         Some(CellPlace {
-            bucket,
+            bucket_index,
             mark,
             is_inline: info.is_inline(),
             fast_path: limit.fast_path(multiply),
         })
     }
 
-    /// Starts to load the bucket into the processor's cache, for callers that do something else before they decide.
+    /// Starts to load a place's bucket into the processor's cache, for callers that do something else before they decide.
     #[inline]
     pub fn prefetch(&self, place: &CellPlace) {
-        self.cells.table.prefetch(place.bucket);
+        self.cells.table.prefetch(place.bucket_index);
     }
 
     /// A number that changes with every change of a count in the bucket; `None` while one may be changing. It does not show
     /// changes by time and by the overflow sketch.
     #[inline]
     pub fn bucket_version(&self, place: &CellPlace) -> Option<u64> {
-        self.cells.table.version(place.bucket)
+        self.cells.table.version(place.bucket_index)
     }
 
     /// Whether the overflow sketch may affect decisions about this limit.
@@ -115,17 +117,17 @@ impl Memory {
     /// Leaves one reading for each item, and returns whether the request passes.
     pub fn take(
         &self,
-        items: &[Item<'_>],
+        items: &[LimitItem<'_>],
         now: Nanos,
         readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
         self.take_at(items, &self.cell_places(items), now, readings)
     }
 
-    /// [`Memory::take`] for items whose places are known.
+    /// [`MemoryStore::take`] for items whose places are known.
     pub fn take_at(
         &self,
-        items: &[Item<'_>],
+        items: &[LimitItem<'_>],
         places: &CellPlaces,
         now: Nanos,
         readings: &mut SmallVec<[LimitReading; 4]>,
@@ -133,10 +135,10 @@ impl Memory {
         self.decide(items, places, now, Taking::All, readings)
     }
 
-    /// Takes units for shadows only, for a request that something else refuses. Leaves the readings like [`Memory::take`].
+    /// Takes units for shadows only, for a request that something else refuses. Leaves the readings like [`MemoryStore::take`].
     pub fn take_for_shadows(
         &self,
-        items: &[Item<'_>],
+        items: &[LimitItem<'_>],
         now: Nanos,
         readings: &mut SmallVec<[LimitReading; 4]>,
     ) {
@@ -149,10 +151,10 @@ impl Memory {
         );
     }
 
-    /// Returns what [`Memory::take`] would return, and takes nothing.
+    /// Returns what [`MemoryStore::take`] would return, and takes nothing.
     pub fn peek(
         &self,
-        items: &[Item<'_>],
+        items: &[LimitItem<'_>],
         now: Nanos,
         readings: &mut SmallVec<[LimitReading; 4]>,
     ) -> bool {
@@ -165,7 +167,7 @@ impl Memory {
         )
     }
 
-    pub(super) fn cell_places(&self, items: &[Item<'_>]) -> CellPlaces {
+    pub(super) fn cell_places(&self, items: &[LimitItem<'_>]) -> CellPlaces {
         let places = items.iter().map_while(|item| {
             self.cell_place(item.limit, item.slot, item.key, item.scale.multiply)
         });
@@ -175,7 +177,7 @@ impl Memory {
     #[inline]
     fn decide(
         &self,
-        items: &[Item<'_>],
+        items: &[LimitItem<'_>],
         places: &CellPlaces,
         now: Nanos,
         taking: Taking,
@@ -183,11 +185,13 @@ impl Memory {
     ) -> bool {
         debug_assert_eq!(self.cell_places(items)[..], places[..]);
         readings.clear();
-        let admitted = fast::decide(
+        let admitted = fast_path::decide(
             &self.cells,
             &self.sketch,
-            (items, places),
-            (now, taking),
+            items,
+            places,
+            now,
+            taking,
             readings,
         );
         admitted.unwrap_or_else(|| self.decide_fully(items, now, taking, readings))
@@ -197,7 +201,7 @@ impl Memory {
     #[inline(never)]
     pub(super) fn decide_fully(
         &self,
-        items: &[Item<'_>],
+        items: &[LimitItem<'_>],
         now: Nanos,
         taking: Taking,
         readings: &mut SmallVec<[LimitReading; 4]>,
@@ -211,36 +215,45 @@ impl Memory {
         }
     }
 
-    /// Ends a reservation that [`Memory::take`] made for `item`: `used` units count from `now`, in the item's networks,
-    /// too. `sketched` comes from the reading of the reservation.
-    pub fn settle(&self, item: &Item<'_>, sketched: bool, used: u32, now: Nanos) {
-        settle::settle_reservation(&self.cells, &self.sketch, item, sketched, used, now);
+    /// Ends a reservation that [`MemoryStore::take`] made for `item`: `used_units` count from `now`, in the item's networks,
+    /// too. `is_sketched` is [`LimitReading::sketched`] of the reservation's reading.
+    pub fn settle(&self, item: &LimitItem<'_>, is_sketched: bool, used_units: u32, now: Nanos) {
+        settle::settle_reservation(
+            &self.cells,
+            &self.sketch,
+            item,
+            is_sketched,
+            used_units,
+            now,
+        );
     }
 
     /// Units that a key uses in each window of a limit, as far as its cell knows.
-    pub fn used_units(&self, item: &Item<'_>, now: Nanos) -> SmallVec<[u32; 2]> {
+    pub fn used_units(&self, item: &LimitItem<'_>, now: Nanos) -> SmallVec<[u32; 2]> {
         let Some(info) = self.cells.slots.get(item.slot) else {
             return SmallVec::new();
         };
         let owner = CellOwner {
-            spot: self.cells.table.spot(info.seed(), item.key, false),
+            key_buckets: self.cells.table.key_buckets(info.seed(), item.key, false),
             slot: item.slot,
             info,
             limit: item.limit,
         };
-        let mut locked = decide::lock_buckets(&self.cells, std::iter::once(owner.spot));
+        let mut locked = decide::lock_buckets(&self.cells, std::iter::once(owner.key_buckets));
         let windows = 0..item.limit.windows.len();
-        match self.cells.locate(&mut locked, &owner, now) {
-            CellLookup::EntryAt(at) => self.cells.read_cell(&mut locked, at, &owner, |cell| {
-                windows.map(|window| cell.used(now, window)).collect()
-            }),
+        match self.cells.find_cell(&mut locked, &owner, now) {
+            CellLookup::Found(position) => {
+                self.cells.read_cell(&mut locked, position, &owner, |cell| {
+                    windows.map(|window| cell.used(now, window)).collect()
+                })
+            }
             CellLookup::Missing | CellLookup::Stuck => windows.map(|_| 0).collect(),
         }
     }
 
     /// Counts units that were admitted by another decision than this store's.
-    pub fn count_units(&self, item: &Item<'_>, units: u32, now: Nanos) {
-        let item = Item {
+    pub fn count_units(&self, item: &LimitItem<'_>, units: u32, now: Nanos) {
+        let item = LimitItem {
             cost: 0,
             parents: &[],
             ..*item
@@ -251,42 +264,43 @@ impl Memory {
     /// Removes the cell of a key under a limit; `false` when it has none. Its units in the overflow sketch and in its
     /// networks stay, because other keys share both. So a key with a [sketched](LimitReading::sketched) reading is free
     /// only when the sketch has forgotten it.
-    pub fn forget_key(&self, slot: Slot, key: Fingerprint) -> bool {
+    pub fn forget_key(&self, slot: LimitSlot, key: Fingerprint) -> bool {
         let Some(info) = self.cells.slots.get(slot) else {
             return false;
         };
-        let spot = self.cells.table.spot(info.seed(), key, false);
-        let mut locked = decide::lock_buckets(&self.cells, std::iter::once(spot));
+        let key_buckets = self.cells.table.key_buckets(info.seed(), key, false);
+        let mut locked = decide::lock_buckets(&self.cells, std::iter::once(key_buckets));
         let limit = &info.limit();
         let owner = CellOwner {
-            spot,
+            key_buckets,
             slot,
             info,
             limit,
         };
-        let entry = self.cells.find(&mut locked, &owner);
-        if let Some(at) = entry {
-            self.cells.remove(&mut locked, at);
+        let entry = self.cells.find_entry(&mut locked, &owner);
+        if let Some(position) = entry {
+            self.cells.remove_entry(&mut locked, position);
         }
         entry.is_some()
     }
 
-    /// Evicts the cells equal to fresh ones in the next `buckets` buckets. Returns the number of evicted cells.
-    pub fn evict_fresh_cells(&self, now: Nanos, buckets: usize) -> usize {
+    /// Evicts the cells equal to fresh ones in the next `bucket_count` buckets. Returns the number of evicted cells.
+    pub fn evict_fresh_cells(&self, now: Nanos, bucket_count: usize) -> usize {
         self.cells
-            .evict_fresh_cells(now, u32::try_from(buckets).unwrap_or(u32::MAX))
+            .evict_fresh_cells(now, u32::try_from(bucket_count).unwrap_or(u32::MAX))
     }
 
     /// How full the store is.
-    pub fn usage(&self) -> Usage {
-        let keys = self.cells.keys.load(Relaxed);
-        let bytes =
-            keys * table::ENTRY_BYTES + self.cells.arena.used_bytes() + self.sketch.used_bytes();
-        Usage {
-            budget: self.budget,
-            bytes,
-            keys,
-            sketched: self.sketch.decision_count(),
+    pub fn usage(&self) -> MemoryUsage {
+        let key_count = self.cells.cell_count.load(Relaxed);
+        let used_bytes = key_count * bucket_table::ENTRY_BYTES
+            + self.cells.arena.used_bytes()
+            + self.sketch.used_bytes();
+        MemoryUsage {
+            budget_bytes: self.budget_bytes,
+            used_bytes,
+            key_count,
+            sketched_decisions: self.sketch.decision_count(),
         }
     }
 }

@@ -7,12 +7,12 @@ mod together;
 use smallvec::SmallVec;
 
 use super::cells::Cells;
-use super::{Error, Memory, Settings, table};
+use super::{Error, MemoryStore, Settings, bucket_table};
 use crate::base::clock::Nanos;
 use crate::limit::{
     Algorithm, Fingerprint, Limit, LimitReading, LimitStanding, Scale, ThrottleMode,
 };
-use crate::store::{Item, Parent, Slot, Taking};
+use crate::store::{LimitItem, LimitSlot, ParentNetwork, Taking};
 
 const START: Nanos = Nanos::from_secs(100_000);
 
@@ -47,8 +47,11 @@ fn every() -> [Limit; 6] {
     ]
 }
 
-fn store(budget: usize) -> Memory {
-    Memory::new(Settings { budget }).unwrap()
+fn store(budget: usize) -> MemoryStore {
+    MemoryStore::new(Settings {
+        budget_bytes: budget,
+    })
+    .unwrap()
 }
 
 fn key(n: u128) -> Fingerprint {
@@ -58,26 +61,30 @@ fn key(n: u128) -> Fingerprint {
     )
 }
 
-fn item(limit: &Limit, slot: Slot, n: u128) -> Item<'_> {
-    Item {
+fn item(limit: &Limit, slot: LimitSlot, n: u128) -> LimitItem<'_> {
+    LimitItem {
         limit,
         slot,
         key: key(n),
         cost: 1,
         scale: Scale::plan(1),
-        shadow: false,
+        is_shadow: false,
         parents: &[],
     }
 }
 
-fn take(memory: &Memory, items: &[Item<'_>], now: Nanos) -> (bool, SmallVec<[LimitReading; 4]>) {
+fn take(
+    memory: &MemoryStore,
+    items: &[LimitItem<'_>],
+    now: Nanos,
+) -> (bool, SmallVec<[LimitReading; 4]>) {
     let mut readings = SmallVec::new();
     let admitted = memory.take(items, now, &mut readings);
     assert_eq!(readings.len(), items.len());
     (admitted, readings)
 }
 
-fn admitted(memory: &Memory, items: &[Item<'_>], now: Nanos, tries: u32) -> u32 {
+fn admitted(memory: &MemoryStore, items: &[LimitItem<'_>], now: Nanos, tries: u32) -> u32 {
     (0..tries)
         .map(|_| u32::from(take(memory, items, now).0))
         .sum()
@@ -88,7 +95,9 @@ fn a_table_two_thirds_full_needs_no_sketch() {
     let memory = store(4 << 20);
     let limit = limit("5/h", Algorithm::Gcra { burst: None });
     let slot = memory.register("all", &limit).unwrap().slot();
-    let keys = (1 << 20) / table::BUCKET_BYTES as u128 * table::BUCKET_ENTRIES as u128 * 2 / 3;
+    let keys =
+        (1 << 20) / bucket_table::BUCKET_BYTES as u128 * bucket_table::BUCKET_ENTRIES as u128 * 2
+            / 3;
     for remaining in [4, 3, 2] {
         for n in 0..keys {
             let (admitted, readings) = take(&memory, &[item(&limit, slot, n)], START);
@@ -96,16 +105,19 @@ fn a_table_two_thirds_full_needs_no_sketch() {
         }
     }
     let usage = memory.usage();
-    assert_eq!((usage.keys as u128, usage.sketched), (keys, 0));
+    assert_eq!(
+        (usage.key_count as u128, usage.sketched_decisions),
+        (keys, 0)
+    );
 }
 
 /// Fills the table with keys that stay.
-fn fill(memory: &Memory, now: Nanos) {
+fn fill(memory: &MemoryStore, now: Nanos) {
     crowd(memory, 16, now);
 }
 
 /// Counts keys, on average so many a bucket, under a limit of a week, so that they stay.
-fn crowd(memory: &Memory, each: u128, now: Nanos) {
+fn crowd(memory: &MemoryStore, each: u128, now: Nanos) {
     let stay = limit("5/w", Algorithm::FixedWindow);
     let slot = memory.register("fill", &stay).unwrap().slot();
     for n in 0..u128::from(memory.cells.table.bucket_count()) * each {
@@ -156,9 +168,9 @@ fn all_or_none() {
         "refusals took nothing"
     );
     let unknown = [item(&wide, a, 9), item(&narrow, b, 2)];
-    let keys = memory.usage().keys;
+    let keys = memory.usage().key_count;
     assert!(!take(&memory, &unknown, START).0);
-    assert_eq!(memory.usage().keys, keys, "a refusal leaves no cell");
+    assert_eq!(memory.usage().key_count, keys, "a refusal leaves no cell");
 }
 
 #[test]
@@ -169,8 +181,8 @@ fn shadows_decide_for_themselves() {
         memory.register("a", &live).unwrap().slot(),
         memory.register("b", &trial).unwrap().slot(),
     );
-    let shadow = Item {
-        shadow: true,
+    let shadow = LimitItem {
+        is_shadow: true,
         ..item(&trial, b, 1)
     };
     let items = [item(&live, a, 1), shadow];
@@ -188,7 +200,7 @@ fn shadows_decide_for_themselves() {
             (false, false)
         ]
     );
-    let spare = Item {
+    let spare = LimitItem {
         key: key(7),
         ..shadow
     };
@@ -223,16 +235,16 @@ fn networks_have_budgets_too() {
     let limit = log("5/m");
     let slot = memory.register("a", &limit).unwrap().slot();
     let parents = [
-        Parent {
+        ParentNetwork {
             key: key(900),
             factor: 2,
         },
-        Parent {
+        ParentNetwork {
             key: key(901),
             factor: 3,
         },
     ];
-    let at = |n| Item {
+    let at = |n| LimitItem {
         parents: &parents,
         ..item(&limit, slot, n)
     };
@@ -244,7 +256,7 @@ fn networks_have_budgets_too() {
     assert_eq!(readings[0].wait, Nanos::from_secs(6), "a tenth of a minute");
     assert!(!take(&memory, &[at(3)], Nanos(later.0 - 1)).0);
     assert!(take(&memory, &[at(3)], later).0);
-    let far = Item {
+    let far = LimitItem {
         parents: &parents[1..],
         ..item(&limit, slot, 4)
     };
@@ -262,14 +274,14 @@ fn a_network_never_refuses_its_only_client() {
         ..log("10/m")
     };
     let burst = limit("10/m", Algorithm::Gcra { burst: Some(100) });
-    let parents = [Parent {
+    let parents = [ParentNetwork {
         key: key(900),
         factor: 4,
     }];
     for (limit, most) in [(soft, 60), (burst, 100)] {
         let memory = store(1 << 20);
         let slot = memory.register("a", &limit).unwrap().slot();
-        let at = |n| Item {
+        let at = |n| LimitItem {
             parents: &parents,
             ..item(&limit, slot, n)
         };
@@ -350,7 +362,7 @@ fn eviction_never_frees_an_exhausted_key() {
             );
         }
         fill(&memory, START);
-        assert!(memory.usage().sketched > 0);
+        assert!(memory.usage().sketched_decisions > 0);
         memory.evict_fresh_cells(START, usize::MAX);
         for n in 0..50 {
             assert_eq!(
@@ -360,7 +372,7 @@ fn eviction_never_frees_an_exhausted_key() {
             );
         }
         let usage = memory.usage();
-        assert!(usage.bytes <= usage.budget, "{usage:?}");
+        assert!(usage.used_bytes <= usage.budget_bytes, "{usage:?}");
     }
 }
 
@@ -377,7 +389,7 @@ fn sketched_keys_are_held_to_their_limit() {
         // The table empties, the keys get cells: what the sketch counted still counts.
         let soon = Nanos(START.0 + 1_000_000_000);
         memory.evict_fresh_cells(START.after(Nanos::from_secs(3 * 7 * 86_400)), usize::MAX);
-        assert_eq!(memory.usage().keys, 0);
+        assert_eq!(memory.usage().key_count, 0);
         for n in 0..200 {
             let more = admitted(&memory, &[item(&limit, slot, n)], soon, 9);
             assert!(more <= 1, "{limit:?}: {more}");
@@ -390,7 +402,7 @@ fn exhausted_arena_forgives_nothing() {
     let memory = store(1 << 20);
     let big = log("1000/d");
     let slot = memory.register("a", &big).unwrap().slot();
-    let many = |n, cost| Item {
+    let many = |n, cost| LimitItem {
         cost,
         ..item(&big, slot, n)
     };
@@ -407,8 +419,8 @@ fn exhausted_arena_forgives_nothing() {
         }
     }
     assert!(spent.iter().all(|units| *units <= 1_000));
-    assert!(memory.usage().sketched > 0);
-    assert!(memory.usage().bytes <= memory.usage().budget);
+    assert!(memory.usage().sketched_decisions > 0);
+    assert!(memory.usage().used_bytes <= memory.usage().budget_bytes);
     let later = START.after(Nanos::from_secs(3 * 86_400));
     assert!(take(&memory, &[many(7, 900)], later).0, "all of it passes");
 }
@@ -427,12 +439,12 @@ fn sweeping_frees_what_is_fresh() {
         }
     }
     assert_eq!(memory.evict_fresh_cells(START, usize::MAX), 0);
-    assert_eq!(memory.usage().keys, 600);
+    assert_eq!(memory.usage().key_count, 600);
     assert_eq!(
         memory.evict_fresh_cells(START.after(Nanos::from_secs(200)), usize::MAX),
         600
     );
-    assert_eq!(memory.usage().keys, 0);
+    assert_eq!(memory.usage().key_count, 0);
 }
 
 #[test]
@@ -452,11 +464,13 @@ fn sweeping_touches_no_memory_that_was_never_used() {
 
 #[test]
 fn unknown_slots_and_small_budgets() {
-    for budget in [1_000, Settings::MAX_BUDGET + 1] {
-        let refused = Memory::new(Settings { budget });
+    for budget in [1_000, Settings::MAX_BUDGET_BYTES + 1] {
+        let refused = MemoryStore::new(Settings {
+            budget_bytes: budget,
+        });
         assert!(matches!(refused, Err(Error::Budget)), "{budget}");
     }
     let memory = store(1 << 20);
     let limit = log("5/m");
-    assert!(!take(&memory, &[item(&limit, Slot(77), 1)], START).0);
+    assert!(!take(&memory, &[item(&limit, LimitSlot(77), 1)], START).0);
 }

@@ -4,8 +4,8 @@
 //! Bound: one entry of 48 bytes for each key with an open request and for each network around it. The entry is removed with
 //! the key's last request; the tables keep their size.
 
-mod locked;
-mod request;
+mod locked_shards;
+mod permit_request;
 #[cfg(test)]
 mod tests;
 
@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::locked::{LockedShards, PermitShard, SHARD_COUNT, shard_of};
-use self::request::PermitKey;
+use self::locked_shards::{LockedShards, PermitShard, SHARD_COUNT, shard_of};
+use self::permit_request::PermitKey;
 use crate::limit::LimitReading;
 
-pub use request::{PermitRequest, PermitScope};
+pub use permit_request::{PermitRequest, PermitScope};
 
 /// The permits that are held, by key.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limit::{Concurrency, Fingerprint, LimitStanding, ThrottleMode};
-use crate::store::Parent;
+use crate::store::ParentNetwork;
 
 const TWO: Concurrency = Concurrency {
     max_open: 2,
@@ -16,7 +16,7 @@ fn want<'a>(limit: &'a Concurrency, scope: &str, key: u128) -> PermitRequest<'a>
         scope: PermitScope::new(scope),
         key: Fingerprint(key),
         multiply: 1,
-        shadow: false,
+        is_shadow: false,
         parents: &[],
     }
 }
@@ -100,7 +100,7 @@ fn the_same_key_twice_in_one_request() {
 fn shadows_never_refuse_and_hold_no_more_than_they_would_admit() {
     let permits = Arc::new(Permits::default());
     let shadow = [PermitRequest {
-        shadow: true,
+        is_shadow: true,
         ..want(&TWO, "a", 1)
     }];
     let all: Vec<_> = (0..3).map(|_| take(&permits, &shadow).unwrap()).collect();
@@ -126,7 +126,7 @@ fn a_new_number_holds_for_what_comes() {
 #[test]
 fn networks_have_room_for_several_of_their_clients() {
     let permits = Arc::new(Permits::default());
-    let network = [Parent {
+    let network = [ParentNetwork {
         key: Fingerprint(77),
         factor: 2,
     }];

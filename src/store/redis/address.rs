@@ -1,9 +1,9 @@
-//! The address of a Redis or Valkey: `redis://user:password@host:6379/0`, and the forms for clusters and sentinels. It can
-//! only be made by parsing, and is never written with user and password.
+//! [`RedisAddress`]: the address of a Redis or Valkey, such as `redis://user:password@host:6379/0`, and the forms for clusters
+//! and sentinels. An address is made by parsing, and is never written with user and password.
 
 use std::fmt;
 
-/// How the servers work together.
+/// How the servers of a store work together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
@@ -14,13 +14,13 @@ pub enum Topology {
     Sentinel(String),
 }
 
-/// The address of a store.
+/// The address of a store in Redis or Valkey.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RedisAddress {
     /// How the servers work together.
     pub topology: Topology,
-    /// Whether to use TLS.
-    pub tls: bool,
+    /// Whether connections use TLS.
+    pub uses_tls: bool,
     /// Host and port of each server or sentinel, at least one.
     pub hosts: Vec<(String, u16)>,
     /// The user name; `None` for the server's default user.
@@ -31,7 +31,7 @@ pub struct RedisAddress {
     pub database: i64,
 }
 
-/// Why text is not an address.
+/// Why text is not the address of a Redis or Valkey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The scheme is not one of the six.
@@ -72,7 +72,7 @@ impl RedisAddress {
     pub fn parse(text: &str) -> Result<RedisAddress, AddressError> {
         let (scheme, after_scheme) = text.split_once("://").ok_or(AddressError::Scheme)?;
         let (protocol, topology) = scheme.split_once('+').unwrap_or((scheme, ""));
-        let tls = match protocol {
+        let uses_tls = match protocol {
             "redis" => false,
             "rediss" => true,
             _ => return Err(AddressError::Scheme),
@@ -113,7 +113,7 @@ impl RedisAddress {
         };
         Ok(RedisAddress {
             topology,
-            tls,
+            uses_tls,
             hosts,
             user: user.filter(|user| !user.is_empty()),
             password: password.filter(|password| !password.is_empty()),
@@ -162,7 +162,7 @@ fn percent_decode(text: &str) -> Result<String, AddressError> {
 /// The address without user and password.
 impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tls = if self.tls { "s" } else { "" };
+        let tls = if self.uses_tls { "s" } else { "" };
         let topology = match self.topology {
             Topology::Alone => "",
             Topology::Cluster => "+cluster",

@@ -1,5 +1,6 @@
-//! The Redis or Valkey client that all workers of a gateway share. It runs the scripts that decide, and checks with each
-//! call that the store still has the data by which it was identified. Each worker has connections of its own.
+//! [`RedisClient`]: the Redis or Valkey client that all workers of a gateway share. It runs the scripts that decide, and
+//! checks with each call that the store still has the data by which it was identified. Each worker has connections of its
+//! own. The client never sends a call twice.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -11,149 +12,154 @@ use parking_lot::RwLock;
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
-use super::lane::Lane;
+use super::connect::HostPort;
 use super::link::RedisFault;
-use super::reach::HostPort;
 use super::script::{Script, ScriptForm};
 use super::settings::Settings;
 use super::wire;
+use super::worker_connections::WorkerConnections;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::Taking;
 use crate::store::shared::call::{
-    Call, CallPart, CounterName, CounterReply, LiveGateways, StoreError, StoreIdentity, StoreMark,
-    StoreReply,
+    Call, CallPart, CounterName, CounterReply, GatewayBeat, LiveGateways, StoreError,
+    StoreIdentity, StoreMark, StoreReply,
 };
 
 /// The longest pause between two attempts of a worker to connect.
 const MAX_RECONNECT_DELAY: Nanos = Nanos::from_secs(5);
-/// The same for the last connection, by which the keeper notices that the store is back.
+/// The longest pause between two attempts of the keeper to connect, by which it notices that the store is back.
 const MAX_KEEPER_RECONNECT_DELAY: Nanos = Nanos::from_millis(400);
 
 /// Calls Redis or Valkey for all workers of a gateway.
 pub struct RedisClient {
     settings: Settings,
-    /// One lane for each connection number.
-    lanes: Vec<Lane>,
-    /// The mark of each shelf; without a cluster there is one shelf.
+    /// The connections of each worker, and last those of the keeper.
+    worker_connections: Vec<WorkerConnections>,
+    /// The mark of each partition; without a cluster there is one partition.
     marks: RwLock<Vec<StoreMark>>,
     /// With sentinels: the master that was last identified. All masters have the same mark.
     master: RwLock<Option<HostPort>>,
     /// The number of gateways, from the last beat.
-    gateways: AtomicU32,
-    decide: Script,
-    beat: Script,
+    gateway_count: AtomicU32,
+    decide_script: Script,
+    beat_script: Script,
     clock: Clock,
 }
 
 impl RedisClient {
-    /// A client with this many connections, numbered from 0: one for each worker, and the last for the keeper. Other methods
-    /// take that number.
-    pub fn new(settings: Settings, connections: usize, clock: Clock) -> RedisClient {
-        let lane = |connection| match connection + 1 == connections {
-            true => Lane::new(&settings, MAX_KEEPER_RECONNECT_DELAY),
-            false => Lane::new(&settings, MAX_RECONNECT_DELAY),
+    /// A client with this many connections: one for each worker, and the last for the keeper. Other methods take the index of
+    /// a connection.
+    pub fn new(settings: Settings, connection_count: usize, clock: Clock) -> RedisClient {
+        let connections = |connection_index| match connection_index + 1 == connection_count {
+            true => WorkerConnections::new(&settings, MAX_KEEPER_RECONNECT_DELAY),
+            false => WorkerConnections::new(&settings, MAX_RECONNECT_DELAY),
         };
         RedisClient {
-            lanes: (0..connections).map(lane).collect(),
+            worker_connections: (0..connection_count).map(connections).collect(),
             settings,
             marks: RwLock::default(),
             master: RwLock::default(),
-            gateways: AtomicU32::new(1),
-            decide: Script::decide(),
-            beat: Script::beat(),
+            gateway_count: AtomicU32::new(1),
+            decide_script: Script::decide(),
+            beat_script: Script::beat(),
             clock,
         }
     }
 
     /// Connects where there is no connection, on the caller's runtime. To be called ten times a second.
-    pub fn keep_connected(&self, connection: usize) {
-        self.lanes[connection].keep_connected(&self.settings, &self.clock);
+    pub fn keep_connected(&self, connection_index: usize) {
+        self.worker_connections[connection_index].keep_connected(&self.settings, &self.clock);
     }
 
     /// Drops the connection; the next [`RedisClient::keep_connected`] makes a new one.
-    pub fn reconnect(&self, connection: usize) {
-        self.lanes[connection].disconnect("the store is away", &self.clock);
+    pub fn reconnect(&self, connection_index: usize) {
+        self.worker_connections[connection_index].disconnect("the store is away", &self.clock);
     }
 
     /// Connects at the next [`RedisClient::keep_connected`], however many attempts have failed.
-    pub fn skip_delay(&self, connection: usize) {
-        self.lanes[connection].skip_delay(&self.clock);
+    pub fn skip_delay(&self, connection_index: usize) {
+        self.worker_connections[connection_index].skip_delay(&self.clock);
     }
 
     /// Whether there is a connection to the master that was last identified, or none was ever needed.
-    pub fn is_ready(&self, connection: usize) -> bool {
-        let lane = &self.lanes[connection];
-        lane.is_ready() && lane.leads_to(&self.master.read())
+    pub fn is_ready(&self, connection_index: usize) -> bool {
+        let connections = &self.worker_connections[connection_index];
+        connections.is_ready() && connections.leads_to(&self.master.read())
     }
 
     /// Whether a connection leads to another server than `other` does, because sentinels named another master between the
     /// two.
-    pub fn leads_elsewhere(&self, connection: usize, other: usize) -> bool {
-        let (lane, other) = (&self.lanes[connection], &self.lanes[other]);
-        other.is_ready() && !lane.leads_to(&other.server())
+    pub fn leads_elsewhere(&self, connection_index: usize, other: usize) -> bool {
+        let (connections, other) = (
+            &self.worker_connections[connection_index],
+            &self.worker_connections[other],
+        );
+        other.is_ready() && !connections.leads_to(&other.server())
     }
 
-    /// How often it has connected. The next connection may lead to another server, with older data under the same mark.
-    pub fn connection_count(&self, connection: usize) -> u32 {
-        self.lanes[connection].connection_count()
+    /// How often the connection was made. The next one may lead to another server, with older data under the same mark.
+    pub fn connection_count(&self, connection_index: usize) -> u32 {
+        self.worker_connections[connection_index].connection_count()
     }
 
-    /// Sends a command to the server of a shelf, and waits for its reply.
+    /// Sends a command to the server of a partition, and waits for its reply.
     async fn send(
         &self,
-        connection: usize,
-        shelf: usize,
+        connection_index: usize,
+        partition: usize,
         command: &Cmd,
     ) -> Result<Value, StoreError> {
-        let lane = &self.lanes[connection];
-        let reply = lane.send(shelf, command, &self.settings, &self.clock);
+        let connections = &self.worker_connections[connection_index];
+        let reply = connections.send(partition, command, &self.settings, &self.clock);
         reply.await.map_err(RedisFault::into)
     }
 
     /// Runs a script by its hash, and again by its text where the server has forgotten it.
     async fn run_script(
         &self,
-        connection: usize,
-        shelf: usize,
+        connection_index: usize,
+        partition: usize,
         script: &Script,
         fill: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
         let command = script.command(ScriptForm::Hash, &fill);
-        let lane = &self.lanes[connection];
-        let reply = lane.send(shelf, &command, &self.settings, &self.clock);
+        let connections = &self.worker_connections[connection_index];
+        let reply = connections.send(partition, &command, &self.settings, &self.clock);
         match reply.await {
             Err(fault) if fault.code() == Some("NOSCRIPT") => {
                 let command = script.command(ScriptForm::Text, fill);
-                self.send(connection, shelf, &command).await
+                self.send(connection_index, partition, &command).await
             }
             other => other.map_err(RedisFault::into),
         }
     }
 
-    fn shelf_count(&self) -> usize {
-        self.lanes.first().map_or(1, Lane::shelf_count)
+    fn partition_count(&self) -> usize {
+        self.worker_connections
+            .first()
+            .map_or(1, WorkerConnections::partition_count)
     }
 
-    /// The shelf of a counter, by the first byte of its fingerprint.
-    fn shelf_of(&self, name: &CounterName) -> usize {
-        match self.shelf_count() {
+    /// The partition of a counter, by the first byte of its fingerprint.
+    fn partition_of(&self, name: &CounterName) -> usize {
+        match self.partition_count() {
             1 => 0,
-            shelves => (name.key.0 >> 120) as usize % shelves,
+            partitions => (name.key.0 >> 120) as usize % partitions,
         }
     }
 
-    /// The prefix of a shelf's keys. In a cluster the part in braces decides which server has them.
-    fn key_prefix(&self, shelf: usize) -> String {
+    /// The prefix of a partition's keys. In a cluster the part in braces decides which server has them.
+    fn key_prefix(&self, partition: usize) -> String {
         let prefix = &self.settings.prefix;
-        match self.shelf_count() {
+        match self.partition_count() {
             1 => format!("{prefix}:"),
-            _ => format!("{prefix}:{{{shelf:02x}}}:"),
+            _ => format!("{prefix}:{{{partition:02x}}}:"),
         }
     }
 
     /// The key of a counter.
     fn counter_key(&self, name: &CounterName) -> String {
-        let mut key = self.key_prefix(self.shelf_of(name));
+        let mut key = self.key_prefix(self.partition_of(name));
         URL_SAFE_NO_PAD.encode_string(name.limit.to_be_bytes(), &mut key);
         key.push(':');
         URL_SAFE_NO_PAD.encode_string(name.key.0.to_be_bytes(), &mut key);
@@ -165,36 +171,43 @@ impl RedisClient {
     /// # Errors
     ///
     /// When there is no connection or no usable reply; [`StoreError::Renewed`] when the store has lost its data.
-    pub async fn decide(&self, connection: usize, call: &Call) -> Result<StoreReply, StoreError> {
-        let shelf = call
+    pub async fn decide(
+        &self,
+        connection_index: usize,
+        call: &Call,
+    ) -> Result<StoreReply, StoreError> {
+        let partition = call
             .parts
             .first()
-            .map_or(0, |part| self.shelf_of(&part.name));
+            .map_or(0, |part| self.partition_of(&part.name));
         if call
             .parts
             .iter()
-            .all(|part| self.shelf_of(&part.name) == shelf)
+            .all(|part| self.partition_of(&part.name) == partition)
         {
-            return self.decide_on_shelf(connection, shelf, call).await;
+            return self
+                .decide_on_partition(connection_index, partition, call)
+                .await;
         }
-        self.decide_across_shelves(connection, call).await
+        self.decide_across_partitions(connection_index, call).await
     }
 
-    /// Decides about a call whose parts are all on one shelf.
-    async fn decide_on_shelf(
+    /// Decides about a call whose parts are all on one partition.
+    async fn decide_on_partition(
         &self,
-        connection: usize,
-        shelf: usize,
+        connection_index: usize,
+        partition: usize,
         call: &Call,
     ) -> Result<StoreReply, StoreError> {
-        let input = wire::encode(call, self.gateways.load(Relaxed));
-        self.run_decide_script(connection, shelf, call, input).await
+        let input = wire::encode_call(call, self.gateway_count.load(Relaxed));
+        self.run_decide_script(connection_index, partition, call, input)
+            .await
     }
 
     /// Deletes a counter. Returns whether it existed. Totals that gateways have reported stay.
     pub async fn forget_counter(
         &self,
-        connection: usize,
+        connection_index: usize,
         part: &CallPart,
     ) -> Result<bool, StoreError> {
         let call = Call {
@@ -202,8 +215,8 @@ impl RedisClient {
             taking: Taking::All,
             parts: smallvec::smallvec![part.clone()],
         };
-        let (shelf, input) = (self.shelf_of(&part.name), wire::encode_forget(&call));
-        let reply = self.run_decide_script(connection, shelf, &call, input);
+        let (partition, input) = (self.partition_of(&part.name), wire::encode_forget(&call));
+        let reply = self.run_decide_script(connection_index, partition, &call, input);
         Ok(reply
             .await?
             .counters
@@ -214,73 +227,85 @@ impl RedisClient {
     /// Runs the deciding script with an encoded call.
     async fn run_decide_script(
         &self,
-        connection: usize,
-        shelf: usize,
+        connection_index: usize,
+        partition: usize,
         call: &Call,
         input: Vec<u8>,
     ) -> Result<StoreReply, StoreError> {
-        let (mark, prefix) = (self.mark(connection, shelf)?, self.key_prefix(shelf));
-        let reply = self.run_script(connection, shelf, &self.decide, |command| {
-            command
-                .arg(call.parts.len() + 1)
-                .arg(format!("{prefix}mark"));
-            for part in &call.parts {
-                command.arg(self.counter_key(&part.name));
-            }
-            command.arg(&mark[..]).arg(&input);
-        });
+        let (mark, prefix) = (
+            self.mark(connection_index, partition)?,
+            self.key_prefix(partition),
+        );
+        let reply = self.run_script(
+            connection_index,
+            partition,
+            &self.decide_script,
+            |command| {
+                command
+                    .arg(call.parts.len() + 1)
+                    .arg(format!("{prefix}mark"));
+                for part in &call.parts {
+                    command.arg(self.counter_key(&part.name));
+                }
+                command.arg(&mark[..]).arg(&input);
+            },
+        );
         match reply.await? {
-            Value::BulkString(text) => wire::decode(&text, call),
+            Value::BulkString(text) => wire::decode_reply(&text, call),
             _ => Err(StoreError::Other(Cow::Borrowed(
                 "the script's reply is not a string",
             ))),
         }
     }
 
-    /// Decides on each shelf. Where one refuses, the units that the others took are given back.
-    async fn decide_across_shelves(
+    /// Decides on each partition. Where one refuses, the units that the others took are given back.
+    async fn decide_across_partitions(
         &self,
-        connection: usize,
+        connection_index: usize,
         call: &Call,
     ) -> Result<StoreReply, StoreError> {
-        let mut shelves: SmallVec<[(usize, SmallVec<[usize; 4]>); 4]> = SmallVec::new();
+        let mut partitions: SmallVec<[(usize, SmallVec<[usize; 4]>); 4]> = SmallVec::new();
         for (index, part) in call.parts.iter().enumerate() {
-            let shelf = self.shelf_of(&part.name);
-            match shelves.iter_mut().find(|(other, _)| *other == shelf) {
+            let partition = self.partition_of(&part.name);
+            match partitions.iter_mut().find(|(other, _)| *other == partition) {
                 Some((_, indices)) => indices.push(index),
-                None => shelves.push((shelf, SmallVec::from_slice(&[index]))),
+                None => partitions.push((partition, SmallVec::from_slice(&[index]))),
             }
         }
-        let decisions = shelves.iter().map(|(shelf, indices)| {
-            let call = parts_on_shelf(call, indices);
-            async move { self.decide_on_shelf(connection, *shelf, &call).await }
+        let decisions = partitions.iter().map(|(partition, indices)| {
+            let call = parts_on_partition(call, indices);
+            async move {
+                self.decide_on_partition(connection_index, *partition, &call)
+                    .await
+            }
         });
         let replies = join_all(decisions).await;
         let mut counters: SmallVec<[Option<CounterReply>; 4]> =
             smallvec::smallvec![None; call.parts.len()];
         let (mut admitted, mut now, mut error) = (true, 0, None);
-        for ((_, indices), reply) in shelves.iter().zip(replies) {
+        for ((_, indices), reply) in partitions.iter().zip(replies) {
             match reply {
                 Ok(reply) => {
-                    admitted &= reply.admitted;
-                    now = now.max(reply.now);
+                    admitted &= reply.is_admitted;
+                    now = now.max(reply.now_micros);
                     for (index, counter) in indices.iter().zip(reply.counters) {
                         counters[*index] = Some(counter);
                     }
                 }
-                Err(shelf_error) => error = Some(shelf_error),
+                Err(partition_error) => error = Some(partition_error),
             }
         }
         if call.taking == Taking::All && (!admitted || error.is_some()) {
-            self.give_back_all(connection, call, &mut counters).await;
+            self.give_back_all(connection_index, call, &mut counters)
+                .await;
         }
         if let Some(error) = error {
             return Err(error);
         }
         let counters = counters.into_iter().flatten().collect();
         Ok(StoreReply {
-            admitted,
-            now,
+            is_admitted: admitted,
+            now_micros: now,
             counters,
         })
     }
@@ -288,39 +313,41 @@ impl RedisClient {
     /// Gives back the units that the parts took, except those of shadows.
     async fn give_back_all(
         &self,
-        connection: usize,
+        connection_index: usize,
         call: &Call,
         counters: &mut [Option<CounterReply>],
     ) {
         let parts = call.parts.iter().zip(counters);
         let give_backs = parts.filter_map(|(part, counter)| {
             let counter = counter.as_mut()?;
-            if counter.granted_units == 0 || part.shadow {
+            if counter.granted_units == 0 || part.is_shadow {
                 return None;
             }
             let units = std::mem::take(&mut counter.granted_units);
-            let call = part.give_back_call(call.gateway, units, counter.stamped);
-            let shelf = self.shelf_of(&part.name);
+            let call = part.give_back_call(call.gateway, units, counter.granted_at_micros);
+            let partition = self.partition_of(&part.name);
             Some(async move {
                 // If this fails, the units count until they leave their window: never too much is admitted.
-                let _ = self.decide_on_shelf(connection, shelf, &call).await;
+                let _ = self
+                    .decide_on_partition(connection_index, partition, &call)
+                    .await;
             })
         });
         join_all(give_backs).await;
     }
 
-    /// The mark by which a shelf was identified.
+    /// The mark by which a partition was identified.
     ///
     /// # Errors
     ///
     /// [`StoreError::Renewed`] where it never was, or this connection leads to another master.
-    fn mark(&self, connection: usize, shelf: usize) -> Result<StoreMark, StoreError> {
-        if !self.lanes[connection].leads_to(&self.master.read()) {
+    fn mark(&self, connection_index: usize, partition: usize) -> Result<StoreMark, StoreError> {
+        if !self.worker_connections[connection_index].leads_to(&self.master.read()) {
             return Err(StoreError::Renewed);
         }
         self.marks
             .read()
-            .get(shelf)
+            .get(partition)
             .copied()
             .ok_or(StoreError::Renewed)
     }
@@ -333,48 +360,49 @@ impl RedisClient {
     /// [`StoreError::Empty`] where the store has no secret, none is known and `may_initialize` is not set.
     pub async fn identify(
         &self,
-        connection: usize,
+        connection_index: usize,
         known_secret: Option<[u8; 16]>,
         may_initialize: bool,
     ) -> Result<StoreIdentity, StoreError> {
         let key = format!("{}secret", self.key_prefix(0));
         if known_secret.is_none() && !may_initialize {
             let mut get = redis::cmd("GET");
-            if self.send(connection, 0, get.arg(&key)).await? == Value::Nil {
+            if self.send(connection_index, 0, get.arg(&key)).await? == Value::Nil {
                 return Err(StoreError::Empty);
             }
         }
         let secret = self
-            .read_or_create(connection, 0, key, known_secret)
+            .read_or_create(connection_index, 0, key, known_secret)
             .await?;
-        let read_mark = |shelf| {
-            let key = format!("{}mark", self.key_prefix(shelf));
-            self.read_or_create(connection, shelf, key, None)
+        let read_mark = |partition| {
+            let key = format!("{}mark", self.key_prefix(partition));
+            self.read_or_create(connection_index, partition, key, None)
         };
-        // Each server is called once before all shelves: where one is away, the others have less to do.
-        let one_of_each_server = self.lanes[connection].one_shelf_per_server();
+        // Each server is called once before all partitions: where one is away, the others have less to do.
+        let one_of_each_server =
+            self.worker_connections[connection_index].one_partition_per_server();
         try_join_all(one_of_each_server.into_iter().map(read_mark)).await?;
-        let marks = try_join_all((0..self.shelf_count()).map(read_mark)).await?;
-        let time = self.send(connection, 0, &redis::cmd("TIME")).await?;
+        let marks = try_join_all((0..self.partition_count()).map(read_mark)).await?;
+        let time = self.send(connection_index, 0, &redis::cmd("TIME")).await?;
         let (seconds, micros): (u64, u64) = redis::from_redis_value(time)
             .map_err(|_| StoreError::Other(Cow::Borrowed("the reply to TIME is malformed")))?;
         let mark = combine_marks(&marks);
         *self.marks.write() = marks;
-        let master = self.lanes[connection].server();
+        let master = self.worker_connections[connection_index].server();
         let former_master = std::mem::replace(&mut *self.master.write(), master.clone());
         Ok(StoreIdentity {
             mark,
             secret,
-            moved: former_master.is_some() && former_master != master,
-            now: seconds.saturating_mul(1_000_000).saturating_add(micros),
+            has_new_master: former_master.is_some() && former_master != master,
+            now_micros: seconds.saturating_mul(1_000_000).saturating_add(micros),
         })
     }
 
     /// Reads the 16 bytes under `key`. If there are none, stores `known` or random ones first.
     async fn read_or_create(
         &self,
-        connection: usize,
-        shelf: usize,
+        connection_index: usize,
+        partition: usize,
         key: String,
         known: Option<[u8; 16]>,
     ) -> Result<[u8; 16], StoreError> {
@@ -386,10 +414,13 @@ impl RedisClient {
         }
         let mut set = redis::cmd("SET");
         set.arg(&key).arg(&initial[..]).arg("NX");
-        self.send(connection, shelf, &set).await?;
+        self.send(connection_index, partition, &set).await?;
         let mut get = redis::cmd("GET");
         let malformed = || StoreError::Other(Cow::Owned(format!("`{key}` holds something else")));
-        match self.send(connection, shelf, get.arg(&key)).await? {
+        match self
+            .send(connection_index, partition, get.arg(&key))
+            .await?
+        {
             Value::BulkString(bytes) => bytes.try_into().map_err(|_| malformed()),
             _ => Err(malformed()),
         }
@@ -398,12 +429,12 @@ impl RedisClient {
     /// Lists the gateways that are alive. With `gateway`, first records that it is alive and has reported all its units.
     pub async fn send_beat(
         &self,
-        connection: usize,
+        connection_index: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
-        let (mark, prefix) = (self.mark(connection, 0)?, self.key_prefix(0));
+        let (mark, prefix) = (self.mark(connection_index, 0)?, self.key_prefix(0));
         let id = gateway.map_or_else(String::new, |gateway| gateway.to_string());
-        let reply = self.run_script(connection, 0, &self.beat, |command| {
+        let reply = self.run_script(connection_index, 0, &self.beat_script, |command| {
             command
                 .arg(2)
                 .arg(format!("{prefix}mark"))
@@ -414,23 +445,29 @@ impl RedisClient {
         let malformed = || StoreError::Other(Cow::Borrowed("the list of gateways is malformed"));
         let numbers: Vec<i64> = redis::from_redis_value(reply).map_err(|_| malformed())?;
         let (now, beats) = numbers.split_first().ok_or_else(malformed)?;
-        let now = u64::try_from(*now).map_err(|_| StoreError::Renewed)?;
-        let gateways = beats
-            .chunks_exact(2)
-            .map(|pair| (pair[0] as u32, pair[1] as u64));
-        let gateways: Vec<_> = gateways.collect();
-        self.gateways.store(gateways.len() as u32, Relaxed);
-        Ok(LiveGateways { now, gateways })
+        let now_micros = u64::try_from(*now).map_err(|_| StoreError::Renewed)?;
+        let beats = beats.chunks_exact(2).map(|pair| GatewayBeat {
+            gateway: pair[0] as u32,
+            beat_at_micros: pair[1] as u64,
+        });
+        let beats: Vec<GatewayBeat> = beats.collect();
+        self.gateway_count.store(beats.len() as u32, Relaxed);
+        Ok(LiveGateways { now_micros, beats })
     }
 
     /// Checks that all servers reply and have their marks, also servers that no request needs.
-    pub async fn check_marks(&self, connection: usize) -> Result<(), StoreError> {
-        let shelves = self.lanes[connection].one_shelf_per_server().into_iter();
-        let checks = shelves.map(|shelf| async move {
-            let (mark, prefix) = (self.mark(connection, shelf)?, self.key_prefix(shelf));
+    pub async fn check_marks(&self, connection_index: usize) -> Result<(), StoreError> {
+        let partitions = self.worker_connections[connection_index]
+            .one_partition_per_server()
+            .into_iter();
+        let checks = partitions.map(|partition| async move {
+            let (mark, prefix) = (
+                self.mark(connection_index, partition)?,
+                self.key_prefix(partition),
+            );
             let mut command = redis::cmd("GET");
             command.arg(format!("{prefix}mark"));
-            match self.send(connection, shelf, &command).await? {
+            match self.send(connection_index, partition, &command).await? {
                 Value::BulkString(stored) if stored == mark => Ok(()),
                 _ => Err(StoreError::Renewed),
             }
@@ -439,16 +476,20 @@ impl RedisClient {
     }
 
     /// Removes a gateway from the list.
-    pub async fn remove_gateway(&self, connection: usize, gateway: u32) -> Result<(), StoreError> {
+    pub async fn remove_gateway(
+        &self,
+        connection_index: usize,
+        gateway: u32,
+    ) -> Result<(), StoreError> {
         let mut command = redis::cmd("ZREM");
         command
             .arg(format!("{}gateways", self.key_prefix(0)))
             .arg(gateway);
-        self.send(connection, 0, &command).await.map(|_| ())
+        self.send(connection_index, 0, &command).await.map(|_| ())
     }
 }
 
-/// The store's mark: a mix of all shelves' marks, so that it changes with any of them.
+/// The store's mark: a mix of all partitions' marks, so that it changes with any of them.
 fn combine_marks(marks: &[StoreMark]) -> StoreMark {
     let mut combined = StoreMark::default();
     for (index, byte) in marks.iter().flatten().enumerate() {
@@ -458,15 +499,15 @@ fn combine_marks(marks: &[StoreMark]) -> StoreMark {
     combined
 }
 
-/// The call with only the parts of one shelf, which have these indices.
-fn parts_on_shelf(call: &Call, indices: &[usize]) -> Call {
+/// The call with only the parts of one partition, which have these indices.
+fn parts_on_partition(call: &Call, indices: &[usize]) -> Call {
     let parts = indices.iter().map(|index| {
         let part = &call.parts[*index];
-        // A network on another shelf than its key is a counter like others.
-        let key_index = part.around.map(usize::from);
+        // A network on another partition than its key is a counter like others.
+        let key_index = part.key_part_index.map(usize::from);
         let around = key_index.and_then(|key| indices.iter().position(|index| *index == key));
         CallPart {
-            around: around.map(|index| index as u8),
+            key_part_index: around.map(|index| index as u8),
             ..part.clone()
         }
     });

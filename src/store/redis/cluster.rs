@@ -1,5 +1,5 @@
-//! A cluster as one worker sees it: which server has which shelf, and a link to each server. It follows redirections, and
-//! reads the slot map again when it is out of date. A slow server never slows down calls to the others, and no call waits
+//! [`Cluster`]: a cluster as one worker sees it. It knows which server has which partition, and has a link to each
+//! server. It follows redirections, and reads the slot map again when it is out of date. A slow server never slows down calls to the others, and no call waits
 //! while the map is read.
 
 use std::borrow::Cow;
@@ -12,15 +12,15 @@ use parking_lot::Mutex;
 use redis::{Cmd, Value};
 use tokio::time::{sleep, timeout};
 
+use super::connect::{self, RedisTarget};
 use super::link::{RedisFault, RedisLink};
-use super::reach::{self, RedisTarget};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::StoreError;
 
-/// The number of shelves. Each lies in one slot, and no two in the same.
-pub(super) const SHELF_COUNT: usize = 256;
-/// Most redirections of one call.
+/// The number of partitions. Each partition is in one slot of the cluster, and no two are in the same.
+pub(super) const PARTITION_COUNT: usize = 256;
+/// The most redirections of one call.
 const MAX_REDIRECTIONS: usize = 8;
 /// The pause before a call is sent again, while a connection is made or a slot is moved.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
@@ -31,71 +31,76 @@ const MAP_READ_TIMEOUT: Duration = Duration::from_millis(300);
 /// Shortest time between two reads of the map.
 const MAP_READ_INTERVAL: Nanos = Nanos::from_millis(200);
 
-/// The server of each shelf; `None` for a shelf without one.
-type ShelfOwners = Vec<Option<RedisTarget>>;
+/// The server of each partition; `None` for a partition without one.
+type PartitionOwners = Vec<Option<RedisTarget>>;
 
-/// Which server has which shelf.
+/// Which server has which partition.
 struct SlotMap {
     links: Vec<RedisLink>,
-    /// The index in `links` of each shelf's server, if a server has it; empty before there was a map.
-    owners: Vec<Option<u16>>,
-    /// The same indices, sorted, each once.
-    owner_links: Vec<u16>,
+    /// The index in `links` of each partition's server, if a server has it; empty before there was a map.
+    owner_links: Vec<Option<u16>>,
+    /// The indices in `owner_links`, sorted, each once.
+    used_links: Vec<u16>,
     /// Whether the map is known to be out of date.
     is_stale: bool,
     /// Whether a task reads the map.
     is_being_read: bool,
-    /// When the map may be read again.
-    next_read: Nanos,
+    /// When the map may be read again; zero before the first read.
+    next_read_at: Nanos,
     /// Why there is no map.
-    cause: Option<String>,
+    missing_map_cause: Option<String>,
 }
 
 /// A handle to a cluster. Clones share the map and the links.
 #[derive(Clone)]
 pub(super) struct Cluster {
     map: Arc<Mutex<SlotMap>>,
-    /// Longest pause between two attempts to connect to a server.
-    max_delay: Nanos,
+    /// The longest pause between two attempts to connect to a server.
+    max_reconnect_delay: Nanos,
 }
 
 impl Cluster {
-    /// A cluster without a map yet; `max_delay` bounds the pause between attempts to connect.
-    pub(super) fn new(max_delay: Nanos) -> Cluster {
+    /// A cluster without a map yet. `max_reconnect_delay` bounds the pause between attempts to connect.
+    pub(super) fn new(max_reconnect_delay: Nanos) -> Cluster {
         Cluster {
             map: Arc::new(Mutex::new(SlotMap {
                 links: Vec::new(),
-                owners: Vec::new(),
                 owner_links: Vec::new(),
+                used_links: Vec::new(),
                 is_stale: true,
                 is_being_read: false,
-                next_read: Nanos::ZERO,
-                cause: None,
+                next_read_at: Nanos::ZERO,
+                missing_map_cause: None,
             })),
-            max_delay,
+            max_reconnect_delay,
         }
     }
 
-    /// Whether all shelves can be reached, or none was ever needed.
+    /// Whether all partitions can be reached, or none was ever needed.
     pub(super) fn is_ready(&self) -> bool {
         let map = self.map.lock();
-        let was_never_needed = map.next_read == Nanos::ZERO && !map.is_being_read;
+        let was_never_needed = map.next_read_at == Nanos::ZERO && !map.is_being_read;
         was_never_needed
-            || (!map.owners.is_empty() && map.owners.iter().all(|owner| map.is_up(*owner)))
+            || (!map.owner_links.is_empty()
+                && map.owner_links.iter().all(|owner| map.is_up(*owner)))
     }
 
-    /// One shelf of each server.
-    pub(super) fn one_shelf_per_server(&self) -> Vec<usize> {
+    /// One partition of each server.
+    pub(super) fn one_partition_per_server(&self) -> Vec<usize> {
         let map = self.map.lock();
-        let first_shelf = |link| map.owners.iter().position(|owner| *owner == Some(link));
-        let links = map.owner_links.iter().copied();
-        links.filter_map(first_shelf).collect()
+        let first_partition = |link| {
+            map.owner_links
+                .iter()
+                .position(|owner| *owner == Some(link))
+        };
+        let links = map.used_links.iter().copied();
+        links.filter_map(first_partition).collect()
     }
 
     /// Ends the pauses before the next attempts to connect, and nearly all of that before the next read of the map.
     pub(super) fn skip_delay(&self, clock: &Clock) {
         let mut map = self.map.lock();
-        map.next_read = map.next_read.min(clock.now().after(MAP_READ_INTERVAL));
+        map.next_read_at = map.next_read_at.min(clock.now().after(MAP_READ_INTERVAL));
         map.links.iter().for_each(|link| link.skip_delay(clock));
     }
 
@@ -113,8 +118,8 @@ impl Cluster {
         let links = map.links.iter();
         links.for_each(|link| link.keep_connected(settings, clock));
         // A server that is down may have been replaced.
-        map.is_stale |= !map.owners.iter().all(|owner| map.is_up(*owner));
-        if !map.is_stale || map.is_being_read || clock.now() < map.next_read {
+        map.is_stale |= !map.owner_links.iter().all(|owner| map.is_up(*owner));
+        if !map.is_stale || map.is_being_read || clock.now() < map.next_read_at {
             return;
         }
         map.is_being_read = true;
@@ -130,32 +135,37 @@ impl Cluster {
     }
 
     /// Replaces the map where it could be read, and connects to new servers.
-    fn update_map(&self, owners: Result<ShelfOwners, String>, settings: &Settings, clock: &Clock) {
+    fn update_map(
+        &self,
+        owners: Result<PartitionOwners, String>,
+        settings: &Settings,
+        clock: &Clock,
+    ) {
         let mut map = self.map.lock();
         map.is_being_read = false;
-        map.next_read = clock.now().after(MAP_READ_INTERVAL);
+        map.next_read_at = clock.now().after(MAP_READ_INTERVAL);
         match owners {
-            Ok(owners) => map.replace_owners(owners, self.max_delay),
+            Ok(owners) => map.replace_owners(owners, self.max_reconnect_delay),
             Err(cause) => {
                 tracing::debug!(store = %settings.address, cause, "cannot read the cluster's slots");
                 map.is_stale = true;
-                map.next_read = clock.now().after(Nanos(MAP_READ_INTERVAL.0 * 2));
-                map.cause = Some(cause);
+                map.next_read_at = clock.now().after(Nanos(MAP_READ_INTERVAL.0 * 2));
+                map.missing_map_cause = Some(cause);
             }
         }
         let links = map.links.iter();
         links.for_each(|link| link.keep_connected(settings, clock));
     }
 
-    /// Sends a command to the server that has the shelf, and follows redirections.
+    /// Sends a command to the server that has the partition, and follows redirections.
     pub(super) async fn send(
         &self,
-        shelf: usize,
+        partition: usize,
         command: &Cmd,
         settings: &Settings,
         clock: &Clock,
     ) -> Result<Value, RedisFault> {
-        // The server to which the shelf is moving, after an ASK redirection.
+        // The server to which the partition is moving, after an ASK redirection.
         let mut importing: Option<RedisLink> = None;
         let mut redirections = 0;
         loop {
@@ -164,7 +174,7 @@ impl Cluster {
                     let asking = redis::cmd("ASKING");
                     link.send(Some(&asking), command, clock).await
                 }
-                None => self.owner(shelf)?.send(None, command, clock).await,
+                None => self.owner(partition)?.send(None, command, clock).await,
             };
             let fault = match reply {
                 Ok(value) => return Ok(value),
@@ -178,11 +188,11 @@ impl Cluster {
             match (fault.code(), node) {
                 _ if redirections > MAX_REDIRECTIONS => return Err(fault),
                 (Some("MOVED"), Some(node)) => {
-                    let link = self.record_move(shelf, &node);
+                    let link = self.record_move(partition, &node);
                     wait_until_up(link, settings, clock).await;
                 }
                 (Some("ASK"), Some(node)) => {
-                    let link = self.link_at(shelf, &node);
+                    let link = self.link_at(partition, &node);
                     wait_until_up(link.clone(), settings, clock).await;
                     importing = link;
                 }
@@ -196,52 +206,52 @@ impl Cluster {
         }
     }
 
-    /// The link to the server that has a shelf. Where one server is away the whole store counts as away: gateways that
+    /// The link to the server that has a partition. Where one server is away the whole store counts as away: gateways that
     /// use other keys must come to the same view, at the same time.
-    fn owner(&self, shelf: usize) -> Result<RedisLink, RedisFault> {
+    fn owner(&self, partition: usize) -> Result<RedisLink, RedisFault> {
         let mut map = self.map.lock();
         let link = |index: &u16| &map.links[usize::from(*index)];
-        let mut links = map.owner_links.iter().map(link);
+        let mut links = map.used_links.iter().map(link);
         if let Some(down) = links.find(|link| link.is_down()) {
             return Err(down.disconnected_fault());
         }
-        if let Some(owner) = map.owners.get(shelf).copied().flatten() {
+        if let Some(owner) = map.owner_links.get(partition).copied().flatten() {
             return Ok(link(&owner).clone());
         }
         map.is_stale = true;
-        let has_map = !map.owners.is_empty();
+        let has_map = !map.owner_links.is_empty();
         Err(match has_map {
             true => RedisFault::NotConnected(StoreError::Other(Cow::Borrowed(
                 "some of the cluster's slots have no server",
             ))),
-            false => RedisFault::not_connected(map.cause.as_deref()),
+            false => RedisFault::not_connected(map.missing_map_cause.as_deref()),
         })
     }
 
-    /// Records that a shelf is on another server, and returns the link to it.
-    fn record_move(&self, shelf: usize, node: &str) -> Option<RedisLink> {
-        let link = self.link_at(shelf, node)?;
+    /// Records that a partition is on another server, and returns the link to it.
+    fn record_move(&self, partition: usize, node: &str) -> Option<RedisLink> {
+        let link = self.link_at(partition, node)?;
         let mut map = self.map.lock();
         map.is_stale = true;
         let index = map
             .links
             .iter()
             .position(|other| other.target() == link.target())?;
-        if let Some(owner) = map.owners.get_mut(shelf) {
+        if let Some(owner) = map.owner_links.get_mut(partition) {
             *owner = Some(index as u16);
         }
-        map.update_owner_links();
+        map.update_used_links();
         Some(link)
     }
 
     /// The link to the server that a redirection names as `HOST:PORT`. An empty host stands for the host of the server that sent the redirection.
-    fn link_at(&self, shelf: usize, node: &str) -> Option<RedisLink> {
+    fn link_at(&self, partition: usize, node: &str) -> Option<RedisLink> {
         let (host, port) = node.rsplit_once(':')?;
         let port = port.parse().ok()?;
         let mut map = self.map.lock();
         let host = match host {
             "" | "?" => {
-                let owner = map.owners.get(shelf).copied().flatten()?;
+                let owner = map.owner_links.get(partition).copied().flatten()?;
                 match map.links[usize::from(owner)].target() {
                     RedisTarget::Server(host, _) => host.clone(),
                     RedisTarget::Master(_) => return None,
@@ -249,7 +259,7 @@ impl Cluster {
             }
             host => host.trim_matches(['[', ']']).to_owned(),
         };
-        let index = map.link_index(RedisTarget::Server(host, port), self.max_delay);
+        let index = map.link_index(RedisTarget::Server(host, port), self.max_reconnect_delay);
         Some(map.links[index].clone())
     }
 }
@@ -260,34 +270,34 @@ impl SlotMap {
     }
 
     /// The index of the link to a server, which is added if it is missing.
-    fn link_index(&mut self, target: RedisTarget, max_delay: Nanos) -> usize {
+    fn link_index(&mut self, target: RedisTarget, max_reconnect_delay: Nanos) -> usize {
         let known = self.links.iter().position(|link| *link.target() == target);
         known.unwrap_or_else(|| {
-            self.links.push(RedisLink::new(target, max_delay));
+            self.links.push(RedisLink::new(target, max_reconnect_delay));
             self.links.len() - 1
         })
     }
 
-    fn update_owner_links(&mut self) {
-        self.owner_links = self.owners.iter().flatten().copied().collect();
-        self.owner_links.sort_unstable();
-        self.owner_links.dedup();
+    fn update_used_links(&mut self) {
+        self.used_links = self.owner_links.iter().flatten().copied().collect();
+        self.used_links.sort_unstable();
+        self.used_links.dedup();
     }
 
-    /// Replaces the owners of all shelves, and drops the links to servers without a shelf.
-    fn replace_owners(&mut self, owners: ShelfOwners, max_delay: Nanos) {
+    /// Replaces the owners of all partitions, and drops the links to servers without a partition.
+    fn replace_owners(&mut self, owners: PartitionOwners, max_reconnect_delay: Nanos) {
         let is_owner =
             |link: &RedisLink| owners.iter().flatten().any(|owner| owner == link.target());
         self.links.retain(is_owner);
         let owners = owners.into_iter();
         let indices = owners.map(|owner| {
             let target = owner?;
-            Some(self.link_index(target, max_delay) as u16)
+            Some(self.link_index(target, max_reconnect_delay) as u16)
         });
-        self.owners = indices.collect();
-        self.update_owner_links();
-        self.is_stale = self.owners.contains(&None);
-        self.cause = None;
+        self.owner_links = indices.collect();
+        self.update_used_links();
+        self.is_stale = self.owner_links.contains(&None);
+        self.missing_map_cause = None;
     }
 }
 
@@ -303,7 +313,7 @@ async fn wait_until_up(link: Option<RedisLink>, settings: &Settings, clock: &Clo
     }
 }
 
-/// Reads the server of each shelf; the first reply counts. Calls the servers that are `connected`, and those in the address
+/// Reads the server of each partition; the first reply counts. Calls the servers that are `connected`, and those in the address
 /// if none of them replies.
 ///
 /// # Errors
@@ -313,7 +323,7 @@ async fn read_map(
     connected: &[RedisLink],
     settings: &Settings,
     clock: &Clock,
-) -> Result<ShelfOwners, String> {
+) -> Result<PartitionOwners, String> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     let command = &command;
@@ -336,7 +346,7 @@ async fn read_map_over(
     link: &RedisLink,
     command: &Cmd,
     clock: &Clock,
-) -> Result<ShelfOwners, String> {
+) -> Result<PartitionOwners, String> {
     let reply = timeout(MAP_READ_TIMEOUT, link.send(None, command, clock)).await;
     let reply = reply.map_err(|_| String::from("no reply in time"))?;
     let reply = reply.map_err(|fault| StoreError::from(fault).to_string())?;
@@ -352,25 +362,28 @@ async fn read_map_from(
     port: u16,
     command: &Cmd,
     settings: &Settings,
-) -> Result<ShelfOwners, String> {
-    let connecting = reach::connect_to_server(settings, host, port);
-    let connected = timeout(reach::CONNECT_TIMEOUT, connecting).await;
+) -> Result<PartitionOwners, String> {
+    let connecting = connect::connect_to_server(settings, host, port);
+    let connected = timeout(connect::CONNECT_TIMEOUT, connecting).await;
     let connected = connected.map_err(|_| String::from("no reply within a second"))?;
-    let mut connection = connected.map_err(|error| reach::describe_error(&error))?;
+    let mut connection = connected.map_err(|error| connect::describe_error(&error))?;
     let reply = command.query_async(&mut connection.commands);
     let reply = timeout(MAP_READ_TIMEOUT, reply).await;
     let reply = reply.map_err(|_| String::from("no reply in time"))?;
-    parse_slots(&reply.map_err(|error| reach::describe_error(&error))?, host)
+    parse_slots(
+        &reply.map_err(|error| connect::describe_error(&error))?,
+        host,
+    )
 }
 
-/// Parses the server of each shelf from the reply to `CLUSTER SLOTS`. A server without a host is on `replying_host`.
-fn parse_slots(reply: &Value, replying_host: &str) -> Result<ShelfOwners, String> {
+/// Parses the server of each partition from the reply to `CLUSTER SLOTS`. A server without a host is on `replying_host`.
+fn parse_slots(reply: &Value, replying_host: &str) -> Result<PartitionOwners, String> {
     let malformed = || String::from("the reply to CLUSTER SLOTS is malformed");
     let Value::Array(ranges) = reply else {
         return Err(malformed());
     };
-    let mut owners = vec![None; SHELF_COUNT];
-    let slots: Vec<u16> = (0..SHELF_COUNT).map(slot_of).collect();
+    let mut owners = vec![None; PARTITION_COUNT];
+    let slots: Vec<u16> = (0..PARTITION_COUNT).map(slot_of).collect();
     for range in ranges {
         let Value::Array(range) = range else {
             return Err(malformed());
@@ -409,9 +422,9 @@ fn parse_slots(reply: &Value, replying_host: &str) -> Result<ShelfOwners, String
     }
 }
 
-/// The slot of a shelf's keys: the CRC-16/XMODEM of the part in braces, modulo 16,384.
-fn slot_of(shelf: usize) -> u16 {
-    let tag = format!("{shelf:02x}");
+/// The slot of a partition's keys: the CRC-16/XMODEM of the part in braces, modulo 16,384.
+fn slot_of(partition: usize) -> u16 {
+    let tag = format!("{partition:02x}");
     let crc = tag.bytes().fold(0_u16, |crc, byte| {
         let mixed = crc ^ (u16::from(byte) << 8);
         (0..8).fold(mixed, |crc, _| match crc & 0x8000 {
@@ -430,10 +443,14 @@ mod tests {
     fn slots_are_those_of_the_servers() {
         // By CLUSTER KEYSLOT.
         assert_eq!([0x00, 0x7f, 0xff].map(slot_of), [13_254, 4_194, 11_756]);
-        let mut slots: Vec<u16> = (0..SHELF_COUNT).map(slot_of).collect();
+        let mut slots: Vec<u16> = (0..PARTITION_COUNT).map(slot_of).collect();
         slots.sort_unstable();
         slots.dedup();
-        assert_eq!(slots.len(), SHELF_COUNT, "no two shelves share a slot");
+        assert_eq!(
+            slots.len(),
+            PARTITION_COUNT,
+            "no two partitions share a slot"
+        );
     }
 
     #[test]
@@ -450,9 +467,9 @@ mod tests {
             range(8_001, 16_383, text("there")),
         ]);
         let owners = parse_slots(&answer, "here").unwrap();
-        assert!(owners.iter().enumerate().all(|(shelf, owner)| {
+        assert!(owners.iter().enumerate().all(|(partition, owner)| {
             *owner
-                == if slot_of(shelf) <= 8_000 {
+                == if slot_of(partition) <= 8_000 {
                     here.clone()
                 } else {
                     there.clone()

@@ -1,4 +1,4 @@
-//! One connection to a server, replaced whenever it breaks. Calls are pipelined: each is sent without waiting for earlier
+//! [`RedisLink`]: one connection to a server, replaced whenever it breaks. Calls are pipelined: each is sent without waiting for earlier
 //! replies. A command is never sent again over another connection, because the server may have executed it.
 
 use std::borrow::Cow;
@@ -11,7 +11,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
-use super::reach::{self, HostPort, RedisConnection, RedisTarget};
+use super::connect::{self, HostPort, RedisConnection, RedisTarget};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
 use crate::store::shared::call::StoreError;
@@ -23,8 +23,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
 /// A connection is given up after this many late replies in a row.
 const MAX_LATE_REPLIES: u32 = 5;
 /// A connection idle for this long is probed, so that no request has to find out that the server has closed it.
-const PROBE_AFTER_IDLE: Nanos = Nanos::from_millis(500);
+const IDLE_TIME_BEFORE_PROBE: Nanos = Nanos::from_millis(500);
 
+/// Whether a link has a connection.
 enum LinkState {
     /// No connection was needed yet.
     Idle,
@@ -33,7 +34,7 @@ enum LinkState {
         /// When the next attempt to connect is due.
         retry_at: Nanos,
         /// The pause after the next failure.
-        delay: Nanos,
+        next_delay: Nanos,
     },
     /// An attempt to connect is under way.
     Connecting,
@@ -41,30 +42,31 @@ enum LinkState {
     Up(RedisConnection),
 }
 
+/// What the clones of a link share.
 struct LinkInner {
     state: LinkState,
     /// How often the link has connected, so that the faults of an earlier connection are not held against the next.
     connection_count: u32,
-    /// With sentinels: the server that the last connection leads to.
+    /// The server that the last connection leads to; `None` without sentinels.
     server: Option<HostPort>,
     /// Late replies in a row.
-    late_replies: u32,
+    late_reply_count: u32,
     /// When the connection was last used.
-    used_at: Nanos,
-    /// Why there is no connection.
-    cause: Option<String>,
+    last_used_at: Nanos,
+    /// Why there is no connection; `None` while there is one, and before the first attempt.
+    disconnect_cause: Option<String>,
 }
 
 /// A handle to a connection. Clones share it.
 #[derive(Clone)]
 pub(super) struct RedisLink {
     target: Arc<RedisTarget>,
-    /// Longest pause between two attempts to connect, without jitter.
-    max_delay: Nanos,
+    /// The longest pause between two attempts to connect, without jitter.
+    max_reconnect_delay: Nanos,
     inner: Arc<Mutex<LinkInner>>,
 }
 
-/// Why a command failed.
+/// Why a command has no reply that can be used.
 #[derive(Debug)]
 pub(super) enum RedisFault {
     /// There is no connection.
@@ -97,7 +99,7 @@ impl From<RedisFault> for StoreError {
             RedisFault::NotConnected(failure) => failure,
             RedisFault::Failed(error) if error.is_timeout() => StoreError::Late,
             RedisFault::Failed(error) => {
-                StoreError::Other(Cow::Owned(reach::describe_error(&error)))
+                StoreError::Other(Cow::Owned(connect::describe_error(&error)))
             }
         }
     }
@@ -126,10 +128,10 @@ impl ReplyWatch<'_> {
             return;
         }
         match timing {
-            ReplyTiming::InTime => inner.late_replies = 0,
-            ReplyTiming::Late => inner.late_replies += 1,
+            ReplyTiming::InTime => inner.late_reply_count = 0,
+            ReplyTiming::Late => inner.late_reply_count += 1,
         }
-        if inner.late_replies >= MAX_LATE_REPLIES {
+        if inner.late_reply_count >= MAX_LATE_REPLIES {
             inner.give_up("no reply within the budget", self.clock);
         }
     }
@@ -145,28 +147,28 @@ impl LinkInner {
     /// Gives up the connection, if there is one, for this cause.
     fn give_up(&mut self, cause: &str, clock: &Clock) {
         if matches!(self.state, LinkState::Up(_)) {
-            self.cause = Some(cause.to_owned());
+            self.disconnect_cause = Some(cause.to_owned());
             self.state = LinkState::Down {
                 retry_at: clock.now(),
-                delay: MIN_RECONNECT_DELAY,
+                next_delay: MIN_RECONNECT_DELAY,
             };
         }
     }
 }
 
 impl RedisLink {
-    /// A link without a connection; `max_delay` bounds the pause between attempts to connect.
-    pub(super) fn new(target: RedisTarget, max_delay: Nanos) -> RedisLink {
+    /// A link without a connection. `max_reconnect_delay` bounds the pause between attempts to connect.
+    pub(super) fn new(target: RedisTarget, max_reconnect_delay: Nanos) -> RedisLink {
         RedisLink {
             target: Arc::new(target),
-            max_delay,
+            max_reconnect_delay,
             inner: Arc::new(Mutex::new(LinkInner {
                 state: LinkState::Idle,
                 connection_count: 0,
                 server: None,
-                late_replies: 0,
-                used_at: Nanos::ZERO,
-                cause: None,
+                late_reply_count: 0,
+                last_used_at: Nanos::ZERO,
+                disconnect_cause: None,
             })),
         }
     }
@@ -185,12 +187,12 @@ impl RedisLink {
         matches!(self.inner.lock().state, LinkState::Up(_))
     }
 
-    /// How often it has connected.
+    /// How often the link has connected.
     pub(super) fn connection_count(&self) -> u32 {
         self.inner.lock().connection_count
     }
 
-    /// With sentinels: the server that the last connection leads to.
+    /// The server that the last connection leads to; `None` without sentinels.
     pub(super) fn server(&self) -> Option<HostPort> {
         self.inner.lock().server.clone()
     }
@@ -201,23 +203,27 @@ impl RedisLink {
         inner.server == *server || !matches!(inner.state, LinkState::Up(_))
     }
 
-    /// Whether there was a connection or an attempt, and there is none now.
+    /// Whether there was a connection or an attempt to connect, and there is no connection now.
     pub(super) fn is_down(&self) -> bool {
         let inner = self.inner.lock();
-        !matches!(inner.state, LinkState::Up(_)) && inner.cause.is_some()
+        !matches!(inner.state, LinkState::Up(_)) && inner.disconnect_cause.is_some()
     }
 
     /// Ends the pause before the next attempt to connect.
     pub(super) fn skip_delay(&self, clock: &Clock) {
-        if let LinkState::Down { retry_at, delay } = &mut self.inner.lock().state {
+        if let LinkState::Down {
+            retry_at,
+            next_delay,
+        } = &mut self.inner.lock().state
+        {
             *retry_at = clock.now().min(*retry_at);
-            *delay = MIN_RECONNECT_DELAY;
+            *next_delay = MIN_RECONNECT_DELAY;
         }
     }
 
     /// The fault of a call while there is no connection.
     pub(super) fn disconnected_fault(&self) -> RedisFault {
-        RedisFault::not_connected(self.inner.lock().cause.as_deref())
+        RedisFault::not_connected(self.inner.lock().disconnect_cause.as_deref())
     }
 
     /// Gives up the connection for this cause; [`RedisLink::keep_connected`] makes the next one.
@@ -230,9 +236,12 @@ impl RedisLink {
         let mut inner = self.inner.lock();
         let delay = match inner.state {
             LinkState::Idle => MIN_RECONNECT_DELAY,
-            LinkState::Down { retry_at, delay } if clock.now() >= retry_at => delay,
-            LinkState::Up(_) if clock.now().since(inner.used_at) > PROBE_AFTER_IDLE => {
-                inner.used_at = clock.now();
+            LinkState::Down {
+                retry_at,
+                next_delay,
+            } if clock.now() >= retry_at => next_delay,
+            LinkState::Up(_) if clock.now().since(inner.last_used_at) > IDLE_TIME_BEFORE_PROBE => {
+                inner.last_used_at = clock.now();
                 drop(inner);
                 let (link, clock) = (self.clone(), clock.clone());
                 tokio::spawn(async move {
@@ -250,27 +259,26 @@ impl RedisLink {
         tokio::spawn(async move { link.connect(delay, &settings, &clock).await });
     }
 
-    /// Makes one attempt to connect. After a failure the next one is due after half to all of
-    /// `delay`, at random.
+    /// Makes one attempt to connect. After a failure the next attempt is due after half to all of `delay`, at random.
     async fn connect(&self, delay: Nanos, settings: &Settings, clock: &Clock) {
         let connected = self.target.connect(settings).await;
         let mut inner = self.inner.lock();
-        inner.late_replies = 0;
+        inner.late_reply_count = 0;
         match connected {
             Ok((connection, server)) => {
                 inner.server = server;
                 inner.connection_count = inner.connection_count.wrapping_add(1);
-                inner.cause = None;
+                inner.disconnect_cause = None;
                 inner.state = LinkState::Up(connection);
             }
             Err(cause) => {
                 tracing::debug!(store = %settings.address, cause, "cannot connect");
-                inner.cause = Some(cause);
+                inner.disconnect_cause = Some(cause);
                 // Random, so that gateways do not all reconnect at the same moment.
                 let jitter = RandomState::new().hash_one(&settings.prefix) % 1_000;
                 inner.state = LinkState::Down {
                     retry_at: clock.now().after(Nanos(delay.0 / 2_000 * (1_000 + jitter))),
-                    delay: Nanos(delay.0 * 2).min(self.max_delay),
+                    next_delay: Nanos(delay.0 * 2).min(self.max_reconnect_delay),
                 };
             }
         }
@@ -288,10 +296,10 @@ impl RedisLink {
     ) -> Result<Value, RedisFault> {
         let (mut connection, connection_count) = {
             let mut inner = self.inner.lock();
-            inner.used_at = clock.now();
+            inner.last_used_at = clock.now();
             match &inner.state {
                 LinkState::Up(connection) => (connection.clone(), inner.connection_count),
-                _ => return Err(RedisFault::not_connected(inner.cause.as_deref())),
+                _ => return Err(RedisFault::not_connected(inner.disconnect_cause.as_deref())),
             }
         };
         let mut watch = ReplyWatch {
@@ -328,7 +336,7 @@ impl RedisLink {
             if is_demoted || error.is_unrecoverable_error() {
                 let mut inner = self.inner.lock();
                 if inner.connection_count == connection_count {
-                    inner.give_up(&reach::describe_error(&error), clock);
+                    inner.give_up(&connect::describe_error(&error), clock);
                 }
             }
             RedisFault::Failed(error)

@@ -1,4 +1,4 @@
-//! The two scripts that servers run, and the commands that run them. A server remembers a script by its hash, so that most
+//! [`Script`]: the two scripts that servers run, and the commands that run them. A server remembers a script by its hash, so that most
 //! commands need not carry the text.
 
 use redis::Cmd;
@@ -37,15 +37,15 @@ impl Script {
         Script { text, hash }
     }
 
-    /// The command that runs the script; `fill` adds the arguments.
-    pub(super) fn command(&self, form: ScriptForm, fill: impl Fn(&mut Cmd)) -> Cmd {
+    /// The command that runs the script. `add_arguments` adds the arguments.
+    pub(super) fn command(&self, form: ScriptForm, add_arguments: impl Fn(&mut Cmd)) -> Cmd {
         let (name, script) = match form {
             ScriptForm::Hash => ("EVALSHA", &self.hash[..]),
             ScriptForm::Text => ("EVAL", self.text),
         };
         let mut command = redis::cmd(name);
         command.arg(script);
-        fill(&mut command);
+        add_arguments(&mut command);
         command
     }
 }

@@ -14,17 +14,17 @@ use crate::store::shared::call::{Call, CallPart, CounterReply, StoreError, Store
 /// Doubles of one counter's reply before those of its windows.
 const COUNTER_DOUBLES: usize = 9;
 
-/// The third number of a call that deletes counters; in other calls it tells which parts take units.
+/// The third number of a call that deletes counters. In other calls that number tells which parts take units.
 const FORGET: u32 = 3;
 
-/// Encodes a call, the script's second argument; `gateways` is the number of gateways by the last beat.
-pub fn encode(call: &Call, gateways: u32) -> Vec<u8> {
+/// Encodes a call as the script's second argument. `gateway_count` is the number of gateways by the last beat.
+pub fn encode_call(call: &Call, gateway_count: u32) -> Vec<u8> {
     let taking = match call.taking {
         Taking::Nothing => 0,
         Taking::All => 1,
         Taking::Shadows => 2,
     };
-    encode_with(call, gateways, taking)
+    encode_with(call, gateway_count, taking)
 }
 
 /// Encodes a call that deletes the counters of its parts. In the reply, `granted_units` is above 0 where a counter existed.
@@ -32,9 +32,9 @@ pub fn encode_forget(call: &Call) -> Vec<u8> {
     encode_with(call, 1, FORGET)
 }
 
-fn encode_with(call: &Call, gateways: u32, taking: u32) -> Vec<u8> {
+fn encode_with(call: &Call, gateway_count: u32, taking: u32) -> Vec<u8> {
     let mut text = Vec::with_capacity(24 + call.parts.len() * 256);
-    let head = [call.gateway, gateways, taking, call.parts.len() as u32];
+    let head = [call.gateway, gateway_count, taking, call.parts.len() as u32];
     head.into_iter().for_each(|n| put(&mut text, f64::from(n)));
     call.parts
         .iter()
@@ -42,6 +42,7 @@ fn encode_with(call: &Call, gateways: u32, taking: u32) -> Vec<u8> {
     text
 }
 
+/// Appends a double.
 fn put(text: &mut Vec<u8>, number: f64) {
     text.extend_from_slice(&number.to_le_bytes());
 }
@@ -56,16 +57,17 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
         StateKind::Leaky => (5, 0, 1),
     };
     let give_back = part.give_back;
-    let (give_back_number, stamped) = give_back.map_or((0, 0), |back| (back.number, back.stamped));
+    let (give_back_number, granted_at_micros) =
+        give_back.map_or((0, 0), |back| (back.number, back.granted_at_micros));
     let small_numbers = [
         kind,
         capacity,
         tick as u32,
-        u32::from(part.shadow),
-        part.around.map_or(0, |index| u32::from(index) + 1),
+        u32::from(part.is_shadow),
+        part.key_part_index.map_or(0, |index| u32::from(index) + 1),
         part.cost,
-        part.want,
-        part.spread.max(1),
+        part.wanted_units,
+        part.free_units_divisor.max(1),
     ];
     let small_numbers = small_numbers.into_iter();
     small_numbers.for_each(|n| put(text, f64::from(n)));
@@ -73,10 +75,10 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
     let lends = f64::from(u8::from(spec.lends));
     let large_numbers = [
         part.total as f64,
-        part.acknowledged as f64,
-        f64::from(part.within),
+        part.acknowledged_total as f64,
+        f64::from(part.units_in_window),
         f64::from(give_back_number),
-        stamped as f64,
+        granted_at_micros as f64,
         lends,
         pace.interval,
         pace.max_level,
@@ -85,16 +87,16 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
     ];
     large_numbers.into_iter().for_each(|n| put(text, n));
     put(text, spec.windows.len() as f64);
-    for span in &spec.windows {
-        let (base, ceiling) = (f64::from(span.base), f64::from(span.ceiling));
+    for window in &spec.windows {
+        let (base, ceiling) = (f64::from(window.base), f64::from(window.ceiling));
         let numbers = [
-            span.window as f64,
+            window.window as f64,
             base,
             ceiling,
-            span.parameter as f64,
-            span.early_slack as f64,
-            span.plain_interval as f64,
-            span.max_lead as f64,
+            window.parameter as f64,
+            window.early_slack as f64,
+            window.plain_interval as f64,
+            window.max_lead as f64,
         ];
         numbers.into_iter().for_each(|n| put(text, n));
     }
@@ -111,7 +113,7 @@ fn encode_part(text: &mut Vec<u8>, part: &CallPart) {
 /// # Errors
 ///
 /// [`StoreError::Renewed`] where the store has another mark, [`StoreError::Other`] where the reply has another shape.
-pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
+pub fn decode_reply(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
     let (numbers, remainder) = text.as_chunks::<8>();
     let mut numbers = numbers.iter().map(|bytes| f64::from_le_bytes(*bytes));
     let malformed = || StoreError::Other(Cow::Borrowed("the script's reply is malformed"));
@@ -120,48 +122,51 @@ pub fn decode(text: &[u8], call: &Call) -> Result<StoreReply, StoreError> {
         Some(_) if remainder.is_empty() => {}
         _ => return Err(malformed()),
     }
-    let admitted = text[..8] != [0; 8];
-    let now = numbers.next().ok_or_else(malformed)? as u64;
+    let is_admitted = text[..8] != [0; 8];
+    let now_micros = numbers.next().ok_or_else(malformed)? as u64;
     let mut counters = SmallVec::new();
     for part in &call.parts {
-        let windows = part.spec.windows.len();
-        let doubles = numbers.by_ref().take(COUNTER_DOUBLES + windows);
+        let window_count = part.spec.windows.len();
+        let doubles = numbers.by_ref().take(COUNTER_DOUBLES + window_count);
         let doubles: SmallVec<[f64; 16]> = doubles.collect();
         let (
             &[
                 standing,
-                window,
+                window_index,
                 remaining,
                 wait,
                 reset,
                 delay,
                 granted_units,
                 total,
-                stamped,
+                granted_at_micros,
             ],
-            used,
+            used_units,
         ) = doubles.split_first_chunk().ok_or_else(malformed)?;
-        if used.len() != windows || window < 0.0 || window >= windows as f64 {
+        if used_units.len() != window_count
+            || window_index < 0.0
+            || window_index >= window_count as f64
+        {
             return Err(malformed());
         }
         counters.push(CounterReply {
             standing: parse_standing(standing).ok_or_else(malformed)?,
-            window: window as u8,
+            window_index: window_index as u8,
             remaining: remaining as u32,
-            wait: from_micros(wait),
-            reset: from_micros(reset),
-            delay: from_micros(delay),
+            wait: nanos_from_micros(wait),
+            reset: nanos_from_micros(reset),
+            delay: nanos_from_micros(delay),
             granted_units: granted_units as u32,
             total: total as u64,
-            stamped: stamped as u64,
-            used: used.iter().map(|units| *units as u32).collect(),
+            granted_at_micros: granted_at_micros as u64,
+            used_units: used_units.iter().map(|units| *units as u32).collect(),
         });
     }
     match numbers.next() {
         Some(_) => Err(malformed()),
         None => Ok(StoreReply {
-            admitted,
-            now,
+            is_admitted,
+            now_micros,
             counters,
         }),
     }
@@ -178,7 +183,7 @@ fn parse_standing(number: f64) -> Option<LimitStanding> {
     .find_map(|(code, standing)| (code == number).then_some(standing))
 }
 
-fn from_micros(micros: f64) -> Nanos {
+fn nanos_from_micros(micros: f64) -> Nanos {
     // The cast saturates.
     Nanos((micros as u64).saturating_mul(1_000))
 }

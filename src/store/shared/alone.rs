@@ -1,45 +1,45 @@
-//! How [`Decider`] decides without the store, by this gateway's share of each limit, and how it reports those units to the
-//! store later. A report never makes a request wait.
+//! How [`Decider`] decides without the store, by this gateway's share of each limit, and how it reports the admitted units
+//! to the store later. A report never makes a request wait.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::breaker::{DecidedBy, StoreStatus};
-use super::call::{ALONE, Call, CallPart, CounterName, StoreReply};
+use super::call::{ALONE_BIT, Call, CallPart, CounterName, StoreReply};
 use super::decider::Decider;
-use super::item::{SharedItem, SharedItems, window_quota};
-use super::ledger_entry::LedgerEntry;
-use super::pending::{CountedIn, FirstStep, PendingCall, Purpose, SharedDecision};
-use super::plan::SharingPlan;
-use super::recovery::REPORT_BATCH;
-use super::share::LocalShare;
+use super::ledger_entry::{LedgerEntry, OutageShare};
+use super::local_share::LocalShare;
+use super::pending_call::{CallPurpose, CountedIn, FirstStep, PendingCall, SharedDecision};
+use super::recovery::MAX_REPORTED_COUNTERS;
+use super::shared_item::{SharedItem, SharedItems, window_quota};
+use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
 use crate::limit::{Limit, LimitReading, LimitStanding, OnStoreError, Scale};
-use crate::store::{Item, Taking};
+use crate::store::{LimitItem, Taking};
 
 /// The wait in a refusal by a limit that is `closed` without the store.
 const CLOSED_LIMIT_WAIT: Nanos = Nanos::from_secs(1);
-/// A report without a reply is sent again after this time.
+/// How long a report waits for its reply before it is sent again.
 const REPORT_RETRY_DELAY: Nanos = Nanos::from_millis(50);
 
 impl Decider {
-    /// The gateway number under which units admitted without the store are reported. They have a total of their own, because
-    /// a grant whose reply was lost would hide them in a common one.
+    /// The gateway number under which units admitted without the store are reported. Such units have a total of their own: a
+    /// grant whose reply was lost would hide them in a common total.
     fn alone_gateway(&self) -> u32 {
-        self.gateway | ALONE
+        self.gateway | ALONE_BIT
     }
 
-    /// The calls that report the units of these counters which the store may have lost, and those that are unreported.
+    /// The calls that report the units of these counters that the store may have lost, and their unreported units.
     pub fn report_all(&self, names: &[CounterName], now: Nanos) -> SmallVec<[PendingCall; 2]> {
         let granted = names.iter().filter_map(|name| {
             let (mut part, alone_units) = self.alone_part(name, now)?;
-            let (total, in_hand) = self
+            let (total, units_in_hand) = self
                 .ledger
                 .with_entry(name, |entry| (entry.total, entry.units_in_hand(now)))?;
             part.total = total;
-            let granted_units = part.within.saturating_sub(alone_units);
-            part.within = granted_units.saturating_add(in_hand);
+            let granted_units = part.units_in_window.saturating_sub(alone_units);
+            part.units_in_window = granted_units.saturating_add(units_in_hand);
             Some(part)
         });
         let granted = self.make_report(self.gateway, granted, now);
@@ -47,7 +47,7 @@ impl Decider {
         reports.extend(self.report_alone(names, now));
         // The store may have lost its data, and with it the totals that it has acknowledged.
         let parts = reports.iter_mut().flat_map(|report| &mut report.call.parts);
-        parts.for_each(|part| part.acknowledged = 0);
+        parts.for_each(|part| part.acknowledged_total = 0);
         reports
     }
 
@@ -57,7 +57,7 @@ impl Decider {
             let (mut part, alone_units) = self.alone_part(name, now)?;
             self.ledger
                 .with_entry(name, |entry| entry.alone.reported_at = now)?;
-            part.within = alone_units;
+            part.units_in_window = alone_units;
             Some(part)
         });
         self.make_report(self.alone_gateway(), parts, now)
@@ -71,7 +71,8 @@ impl Decider {
         let names = items.iter().filter_map(|item| {
             let name = item.plan.as_ref()?.counter_name(item.key);
             let is_due = self.ledger.with_entry(&name, |entry| {
-                entry.unreported() > 0 && now.since(entry.alone.reported_at) > REPORT_RETRY_DELAY
+                entry.unreported_units() > 0
+                    && now.since(entry.alone.reported_at) > REPORT_RETRY_DELAY
             });
             (is_due == Some(true)).then_some(name)
         });
@@ -83,7 +84,7 @@ impl Decider {
     pub(super) fn report_owed(&self, now: Nanos) -> Vec<PendingCall> {
         let since = Nanos(now.0.saturating_sub(REPORT_RETRY_DELAY.0));
         let names = self.ledger.counters_owing_report(since, now);
-        let batches = names.chunks(REPORT_BATCH);
+        let batches = names.chunks(MAX_REPORTED_COUNTERS);
         batches
             .filter_map(|batch| self.report_alone(batch, now))
             .collect()
@@ -99,15 +100,15 @@ impl Decider {
         let call = Call {
             gateway,
             taking: Taking::All,
-            parts: parts.filter(|part| part.within > 0).collect(),
+            parts: parts.filter(|part| part.units_in_window > 0).collect(),
         };
         (!call.parts.is_empty()).then(|| PendingCall::report(call, now))
     }
 
-    /// The part that reports all units of a counter that this gateway has used. Also returns how many of them were admitted
+    /// The part that reports all units of a counter that this gateway has used, and how many of these units were admitted
     /// without the store.
     fn alone_part(&self, name: &CounterName, now: Nanos) -> Option<(CallPart, u32)> {
-        // Under one lock, or the total would include units that `within` lacks.
+        // Under one lock, or the total would include units that `units_in_window` lacks.
         let (plan, scale, alone, alone_units, max_used) =
             self.ledger.with_entry(name, |entry| {
                 (
@@ -119,21 +120,21 @@ impl Decider {
                 )
             })?;
         let mut part = plan.call_part(name.key, scale, 0);
-        (part.total, part.acknowledged) = (alone.total, alone.reported);
-        let item = Item {
+        (part.total, part.acknowledged_total) = (alone.total, alone.reported_total);
+        let item = LimitItem {
             limit: &plan.limit,
             slot: plan.registered.slot(),
             key: name.key,
             cost: 0,
             scale,
-            shadow: false,
+            is_shadow: false,
             parents: &[],
         };
         let used = self.memory.used_units(&item, now).last().copied();
-        part.within = used.unwrap_or(0).min(max_used);
+        part.units_in_window = used.unwrap_or(0).min(max_used);
         let has_left = now.since(alone.admitted_at) > plan.store_limit().longest_window();
         let alone_units = if has_left { 0 } else { alone_units };
-        let alone_units = alone_units.min(part.within);
+        let alone_units = alone_units.min(part.units_in_window);
         Some((part, alone_units))
     }
 
@@ -151,7 +152,7 @@ impl Decider {
         (!call.parts.is_empty()).then(|| PendingCall::report(call, now))
     }
 
-    /// Records the reply to a comparison: how many units of its grants the master had copied.
+    /// Records the reply to a comparison: how many units of this gateway's grants the master had copied.
     pub fn record_copied(&self, pending_call: &PendingCall, reply: &StoreReply) {
         for (part, counter) in pending_call.call.parts.iter().zip(&reply.counters) {
             self.ledger
@@ -167,10 +168,10 @@ impl Decider {
         }
         for part in &pending_call.call.parts {
             self.ledger.with_entry(&part.name, |entry| {
-                let new_units = part.total.saturating_sub(entry.alone.reported);
+                let new_units = part.total.saturating_sub(entry.alone.reported_total);
                 let new_units = u32::try_from(new_units).unwrap_or(u32::MAX);
-                entry.alone.reported = entry.alone.reported.max(part.total);
-                for used in &mut entry.reply.used {
+                entry.alone.reported_total = entry.alone.reported_total.max(part.total);
+                for used in &mut entry.last_reply.used_units {
                     *used = used.saturating_add(new_units);
                 }
             });
@@ -184,24 +185,24 @@ impl Decider {
         taking: Taking,
         now: Nanos,
     ) -> SharedDecision {
-        let local: SmallVec<[Item<'_>; 4]> = items.iter().map(SharedItem::as_item).collect();
+        let local: SmallVec<[LimitItem<'_>; 4]> = items.iter().map(SharedItem::as_item).collect();
         let mut decision = SharedDecision::default();
         match taking {
             Taking::All => {
-                decision.admitted = self.memory.take(&local, now, &mut decision.readings)
+                decision.is_admitted = self.memory.take(&local, now, &mut decision.readings)
             }
             Taking::Shadows => self
                 .memory
                 .take_for_shadows(&local, now, &mut decision.readings),
             Taking::Nothing => {
-                decision.admitted = self.memory.peek(&local, now, &mut decision.readings)
+                decision.is_admitted = self.memory.peek(&local, now, &mut decision.readings)
             }
         }
-        decision.counted = items.iter().map(|_| CountedIn::Gateway).collect();
+        decision.counted_in = items.iter().map(|_| CountedIn::Gateway).collect();
         decision
     }
 
-    /// Decides without the store: shared limits by this gateway's share of them.
+    /// Decides without the store, by this gateway's share of each shared limit.
     pub(super) fn decide_alone(
         &self,
         items: &SharedItems,
@@ -212,7 +213,7 @@ impl Decider {
         let has_closed = items
             .iter()
             .zip(&shares)
-            .any(|(item, share)| share.is_none() && !is_open(item) && !item.shadow);
+            .any(|(item, share)| share.is_none() && !is_open(item) && !item.is_shadow);
         let taking = match taking {
             Taking::All if has_closed => Taking::Shadows,
             _ => taking,
@@ -229,8 +230,8 @@ impl Decider {
         };
         let mut readings = readings.into_iter();
         let mut decision = SharedDecision {
-            admitted,
-            alone: true,
+            is_admitted: admitted,
+            is_alone: true,
             ..SharedDecision::default()
         };
         for (item, share) in items.iter().zip(&shares) {
@@ -241,16 +242,16 @@ impl Decider {
                 None => self.reading_without_share(item, now),
             };
             reading.quota = window_quota(&item.limit, reading.window, item.scale.multiply);
-            let takes_units = reading.standing.admits() && (admitted || item.shadow);
+            let takes_units = reading.standing.admits() && (admitted || item.is_shadow);
             if takes_units && taking != Taking::Nothing && !item.limit.reserves {
                 self.record_admitted_alone(item, item.cost, now);
                 if share.is_none() {
-                    // The memory has not counted them yet.
+                    // The memory has not counted these units yet.
                     self.memory.count_units(&item.as_item(), item.cost, now);
                 }
             }
             decision.readings.push(reading);
-            decision.counted.push(CountedIn::Gateway);
+            decision.counted_in.push(CountedIn::Gateway);
         }
         if taking == Taking::All
             && admitted
@@ -315,8 +316,8 @@ impl Decider {
             });
             return FirstStep::Decided(SharedDecision {
                 readings: readings.collect(),
-                counted: items.iter().map(|_| CountedIn::Gateway).collect(),
-                alone: true,
+                counted_in: items.iter().map(|_| CountedIn::Gateway).collect(),
+                is_alone: true,
                 ..SharedDecision::default()
             });
         }
@@ -324,9 +325,9 @@ impl Decider {
         let mut pending_call = self.make_call(items, Taking::All, now);
         self.end_refill(&pending_call.call);
         for part in &mut pending_call.call.parts {
-            part.want = part.cost;
+            part.wanted_units = part.cost;
         }
-        pending_call.purpose = Purpose::Confirm;
+        pending_call.purpose = CallPurpose::Confirm;
         FirstStep::AskStore(Box::new(pending_call))
     }
 
@@ -356,7 +357,9 @@ impl Decider {
     fn share_limits(&self, items: &SharedItems, now: Nanos) -> SmallVec<[Option<Limit>; 4]> {
         let limits = items.iter().map(|item| match &item.plan {
             None => Some((*item.limit).clone()),
-            Some(plan) if plan.on_error == OnStoreError::Local => self.share_limit(plan, item, now),
+            Some(plan) if plan.on_store_error == OnStoreError::Local => {
+                self.share_limit(plan, item, now)
+            }
             Some(_) => None,
         });
         limits.collect()
@@ -379,23 +382,23 @@ impl Decider {
     /// The limit to which this gateway holds a key while it decides alone; `None` where nothing may pass.
     fn share_limit(&self, plan: &Arc<SharingPlan>, item: &SharedItem, now: Nanos) -> Option<Limit> {
         let longest = plan.store_limit().longest_window();
-        let (outage_number, since) = self.breaker.alone_since(longest, now);
+        let (outage_number, alone_since) = self.breaker.alone_since(longest, now);
         let basis = ShareBasis {
             outage_number,
-            since,
-            gateways: self.breaker.gateways(),
-            own: self.own_usage(item, now),
+            alone_since,
+            gateway_count: self.breaker.gateway_count(),
+            own_units: self.own_usage(item, now),
         };
         let name = plan.counter_name(item.key);
         let share = self.ledger.with_entry_or_new(&name, plan, now, |entry| {
             self.update_share(&name, entry, item, &basis, now);
-            entry.share.as_ref().map(|(_, share)| share.clone())
+            entry.share.as_ref().map(|current| current.share.clone())
         });
-        let (multiply, gateways) = (item.scale.multiply, basis.gateways);
-        let share = share
-            .flatten()
-            .unwrap_or_else(|| LocalShare::new(&item.limit, multiply, gateways, since, &[], &[]));
-        share.limit_at(&item.limit, item.scale, gateways, now)
+        let (multiply, gateway_count) = (item.scale.multiply, basis.gateway_count);
+        let share = share.flatten().unwrap_or_else(|| {
+            LocalShare::new(&item.limit, multiply, gateway_count, alone_since, &[], &[])
+        });
+        share.limit_at(&item.limit, item.scale, gateway_count, now)
     }
 
     /// Makes a new share for a counter, unless it has the share of this outage. While the store decides, each late reply
@@ -408,32 +411,46 @@ impl Decider {
         basis: &ShareBasis,
         now: Nanos,
     ) {
-        let is_alone = basis.since < now;
-        let share = entry.share.as_ref();
-        if is_alone && share.is_some_and(|(number, _)| *number == basis.outage_number) {
+        let is_alone = basis.alone_since < now;
+        let current = entry.share.as_ref();
+        if is_alone && current.is_some_and(|share| share.outage_number == basis.outage_number) {
             return;
         }
-        let mut in_hand = 0;
+        let mut units_in_hand = 0;
         if is_alone {
             // Units in hand become part of the share. Their use is reported as admitted without the store, so the grants
             // are given back.
-            in_hand = entry.units_in_hand(now);
+            units_in_hand = entry.units_in_hand(now);
             for grant in std::mem::take(&mut entry.grants) {
                 self.give_grant_back_later(name, entry, grant, now);
             }
         }
-        let own = basis.own.iter();
-        let own: SmallVec<[u32; 2]> = own.map(|own| own.saturating_add(in_hand)).collect();
+        let own_units = basis.own_units.iter();
+        let own_units: SmallVec<[u32; 2]> = own_units
+            .map(|own| own.saturating_add(units_in_hand))
+            .collect();
         // No other gateway knows of unreported units.
-        let unreported = entry.unreported();
-        let used = entry.reply.used.iter();
-        let used: SmallVec<[u32; 2]> = used.map(|used| used.saturating_add(unreported)).collect();
-        let (multiply, gateways) = (item.scale.multiply, basis.gateways);
-        let mut share = LocalShare::new(&item.limit, multiply, gateways, basis.since, &used, &own);
-        if let Some((_, earlier)) = &entry.share {
-            share.bound_by(earlier, entry.plan.store_limit().longest_window());
+        let unreported_units = entry.unreported_units();
+        let used = entry.last_reply.used_units.iter();
+        let used: SmallVec<[u32; 2]> = used
+            .map(|used| used.saturating_add(unreported_units))
+            .collect();
+        let (multiply, gateway_count) = (item.scale.multiply, basis.gateway_count);
+        let mut share = LocalShare::new(
+            &item.limit,
+            multiply,
+            gateway_count,
+            basis.alone_since,
+            &used,
+            &own_units,
+        );
+        if let Some(earlier) = &entry.share {
+            share.bound_by(&earlier.share, entry.plan.store_limit().longest_window());
         }
-        entry.share = Some((basis.outage_number, share));
+        entry.share = Some(OutageShare {
+            outage_number: basis.outage_number,
+            share,
+        });
     }
 }
 
@@ -442,31 +459,31 @@ struct ShareBasis {
     /// The outage in which the share is used.
     outage_number: u32,
     /// When the gateway began to decide alone; now, while the store decides.
-    since: Nanos,
-    /// Gateways that share the limit.
-    gateways: u32,
+    alone_since: Nanos,
+    /// The number of gateways that share the limit.
+    gateway_count: u32,
     /// Units that this gateway has counted in each window.
-    own: SmallVec<[u32; 2]>,
+    own_units: SmallVec<[u32; 2]>,
 }
 
 /// Whether the item's limit admits everything while the store is away.
 fn is_open(item: &SharedItem) -> bool {
     let plan = item.plan.as_ref();
-    plan.is_some_and(|plan| plan.on_error == OnStoreError::Open)
+    plan.is_some_and(|plan| plan.on_store_error == OnStoreError::Open)
 }
 
 /// The items as this gateway counts them, each with the limit of its share. Items without a share are left out.
 fn items_by_share<'a>(
     items: &'a SharedItems,
     shares: &'a [Option<Limit>],
-) -> SmallVec<[Item<'a>; 4]> {
+) -> SmallVec<[LimitItem<'a>; 4]> {
     let items = items.iter().zip(shares).filter_map(|(item, share)| {
         let limit = share.as_ref()?;
         let scale = match item.plan {
             Some(_) => Scale::plan(1),
             None => item.scale,
         };
-        Some(Item {
+        Some(LimitItem {
             limit,
             scale,
             ..item.as_item()

@@ -1,5 +1,5 @@
-//! Redis or memcached behind one type: the settings of the chosen store, and its client. The rest of the crate calls no
-//! store directly.
+//! [`Backend`]: Redis or memcached behind one type, with the settings of the chosen store and its client. The rest of the
+//! crate calls no store directly.
 
 use super::call::{Call, CallPart, LiveGateways, StoreError, StoreIdentity, StoreLoss, StoreReply};
 use crate::base::clock::Clock;
@@ -15,7 +15,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// What the store cannot do: sentences without a full stop, for `tollgate check`.
+    /// What the store cannot do, for `tollgate check`: sentences without a full stop.
     pub fn limitations(&self) -> &'static [&'static str] {
         match self {
             Backend::Redis(_) => &[],
@@ -38,7 +38,8 @@ impl std::fmt::Display for Backend {
     }
 }
 
-/// The client of the store; the methods are those of [`redis::RedisClient`].
+/// The client of the store. Its methods do what those of [`redis::RedisClient`] do. A connection index is a worker's index, or
+/// [`SharedStore::background_connection`](super::SharedStore::background_connection).
 // There is one in a process, so its size does not matter.
 #[allow(clippy::large_enum_variant)]
 pub(super) enum BackendClient {
@@ -59,61 +60,61 @@ macro_rules! with_client {
 impl BackendClient {
     pub(super) fn new(
         backend: &Backend,
-        connections: usize,
+        connection_count: usize,
         clock: &Clock,
     ) -> Result<BackendClient, memcached::Error> {
         Ok(match backend {
             Backend::Redis(settings) => BackendClient::Redis(Box::new(redis::RedisClient::new(
                 settings.clone(),
-                connections,
+                connection_count,
                 clock.clone(),
             ))),
             Backend::Memcached(settings) => {
                 let settings = settings.clone();
                 BackendClient::Memcached(memcached::MemcachedClient::new(
                     settings,
-                    connections,
+                    connection_count,
                     clock.clone(),
                 )?)
             }
         })
     }
 
-    pub(super) fn keep_connected(&self, connection: usize) {
-        with_client!(self, client => client.keep_connected(connection));
+    pub(super) fn keep_connected(&self, connection_index: usize) {
+        with_client!(self, client => client.keep_connected(connection_index));
     }
 
-    pub(super) fn reconnect(&self, connection: usize) {
-        with_client!(self, client => client.reconnect(connection));
+    pub(super) fn reconnect(&self, connection_index: usize) {
+        with_client!(self, client => client.reconnect(connection_index));
     }
 
-    pub(super) fn skip_delay(&self, connection: usize) {
+    pub(super) fn skip_delay(&self, connection_index: usize) {
         match self {
-            BackendClient::Redis(client) => client.skip_delay(connection),
+            BackendClient::Redis(client) => client.skip_delay(connection_index),
             // Its links pause for 5 s at most.
             BackendClient::Memcached(_) => {}
         }
     }
 
-    pub(super) fn is_ready(&self, connection: usize) -> bool {
+    pub(super) fn is_ready(&self, connection_index: usize) -> bool {
         match self {
-            BackendClient::Redis(client) => client.is_ready(connection),
-            BackendClient::Memcached(client) => client.is_connected(connection),
+            BackendClient::Redis(client) => client.is_ready(connection_index),
+            BackendClient::Memcached(client) => client.is_connected(connection_index),
         }
     }
 
-    /// How often it has connected, where the next connection may lead to a server with older data under the same mark.
-    pub(super) fn connection_count(&self, connection: usize) -> u32 {
+    /// How often the connection was made, where the next connection may lead to a server with older data under the same mark.
+    pub(super) fn connection_count(&self, connection_index: usize) -> u32 {
         match self {
-            BackendClient::Redis(client) => client.connection_count(connection),
+            BackendClient::Redis(client) => client.connection_count(connection_index),
             BackendClient::Memcached(_) => 0,
         }
     }
 
     /// Whether two connections lead to different servers, of which only one is the master.
-    pub(super) fn leads_elsewhere(&self, connection: usize, other: usize) -> bool {
+    pub(super) fn leads_elsewhere(&self, connection_index: usize, other_index: usize) -> bool {
         match self {
-            BackendClient::Redis(client) => client.leads_elsewhere(connection, other),
+            BackendClient::Redis(client) => client.leads_elsewhere(connection_index, other_index),
             BackendClient::Memcached(_) => false,
         }
     }
@@ -127,45 +128,45 @@ impl BackendClient {
         }
     }
 
-    /// Why there is no connection, where errors do not name the cause.
-    pub(super) fn disconnect_cause(&self, connection: usize) -> Option<String> {
+    /// Why there is no connection_index, where errors do not name the cause.
+    pub(super) fn disconnect_cause(&self, connection_index: usize) -> Option<String> {
         match self {
             // Its errors name the cause.
             BackendClient::Redis(_) => None,
-            BackendClient::Memcached(client) => client.disconnect_cause(connection),
+            BackendClient::Memcached(client) => client.disconnect_cause(connection_index),
         }
     }
 
     pub(super) async fn decide(
         &self,
-        connection: usize,
+        connection_index: usize,
         call: &Call,
     ) -> Result<StoreReply, StoreError> {
-        with_client!(self, client => client.decide(connection, call).await)
+        with_client!(self, client => client.decide(connection_index, call).await)
     }
 
     pub(super) async fn identify(
         &self,
-        connection: usize,
+        connection_index: usize,
         known_secret: Option<[u8; 16]>,
         may_initialize: bool,
     ) -> Result<StoreIdentity, StoreError> {
         with_client!(self, client => {
-            client.identify(connection, known_secret, may_initialize).await
+            client.identify(connection_index, known_secret, may_initialize).await
         })
     }
 
     pub(super) async fn send_beat(
         &self,
-        connection: usize,
+        connection_index: usize,
         gateway: Option<u32>,
     ) -> Result<LiveGateways, StoreError> {
-        with_client!(self, client => client.send_beat(connection, gateway).await)
+        with_client!(self, client => client.send_beat(connection_index, gateway).await)
     }
 
-    pub(super) async fn check_marks(&self, connection: usize) -> Result<(), StoreError> {
+    pub(super) async fn check_marks(&self, connection_index: usize) -> Result<(), StoreError> {
         match self {
-            BackendClient::Redis(client) => client.check_marks(connection).await,
+            BackendClient::Redis(client) => client.check_marks(connection_index).await,
             // Each call checks the servers that it needs.
             BackendClient::Memcached(_) => Ok(()),
         }
@@ -173,17 +174,17 @@ impl BackendClient {
 
     pub(super) async fn remove_gateway(
         &self,
-        connection: usize,
+        connection_index: usize,
         gateway: u32,
     ) -> Result<(), StoreError> {
-        with_client!(self, client => client.remove_gateway(connection, gateway).await)
+        with_client!(self, client => client.remove_gateway(connection_index, gateway).await)
     }
 
     pub(super) async fn forget_counter(
         &self,
-        connection: usize,
+        connection_index: usize,
         part: &CallPart,
     ) -> Result<bool, StoreError> {
-        with_client!(self, client => client.forget_counter(connection, part).await)
+        with_client!(self, client => client.forget_counter(connection_index, part).await)
     }
 }

@@ -1,19 +1,19 @@
-//! A circuit breaker: it decides whether the store is called. A store that was away is trusted again once every gateway has
-//! reported its own admissions meanwhile, or once those have left all windows.
+//! [`Breaker`]: the circuit breaker that decides whether the store is called. A store that was away is trusted again once
+//! every gateway has reported its admissions meanwhile, or once these have left all windows. The breaker makes no calls.
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::base::clock::Nanos;
 
-/// The store is away after this many failed calls in a row.
+/// The store counts as away after this many failed calls in a row.
 const MAX_CONSECUTIVE_FAILURES: u32 = 5;
-/// The store is away when half of the calls within [`CALL_WINDOW`] fail, and they are at least this many.
+/// The store counts as away when half of the calls within a [`CALL_WINDOW`] fail, if there are at least this many calls.
 const MIN_CALLS_IN_WINDOW: u32 = 20;
-/// How long calls are counted together.
+/// The time in which calls are counted together.
 const CALL_WINDOW: Nanos = Nanos::from_secs(1);
 
-/// Whether the store is in use.
+/// Whether the shared store is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreStatus {
     /// The store decides.
@@ -51,7 +51,7 @@ impl StoreStatus {
 struct Outage {
     /// The outage's number, from 1; 0 before the first contact.
     number: u32,
-    start: Nanos,
+    started_at: Nanos,
     /// Until the outage the store decided about windows shorter than this.
     decided_below: Nanos,
 }
@@ -59,41 +59,44 @@ struct Outage {
 /// The calls of one [`CALL_WINDOW`].
 #[derive(Clone, Copy, Debug)]
 struct RecentCalls {
-    start: Nanos,
-    calls: u32,
-    failures: u32,
+    started_at: Nanos,
+    call_count: u32,
+    failure_count: u32,
 }
 
 impl RecentCalls {
-    fn starting_at(start: Nanos) -> RecentCalls {
+    fn starting_at(started_at: Nanos) -> RecentCalls {
         RecentCalls {
-            start,
-            calls: 0,
-            failures: 0,
+            started_at,
+            call_count: 0,
+            failure_count: 0,
         }
     }
 
-    /// Adds a call, to a new window where this one is over.
+    /// Adds a call; to a new window if the current window is over.
     fn add(&mut self, now: Nanos, has_failed: bool) {
-        if now.since(self.start) > CALL_WINDOW {
+        if now.since(self.started_at) > CALL_WINDOW {
             *self = RecentCalls::starting_at(now);
         }
-        self.calls += 1;
-        self.failures += u32::from(has_failed);
+        self.call_count += 1;
+        self.failure_count += u32::from(has_failed);
     }
 }
 
 #[derive(Debug)]
 struct BreakerState {
     status: StoreStatus,
-    was_shared: bool,
+    /// Whether the store was ever shared.
+    was_ever_shared: bool,
+    /// See [`Breaker::outage_count`].
     outage_count: u32,
-    /// Outages since the store last knew all units. A later one concerns shorter windows only.
+    /// Outages since the store last knew all units. A later outage concerns shorter windows only.
     outages: SmallVec<[Outage; 2]>,
     /// The number of gateways that share the store, at least 1.
-    gateways: u32,
+    gateway_count: u32,
+    /// Failed calls since the last reply.
     consecutive_failures: u32,
-    recent: RecentCalls,
+    recent_calls: RecentCalls,
 }
 
 /// The circuit breaker of one gateway.
@@ -105,16 +108,16 @@ impl Breaker {
     pub fn new(now: Nanos) -> Breaker {
         Breaker(Mutex::new(BreakerState {
             status: StoreStatus::Away(now),
-            was_shared: false,
+            was_ever_shared: false,
             outage_count: 0,
             outages: smallvec::smallvec![Outage {
                 number: 0,
-                start: now,
+                started_at: now,
                 decided_below: Nanos(u64::MAX),
             }],
-            gateways: 1,
+            gateway_count: 1,
             consecutive_failures: 0,
-            recent: RecentCalls::starting_at(now),
+            recent_calls: RecentCalls::starting_at(now),
         }))
     }
 
@@ -158,42 +161,44 @@ impl Breaker {
         }
         let mut outages = state.outages.iter().rev();
         match outages.find(|outage| outage.decided_below > longest) {
-            Some(outage) => (outage.number, outage.start),
+            Some(outage) => (outage.number, outage.started_at),
             None => (state.outage_count, now),
         }
     }
 
     /// Whether the store has never been shared.
     pub fn is_new(&self) -> bool {
-        !self.0.lock().was_shared
+        !self.0.lock().was_ever_shared
     }
 
     /// The number of gateways that share the store, by the last beat; this one is included.
-    pub fn gateways(&self) -> u32 {
-        self.0.lock().gateways
+    pub fn gateway_count(&self) -> u32 {
+        self.0.lock().gateway_count
     }
 
     /// Sets the number of gateways, at least 1.
-    pub fn set_gateways(&self, gateways: usize) {
-        self.0.lock().gateways = u32::try_from(gateways.max(1)).unwrap_or(u32::MAX);
+    pub fn set_gateway_count(&self, gateway_count: usize) {
+        self.0.lock().gateway_count = u32::try_from(gateway_count.max(1)).unwrap_or(u32::MAX);
     }
 
     /// Records a call with a reply.
     pub fn record_reply(&self, now: Nanos) {
         let mut state = self.0.lock();
         state.consecutive_failures = 0;
-        state.recent.add(now, false);
+        state.recent_calls.add(now, false);
     }
 
     /// Records a failed call. Returns whether the store is away because of it.
     pub fn record_failure(&self, now: Nanos) -> bool {
         let mut state = self.0.lock();
         state.consecutive_failures += 1;
-        state.recent.add(now, true);
+        state.recent_calls.add(now, true);
         let RecentCalls {
-            calls, failures, ..
-        } = state.recent;
-        let many_failed = calls >= MIN_CALLS_IN_WINDOW && failures * 2 >= calls;
+            call_count,
+            failure_count,
+            ..
+        } = state.recent_calls;
+        let many_failed = call_count >= MIN_CALLS_IN_WINDOW && failure_count * 2 >= call_count;
         let is_broken = many_failed || state.consecutive_failures >= MAX_CONSECUTIVE_FAILURES;
         let goes_away = state.status == StoreStatus::Shared && is_broken;
         if goes_away {
@@ -217,7 +222,7 @@ impl Breaker {
         self.0.lock().status = StoreStatus::Learning(now);
     }
 
-    /// Records that the store is gone again before it knew all units.
+    /// Records that the store has gone away before it knew all units. Does nothing unless the store is learning.
     pub fn stop_learning(&self, now: Nanos) {
         let mut state = self.0.lock();
         if matches!(state.status, StoreStatus::Learning(_)) {
@@ -229,9 +234,9 @@ impl Breaker {
     pub fn finish_learning(&self, now: Nanos) {
         let mut state = self.0.lock();
         state.status = StoreStatus::Shared;
-        state.was_shared = true;
+        state.was_ever_shared = true;
         state.consecutive_failures = 0;
-        state.recent = RecentCalls::starting_at(now);
+        state.recent_calls = RecentCalls::starting_at(now);
     }
 }
 
@@ -248,7 +253,7 @@ impl BreakerState {
             .retain(|outage| outage.decided_below > decided_below);
         self.outages.push(Outage {
             number: self.outage_count,
-            start: now,
+            started_at: now,
             decided_below,
         });
     }

@@ -1,4 +1,4 @@
-//! Calls to a shared store, and its replies. They are plain values that are the same for every kind of store.
+//! Calls to a shared store, and its replies: plain values that are the same for every kind of store. They do no I/O.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -26,38 +26,38 @@ pub struct CallPart {
     /// The limit's arithmetic, as numbers.
     pub spec: LimitSpec,
     /// A shadow decides for itself and changes nothing for the other parts.
-    pub shadow: bool,
-    /// For a network around a key: the index of that key's part. The network is charged what that part is granted.
-    pub around: Option<u8>,
+    pub is_shadow: bool,
+    /// For a network around a key: the index of the key's part. The network is charged what the key's part is granted.
+    pub key_part_index: Option<u8>,
     /// Units that the request needs; with fewer it is refused.
     pub cost: u32,
     /// Units that are granted if they are free; at least `cost`.
-    pub want: u32,
-    /// Beyond `cost` at most 1/`spread` of the free units is granted, so that other gateways get some.
-    pub spread: u32,
-    /// All units that this gateway was ever granted; in a call marked [`ALONE`], all that it admitted without the
+    pub wanted_units: u32,
+    /// Beyond `cost`, the free units are divided by this number before they are granted, so that other gateways get some.
+    pub free_units_divisor: u32,
+    /// All units that this gateway was ever granted; in a call with [`ALONE_BIT`], all that it admitted without the
     /// store. Units that the store does not know yet count from now on.
     pub total: u64,
-    /// How many of these units the store has acknowledged. A store that has dropped this gateway from its list, because
+    /// How many units of `total` the store has acknowledged. A store that has dropped this gateway from its list, because
     /// there were many, takes them for counted.
-    pub acknowledged: u64,
-    /// Most units that may count this way: those that are still in the longest window.
-    pub within: u32,
-    /// If set, the part gives `cost` units back instead of asking for some.
+    pub acknowledged_total: u64,
+    /// Units of `total` that are still in the longest window. At most so many unknown units count from now on.
+    pub units_in_window: u32,
+    /// If set, the part gives back `cost` units of this grant, instead of asking for units.
     pub give_back: Option<GiveBack>,
 }
 
 /// Names the grant whose unused units are given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GiveBack {
-    /// When the units were granted: [`CounterReply::stamped`].
-    pub stamped: u64,
-    /// Grows by one with each give-back of a gateway, wraps around and skips 0. The store ignores a number that came
-    /// before.
+    /// When the units were granted: [`CounterReply::granted_at_micros`].
+    pub granted_at_micros: u64,
+    /// The give-back's number. It grows by one with each give-back of a gateway, wraps around and skips 0. The store ignores
+    /// a number that came before.
     pub number: u32,
 }
 
-/// The next [`GiveBack::number`] of this process.
+/// The next [`GiveBack::number`] of this process. The counter orders nothing else, so it needs no ordering.
 pub(super) fn next_give_back_number() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     match NEXT.fetch_add(1, Relaxed) {
@@ -72,31 +72,34 @@ impl CallPart {
         CallPart {
             name,
             spec,
-            shadow: false,
-            around: None,
+            is_shadow: false,
+            key_part_index: None,
             cost,
-            want: cost,
-            spread: 1,
+            wanted_units: cost,
+            free_units_divisor: 1,
             total: 0,
-            acknowledged: 0,
-            within: 0,
+            acknowledged_total: 0,
+            units_in_window: 0,
             give_back: None,
         }
     }
 
-    /// The call that gives back `units` of what this part was granted at `stamped`.
-    pub fn give_back_call(&self, gateway: u32, units: u32, stamped: u64) -> Call {
+    /// The call that gives back `units` of what this part was granted at `granted_at_micros`.
+    pub fn give_back_call(&self, gateway: u32, units: u32, granted_at_micros: u64) -> Call {
         let number = next_give_back_number();
         let part = CallPart {
             cost: units,
-            want: units,
-            spread: 1,
+            wanted_units: units,
+            free_units_divisor: 1,
             total: 0,
-            acknowledged: 0,
-            within: 0,
-            around: None,
-            shadow: false,
-            give_back: Some(GiveBack { stamped, number }),
+            acknowledged_total: 0,
+            units_in_window: 0,
+            key_part_index: None,
+            is_shadow: false,
+            give_back: Some(GiveBack {
+                granted_at_micros,
+                number,
+            }),
             ..self.clone()
         };
         Call {
@@ -107,13 +110,13 @@ impl CallPart {
     }
 }
 
-/// Set in [`Call::gateway`] where the call reports units that the gateway admitted without the store.
-pub const ALONE: u32 = 1 << 31;
+/// The bit that is set in [`Call::gateway`] where the call reports units that the gateway admitted without the store.
+pub const ALONE_BIT: u32 = 1 << 31;
 
 /// One call to the store: usually all shared limits of one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// The gateway's number, below [`ALONE`], or with that bit set.
+    /// The gateway's number, below [`ALONE_BIT`], or with that bit set.
     pub gateway: u32,
     /// Which parts take units.
     pub taking: Taking,
@@ -130,14 +133,14 @@ impl Call {
     }
 }
 
-/// The reply of one counter. `remaining`, `reset` and `used` include this request, the other fields do not.
+/// The reply of one counter. `remaining`, `reset` and `used_units` include this request, the other fields do not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterReply {
     /// Whether the counter admits the request.
     pub standing: LimitStanding,
     /// The index of the window that decides.
-    pub window: u8,
-    /// Units left in that window.
+    pub window_index: u8,
+    /// Units left in the deciding window.
     pub remaining: u32,
     /// How long until the request would be admitted.
     pub wait: Nanos,
@@ -147,21 +150,21 @@ pub struct CounterReply {
     pub delay: Nanos,
     /// Units that were taken from the counter for this gateway.
     pub granted_units: u32,
-    /// All units that the store has granted to this gateway, as far as it knows.
+    /// All units that the store has granted to this gateway, as far as the store knows.
     pub total: u64,
     /// When the units were taken, by the store's clock, in microseconds.
-    pub stamped: u64,
+    pub granted_at_micros: u64,
     /// Units that all gateways use in each window.
-    pub used: SmallVec<[u32; 2]>,
+    pub used_units: SmallVec<[u32; 2]>,
 }
 
 /// The store's reply to a [`Call`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreReply {
     /// Whether all parts that can refuse admit.
-    pub admitted: bool,
+    pub is_admitted: bool,
     /// The store's time in microseconds.
-    pub now: u64,
+    pub now_micros: u64,
     /// One reply for each part, in their order.
     pub counters: SmallVec<[CounterReply; 2]>,
 }
@@ -190,14 +193,14 @@ pub enum StoreError {
 /// What identifies a store; read when a gateway connects for the first time or again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreIdentity {
-    /// Names the store's data, so a store that has lost its data has another mark.
+    /// The name of the store's data. A store that has lost its data has another mark.
     pub mark: StoreMark,
     /// The secret with which all gateways hash keys.
     pub secret: [u8; 16],
     /// Whether another server than before is the master.
-    pub moved: bool,
+    pub has_new_master: bool,
     /// The store's time in microseconds.
-    pub now: u64,
+    pub now_micros: u64,
 }
 
 /// A random name of a store's data: see [`StoreIdentity::mark`].
@@ -207,21 +210,29 @@ pub type StoreMark = [u8; 16];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LiveGateways {
     /// The store's time in microseconds.
-    pub now: u64,
-    /// The number of each gateway, and the time of its last beat by the store's clock, in microseconds. With a beat a
-    /// gateway states that the store knows all its units.
-    pub gateways: Vec<(u32, u64)>,
+    pub now_micros: u64,
+    /// The last beat of each gateway.
+    pub beats: Vec<GatewayBeat>,
+}
+
+/// The last beat of one gateway. With a beat a gateway states that the store knows all its units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatewayBeat {
+    /// The gateway's number.
+    pub gateway: u32,
+    /// The time of the beat by the store's clock, in microseconds.
+    pub beat_at_micros: u64,
 }
 
 /// The data that a store may have lost while it was away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreLoss {
-    /// It has lost nothing, and was only out of reach.
+    /// The store has lost nothing, and was only out of reach.
     Nothing,
-    /// It may have lost some units: a replica that lagged behind may have taken over, under the same mark.
+    /// The store may have lost some units: a replica that lagged behind may have taken over, under the same mark.
     Some,
-    /// It may have lost some units, and another server than before is known to be the master.
-    Moved,
-    /// It has lost everything, because its mark is another one.
+    /// The store may have lost some units, and another server than before is known to be the master.
+    NewMaster,
+    /// The store has lost everything: its mark is another one.
     All,
 }

@@ -1,5 +1,5 @@
-//! One gateway's decisions about shared limits. It decides by itself where it can, makes calls to the store, and turns
-//! their replies into decisions. It never waits and does no I/O; [`super::Shared`] sends the calls.
+//! [`Decider`]: one gateway's decisions about shared limits. It decides by itself where it can, makes calls to the store, and
+//! turns their replies into decisions. It never waits and does no I/O; [`super::SharedStore`] sends the calls.
 
 use std::sync::Arc;
 
@@ -8,27 +8,36 @@ use smallvec::SmallVec;
 use super::breaker::{Breaker, DecidedBy};
 use super::call::{CounterName, StoreError, StoreReply};
 use super::give_backs::GiveBacks;
-use super::item::{SharedItem, SharedItems, window_quota};
 use super::ledger::Ledger;
 use super::ledger_entry::{Grant, LedgerEntry};
-use super::pending::{CountedIn, FirstStep, PendingCall, Purpose, SharedDecision};
+use super::pending_call::{CallPurpose, CountedIn, FirstStep, PendingCall, SharedDecision};
+use super::shared_item::{SharedItem, SharedItems, window_quota};
 use crate::base::clock::Nanos;
 use crate::limit::{Limit, LimitReading, LimitStanding, Scale};
-use crate::store::memory::Memory;
-use crate::store::{Item, Taking};
+use crate::store::memory::MemoryStore;
+use crate::store::{LimitItem, Taking};
 
-/// The state by which one gateway decides.
+/// Which grants give their unused units back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantsToReturn {
+    /// Grants that have ended.
+    Ended,
+    /// All grants, because the gateway leaves the store.
+    All,
+}
+
+/// The state by which one gateway decides about shared limits.
 #[derive(Debug)]
 pub struct Decider {
     /// Counts this gateway's own admissions, and all units of limits that are not shared.
-    pub memory: Arc<Memory>,
+    pub memory: Arc<MemoryStore>,
     /// What the gateway knows of the store's counters.
     pub ledger: Ledger,
     /// Whether the store is called.
     pub breaker: Breaker,
-    /// Units that are given back later.
+    /// Units to give back once the store is shared.
     pub give_backs: GiveBacks,
-    /// The gateway's number, at least 1 and below [`ALONE`](super::call::ALONE).
+    /// The gateway's number, at least 1 and below [`ALONE_BIT`](super::call::ALONE_BIT).
     pub gateway: u32,
 }
 
@@ -57,12 +66,12 @@ impl Decider {
             return FirstStep::AskStore(Box::new(pending_call));
         }
         let reply = StoreReply {
-            admitted: true,
-            now: 0,
+            is_admitted: true,
+            now_micros: 0,
             counters: SmallVec::new(),
         };
         let mut decision = self.conclude_call(&pending_call, &reply, now);
-        pending_call.purpose = Purpose::Report;
+        pending_call.purpose = CallPurpose::Report;
         self.add_refills(&pending_call, now, &mut decision);
         FirstStep::Decided(decision)
     }
@@ -75,21 +84,21 @@ impl Decider {
         now: Nanos,
     ) -> SharedDecision {
         self.end_refill(&pending_call.call);
-        if pending_call.purpose == Purpose::Confirm {
+        if pending_call.purpose == CallPurpose::Confirm {
             self.remove_pending(&pending_call.items, now);
         }
         match reply {
             Ok(reply) => {
                 self.breaker.record_reply(now);
                 match pending_call.purpose {
-                    Purpose::Decide | Purpose::Confirm => {
+                    CallPurpose::Decide | CallPurpose::Confirm => {
                         self.conclude_call(pending_call, &reply, now)
                     }
-                    Purpose::Refill => {
+                    CallPurpose::Refill => {
                         self.record_reply(pending_call, 0, &reply, 0, now);
                         SharedDecision::default()
                     }
-                    Purpose::Report => {
+                    CallPurpose::Report => {
                         self.record_report(pending_call);
                         SharedDecision::default()
                     }
@@ -102,11 +111,11 @@ impl Decider {
                     self.breaker.record_failure(now);
                 }
                 match pending_call.purpose {
-                    Purpose::Decide | Purpose::Confirm => {
+                    CallPurpose::Decide | CallPurpose::Confirm => {
                         self.unspend(pending_call, now, |_| true);
                         self.decide_alone(&pending_call.items, pending_call.call.taking, now)
                     }
-                    Purpose::Refill | Purpose::Report => SharedDecision::default(),
+                    CallPurpose::Refill | CallPurpose::Report => SharedDecision::default(),
                 }
             }
         }
@@ -115,16 +124,15 @@ impl Decider {
     /// Returns the spent units of a request that was abandoned before the store replied.
     pub fn abandon_call(&self, pending_call: &PendingCall, now: Nanos) {
         self.end_refill(&pending_call.call);
-        if pending_call.purpose == Purpose::Confirm {
+        if pending_call.purpose == CallPurpose::Confirm {
             self.remove_pending(&pending_call.items, now);
         }
         self.unspend(pending_call, now, |_| true);
     }
 
-    /// The calls that give unused units back: those of grants that have ended, or of `all` grants, and
-    /// [`Decider::give_backs`]. Before them come reports of units admitted without the store, where one is due or its reply
+    /// The calls that give unused units back: the units of these `grants`, and [`Decider::give_backs`]. Before them come reports of units admitted without the store, where one is due or its reply
     /// was lost. A key with a report due gives nothing back yet.
-    pub fn take_unused(&self, all: bool, now: Nanos) -> Vec<PendingCall> {
+    pub fn take_unused(&self, grants: GrantsToReturn, now: Nanos) -> Vec<PendingCall> {
         let mut calls = self.report_owed(now);
         let owes_report = |name: &CounterName| {
             self.ledger.with_entry(name, |entry| entry.owes_report(now)) == Some(true)
@@ -133,9 +141,9 @@ impl Decider {
         let give_back = |name: &CounterName, entry: &LedgerEntry, grant: Grant| {
             calls.push(self.give_grant_back(name, entry, grant, now));
         };
-        match all {
-            true => self.ledger.take_all_grants(give_back),
-            false => self.ledger.take_ended_grants(now, give_back),
+        match grants {
+            GrantsToReturn::All => self.ledger.take_all_grants(give_back),
+            GrantsToReturn::Ended => self.ledger.take_ended_grants(now, give_back),
         }
         calls
     }
@@ -152,7 +160,7 @@ impl Decider {
             .plan
             .call_part(name.key, Scale::plan(entry.multiply), 0);
         PendingCall::report(
-            part.give_back_call(self.gateway, grant.units, grant.stamped),
+            part.give_back_call(self.gateway, grant.units, grant.granted_at_micros),
             now,
         )
     }
@@ -183,12 +191,12 @@ impl Decider {
             Some(_) => self
                 .refuse_early(items, Taking::Nothing, now)
                 .unwrap_or_else(|| SharedDecision {
-                    admitted: true,
+                    is_admitted: true,
                     readings: items
                         .iter()
                         .map(|item| self.last_reading(item, now))
                         .collect(),
-                    counted: items.iter().map(|_| CountedIn::Gateway).collect(),
+                    counted_in: items.iter().map(|_| CountedIn::Gateway).collect(),
                     ..SharedDecision::default()
                 }),
         }
@@ -202,15 +210,15 @@ impl Decider {
         now: Nanos,
     ) -> Option<SharedDecision> {
         let mut is_refused = false;
-        for item in items.iter().filter(|item| !item.shadow) {
+        for item in items.iter().filter(|item| !item.is_shadow) {
             let Some(plan) = &item.plan else { continue };
             let name = plan.counter_name(item.key);
             let refuses = self.ledger.with_entry(&name, |entry| {
-                now < entry.reply.retry_at && entry.units_in_hand(now) < item.cost
+                now < entry.last_reply.retry_at && entry.units_in_hand(now) < item.cost
             });
             is_refused |= refuses.unwrap_or(false);
         }
-        let local: SmallVec<[Item<'_>; 4]> = self.local_items(items).collect();
+        let local: SmallVec<[LimitItem<'_>; 4]> = self.local_items(items).collect();
         if !local.is_empty() && !is_refused {
             is_refused = !self.memory.peek(&local, now, &mut SmallVec::new());
         }
@@ -236,7 +244,7 @@ impl Decider {
         });
         Some(SharedDecision {
             readings: readings.collect(),
-            counted: items.iter().map(|_| CountedIn::Gateway).collect(),
+            counted_in: items.iter().map(|_| CountedIn::Gateway).collect(),
             ..SharedDecision::default()
         })
     }
@@ -256,16 +264,16 @@ impl Decider {
         let known = item.plan.as_ref().and_then(|plan| {
             let name = plan.counter_name(item.key);
             self.ledger.with_entry(&name, |entry| {
-                let units = entry.units_in_hand(now);
-                let reply = &entry.reply;
-                reading.window = reply.window;
-                reading.remaining = reply.remaining.saturating_add(units);
+                let units_in_hand = entry.units_in_hand(now);
+                let reply = &entry.last_reply;
+                reading.window = reply.window_index;
+                reading.remaining = reply.remaining.saturating_add(units_in_hand);
                 reading.reset = reply.reset_at.since(now);
-                if now < reply.retry_at && units < item.cost {
+                if now < reply.retry_at && units_in_hand < item.cost {
                     reading.standing = LimitStanding::Refused;
                     reading.remaining = 0;
                     reading.wait = reply.free_at.since(now).max(Nanos(1));
-                } else if exceeds_rate(&item.limit, item.scale, &reply.used, units) {
+                } else if exceeds_rate(&item.limit, item.scale, &reply.used_units, units_in_hand) {
                     reading.standing = LimitStanding::Over;
                 }
             })
@@ -278,11 +286,11 @@ impl Decider {
     }
 }
 
-/// Whether units beyond the rate are in use; those in hand are granted, but not in use.
-fn exceeds_rate(limit: &Limit, scale: Scale, used: &[u32], in_hand: u32) -> bool {
-    let mut windows = limit.windows.iter().zip(used);
+/// Whether units beyond the rate are in use. Units in hand are granted, but not in use.
+fn exceeds_rate(limit: &Limit, scale: Scale, used_units: &[u32], units_in_hand: u32) -> bool {
+    let mut windows = limit.windows.iter().zip(used_units);
     windows.any(|(rate, used)| {
         let (base, ceiling) = limit.unit_bounds(rate, scale.multiply);
-        base < ceiling && used.saturating_sub(in_hand) > base
+        base < ceiling && used.saturating_sub(units_in_hand) > base
     })
 }

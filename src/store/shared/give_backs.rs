@@ -1,27 +1,28 @@
-//! Units to give back once the store is shared: those that it granted to abandoned calls, and those that were reserved
-//! and not used while it was away. They wait until all gateways have reported their admissions meanwhile, because units
-//! that came back earlier would admit too much.
+//! [`GiveBacks`]: units to give back once the store is shared. The store granted them to abandoned calls, or they were
+//! reserved and not used while it was away. They wait until all gateways have reported their admissions meanwhile, because
+//! units that came back earlier would admit too much.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
 use super::call::{self, CounterName};
-use super::pending::PendingCall;
+use super::pending_call::PendingCall;
 
-/// Most give-backs that wait. The units of further ones count until they leave their window.
-const MAX_WAITING: usize = 8_192;
+/// The most give-backs that wait. The units of further give-backs count until they leave their window.
+const MAX_WAITING_CALLS: usize = 8_192;
 
-/// The give-backs that wait, at most 8,192.
+/// The give-backs that wait, at most [`MAX_WAITING_CALLS`].
 #[derive(Debug, Default)]
 pub struct GiveBacks {
     waiting: Mutex<Vec<PendingCall>>,
+    /// See [`GiveBacks::store_life`]. It changes under the lock of `waiting`.
     store_life: AtomicU32,
 }
 
 impl GiveBacks {
-    /// A number that changes when the store loses its data or its master. Units of earlier grants must not be given back to
-    /// the store that it is now.
+    /// A number that changes when the store loses its data or its master. Units that were granted before must not be given
+    /// back after the change.
     pub(super) fn store_life(&self) -> u32 {
         self.store_life.load(Relaxed)
     }
@@ -29,7 +30,7 @@ impl GiveBacks {
     /// Adds a give-back of units that were granted in `store_life`; those of an earlier life are dropped.
     pub(super) fn push(&self, give_back: PendingCall, store_life: u32) {
         let mut waiting = self.waiting.lock();
-        if store_life == self.store_life() && waiting.len() < MAX_WAITING {
+        if store_life == self.store_life() && waiting.len() < MAX_WAITING_CALLS {
             waiting.push(give_back);
         }
     }
@@ -56,8 +57,8 @@ impl GiveBacks {
         ready
     }
 
-    /// Takes out all give-backs, because another server is the master. They must be compared with the units that the new
-    /// master had copied: later grants of the former master are not there.
+    /// Takes out all give-backs, because another server is the master. The caller compares them with the units that the new
+    /// master had copied, because it lacks the former master's later grants.
     pub(super) fn take_for_new_master(&self) -> Vec<PendingCall> {
         let mut waiting = self.waiting.lock();
         self.store_life.fetch_add(1, Relaxed);

@@ -1,5 +1,5 @@
-//! What a gateway knows of the store's counters: units granted in advance, refusals that still hold, units that all
-//! gateways use. The number of entries is bounded. A key without an entry costs a call to the store for each request.
+//! [`Ledger`]: what a gateway knows of the store's counters. Its entries have units granted in advance, refusals that still
+//! hold, and units that all gateways use. Their number is bounded. A key without an entry costs a call to the store for each request.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,16 +10,16 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::call::CounterName;
 use super::ledger_entry::{Grant, LedgerEntry};
-use super::plan::SharingPlan;
+use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
 
-/// The number of maps, each with a lock of its own.
+/// The number of shards, each with a lock of its own.
 const SHARD_COUNT: usize = 64;
 /// Bytes of an entry in its map, with one item of the list of grant ends.
 const ENTRY_BYTES: usize =
     size_of::<(CounterName, LedgerEntry)>() + 1 + size_of::<(Nanos, CounterName)>();
 /// In a shard that is nearly full, entries idle for longer than this are removed.
-const MAX_IDLE_WHEN_CROWDED: Nanos = Nanos::from_secs(60);
+const MAX_IDLE_TIME_WHEN_CROWDED: Nanos = Nanos::from_secs(60);
 
 /// A hasher that mixes little, because fingerprints are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,21 +50,22 @@ impl Hasher for FingerprintHasher {
 #[derive(Debug, Default)]
 struct LedgerShard {
     entries: HashMap<CounterName, LedgerEntry, BuildHasherDefault<FingerprintHasher>>,
-    /// When grants end, in the order in which they were made.
+    /// When each grant ends, and its counter, in the order in which the grants were made.
     grant_ends: VecDeque<(Nanos, CounterName)>,
 }
 
-/// The entries of all counters, bounded by bytes.
+/// The entries of all counters, bounded by bytes. The atomics are summaries of entries and need no ordering of their own:
+/// those who must not miss a change read the entries under their locks.
 #[derive(Debug)]
 pub struct Ledger {
     shards: Box<[Mutex<LedgerShard>]>,
-    /// Most entries of a shard.
-    max_entries: usize,
+    /// The most entries of a shard.
+    max_shard_entries: usize,
     /// The highest [`AloneUnits::total`](super::ledger_entry::AloneUnits::total) of removed entries. New
     /// entries start there, because the store ignores reports of lower totals.
     alone_total_floor: AtomicU64,
     /// The longest window of any entry, in nanoseconds.
-    longest_window: AtomicU64,
+    longest_window_nanos: AtomicU64,
     /// Whether units admitted without the store may be unreported.
     may_be_unreported: AtomicBool,
     /// When a counter without an entry was last used, in nanoseconds; 0 for never.
@@ -74,16 +75,16 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger that takes at most `budget` bytes.
-    pub fn new(budget: usize) -> Ledger {
+    /// A ledger that takes at most `max_bytes`.
+    pub fn new(max_bytes: usize) -> Ledger {
         // A map has a power of two of buckets and is at most seven eighths full, so it never grows beyond them.
-        let buckets = (budget / ENTRY_BYTES / SHARD_COUNT).max(32);
+        let buckets = (max_bytes / ENTRY_BYTES / SHARD_COUNT).max(32);
         let buckets = 1 << buckets.ilog2();
         Ledger {
             shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
-            max_entries: buckets / 8 * 7,
+            max_shard_entries: buckets / 8 * 7,
             alone_total_floor: AtomicU64::new(0),
-            longest_window: AtomicU64::new(0),
+            longest_window_nanos: AtomicU64::new(0),
             may_be_unreported: AtomicBool::new(false),
             untracked_at: AtomicU64::new(0),
             untracked_alone_at: AtomicU64::new(0),
@@ -103,18 +104,18 @@ impl Ledger {
         change: impl FnOnce(&mut LedgerEntry) -> R,
     ) -> Option<R> {
         let mut shard = self.shard(name);
-        if shard.entries.len() >= self.max_entries && !shard.entries.contains_key(name) {
+        if shard.entries.len() >= self.max_shard_entries && !shard.entries.contains_key(name) {
             self.untracked_at.fetch_max(now.0, Relaxed);
             let longest = plan.store_limit().longest_window();
-            self.longest_window.fetch_max(longest.0, Relaxed);
+            self.longest_window_nanos.fetch_max(longest.0, Relaxed);
             return None;
         }
         let entry = shard.entries.entry(*name).or_insert_with(|| {
             let longest = plan.store_limit().longest_window();
-            self.longest_window.fetch_max(longest.0, Relaxed);
+            self.longest_window_nanos.fetch_max(longest.0, Relaxed);
             LedgerEntry::new(plan.clone(), self.alone_total_floor.load(Relaxed), now)
         });
-        entry.used_at = now;
+        entry.last_used_at = now;
         if !Arc::ptr_eq(&entry.plan, plan) {
             entry.plan = plan.clone();
         }
@@ -159,19 +160,19 @@ impl Ledger {
         self.untracked_alone_at.fetch_max(now.0, Relaxed);
     }
 
-    /// When units were last counted that this gateway cannot report; `None` for never. For a store that `has_data` these
-    /// are only units that were admitted without it.
+    /// When units were last counted that this gateway cannot report; `None` for never. For a store that `has_data`, only
+    /// units that were admitted without the store.
     pub fn last_unreportable_use(&self, has_data: bool) -> Option<Nanos> {
-        let last = match has_data {
+        let last_at = match has_data {
             true => &self.untracked_alone_at,
             false => &self.untracked_at,
         };
-        Some(Nanos(last.load(Relaxed))).filter(|last| *last > Nanos::ZERO)
+        Some(Nanos(last_at.load(Relaxed))).filter(|last_at| *last_at > Nanos::ZERO)
     }
 
     /// The longest window of all counters so far.
     pub fn longest_window(&self) -> Nanos {
-        Nanos(self.longest_window.load(Relaxed))
+        Nanos(self.longest_window_nanos.load(Relaxed))
     }
 
     /// The number of entries.
@@ -205,7 +206,7 @@ impl Ledger {
 
     /// The counters with units that the store does not know yet.
     pub fn counters_with_unreported_units(&self) -> Vec<CounterName> {
-        self.counters_where(|entry| entry.unreported() > 0)
+        self.counters_where(|entry| entry.unreported_units() > 0)
     }
 
     /// The counters with unreported units that are still in a window, and without a report after `since`.
@@ -217,7 +218,7 @@ impl Ledger {
         }
     }
 
-    /// Takes out grants that have ended, and calls `give_back` with those that have unused units. To be called several
+    /// Takes out grants that have ended, and calls `give_back` with each grant that has unused units. To be called several
     /// times a second.
     pub fn take_ended_grants(
         &self,
@@ -238,7 +239,11 @@ impl Ledger {
                 let Some(entry) = entries.get_mut(&name) else {
                     continue;
                 };
-                while entry.grants.first().is_some_and(|grant| grant.ends <= now) {
+                while entry
+                    .grants
+                    .first()
+                    .is_some_and(|grant| grant.ends_at <= now)
+                {
                     let grant = entry.grants.remove(0);
                     if grant.units > 0 {
                         give_back(&name, entry, grant);
@@ -265,14 +270,14 @@ impl Ledger {
         self.may_be_unreported.store(false, Relaxed);
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let is_crowded = shard.entries.len() * 4 > self.max_entries * 3;
+            let is_crowded = shard.entries.len() * 4 > self.max_shard_entries * 3;
             shard.entries.retain(|_, entry| {
                 if entry.owes_report(now) {
                     self.may_be_unreported.store(true, Relaxed);
                 }
-                let idle = now.since(entry.used_at);
-                let may_count = idle <= entry.plan.store_limit().longest_window();
-                let must_yield = is_crowded && idle > MAX_IDLE_WHEN_CROWDED;
+                let idle_time = now.since(entry.last_used_at);
+                let may_count = idle_time <= entry.plan.store_limit().longest_window();
+                let must_yield = is_crowded && idle_time > MAX_IDLE_TIME_WHEN_CROWDED;
                 let stays = !entry.grants.is_empty() || (may_count && !must_yield);
                 if !stays {
                     self.alone_total_floor.fetch_max(entry.alone.total, Relaxed);

@@ -1,21 +1,21 @@
-//! The steps back to a store that was away: identify it, report the units that it may not know, and wait until all gateways
-//! have reported. It never waits and does no I/O; the keeper carries out the steps.
+//! [`Recovery`]: the steps back to a store that was away. They identify the store, report the units that it may not know, and
+//! end when all gateways have reported. This file does no I/O and never waits; the keeper carries out the steps.
 
 use smallvec::SmallVec;
 
-use super::call::{CounterName, LiveGateways, StoreError, StoreLoss};
+use super::call::{CounterName, GatewayBeat, LiveGateways, StoreError, StoreLoss};
 use super::decider::Decider;
-use super::pending::PendingCall;
+use super::pending_call::PendingCall;
 use crate::base::clock::Nanos;
 
-/// Most counters that are reported in one call.
-pub(super) const REPORT_BATCH: usize = 64;
+/// The most counters that one call reports.
+pub(super) const MAX_REPORTED_COUNTERS: usize = 64;
 /// How long a gateway without a secret leaves an empty store to gateways that know its former secret.
 const INITIALIZE_DELAY: Nanos = Nanos::from_millis(500);
 /// How long a gateway that has never shared the store waits for the reports of others.
 const NEWCOMER_DELAY: Nanos = Nanos::from_secs(1);
 
-/// The next step.
+/// The next step of a recovery, for the keeper to carry out.
 #[derive(Debug)]
 pub enum RecoveryStep {
     /// Identify the store, then call [`Recovery::on_identified`].
@@ -31,7 +31,7 @@ pub enum RecoveryStep {
     Beat(bool),
 }
 
-/// The progress of a recovery.
+/// The way back to a store that was away.
 #[derive(Debug, Default)]
 pub struct Recovery {
     /// The attempt that is under way; `None` until the store is identified.
@@ -44,18 +44,19 @@ pub struct Recovery {
     empty_since: Option<Nanos>,
 }
 
+/// The progress since the store was identified.
 #[derive(Debug)]
 struct RecoveryAttempt {
     /// When the store was identified.
-    start: Nanos,
-    /// Gateways that were listed then, and the time of each one's last beat. Only later beats count, whatever the store's
-    /// clock did.
-    listed_before: Option<Vec<(u32, u64)>>,
+    started_at: Nanos,
+    /// The last beats that the store had listed when it was identified; `None` until they are read. Only other beats count,
+    /// whatever the store's clock did.
+    listed_before: Option<Vec<GatewayBeat>>,
     /// Until this time a window may hold units that this gateway cannot report, or that others have not reported yet.
     unreported_until: Nanos,
     /// The number of gateways that must report.
-    gateways: u32,
-    /// After a change of the master: counters that are still to be compared.
+    gateway_count: u32,
+    /// Counters that are still to be compared; `None` where the master is the same, or all are compared.
     to_compare: Option<Vec<CounterName>>,
     /// Counters that are still to be reported.
     to_report: Vec<CounterName>,
@@ -66,7 +67,7 @@ struct RecoveryAttempt {
     /// Whether everything was reported and a beat was sent.
     has_beaten: bool,
     /// Late replies in a row after the first beat.
-    late_replies: u32,
+    late_reply_count: u32,
 }
 
 impl Recovery {
@@ -103,15 +104,15 @@ impl Recovery {
             .is_some_and(|since| now.since(since) >= INITIALIZE_DELAY)
     }
 
-    /// Begins an attempt, after the store was identified and may have lost some data.
-    pub fn on_identified(&mut self, decider: &Decider, lost: StoreLoss, now: Nanos) {
+    /// Begins an attempt, after the store was identified. `loss` is the data that it may have lost.
+    pub fn on_identified(&mut self, decider: &Decider, loss: StoreLoss, now: Nanos) {
         self.empty_since = None;
-        let has_data = lost != StoreLoss::All;
+        let has_data = loss != StoreLoss::All;
         if !has_data {
             decider.give_backs.clear();
             self.is_complete = false;
         }
-        self.must_compare = has_data && (self.must_compare || lost == StoreLoss::Moved);
+        self.must_compare = has_data && (self.must_compare || loss == StoreLoss::NewMaster);
         let last_unreportable = decider.ledger.last_unreportable_use(has_data);
         let mut unreported_until = last_unreportable.map_or(Nanos::ZERO, |last| {
             last.after(decider.ledger.longest_window())
@@ -127,31 +128,33 @@ impl Recovery {
             .must_compare
             .then(|| decider.ledger.counters_where(|_| true));
         // In a complete store without totals, its own grants would count twice.
-        let to_report = match lost {
+        let to_report = match loss {
             StoreLoss::Nothing if self.is_complete => Vec::new(),
             _ => decider.ledger.counters_with_units(),
         };
         self.attempt = Some(RecoveryAttempt {
-            start: now,
+            started_at: now,
             listed_before: None,
             unreported_until,
-            gateways: decider.breaker.gateways(),
+            gateway_count: decider.breaker.gateway_count(),
             to_compare,
             to_report,
             calls: SmallVec::new(),
             has_reported_new: false,
             has_beaten: false,
-            late_replies: 0,
+            late_reply_count: 0,
         });
     }
 
     /// Records the gateways that were listed. A gateway that has never shared the store takes their number from here.
-    pub fn on_listed(&mut self, decider: &Decider, beats: LiveGateways) {
+    pub fn on_listed(&mut self, decider: &Decider, live_gateways: LiveGateways) {
         if decider.breaker.is_new() {
-            decider.breaker.set_gateways(beats.gateways.len() + 1);
+            decider
+                .breaker
+                .set_gateway_count(live_gateways.beats.len() + 1);
         }
         if let Some(attempt) = &mut self.attempt {
-            attempt.listed_before = Some(beats.gateways);
+            attempt.listed_before = Some(live_gateways.beats);
         }
     }
 
@@ -159,29 +162,29 @@ impl Recovery {
     ///
     /// # Errors
     ///
-    /// How many gateways have reported, and how many must report.
+    /// The number of gateways that have reported, and the number of those that must.
     pub fn on_beat(
         &mut self,
         decider: &Decider,
-        beats: &LiveGateways,
+        live_gateways: &LiveGateways,
         is_ready: bool,
         now: Nanos,
     ) -> Result<(), (u32, u32)> {
         let Some(attempt) = &mut self.attempt else {
-            return Err((0, decider.breaker.gateways()));
+            return Err((0, decider.breaker.gateway_count()));
         };
-        (attempt.has_reported_new, attempt.late_replies) = (false, 0);
+        (attempt.has_reported_new, attempt.late_reply_count) = (false, 0);
         let listed_before = attempt.listed_before.as_deref().unwrap_or_default();
-        let beats_since = beats.gateways.iter();
-        let beats_since = beats_since.filter(|beat| !listed_before.contains(beat));
-        let reported = beats_since.count() as u32;
+        let new_beats = live_gateways.beats.iter();
+        let new_beats = new_beats.filter(|beat| !listed_before.contains(beat));
+        let reported_count = new_beats.count() as u32;
         // By then the units of gateways that are gone have left all windows.
-        let is_over = now.since(attempt.start) > decider.ledger.longest_window();
-        let all_reported = reported >= attempt.gateways || is_over;
+        let is_over = now.since(attempt.started_at) > decider.ledger.longest_window();
+        let all_reported = reported_count >= attempt.gateway_count || is_over;
         if !all_reported || now < attempt.unreported_until || !is_ready {
-            return Err((reported, attempt.gateways));
+            return Err((reported_count, attempt.gateway_count));
         }
-        decider.breaker.set_gateways(beats.gateways.len());
+        decider.breaker.set_gateway_count(live_gateways.beats.len());
         decider.breaker.finish_learning(now);
         self.attempt = None;
         self.is_complete = true;
@@ -195,9 +198,10 @@ impl Recovery {
             self.empty_since.get_or_insert(now);
         }
         if let Some(attempt) = &mut self.attempt
-            && (attempt.has_beaten, attempt.late_replies, failure) == (true, 0, &StoreError::Late)
+            && (attempt.has_beaten, attempt.late_reply_count, failure)
+                == (true, 0, &StoreError::Late)
         {
-            (attempt.has_reported_new, attempt.late_replies) = (false, 1);
+            (attempt.has_reported_new, attempt.late_reply_count) = (false, 1);
             return;
         }
         decider.breaker.stop_learning(now);
@@ -225,7 +229,7 @@ impl RecoveryAttempt {
             } else if !self.has_reported_new {
                 self.has_reported_new = true;
                 let unreported = decider.ledger.counters_with_unreported_units();
-                let batches = unreported.chunks(REPORT_BATCH);
+                let batches = unreported.chunks(MAX_REPORTED_COUNTERS);
                 self.calls = batches
                     .filter_map(|batch| decider.report_alone(batch, now))
                     .collect();
@@ -242,7 +246,7 @@ impl RecoveryAttempt {
     }
 }
 
-/// Takes the last counters out of a list, at most [`REPORT_BATCH`].
+/// Takes the last counters out of a list, at most [`MAX_REPORTED_COUNTERS`].
 fn take_batch(names: &mut Vec<CounterName>) -> Vec<CounterName> {
-    names.split_off(names.len().saturating_sub(REPORT_BATCH))
+    names.split_off(names.len().saturating_sub(MAX_REPORTED_COUNTERS))
 }

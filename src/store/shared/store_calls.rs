@@ -8,18 +8,21 @@ use smallvec::SmallVec;
 use super::breaker::DecidedBy;
 use super::call::{Call, CallPart, CounterReply, StoreReply};
 use super::decider::Decider;
-use super::item::{SharedItem, SharedItems, window_quota};
 use super::ledger_entry::Grant;
-use super::pending::{CountedIn, PendingCall, Purpose, Role, SharedDecision};
-use super::plan::SharingPlan;
+use super::pending_call::{CallPurpose, CountedIn, ItemRole, PendingCall, SharedDecision};
+use super::shared_item::{SharedItem, SharedItems, window_quota};
+use super::sharing_plan::SharingPlan;
 use crate::base::clock::Nanos;
 use crate::limit::LimitReading;
 use crate::store::memory::networks;
-use crate::store::{Item, Taking};
+use crate::store::{LimitItem, Taking};
 
 impl Decider {
     /// The items of limits that are not shared.
-    pub(super) fn local_items<'a>(&self, items: &'a SharedItems) -> impl Iterator<Item = Item<'a>> {
+    pub(super) fn local_items<'a>(
+        &self,
+        items: &'a SharedItems,
+    ) -> impl Iterator<Item = LimitItem<'a>> {
         items
             .iter()
             .filter(|item| item.plan.is_none())
@@ -36,57 +39,58 @@ impl Decider {
         let mut roles = SmallVec::new();
         for item in &items {
             let Some(plan) = &item.plan else {
-                roles.push(Role::Local);
+                roles.push(ItemRole::Local);
                 continue;
             };
             let name = plan.counter_name(item.key);
             let spent = self.ledger.with_entry_or_new(&name, plan, now, |entry| {
                 entry.multiply = item.scale.multiply;
                 let takes_units =
-                    taking == Taking::All || (taking == Taking::Shadows && item.shadow);
+                    taking == Taking::All || (taking == Taking::Shadows && item.is_shadow);
                 if !takes_units || plan.lease.is_none() || item.cost == 0 {
                     return None;
                 }
                 let spent = entry.spend(item.cost, now)?;
                 let runs_low = entry.runs_low(now);
-                Some(Role::InHand { spent, runs_low })
+                Some(ItemRole::InHand { spent, runs_low })
             });
             if let Some(role) = spent.flatten() {
                 roles.push(role);
                 continue;
             }
             let index = call.parts.len();
-            roles.push(Role::InStore(index));
+            roles.push(ItemRole::InStore(index));
             let wants_units = taking != Taking::Nothing;
-            let parts = self.call_parts(item, plan, (item.cost, index), wants_units, now);
+            let parts = self.call_parts(item, plan, item.cost, index, wants_units, now);
             call.parts.extend(parts);
         }
         PendingCall {
             call,
-            sent: now,
+            sent_at: now,
             outage_count: self.breaker.outage_count(),
             store_life: self.give_backs.store_life(),
             items,
             roles,
-            purpose: Purpose::Decide,
+            purpose: CallPurpose::Decide,
         }
     }
 
-    /// The parts, from this `index` on, that ask for `cost` units of an item and of the networks around its key. With
-    /// `wants_units` the first part may ask for units in advance.
+    /// The parts that ask for `cost` units of an item and of the networks around its key. The first of them will have this
+    /// index in its call. With `wants_units` the first part may ask for units in advance.
     fn call_parts(
         &self,
         item: &SharedItem,
         plan: &SharingPlan,
-        (cost, index): (u32, usize),
+        cost: u32,
+        first_index: usize,
         wants_units: bool,
         now: Nanos,
     ) -> SmallVec<[CallPart; 4]> {
         let mut part = plan.call_part(item.key, item.scale, cost);
-        part.shadow = item.shadow;
+        part.is_shadow = item.is_shadow;
         self.add_ledger_fields(item, &mut part, wants_units, now);
         let mut parts: SmallVec<[CallPart; 4]> = SmallVec::new();
-        let (cost, want, shadow) = (part.cost, part.want, part.shadow);
+        let (cost, want, shadow) = (part.cost, part.wanted_units, part.is_shadow);
         parts.push(part);
         // A cost that the response settles is charged to the key alone.
         let parents = if item.limit.reserves {
@@ -96,10 +100,10 @@ impl Decider {
         };
         let networks = networks::call_parts(&item.limit, item.scale, parents, plan.hash);
         parts.extend(networks.map(|network| CallPart {
-            around: Some(index as u8),
-            shadow,
+            key_part_index: Some(first_index as u8),
+            is_shadow: shadow,
             cost,
-            want,
+            wanted_units: want,
             ..network
         }));
         parts
@@ -113,21 +117,21 @@ impl Decider {
         wants_units: bool,
         now: Nanos,
     ) {
-        let gateways = self.breaker.gateways();
-        let within = self.own_usage(item, now).last().copied().unwrap_or(0);
+        let gateway_count = self.breaker.gateway_count();
+        let counted = self.own_usage(item, now).last().copied().unwrap_or(0);
         self.ledger.with_entry(&part.name, |entry| {
-            (part.total, part.acknowledged) = (entry.total, entry.total);
-            part.within = entry
-                .own_usage(within)
+            (part.total, part.acknowledged_total) = (entry.total, entry.total);
+            part.units_in_window = entry
+                .own_usage(counted)
                 .saturating_add(entry.units_in_hand(now));
             if item.cost > 0 && wants_units {
-                entry.update_demand(gateways, now);
+                entry.update_demand(gateway_count, now);
             }
             if entry.plan.lease.is_some() && item.cost > 0 {
-                part.spread = gateways;
-                if wants_units && !entry.is_refilling && entry.demand.want > item.cost {
+                part.free_units_divisor = gateway_count;
+                if wants_units && !entry.is_refilling && entry.demand.wanted_units > item.cost {
                     entry.is_refilling = true;
-                    part.want = entry.demand.want;
+                    part.wanted_units = entry.demand.wanted_units;
                 }
             }
         });
@@ -146,11 +150,11 @@ impl Decider {
         decision: &mut SharedDecision,
     ) {
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let (Some(plan), Role::InHand { runs_low: true, .. }) = (&item.plan, role) else {
+            let (Some(plan), ItemRole::InHand { runs_low: true, .. }) = (&item.plan, role) else {
                 continue;
             };
-            let parts = self.call_parts(item, plan, (1, 0), true, now);
-            if parts[0].want == 1 {
+            let parts = self.call_parts(item, plan, 1, 0, true, now);
+            if parts[0].wanted_units == 1 {
                 // Another worker asks already.
                 continue;
             }
@@ -160,12 +164,12 @@ impl Decider {
                     taking: Taking::All,
                     parts: parts.into_iter().collect(),
                 },
-                sent: now,
+                sent_at: now,
                 outage_count: self.breaker.outage_count(),
                 store_life: self.give_backs.store_life(),
                 items: SmallVec::new(),
                 roles: SmallVec::new(),
-                purpose: Purpose::Refill,
+                purpose: CallPurpose::Refill,
             });
         }
     }
@@ -178,37 +182,37 @@ impl Decider {
         now: Nanos,
     ) -> SharedDecision {
         let mut decision = SharedDecision {
-            admitted: reply.admitted && pending_call.call.taking == Taking::All,
+            is_admitted: reply.is_admitted && pending_call.call.taking == Taking::All,
             ..SharedDecision::default()
         };
-        let readings = self.decide_local_items(pending_call, reply, now, &mut decision.admitted);
+        let readings = self.decide_local_items(pending_call, reply, now, &mut decision.is_admitted);
         let mut local_readings = readings.into_iter();
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
             let (reading, counted, is_shared_use) = match role {
-                Role::Local => {
+                ItemRole::Local => {
                     let reading = local_readings.next();
                     let reading = reading.unwrap_or_else(|| self.last_reading(item, now));
                     (reading, CountedIn::Gateway, false)
                 }
-                Role::InHand { .. } => (self.last_reading(item, now), CountedIn::Gateway, true),
-                Role::InStore(index) => {
+                ItemRole::InHand { .. } => (self.last_reading(item, now), CountedIn::Gateway, true),
+                ItemRole::InStore(index) => {
                     let (reading, counted) =
                         self.read_reply(pending_call, item, *index, reply, now);
                     (reading, counted, reply.counters[*index].granted_units > 0)
                 }
             };
-            if is_shared_use && (decision.admitted || item.shadow) && !item.limit.reserves {
+            if is_shared_use && (decision.is_admitted || item.is_shadow) && !item.limit.reserves {
                 self.memory.count_units(&item.as_item(), item.cost, now);
             }
             decision.readings.push(reading);
-            decision.counted.push(counted);
+            decision.counted_in.push(counted);
         }
         decision
             .followups
             .extend(self.report_unreported(&pending_call.items, now));
-        if pending_call.call.taking == Taking::All && !decision.admitted {
-            self.unspend(pending_call, now, |item| !item.shadow);
-            if reply.admitted {
+        if pending_call.call.taking == Taking::All && !decision.is_admitted {
+            self.unspend(pending_call, now, |item| !item.is_shadow);
+            if reply.is_admitted {
                 // A limit that is not shared refused at the last moment.
                 self.add_give_backs(pending_call, reply, &mut decision);
             }
@@ -225,13 +229,13 @@ impl Decider {
         admitted: &mut bool,
     ) -> SmallVec<[LimitReading; 4]> {
         let taking = pending_call.call.taking;
-        let local: SmallVec<[Item<'_>; 4]> = self.local_items(&pending_call.items).collect();
+        let local: SmallVec<[LimitItem<'_>; 4]> = self.local_items(&pending_call.items).collect();
         let mut readings = SmallVec::new();
         match (taking, *admitted) {
-            (Taking::Nothing, _) if local.is_empty() => *admitted = reply.admitted,
+            (Taking::Nothing, _) if local.is_empty() => *admitted = reply.is_admitted,
             _ if local.is_empty() => {}
             (Taking::Nothing, _) => {
-                *admitted = reply.admitted & self.memory.peek(&local, now, &mut readings);
+                *admitted = reply.is_admitted & self.memory.peek(&local, now, &mut readings);
             }
             (_, true) => *admitted = self.memory.take(&local, now, &mut readings),
             (_, false) => self.memory.take_for_shadows(&local, now, &mut readings),
@@ -244,18 +248,18 @@ impl Decider {
         &self,
         pending_call: &PendingCall,
         item: &SharedItem,
-        index: usize,
+        part_index: usize,
         reply: &StoreReply,
         now: Nanos,
     ) -> (LimitReading, CountedIn) {
-        let counter = within_networks(pending_call, index, reply);
+        let counter = within_networks(pending_call, part_index, reply);
         let mut reading = to_reading(item, &counter);
         if pending_call.call.taking != Taking::Nothing {
-            self.record_reply(pending_call, index, reply, item.cost, now);
+            self.record_reply(pending_call, part_index, reply, item.cost, now);
         }
-        let in_hand = counter.granted_units.saturating_sub(item.cost);
-        reading.remaining = reading.remaining.saturating_add(in_hand);
-        (reading, CountedIn::Store(counter.stamped))
+        let units_in_hand = counter.granted_units.saturating_sub(item.cost);
+        reading.remaining = reading.remaining.saturating_add(units_in_hand);
+        (reading, CountedIn::Store(counter.granted_at_micros))
     }
 
     /// Records the store's reply to the part with this index, of which `cost` units are used. If the store has gone away
@@ -264,13 +268,13 @@ impl Decider {
     pub(super) fn record_reply(
         &self,
         pending_call: &PendingCall,
-        index: usize,
+        part_index: usize,
         reply: &StoreReply,
         cost: u32,
         now: Nanos,
     ) {
-        let counter = within_networks(pending_call, index, reply);
-        let (part, sent) = (&pending_call.call.parts[index], pending_call.sent);
+        let counter = within_networks(pending_call, part_index, reply);
+        let (part, sent_at) = (&pending_call.call.parts[part_index], pending_call.sent_at);
         let is_current = self.breaker.is_current(pending_call.outage_count);
         let cost = cost.min(counter.granted_units);
         let recorded = self.ledger.with_entry(&part.name, |entry| {
@@ -280,22 +284,26 @@ impl Decider {
                     .decided_by(entry.plan.store_limit().longest_window(), now)
                     != DecidedBy::Store
             };
-            if !is_current || (pending_call.purpose == Purpose::Confirm && is_learning()) {
+            if !is_current || (pending_call.purpose == CallPurpose::Confirm && is_learning()) {
                 if cost > 0 {
                     entry.total = entry.total.max(counter.total);
                     entry.granted_on_request = entry.granted_on_request.saturating_add(cost);
                 }
                 return None;
             }
-            entry.record_reply(&counter, cost, part.want, sent, now);
+            entry.record_reply(&counter, cost, part.wanted_units, sent_at, now);
             life
         });
-        let advance = counter.granted_units - cost;
+        let units_in_advance = counter.granted_units - cost;
         match recorded {
-            _ if advance == 0 => {}
-            Some(Some(life)) => self.ledger.record_grant_end(&part.name, sent.after(life)),
+            _ if units_in_advance == 0 => {}
+            Some(Some(life)) => self
+                .ledger
+                .record_grant_end(&part.name, sent_at.after(life)),
             // The units are in no grant.
-            Some(None) | None => self.give_back_later(pending_call, index, reply, advance),
+            Some(None) | None => {
+                self.give_back_later(pending_call, part_index, reply, units_in_advance)
+            }
         }
     }
 
@@ -308,7 +316,7 @@ impl Decider {
         filter: impl Fn(&SharedItem) -> bool,
     ) {
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let (Some(plan), Role::InHand { spent, .. }) = (&item.plan, role) else {
+            let (Some(plan), ItemRole::InHand { spent, .. }) = (&item.plan, role) else {
                 continue;
             };
             if !filter(item) {
@@ -316,11 +324,11 @@ impl Decider {
             }
             let name = plan.counter_name(item.key);
             self.ledger.with_entry(&name, |entry| {
-                for (stamped, units) in entry.unspend(spent, now) {
+                for ended in entry.unspend(spent, now) {
                     let grant = Grant {
-                        units,
-                        ends: now,
-                        stamped,
+                        units: ended.units,
+                        ends_at: now,
+                        granted_at_micros: ended.granted_at_micros,
                     };
                     self.give_grant_back_later(&name, entry, grant, now);
                 }
@@ -336,9 +344,11 @@ impl Decider {
         decision: &mut SharedDecision,
     ) {
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let Role::InStore(index) = role else { continue };
-            if reply.counters[*index].granted_units > 0 && !item.shadow {
-                let call = self.give_back_call(pending_call, *index, reply, item.cost);
+            let ItemRole::InStore(part_index) = role else {
+                continue;
+            };
+            if reply.counters[*part_index].granted_units > 0 && !item.is_shadow {
+                let call = self.give_back_call(pending_call, *part_index, reply, item.cost);
                 decision.followups.push(call);
             }
         }
@@ -349,45 +359,45 @@ impl Decider {
     fn give_back_call(
         &self,
         pending_call: &PendingCall,
-        index: usize,
+        part_index: usize,
         reply: &StoreReply,
         units: u32,
     ) -> PendingCall {
-        let part = &pending_call.call.parts[index];
+        let part = &pending_call.call.parts[part_index];
         let give_back = |part: &CallPart, counter: &CounterReply| {
-            let mut call = part.give_back_call(self.gateway, units, counter.stamped);
+            let mut call = part.give_back_call(self.gateway, units, counter.granted_at_micros);
             for part in &mut call.parts {
-                (part.total, part.acknowledged) = (counter.total, counter.total);
+                (part.total, part.acknowledged_total) = (counter.total, counter.total);
             }
             call
         };
-        let mut call = give_back(part, &reply.counters[index]);
-        for (network, counter) in networks_around(pending_call, index, reply) {
+        let mut call = give_back(part, &reply.counters[part_index]);
+        for (network, counter) in networks_around(pending_call, part_index, reply) {
             let network_parts = give_back(network, counter).parts.into_iter();
             call.parts.extend(network_parts.map(|part| CallPart {
-                around: Some(0),
+                key_part_index: Some(0),
                 ..part
             }));
         }
-        PendingCall::report(call, pending_call.sent)
+        PendingCall::report(call, pending_call.sent_at)
     }
 
     /// Keeps units of the part with this index, to be given back once the store is shared.
     fn give_back_later(
         &self,
         pending_call: &PendingCall,
-        index: usize,
+        part_index: usize,
         reply: &StoreReply,
         units: u32,
     ) {
-        let call = self.give_back_call(pending_call, index, reply, units);
+        let call = self.give_back_call(pending_call, part_index, reply, units);
         self.give_backs.push(call, pending_call.store_life);
     }
 
     /// Keeps the give-backs that are for a new master, after its counters were compared with the former one's.
     pub(super) fn keep_copied_give_backs(&self) {
         for give_back in self.give_backs.take_for_new_master() {
-            if let Some(give_back) = self.copied_part(give_back) {
+            if let Some(give_back) = self.reduce_to_copied(give_back) {
                 self.give_backs
                     .push(give_back, self.give_backs.store_life());
             }
@@ -396,7 +406,7 @@ impl Decider {
 
     /// Reduces a give-back to the units that the former master granted and the current one has copied. The other units are
     /// unknown to the current master, which has granted other units under the same totals since.
-    fn copied_part(&self, mut give_back: PendingCall) -> Option<PendingCall> {
+    fn reduce_to_copied(&self, mut give_back: PendingCall) -> Option<PendingCall> {
         let part = give_back.call.parts.first_mut()?;
         // Without a total the units are those of a grant, which is reported again where the master lacks it.
         if part.total == 0 {
@@ -407,13 +417,13 @@ impl Decider {
             .with_entry(&part.name, |entry| entry.copied_total);
         let copied_total = copied_total.unwrap_or(0).min(part.total);
         let units = u64::from(part.cost).saturating_sub(part.total - copied_total) as u32;
-        (part.total, part.acknowledged) = (copied_total, copied_total);
+        (part.total, part.acknowledged_total) = (copied_total, copied_total);
         for part in &mut give_back.call.parts {
-            (part.cost, part.want) = (units, units);
+            (part.cost, part.wanted_units) = (units, units);
         }
         // Networks around a key are granted with it.
         for part in give_back.call.parts.iter_mut().skip(1) {
-            (part.total, part.acknowledged) = (0, 0);
+            (part.total, part.acknowledged_total) = (0, 0);
         }
         (units > 0).then_some(give_back)
     }
@@ -422,17 +432,19 @@ impl Decider {
     /// of the units was used. Those of a lease are in hand now. The others are given back, because units admitted without
     /// the store are reported separately and would count twice.
     pub fn record_late_reply(&self, pending_call: &PendingCall, reply: &StoreReply, now: Nanos) {
-        if pending_call.purpose == Purpose::Refill {
+        if pending_call.purpose == CallPurpose::Refill {
             return self.record_reply(pending_call, 0, reply, 0, now);
         }
         for (item, role) in pending_call.items.iter().zip(&pending_call.roles) {
-            let Role::InStore(index) = role else { continue };
+            let ItemRole::InStore(index) = role else {
+                continue;
+            };
             let is_leased = item.plan.as_ref().is_some_and(|plan| plan.lease.is_some());
             let granted_units = reply.counters[*index].granted_units;
             if granted_units == 0 {
                 continue;
             }
-            if is_leased && pending_call.purpose == Purpose::Decide {
+            if is_leased && pending_call.purpose == CallPurpose::Decide {
                 self.record_reply(pending_call, *index, reply, 0, now);
             } else {
                 self.give_back_later(pending_call, *index, reply, granted_units);
@@ -442,7 +454,10 @@ impl Decider {
 
     /// Allows other calls to ask for units in advance again, because this one has ended.
     pub(super) fn end_refill(&self, call: &Call) {
-        let refilling = call.parts.iter().filter(|part| part.want > part.cost);
+        let refilling = call
+            .parts
+            .iter()
+            .filter(|part| part.wanted_units > part.cost);
         for part in refilling {
             self.ledger
                 .with_entry(&part.name, |entry| entry.is_refilling = false);
@@ -453,21 +468,21 @@ impl Decider {
 /// The networks around the key of the part with this index, and their replies.
 fn networks_around<'a>(
     pending_call: &'a PendingCall,
-    index: usize,
+    part_index: usize,
     reply: &'a StoreReply,
 ) -> impl Iterator<Item = (&'a CallPart, &'a CounterReply)> {
     let parts = pending_call.call.parts.iter().zip(&reply.counters);
-    parts.filter(move |(part, _)| part.around == Some(index as u8))
+    parts.filter(move |(part, _)| part.key_part_index == Some(part_index as u8))
 }
 
 /// The reply for a key, which is admitted only where the networks around it admit too.
 pub(super) fn within_networks<'a>(
     pending_call: &'a PendingCall,
-    index: usize,
+    part_index: usize,
     reply: &'a StoreReply,
 ) -> Cow<'a, CounterReply> {
-    let mut counter = Cow::Borrowed(&reply.counters[index]);
-    for (_, network) in networks_around(pending_call, index, reply) {
+    let mut counter = Cow::Borrowed(&reply.counters[part_index]);
+    for (_, network) in networks_around(pending_call, part_index, reply) {
         let counter = counter.to_mut();
         counter.remaining = counter.remaining.min(network.remaining);
         if network.standing.admits() {
@@ -485,8 +500,8 @@ pub(super) fn within_networks<'a>(
 fn to_reading(item: &SharedItem, counter: &CounterReply) -> LimitReading {
     LimitReading {
         standing: counter.standing,
-        window: counter.window,
-        quota: window_quota(&item.limit, counter.window, item.scale.multiply),
+        window: counter.window_index,
+        quota: window_quota(&item.limit, counter.window_index, item.scale.multiply),
         remaining: counter.remaining,
         wait: counter.wait,
         reset: counter.reset,

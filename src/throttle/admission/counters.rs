@@ -1,32 +1,39 @@
-//! [`Admission`]: the counters of all rules of one set of running policies, and the stores that keep them. Decisions
-//! are in `decide.rs` and `shared_decision.rs`.
+//! [`Admission`]: the counters of all rules of one set of running policies, and the stores that keep them. Nothing here
+//! decides; `decide.rs` and `shared_decision.rs` do.
 
 use std::sync::Arc;
 
 use crate::base::clock::Clock;
 use crate::limit::{Limit, Rule, RuleLimit};
 use crate::store::permits::PermitScope;
-use crate::store::shared::plan::SharingPlan;
-use crate::store::{self, Memory, Permits, Registered, Shared, Slot};
+use crate::store::shared::sharing_plan::SharingPlan;
+use crate::store::{self, LimitSlot, MemoryStore, Permits, RegisteredLimit, SharedStore};
 
 /// Decides by the rules of one set of running policies. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    pub(super) store: Arc<Memory>,
+    pub(super) store: Arc<MemoryStore>,
     pub(super) permits: Arc<Permits>,
     pub(super) counters: Arc<[RuleCounter]>,
     pub(super) clock: Clock,
-    /// The store that gateways share, and the index of the connection to it.
-    pub(super) shared: Option<(Arc<Shared>, usize)>,
-    /// A counter for each rule of costs that never became known; empty where they are not counted.
-    pub(super) unknown_costs: Arc<[metrics::Counter]>,
+    pub(super) shared: Option<SharedConnection>,
+    /// For each rule, the metric of costs that never became known. Empty where they are not counted.
+    pub(super) unknown_cost_counters: Arc<[metrics::Counter]>,
 }
 
-/// Where the counts of a rule are kept.
+/// The store that gateways share, and the connection over which it is called.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedConnection {
+    pub(crate) store: Arc<SharedStore>,
+    /// A worker's index, or [`SharedStore::background_connection`].
+    pub(crate) connection_index: usize,
+}
+
+/// Where the counts of one rule are kept.
 #[derive(Clone, Debug)]
 pub(super) enum RuleCounter {
     /// The slot in the memory store, and how gateways share the counts, if they do.
-    Rate(Registered, Option<SharedCounter>),
+    Rate(RegisteredLimit, Option<SharedCounter>),
     /// The scope of the permits.
     Open(PermitScope),
 }
@@ -47,7 +54,7 @@ impl Admission {
     /// The store has no slot left for a limit.
     pub fn new(
         rules: &[Arc<Rule>],
-        store: Arc<Memory>,
+        store: Arc<MemoryStore>,
         clock: Clock,
     ) -> Result<Admission, store::Error> {
         Admission::build(rules, store, Arc::default(), clock, None)
@@ -60,30 +67,36 @@ impl Admission {
     /// The store has no slot left for a limit.
     pub fn shared(
         rules: &[Arc<Rule>],
-        shared: Arc<Shared>,
+        shared: Arc<SharedStore>,
         clock: Clock,
     ) -> Result<Admission, store::Error> {
-        let (memory, connection) = (
-            shared.decider.memory.clone(),
-            shared.background_connection(),
-        );
-        let shared = Some((shared, connection));
-        Admission::build(rules, memory, Arc::default(), clock, shared)
+        let memory = shared.decider.memory.clone();
+        let shared = SharedConnection {
+            connection_index: shared.background_connection(),
+            store: shared,
+        };
+        Admission::build(rules, memory, Arc::default(), clock, Some(shared))
     }
 
     /// The same admission for a worker, with its own connection to the shared store.
-    pub fn for_worker(&self, worker: usize) -> Admission {
+    pub fn for_worker(&self, worker_index: usize) -> Admission {
         let shared = self.shared.as_ref();
         Admission {
-            shared: shared.map(|(shared, _)| (shared.clone(), worker)),
+            shared: shared.map(|shared| SharedConnection {
+                store: shared.store.clone(),
+                connection_index: worker_index,
+            }),
             ..self.clone()
         }
     }
 
-    /// The same admission, which counts costs that never become known; one counter for each rule.
-    pub fn with_unknown_costs(self, unknown_costs: Arc<[metrics::Counter]>) -> Admission {
+    /// The same admission, which counts costs that never become known in these metrics, one for each rule.
+    pub fn with_unknown_cost_counters(
+        self,
+        unknown_cost_counters: Arc<[metrics::Counter]>,
+    ) -> Admission {
         Admission {
-            unknown_costs,
+            unknown_cost_counters,
             ..self
         }
     }
@@ -101,20 +114,25 @@ impl Admission {
 
     fn build(
         rules: &[Arc<Rule>],
-        store: Arc<Memory>,
+        store: Arc<MemoryStore>,
         permits: Arc<Permits>,
         clock: Clock,
-        shared: Option<(Arc<Shared>, usize)>,
+        shared: Option<SharedConnection>,
     ) -> Result<Admission, store::Error> {
         let register_rule = |rule: &Arc<Rule>| -> Result<RuleCounter, store::Error> {
             match &rule.limit {
                 RuleLimit::Rate(limit) => {
                     let registered = store.register(&rule.scope, limit)?;
-                    let modes = (rule.sharing, rule.on_store_error);
                     let sharing = shared.as_ref().map(|_| SharedCounter {
                         limit: Arc::new(limit.clone()),
-                        plan: SharingPlan::new(&rule.scope, limit, &registered, modes)
-                            .map(Arc::new),
+                        plan: SharingPlan::new(
+                            &rule.scope,
+                            limit,
+                            &registered,
+                            rule.sharing,
+                            rule.on_store_error,
+                        )
+                        .map(Arc::new),
                     });
                     Ok(RuleCounter::Rate(registered, sharing))
                 }
@@ -129,12 +147,12 @@ impl Admission {
             counters,
             clock,
             shared,
-            unknown_costs: Arc::default(),
+            unknown_cost_counters: Arc::default(),
         })
     }
 
     /// The slot where the store keeps a rule's counters. None if the rule counts permits.
-    pub fn slot(&self, rule: &Rule) -> Option<Slot> {
+    pub fn slot(&self, rule: &Rule) -> Option<LimitSlot> {
         match self.counters.get(rule.index)? {
             RuleCounter::Rate(registered, _) => Some(registered.slot()),
             RuleCounter::Open(_) => None,
@@ -150,11 +168,11 @@ impl Admission {
     }
 
     /// The store that gateways share, if there is one.
-    pub fn shared_store(&self) -> Option<&Arc<Shared>> {
-        self.shared.as_ref().map(|(shared, _)| shared)
+    pub fn shared_store(&self) -> Option<&Arc<SharedStore>> {
+        self.shared.as_ref().map(|shared| &shared.store)
     }
 
-    /// The number of permits that are out for each rule, of all keys together. None for limits on a rate.
+    /// For each rule, the number of permits that all its keys hold. None for limits on a rate.
     pub fn open_permits(&self) -> Vec<Option<u64>> {
         let open_by_scope = self.permits.counts_by_scope();
         let open = self.counters.iter().map(|counter| match counter {
@@ -165,7 +183,7 @@ impl Admission {
     }
 
     /// The memory store.
-    pub fn store(&self) -> &Arc<Memory> {
+    pub fn store(&self) -> &Arc<MemoryStore> {
         &self.store
     }
 

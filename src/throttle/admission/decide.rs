@@ -1,17 +1,17 @@
-//! Decides about one request by all its limits: takes units and permits of each of them, or of none. The counting
-//! itself is done by the stores.
+//! Decides about one request by all its limits: takes units and permits of each limit, or of none. The stores do the
+//! counting itself.
 
 use smallvec::SmallVec;
 
 use super::counters::Admission;
 use super::demand::{Demand, RequestKeys};
+use super::outcome::{AdmissionOutcome, PendingDecision};
 use super::prepared::PreparedDecision;
 use super::request::AdmissionRequest;
-use super::shared_decision::{AdmissionOutcome, PendingDecision};
 use super::ticket::Ticket;
 use super::verdict::Verdict;
 use crate::limit::LimitReading;
-use crate::store::shared::pending::CountedIn;
+use crate::store::shared::pending_call::CountedIn;
 
 impl Admission {
     /// Checks all limits of a request and takes of all of them, or of none. The decision is written to `outcome`. If a
@@ -42,8 +42,8 @@ impl Admission {
         let mut demand = Demand::empty(keys);
         demand.fill(request, &parents);
         match &self.shared {
-            Some((shared, worker)) if !demand.items.is_empty() => {
-                return self.decide_shared(shared, *worker, request, &demand, outcome);
+            Some(shared) if !demand.items.is_empty() => {
+                return self.decide_shared(shared, request, &demand, outcome);
             }
             _ if demand.permit_requests.is_empty() => {
                 self.decide_in_memory(request, prepared, &demand, outcome)
@@ -64,7 +64,7 @@ impl Admission {
     ) {
         let versions = prepared.and_then(PreparedDecision::current_versions);
         let mut readings = SmallVec::new();
-        let (items, places) = (&demand.items, &demand.keys.places);
+        let (items, places) = (&demand.items, &demand.keys.cell_places);
         let admitted = items.is_empty()
             || self
                 .store
@@ -73,7 +73,7 @@ impl Admission {
         verdict.choose_decider(request.rules);
         self.reserve_units(request, demand, &readings, admitted, ticket);
         if let Some(prepared) = prepared {
-            prepared.record(admitted);
+            prepared.record_outcome(admitted);
             if let Some(versions) = versions.filter(|_| !admitted) {
                 prepared.record_refusal(request, demand, verdict, versions);
             }
@@ -90,14 +90,17 @@ impl Admission {
     ) {
         let (mut readings, mut open_readings) = (SmallVec::new(), SmallVec::new());
         let items = &demand.items;
-        let decide_rates = |permitted: bool| {
+        let decide_rates = |has_permits: bool| {
             if items.is_empty() {
                 return true;
             }
-            if permitted {
-                return self
-                    .store
-                    .take_at(items, &demand.keys.places, request.now, &mut readings);
+            if has_permits {
+                return self.store.take_at(
+                    items,
+                    &demand.keys.cell_places,
+                    request.now,
+                    &mut readings,
+                );
             }
             self.store
                 .take_for_shadows(items, request.now, &mut readings);
@@ -120,17 +123,17 @@ impl Admission {
         self.find_keys(request, &mut keys);
         let mut demand = Demand::empty(&keys);
         demand.fill(request, &parents);
-        if let Some((shared, _)) = &self.shared {
-            return self.peek_known(shared, request, &demand);
+        if let Some(shared) = &self.shared {
+            return self.peek_known(&shared.store, request, &demand);
         }
         let (mut readings, mut open_readings) = (SmallVec::new(), SmallVec::new());
         let items = &demand.items;
         let admits = items.is_empty() || self.store.peek(items, request.now, &mut readings);
-        let permitted = self
+        let has_permits = self
             .permits
             .peek(&demand.permit_requests, &mut open_readings);
         let mut verdict = Verdict::default();
-        demand.add_findings(&readings, admits && permitted, &mut verdict);
+        demand.add_findings(&readings, admits && has_permits, &mut verdict);
         demand.add_open_findings(&mut verdict, &open_readings);
         verdict.choose_decider(request.rules);
         verdict
@@ -146,13 +149,13 @@ impl Admission {
         admitted: bool,
         ticket: &mut Ticket,
     ) {
-        if !demand.reserves {
+        if !demand.has_reservations {
             return;
         }
-        for ((item, index), reading) in demand.items_with_rules().zip(readings) {
-            let has_taken = reading.standing.admits() && (admitted || item.shadow);
+        for ((item, rule_index), reading) in demand.items_with_rules().zip(readings) {
+            let has_taken = reading.standing.admits() && (admitted || item.is_shadow);
             if item.limit.reserves && has_taken {
-                let rule = request.rules[index].clone();
+                let rule = request.rules[rule_index].clone();
                 ticket.reserve(self, rule, item, reading.sketched, CountedIn::Gateway);
             }
         }

@@ -1,5 +1,5 @@
-//! The keys by which a request's limits count it, and what it takes of each limit. The keys of a client stay the same
-//! from request to request, so a connection keeps them. Nothing here decides.
+//! [`RequestKeys`], the keys by which a request's limits count it, and [`Demand`], what the request takes of each limit. The
+//! keys of a client stay the same from request to request, so a connection keeps them. Nothing here decides.
 
 use std::net::IpAddr;
 
@@ -12,28 +12,28 @@ use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::Pressure;
 use crate::limit::{Fingerprint, Identity, LimitReading, Rule, RuleLimit, Scale};
 use crate::store::permits::{PermitRequest, PermitScope};
-use crate::store::{CellPlaces, Item, Parent, Slot};
+use crate::store::{CellPlaces, LimitItem, LimitSlot, ParentNetwork};
 
 /// The keys by which a request is counted, one for each rule that applies. They depend on the client and on the rules
 /// only.
 #[derive(Debug, Default)]
 pub(crate) struct RequestKeys {
     /// The rules with a limit on a rate.
-    rates: SmallVec<[KeyedRule<Slot>; 4]>,
-    /// Where the store keeps the counts of `rates`, one for each of them.
-    pub(crate) places: CellPlaces,
+    rate_rules: SmallVec<[KeyedRule<LimitSlot>; 4]>,
+    /// Where the store keeps the counts of `rate_rules`, one place for each.
+    pub(crate) cell_places: CellPlaces,
     /// The rules with a limit on open requests.
-    open: SmallVec<[KeyedRule<PermitScope>; 2]>,
+    open_rules: SmallVec<[KeyedRule<PermitScope>; 2]>,
 }
 
 /// A rule with the key by which it counts the request, and its counters `C`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyedRule<C> {
-    /// The index of the rule among those of the request.
-    rule: u16,
+    /// The index of the rule among the rules of the request.
+    rule_index: u16,
     counters: C,
     key: Fingerprint,
-    /// The plan's multiplier.
+    /// The multiplier of the client's plan, at least 1.
     multiply: u32,
     /// Whether the networks around the address are counted too.
     counts_networks: bool,
@@ -42,11 +42,11 @@ pub(crate) struct KeyedRule<C> {
 /// What one request takes of its limits, if they admit it.
 pub(crate) struct Demand<'a> {
     pub(crate) keys: &'a RequestKeys,
-    /// What it takes of limits on a rate, in the order of [`RequestKeys`].
-    pub(crate) items: SmallVec<[Item<'a>; 4]>,
-    /// Whether some item reserves what it takes.
-    pub(crate) reserves: bool,
-    /// What it takes of limits on open requests.
+    /// What the request takes of limits on a rate, in the order of [`RequestKeys`].
+    pub(crate) items: SmallVec<[LimitItem<'a>; 4]>,
+    /// Whether some item reserves the units that it takes.
+    pub(crate) has_reservations: bool,
+    /// What the request takes of limits on open requests.
     pub(crate) permit_requests: SmallVec<[PermitRequest<'a>; 2]>,
 }
 
@@ -54,7 +54,7 @@ impl Admission {
     /// Finds the keys by which a request is counted. They are written to `keys`, because a returned value would be
     /// copied.
     pub(crate) fn find_keys(&self, request: &AdmissionRequest<'_>, keys: &mut RequestKeys) {
-        for (index, rule) in request.rules.iter().enumerate() {
+        for (rule_index, rule) in request.rules.iter().enumerate() {
             if !request.client.ip_unclear && is_exempt(rule, request.client.ip) {
                 continue;
             }
@@ -62,25 +62,25 @@ impl Admission {
                 continue;
             };
             let multiply = plan_multiplier(request.identifier, rule, request.client);
-            let (index, counts_networks) = (index as u16, rule.key == [Identity::Ip]);
+            let (rule_index, counts_networks) = (rule_index as u16, rule.key == [Identity::Ip]);
             match (&rule.limit, &self.counters[rule.index]) {
                 (RuleLimit::Rate(limit), RuleCounter::Rate(registered, _)) => {
                     let slot = registered.slot();
                     if let Some(place) = self.store.cell_place(limit, slot, key, multiply) {
                         // The count is loaded while the next key is hashed.
                         self.store.prefetch(&place);
-                        keys.places.push(place);
+                        keys.cell_places.push(place);
                     }
-                    keys.rates.push(KeyedRule {
-                        rule: index,
+                    keys.rate_rules.push(KeyedRule {
+                        rule_index,
                         counters: slot,
                         key,
                         multiply,
                         counts_networks,
                     });
                 }
-                (RuleLimit::Open(_), RuleCounter::Open(scope)) => keys.open.push(KeyedRule {
-                    rule: index,
+                (RuleLimit::Open(_), RuleCounter::Open(scope)) => keys.open_rules.push(KeyedRule {
+                    rule_index,
                     counters: *scope,
                     key,
                     multiply,
@@ -98,35 +98,35 @@ impl<'a> Demand<'a> {
         Demand {
             keys,
             items: SmallVec::new(),
-            reserves: false,
+            has_reservations: false,
             permit_requests: SmallVec::new(),
         }
     }
 
     /// Adds what the request takes of each limit. `parents` are the networks around its address.
-    pub(crate) fn fill(&mut self, request: &AdmissionRequest<'a>, parents: &'a [Parent]) {
+    pub(crate) fn fill(&mut self, request: &AdmissionRequest<'a>, parents: &'a [ParentNetwork]) {
         let parents = |counts_networks: bool| if counts_networks { parents } else { &[] };
-        for keyed_rule in &self.keys.rates {
-            let rule = &request.rules[usize::from(keyed_rule.rule)];
+        for keyed_rule in &self.keys.rate_rules {
+            let rule = &request.rules[usize::from(keyed_rule.rule_index)];
             let Some(limit) = rule.limit.rate() else {
                 continue;
             };
-            self.reserves |= limit.reserves;
-            self.items.push(Item {
+            self.has_reservations |= limit.reserves;
+            self.items.push(LimitItem {
                 limit,
                 slot: keyed_rule.counters,
                 key: keyed_rule.key,
-                cost: units_at_admission(request, rule, usize::from(keyed_rule.rule)),
+                cost: units_at_admission(request, rule, usize::from(keyed_rule.rule_index)),
                 scale: Scale {
                     multiply: keyed_rule.multiply,
                     lent: lent_thousandths(rule, request.pressure),
                 },
-                shadow: rule.shadow,
+                is_shadow: rule.shadow,
                 parents: parents(keyed_rule.counts_networks),
             });
         }
-        for keyed_rule in &self.keys.open {
-            let rule = &request.rules[usize::from(keyed_rule.rule)];
+        for keyed_rule in &self.keys.open_rules {
+            let rule = &request.rules[usize::from(keyed_rule.rule_index)];
             let Some(limit) = rule.limit.open() else {
                 continue;
             };
@@ -135,7 +135,7 @@ impl<'a> Demand<'a> {
                 scope: keyed_rule.counters,
                 key: keyed_rule.key,
                 multiply: keyed_rule.multiply,
-                shadow: rule.shadow,
+                is_shadow: rule.shadow,
                 parents: parents(keyed_rule.counts_networks),
             });
         }
@@ -143,16 +143,16 @@ impl<'a> Demand<'a> {
 
     /// Each item with the index of its rule among those of the request.
     #[inline]
-    pub(crate) fn items_with_rules(&self) -> impl Iterator<Item = (&Item<'a>, usize)> {
-        let rules = self
+    pub(crate) fn items_with_rules(&self) -> impl Iterator<Item = (&LimitItem<'a>, usize)> {
+        let rule_indices = self
             .keys
-            .rates
+            .rate_rules
             .iter()
-            .map(|keyed_rule| usize::from(keyed_rule.rule));
-        self.items.iter().zip(rules)
+            .map(|keyed_rule| usize::from(keyed_rule.rule_index));
+        self.items.iter().zip(rule_indices)
     }
 
-    /// Adds the store's readings of the items to a verdict. The deciding limit is not chosen yet.
+    /// Adds the store's readings of the items to a verdict. [`Verdict::choose_decider`] comes later.
     #[inline]
     pub(crate) fn add_findings(
         &self,
@@ -160,10 +160,10 @@ impl<'a> Demand<'a> {
         admitted: bool,
         verdict: &mut Verdict,
     ) {
-        verdict.admitted = admitted;
-        for ((item, rule), reading) in self.items_with_rules().zip(readings) {
+        verdict.is_admitted = admitted;
+        for ((item, rule_index), reading) in self.items_with_rules().zip(readings) {
             verdict.findings.push(Finding {
-                rule,
+                rule_index,
                 key: item.key,
                 reading: *reading,
             });
@@ -175,9 +175,9 @@ impl<'a> Demand<'a> {
         &'r self,
         readings: &'r [LimitReading],
     ) -> impl Iterator<Item = Finding> + 'r {
-        let keyed_readings = self.keys.open.iter().zip(readings);
+        let keyed_readings = self.keys.open_rules.iter().zip(readings);
         keyed_readings.map(|(keyed_rule, reading)| Finding {
-            rule: usize::from(keyed_rule.rule),
+            rule_index: usize::from(keyed_rule.rule_index),
             key: keyed_rule.key,
             reading: *reading,
         })
@@ -186,17 +186,18 @@ impl<'a> Demand<'a> {
     /// Adds [`Demand::open_findings`] to a verdict, in the order of the rules.
     pub(crate) fn add_open_findings(&self, verdict: &mut Verdict, readings: &[LimitReading]) {
         verdict.findings.extend(self.open_findings(readings));
-        verdict.findings.sort_by_key(|finding| finding.rule);
+        verdict.findings.sort_by_key(|finding| finding.rule_index);
     }
 }
 
 /// The units that the request takes of a limit at admission, at least 1.
-fn units_at_admission(request: &AdmissionRequest<'_>, rule: &Rule, index: usize) -> u32 {
+fn units_at_admission(request: &AdmissionRequest<'_>, rule: &Rule, rule_index: usize) -> u32 {
     let Some(reserve) = &rule.reserve else {
         return 1;
     };
-    let reserved = request.reserved.iter().find(|(rule, _)| *rule == index);
-    reserved
+    let mut reserved_units = request.reserved_units.iter();
+    reserved_units
+        .find(|(index, _)| *index == rule_index)
         .map_or(reserve.otherwise, |(_, units)| *units)
         .max(1)
 }
@@ -205,7 +206,7 @@ fn is_exempt(rule: &Rule, ip: IpAddr) -> bool {
     !rule.exempt.is_empty() && rule.exempt.iter().any(|network| network.contains(&ip))
 }
 
-/// What the limit lends now, in thousandths of its rate.
+/// What an elastic limit lends now, in thousandths of its rate.
 fn lent_thousandths(rule: &Rule, pressure: Option<&Pressure>) -> u32 {
     if !rule.limit.throttle().is_elastic() {
         return 0;

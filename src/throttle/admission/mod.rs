@@ -1,23 +1,38 @@
 //! Admission: one request in, one verdict out, and the ticket that settles it. The proxy, `explain` and the admin
 //! listener all decide here. Nothing here chooses an HTTP status code, and only a store that gateways share is waited
 //! for.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `request` | a request as limits see it |
+//! | `counters` | [`Admission`]: the counters of all rules, and the stores that keep them |
+//! | `demand` | the keys that count a request, and what it takes of each limit |
+//! | `decide` | the decision, where the gateway decides alone |
+//! | `shared_decision` | the decision, where gateways share a store |
+//! | `outcome` | what a decision leaves to its caller |
+//! | `prepared` | the prepared decision about a client's next request |
+//! | `verdict` | what all limits say, and which of them decides |
+//! | `ticket` | the reservations and permits of an admitted request |
+//! | `request_progress` | how many units a request uses, as far as its response has come |
+//! | `holdings` | the permits and costs that a ticket shares with others |
 
 mod counters;
 mod decide;
 mod demand;
 mod holdings;
+mod outcome;
 mod prepared;
 mod request;
+mod request_progress;
 mod shared_decision;
 pub mod ticket;
-mod usage;
 mod verdict;
 
 pub use counters::Admission;
-pub use holdings::{ChargedCosts, Holdings};
+pub use holdings::{ChargedCosts, ChargedUnits, Holdings};
+pub use outcome::{AdmissionOutcome, PendingDecision};
 pub use prepared::PreparedDecision;
 pub use request::AdmissionRequest;
-pub use shared_decision::{AdmissionOutcome, PendingDecision};
+pub use request_progress::RequestProgress;
 pub use ticket::Ticket;
-pub use usage::RequestProgress;
 pub use verdict::{Finding, Verdict};

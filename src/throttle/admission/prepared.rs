@@ -1,5 +1,5 @@
-//! The prepared decision about the next request of a client with the same header fields. It holds the keys that the
-//! client's limits count, where the store keeps their counts, and the last refusal if it still stands.
+//! [`PreparedDecision`]: what is known about the next request of a client with the same header fields. It holds the keys
+//! that the client's limits count, where the store keeps their counts, and the last refusal if that still stands.
 //!
 //! A processor takes longer to fetch counts from memory than to decide, and most clients that are refused try again at
 //! once. A refusal is repeated only while no count that it depends on has changed.
@@ -15,12 +15,12 @@ use super::request::AdmissionRequest;
 use super::verdict::Verdict;
 use crate::base::clock::Nanos;
 use crate::limit::{Disclose, LimitStanding};
-use crate::store::{Item, Memory};
+use crate::store::{LimitItem, MemoryStore};
 
 /// The decision about the next request of one client, under one set of rules.
 #[derive(Debug)]
 pub struct PreparedDecision {
-    store: Arc<Memory>,
+    store: Arc<MemoryStore>,
     pub(crate) keys: RequestKeys,
     last: RefCell<LastDecision>,
 }
@@ -39,20 +39,22 @@ enum LastDecision {
 #[derive(Debug)]
 struct StandingRefusal {
     verdict: Verdict,
+    /// When the limits decided.
     decided_at: Nanos,
-    until: Nanos,
-    /// The versions before the decision.
+    /// When the first limit that refuses may admit.
+    stands_until: Nanos,
+    /// The versions of the counts before the decision.
     versions: CountVersions,
 }
 
-/// The version of each bucket of the store that a decision reads; see `Memory::bucket_version`.
+/// The version of each bucket of the store that a decision reads; see `MemoryStore::bucket_version`.
 type CountVersions = SmallVec<[u64; 4]>;
 
 impl PreparedDecision {
     /// Starts to load the counts into the processor's cache, without waiting for them.
     #[inline]
     pub fn prefetch(&self) {
-        for place in self.keys.places.iter() {
+        for place in self.keys.cell_places.iter() {
             self.store.prefetch(place);
         }
     }
@@ -63,18 +65,18 @@ impl PreparedDecision {
         let LastDecision::Standing(refusal) = &*self.last.borrow() else {
             return false;
         };
-        if now >= refusal.until || !self.are_unchanged(&refusal.versions) {
+        if now >= refusal.stands_until || !self.are_unchanged(&refusal.versions) {
             return false;
         }
-        let passed = now.since(refusal.decided_at);
+        let elapsed = now.since(refusal.decided_at);
         for finding in &refusal.verdict.findings {
             let mut finding = *finding;
-            finding.reading.wait = finding.reading.wait.since(passed);
-            finding.reading.reset = finding.reading.reset.since(passed);
+            finding.reading.wait = finding.reading.wait.since(elapsed);
+            finding.reading.reset = finding.reading.reset.since(elapsed);
             verdict.findings.push(finding);
         }
         verdict.deciding = refusal.verdict.deciding;
-        verdict.repeated = true;
+        verdict.is_repeated = true;
         true
     }
 
@@ -85,20 +87,20 @@ impl PreparedDecision {
         if matches!(*self.last.borrow(), LastDecision::Admitted) {
             return None;
         }
-        let places = self.keys.places.iter();
+        let places = self.keys.cell_places.iter();
         places
             .map(|place| self.store.bucket_version(place))
             .collect()
     }
 
     fn are_unchanged(&self, before: &CountVersions) -> bool {
-        let mut versions = self.keys.places.iter().zip(before);
+        let mut versions = self.keys.cell_places.iter().zip(before);
         versions.all(|(place, before)| self.store.bucket_version(place) == Some(*before))
     }
 
-    /// Records whether the last request was admitted. A standing refusal ends with that.
+    /// Records whether the last request was admitted. A standing refusal ends here.
     #[inline]
-    pub(crate) fn record(&self, admitted: bool) {
+    pub(crate) fn record_outcome(&self, admitted: bool) {
         let mut last = self.last.borrow_mut();
         match (&*last, admitted) {
             (LastDecision::Admitted, true) | (LastDecision::Refused, false) => {}
@@ -118,12 +120,12 @@ impl PreparedDecision {
     ) {
         // If the versions differ, the decision itself or another request has changed a count.
         if self.are_unchanged(&before)
-            && let Some(until) = self.refusal_ends(request, demand, verdict)
+            && let Some(stands_until) = self.refusal_end(request, demand, verdict)
         {
             *self.last.borrow_mut() = LastDecision::Standing(Box::new(StandingRefusal {
                 verdict: verdict.clone(),
                 decided_at: request.now,
-                until,
+                stands_until,
                 versions: before,
             }));
         }
@@ -131,31 +133,35 @@ impl PreparedDecision {
 
     /// The time until which a refusal stands, if it can stand. It cannot where a limit with several windows admits: its
     /// remaining units grow with time, and another window may become the one that is reported.
-    fn refusal_ends(
+    fn refusal_end(
         &self,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
         verdict: &Verdict,
     ) -> Option<Nanos> {
         let (decider, _) = verdict.decider(request.rules)?;
-        let is_hedged = |item: &Item<'_>| self.store.is_hedged(item.limit, request.now);
+        let is_hedged = |item: &LimitItem<'_>| self.store.is_hedged(item.limit, request.now);
         let is_plain =
-            |item: &Item<'_>| item.parents.is_empty() && !item.shadow && !is_hedged(item);
+            |item: &LimitItem<'_>| item.parents.is_empty() && !item.is_shadow && !is_hedged(item);
         let is_plainly_disclosed = decider.disclose == Disclose::All && request.pressure.is_none();
         // The end of a reservation is not known in advance.
-        if !is_plainly_disclosed || demand.reserves || !demand.items.iter().all(is_plain) {
+        if !is_plainly_disclosed || demand.has_reservations || !demand.items.iter().all(is_plain) {
             return None;
         }
         let mut shortest_wait = Nanos(u64::MAX);
         for finding in &verdict.findings {
-            let windows = request.rules[finding.rule].limit.rate()?.windows.len();
+            let window_count = request.rules[finding.rule_index]
+                .limit
+                .rate()?
+                .windows
+                .len();
             match finding.reading.standing {
                 // Sketched waits may be guesses.
                 _ if finding.reading.sketched => return None,
                 LimitStanding::Refused => {
                     shortest_wait = shortest_wait.min(finding.reading.wait);
                 }
-                LimitStanding::Within if windows == 1 => {}
+                LimitStanding::Within if window_count == 1 => {}
                 LimitStanding::Within | LimitStanding::Over => return None,
                 LimitStanding::Unsatisfiable => {}
             }

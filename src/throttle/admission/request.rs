@@ -11,7 +11,7 @@ use crate::limit::pressure::Pressure;
 /// A request, as far as its limits need to know it.
 #[derive(Clone, Copy)]
 pub struct AdmissionRequest<'a> {
-    /// The limits that may apply.
+    /// The rules of the limits that may apply.
     pub rules: &'a [Arc<Rule>],
     /// The identities of the client.
     pub client: &'a ClientIdentity,
@@ -23,5 +23,5 @@ pub struct AdmissionRequest<'a> {
     pub pressure: Option<&'a Pressure>,
     /// The units to reserve until the cost is known, as (index among `rules`, units). Limits that are not listed
     /// reserve what their rule says.
-    pub reserved: &'a [(usize, u32)],
+    pub reserved_units: &'a [(usize, u32)],
 }

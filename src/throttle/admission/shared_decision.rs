@@ -1,36 +1,22 @@
-//! Decisions about limits that several gateways share. A decision is made from leased units where there are some, else
-//! it waits for the store. Permits are taken first, and returned if the store refuses.
+//! Decisions about limits that several gateways share. Leased units decide at once where there are some; other decisions
+//! wait for the store. Permits are taken first, and returned if the store refuses.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::counters::{Admission, RuleCounter, SharedCounter};
+use super::counters::{Admission, RuleCounter, SharedConnection, SharedCounter};
 use super::demand::{Demand, RequestKeys};
+use super::outcome::{AdmissionOutcome, PendingDecision};
 use super::request::AdmissionRequest;
 use super::ticket::Ticket;
 use super::verdict::{Finding, Verdict};
 use crate::limit::{Fingerprint, LimitReading, Rule, Scale};
 use crate::store::permits::PermitGuard;
-use crate::store::shared::Shared;
-use crate::store::shared::item::{SharedItem, SharedItems};
-use crate::store::shared::pending::{CountedIn, FirstStep, SharedDecision};
-use crate::store::{Item, Parent, Taking};
-
-/// The decision about a request. The caller makes an empty one and admission fills it in, because a returned value
-/// would be copied.
-#[derive(Debug, Default)]
-pub struct AdmissionOutcome {
-    /// What all limits say.
-    pub verdict: Verdict,
-    /// What the request holds of its limits.
-    pub ticket: Ticket,
-}
-
-/// A decision that waits for a shared store, at most for as long as the store's budget.
-pub type PendingDecision = Pin<Box<dyn Future<Output = (Verdict, Ticket)> + Send>>;
+use crate::store::shared::SharedStore;
+use crate::store::shared::pending_call::{CountedIn, FirstStep, SharedDecision};
+use crate::store::shared::shared_item::{SharedItem, SharedItems};
+use crate::store::{LimitItem, ParentNetwork, Taking};
 
 /// Whether a decision takes units or only looks at them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +29,7 @@ enum DecisionKind {
 struct OwnedContext {
     admission: Admission,
     rules: SmallVec<[Arc<Rule>; 4]>,
-    items: SmallVec<[(RateItem, SmallVec<[Parent; 3]>); 4]>,
+    items: SmallVec<[(RateItem, SmallVec<[ParentNetwork; 3]>); 4]>,
     permit_outcome: PermitOutcome,
 }
 
@@ -51,37 +37,41 @@ struct OwnedContext {
 struct PermitOutcome {
     findings: SmallVec<[Finding; 2]>,
     permits: Option<PermitGuard>,
-    admitted: bool,
+    /// Whether all limits on open requests admit, shadow limits left out.
+    is_admitted: bool,
 }
 
 /// What a request takes of a limit on a rate, as its ticket needs it.
 #[derive(Clone, Copy)]
 struct RateItem {
-    /// The index of the rule among those of the request.
-    rule: usize,
+    /// The index of the rule among the rules of the request.
+    rule_index: usize,
     key: Fingerprint,
     cost: u32,
     scale: Scale,
-    shadow: bool,
+    is_shadow: bool,
 }
 
-/// What is needed to conclude a decision once the store or the leases have decided.
+/// The request's part of what concludes a decision, once the store or the leases have decided.
 struct DecisionContext<'a> {
     admission: &'a Admission,
     rules: &'a [Arc<Rule>],
-    items: SmallVec<[(RateItem, &'a [Parent]); 4]>,
+    items: SmallVec<[(RateItem, &'a [ParentNetwork]); 4]>,
 }
 
 impl Admission {
     /// Decides by shared limits. Returns what waits for the store, if the store must be asked first.
     pub(crate) fn decide_shared(
         &self,
-        shared: &Arc<Shared>,
-        worker: usize,
+        shared: &SharedConnection,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
         outcome: &mut AdmissionOutcome,
     ) -> Option<PendingDecision> {
+        let SharedConnection {
+            store,
+            connection_index,
+        } = shared;
         let items = self.shared_items(request, demand);
         let mut open_readings = SmallVec::new();
         let keep_decision = |admitted: bool| admitted;
@@ -93,8 +83,8 @@ impl Admission {
         } else {
             Taking::Shadows
         };
-        let first_step = shared.begin_decision(worker, items, taking, request.now);
-        let context = self.context(request, demand);
+        let first_step = store.begin_decision(*connection_index, items, taking, request.now);
+        let context = self.decision_context(request, demand);
         let permit_outcome = PermitOutcome::new(demand, &open_readings, Some(permits), admitted);
         match first_step {
             FirstStep::Decided(decision) => {
@@ -104,8 +94,8 @@ impl Admission {
             }
             FirstStep::AskStore(call) => {
                 let (context, decision) = (
-                    context.to_owned(permit_outcome),
-                    shared.decide(worker, *call),
+                    context.to_owned_context(permit_outcome),
+                    store.decide(*connection_index, *call),
                 );
                 Some(Box::pin(async move {
                     context.conclude(decision.await, DecisionKind::Take)
@@ -117,7 +107,7 @@ impl Admission {
     /// The verdict by what this gateway knows of shared limits. Takes nothing, and does not ask the store.
     pub(crate) fn peek_known(
         &self,
-        shared: &Shared,
+        shared: &SharedStore,
         request: &AdmissionRequest<'_>,
         demand: &Demand<'_>,
     ) -> Verdict {
@@ -129,14 +119,18 @@ impl Admission {
             .decider
             .peek(&self.shared_items(request, demand), request.now);
         let permit_outcome = PermitOutcome::new(demand, &open_readings, None, admitted);
-        self.context(request, demand)
+        self.decision_context(request, demand)
             .conclude(permit_outcome, decision, DecisionKind::Peek)
             .0
     }
 
     /// The verdict that [`Admission::decide`] would give. Takes nothing, and asks the shared store if there is one.
     pub async fn peek_shared(&self, request: &AdmissionRequest<'_>) -> Verdict {
-        let Some((shared, worker)) = &self.shared else {
+        let Some(SharedConnection {
+            store,
+            connection_index,
+        }) = &self.shared
+        else {
             return self.peek(request);
         };
         let parents = request.identifier.parents(request.client);
@@ -151,23 +145,25 @@ impl Admission {
                 .peek(&demand.permit_requests, &mut open_readings);
             let items = self.shared_items(request, &demand);
             let permit_outcome = PermitOutcome::new(&demand, &open_readings, None, admitted);
-            let context = self.context(request, &demand).to_owned(permit_outcome);
+            let context = self
+                .decision_context(request, &demand)
+                .to_owned_context(permit_outcome);
             (
-                shared.begin_decision(*worker, items, Taking::Nothing, request.now),
+                store.begin_decision(*connection_index, items, Taking::Nothing, request.now),
                 context,
             )
         };
         let decision = match first_step {
             FirstStep::Decided(decision) => decision,
-            FirstStep::AskStore(call) => shared.decide(*worker, *call).await,
+            FirstStep::AskStore(call) => store.decide(*connection_index, *call).await,
         };
         context.conclude(decision, DecisionKind::Peek).0
     }
 
     /// What the request takes of its limits on rates, as the shared store needs it.
     fn shared_items(&self, request: &AdmissionRequest<'_>, demand: &Demand<'_>) -> SharedItems {
-        let items = demand.items_with_rules().filter_map(|(item, index)| {
-            let rule = &request.rules[index];
+        let items = demand.items_with_rules().filter_map(|(item, rule_index)| {
+            let rule = &request.rules[rule_index];
             let RuleCounter::Rate(_, Some(SharedCounter { limit, plan })) =
                 &self.counters[rule.index]
             else {
@@ -180,27 +176,27 @@ impl Admission {
                 key: item.key,
                 cost: item.cost,
                 scale: item.scale,
-                shadow: item.shadow,
+                is_shadow: item.is_shadow,
                 parents: item.parents.into(),
             })
         });
         items.collect()
     }
 
-    fn context<'a>(
+    fn decision_context<'a>(
         &'a self,
         request: &'a AdmissionRequest<'_>,
         demand: &'a Demand<'_>,
     ) -> DecisionContext<'a> {
-        let items = demand.items_with_rules().map(|(item, rule)| {
-            let rate = RateItem {
-                rule,
+        let items = demand.items_with_rules().map(|(item, rule_index)| {
+            let rate_item = RateItem {
+                rule_index,
                 key: item.key,
                 cost: item.cost,
                 scale: item.scale,
-                shadow: item.shadow,
+                is_shadow: item.is_shadow,
             };
-            (rate, item.parents)
+            (rate_item, item.parents)
         });
         DecisionContext {
             admission: self,
@@ -215,12 +211,12 @@ impl PermitOutcome {
         demand: &Demand<'_>,
         open_readings: &[LimitReading],
         permits: Option<PermitGuard>,
-        admitted: bool,
+        is_admitted: bool,
     ) -> PermitOutcome {
         PermitOutcome {
             findings: demand.open_findings(open_readings).collect(),
             permits,
-            admitted,
+            is_admitted,
         }
     }
 }
@@ -238,7 +234,7 @@ impl OwnedContext {
 }
 
 impl DecisionContext<'_> {
-    fn to_owned(&self, permit_outcome: PermitOutcome) -> OwnedContext {
+    fn to_owned_context(&self, permit_outcome: PermitOutcome) -> OwnedContext {
         let items = self.items.iter();
         OwnedContext {
             admission: self.admission.clone(),
@@ -258,35 +254,29 @@ impl DecisionContext<'_> {
         kind: DecisionKind,
     ) -> (Verdict, Ticket) {
         let mut verdict = Verdict {
-            admitted: decision.admitted && permit_outcome.admitted,
-            without_store: decision.alone,
+            is_admitted: decision.is_admitted && permit_outcome.is_admitted,
+            is_without_store: decision.is_alone,
             ..Verdict::default()
         };
         let mut ticket = Ticket::default();
-        let readings = decision.readings.iter().zip(&decision.counted);
+        let readings = decision.readings.iter().zip(&decision.counted_in);
         for ((item, parents), (reading, counted)) in self.items.iter().zip(readings) {
             verdict.findings.push(Finding {
-                rule: item.rule,
+                rule_index: item.rule_index,
                 key: item.key,
                 reading: *reading,
             });
-            let rule = &self.rules[item.rule];
+            let rule = &self.rules[item.rule_index];
             let reserves = rule.limit.rate().is_some_and(|limit| limit.reserves);
-            let has_taken = reading.standing.admits() && (verdict.admitted || item.shadow);
+            let has_taken = reading.standing.admits() && (verdict.is_admitted || item.is_shadow);
             if reserves && has_taken && kind == DecisionKind::Take {
-                self.reserve(
-                    &mut ticket,
-                    rule,
-                    (item, parents),
-                    reading.sketched,
-                    *counted,
-                );
+                self.reserve(&mut ticket, rule, item, parents, reading.sketched, *counted);
             }
         }
         verdict.findings.extend(permit_outcome.findings);
-        verdict.findings.sort_by_key(|finding| finding.rule);
+        verdict.findings.sort_by_key(|finding| finding.rule_index);
         verdict.choose_decider(self.rules);
-        if let Some(permits) = permit_outcome.permits.filter(|_| verdict.admitted) {
+        if let Some(permits) = permit_outcome.permits.filter(|_| verdict.is_admitted) {
             ticket.hold_permits(permits);
         }
         (verdict, ticket)
@@ -297,8 +287,9 @@ impl DecisionContext<'_> {
         &self,
         ticket: &mut Ticket,
         rule: &Arc<Rule>,
-        (rate, parents): (&RateItem, &[Parent]),
-        sketched: bool,
+        rate_item: &RateItem,
+        parents: &[ParentNetwork],
+        is_sketched: bool,
         counted: CountedIn,
     ) {
         let (Some(limit), RuleCounter::Rate(registered, _)) =
@@ -306,15 +297,15 @@ impl DecisionContext<'_> {
         else {
             return;
         };
-        let item = Item {
+        let item = LimitItem {
             limit,
             slot: registered.slot(),
-            key: rate.key,
-            cost: rate.cost,
-            scale: rate.scale,
-            shadow: rate.shadow,
+            key: rate_item.key,
+            cost: rate_item.cost,
+            scale: rate_item.scale,
+            is_shadow: rate_item.is_shadow,
             parents,
         };
-        ticket.reserve(self.admission, rule.clone(), &item, sketched, counted);
+        ticket.reserve(self.admission, rule.clone(), &item, is_sketched, counted);
     }
 }

@@ -1,5 +1,5 @@
 //! The ticket of an admitted request: reservations that the response settles, and permits that go back at the end.
-//! There is no other way to settle or to return either of them.
+//! There is no other way to settle a reservation or to return a permit.
 
 use std::sync::Arc;
 
@@ -7,14 +7,13 @@ use crate::base::clock::{Clock, Nanos};
 use crate::limit::cost;
 use crate::limit::{CountMode, Fingerprint, Identity, Rule, Scale};
 use crate::store::permits::PermitGuard;
-use crate::store::shared::Shared;
-use crate::store::shared::pending::{CountedIn, PendingCall};
-use crate::store::shared::plan::SharingPlan;
-use crate::store::{Item, Memory, Parent, Registered};
+use crate::store::shared::pending_call::{CountedIn, PendingCall};
+use crate::store::shared::sharing_plan::SharingPlan;
+use crate::store::{LimitItem, MemoryStore, ParentNetwork, RegisteredLimit};
 
-use super::counters::{Admission, RuleCounter};
+use super::counters::{Admission, RuleCounter, SharedConnection};
 use super::holdings::{ChargedCosts, Holdings};
-use super::usage::{RequestProgress, UsedUnits};
+use super::request_progress::{RequestProgress, UsedUnits};
 
 /// The reservations and permits of an admitted request.
 ///
@@ -40,20 +39,22 @@ struct TicketContents {
 #[derive(Debug)]
 struct Reservation {
     clock: Clock,
-    store: Arc<Memory>,
+    store: Arc<MemoryStore>,
     rule: Arc<Rule>,
-    registered: Registered,
+    registered: RegisteredLimit,
     key: Fingerprint,
-    units: u32,
+    reserved_units: u32,
+    /// The multiplier of the key's plan.
     multiply: u32,
-    parents: Box<[Parent]>,
-    sketched: bool,
-    /// The store that gateways share, and the index of the connection on which it was asked.
-    shared: Option<(Arc<Shared>, usize)>,
+    /// The networks around the key.
+    parents: Box<[ParentNetwork]>,
+    /// Whether the overflow sketch counts the reserved units; as in the reading of the reservation.
+    is_sketched: bool,
+    shared: Option<SharedConnection>,
     plan: Option<Arc<SharingPlan>>,
     counted: CountedIn,
-    /// The metric of costs that never became known.
-    unknown_costs: Option<metrics::Counter>,
+    /// The metric of costs that never became known, if they are counted.
+    unknown_cost_counter: Option<metrics::Counter>,
 }
 
 impl Ticket {
@@ -62,13 +63,13 @@ impl Ticket {
         contents.map_or(&[], |contents| &contents.reservations)
     }
 
-    /// Adds a reservation of the units that `item` took. `sketched` is as in its reading.
+    /// Adds a reservation of the units that `item` took. `is_sketched` is as in the item's reading.
     pub(crate) fn reserve(
         &mut self,
         admission: &Admission,
         rule: Arc<Rule>,
-        item: &Item<'_>,
-        sketched: bool,
+        item: &LimitItem<'_>,
+        is_sketched: bool,
         counted: CountedIn,
     ) {
         let RuleCounter::Rate(registered, sharing) = &admission.counters[rule.index] else {
@@ -79,16 +80,16 @@ impl Ticket {
             contents.costs.get_or_insert_default();
         }
         contents.reservations.push(Reservation {
-            unknown_costs: admission.unknown_costs.get(rule.index).cloned(),
+            unknown_cost_counter: admission.unknown_cost_counters.get(rule.index).cloned(),
             clock: admission.clock.clone(),
             store: admission.store.clone(),
             registered: registered.clone(),
             rule,
             key: item.key,
-            units: item.cost,
+            reserved_units: item.cost,
             multiply: item.scale.multiply,
             parents: item.parents.into(),
-            sketched,
+            is_sketched,
             shared: admission.shared.clone(),
             plan: sharing.as_ref().and_then(|sharing| sharing.plan.clone()),
             counted,
@@ -107,7 +108,7 @@ impl Ticket {
         let contents = self.0.as_ref().filter(|_| !self.is_empty())?;
         Some(Holdings {
             permits: contents.permits.clone(),
-            settles: !self.is_settled(),
+            settles_reservations: !self.is_settled(),
             costs: contents.costs.clone(),
         })
     }
@@ -133,9 +134,9 @@ impl Ticket {
         })
     }
 
-    /// A key that stands for the client of a body that may state a cost; 0 if no body may. It is taken from a limit
-    /// that counts by more than the plan, if there is one.
-    pub fn owner(&self) -> u128 {
+    /// The key of the client whose body may state a cost; 0 if no body may. Of several limits, one that counts by more than
+    /// the plan gives the key, because clients share plans.
+    pub fn owner_key(&self) -> u128 {
         let needs_body =
             |reservation: &&Reservation| matches!(reservation.rule.count, CountMode::CostJson(_));
         let mut reservations = self.reservations().iter().filter(needs_body);
@@ -168,76 +169,77 @@ impl Reservation {
         let units = match used {
             UsedUnits::Later => return,
             UsedUnits::Units(units) => units,
-            UsedUnits::AtLeast(units) => units.max(self.units),
-            UsedUnits::Unknown => self.units,
+            UsedUnits::AtLeast(units) => units.max(self.reserved_units),
+            UsedUnits::Unknown => self.reserved_units,
         };
         if let Some(costs) = costs.filter(|_| self.rule.count.is_cost()) {
             let is_unknown = used == UsedUnits::Unknown;
             costs.record(units, is_unknown);
-            if let Some(counter) = self.unknown_costs.as_ref().filter(|_| is_unknown) {
+            if let Some(counter) = self.unknown_cost_counter.as_ref().filter(|_| is_unknown) {
                 counter.increment(1);
             }
         }
         self.settle(units, now);
     }
 
-    fn settle(&self, used: u32, now: Nanos) {
+    fn settle(&self, used_units: u32, now: Nanos) {
         let Some(limit) = self.rule.limit.rate() else {
             return;
         };
-        let item = Item {
+        let item = LimitItem {
             limit,
             slot: self.registered.slot(),
             key: self.key,
-            cost: self.units,
+            cost: self.reserved_units,
             scale: Scale::plan(self.multiply),
-            shadow: self.rule.shadow,
+            is_shadow: self.rule.shadow,
             parents: &self.parents,
         };
-        if let (Some((shared, worker)), Some(plan)) = (&self.shared, &self.plan) {
-            return self.settle_shared(shared, *worker, plan, &item, used, now);
+        if let (Some(shared), Some(plan)) = (&self.shared, &self.plan) {
+            return self.settle_shared(shared, plan, &item, used_units, now);
         }
-        self.store.settle(&item, self.sketched, used, now);
+        self.store.settle(&item, self.is_sketched, used_units, now);
     }
 
     /// Settles with a shared store, which counts units from their reservation on. Unused units are given back to it,
     /// and units beyond the reservation are reported to it with the next request of the key.
     fn settle_shared(
         &self,
-        shared: &Arc<Shared>,
-        worker: usize,
+        shared: &SharedConnection,
         plan: &Arc<SharingPlan>,
-        item: &Item<'_>,
-        used: u32,
+        item: &LimitItem<'_>,
+        used_units: u32,
         now: Nanos,
     ) {
-        let unreported = match self.counted {
-            CountedIn::Store(stamped) => {
-                self.store.count_units(item, used, now);
-                let unused = item.cost.saturating_sub(used);
-                if unused > 0 {
+        let decider = &shared.store.decider;
+        let unreported_units = match self.counted {
+            CountedIn::Store(granted_at_micros) => {
+                self.store.count_units(item, used_units, now);
+                let unused_units = item.cost.saturating_sub(used_units);
+                if unused_units > 0 {
                     let part = plan.call_part(item.key, item.scale, 0);
-                    let call = part.give_back_call(shared.decider.gateway, unused, stamped);
-                    shared.send_in_background(worker, PendingCall::report(call, now));
+                    let call =
+                        part.give_back_call(decider.gateway, unused_units, granted_at_micros);
+                    let pending_call = PendingCall::report(call, now);
+                    shared
+                        .store
+                        .send_in_background(shared.connection_index, pending_call);
                 }
-                used.saturating_sub(item.cost)
+                used_units.saturating_sub(item.cost)
             }
             CountedIn::Gateway => {
-                self.store.settle(item, self.sketched, used, now);
-                used
+                self.store.settle(item, self.is_sketched, used_units, now);
+                used_units
             }
         };
-        shared
-            .decider
-            .ledger
-            .with_entry_or_new(&plan.counter_name(item.key), plan, now, |entry| {
-                if unreported > 0 {
-                    shared
-                        .decider
-                        .ledger
-                        .record_admitted_alone(entry, unreported, now);
-                }
-            });
+        let name = plan.counter_name(item.key);
+        decider.ledger.with_entry_or_new(&name, plan, now, |entry| {
+            if unreported_units > 0 {
+                decider
+                    .ledger
+                    .record_admitted_alone(entry, unreported_units, now);
+            }
+        });
     }
 }
 

@@ -1,5 +1,5 @@
-//! The verdict about a request: what all its limits say, and which of them decides. How a verdict reads in HTTP is told
-//! by `throttle/headers.rs` and `throttle/reject.rs`.
+//! The verdict about a request: what all its limits say, and which of them decides. It takes nothing; `throttle/headers.rs`
+//! and `throttle/reject.rs` write a verdict as HTTP.
 
 use std::sync::Arc;
 
@@ -8,35 +8,34 @@ use smallvec::SmallVec;
 use crate::base::clock::Nanos;
 use crate::limit::{Disclose, Fingerprint, LimitReading, LimitStanding, Rule};
 
-/// What one limit says.
+/// What one limit says of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Finding {
-    /// The index of the limit's rule among those of the request.
-    pub rule: usize,
+    /// The index of the limit's rule among the rules of the request.
+    pub rule_index: usize,
     /// The key by which the limit counts the request.
     pub key: Fingerprint,
     /// The limit's reading for that key.
     pub reading: LimitReading,
 }
 
-/// What all limits of a request say.
+/// What all limits of a request say of it.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// What every limit that applies says, in the order of the rules.
     pub findings: SmallVec<[Finding; 4]>,
-    /// The index into `findings` of the limit that decides. Among limits that refuse it is the one with the longest
-    /// wait. Else it is the one with the least remaining units and, of equals, the longest window. Shadow limits do not
-    /// decide.
+    /// The index into `findings` of the limit that decides. Of limits that refuse, the longest wait decides. If none
+    /// refuses, the fewest remaining units decide and, of equals, the longest window. Shadow limits do not decide.
     pub deciding: Option<usize>,
     /// Whether all limits admit the request, shadow limits left out.
-    pub admitted: bool,
+    pub is_admitted: bool,
     /// How long a leaky bucket holds the request back before it is forwarded.
     pub delay: Nanos,
     /// Whether the verdict repeats the refusal of the previous request. Its waits and resets are as of now; the other
     /// figures are as of the first decision.
-    pub repeated: bool,
+    pub is_repeated: bool,
     /// Whether the decision was made without the store that gateways share, because it could not be asked.
-    pub without_store: bool,
+    pub is_without_store: bool,
 }
 
 impl Verdict {
@@ -44,7 +43,7 @@ impl Verdict {
     pub(crate) fn choose_decider(&mut self, rules: &[Arc<Rule>]) {
         let mut best: Option<&Finding> = None;
         for (index, finding) in self.findings.iter().enumerate() {
-            let rule = &rules[finding.rule];
+            let rule = &rules[finding.rule_index];
             if rule.shadow {
                 continue;
             }
@@ -58,32 +57,33 @@ impl Verdict {
 
     /// The rules that refuse, the longest wait first.
     pub fn refusing_rules<'a>(&'a self, rules: &'a [Arc<Rule>]) -> SmallVec<[&'a Rule; 4]> {
-        let refuses =
-            |finding: &&Finding| !finding.reading.standing.admits() && !rules[finding.rule].shadow;
+        let refuses = |finding: &&Finding| {
+            !finding.reading.standing.admits() && !rules[finding.rule_index].shadow
+        };
         let mut refusing: SmallVec<[&Finding; 4]> = self.findings.iter().filter(refuses).collect();
         refusing.sort_by_key(|finding| std::cmp::Reverse(finding.reading.wait));
-        let refusing = refusing.iter().map(|finding| &*rules[finding.rule]);
+        let refusing = refusing.iter().map(|finding| &*rules[finding.rule_index]);
         refusing.collect()
     }
 
     /// The seconds until all limits that refuse are expected to admit, at least 1. None if waiting cannot help.
-    pub fn retry_after(&self, rules: &[Arc<Rule>]) -> Option<u64> {
+    pub fn retry_after_secs(&self, rules: &[Arc<Rule>]) -> Option<u64> {
         let enforced = self
             .findings
             .iter()
-            .filter(|finding| !rules[finding.rule].shadow);
-        let mut longest = 1;
+            .filter(|finding| !rules[finding.rule_index].shadow);
+        let mut longest_secs = 1;
         for finding in enforced {
             match finding.reading.standing {
                 LimitStanding::Unsatisfiable => return None,
                 LimitStanding::Refused => {
-                    let limit = &rules[finding.rule].limit;
-                    longest = longest.max(limit.whole_seconds(finding.reading.wait));
+                    let limit = &rules[finding.rule_index].limit;
+                    longest_secs = longest_secs.max(limit.whole_seconds(finding.reading.wait));
                 }
                 LimitStanding::Within | LimitStanding::Over => {}
             }
         }
-        Some(longest)
+        Some(longest_secs)
     }
 
     /// How long all waits and resets of the verdict stay the same in whole seconds, if no count changes.
@@ -92,22 +92,25 @@ impl Verdict {
         let waits = waits.map(|finding| (finding, finding.reading.wait));
         let decider = self.disclosed_decider(rules);
         let resets = decider.map(|finding| (finding, finding.reading.reset));
-        let spans = waits.chain(resets);
-        let unchanged =
-            spans.map(|(finding, span)| rules[finding.rule].limit.seconds_unchanged_for(span));
+        let durations = waits.chain(resets);
+        let unchanged = durations.map(|(finding, duration)| {
+            rules[finding.rule_index]
+                .limit
+                .seconds_unchanged_for(duration)
+        });
         unchanged.min().unwrap_or(Nanos::ZERO)
     }
 
     /// The rule that decides, and what its limit says.
     pub fn decider<'a>(&'a self, rules: &'a [Arc<Rule>]) -> Option<(&'a Rule, &'a Finding)> {
         let finding = &self.findings[self.deciding?];
-        Some((&rules[finding.rule], finding))
+        Some((&rules[finding.rule_index], finding))
     }
 
     /// The findings that clients may see: those of limits that are disclosed and not in shadow.
     pub fn disclosed<'a>(&'a self, rules: &'a [Arc<Rule>]) -> impl Iterator<Item = &'a Finding> {
         self.findings.iter().filter(|finding| {
-            let rule = &rules[finding.rule];
+            let rule = &rules[finding.rule_index];
             !rule.shadow && rule.disclose == Disclose::All
         })
     }
@@ -141,14 +144,14 @@ impl Verdict {
             .iter()
             .filter(|finding| finding.reading.standing == LimitStanding::Over);
         exceeded
-            .map(|finding| &*rules[finding.rule])
+            .map(|finding| &*rules[finding.rule_index])
             .filter(|rule| !rule.shadow)
     }
 }
 
-/// Whether `finding` decides rather than `before`, an earlier one; see [`Verdict::deciding`].
+/// Whether `finding` decides rather than `earlier`, an earlier finding; see [`Verdict::deciding`].
 #[inline]
-fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> bool {
+fn decides_before(finding: &Finding, earlier: &Finding, rules: &[Arc<Rule>]) -> bool {
     let rank = |finding: &Finding| match finding.reading.standing {
         LimitStanding::Unsatisfiable => (2, u64::MAX),
         LimitStanding::Refused => (2, finding.reading.wait.0),
@@ -156,15 +159,17 @@ fn decides_before(finding: &Finding, before: &Finding, rules: &[Arc<Rule>]) -> b
         LimitStanding::Within => (0, 0),
     };
     let window = |finding: &Finding| {
-        let rate = rules[finding.rule].limit.window(finding.reading.window);
+        let rate = rules[finding.rule_index]
+            .limit
+            .window(finding.reading.window);
         rate.map_or(Nanos::ZERO, |rate| rate.window())
     };
     // In the usual case both limits admit within their rates.
     let is_within = |finding: &Finding| finding.reading.standing == LimitStanding::Within;
-    let order = match is_within(finding) && is_within(before) {
-        true => before.reading.remaining.cmp(&finding.reading.remaining),
-        false => rank(finding).cmp(&rank(before)),
+    let order = match is_within(finding) && is_within(earlier) {
+        true => earlier.reading.remaining.cmp(&finding.reading.remaining),
+        false => rank(finding).cmp(&rank(earlier)),
     };
-    let order = order.then_with(|| window(finding).cmp(&window(before)));
+    let order = order.then_with(|| window(finding).cmp(&window(earlier)));
     order.is_gt()
 }

@@ -15,7 +15,7 @@ use crate::http::head::hop_by_hop::strip_forbidden_trailers;
 use crate::serve::stack::deadline::Deadline;
 use crate::serve::stack::upstream_load;
 use crate::serve::worker::deadlines::Deadlines;
-use crate::throttle::Settling;
+use crate::throttle::SettlingBody;
 use crate::upstream::UpstreamBody;
 
 /// A response's body from an upstream. Boxed, because every layer of the stack moves the response, and a response of
@@ -136,7 +136,7 @@ pub enum ReplyBody {
     /// Made by the gateway; none once it has been sent.
     Own(Option<Bytes>),
     /// Sent by an upstream.
-    Relayed(Settling<Relay>),
+    Relayed(SettlingBody<Relay>),
 }
 
 impl ReplyBody {

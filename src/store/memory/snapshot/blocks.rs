@@ -9,9 +9,9 @@ use siphasher::sip::SipHasher13;
 
 /// The first bytes of a snapshot.
 const FILE_MARK: [u8; 16] = *b"tollgate counts\n";
-/// The format's number, to be changed with any change of the contents.
+/// The format's number. Any change of the contents changes it.
 const FORMAT: u32 = 2;
-/// Bytes of a block before its content: length and checksum.
+/// Bytes of a block before its content: a length of 4 bytes and a checksum of 8.
 const HEAD_BYTES: usize = 12;
 /// Most bytes of a block's content.
 const MAX_CONTENT_BYTES: usize = 65_536 - HEAD_BYTES;
@@ -39,9 +39,9 @@ pub enum SnapshotDamage {
     Read(u64, io::Error),
 }
 
-fn checksum(number: u64, content: &[u8]) -> u64 {
+fn checksum(block_number: u64, content: &[u8]) -> u64 {
     let mut hasher = SipHasher13::new();
-    hasher.write(&number.to_le_bytes());
+    hasher.write(&block_number.to_le_bytes());
     hasher.write(content);
     hasher.finish()
 }
@@ -51,8 +51,8 @@ pub(super) struct BlockWriter<W> {
     out: W,
     /// The content of the next block.
     content: Vec<u8>,
-    /// The number of the next block.
-    number: u64,
+    /// The number of the next block, from 0.
+    next_number: u64,
 }
 
 impl<W: Write> BlockWriter<W> {
@@ -62,7 +62,7 @@ impl<W: Write> BlockWriter<W> {
         Ok(BlockWriter {
             out,
             content: Vec::with_capacity(MAX_CONTENT_BYTES),
-            number: 0,
+            next_number: 0,
         })
     }
 
@@ -83,11 +83,11 @@ impl<W: Write> BlockWriter<W> {
     fn write_block(&mut self) -> io::Result<()> {
         let length = self.content.len() as u32;
         self.out.write_all(&length.to_le_bytes())?;
-        let sum = checksum(self.number, &self.content);
+        let sum = checksum(self.next_number, &self.content);
         self.out.write_all(&sum.to_le_bytes())?;
         self.out.write_all(&self.content)?;
         self.content.clear();
-        self.number += 1;
+        self.next_number += 1;
         Ok(())
     }
 
@@ -116,10 +116,10 @@ pub(super) struct BlockReader<R> {
     source: R,
     /// The content of the current block, whose checksum is verified.
     content: Vec<u8>,
-    /// Bytes of the content that are read.
-    read_bytes: usize,
-    /// The number of the next block.
-    number: u64,
+    /// How many bytes of the content are read.
+    read_byte_count: usize,
+    /// The number of the next block, from 0.
+    next_number: u64,
     /// The byte in the file at which the current block begins.
     block_start: u64,
     /// The byte in the file at which the next block begins.
@@ -136,8 +136,8 @@ impl<R: Read> BlockReader<R> {
         let mut reader = BlockReader {
             source,
             content: Vec::new(),
-            read_bytes: 0,
-            number: 0,
+            read_byte_count: 0,
+            next_number: 0,
             block_start: 0,
             next_start: 0,
         };
@@ -192,11 +192,11 @@ impl<R: Read> BlockReader<R> {
         if filled < length {
             return Err(SnapshotDamage::Short(self.next_start));
         }
-        if checksum(self.number, &self.content) != u64::from_le_bytes(sum) {
+        if checksum(self.next_number, &self.content) != u64::from_le_bytes(sum) {
             return Err(SnapshotDamage::Block(self.block_start));
         }
-        self.number += 1;
-        self.read_bytes = 0;
+        self.next_number += 1;
+        self.read_byte_count = 0;
         Ok(true)
     }
 
@@ -208,46 +208,46 @@ impl<R: Read> BlockReader<R> {
     pub(super) fn read_exact(&mut self, bytes: &mut [u8]) -> Result<(), SnapshotDamage> {
         let mut filled = 0;
         while filled < bytes.len() {
-            if self.read_bytes == self.content.len() && !self.read_block()? {
+            if self.read_byte_count == self.content.len() && !self.read_block()? {
                 return Err(SnapshotDamage::Short(self.next_start));
             }
-            let unread = &self.content[self.read_bytes..];
+            let unread = &self.content[self.read_byte_count..];
             let count = (bytes.len() - filled).min(unread.len());
             bytes[filled..filled + count].copy_from_slice(&unread[..count]);
-            self.read_bytes += count;
+            self.read_byte_count += count;
             filled += count;
         }
         Ok(())
     }
 
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotDamage> {
+    pub(super) fn read_array<const N: usize>(&mut self) -> Result<[u8; N], SnapshotDamage> {
         let mut bytes = [0; N];
         self.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, SnapshotDamage> {
-        Ok(self.array::<1>()?[0])
+    pub(super) fn read_u8(&mut self) -> Result<u8, SnapshotDamage> {
+        Ok(self.read_array::<1>()?[0])
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, SnapshotDamage> {
-        Ok(u16::from_le_bytes(self.array()?))
+    pub(super) fn read_u16(&mut self) -> Result<u16, SnapshotDamage> {
+        Ok(u16::from_le_bytes(self.read_array()?))
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, SnapshotDamage> {
-        Ok(u32::from_le_bytes(self.array()?))
+    pub(super) fn read_u32(&mut self) -> Result<u32, SnapshotDamage> {
+        Ok(u32::from_le_bytes(self.read_array()?))
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64, SnapshotDamage> {
-        Ok(u64::from_le_bytes(self.array()?))
+    pub(super) fn read_u64(&mut self) -> Result<u64, SnapshotDamage> {
+        Ok(u64::from_le_bytes(self.read_array()?))
     }
 
     /// Whether all of the file is read.
     pub(super) fn is_at_end(&mut self) -> Result<bool, SnapshotDamage> {
-        Ok(self.read_bytes == self.content.len() && !self.read_block()?)
+        Ok(self.read_byte_count == self.content.len() && !self.read_block()?)
     }
 
-    /// The error for content that was read last and is invalid.
+    /// The error for invalid content that was read last. `what` names the content.
     pub(super) fn invalid_content(&self, what: &'static str) -> SnapshotDamage {
         SnapshotDamage::Content(self.block_start, what)
     }

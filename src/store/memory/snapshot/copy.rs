@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::super::Memory;
+use super::super::MemoryStore;
+use super::super::bucket_table::{BUCKET_ENTRIES, EntryPosition};
 use super::super::cells::split_state;
-use super::super::table::{BUCKET_ENTRIES, EntryAt};
 use super::records::{RecordWriter, SavedPlace, SnapshotEnd, SnapshotHead};
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{KeyState, Limit};
-use crate::store::Slot;
+use crate::store::LimitSlot;
 
-/// Fewest buckets of a slice, after which the copy may pause.
+/// Fewest buckets of a slice, the part of the table after which the copy may pause.
 const MIN_SLICE_BUCKETS: u32 = 1_024;
 /// Most buckets of a slice.
 const MAX_SLICE_BUCKETS: u32 = 16_384;
-/// The number of slices in a table of medium size.
+/// The number of slices into which a table is divided, between the two bounds above.
 const USUAL_SLICES: u32 = 64;
 
 /// Why a copy was not completed.
@@ -41,7 +41,7 @@ impl From<io::Error> for CopyError {
 struct CopiedEntry {
     place: SavedPlace,
     /// The number of the limit's scope.
-    scope: u32,
+    scope_number: u32,
     limit: Arc<Limit>,
     state: u64,
     /// The range of its words in [`TableCopy::words`], if its state outgrows an entry.
@@ -55,9 +55,9 @@ enum BucketPass {
     Again,
 }
 
-/// A copy in progress.
+/// A copy of the table that is in progress.
 struct TableCopy<'a, W> {
-    memory: &'a Memory,
+    memory: &'a MemoryStore,
     out: RecordWriter<W>,
     /// The limits written so far, by slot: the number of the scope, and the limit.
     written_limits: Vec<Option<(u32, Arc<Limit>)>>,
@@ -69,21 +69,22 @@ struct TableCopy<'a, W> {
     entry_words: Vec<u32>,
 }
 
-/// Writes a snapshot with this number and secret. `pause` is called between slices with the number of slices done and of all,
-/// and returns whether to go on.
+/// Writes a snapshot with this number and secret. Calls `pause` after each slice, with the number of slices done and the
+/// number of all. Stops where `pause` returns `false`.
 pub(super) fn write_snapshot<W: Write>(
-    memory: &Memory,
+    memory: &MemoryStore,
     out: W,
-    (number, secret): (u64, [u8; 16]),
+    number: u64,
+    secret: [u8; 16],
     clock: &Clock,
     mut pause: impl FnMut(u32, u32) -> bool,
 ) -> Result<W, CopyError> {
     let table = &memory.cells.table;
-    let buckets = table.bucket_count();
+    let bucket_count = table.bucket_count();
     let head = SnapshotHead {
         number,
         secret,
-        buckets,
+        bucket_count,
     };
     let mut copy = TableCopy {
         memory,
@@ -94,15 +95,15 @@ pub(super) fn write_snapshot<W: Write>(
         entry_words: Vec::new(),
     };
     // Long enough that the thread wakes rarely, short enough that other threads get the processor.
-    let slice = (buckets / USUAL_SLICES).clamp(MIN_SLICE_BUCKETS, MAX_SLICE_BUCKETS);
-    let slices = buckets.div_ceil(slice);
+    let slice_buckets = (bucket_count / USUAL_SLICES).clamp(MIN_SLICE_BUCKETS, MAX_SLICE_BUCKETS);
+    let slice_count = bucket_count.div_ceil(slice_buckets);
     table.copy_progress.reset();
-    let copied = copy.copy_table(slice, clock, |done| pause(done, slices));
+    let copied = copy.copy_table(slice_buckets, clock, |slices_done| {
+        pause(slices_done, slice_count)
+    });
     table.copy_progress.reset();
     copied?;
-    memory
-        .sketch
-        .copy_rows(|rung, epoch, row, counts| copy.out.write_row(rung, epoch, row, counts))?;
+    memory.sketch.copy_rows(|row| copy.out.write_row(row))?;
     let end = SnapshotEnd {
         now: clock.now(),
         wall: clock.wall().into(),
@@ -111,28 +112,32 @@ pub(super) fn write_snapshot<W: Write>(
 }
 
 impl<W: Write> TableCopy<'_, W> {
-    /// Copies all buckets in slices, and those again at the end of a slice to which entries have moved.
+    /// Copies all buckets in slices. At the end of a slice, copies the buckets again to which entries have moved meanwhile.
     fn copy_table(
         &mut self,
-        slice: u32,
+        slice_buckets: u32,
         clock: &Clock,
         mut pause: impl FnMut(u32) -> bool,
     ) -> Result<(), CopyError> {
         let table = &self.memory.cells.table;
-        let mut done = 0;
+        let mut slices_done = 0;
         let mut start = 0;
         while start < table.bucket_count() {
             let now = clock.now();
-            let end = start.saturating_add(slice).min(table.bucket_count());
-            for bucket in start..end {
-                self.copy_bucket(bucket, now, BucketPass::First)?;
+            let end = start
+                .saturating_add(slice_buckets)
+                .min(table.bucket_count());
+            for bucket_index in start..end {
+                self.copy_bucket(bucket_index, now, BucketPass::First)?;
             }
             let recopied = table.copy_progress.take_recopied();
-            for bucket in recopied.ok_or_else(|| io::Error::other("too many entries moved"))? {
-                self.copy_bucket(bucket, now, BucketPass::Again)?;
+            for bucket_index in
+                recopied.ok_or_else(|| io::Error::other("too many entries moved"))?
+            {
+                self.copy_bucket(bucket_index, now, BucketPass::Again)?;
             }
-            (start, done) = (end, done + 1);
-            if !pause(done) {
+            (start, slices_done) = (end, slices_done + 1);
+            if !pause(slices_done) {
                 return Err(CopyError::Stopped);
             }
         }
@@ -140,23 +145,26 @@ impl<W: Write> TableCopy<'_, W> {
     }
 
     /// Copies the entries of a bucket that are not fresh, and writes them.
-    fn copy_bucket(&mut self, bucket: u32, now: Nanos, pass: BucketPass) -> io::Result<()> {
+    fn copy_bucket(&mut self, bucket_index: u32, now: Nanos, pass: BucketPass) -> io::Result<()> {
         self.entries.clear();
         self.words.clear();
         let cells = &self.memory.cells;
-        let mut locked = cells.table.lock_all(SmallVec::from_slice(&[bucket]));
-        for entry in 0..BUCKET_ENTRIES as u32 {
-            let at = EntryAt { bucket, entry };
+        let mut locked = cells.table.lock_all(SmallVec::from_slice(&[bucket_index]));
+        for entry_index in 0..BUCKET_ENTRIES as u32 {
+            let position = EntryPosition {
+                bucket_index,
+                entry_index,
+            };
             let Some(mark) = locked
-                .mark(at)
-                .filter(|_| !cells.is_fresh(&locked, at, now))
+                .mark(position)
+                .filter(|_| !cells.is_fresh(&locked, position, now))
             else {
                 continue;
             };
-            let Some(info) = cells.slots.get(Slot(mark.slot())) else {
+            let Some(info) = cells.slots.get(LimitSlot(mark.slot())) else {
                 continue;
             };
-            let (state, limit) = (locked.state(at), info.limit());
+            let (state, limit) = (locked.state(position), info.limit());
             let words = (!mark.is_network() && !info.is_inline()).then(|| {
                 let cell = KeyState {
                     limit: &limit,
@@ -169,15 +177,15 @@ impl<W: Write> TableCopy<'_, W> {
                 start..self.words.len()
             });
             self.entries.push(CopiedEntry {
-                place: SavedPlace { bucket, mark },
-                scope: info.scope(),
+                place: SavedPlace { bucket_index, mark },
+                scope_number: info.scope_number(),
                 limit,
                 state,
                 words,
             });
         }
         if pass == BucketPass::First {
-            cells.table.copy_progress.mark_copied(bucket);
+            cells.table.copy_progress.mark_copied(bucket_index);
         }
         drop(locked);
         self.write_entries()
@@ -205,17 +213,17 @@ impl<W: Write> TableCopy<'_, W> {
         if self.written_limits.len() <= index {
             self.written_limits.resize(index + 1, None);
         }
-        let is_same = |(scope, limit): &(u32, Arc<Limit>)| {
-            *scope == copied.scope && Arc::ptr_eq(limit, &copied.limit)
+        let is_same = |(scope_number, limit): &(u32, Arc<Limit>)| {
+            *scope_number == copied.scope_number && Arc::ptr_eq(limit, &copied.limit)
         };
         if self.written_limits[index].as_ref().is_some_and(is_same) {
             return Ok(true);
         }
-        let Some(scope) = self.memory.cells.slots.scope_name(copied.scope) else {
+        let Some(scope) = self.memory.cells.slots.scope_name(copied.scope_number) else {
             return Ok(false);
         };
         self.out.write_limit(slot, &scope, &copied.limit)?;
-        self.written_limits[index] = Some((copied.scope, copied.limit.clone()));
+        self.written_limits[index] = Some((copied.scope_number, copied.limit.clone()));
         Ok(true)
     }
 }

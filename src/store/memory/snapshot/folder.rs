@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::blocks::SnapshotDamage;
 use super::records::SnapshotReader;
-use super::restore::{SavedCounts, check_snapshot};
+use super::saved_counts::{SavedCounts, check_snapshot};
 use super::settings::Settings;
 
 /// The files that are written in turn.
@@ -17,12 +17,12 @@ const SNAPSHOT_NAMES: [&str; 2] = ["counts.a", "counts.b"];
 const UNFINISHED_NAME: &str = "counts.new";
 /// The file that the writing process has locked.
 const LOCK_NAME: &str = "lock";
-/// Most damaged files that are kept; a further one replaces the last.
+/// Most damaged files that are kept. A further one replaces the file with the highest number.
 const MAX_DAMAGED_FILES: usize = 4;
-/// Unsynced bytes before a sync, so that the write-back of a snapshot does not delay other writers for long.
+/// A file with this many unsynced bytes is synced, so that the write-back of a snapshot does not delay other writers for long.
 const MAX_UNSYNCED_BYTES: usize = 4 << 20;
 
-/// Why a folder cannot be used.
+/// Why a folder cannot be used for snapshots.
 #[derive(Debug, thiserror::Error)]
 #[error("`{path}` cannot be used for snapshots: {cause}; it must be a folder that this user may write to, or choose another with `snapshots`", path = path.display())]
 pub struct FolderError {
@@ -154,7 +154,7 @@ impl SnapshotFolder {
         }
     }
 
-    /// The next snapshot's number, and the file that it replaces: one that is missing or unreadable, or the older one.
+    /// The number of the next snapshot, and the file that it replaces: a missing or unreadable file, or else the older one.
     fn next_snapshot(&self) -> (u64, PathBuf) {
         let number = |name: &&str| {
             let file = open_regular(&self.0.join(name)).ok()?;
@@ -162,9 +162,10 @@ impl SnapshotFolder {
             Some(reader.head.number)
         };
         let [a, b] = SNAPSHOT_NAMES.each_ref().map(number);
-        let older = SNAPSHOT_NAMES[usize::from(b < a)];
+        // `None`, for a missing or unreadable file, is less than any number.
+        let replaced = SNAPSHOT_NAMES[usize::from(b < a)];
         let newest = a.max(b).unwrap_or(0);
-        (newest.saturating_add(1), self.0.join(older))
+        (newest.saturating_add(1), self.0.join(replaced))
     }
 
     /// Calls `write` with the next number and a new file. The file takes the place of the older snapshot once it is
@@ -189,6 +190,7 @@ impl SnapshotFolder {
         let written = write(number, syncing)?;
         written.file.sync_all()?;
         fs::rename(&unfinished, replaced)?;
+        // The new name is on the disk only when the folder is.
         File::open(&self.0)?.sync_all()?;
         Ok(())
     }

@@ -51,45 +51,45 @@ pub(super) fn encode_limit(limit: &Limit, to: &mut Vec<u8>) {
 ///
 /// Where the file is damaged, or the limit is one that no policy can have.
 pub(super) fn decode_limit<R: Read>(from: &mut BlockReader<R>) -> Result<Limit, SnapshotDamage> {
-    let count = usize::from(from.u8()?);
+    let count = usize::from(from.read_u8()?);
     if !(1..=MAX_WINDOWS).contains(&count) {
         return Err(from.invalid_content("a limit's windows"));
     }
     let mut windows: Vec<Rate> = Vec::with_capacity(count);
     for _ in 0..count {
-        let (quota, window) = (from.u32()?, Nanos(from.u64()?));
+        let (quota, window) = (from.read_u32()?, Nanos(from.read_u64()?));
         let rate = Rate::new(quota, window).map_err(|_| from.invalid_content("a rate"))?;
         if windows.last().is_some_and(|last| last.window() >= window) {
             return Err(from.invalid_content("the order of windows"));
         }
         windows.push(rate);
     }
-    let algorithm = match from.u8()? {
+    let algorithm = match from.read_u8()? {
         0 => Algorithm::SlidingLog,
         1 => Algorithm::SlidingWindow,
         2 => Algorithm::MultiLevel,
         3 => Algorithm::FixedWindow,
         4 => Algorithm::Gcra { burst: None },
         5 => Algorithm::Gcra {
-            burst: Some(from.u32()?),
+            burst: Some(from.read_u32()?),
         },
         6 => Algorithm::LeakyBucket {
-            max_delay: Nanos(from.u64()?),
+            max_delay: Nanos(from.read_u64()?),
         },
         _ => return Err(from.invalid_content("an algorithm")),
     };
-    let throttle = match from.u8()? {
+    let throttle = match from.read_u8()? {
         0 => ThrottleMode::Hard,
         1 => ThrottleMode::Soft {
-            percent: from.u16()?,
+            percent: from.read_u16()?,
         },
         2 => ThrottleMode::Elastic {
-            at_most: from.u32()?,
-            base: from.u32()?,
+            at_most: from.read_u32()?,
+            base: from.read_u32()?,
         },
         _ => return Err(from.invalid_content("a throttle")),
     };
-    let reserves = match from.u8()? {
+    let reserves = match from.read_u8()? {
         0 => false,
         1 => true,
         _ => return Err(from.invalid_content("a flag")),
@@ -99,6 +99,6 @@ pub(super) fn decode_limit<R: Read>(from: &mut BlockReader<R>) -> Result<Limit, 
         algorithm,
         throttle,
         reserves,
-        max_multiply: from.u32()?,
+        max_multiply: from.read_u32()?,
     })
 }

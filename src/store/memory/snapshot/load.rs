@@ -9,47 +9,48 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
 
-use super::super::Memory;
-use super::super::buckets::possible_buckets;
+use super::super::MemoryStore;
+use super::super::bucket_choice::possible_buckets;
 use super::super::cells::{CellOwner, SavedState, split_state};
 use super::super::networks::NetworkBudget;
+use super::super::sketch::SketchRow;
 use super::super::slots::SlotInfo;
 use super::blocks::SnapshotDamage;
 use super::records::{RecordVisitor, SavedPlace, SnapshotReader};
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, KeyState, Limit};
-use crate::store::Registered;
+use crate::store::RegisteredLimit;
 
 /// The largest factor of a network's budget: that of a /32 of IPv6.
 const MAX_NETWORK_FACTOR: u32 = 256;
 
-/// Most buckets that an entry is put into: enough to load the smallest table into one of 256 MiB.
+/// Most buckets into which one entry is copied: enough to load the smallest table into one of 256 MiB.
 const MAX_COPIES: u32 = 300;
 
 /// How many entries of a snapshot were loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadedCounts {
     /// Entries that still count.
-    pub keys: usize,
-    /// Those of them without room, whose units are counted in the sketch.
-    pub sketched: usize,
+    pub key_count: usize,
+    /// Entries of `key_count` that found no room, so that the sketch counts their units.
+    pub sketched_count: usize,
     /// Entries of limits that no longer exist.
-    pub dropped: usize,
+    pub dropped_count: usize,
 }
 
 /// The store's limit for a limit of the snapshot.
 struct LoadTarget {
-    registered: Registered,
+    registered: RegisteredLimit,
     /// The limit by which the store reads the states.
     limit: Arc<Limit>,
 }
 
-/// The state of a load.
+/// The progress of loading one snapshot into a store.
 struct Loader<'a> {
-    memory: &'a Memory,
+    memory: &'a MemoryStore,
     now: Nanos,
     /// The number of buckets of the table that was saved.
-    saved_buckets: u32,
+    saved_bucket_count: u32,
     /// The store's limit for each slot of the snapshot; `None` where it no longer exists.
     targets: HashMap<u16, Option<LoadTarget>>,
     loaded: LoadedCounts,
@@ -62,13 +63,13 @@ struct Loader<'a> {
 /// When the snapshot is damaged; the records before the damage are loaded.
 pub(super) fn load_records<R: Read>(
     reader: SnapshotReader<R>,
-    memory: &Memory,
+    memory: &MemoryStore,
     now: Nanos,
 ) -> Result<LoadedCounts, SnapshotDamage> {
     let mut loader = Loader {
         memory,
         now,
-        saved_buckets: reader.head.buckets,
+        saved_bucket_count: reader.head.bucket_count,
         targets: HashMap::new(),
         loaded: LoadedCounts::default(),
     };
@@ -93,7 +94,7 @@ impl RecordVisitor for Loader<'_> {
 
     fn visit_entry(&mut self, place: SavedPlace, state: u64) {
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
-            self.loaded.dropped += 1;
+            self.loaded.dropped_count += 1;
             return;
         };
         let limit = Arc::clone(&target.limit);
@@ -117,7 +118,7 @@ impl RecordVisitor for Loader<'_> {
 
     fn visit_words(&mut self, place: SavedPlace, words: &mut Vec<u32>) {
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
-            self.loaded.dropped += 1;
+            self.loaded.dropped_count += 1;
             return;
         };
         let limit = Arc::clone(&target.limit);
@@ -153,17 +154,15 @@ impl RecordVisitor for Loader<'_> {
         }
     }
 
-    fn visit_row(&mut self, rung: u8, epoch: u64, row: u8, counts: &[u16]) {
-        self.memory
-            .sketch
-            .restore_row(self.now, rung, epoch, row, counts);
+    fn visit_row(&mut self, row: SketchRow<'_>) {
+        self.memory.sketch.restore_row(self.now, row);
     }
 }
 
 impl Loader<'_> {
     /// Puts an entry, whose key uses at most `units`, into the buckets where its key may be looked for.
     fn restore_entry(&mut self, place: SavedPlace, saved: SavedState<'_>, units: u32) {
-        let Memory { cells, sketch, .. } = self.memory;
+        let MemoryStore { cells, sketch, .. } = self.memory;
         let Some(Some(target)) = self.targets.get(&place.mark.slot()) else {
             return;
         };
@@ -171,18 +170,23 @@ impl Loader<'_> {
         let Some(info): Option<&SlotInfo> = cells.slots.get(slot) else {
             return;
         };
-        let home = place.mark.home_bucket(place.bucket, self.saved_buckets);
+        let home = place
+            .mark
+            .home_bucket(place.bucket_index, self.saved_bucket_count);
         let bucket_count = cells.table.bucket_count();
-        let is_same_size = bucket_count == self.saved_buckets;
-        let former_bucket = is_same_size.then_some(place.bucket);
-        let buckets = possible_buckets(home, self.saved_buckets, bucket_count);
+        let is_same_size = bucket_count == self.saved_bucket_count;
+        let former_bucket = is_same_size.then_some(place.bucket_index);
+        let buckets = possible_buckets(home, self.saved_bucket_count, bucket_count);
         // The sketch's hash is the same for all buckets.
-        let hash = cells.table.spot_of(place.mark, *buckets.start()).hash;
+        let sketch_hash = cells
+            .table
+            .key_buckets_of(place.mark, *buckets.start())
+            .sketch_hash;
         let mut has_room = buckets.end() - buckets.start() < MAX_COPIES;
         if has_room {
             for first in buckets {
                 let owner = CellOwner {
-                    spot: cells.table.spot_of(place.mark, first),
+                    key_buckets: cells.table.key_buckets_of(place.mark, first),
                     slot,
                     info,
                     limit: &target.limit,
@@ -190,16 +194,16 @@ impl Loader<'_> {
                 has_room &= cells.restore_entry(&owner, former_bucket, saved, self.now);
             }
         }
-        self.loaded.keys += 1;
+        self.loaded.key_count += 1;
         if !has_room {
-            self.loaded.sketched += 1;
+            self.loaded.sketched_count += 1;
             // In all rungs, because the limit may have other windows by now.
-            sketch.charge_all(self.now, hash, units);
+            sketch.charge_all(self.now, sketch_hash, units);
         }
     }
 }
 
-/// The most units that a key may have used, in any window.
+/// The most units that the cell's key may have used, in any window.
 fn max_used(cell: &KeyState<'_>, now: Nanos) -> u32 {
     let windows = 0..cell.limit.windows.len();
     windows
@@ -214,5 +218,5 @@ fn max_network_used(limit: &Limit, arrival: u64, now: Nanos) -> u32 {
         return u32::MAX;
     };
     let budget = NetworkBudget::new(limit, rate, limit.max_multiply.max(1), MAX_NETWORK_FACTOR);
-    budget.used(arrival, now)
+    budget.used_units(arrival, now)
 }

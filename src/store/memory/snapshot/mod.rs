@@ -5,11 +5,11 @@
 //! | file | what it is |
 //! |---|---|
 //! | `settings` | the folder, and how often a snapshot is written |
-//! | `restore` | the newest snapshot, and the clock that continues after it |
+//! | `saved_counts` | the newest snapshot, and the clock that continues after it |
 //! | `folder` | the files of a folder: two that are written in turn, a lock, damaged ones |
 //! | `writer` | the thread that writes snapshots |
 //! | `copy` | copies the store while it is in use |
-//! | `progress` | how far the copy is, and which buckets must be copied again |
+//! | `copy_progress` | how far the copy is, and which buckets must be copied again |
 //! | `load` | loads a snapshot into a fresh store |
 //! | `records`, `limits` | the contents of a file |
 //! | `blocks` | blocks with checksums, into which a file is divided |
@@ -19,12 +19,12 @@
 
 mod blocks;
 mod copy;
+pub(super) mod copy_progress;
 mod folder;
 mod limits;
 mod load;
-pub(super) mod progress;
 mod records;
-mod restore;
+mod saved_counts;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -33,6 +33,6 @@ mod writer;
 pub use blocks::{SnapshotDamage, encode_blocks};
 pub use folder::FolderError;
 pub use load::LoadedCounts;
-pub use restore::{SavedCounts, load};
+pub use saved_counts::{SavedCounts, load_snapshot};
 pub use settings::Settings;
 pub use writer::SnapshotWriter;

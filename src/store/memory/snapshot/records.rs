@@ -1,13 +1,13 @@
-//! The contents of a snapshot: a head, records, and an end, without which the snapshot is incomplete. Records are in the order
-//! in which they were made. Of two records for the same entry the later one counts, and a limit comes before its first entry.
+//! The contents of a snapshot: a head, records, and an end, without which the snapshot is incomplete. The writer keeps records
+//! in the order in which they were made, and the reader checks every number in them. Of two records for the same entry the later one counts, and a limit comes before its first entry.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
 use super::super::Settings;
-use super::super::sketch::Sketch;
-use super::super::table::BUCKET_BYTES;
-use super::super::table::EntryMark;
+use super::super::bucket_table::BUCKET_BYTES;
+use super::super::bucket_table::EntryMark;
+use super::super::sketch::{Sketch, SketchRow};
 use super::blocks::{BlockReader, BlockWriter, SnapshotDamage};
 use super::limits;
 use crate::base::clock::Nanos;
@@ -24,25 +24,25 @@ const ROW_RECORD: u8 = 4;
 /// The first byte of the end.
 const END_RECORD: u8 = 5;
 
-/// The latest time, in nanoseconds, and the highest epoch in a snapshot; no process runs that long.
-const MAX_TIME: u64 = 1 << 62;
+/// The latest time, in nanoseconds, and the highest epoch in a snapshot. No process runs that long.
+const MAX_TIME_NANOS: u64 = 1 << 62;
 /// Most bytes of a scope's name.
 const MAX_NAME_BYTES: usize = 1 << 20;
 /// Most words of a state: the longest log, with the words before its stamps.
 const MAX_STATE_WORDS: usize = 65_535 + 16;
 
-/// Buckets of the smallest table.
-const MIN_BUCKETS: u32 = (Settings::MIN_BUDGET / 4 / BUCKET_BYTES) as u32;
+/// The number of buckets of the smallest table.
+const MIN_BUCKETS: u32 = (Settings::MIN_BUDGET_BYTES / 4 / BUCKET_BYTES) as u32;
 
 /// The head of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct SnapshotHead {
-    /// The newer of two snapshots has the higher number.
+    /// The snapshot's number. The newer of two snapshots has the higher one.
     pub(super) number: u64,
     /// The secret with which keys are hashed.
     pub(super) secret: [u8; 16],
-    /// Buckets of the table.
-    pub(super) buckets: u32,
+    /// The number of buckets of the table.
+    pub(super) bucket_count: u32,
 }
 
 /// The end of a snapshot.
@@ -57,14 +57,14 @@ pub(super) struct SnapshotEnd {
 /// The bucket and the mark of a saved entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SavedPlace {
-    pub(super) bucket: u32,
+    pub(super) bucket_index: u32,
     pub(super) mark: EntryMark,
 }
 
-/// Writes records.
+/// Writes a snapshot: the head, then one record with each call, then the end.
 pub(super) struct RecordWriter<W> {
     blocks: BlockWriter<W>,
-    /// The record that is written.
+    /// The bytes of the record that is being written; kept for their capacity.
     record: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl<W: Write> RecordWriter<W> {
         let mut blocks = BlockWriter::new(out)?;
         blocks.write_all(&head.number.to_le_bytes())?;
         blocks.write_all(&head.secret)?;
-        blocks.write_all(&head.buckets.to_le_bytes())?;
+        blocks.write_all(&head.bucket_count.to_le_bytes())?;
         let record = Vec::new();
         Ok(RecordWriter { blocks, record })
     }
@@ -107,22 +107,17 @@ impl<W: Write> RecordWriter<W> {
     fn begin_entry(&mut self, kind: u8, place: SavedPlace) {
         self.record.clear();
         self.record.push(kind);
-        self.record.extend(place.bucket.to_le_bytes());
+        self.record.extend(place.bucket_index.to_le_bytes());
         self.record.extend(place.mark.0.to_le_bytes());
     }
 
-    pub(super) fn write_row(
-        &mut self,
-        rung: u8,
-        epoch: u64,
-        row: u8,
-        counts: &[u16],
-    ) -> io::Result<()> {
+    pub(super) fn write_row(&mut self, row: SketchRow<'_>) -> io::Result<()> {
         self.record.clear();
-        self.record.extend([ROW_RECORD, rung, row]);
-        self.record.extend(epoch.to_le_bytes());
-        self.record.extend((counts.len() as u32).to_le_bytes());
-        let counts = counts.iter().flat_map(|count| count.to_le_bytes());
+        self.record
+            .extend([ROW_RECORD, row.rung_index, row.row_index]);
+        self.record.extend(row.epoch.to_le_bytes());
+        self.record.extend((row.counts.len() as u32).to_le_bytes());
+        let counts = row.counts.iter().flat_map(|count| count.to_le_bytes());
         self.record.extend(counts);
         self.blocks.write_all(&self.record)
     }
@@ -136,13 +131,13 @@ impl<W: Write> RecordWriter<W> {
     }
 }
 
-/// Receives the records of a snapshot.
+/// Receives the records of a snapshot, in their order.
 pub(super) trait RecordVisitor {
     fn visit_limit(&mut self, slot: u16, scope: &str, limit: &Limit);
     fn visit_entry(&mut self, place: SavedPlace, state: u64);
-    /// Receives an entry whose state outgrows it. The words may be changed.
+    /// Receives an entry whose state outgrows the entry. The visitor may change the words.
     fn visit_words(&mut self, place: SavedPlace, words: &mut Vec<u32>);
-    fn visit_row(&mut self, rung: u8, epoch: u64, row: u8, counts: &[u16]);
+    fn visit_row(&mut self, row: SketchRow<'_>);
 }
 
 /// Ignores all records, to check a snapshot.
@@ -152,10 +147,10 @@ impl RecordVisitor for IgnoreRecords {
     fn visit_limit(&mut self, _: u16, _: &str, _: &Limit) {}
     fn visit_entry(&mut self, _: SavedPlace, _: u64) {}
     fn visit_words(&mut self, _: SavedPlace, _: &mut Vec<u32>) {}
-    fn visit_row(&mut self, _: u8, _: u64, _: u8, _: &[u16]) {}
+    fn visit_row(&mut self, _: SketchRow<'_>) {}
 }
 
-/// Reads a snapshot; the head is read already.
+/// Reads a snapshot. [`SnapshotReader::new`] reads the head, [`SnapshotReader::read_all`] the rest.
 pub(super) struct SnapshotReader<R> {
     pub(super) head: SnapshotHead,
     blocks: BlockReader<R>,
@@ -174,11 +169,11 @@ impl<R: Read> SnapshotReader<R> {
     pub(super) fn new(source: R) -> Result<SnapshotReader<R>, SnapshotDamage> {
         let mut blocks = BlockReader::new(source)?;
         let head = SnapshotHead {
-            number: blocks.u64()?,
-            secret: blocks.array()?,
-            buckets: blocks.u32()?,
+            number: blocks.read_u64()?,
+            secret: blocks.read_array()?,
+            bucket_count: blocks.read_u32()?,
         };
-        if head.buckets < MIN_BUCKETS {
+        if head.bucket_count < MIN_BUCKETS {
             return Err(blocks.invalid_content("the size of the table"));
         }
         Ok(SnapshotReader {
@@ -201,14 +196,14 @@ impl<R: Read> SnapshotReader<R> {
         visitor: &mut impl RecordVisitor,
     ) -> Result<SnapshotEnd, SnapshotDamage> {
         loop {
-            match self.blocks.u8()? {
+            match self.blocks.read_u8()? {
                 LIMIT_RECORD => self.read_limit(visitor)?,
                 ENTRY_RECORD => {
                     let (place, limit) = self.read_place()?;
                     if !place.mark.is_network() && !limit.is_inline() {
                         return Err(self.blocks.invalid_content("the kind of an entry"));
                     }
-                    let state = self.blocks.u64()?;
+                    let state = self.blocks.read_u64()?;
                     visitor.visit_entry(place, state);
                 }
                 WORDS_RECORD => self.read_words(visitor)?,
@@ -220,7 +215,7 @@ impl<R: Read> SnapshotReader<R> {
     }
 
     fn read_limit(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
-        let (slot, length) = (self.blocks.u16()?, self.blocks.u32()? as usize);
+        let (slot, length) = (self.blocks.read_u16()?, self.blocks.read_u32()? as usize);
         if length > MAX_NAME_BYTES {
             return Err(self.blocks.invalid_content("the length of a name"));
         }
@@ -237,24 +232,24 @@ impl<R: Read> SnapshotReader<R> {
 
     /// Reads the place of an entry, and finds its limit.
     fn read_place(&mut self) -> Result<(SavedPlace, &Limit), SnapshotDamage> {
-        let bucket = self.blocks.u32()?;
-        let mark = EntryMark(self.blocks.u64()?);
+        let bucket_index = self.blocks.read_u32()?;
+        let mark = EntryMark(self.blocks.read_u64()?);
         let limit = self.limits.get(&mark.slot());
-        let limit = limit.filter(|_| bucket < self.head.buckets && mark.has_key());
+        let limit = limit.filter(|_| bucket_index < self.head.bucket_count && mark.has_key());
         let limit = limit.ok_or_else(|| self.blocks.invalid_content("the place of an entry"))?;
-        Ok((SavedPlace { bucket, mark }, limit))
+        Ok((SavedPlace { bucket_index, mark }, limit))
     }
 
     fn read_words(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
         let (place, limit) = self.read_place()?;
         let limit = limit.clone();
-        let count = self.blocks.u32()? as usize;
+        let count = self.blocks.read_u32()? as usize;
         if place.mark.is_network() || limit.is_inline() || count > MAX_STATE_WORDS {
             return Err(self.blocks.invalid_content("the kind of an entry"));
         }
         self.words.clear();
         for _ in 0..count {
-            let word = self.blocks.u32()?;
+            let word = self.blocks.read_u32()?;
             self.words.push(word);
         }
         let cell = KeyState {
@@ -270,23 +265,31 @@ impl<R: Read> SnapshotReader<R> {
     }
 
     fn read_row(&mut self, visitor: &mut impl RecordVisitor) -> Result<(), SnapshotDamage> {
-        let (rung, row) = (self.blocks.u8()?, self.blocks.u8()?);
-        let (epoch, width) = (self.blocks.u64()?, self.blocks.u32()? as usize);
-        if !Sketch::is_valid_row(rung, row, width) || epoch > MAX_TIME {
+        let (rung_index, row_index) = (self.blocks.read_u8()?, self.blocks.read_u8()?);
+        let (epoch, width) = (self.blocks.read_u64()?, self.blocks.read_u32()? as usize);
+        if !Sketch::is_valid_row(rung_index, row_index, width) || epoch > MAX_TIME_NANOS {
             return Err(self.blocks.invalid_content("the place of a row"));
         }
         self.counts.clear();
         for _ in 0..width {
-            let count = self.blocks.u16()?;
+            let count = self.blocks.read_u16()?;
             self.counts.push(count);
         }
-        visitor.visit_row(rung, epoch, row, &self.counts);
+        visitor.visit_row(SketchRow {
+            rung_index,
+            epoch,
+            row_index,
+            counts: &self.counts,
+        });
         Ok(())
     }
 
     fn read_end(&mut self) -> Result<SnapshotEnd, SnapshotDamage> {
-        let (now, wall) = (Nanos(self.blocks.u64()?), Nanos(self.blocks.u64()?));
-        if now.0 > MAX_TIME {
+        let (now, wall) = (
+            Nanos(self.blocks.read_u64()?),
+            Nanos(self.blocks.read_u64()?),
+        );
+        if now.0 > MAX_TIME_NANOS {
             return Err(self.blocks.invalid_content("the time"));
         }
         if !self.blocks.is_at_end()? {

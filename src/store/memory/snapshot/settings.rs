@@ -6,17 +6,17 @@ use std::time::Duration;
 /// The folder of snapshots, and how often one is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The folder; nothing else may use it.
+    /// The folder of snapshots; nothing else may use it.
     pub folder: PathBuf,
-    /// A crash loses at most the units counted in this time, from [`Settings::MIN_INTERVAL`] to [`Settings::MAX_INTERVAL`].
-    pub every: Duration,
+    /// Longest time whose counts a crash loses, from [`Settings::MIN_INTERVAL`] to [`Settings::MAX_INTERVAL`].
+    pub interval: Duration,
 }
 
 impl Settings {
-    /// The default of [`Settings::every`].
+    /// The default of [`Settings::interval`].
     pub const DEFAULT_INTERVAL: Duration = Duration::from_secs(10);
-    /// The shortest [`Settings::every`].
+    /// The shortest [`Settings::interval`].
     pub const MIN_INTERVAL: Duration = Duration::from_secs(1);
-    /// The longest [`Settings::every`].
+    /// The longest [`Settings::interval`].
     pub const MAX_INTERVAL: Duration = Duration::from_secs(600);
 }

@@ -5,13 +5,13 @@ mod busy;
 use proptest::prelude::*;
 use smallvec::SmallVec;
 
-use super::super::Memory;
+use super::super::MemoryStore;
 use super::records::{RecordWriter, SnapshotEnd, SnapshotHead};
-use super::restore::check_snapshot;
+use super::saved_counts::check_snapshot;
 use super::*;
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{Algorithm, Fingerprint, Limit, LimitReading as Said, Scale, ThrottleMode};
-use crate::store::{self, Item, Parent, Slot};
+use crate::store::{self, LimitItem, LimitSlot, ParentNetwork};
 
 const START: Nanos = Nanos::from_secs(100_000);
 const KEYS: u64 = 40;
@@ -66,8 +66,8 @@ fn key(number: u64) -> Fingerprint {
     Fingerprint(spread)
 }
 
-fn parents(number: u64) -> [Parent; 2] {
-    [(1_000 + number / 4, 4), (2_000 + number / 16, 16)].map(|(key, factor)| Parent {
+fn parents(number: u64) -> [ParentNetwork; 2] {
+    [(1_000 + number / 4, 4), (2_000 + number / 16, 16)].map(|(key, factor)| ParentNetwork {
         key: self::key(key),
         factor,
     })
@@ -75,13 +75,16 @@ fn parents(number: u64) -> [Parent; 2] {
 
 /// A store and the limits that it knows.
 struct Subject {
-    memory: Memory,
-    limits: Vec<(Limit, Slot)>,
+    memory: MemoryStore,
+    limits: Vec<(Limit, LimitSlot)>,
 }
 
 impl Subject {
     fn new(budget: usize, limits: &[Limit]) -> Subject {
-        let memory = Memory::new(store::Settings { budget }).unwrap();
+        let memory = MemoryStore::new(store::Settings {
+            budget_bytes: budget,
+        })
+        .unwrap();
         let register = |(number, limit): (usize, &Limit)| {
             let registered = memory.register(&format!("scope{number}"), limit).unwrap();
             (limit.clone(), registered.slot())
@@ -93,13 +96,13 @@ impl Subject {
     fn peek(&self, which: usize, number: u64, scale: Scale, now: Nanos) -> (bool, Said) {
         let (limit, slot) = &self.limits[which];
         let mut readings = SmallVec::new();
-        let item = Item {
+        let item = LimitItem {
             limit,
             slot: *slot,
             key: key(number),
             cost: 1,
             scale,
-            shadow: false,
+            is_shadow: false,
             parents: &parents(number),
         };
         let admits = self.memory.peek(&[item], now, &mut readings);
@@ -110,10 +113,10 @@ impl Subject {
     fn request(&self, dice: &mut Dice, now: Nanos) {
         let number = dice.below(KEYS);
         let parents = parents(number);
-        let mut items: SmallVec<[Item<'_>; 2]> = SmallVec::new();
+        let mut items: SmallVec<[LimitItem<'_>; 2]> = SmallVec::new();
         for _ in 0..=dice.below(2) {
             let (limit, slot) = &self.limits[dice.below(self.limits.len() as u64) as usize];
-            items.push(Item {
+            items.push(LimitItem {
                 limit,
                 slot: *slot,
                 key: key(number),
@@ -122,14 +125,14 @@ impl Subject {
                     multiply: 1 + dice.below(4) as u32,
                     lent: dice.below(3) as u32 * 500,
                 },
-                shadow: dice.below(8) == 0,
+                is_shadow: dice.below(8) == 0,
                 parents: if dice.below(3) == 0 { &parents } else { &[] },
             });
         }
         let mut readings: SmallVec<[Said; 4]> = SmallVec::new();
         let admitted = self.memory.take(&items, now, &mut readings);
         for (item, reading) in items.iter().zip(&readings) {
-            let taken = reading.standing.admits() && (admitted || item.shadow);
+            let taken = reading.standing.admits() && (admitted || item.is_shadow);
             if taken && item.limit.reserves && !item.limit.is_lent(reading) {
                 let used = dice.below(u64::from(item.cost) + 2) as u32;
                 self.memory.settle(item, reading.sketched, used, now);
@@ -139,7 +142,7 @@ impl Subject {
 
     fn saved(&self, clock: &Clock) -> Vec<u8> {
         let all = |_, _| true;
-        copy::write_snapshot(&self.memory, Vec::new(), (7, [9; 16]), clock, all).unwrap()
+        copy::write_snapshot(&self.memory, Vec::new(), 7, [9; 16], clock, all).unwrap()
     }
 }
 
@@ -164,13 +167,13 @@ fn fill(subject: &Subject, now: Nanos) -> u64 {
     let slot = subject.memory.register("fill", &stay).unwrap().slot();
     let many = u64::from(subject.memory.cells.table.bucket_count()) * 9;
     for number in 0..many {
-        let item = Item {
+        let item = LimitItem {
             limit: &stay,
             slot,
             key: key(number),
             cost: 1,
             scale: Scale::plan(1),
-            shadow: false,
+            is_shadow: false,
             parents: &[],
         };
         subject.memory.take(&[item], now, &mut SmallVec::new());
@@ -226,8 +229,8 @@ proptest! {
             ..Limit::hard("5/w".parse().unwrap())
         };
         let _fill = after.memory.register("fill", &stay).unwrap();
-        let loaded = load(&file[..], &after.memory, clock.now()).unwrap();
-        prop_assert_eq!((loaded.sketched, loaded.dropped), (0, 0));
+        let loaded = load_snapshot(&file[..], &after.memory, clock.now()).unwrap();
+        prop_assert_eq!((loaded.sketched_count, loaded.dropped_count), (0, 0));
         same(&mut dice, &clock, &limits, [&before, &after]);
     }
 
@@ -238,7 +241,7 @@ proptest! {
         let (limits, before) = used(&mut dice, 1 << budget, &clock);
         let other = (1 << other) + if third { 333_333 } else { 0 };
         let after = Subject::new(other, &limits);
-        load(&before.saved(&clock)[..], &after.memory, clock.now()).unwrap();
+        load_snapshot(&before.saved(&clock)[..], &after.memory, clock.now()).unwrap();
         same(&mut dice, &clock, &limits, [&before, &after]);
     }
 
@@ -253,7 +256,7 @@ proptest! {
             content[at] = dice.below(256) as u8;
         }
         let after = Subject::new(1 << 20, &limits);
-        let _ = load(&encode_blocks(&content)[..], &after.memory, clock.now());
+        let _ = load_snapshot(&encode_blocks(&content)[..], &after.memory, clock.now());
         for _ in 0..50 {
             after.request(&mut dice, clock.now());
         }
@@ -266,7 +269,7 @@ fn content(file: &[u8]) -> Vec<u8> {
     let mut reader = blocks::BlockReader::new(file).unwrap();
     let mut content = Vec::new();
     while !reader.is_at_end().unwrap() {
-        content.push(reader.u8().unwrap());
+        content.push(reader.read_u8().unwrap());
     }
     content
 }
@@ -315,13 +318,13 @@ fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
     let many = 20_000;
     let request = |subject: &Subject, number| {
         let (limit, slot) = &subject.limits[0];
-        let item = Item {
+        let item = LimitItem {
             limit,
             slot: *slot,
             key: key(number),
             cost: 5,
             scale: Scale::plan(1),
-            shadow: false,
+            is_shadow: false,
             parents: &[],
         };
         let admitted = subject.memory.take(&[item], START, &mut SmallVec::new());
@@ -330,13 +333,13 @@ fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
     let admitted: u64 = (0..many).map(|number| request(&before, number)).sum();
     assert_eq!(admitted, many);
     let after = Subject::new(1 << 20, &limits);
-    let loaded = load(&before.saved(&clock)[..], &after.memory, START).unwrap();
-    assert_eq!(loaded.keys as u64, many);
-    assert!(loaded.sketched > 1_000, "{loaded:?}");
+    let loaded = load_snapshot(&before.saved(&clock)[..], &after.memory, START).unwrap();
+    assert_eq!(loaded.key_count as u64, many);
+    assert!(loaded.sketched_count > 1_000, "{loaded:?}");
     let again: u64 = (0..many).map(|number| request(&after, number)).sum();
     assert_eq!(again, 0);
     let usage = after.memory.usage();
-    assert!(usage.bytes <= usage.budget, "{usage:?}");
+    assert!(usage.used_bytes <= usage.budget_bytes, "{usage:?}");
 }
 
 /// What a file says of the table that was saved makes nobody put an entry into half of a large one.
@@ -344,11 +347,11 @@ fn a_full_store_goes_into_a_smaller_one_and_forgives_nothing() {
 fn a_table_that_is_said_to_be_small() {
     let clock = Clock::manual(START);
     let limits = [Limit::hard("900/h".parse().unwrap())];
-    let small = |buckets| {
+    let small = |bucket_count| {
         let head = SnapshotHead {
             number: 7,
             secret: [9; 16],
-            buckets,
+            bucket_count,
         };
         let end = SnapshotEnd {
             now: START,
@@ -370,9 +373,9 @@ fn a_table_that_is_said_to_be_small() {
     let saved = before.saved(&clock);
     for (budget, copied) in [(256 << 20, true), (512 << 20, false)] {
         let after = Subject::new(budget, &limits);
-        let loaded = load(&saved[..], &after.memory, START).unwrap();
-        assert!(loaded.keys > 10, "{loaded:?}");
-        assert_eq!(loaded.sketched == 0, copied, "{loaded:?}");
+        let loaded = load_snapshot(&saved[..], &after.memory, START).unwrap();
+        assert!(loaded.key_count > 10, "{loaded:?}");
+        assert_eq!(loaded.sketched_count == 0, copied, "{loaded:?}");
         for number in 0..KEYS {
             let [was, is] = [&before, &after].map(|subject| {
                 let (_, said) = subject.peek(0, number, Scale::plan(4), START);
@@ -397,8 +400,8 @@ fn another_shape_is_converted_and_what_nobody_has_is_dropped() {
         ..log.clone()
     };
     let after = Subject::new(1 << 20, &[gcra]);
-    let loaded = load(&before.saved(&clock)[..], &after.memory, START).unwrap();
-    assert!(loaded.dropped > 0, "{loaded:?}");
+    let loaded = load_snapshot(&before.saved(&clock)[..], &after.memory, START).unwrap();
+    assert!(loaded.dropped_count > 0, "{loaded:?}");
     for number in 0..KEYS {
         let scale = Scale::plan(1);
         let [one, other] = [&before, &after].map(|s| s.peek(0, number, scale, START));
@@ -420,18 +423,18 @@ fn reservations_of_a_process_that_is_gone_are_used() {
             ..Limit::hard("5/m".parse().unwrap())
         }];
         let before = Subject::new(1 << 20, &limits);
-        let item = Item {
+        let item = LimitItem {
             limit: &limits[0],
             slot: before.limits[0].1,
             key: key(1),
             cost: 3,
             scale: Scale::plan(1),
-            shadow: false,
+            is_shadow: false,
             parents: &[],
         };
         assert!(before.memory.take(&[item], START, &mut SmallVec::new()));
         let after = Subject::new(1 << 20, &limits);
-        load(&before.saved(&clock)[..], &after.memory, START).unwrap();
+        load_snapshot(&before.saved(&clock)[..], &after.memory, START).unwrap();
         let peek =
             |seconds| after.peek(0, 1, Scale::plan(1), START.after(Nanos::from_secs(seconds)));
         assert_eq!(peek(0).1.remaining, 2, "{algorithm:?}");
@@ -443,20 +446,24 @@ fn reservations_of_a_process_that_is_gone_are_used() {
 fn clocks_go_on() {
     let settings = |folder: &std::path::Path| Settings {
         folder: folder.join("counts"),
-        every: Settings::DEFAULT_INTERVAL,
+        interval: Settings::DEFAULT_INTERVAL,
     };
     let folder = tempfile::tempdir().unwrap();
     let settings = settings(folder.path());
     let found = || SavedCounts::newest(&settings).unwrap();
     assert!(found().is_none());
     let write = |wall| {
-        let memory = Memory::new(store::Settings { budget: 1 << 20 }).unwrap();
+        let memory = MemoryStore::new(store::Settings {
+            budget_bytes: 1 << 20,
+        })
+        .unwrap();
         let kept = folder::SnapshotFolder::new(&settings.folder).unwrap();
         let copy = |number, out| {
             copy::write_snapshot(
                 &memory,
                 out,
-                (number, [3; 16]),
+                number,
+                [3; 16],
                 &Clock::manual(wall),
                 |_, _| true,
             )

@@ -1,4 +1,4 @@
-//! The thread that writes snapshots. It begins two in each [`Settings::every`], because a complete snapshot lacks the units
+//! The thread that writes snapshots. It begins two in each [`Settings::interval`], because a complete snapshot lacks the units
 //! counted since it was begun. It never writes to a folder that another process has locked.
 
 use std::fs::{File, TryLockError};
@@ -12,9 +12,9 @@ use super::copy::{CopyError, write_snapshot};
 use super::folder::{FolderError, SnapshotFolder};
 use super::settings::Settings;
 use crate::base::clock::{Clock, Nanos};
-use crate::store::Memory;
+use crate::store::MemoryStore;
 
-/// Longest pause before a folder that another process has locked is tried again.
+/// The longest pause before the writer tries again to lock a folder.
 const LOCK_RETRY_DELAY: Nanos = Nanos::from_secs(1);
 
 /// What the thread is ordered to do.
@@ -35,21 +35,21 @@ pub struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Starts the thread; `secret` is the one with which keys are hashed.
+    /// Starts the thread. `secret` is the secret with which keys are hashed.
     ///
     /// # Errors
     ///
     /// When the folder cannot be used, or the system gives no thread.
     pub fn start(
         settings: &Settings,
-        memory: Arc<Memory>,
+        memory: Arc<MemoryStore>,
         secret: [u8; 16],
         clock: Clock,
     ) -> Result<SnapshotWriter, FolderError> {
         let folder = SnapshotFolder::new(&settings.folder)?;
         let (orders, received_orders) = channel();
         let mut writer = WriterThread {
-            every: settings.every.into(),
+            interval: settings.interval.into(),
             folder,
             memory,
             secret,
@@ -105,17 +105,25 @@ enum WriterState {
     Locked,
 }
 
+/// When a copy began, and over which time it is spread, so that it never takes a processor for long.
+#[derive(Clone, Copy)]
+struct CopySchedule {
+    start: Nanos,
+    duration: Nanos,
+}
+
 /// The state of the thread.
 struct WriterThread {
-    every: Nanos,
+    /// As in [`Settings::interval`].
+    interval: Nanos,
     folder: SnapshotFolder,
-    memory: Arc<Memory>,
+    memory: Arc<MemoryStore>,
     secret: [u8; 16],
     clock: Clock,
     orders: Receiver<WriterOrder>,
     /// An order that came while a snapshot was written.
     next_order: Option<WriterOrder>,
-    /// The locked file, once this process has the lock.
+    /// The lock file, once this process has locked it; `None` before.
     lock: Option<File>,
     state: WriterState,
 }
@@ -123,17 +131,17 @@ struct WriterThread {
 impl WriterThread {
     /// Writes snapshots until an order ends the thread.
     fn run(&mut self) {
-        // A snapshot begins in each half of `every`. When it is on the disk, the former one is as old as half of `every`
-        // plus the time that this one took. So the copy is spread over half of that half, and the other half is for the
-        // final sync.
-        let period = Nanos(self.every.0 / 2);
-        let copy_time = Nanos(period.0 / 2);
+        // A snapshot begins in each half of the interval. When it is on the disk, the former one is as old as half of the
+        // interval plus the time that this one took. So the copy is spread over half of that half, and the other half is
+        // for the final sync.
+        let period = Nanos(self.interval.0 / 2);
+        let duration = Nanos(period.0 / 2);
         loop {
             let start = self.clock.now();
-            self.write(Some((start, copy_time)));
+            self.write(Some(CopySchedule { start, duration }));
             let elapsed = self.clock.now().since(start);
             if self.state == WriterState::Working && elapsed > period {
-                let (took, every) = (Duration::from(elapsed), Duration::from(self.every));
+                let (took, every) = (Duration::from(elapsed), Duration::from(self.interval));
                 tracing::warn!(
                     ?took,
                     ?every,
@@ -164,11 +172,10 @@ impl WriterThread {
         }
     }
 
-    /// Writes a snapshot, and logs where the outcome is another than the last one. With `spread`, a start and a time, the copy
-    /// is spread over that time.
-    fn write(&mut self, spread: Option<(Nanos, Nanos)>) {
+    /// Writes a snapshot, and logs where the outcome is another than the last one. Without a schedule it copies at full speed.
+    fn write(&mut self, schedule: Option<CopySchedule>) {
         let written = match self.try_lock() {
-            Ok(true) => self.copy(spread),
+            Ok(true) => self.copy(schedule),
             Ok(false) => {
                 if self.state != WriterState::Locked {
                     tracing::warn!(
@@ -215,8 +222,8 @@ impl WriterThread {
         Ok(true)
     }
 
-    /// Copies the store into a new file. An order that comes meanwhile stops a copy that is spread.
-    fn copy(&mut self, spread: Option<(Nanos, Nanos)>) -> Result<(), CopyError> {
+    /// Copies the store into a new file. An order that comes meanwhile stops a copy with a schedule.
+    fn copy(&mut self, schedule: Option<CopySchedule>) -> Result<(), CopyError> {
         let WriterThread {
             folder,
             memory,
@@ -226,23 +233,23 @@ impl WriterThread {
             next_order,
             ..
         } = self;
-        let pause = |slices_done: u32, slices: u32| {
-            let Some((start, copy_time)) = spread else {
+        let pause = |slices_done: u32, slice_count: u32| {
+            let Some(CopySchedule { start, duration }) = schedule else {
                 return true;
             };
-            let slice_time = copy_time.0 / u64::from(slices);
-            let due = start.after(Nanos(slice_time * u64::from(slices_done)));
-            let wait = due.since(clock.now()).min(copy_time);
+            let slice_time = duration.0 / u64::from(slice_count);
+            let due_at = start.after(Nanos(slice_time * u64::from(slices_done)));
+            let wait = due_at.since(clock.now()).min(duration);
             *next_order = wait_for_order(orders, wait);
             next_order.is_none()
         };
-        folder.write(|number, out| write_snapshot(memory, out, (number, *secret), clock, pause))
+        folder.write(|number, out| write_snapshot(memory, out, number, *secret, clock, pause))
     }
 }
 
-/// Waits for an order, for `time` at most.
-fn wait_for_order(orders: &Receiver<WriterOrder>, time: Nanos) -> Option<WriterOrder> {
-    match orders.recv_timeout(time.into()) {
+/// Waits for an order, for `max_wait` at most. A dropped handle counts as [`WriterOrder::End`].
+fn wait_for_order(orders: &Receiver<WriterOrder>, max_wait: Nanos) -> Option<WriterOrder> {
+    match orders.recv_timeout(max_wait.into()) {
         Ok(order) => Some(order),
         Err(RecvTimeoutError::Timeout) => None,
         Err(RecvTimeoutError::Disconnected) => Some(WriterOrder::End),

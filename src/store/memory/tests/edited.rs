@@ -71,7 +71,7 @@ fn changed_shapes_never_refill() {
             assert_eq!(memory.register("a", &after).unwrap().slot(), new);
             let more = admitted(&memory, &[item(&after, new, 1)], START, 9);
             assert!(more <= 2, "{before:?} to {after:?}: {more}");
-            assert_eq!(memory.usage().keys, 1);
+            assert_eq!(memory.usage().key_count, 1);
             assert!(take(&memory, &[item(&after, new, 2)], START).0);
             let back = admitted(&memory, &[item(&before, old, 1)], START, 9);
             assert!(back <= 2, "{after:?} back to {before:?}: {back}");

@@ -33,11 +33,11 @@ fn networks_are_charged_what_was_used() {
     let memory = store(1 << 20);
     let limit = reserving(log("5/15m"));
     let slot = memory.register("logins", &limit).unwrap().slot();
-    let parents = [Parent {
+    let parents = [ParentNetwork {
         key: key(900),
         factor: 4,
     }];
-    let at = |n| Item {
+    let at = |n| LimitItem {
         parents: &parents,
         ..item(&limit, slot, n)
     };
@@ -70,11 +70,11 @@ fn networks_without_an_entry_are_charged_too() {
     fill(&memory, START);
     let mut failed = 0;
     for n in 0..100 {
-        let parents = [Parent {
+        let parents = [ParentNetwork {
             key: key(900),
             factor: 4,
         }];
-        let one = Item {
+        let one = LimitItem {
             parents: &parents,
             ..item(&limit, slot, n)
         };
@@ -151,6 +151,6 @@ fn old_tickets_settle_in_the_shape_of_today() {
         memory.settle(&one[0], false, 1, soon);
         let (_, full) = take(&memory, &[item(&all, slot, 1)], soon);
         assert_eq!(full[0].remaining, 0);
-        assert_eq!(memory.usage().keys, 1);
+        assert_eq!(memory.usage().key_count, 1);
     }
 }

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::base::random::Dice;
-use crate::store::memory::fast;
-use crate::store::memory::fast::home::{HomeBucket, HomeLocks};
-use crate::store::memory::fast::places::MAX_PLACES;
+use crate::store::memory::fast_path;
+use crate::store::memory::fast_path::cell_places::MAX_PLACES;
+use crate::store::memory::fast_path::home_bucket::{HomeBucket, HomeLocks};
 
 /// Kinds of limits, so that any two may meet in a request.
 fn kinds() -> Vec<Limit> {
@@ -37,9 +37,9 @@ fn kinds() -> Vec<Limit> {
 }
 
 struct Two {
-    cheap: Memory,
-    whole: Memory,
-    limits: Vec<(Limit, Slot, usize)>,
+    cheap: MemoryStore,
+    whole: MemoryStore,
+    limits: Vec<(Limit, LimitSlot, usize)>,
     saved: usize,
     /// Those of them in which a key had no cell.
     vacant: usize,
@@ -72,12 +72,12 @@ impl Two {
         }
     }
 
-    fn decide(&mut self, items: &[Item<'_>], now: Nanos, taking: Taking, seed: u64) -> bool {
+    fn decide(&mut self, items: &[LimitItem<'_>], now: Nanos, taking: Taking, seed: u64) -> bool {
         let (mut one, mut other) = (SmallVec::new(), SmallVec::new());
         let vacant = items.iter().any(|item| !self.has_cell(item));
-        let Memory { cells, sketch, .. } = &self.cheap;
-        let asked = (items, &self.cheap.cell_places(items));
-        let admits = match fast::decide(cells, sketch, asked, (now, taking), &mut one) {
+        let MemoryStore { cells, sketch, .. } = &self.cheap;
+        let places = &self.cheap.cell_places(items);
+        let admits = match fast_path::decide(cells, sketch, items, places, now, taking, &mut one) {
             Some(admits) => {
                 self.saved += 1;
                 self.vacant += usize::from(vacant);
@@ -98,19 +98,22 @@ impl Two {
         admits
     }
 
-    fn has_cell(&self, item: &Item<'_>) -> bool {
+    fn has_cell(&self, item: &LimitItem<'_>) -> bool {
         fresh_at(&self.cheap, item).is_some()
     }
 }
 
 /// What the entry of a cell says besides where its block is, if there is a cell.
-fn fresh_at(memory: &Memory, item: &Item<'_>) -> Option<u64> {
+fn fresh_at(memory: &MemoryStore, item: &LimitItem<'_>) -> Option<u64> {
     let Cells { slots, table, .. } = &memory.cells;
     let seed = slots.get(item.slot).unwrap().seed();
     let places = memory.cell_places(std::slice::from_ref(item));
     let place = places[0];
-    assert_eq!(place.bucket, table.spot(seed, item.key, false).first);
-    let home = HomeBucket::new(table, place.bucket, place.mark);
+    assert_eq!(
+        place.bucket_index,
+        table.key_buckets(seed, item.key, false).first_bucket
+    );
+    let home = HomeBucket::new(table, place.bucket_index, place.mark);
     let locked = HomeLocks::new(table, &places);
     let at = home.find_entry(&locked)?;
     Some(home.entry(at, &locked).state() >> 32)
@@ -126,11 +129,11 @@ fn drawn_key(dice: &mut Dice) -> u128 {
 
 /// Some items of a request. Of one scope it meets one limit.
 fn drawn<'a>(
-    limits: &'a [(Limit, Slot, usize)],
+    limits: &'a [(Limit, LimitSlot, usize)],
     dice: &mut Dice,
-    parents: &'a [Parent],
-) -> Vec<Item<'a>> {
-    let mut chosen: Vec<&(Limit, Slot, usize)> = Vec::new();
+    parents: &'a [ParentNetwork],
+) -> Vec<LimitItem<'a>> {
+    let mut chosen: Vec<&(Limit, LimitSlot, usize)> = Vec::new();
     let most = dice.choose(&[3, 5, MAX_PLACES + 2]);
     for _ in 0..1 + dice.below(most) {
         let one = &limits[dice.below(limits.len())];
@@ -138,13 +141,13 @@ fn drawn<'a>(
             chosen.push(one);
         }
     }
-    let items = chosen.into_iter().map(|(limit, slot, _)| Item {
+    let items = chosen.into_iter().map(|(limit, slot, _)| LimitItem {
         cost: [0, 1, 1, 1, 2, 7][dice.below(6)],
         scale: Scale {
             multiply: [1, 1, 1, 4][dice.below(4)],
             lent: [0, 0, 700, 2_000][dice.below(4)],
         },
-        shadow: dice.below(20) == 0,
+        is_shadow: dice.below(20) == 0,
         parents: if dice.below(20) == 0 { parents } else { &[] },
         ..item(limit, *slot, drawn_key(dice))
     });
@@ -153,7 +156,7 @@ fn drawn<'a>(
 
 #[test]
 fn the_cheap_path_says_and_leaves_what_a_call_does() {
-    let parents = [Parent {
+    let parents = [ParentNetwork {
         key: key(77),
         factor: 2,
     }];
@@ -213,14 +216,22 @@ fn no_item_is_passed_over_however_many_they_are() {
     let memory = store(1 << 20);
     let limit = limit("5/m", Algorithm::SlidingWindow);
     let scopes = (0..MAX_PLACES + 1).map(|n| memory.register(&n.to_string(), &limit).unwrap());
-    let slots: Vec<Slot> = scopes.map(|registered| registered.slot()).collect();
-    let items: Vec<Item<'_>> = slots.iter().map(|slot| item(&limit, *slot, 1)).collect();
+    let slots: Vec<LimitSlot> = scopes.map(|registered| registered.slot()).collect();
+    let items: Vec<LimitItem<'_>> = slots.iter().map(|slot| item(&limit, *slot, 1)).collect();
     take(&memory, &items, START);
     for (many, decided) in [(1, true), (MAX_PLACES, true), (MAX_PLACES + 1, false)] {
         let items = &items[..many];
-        let (mut readings, Memory { cells, sketch, .. }) = (SmallVec::new(), &memory);
-        let asked = (items, &memory.cell_places(items));
-        let said = fast::decide(cells, sketch, asked, (START, Taking::All), &mut readings);
+        let (mut readings, MemoryStore { cells, sketch, .. }) = (SmallVec::new(), &memory);
+        let places = &memory.cell_places(items);
+        let said = fast_path::decide(
+            cells,
+            sketch,
+            items,
+            places,
+            START,
+            Taking::All,
+            &mut readings,
+        );
         assert_eq!(said, decided.then_some(true), "{many}");
         assert_eq!(readings.len(), if decided { many } else { 0 });
     }

@@ -16,13 +16,13 @@ fn entries_that_move_while_they_are_copied_are_not_lost() {
     let take = |subject: &Subject, numbers: std::ops::Range<u64>| {
         let mut admitted = 0;
         for number in numbers {
-            let item = Item {
+            let item = LimitItem {
                 limit,
                 slot: *slot,
                 key: key(number),
                 cost: 1,
                 scale: Scale::plan(1),
-                shadow: false,
+                is_shadow: false,
                 parents: &[],
             };
             admitted += u64::from(subject.memory.take(&[item], START, &mut SmallVec::new()));
@@ -35,10 +35,9 @@ fn entries_that_move_while_they_are_copied_are_not_lost() {
         take(&before, if done < of { 9_000..12_000 } else { 0..0 });
         true
     };
-    let file =
-        copy::write_snapshot(&before.memory, Vec::new(), (1, [0; 16]), &clock, more).unwrap();
+    let file = copy::write_snapshot(&before.memory, Vec::new(), 1, [0; 16], &clock, more).unwrap();
     let after = Subject::new(1 << 20, &limits);
-    load(&file[..], &after.memory, START).unwrap();
+    load_snapshot(&file[..], &after.memory, START).unwrap();
     assert_eq!(take(&after, 0..9_000), 0);
 }
 
@@ -76,13 +75,13 @@ fn a_copy_lies_between_its_begin_and_its_end() {
                     let number = dice.below(KEYS);
                     let items = [0, 1].map(|which| {
                         let (limit, slot) = &before.limits[which];
-                        Item {
+                        LimitItem {
                             limit,
                             slot: *slot,
                             key: key(number),
                             cost: 1,
                             scale: Scale::plan(1),
-                            shadow: false,
+                            is_shadow: false,
                             parents: &[],
                         }
                     });
@@ -105,11 +104,10 @@ fn a_copy_lies_between_its_begin_and_its_end() {
                     .unwrap();
                 true
             };
-            let file =
-                copy::write_snapshot(&before.memory, Vec::new(), (1, [0; 16]), &clock, reload);
+            let file = copy::write_snapshot(&before.memory, Vec::new(), 1, [0; 16], &clock, reload);
             let at_least = remaining(&before);
             let after = Subject::new(16 << 20, &limits);
-            load(&file.unwrap()[..], &after.memory, START).unwrap();
+            load_snapshot(&file.unwrap()[..], &after.memory, START).unwrap();
             let restored = remaining(&after);
             let bounds = at_least.iter().zip(&at_most);
             for ((least, most), restored) in bounds.zip(&restored) {

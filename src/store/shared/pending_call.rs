@@ -1,11 +1,11 @@
-//! The values that a decision passes through: its first step, the call that it waits for, and the decision itself. They do
-//! nothing by themselves.
+//! [`PendingCall`]: a call to the store whose reply is awaited; with it the first step of a decision, and the decision
+//! itself. These values do nothing by themselves.
 
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::item::SharedItems;
 use super::ledger_entry::SpentUnits;
+use super::shared_item::SharedItems;
 use crate::base::clock::Nanos;
 use crate::limit::LimitReading;
 
@@ -23,37 +23,39 @@ pub enum CountedIn {
 #[derive(Clone, Debug, Default)]
 pub struct SharedDecision {
     /// Whether all limits that can refuse admit.
-    pub admitted: bool,
+    pub is_admitted: bool,
     /// One reading for each item.
     pub readings: SmallVec<[LimitReading; 4]>,
     /// Where the units of each item are counted.
-    pub counted: SmallVec<[CountedIn; 4]>,
-    /// Calls to send afterwards; no request waits for them.
+    pub counted_in: SmallVec<[CountedIn; 4]>,
+    /// Calls to send after the decision; no request waits for them.
     pub followups: SmallVec<[PendingCall; 1]>,
     /// Whether the gateway decided alone although a limit is shared.
-    pub alone: bool,
+    pub is_alone: bool,
 }
 
-/// A call, and the data by which its reply becomes a decision.
+/// A call to the store, and the data by which its reply becomes a decision.
 #[derive(Clone, Debug)]
 pub struct PendingCall {
     /// The call itself.
     pub call: Call,
     /// When the call was made.
-    pub sent: Nanos,
-    /// The [`Breaker::outage_count`](super::breaker::Breaker::outage_count) at that time.
+    pub sent_at: Nanos,
+    /// The [`Breaker::outage_count`](super::breaker::Breaker::outage_count) at `sent_at`.
     pub(super) outage_count: u32,
-    /// The [`GiveBacks::store_life`](super::give_backs::GiveBacks::store_life) at that time.
+    /// The [`GiveBacks::store_life`](super::give_backs::GiveBacks::store_life) at `sent_at`.
     pub(super) store_life: u32,
+    /// The items of the request that waits; empty where none waits.
     pub(super) items: SharedItems,
-    /// What decides about each item.
-    pub(super) roles: SmallVec<[Role; 4]>,
-    pub(super) purpose: Purpose,
+    /// What decides about each of `items`.
+    pub(super) roles: SmallVec<[ItemRole; 4]>,
+    /// Why the call is made.
+    pub(super) purpose: CallPurpose,
 }
 
 /// Why a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum CallPurpose {
     /// A request waits for the reply.
     Decide,
     /// A request waits for the reply of a store that is learning; the gateway's share has room for it already.
@@ -66,20 +68,20 @@ pub(super) enum Purpose {
 
 /// What decides about one item of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum ItemRole {
     /// The gateway's memory decides.
     Local,
     /// Units in hand were used.
     InHand {
         spent: SpentUnits,
-        /// Whether few units are left.
+        /// Whether few units are left in hand.
         runs_low: bool,
     },
     /// The call's part with this index decides.
     InStore(usize),
 }
 
-/// The first step of a decision.
+/// What the first step of a decision leads to.
 // Most decisions are made at once: a box for each would cost more than moving it.
 #[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
@@ -93,19 +95,19 @@ pub enum FirstStep {
 impl PendingCall {
     /// Whether the call asks for units in advance, and no request waits for them.
     pub(super) fn is_refill(&self) -> bool {
-        self.purpose == Purpose::Refill
+        self.purpose == CallPurpose::Refill
     }
 
     /// A call that reports units or gives them back; no request waits for the reply.
-    pub fn report(call: Call, sent: Nanos) -> PendingCall {
+    pub fn report(call: Call, sent_at: Nanos) -> PendingCall {
         PendingCall {
             call,
-            sent,
+            sent_at,
             outage_count: 0,
             store_life: 0,
             items: SmallVec::new(),
             roles: SmallVec::new(),
-            purpose: Purpose::Report,
+            purpose: CallPurpose::Report,
         }
     }
 }

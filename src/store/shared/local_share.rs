@@ -12,46 +12,46 @@ use smallvec::SmallVec;
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Limit, Rate, Scale, ThrottleMode};
 
-/// All gateways notice within this time that a store is away: two beats and their time limit. The last one may use its
-/// own units for that much longer, so the others wait before they use an equal part.
+/// All gateways notice within this time that a store is away: two beats and their time limit. The last gateway to notice may
+/// use its own units for that much longer, so the others wait before they use an equal part.
 const MAX_NOTICE_DELAY: Nanos = Nanos::from_secs(5);
 
 /// A gateway's share of one key, as of the store's last reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalShare {
-    /// The time of that reply.
-    since: Nanos,
-    /// Units that this gateway may use in each window that holds the reply.
+    /// The time of the store's last reply.
+    replied_at: Nanos,
+    /// For each window, the units that this gateway may use while the window holds the reply.
     usable_units: SmallVec<[u32; 2]>,
 }
 
 impl LocalShare {
-    /// A share: `used` are the units of all gateways in each window, by the store's last reply; `own` are this gateway's,
-    /// with those granted to it. Missing windows count as unused.
+    /// A share. For each window, `used_units` are the units of all gateways by the store's last reply, and `own_units` the
+    /// units used by this gateway or granted to it. Missing windows count as unused.
     pub fn new(
         limit: &Limit,
         multiply: u32,
-        gateways: u32,
-        since: Nanos,
-        used: &[u32],
-        own: &[u32],
+        gateway_count: u32,
+        replied_at: Nanos,
+        used_units: &[u32],
+        own_units: &[u32],
     ) -> LocalShare {
         let usable_units = limit.windows.iter().enumerate().map(|(index, rate)| {
             let (_, ceiling) = limit.unit_bounds(rate, multiply);
             let in_window = |units: &[u32]| units.get(index).copied().unwrap_or(0);
-            let free = ceiling.saturating_sub(in_window(used)) / gateways.max(1);
-            in_window(own).saturating_add(free).min(ceiling)
+            let free = ceiling.saturating_sub(in_window(used_units)) / gateway_count.max(1);
+            in_window(own_units).saturating_add(free).min(ceiling)
         });
         LocalShare {
-            since,
+            replied_at,
             usable_units: usable_units.collect(),
         }
     }
 
-    /// Bounds this share by an earlier one that began less than `longest_window` ago. Units that were used of the earlier
-    /// one must not be usable again.
+    /// Bounds this share by an earlier share that began less than `longest_window` ago. Units that were used of the earlier
+    /// share must not be usable again.
     pub fn bound_by(&mut self, earlier: &LocalShare, longest_window: Nanos) {
-        if self.since.since(earlier.since) < longest_window {
+        if self.replied_at.since(earlier.replied_at) < longest_window {
             let windows = self.usable_units.iter_mut().zip(&earlier.usable_units);
             for (units, earlier_units) in windows {
                 *units = (*units).min(*earlier_units);
@@ -64,15 +64,15 @@ impl LocalShare {
         &self,
         limit: &Limit,
         scale: Scale,
-        gateways: u32,
+        gateway_count: u32,
         now: Nanos,
     ) -> Option<Limit> {
-        let gateways = gateways.max(1);
-        let elapsed = now.since(self.since);
+        let gateway_count = gateway_count.max(1);
+        let elapsed = now.since(self.replied_at);
         let mut windows = Vec::with_capacity(limit.windows.len());
         for (index, rate) in limit.windows.iter().enumerate() {
             let (_, ceiling) = limit.unit_bounds(rate, scale.multiply);
-            let equal_part = ceiling / gateways;
+            let equal_part = ceiling / gateway_count;
             let usable = self.usable_units.get(index).copied();
             let usable = usable.unwrap_or(equal_part);
             // GCRA has no window that units leave as a whole.
@@ -93,7 +93,7 @@ impl LocalShare {
         };
         let algorithm = match limit.algorithm {
             Algorithm::Gcra { burst: Some(burst) } => Algorithm::Gcra {
-                burst: Some((burst / gateways).max(1)),
+                burst: Some((burst / gateway_count).max(1)),
             },
             other => other,
         };

@@ -1,5 +1,6 @@
-//! Which buckets a limit needs, and what their counts mean for a request. It is the arithmetic of [`crate::limit`] on
-//! counts in items of their own. It does no I/O and never changes an item. Times are in microseconds since the Unix epoch.
+//! [`BucketPlan`]: which buckets a limit needs. [`BucketView`]: what the counts of these buckets mean for a request. This is
+//! the arithmetic of [`crate::limit`] on counts in items of their own. It does no I/O and never changes an item. Times are
+//! in microseconds since the Unix epoch.
 
 use std::borrow::Cow;
 
@@ -15,50 +16,51 @@ pub(super) const NEEDS_ARRIVAL_TIMES: StoreError = StoreError::Other(Cow::Borrow
     "memcached cannot keep arrival times (gcra, leaky-bucket)",
 ));
 
-/// Buckets of a window, for limits that other stores keep a log for.
+/// The number of buckets of a window, for limits of which other stores keep a log.
 const LOG_BUCKETS: u64 = 60;
-/// Largest difference of clocks and delays at which no request overlooks another, in microseconds.
-const MAX_CLOCK_SKEW: u64 = 50_000;
+/// The largest difference of clocks and delays at which no request overlooks another, in microseconds.
+const MAX_CLOCK_SKEW_MICROS: u64 = 50_000;
 
 /// A sequence of buckets of one length. Their numbers count from the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Track {
-    /// Length of a bucket, in microseconds.
-    pub length: u64,
-    /// How much earlier buckets begin than multiples of their length.
-    pub phase: u64,
-    /// Buckets before the current one that may still count.
+    /// The length of a bucket, in microseconds.
+    pub bucket_micros: u64,
+    /// How much earlier buckets begin than multiples of their length, in microseconds.
+    pub phase_micros: u64,
+    /// The number of buckets before the current one that may still count.
     pub past_buckets: u64,
-    /// Buckets after the current one that count: a request with a later time may have come earlier.
+    /// The number of buckets after the current one that count: a request with a later time may have come earlier.
     pub future_buckets: u64,
 }
 
 impl Track {
     /// A track for a window that slides, of which `past_buckets` before the current one may count.
-    fn sliding(length: u64, past_buckets: u64) -> Track {
-        let length = length.max(1);
+    fn sliding(bucket_micros: u64, past_buckets: u64) -> Track {
+        let bucket_micros = bucket_micros.max(1);
         Track {
-            length,
-            phase: 0,
+            bucket_micros,
+            phase_micros: 0,
             past_buckets,
-            future_buckets: MAX_CLOCK_SKEW.div_ceil(length).clamp(1, 3),
+            future_buckets: MAX_CLOCK_SKEW_MICROS.div_ceil(bucket_micros).clamp(1, 3),
         }
     }
 
-    /// The number of the bucket at a time.
-    pub(super) fn bucket_at(&self, at: u64) -> u64 {
-        at.saturating_add(self.phase) / self.length
+    /// The number of the bucket at this time.
+    pub(super) fn bucket_at(&self, at_micros: u64) -> u64 {
+        at_micros.saturating_add(self.phase_micros) / self.bucket_micros
     }
 
     /// When a bucket leaves a window that covers `past_buckets` buckets before the current one.
-    fn leaving_time(&self, bucket: u64, past_buckets: u64) -> u64 {
-        let end = bucket.saturating_add(past_buckets).saturating_add(1);
-        end.saturating_mul(self.length).saturating_sub(self.phase)
+    fn leaving_time(&self, bucket_number: u64, past_buckets: u64) -> u64 {
+        let end = bucket_number.saturating_add(past_buckets).saturating_add(1);
+        end.saturating_mul(self.bucket_micros)
+            .saturating_sub(self.phase_micros)
     }
 
     /// When a bucket is no longer needed.
-    pub(super) fn expiry(&self, bucket: u64) -> u64 {
-        self.leaving_time(bucket, self.past_buckets)
+    pub(super) fn expiry(&self, bucket_number: u64) -> u64 {
+        self.leaving_time(bucket_number, self.past_buckets)
     }
 
     /// The numbers of all buckets that may count.
@@ -78,8 +80,17 @@ impl Track {
 pub(super) struct BucketPlan {
     /// The tracks in which the limit is counted.
     pub tracks: SmallVec<[Track; 2]>,
-    /// For each window, the index of its track and the buckets before the current one that it covers.
-    windows: SmallVec<[(usize, u64); 2]>,
+    /// The buckets that each window covers.
+    windows: SmallVec<[WindowBuckets; 2]>,
+}
+
+/// The buckets that one window covers: the current bucket of a track, and some before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WindowBuckets {
+    /// The index of the track in [`BucketPlan::tracks`].
+    track_index: usize,
+    /// The number of buckets before the current one.
+    past_buckets: u64,
 }
 
 impl BucketPlan {
@@ -94,23 +105,33 @@ impl BucketPlan {
                     Track::sliding(ring.bucket_length, ring.buckets.saturating_sub(1))
                 }));
         }
-        for span in &spec.windows {
+        for window in &spec.windows {
             match spec.kind {
                 StateKind::Log { .. } => {
-                    let length = span.window.div_ceil(LOG_BUCKETS).max(1);
-                    let past_buckets = span.window.div_ceil(length);
-                    windows.push((tracks.len(), past_buckets));
-                    tracks.push(Track::sliding(length, past_buckets));
+                    let bucket_micros = window.window.div_ceil(LOG_BUCKETS).max(1);
+                    let past_buckets = window.window.div_ceil(bucket_micros);
+                    windows.push(WindowBuckets {
+                        track_index: tracks.len(),
+                        past_buckets,
+                    });
+                    tracks.push(Track::sliding(bucket_micros, past_buckets));
                 }
                 StateKind::Rings => {
-                    let index = usize::try_from(span.parameter).ok()?;
-                    windows.push((index, span.window.div_ceil(tracks.get(index)?.length)));
+                    let track_index = usize::try_from(window.parameter).ok()?;
+                    let bucket_micros = tracks.get(track_index)?.bucket_micros;
+                    windows.push(WindowBuckets {
+                        track_index,
+                        past_buckets: window.window.div_ceil(bucket_micros),
+                    });
                 }
                 StateKind::Fixed => {
-                    windows.push((tracks.len(), 0));
+                    windows.push(WindowBuckets {
+                        track_index: tracks.len(),
+                        past_buckets: 0,
+                    });
                     tracks.push(Track {
-                        length: span.window.max(1),
-                        phase: span.parameter,
+                        bucket_micros: window.window.max(1),
+                        phase_micros: window.parameter,
                         past_buckets: 0,
                         future_buckets: 0,
                     });
@@ -122,7 +143,7 @@ impl BucketPlan {
     }
 }
 
-/// Counts of the buckets: for each track those of [`Track::counting_buckets`].
+/// The counts of a part's buckets: for each track, one for each of [`Track::counting_buckets`].
 pub(super) type BucketCounts = SmallVec<[Vec<u64>; 2]>;
 
 /// The counts of a part's buckets at one time.
@@ -130,38 +151,53 @@ pub(super) struct BucketView<'a> {
     pub part: &'a CallPart,
     pub plan: &'a BucketPlan,
     pub counts: BucketCounts,
+    /// The time of the counts, in microseconds since the Unix epoch.
     pub now: u64,
+}
+
+/// What a part's counts say of its cost, before any units are kept.
+pub(super) struct PartVerdict {
+    pub reply: CounterReply,
+    /// How many units the counter grants, if the call is admitted.
+    pub grantable_units: u32,
 }
 
 impl BucketView<'_> {
     /// The number of a window's first bucket, and the counts of its buckets, oldest first.
-    fn window_counts(&self, window: usize) -> (u64, &[u64]) {
-        let (index, past_buckets) = self.plan.windows[window];
-        let track = &self.plan.tracks[index];
+    fn window_counts(&self, window_index: usize) -> (u64, &[u64]) {
+        let WindowBuckets {
+            track_index,
+            past_buckets,
+        } = self.plan.windows[window_index];
+        let track = &self.plan.tracks[track_index];
         let first = *track.counting_buckets(self.now).start();
         let current = track.bucket_at(self.now);
         let oldest = current.saturating_sub(past_buckets).max(first);
-        let counts = self.counts[index].get((oldest - first) as usize..);
+        let counts = self.counts[track_index].get((oldest - first) as usize..);
         (oldest, counts.unwrap_or_default())
     }
 
     /// Units that count in a window.
-    fn used(&self, window: usize) -> u32 {
-        let (_, counts) = self.window_counts(window);
+    fn used_units(&self, window_index: usize) -> u32 {
+        let (_, counts) = self.window_counts(window_index);
         let sum = counts
             .iter()
             .fold(0, |sum: u64, count| sum.saturating_add(*count));
         u32::try_from(sum).unwrap_or(u32::MAX)
     }
 
-    /// How long until `units` of those in the window no longer count.
-    fn wait(&self, window: usize, units: u32) -> Nanos {
-        let (index, past_buckets) = self.plan.windows[window];
-        let (oldest, counts) = self.window_counts(window);
+    /// How long until `units` of the units in a window no longer count.
+    fn wait(&self, window_index: usize, units: u32) -> Nanos {
+        let WindowBuckets {
+            track_index,
+            past_buckets,
+        } = self.plan.windows[window_index];
+        let (oldest, counts) = self.window_counts(window_index);
         let mut remaining_units = u64::from(units);
-        for (bucket, count) in (oldest..).zip(counts) {
+        for (bucket_number, count) in (oldest..).zip(counts) {
             if *count >= remaining_units {
-                let leaves_at = self.plan.tracks[index].leaving_time(bucket, past_buckets);
+                let leaves_at =
+                    self.plan.tracks[track_index].leaving_time(bucket_number, past_buckets);
                 return Nanos(leaves_at.saturating_sub(self.now).saturating_mul(1_000));
             }
             remaining_units -= count;
@@ -169,34 +205,34 @@ impl BucketView<'_> {
         Nanos::ZERO
     }
 
-    /// The limit's reply to the part's cost, and how many units it grants if it admits.
-    pub(super) fn evaluate(&self) -> (CounterReply, u32) {
+    /// What the counts say of the part's cost.
+    pub(super) fn evaluate(&self) -> PartVerdict {
         // A give-back asks for no units.
-        let (cost, want) = match self.part.give_back {
+        let (cost, wanted_units) = match self.part.give_back {
             Some(_) => (0, 0),
-            None => (self.part.cost, self.part.want),
+            None => (self.part.cost, self.part.wanted_units),
         };
-        let (mut is_over, mut granted) = (false, want.max(cost));
+        let (mut is_over, mut grantable_units) = (false, wanted_units.max(cost));
         let mut deciding: Option<CounterReply> = None;
-        for (index, span) in self.part.spec.windows.iter().enumerate() {
-            let used = self.used(index);
+        for (window_index, window) in self.part.spec.windows.iter().enumerate() {
+            let used = self.used_units(window_index);
             let mut reply = CounterReply {
                 standing: LimitStanding::Within,
-                window: index as u8,
-                remaining: span.base.saturating_sub(used),
+                window_index: window_index as u8,
+                remaining: window.base.saturating_sub(used),
                 ..neutral_reply(self.now)
             };
             let excess_over =
                 |units: u32| (u64::from(used) + u64::from(cost)).saturating_sub(units.into());
-            let excess = excess_over(span.ceiling);
-            if cost > span.ceiling {
+            let excess = excess_over(window.ceiling);
+            if cost > window.ceiling {
                 reply.standing = LimitStanding::Unsatisfiable;
             } else if excess > 0 {
                 reply.standing = LimitStanding::Refused;
-                reply.wait = self.wait(index, u32::try_from(excess).unwrap_or(u32::MAX));
+                reply.wait = self.wait(window_index, u32::try_from(excess).unwrap_or(u32::MAX));
             } else {
-                is_over |= excess_over(span.base) > 0;
-                granted = granted.min(span.ceiling - used);
+                is_over |= excess_over(window.base) > 0;
+                grantable_units = grantable_units.min(window.ceiling - used);
             }
             let outranks = |before: &CounterReply| rank(&reply) >= rank(before);
             if deciding.as_ref().is_none_or(outranks) {
@@ -207,7 +243,10 @@ impl BucketView<'_> {
         if reply.standing == LimitStanding::Within && is_over {
             reply.standing = LimitStanding::Over;
         }
-        (reply, granted)
+        PartVerdict {
+            reply,
+            grantable_units,
+        }
     }
 
     /// Adds the units that were taken to the counts, and completes the reply by them.
@@ -220,15 +259,17 @@ impl BucketView<'_> {
         reply.granted_units = granted_units;
         reply.remaining = reply.remaining.saturating_sub(granted_units);
         let windows = 0..self.part.spec.windows.len();
-        reply.used = windows.map(|window| self.used(window)).collect();
-        let window = usize::from(reply.window);
-        let Some(span) = self.part.spec.windows.get(window) else {
+        reply.used_units = windows
+            .map(|window_index| self.used_units(window_index))
+            .collect();
+        let window_index = usize::from(reply.window_index);
+        let Some(window) = self.part.spec.windows.get(window_index) else {
             return;
         };
-        let used = self.used(window);
+        let used = self.used_units(window_index);
         if used > 0 {
-            let units = used.saturating_add(1) - span.base.min(used);
-            reply.reset = self.wait(window, units);
+            let units = used.saturating_add(1) - window.base.min(used);
+            reply.reset = self.wait(window_index, units);
         }
     }
 }
@@ -237,15 +278,15 @@ impl BucketView<'_> {
 pub(super) fn neutral_reply(now: u64) -> CounterReply {
     CounterReply {
         standing: LimitStanding::Within,
-        window: 0,
+        window_index: 0,
         remaining: u32::MAX,
         wait: Nanos::ZERO,
         reset: Nanos::ZERO,
         delay: Nanos::ZERO,
         granted_units: 0,
         total: 0,
-        stamped: now,
-        used: SmallVec::new(),
+        granted_at_micros: now,
+        used_units: SmallVec::new(),
     }
 }
 

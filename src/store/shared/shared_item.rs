@@ -1,14 +1,15 @@
-//! One limit's part of one request, where the limit may be shared. It owns its data, because the request may wait.
+//! [`SharedItem`]: one limit's part of one request, where the limit may be shared. The item owns its data, because the
+//! request may wait for the store.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::plan::SharingPlan;
+use super::sharing_plan::SharingPlan;
 use crate::limit::{Fingerprint, Limit, Scale};
-use crate::store::{Item, Parent, Slot};
+use crate::store::{LimitItem, LimitSlot, ParentNetwork};
 
-/// One limit's part of one request: an [`Item`] that owns its data.
+/// One limit's part of one request: an [`LimitItem`] that owns its data.
 #[derive(Clone, Debug)]
 pub struct SharedItem {
     /// How the limit is shared; `None` when each gateway counts by itself.
@@ -16,39 +17,39 @@ pub struct SharedItem {
     /// The limit by which this gateway counts.
     pub limit: Arc<Limit>,
     /// The limit's slot in this gateway's memory.
-    pub slot: Slot,
+    pub slot: LimitSlot,
     /// The key that is counted.
     pub key: Fingerprint,
-    /// Units that the request asks for.
+    /// Units that the request asks for; with [`Limit::reserves`] the units that it reserves.
     pub cost: u32,
     /// The multiplier of the key's plan.
     pub scale: Scale,
     /// A shadow decides by itself and refuses nothing.
-    pub shadow: bool,
+    pub is_shadow: bool,
     /// Networks around the key that must have room too, nearest first.
-    pub parents: SmallVec<[Parent; 3]>,
+    pub parents: SmallVec<[ParentNetwork; 3]>,
 }
 
-/// All limits of one request.
+/// The items of one request, one for each of its limits.
 pub type SharedItems = SmallVec<[SharedItem; 4]>;
 
 impl SharedItem {
     /// The item as this gateway's own memory counts it.
-    pub(super) fn as_item(&self) -> Item<'_> {
-        Item {
+    pub(super) fn as_item(&self) -> LimitItem<'_> {
+        LimitItem {
             limit: &self.limit,
             slot: self.slot,
             key: self.key,
             cost: self.cost,
             scale: self.scale,
-            shadow: self.shadow,
+            is_shadow: self.is_shadow,
             parents: &self.parents,
         }
     }
 }
 
-/// The quota of one of a limit's windows; 0 when there is no such window.
-pub(super) fn window_quota(limit: &Limit, window: u8, multiply: u32) -> u32 {
-    let rate = limit.windows.get(usize::from(window));
+/// The quota of the limit's window with this index; 0 when there is no such window.
+pub(super) fn window_quota(limit: &Limit, window_index: u8, multiply: u32) -> u32 {
+    let rate = limit.windows.get(usize::from(window_index));
     rate.map_or(0, |rate| rate.times(multiply))
 }

@@ -1,5 +1,5 @@
-//! How one limit is shared: the limit by which the store counts, the terms of leases, and what holds without the store. A
-//! plan never changes; an edited limit gets another one.
+//! [`SharingPlan`]: how one limit is shared. It has the limit by which the store counts, the terms of leases, and what holds
+//! without the store. A plan never changes; an edited limit gets another plan.
 
 use std::hash::{Hash, Hasher};
 
@@ -8,11 +8,11 @@ use siphasher::sip::SipHasher13;
 use super::call::{CallPart, CounterName};
 use crate::base::clock::Nanos;
 use crate::limit::{Algorithm, Fingerprint, Limit, OnStoreError, Rate, Scale, Sharing};
-use crate::store::Registered;
+use crate::store::RegisteredLimit;
 
-/// How units are granted in advance. A gateway uses a unit at most `life` after it asked for it, by its own clock. So
-/// all units used in a window were granted in a window that is longer by `life`. In that window the store grants no more
-/// than the quota.
+/// How units are granted in advance. A gateway uses a granted unit at most `life` after its call, by its own clock. So all
+/// units used in a window were granted in a window that is longer by `life`. In that window the store grants no more than
+/// the quota.
 #[derive(Clone, Debug)]
 pub struct LeaseTerms {
     /// How long a granted unit may be used.
@@ -37,19 +37,22 @@ impl LeaseTerms {
     }
 }
 
+/// The most units of one grant, whatever the quota.
+const MAX_GRANT_UNITS: u32 = 1 << 20;
+
 /// How one limit is shared.
 #[derive(Clone, Debug)]
 pub struct SharingPlan {
-    /// Hash of the limit's scope and shape, which tells its counters from those of other limits.
+    /// The hash of the limit's scope and shape, which tells its counters from those of other limits.
     pub hash: u64,
     /// The limit by which this gateway counts.
     pub limit: Limit,
     /// The limit's slot in this gateway's memory, which no other limit gets while the plan exists.
-    pub registered: Registered,
+    pub registered: RegisteredLimit,
     /// How units are granted in advance; `None` when each request is a call to the store.
     pub lease: Option<LeaseTerms>,
     /// What holds while the store is away.
-    pub on_error: OnStoreError,
+    pub on_store_error: OnStoreError,
 }
 
 impl SharingPlan {
@@ -57,8 +60,9 @@ impl SharingPlan {
     pub fn new(
         scope: &str,
         limit: &Limit,
-        registered: &Registered,
-        (sharing, on_error): (Sharing, OnStoreError),
+        registered: &RegisteredLimit,
+        sharing: Sharing,
+        on_store_error: OnStoreError,
     ) -> Option<SharingPlan> {
         let lease = match sharing {
             Sharing::Local => return None,
@@ -86,7 +90,7 @@ impl SharingPlan {
             limit: limit.clone(),
             registered: registered.clone(),
             lease,
-            on_error,
+            on_store_error,
         })
     }
 
@@ -114,30 +118,30 @@ impl SharingPlan {
         )
     }
 
-    /// Most units that one grant may hold: a quarter of a gateway's part of the smallest quota, 1 to 2^20.
-    pub fn max_grant(&self, multiply: u32, gateways: u32) -> u32 {
+    /// The most units that one grant may hold: a quarter of a gateway's part of the smallest quota, 1 to 2^20.
+    pub fn max_grant_units(&self, multiply: u32, gateway_count: u32) -> u32 {
         let quotas = self.limit.windows.iter().map(|rate| rate.times(multiply));
         let smallest = quotas.min().unwrap_or(1);
-        (smallest / gateways.saturating_mul(4).max(1)).clamp(1, 1 << 20)
+        (smallest / gateway_count.saturating_mul(4).max(1)).clamp(1, MAX_GRANT_UNITS)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::memory::{Memory, Settings};
+    use crate::store::memory::{MemoryStore, Settings};
 
     /// The ledger keeps plans for a window, and looks up used units by their slots.
     #[test]
     fn a_plan_keeps_its_slot() {
-        let memory = Memory::new(Settings {
-            budget: Settings::MIN_BUDGET,
+        let memory = MemoryStore::new(Settings {
+            budget_bytes: Settings::MIN_BUDGET_BYTES,
         });
         let memory = memory.unwrap();
         let limit = Limit::hard("5/m".parse().unwrap());
         let registered = memory.register("first", &limit).unwrap();
-        let terms = (Sharing::Strict, OnStoreError::Local);
-        let plan = SharingPlan::new("first", &limit, &registered, terms).unwrap();
+        let (sharing, on_error) = (Sharing::Strict, OnStoreError::Local);
+        let plan = SharingPlan::new("first", &limit, &registered, sharing, on_error).unwrap();
         let slot = registered.slot();
         drop(registered);
         for number in 0..=u32::from(u16::MAX) {

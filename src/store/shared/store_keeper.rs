@@ -1,5 +1,5 @@
-//! The thread that watches the store. Ten times a second it takes the next step: it sends beats and unused units while the
-//! store is shared, and recovers a store that was away. No request waits for it.
+//! [`StoreKeeper`]: the thread that watches the store. Ten times a second it takes the next step: it sends beats and unused
+//! units while the store is shared, and recovers a store that was away. No request waits for it.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -10,19 +10,20 @@ use tokio::time::timeout;
 
 use super::breaker::StoreStatus;
 use super::call::{StoreError, StoreIdentity, StoreLoss};
-use super::gateway::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, Shared};
+use super::decider::GrantsToReturn;
 use super::recovery::{Recovery, RecoveryStep};
+use super::shared_store::{BACKGROUND_TIMEOUT, NO_CONTACT_YET, SharedStore, SharedStoreStatus};
 use crate::base::clock::Nanos;
 
 /// The time between two steps of the keeper.
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
-/// Ticks between two beats.
+/// The number of ticks from one beat to the next.
 const TICKS_PER_BEAT: u64 = 10;
-/// Ticks between two checks of all servers: all gateways must notice at the same time that one is away.
+/// The number of ticks from one check of all servers to the next: all gateways must notice at the same time that one is away.
 const TICKS_PER_CHECK: u64 = 2;
 /// How long a start waits for the first contact.
 const START_TIMEOUT: Duration = Duration::from_secs(1);
-/// Most probes of the store's speed, of which one must be in time.
+/// The most probes of the store's speed. One of them must be in time.
 const MAX_PROBES: u32 = 3;
 /// The shortest pause between two log lines about an outage; it doubles with each line.
 const MIN_LOG_PAUSE: Nanos = Nanos::from_secs(1);
@@ -35,14 +36,14 @@ const RECONNECT_INTERVAL: Nanos = Nanos::from_secs(2);
 pub struct StoreKeeper(JoinHandle<()>);
 
 impl StoreKeeper {
-    /// Waits until the thread has ended; call [`Shared::stop_keeper`] first.
+    /// Waits until the thread has ended; call [`SharedStore::stop_keeper`] first.
     pub fn join(self) {
         // A panic has been logged by its hook.
         let _ = self.0.join();
     }
 }
 
-impl Shared {
+impl SharedStore {
     /// Starts the keeper, and waits for the first contact with the store, for one second at most.
     ///
     /// # Errors
@@ -78,9 +79,9 @@ enum Forgiveness {
 
 /// The state of the keeper's task.
 struct Keeper<'a> {
-    shared: &'a Arc<Shared>,
-    /// The number of the keeper's connection.
-    connection: usize,
+    shared: &'a Arc<SharedStore>,
+    /// The index of the keeper's connection.
+    connection_index: usize,
     recovery: Recovery,
     log: StoreOutageLog,
     forgiveness: Forgiveness,
@@ -88,28 +89,28 @@ struct Keeper<'a> {
     was_shared: bool,
     /// How often the connection had been made when the recovery began.
     connection_count: u32,
-    /// When workers may be made to reconnect again.
-    next_reconnect: Nanos,
+    /// The time before which workers are not made to reconnect again.
+    next_reconnect_at: Nanos,
 }
 
 impl Keeper<'_> {
-    fn new(shared: &Arc<Shared>) -> Keeper<'_> {
+    fn new(shared: &Arc<SharedStore>) -> Keeper<'_> {
         Keeper {
             shared,
-            connection: shared.background_connection(),
+            connection_index: shared.background_connection(),
             recovery: Recovery::default(),
             log: StoreOutageLog::new(shared),
             forgiveness: Forgiveness::Unused,
             was_shared: true,
             connection_count: 0,
-            next_reconnect: Nanos::ZERO,
+            next_reconnect_at: Nanos::ZERO,
         }
     }
 
-    /// Takes a step in each tick, for ever. Tells `first_contact` when the store replies.
+    /// Takes a step in each tick, for ever. Sends to `first_contact` when the store replies.
     async fn run(mut self, first_contact: mpsc::Sender<()>) {
         for tick in 0_u64.. {
-            self.shared.client.keep_connected(self.connection);
+            self.shared.client.keep_connected(self.connection_index);
             match self.shared.decider.breaker.status() {
                 StoreStatus::Shared => self.watch_store(tick).await,
                 StoreStatus::Away(_) | StoreStatus::Learning(_) => self.recover_store().await,
@@ -132,8 +133,8 @@ impl Keeper<'_> {
             shared.decider.breaker.record_outage(now);
             return;
         }
-        for pending_call in shared.decider.take_unused(false, now) {
-            shared.send_in_background(self.connection, pending_call);
+        for pending_call in shared.decider.take_unused(GrantsToReturn::Ended, now) {
+            shared.send_in_background(self.connection_index, pending_call);
         }
         if tick.is_multiple_of(TICKS_PER_BEAT) {
             shared.decider.ledger.remove_idle_entries(now);
@@ -153,10 +154,10 @@ impl Keeper<'_> {
         }
         if self.workers_lead_elsewhere() {
             // Connections to the former master must find the new one.
-            (0..=self.connection).for_each(|connection| shared.client.reconnect(connection));
+            (0..=self.connection_index).for_each(|index| shared.client.reconnect(index));
         }
         if !self.recovery.is_started() {
-            self.connection_count = shared.client.connection_count(self.connection);
+            self.connection_count = shared.client.connection_count(self.connection_index);
         }
         // Earlier reports went over the former connection, perhaps to another server.
         let recovered = match self.has_reconnected() {
@@ -175,34 +176,36 @@ impl Keeper<'_> {
 
     /// Whether the keeper's connection is another one than when the recovery began.
     fn has_reconnected(&self) -> bool {
-        self.shared.client.connection_count(self.connection) != self.connection_count
+        self.shared.client.connection_count(self.connection_index) != self.connection_count
     }
 
     /// Whether a worker's connection leads to another server than the keeper's.
     fn workers_lead_elsewhere(&self) -> bool {
         let client = &self.shared.client;
-        (0..self.shared.workers).any(|worker| client.leads_elsewhere(worker, self.connection))
+        (0..self.shared.worker_count)
+            .any(|worker_index| client.leads_elsewhere(worker_index, self.connection_index))
     }
 
     fn reconnect_workers(&mut self, now: Nanos) {
-        (0..self.shared.workers).for_each(|worker| self.shared.client.reconnect(worker));
-        self.next_reconnect = now.after(RECONNECT_INTERVAL);
+        (0..self.shared.worker_count)
+            .for_each(|worker_index| self.shared.client.reconnect(worker_index));
+        self.next_reconnect_at = now.after(RECONNECT_INTERVAL);
     }
 
     /// Records that this gateway is alive, and counts the gateways.
     async fn beat(&mut self) {
         let shared = self.shared;
         let gateway = Some(shared.decider.gateway);
-        let beats = shared.client.send_beat(self.connection, gateway);
+        let beats = shared.client.send_beat(self.connection_index, gateway);
         let beats = timeout(BACKGROUND_TIMEOUT, beats).await;
         let beats = beats.unwrap_or(Err(StoreError::Late));
         let breaker = &shared.decider.breaker;
-        self.record_check(beats.map(|beats| breaker.set_gateways(beats.gateways.len())));
+        self.record_check(beats.map(|beats| breaker.set_gateway_count(beats.beats.len())));
     }
 
     /// Checks that all servers reply and have their data.
     async fn check_marks(&mut self) {
-        let checked = self.shared.client.check_marks(self.connection);
+        let checked = self.shared.client.check_marks(self.connection_index);
         let checked = timeout(BACKGROUND_TIMEOUT, checked).await;
         self.record_check(checked.unwrap_or(Err(StoreError::Late)));
     }
@@ -225,27 +228,31 @@ impl Keeper<'_> {
 
     /// Takes all steps up to the next beat. Returns whether the store is shared again.
     async fn take_recovery_steps(&mut self) -> Result<bool, StoreError> {
-        let (shared, connection) = (self.shared, self.connection);
+        let (shared, connection_index) = (self.shared, self.connection_index);
         let decider = &shared.decider;
         let all_reported = loop {
             match self.recovery.next_step(decider, shared.clock.now()) {
                 RecoveryStep::Identify => {
-                    let lost = self.identify_store().await?;
+                    let loss = self.identify_store().await?;
                     self.recovery
-                        .on_identified(decider, lost, shared.clock.now());
+                        .on_identified(decider, loss, shared.clock.now());
                 }
                 RecoveryStep::ListGateways => {
-                    let beats = shared.client.send_beat(connection, None);
+                    let beats = shared.client.send_beat(connection_index, None);
                     let beats = timeout(BACKGROUND_TIMEOUT, beats).await;
                     let beats = beats.unwrap_or(Err(StoreError::Late))?;
                     self.recovery.on_listed(decider, beats);
                 }
                 RecoveryStep::Compare(pending_call) => {
-                    let reply = shared.call_in_background(connection, &pending_call).await?;
+                    let reply = shared
+                        .call_in_background(connection_index, &pending_call)
+                        .await?;
                     decider.record_copied(&pending_call, &reply);
                 }
                 RecoveryStep::Report(pending_call) => {
-                    shared.call_in_background(connection, &pending_call).await?;
+                    shared
+                        .call_in_background(connection_index, &pending_call)
+                        .await?;
                     decider.record_report(&pending_call);
                 }
                 RecoveryStep::Beat(all_reported) => break all_reported,
@@ -259,22 +266,23 @@ impl Keeper<'_> {
         let shared = self.shared;
         probe_speed(shared).await?;
         let may_initialize = self.recovery.may_initialize(shared.clock.now());
-        let identity = shared
-            .client
-            .identify(self.connection, shared.secret(), may_initialize);
+        let identity =
+            shared
+                .client
+                .identify(self.connection_index, shared.secret(), may_initialize);
         let identity = timeout(BACKGROUND_TIMEOUT, identity).await;
         let identity: StoreIdentity = identity.unwrap_or(Err(StoreError::Late))?;
         let now = shared.clock.now();
-        if now >= self.next_reconnect {
+        if now >= self.next_reconnect_at {
             // Connections made while the store went away may lead nowhere.
             self.reconnect_workers(now);
         }
         *shared.secret.lock() = Some(identity.secret);
         let former_mark = shared.mark.lock().replace(identity.mark);
         let has_data = former_mark == Some(identity.mark);
-        Ok(match (has_data, identity.moved) {
+        Ok(match (has_data, identity.has_new_master) {
             (false, _) => StoreLoss::All,
-            (true, true) => StoreLoss::Moved,
+            (true, true) => StoreLoss::NewMaster,
             (true, false) => shared.client.possible_loss(),
         })
     }
@@ -282,13 +290,14 @@ impl Keeper<'_> {
     /// Sends the beat that ends the steps. It names this gateway where all of its units are reported.
     async fn finish_recovery(&mut self, all_reported: bool) -> Result<bool, StoreError> {
         let shared = self.shared;
-        (0..shared.workers).for_each(|worker| shared.client.skip_delay(worker));
+        (0..shared.worker_count).for_each(|worker_index| shared.client.skip_delay(worker_index));
         let gateway = all_reported.then_some(shared.decider.gateway);
-        let beats = shared.client.send_beat(self.connection, gateway);
+        let beats = shared.client.send_beat(self.connection_index, gateway);
         let beats = timeout(BACKGROUND_TIMEOUT, beats).await;
         let beats = beats.unwrap_or(Err(StoreError::Late))?;
         probe_speed(shared).await?;
-        let is_ready = (0..shared.workers).all(|worker| shared.client.is_ready(worker));
+        let is_ready =
+            (0..shared.worker_count).all(|worker_index| shared.client.is_ready(worker_index));
         let now = shared.clock.now();
         let outcome = self
             .recovery
@@ -310,7 +319,7 @@ struct StoreOutageLog {
     /// The [`Breaker::outage_count`](super::breaker::Breaker::outage_count) of the last line.
     outage_count: u32,
     /// The time before which no further line is written.
-    next_line: Nanos,
+    next_line_at: Nanos,
     /// The pause after the next line.
     pause: Nanos,
     /// Whether the last line said that the store is away.
@@ -319,25 +328,29 @@ struct StoreOutageLog {
 
 impl StoreOutageLog {
     /// Starts as if the log had said that the store is away.
-    fn new(shared: &Shared) -> StoreOutageLog {
+    fn new(shared: &SharedStore) -> StoreOutageLog {
         StoreOutageLog {
             last_error: String::from(NO_CONTACT_YET),
             outage_count: shared.decider.breaker.outage_count(),
-            next_line: Nanos::ZERO,
+            next_line_at: Nanos::ZERO,
             pause: MIN_LOG_PAUSE,
             is_away: true,
         }
     }
 
     /// Logs an outage that is new or has another cause.
-    fn log_outage(&mut self, shared: &Shared, now: Nanos) {
-        let (status, gateways, trouble) = shared.status();
+    fn log_outage(&mut self, shared: &SharedStore, now: Nanos) {
+        let SharedStoreStatus {
+            status,
+            gateway_count: gateways,
+            last_error: trouble,
+        } = shared.status();
         if !matches!(status, StoreStatus::Away(_)) {
             return;
         }
         let outage_count = shared.decider.breaker.outage_count();
         let is_same = outage_count == self.outage_count && trouble == self.last_error;
-        if trouble == NO_CONTACT_YET || is_same || now < self.next_line {
+        if trouble == NO_CONTACT_YET || is_same || now < self.next_line_at {
             return;
         }
         let store = shared.address();
@@ -352,21 +365,21 @@ impl StoreOutageLog {
         self.last_error = trouble;
         self.outage_count = outage_count;
         self.is_away = true;
-        self.next_line = now.after(self.pause);
+        self.next_line_at = now.after(self.pause);
         self.pause = Nanos(self.pause.0 * 2).min(MAX_LOG_PAUSE);
     }
 
     /// Logs that the store is back, if the log has said that it was away.
-    fn log_return(&mut self, shared: &Shared, now: Nanos) {
+    fn log_return(&mut self, shared: &SharedStore, now: Nanos) {
         if !std::mem::take(&mut self.is_away) {
             return;
         }
         tracing::info!(
             store = shared.address(),
-            gateways = shared.decider.breaker.gateways(),
+            gateways = shared.decider.breaker.gateway_count(),
             "limits are shared"
         );
-        if now > self.next_line.after(self.pause) {
+        if now > self.next_line_at.after(self.pause) {
             self.pause = MIN_LOG_PAUSE;
         }
     }
@@ -374,7 +387,7 @@ impl StoreOutageLog {
 
 /// Checks that the store replies within the budget of requests, because a slower one is of no use. Late probes are forgiven,
 /// up to [`MAX_PROBES`].
-async fn probe_speed(shared: &Shared) -> Result<(), StoreError> {
+async fn probe_speed(shared: &SharedStore) -> Result<(), StoreError> {
     for _ in 0..MAX_PROBES {
         let probe = shared.client.check_marks(shared.background_connection());
         // Only the time matters here: the caller's own call sees the errors.
@@ -386,21 +399,27 @@ async fn probe_speed(shared: &Shared) -> Result<(), StoreError> {
 }
 
 /// Gives back the units in hand, and removes this gateway from the store's list.
-async fn leave_store(shared: &Arc<Shared>) {
+async fn leave_store(shared: &Arc<SharedStore>) {
     if shared.decider.breaker.status() != StoreStatus::Shared {
         return;
     }
-    let connection = shared.background_connection();
+    let connection_index = shared.background_connection();
     let leaving = async {
-        for pending_call in shared.decider.take_unused(true, shared.clock.now()) {
-            let reply = shared.call_in_background(connection, &pending_call);
+        let unused = shared
+            .decider
+            .take_unused(GrantsToReturn::All, shared.clock.now());
+        for pending_call in unused {
+            let reply = shared.call_in_background(connection_index, &pending_call);
             if reply.await.is_err() {
                 return;
             }
         }
         // If this fails, the others count this gateway for ten more seconds.
         let gateway = shared.decider.gateway;
-        let _ = shared.client.remove_gateway(connection, gateway).await;
+        let _ = shared
+            .client
+            .remove_gateway(connection_index, gateway)
+            .await;
     };
     let _ = timeout(BACKGROUND_TIMEOUT, leaving).await;
 }

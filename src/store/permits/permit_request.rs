@@ -3,7 +3,7 @@
 use siphasher::sip128::SipHasher13;
 
 use crate::limit::{Concurrency, Fingerprint};
-use crate::store::Parent;
+use crate::store::ParentNetwork;
 
 /// The hash of a limit's scope, which tells its permits from those of other limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,9 +37,9 @@ pub struct PermitRequest<'a> {
     /// The plan's multiplier, at least 1.
     pub multiply: u32,
     /// Shadow mode: the limit refuses nothing, and takes a permit only if it would admit the request by itself.
-    pub shadow: bool,
+    pub is_shadow: bool,
     /// Wider networks that must have room too (IPv6 keys).
-    pub parents: &'a [Parent],
+    pub parents: &'a [ParentNetwork],
 }
 
 impl PermitRequest<'_> {
@@ -52,7 +52,7 @@ impl PermitRequest<'_> {
     }
 
     /// The key of the count of a network around the request's key.
-    pub(super) fn network_key(&self, parent: &Parent) -> PermitKey {
+    pub(super) fn network_key(&self, parent: &ParentNetwork) -> PermitKey {
         PermitKey {
             scope: self.scope.of_networks(),
             key: parent.key,

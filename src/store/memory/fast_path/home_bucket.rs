@@ -1,13 +1,13 @@
-//! The entries of keys in their first bucket, under the slot of the item, where most are. Decisions use them that make, move
-//! and evict no cell; all others go through [`LockedBuckets`](super::super::table::LockedBuckets).
+//! The entries of keys in their first bucket, under the slot of the item: most entries are there. Only decisions that make,
+//! move and evict no cell use this file; all others go through [`LockedBuckets`](super::super::table::LockedBuckets).
 
 use std::num::NonZeroU8;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::bucket_lock::{count_change, lock, unlock};
-use super::super::table::{BUCKET_WORDS, BucketTable, EntryMark, key_bits};
-use super::places::CellPlaces;
+use super::super::bucket_table::{BUCKET_WORDS, BucketTable, EntryMark, key_bits};
+use super::cell_places::CellPlaces;
 
 /// A key's first bucket, and the mark of its entry there.
 pub(in super::super) struct HomeBucket<'a> {
@@ -27,7 +27,7 @@ impl<'a> HomeLocks<'a> {
     pub(in super::super) fn new(table: &'a BucketTable, places: &'a CellPlaces) -> HomeLocks<'a> {
         places
             .buckets()
-            .for_each(|bucket| lock(table.lock_of(bucket)));
+            .for_each(|bucket_index| lock(table.lock_of(bucket_index)));
         HomeLocks { table, places }
     }
 }
@@ -36,29 +36,30 @@ impl Drop for HomeLocks<'_> {
     #[inline]
     fn drop(&mut self) {
         let buckets = self.places.buckets();
-        buckets.for_each(|bucket| unlock(self.table.lock_of(bucket)));
+        buckets.for_each(|bucket_index| unlock(self.table.lock_of(bucket_index)));
     }
 }
 
 impl<'a> HomeBucket<'a> {
-    /// The bucket `first`, for the entry with this mark.
+    /// The bucket with the index `first_bucket`, for the entry with this mark.
     #[inline]
     pub(in super::super) fn new(
         table: &'a BucketTable,
-        first: u32,
+        first_bucket: u32,
         mark: EntryMark,
     ) -> HomeBucket<'a> {
         HomeBucket {
-            words: table.words(first),
+            words: table.words(first_bucket),
             mark: mark.0,
         }
     }
 
-    /// The position of the entry's state among the bucket's words.
+    /// The position of the entry's state among the bucket's words; `None` where the bucket has no such entry.
     #[inline]
     pub(in super::super) fn find_entry(&self, _locked: &HomeLocks<'_>) -> Option<NonZeroU8> {
         let mark = self.mark;
-        // Without branches, because the entry is unpredictable; but the second half is another cache line.
+        // Without branches, because the entry's position is unpredictable. But the second half is another cache line, so it is
+        // read only when it is needed.
         let state_within = |words: Range<usize>| {
             words.step_by(2).fold(0, |position, word| {
                 let is_same = self.words[word].load(Ordering::Relaxed) == mark;
@@ -76,15 +77,15 @@ impl<'a> HomeBucket<'a> {
     #[inline]
     pub(in super::super) fn entry<'l>(
         &self,
-        at: NonZeroU8,
+        position: NonZeroU8,
         _locked: &'l HomeLocks<'a>,
     ) -> HomeEntry<'l> {
-        let at = usize::from(at.get());
+        let position = usize::from(position.get());
         // At 0 it would be the lock. The modulo costs less than a bounds check.
-        debug_assert!(at < BUCKET_WORDS);
+        debug_assert!(position < BUCKET_WORDS);
         HomeEntry {
             lock: &self.words[0],
-            state: &self.words[at % BUCKET_WORDS],
+            state: &self.words[position % BUCKET_WORDS],
         }
     }
 

@@ -1,5 +1,5 @@
-//! How many units a request uses of a limit that counts responses, as far as the response has come. Nothing is charged
-//! here; the ticket does that.
+//! [`RequestProgress`]: how far a request has come, and how many units it uses by then of a limit that counts responses.
+//! Nothing is charged here; the ticket does that.
 
 use http::header::CONTENT_LENGTH;
 
@@ -19,7 +19,7 @@ pub enum RequestProgress<'a> {
         /// The header fields of the response.
         fields: &'a dyn Lookup,
         /// Whether the response has no body.
-        bodiless: bool,
+        is_bodiless: bool,
     },
     /// The body has ended or was cut off.
     Ended {
@@ -35,6 +35,7 @@ pub enum RequestProgress<'a> {
 pub(crate) enum UsedUnits {
     /// A later part of the response decides.
     Later,
+    /// This number.
     Units(u32),
     /// This number or what was reserved, whichever is more, because the body was cut off behind the number.
     AtLeast(u32),
@@ -43,7 +44,7 @@ pub(crate) enum UsedUnits {
 }
 
 impl RequestProgress<'_> {
-    /// The units of a limit that counts by `count`.
+    /// The units that the request uses of a limit that counts by `count`.
     pub(crate) fn used_units(&self, count: &CountMode) -> UsedUnits {
         match (self, count) {
             (RequestProgress::Unsent, _) => UsedUnits::Units(0),
@@ -53,28 +54,33 @@ impl RequestProgress<'_> {
             }
             (RequestProgress::Ended { .. }, CountMode::Status { .. }) => UsedUnits::Unknown,
             // Without a body, Content-Length only says how long the body would be.
-            (RequestProgress::Head { bodiless: true, .. }, CountMode::CostHeader(name))
-                if name == CONTENT_LENGTH =>
-            {
-                UsedUnits::Units(0)
-            }
             (
                 RequestProgress::Head {
-                    fields, bodiless, ..
+                    is_bodiless: true, ..
+                },
+                CountMode::CostHeader(name),
+            ) if name == CONTENT_LENGTH => UsedUnits::Units(0),
+            (
+                RequestProgress::Head {
+                    fields,
+                    is_bodiless,
+                    ..
                 },
                 CountMode::CostHeader(name),
             ) => {
-                match (largest_in_fields(*fields, name), bodiless) {
+                match (largest_in_fields(*fields, name), is_bodiless) {
                     (Some(units), _) => UsedUnits::Units(units),
                     // It may still come as a trailer.
                     (None, false) => UsedUnits::Later,
                     (None, true) => UsedUnits::Unknown,
                 }
             }
-            (RequestProgress::Head { bodiless, .. }, CountMode::CostJson(_)) => match bodiless {
-                true => UsedUnits::Unknown,
-                false => UsedUnits::Later,
-            },
+            (RequestProgress::Head { is_bodiless, .. }, CountMode::CostJson(_)) => {
+                match is_bodiless {
+                    true => UsedUnits::Unknown,
+                    false => UsedUnits::Later,
+                }
+            }
             (RequestProgress::Ended { trailers, .. }, CountMode::CostHeader(name)) => {
                 let units = trailers.and_then(|trailers| largest_in_fields(trailers, name));
                 units.map_or(UsedUnits::Unknown, UsedUnits::Units)
@@ -96,7 +102,7 @@ mod tests {
     use crate::http::head::Fields;
 
     #[track_caller]
-    fn check(count: &str, fields: &[&str], bodiless: bool, expected: UsedUnits) {
+    fn check(count: &str, fields: &[&str], is_bodiless: bool, expected: UsedUnits) {
         let mut head = Fields::default();
         for value in fields {
             head.add(count, value.as_bytes());
@@ -104,7 +110,7 @@ mod tests {
         let outcome = RequestProgress::Head {
             status: 200,
             fields: &head,
-            bodiless,
+            is_bodiless,
         };
         let count = CountMode::CostHeader(count.parse().unwrap());
         assert_eq!(outcome.used_units(&count), expected, "{fields:?}");

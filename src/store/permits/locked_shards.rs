@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 
-use super::request::{PermitKey, PermitRequest};
+use super::permit_request::{PermitKey, PermitRequest};
 use crate::limit::concurrency::REFUSAL_WAIT;
 use crate::limit::{LimitReading, LimitStanding};
 
@@ -95,7 +95,7 @@ impl<'a> LockedShards<'a> {
                     reading.wait = REFUSAL_WAIT;
                 }
             }
-            has_room &= request.shadow || reading.standing.admits();
+            has_room &= request.is_shadow || reading.standing.admits();
             readings.push(reading);
         }
         has_room

@@ -1,4 +1,4 @@
-//! A socket that bounds the size of replies. redis-rs keeps a reply until it is complete, whatever length it announces,
+//! [`BoundedSocket`]: a socket that bounds the size of replies. redis-rs keeps a reply until it is complete, whatever length it announces,
 //! and a faulty server must not fill the gateway's memory. The socket only measures replies, and never changes them.
 
 use std::io;
@@ -8,52 +8,53 @@ use std::task::{Context, Poll, ready};
 use memchr::memchr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Largest size of a reply: its bytes, and [`ELEMENT_BYTES`] for each element. The scripts return a few numbers for each limit of
-/// a request, and some KiB for a thousand gateways. The longest reply is the list of a cluster's slots: some 10 MiB, where
-/// each of the 16,384 slots is a range of its own with two servers.
+/// Largest size of a reply: its bytes, and [`ELEMENT_BYTES`] for each element.
+///
+/// The scripts return a few numbers for each limit of a request, and some KiB for a thousand gateways. The longest reply is
+/// the list of a cluster's slots: some 10 MiB, where each of the 16,384 slots is a range of its own with two servers.
 const MAX_REPLY_BYTES: usize = 16 * 1024 * 1024;
 
 /// What an element of an array counts beside its bytes, because redis-rs keeps a value for each.
 const ELEMENT_BYTES: usize = 32;
 
 /// Largest depth of nested arrays. The list of a cluster's slots has four.
-const MAX_DEPTH: usize = 8;
+const MAX_ARRAY_DEPTH: usize = 8;
 
 /// Most bytes of a line with a length or a number of elements.
 const MAX_LENGTH_LINE_BYTES: usize = 32;
 
-/// A connection that fails when a reply exceeds a bound.
-pub(super) struct Bounded<S> {
+/// A socket whose reads fail when a reply exceeds a bound.
+pub(super) struct BoundedSocket<S> {
     stream: S,
     reply: ReplySize,
 }
 
-impl<S> Bounded<S> {
-    pub(super) fn new(stream: S) -> Bounded<S> {
-        Bounded {
+impl<S> BoundedSocket<S> {
+    pub(super) fn new(stream: S) -> BoundedSocket<S> {
+        BoundedSocket {
             stream,
             reply: ReplySize::default(),
         }
     }
 }
 
-/// The progress of the reply that is read, in RESP2 or RESP3.
+/// The progress of the reply that is being read, in RESP2 or RESP3.
 #[derive(Default)]
 struct ReplySize {
-    /// The size so far, with the announced parts.
-    size: usize,
-    /// Missing elements of each array that has begun, the innermost last.
+    /// The size so far in bytes, with the announced parts.
+    byte_count: usize,
+    /// The number of missing elements of each array that has begun, the innermost array last.
     open_arrays: Vec<usize>,
-    position: Position,
+    position: ReplyPosition,
 }
 
 /// Where in a reply the next byte is.
 #[derive(Default)]
-enum Position {
+enum ReplyPosition {
     /// Before a value.
     #[default]
     BeforeValue,
-    /// In a line that began with the byte `kind`. Its text is kept where it is a length.
+    /// In a line that began with the byte `kind`. The text of the line is kept where it is a length.
     InLine { kind: u8, length: Vec<u8> },
     /// In a string, with this many bytes missing, including the end of its line.
     InString(usize),
@@ -68,13 +69,13 @@ impl ReplySize {
     fn measure(&mut self, mut input: &[u8]) -> Result<(), &'static str> {
         while let Some(first) = input.first() {
             match &mut self.position {
-                Position::BeforeValue => {
+                ReplyPosition::BeforeValue => {
                     let (kind, length) = (*first, Vec::new());
-                    self.position = Position::InLine { kind, length };
-                    self.add_size(1)?;
+                    self.position = ReplyPosition::InLine { kind, length };
+                    self.add_bytes(1)?;
                     input = &input[1..];
                 }
-                Position::InLine { kind, length } => {
+                ReplyPosition::InLine { kind, length } => {
                     let end = memchr(b'\n', input);
                     let (line, after_line) = input.split_at(end.map_or(input.len(), |end| end + 1));
                     let kind = *kind;
@@ -86,7 +87,7 @@ impl ReplySize {
                         }
                     }
                     let parsed_length = end.map(|_| parse_length(length));
-                    self.add_size(line.len())?;
+                    self.add_bytes(line.len())?;
                     input = after_line;
                     match parsed_length {
                         Some(length) if has_length => self.begin_value(kind, length)?,
@@ -94,7 +95,7 @@ impl ReplySize {
                         None => {}
                     }
                 }
-                Position::InString(missing) => {
+                ReplyPosition::InString(missing) => {
                     let available = input.len().min(*missing);
                     *missing -= available;
                     input = &input[available..];
@@ -107,9 +108,9 @@ impl ReplySize {
         Ok(())
     }
 
-    fn add_size(&mut self, bytes: usize) -> Result<(), &'static str> {
-        self.size = self.size.saturating_add(bytes);
-        match self.size > MAX_REPLY_BYTES {
+    fn add_bytes(&mut self, count: usize) -> Result<(), &'static str> {
+        self.byte_count = self.byte_count.saturating_add(count);
+        match self.byte_count > MAX_REPLY_BYTES {
             true => Err("a reply is longer than 16 MiB"),
             false => Ok(()),
         }
@@ -117,34 +118,34 @@ impl ReplySize {
 
     /// Begins a string or an array; the length is `None` for a null.
     fn begin_value(&mut self, kind: u8, length: Option<usize>) -> Result<(), &'static str> {
-        let elements = match (kind, length) {
+        let element_count = match (kind, length) {
             (b'$' | b'!' | b'=', Some(length)) => {
-                self.add_size(length)?;
-                self.position = Position::InString(length + 2);
+                self.add_bytes(length)?;
+                self.position = ReplyPosition::InString(length + 2);
                 return Ok(());
             }
             // Attributes come before the value that they belong to.
             (b'|', Some(pairs)) => pairs.saturating_mul(2).saturating_add(1),
             (b'%', Some(pairs)) => pairs.saturating_mul(2),
-            (_, Some(elements)) => elements,
+            (_, Some(count)) => count,
             (_, None) => 0,
         };
-        if elements == 0 {
+        if element_count == 0 {
             self.end_value();
             return Ok(());
         }
-        self.add_size(elements.saturating_mul(ELEMENT_BYTES))?;
-        if self.open_arrays.len() == MAX_DEPTH {
+        self.add_bytes(element_count.saturating_mul(ELEMENT_BYTES))?;
+        if self.open_arrays.len() == MAX_ARRAY_DEPTH {
             return Err("a reply is nested too deep");
         }
-        self.open_arrays.push(elements);
-        self.position = Position::BeforeValue;
+        self.open_arrays.push(element_count);
+        self.position = ReplyPosition::BeforeValue;
         Ok(())
     }
 
     /// Ends a value, and the arrays of which it is the last element.
     fn end_value(&mut self) {
-        self.position = Position::BeforeValue;
+        self.position = ReplyPosition::BeforeValue;
         while let Some(missing) = self.open_arrays.last_mut() {
             *missing -= 1;
             if *missing > 0 {
@@ -152,7 +153,7 @@ impl ReplySize {
             }
             self.open_arrays.pop();
         }
-        self.size = 0;
+        self.byte_count = 0;
     }
 }
 
@@ -161,7 +162,7 @@ fn parse_length(line: &[u8]) -> Option<usize> {
     std::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for BoundedSocket<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -174,7 +175,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedSocket<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -200,7 +201,7 @@ mod tests {
     #[track_caller]
     fn check(input: &[u8], expected: Result<bool, &'static str>) {
         let whole = |reply: &ReplySize| {
-            reply.open_arrays.is_empty() && matches!(reply.position, Position::BeforeValue)
+            reply.open_arrays.is_empty() && matches!(reply.position, ReplyPosition::BeforeValue)
         };
         let mut at_once = ReplySize::default();
         let read = at_once.measure(input);

@@ -1,5 +1,5 @@
-//! The progress of a copy of the table, bucket by bucket. An entry that moves from a bucket that is not yet copied to a copied
-//! one would be missed. So such target buckets are remembered, and copied again. The list of them is bounded.
+//! [`CopyProgress`]: how far a snapshot's copy of the table is. The copy would miss an entry that moves to a copied bucket
+//! from one that is not yet copied. So such target buckets are remembered, and copied again. Their list is bounded.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -11,9 +11,9 @@ const MAX_RECOPIED_BUCKETS: usize = 65_536;
 /// The progress of the one copy that may be under way.
 #[derive(Debug, Default)]
 pub(in super::super) struct CopyProgress {
-    /// Buckets below this number are copied. A bucket is copied and marked so under its lock, so the holder of the lock
-    /// knows whether it is copied.
-    copied_buckets: AtomicU32,
+    /// Buckets below this index are copied. A bucket is copied and marked so under its lock. So the holder of the lock
+    /// knows whether the bucket is copied.
+    copied_count: AtomicU32,
     recopy: Mutex<RecopyList>,
 }
 
@@ -27,28 +27,28 @@ struct RecopyList {
 
 impl CopyProgress {
     /// Records that an entry has moved between these buckets, which the caller has locked.
-    pub(in super::super) fn record_move(&self, from: u32, to: u32) {
-        let copied = self.copied_buckets.load(Relaxed);
-        if to >= copied || from < copied {
+    pub(in super::super) fn record_move(&self, from_bucket: u32, to_bucket: u32) {
+        let copied_count = self.copied_count.load(Relaxed);
+        if to_bucket >= copied_count || from_bucket < copied_count {
             return;
         }
         let mut recopy = self.recopy.lock();
         if recopy.buckets.len() < MAX_RECOPIED_BUCKETS {
-            recopy.buckets.push(to);
+            recopy.buckets.push(to_bucket);
         } else {
             recopy.has_overflowed = true;
         }
     }
 
-    /// Begins a copy, or ends it: no bucket is copied.
+    /// Begins a copy, or ends it: from now on no bucket counts as copied.
     pub(super) fn reset(&self) {
-        self.copied_buckets.store(0, Relaxed);
+        self.copied_count.store(0, Relaxed);
         *self.recopy.lock() = RecopyList::default();
     }
 
-    /// Records that this bucket, which the caller has locked, is copied. All buckets before it must be.
-    pub(super) fn mark_copied(&self, bucket: u32) {
-        self.copied_buckets.store(bucket + 1, Relaxed);
+    /// Records that this bucket, which the caller has locked, is copied. All buckets before it must be copied already.
+    pub(super) fn mark_copied(&self, bucket_index: u32) {
+        self.copied_count.store(bucket_index + 1, Relaxed);
     }
 
     /// Takes the buckets to copy again; `None` when there were too many to remember.
@@ -68,8 +68,8 @@ mod tests {
         progress.record_move(7, 3);
         assert_eq!(progress.take_recopied(), Some(vec![]), "nothing is copied");
         progress.reset();
-        for bucket in 0..5 {
-            progress.mark_copied(bucket);
+        for bucket_index in 0..5 {
+            progress.mark_copied(bucket_index);
         }
         for (from, to) in [(7, 3), (3, 7), (2, 4), (9, 8)] {
             progress.record_move(from, to);

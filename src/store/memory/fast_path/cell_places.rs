@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use smallvec::SmallVec;
 
-use super::super::table::{EntryMark, key_bits};
+use super::super::bucket_table::{EntryMark, key_bits};
 use crate::limit::FastPath;
 
 /// Most items of a request that the fast path decides about.
@@ -16,7 +16,7 @@ pub(in super::super) const MAX_PLACES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellPlace {
     /// The key's first bucket.
-    pub(in super::super) bucket: u32,
+    pub(in super::super) bucket_index: u32,
     /// The mark of the key's entry there.
     pub(in super::super) mark: EntryMark,
     /// Whether states are in the table's entries.
@@ -43,13 +43,14 @@ impl CellPlaces {
         let mut same_bucket = self
             .places
             .iter()
-            .filter(|other| other.bucket == place.bucket);
+            .filter(|other| other.bucket_index == place.bucket_index);
         let is_first = same_bucket.clone().next().is_none();
         // The same key, or one with the same tag.
         let is_same_key = |other: &CellPlace| key_bits(other.mark.0) == key_bits(place.mark.0);
         self.needs_full_decision |= index == MAX_PLACES || same_bucket.any(is_same_key);
         if is_first && index < MAX_PLACES {
-            let is_before = |other: &u8| self.places[usize::from(*other)].bucket < place.bucket;
+            let is_before =
+                |other: &u8| self.places[usize::from(*other)].bucket_index < place.bucket_index;
             let position = self.lock_order.partition_point(is_before);
             self.lock_order.insert(position, index as u8);
         }
@@ -67,7 +68,7 @@ impl CellPlaces {
     pub(in super::super) fn buckets(&self) -> impl Iterator<Item = u32> {
         self.lock_order
             .iter()
-            .map(|index| self.places[usize::from(*index)].bucket)
+            .map(|index| self.places[usize::from(*index)].bucket_index)
     }
 }
 
@@ -103,13 +104,13 @@ mod tests {
                 // A slot is no part of the key.
                 let (key, slot) = (1 + dice.below(6) as u64, dice.below(2) as u64);
                 places.push(CellPlace {
-                    bucket: dice.below(12) as u32,
+                    bucket_index: dice.below(12) as u32,
                     mark: EntryMark(key << 18 | slot),
                     is_inline: false,
                     fast_path: None,
                 });
             }
-            let key = |place: &CellPlace| (place.bucket, place.mark.0 >> 18);
+            let key = |place: &CellPlace| (place.bucket_index, place.mark.0 >> 18);
             let mut keys: Vec<_> = places.iter().map(key).collect();
             keys.sort_unstable();
             let twins = keys.windows(2).any(|two| two[0] == two[1]);
@@ -118,7 +119,8 @@ mod tests {
                 twins || places.len() > MAX_PLACES,
                 "{turn}"
             );
-            let mut buckets: Vec<u32> = keys.iter().map(|(bucket, _)| *bucket).collect();
+            let mut buckets: Vec<u32> =
+                keys.iter().map(|(bucket_index, _)| *bucket_index).collect();
             buckets.dedup();
             if places.len() <= MAX_PLACES {
                 assert_eq!(places.buckets().collect::<Vec<_>>(), buckets, "{turn}");

@@ -6,29 +6,29 @@ use crate::limit::{Fingerprint, Limit, Scale};
 
 /// The number that a store gives to a registered limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Slot(pub u16);
+pub struct LimitSlot(pub u16);
 
 /// A registered limit. No other limit gets its slot before all clones are dropped and no count remains.
 #[derive(Clone, Debug)]
-pub struct Registered {
-    pub(super) slot: Slot,
+pub struct RegisteredLimit {
+    pub(super) slot: LimitSlot,
     pub(super) _held: Arc<()>,
 }
 
-impl Registered {
+impl RegisteredLimit {
     /// The slot under which the store keeps the limit's counts.
-    pub fn slot(&self) -> Slot {
+    pub fn slot(&self) -> LimitSlot {
         self.slot
     }
 }
 
 /// One limit's part of one request.
 #[derive(Clone, Copy, Debug)]
-pub struct Item<'a> {
+pub struct LimitItem<'a> {
     /// The limit whose arithmetic counts.
     pub limit: &'a Limit,
     /// The slot under which the store keeps the limit's counts.
-    pub slot: Slot,
+    pub slot: LimitSlot,
     /// The key that is counted.
     pub key: Fingerprint,
     /// Units that the request asks for; with [`Limit::reserves`] the units that it reserves.
@@ -36,15 +36,15 @@ pub struct Item<'a> {
     /// The multiplier of the key's plan, at most [`Limit::max_multiply`].
     pub scale: Scale,
     /// A shadow decides by itself and changes nothing for the other items.
-    pub shadow: bool,
+    pub is_shadow: bool,
     /// Networks around an IPv6 key that must have room too, nearest first. With [`Limit::reserves`] they are charged
     /// only at settlement, with the units used.
-    pub parents: &'a [Parent],
+    pub parents: &'a [ParentNetwork],
 }
 
 /// A network around an address. Its budget is a multiple of the key's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parent {
+pub struct ParentNetwork {
     /// The network's own key.
     pub key: Fingerprint,
     /// How many times the limit's quota the network gets.

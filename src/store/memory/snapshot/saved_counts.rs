@@ -1,16 +1,17 @@
-//! A complete snapshot of the former process, the clock that continues after it, and the store that takes its counts.
+//! [`SavedCounts`]: a complete snapshot of the former process. It makes the clock that continues after the snapshot, and
+//! loads the counts into a store. It never changes the file.
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::PathBuf;
 
-use super::super::Memory;
+use super::super::MemoryStore;
 use super::blocks::SnapshotDamage;
 use super::load::{LoadedCounts, load_records};
 use super::records::{IgnoreRecords, SnapshotEnd, SnapshotHead, SnapshotReader};
 use crate::base::clock::{Clock, Nanos};
 
-/// Most time that a process counts as down, for a wall clock that was never set may show more.
+/// The longest time that a process counts as down: a wall clock that was never set may show more.
 const MAX_DOWNTIME: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 
 /// A complete snapshot, whose checksums were verified.
@@ -23,12 +24,12 @@ pub struct SavedCounts {
 }
 
 impl SavedCounts {
-    /// The secret with which keys are hashed.
+    /// The secret with which the former process hashed keys.
     pub fn secret(&self) -> [u8; 16] {
         self.secret
     }
 
-    /// A clock that continues where the snapshot's ended, plus the time in between by the wall clock. Where the wall clock
+    /// A clock that continues at the snapshot's last time, plus the time since then by the wall clock. Where the wall clock
     /// was set back, no time is added.
     pub fn clock(&self, clock: Clock) -> Clock {
         let wall = Nanos::from(clock.wall());
@@ -41,16 +42,20 @@ impl SavedCounts {
     /// # Errors
     ///
     /// When the file is damaged.
-    pub fn load(mut self, memory: &Memory, now: Nanos) -> Result<LoadedCounts, SnapshotDamage> {
+    pub fn load(
+        mut self,
+        memory: &MemoryStore,
+        now: Nanos,
+    ) -> Result<LoadedCounts, SnapshotDamage> {
         self.file
             .rewind()
             .map_err(|error| SnapshotDamage::Read(0, error))?;
-        let loaded = load(BufReader::new(&self.file), memory, now)?;
+        let loaded = load_snapshot(BufReader::new(&self.file), memory, now)?;
         let (path, age) = (self.path.display(), now.since(self.end.now).ceil_secs());
         let LoadedCounts {
-            keys,
-            sketched,
-            dropped,
+            key_count: keys,
+            sketched_count: sketched,
+            dropped_count: dropped,
         } = loaded;
         tracing::info!(%path, age, keys, sketched, dropped, "counts restored");
         Ok(loaded)
@@ -71,9 +76,9 @@ pub(super) fn check_snapshot(
 /// # Errors
 ///
 /// When the snapshot is damaged.
-pub fn load(
+pub fn load_snapshot(
     source: impl Read,
-    memory: &Memory,
+    memory: &MemoryStore,
     now: Nanos,
 ) -> Result<LoadedCounts, SnapshotDamage> {
     load_records(SnapshotReader::new(source)?, memory, now)

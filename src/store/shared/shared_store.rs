@@ -1,5 +1,5 @@
-//! A shared store as the workers of one gateway use it. It sends the calls that the [`Decider`] makes, and bounds the time
-//! that a request waits for a reply. A late reply is still awaited, so that its units are given back.
+//! [`SharedStore`]: a shared store as the workers of one gateway use it. It sends the calls that the [`Decider`] makes, and
+//! bounds the time that a request waits for a reply. A late reply is still awaited, so that its units are given back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use tokio::time::timeout;
 
 use super::backend::{Backend, BackendClient};
 use super::breaker::{Breaker, StoreStatus};
-use super::call::{ALONE, StoreError, StoreMark, StoreReply};
+use super::call::{ALONE_BIT, StoreError, StoreMark, StoreReply};
 use super::decider::Decider;
 use super::give_backs::GiveBacks;
-use super::item::SharedItems;
 use super::ledger::Ledger;
-use super::pending::{FirstStep, PendingCall, SharedDecision};
-use super::plan::SharingPlan;
+use super::pending_call::{FirstStep, PendingCall, SharedDecision};
+use super::shared_item::SharedItems;
+use super::sharing_plan::SharingPlan;
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::{Fingerprint, Scale};
 use crate::store::Taking;
 use crate::store::memcached;
-use crate::store::memory::Memory;
+use crate::store::memory::MemoryStore;
 
-/// Time limit of calls that no request waits for.
+/// The time limit of calls that no request waits for.
 pub(super) const BACKGROUND_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the reply to an abandoned call is awaited. A server that hung executes the commands in its socket once it
 /// continues, however late that is.
 const LATE_REPLY_TIMEOUT: Duration = Duration::from_secs(600);
-/// Most calls at a time whose late replies are awaited that long; others get [`BACKGROUND_TIMEOUT`].
+/// The most calls at a time whose late replies are awaited that long. Further calls get [`BACKGROUND_TIMEOUT`].
 const MAX_LATE_REPLIES: usize = 4_096;
 
-/// How often [`Shared::wait_until_connected`] looks for a connection.
+/// How often [`SharedStore::wait_until_connected`] looks for a connection.
 const MAX_CONNECT_POLLS: usize = 100;
 /// The pause between two of these looks.
 const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -41,15 +41,15 @@ const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The error that is reported before the first contact.
 pub(super) const NO_CONTACT_YET: &str = "no contact yet";
 
-/// The store, and the bounds of its use.
+/// The settings of a shared store: its address, and the bounds of its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The store's kind and address.
     pub backend: Backend,
     /// How long a request waits for the store's reply before the gateway decides alone.
     pub budget: Duration,
-    /// Bytes for the [`Ledger`].
-    pub ledger: usize,
+    /// Most bytes of the [`Ledger`].
+    pub ledger_bytes: usize,
 }
 
 impl Settings {
@@ -57,9 +57,9 @@ impl Settings {
     pub const DEFAULT_BUDGET: Duration = Duration::from_millis(5);
 }
 
-/// Counts of calls and requests since the start, for the metrics.
+/// Counts of calls and requests since the start, for the metrics. Each stands for itself, so they need no ordering.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct StoreTally {
     /// Calls with a reply in time.
     pub answered_calls: AtomicU64,
     /// Calls without a reply in time.
@@ -74,15 +74,27 @@ pub struct Tally {
     pub decided_with_call: AtomicU64,
 }
 
+/// The status of a shared store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedStoreStatus {
+    /// Whether the store is in use.
+    pub status: StoreStatus,
+    /// The number of gateways that use the store, by the last beat.
+    pub gateway_count: u32,
+    /// The last error as text. Empty while the store is shared.
+    pub last_error: String,
+}
+
 /// A shared store as the workers of one gateway use it.
-pub struct Shared {
+pub struct SharedStore {
     /// Makes the calls, and the decisions from their replies.
     pub decider: Decider,
     /// Counts of calls and requests.
-    pub tally: Tally,
+    pub tally: StoreTally,
     pub(super) settings: Settings,
     pub(super) client: BackendClient,
-    pub(super) workers: usize,
+    /// The number of workers. Worker `n` uses connection `n`.
+    pub(super) worker_count: usize,
     pub(super) clock: Clock,
     /// The secret with which keys are hashed; `None` before the first contact.
     pub(super) secret: Mutex<Option<[u8; 16]>>,
@@ -92,32 +104,37 @@ pub struct Shared {
     pub(super) last_error: Mutex<String>,
     /// Ends the keeper.
     pub(super) stop: Notify,
-    /// Abandoned calls whose replies are still awaited.
+    /// The number of abandoned calls whose replies are still awaited.
     awaited_late_replies: AtomicUsize,
 }
 
-/// The reply to a call that was sent.
+/// Resolves to the reply to a call.
 type ReplyFuture = Pin<Box<dyn Future<Output = Result<StoreReply, StoreError>> + Send>>;
 
-/// A request that waits for the store. When its client leaves, its spent units are returned, and so are those that the
-/// store takes for it later.
+/// A request that waits for the store. When the client leaves, dropping the value returns the spent units, and the units
+/// that the store takes later.
 struct WaitingRequest {
-    shared: Arc<Shared>,
-    worker: usize,
+    shared: Arc<SharedStore>,
+    worker_index: usize,
     pending_call: Arc<PendingCall>,
-    /// The reply; `None` once it has come.
+    /// The reply; `None` once the reply has come.
     reply: Option<ReplyFuture>,
+    /// Whether the decision was made, with the reply or without it.
     is_decided: bool,
 }
 
 impl WaitingRequest {
-    fn new(shared: Arc<Shared>, worker: usize, pending_call: PendingCall) -> WaitingRequest {
+    fn new(
+        shared: Arc<SharedStore>,
+        worker_index: usize,
+        pending_call: PendingCall,
+    ) -> WaitingRequest {
         let pending_call = Arc::new(pending_call);
         let (sender, sent) = (shared.clone(), pending_call.clone());
-        let reply = async move { sender.client.decide(worker, &sent.call).await };
+        let reply = async move { sender.client.decide(worker_index, &sent.call).await };
         WaitingRequest {
             shared,
-            worker,
+            worker_index,
             pending_call,
             reply: Some(Box::pin(reply)),
             is_decided: false,
@@ -143,7 +160,7 @@ impl WaitingRequest {
         let tally = &self.shared.tally;
         self.shared
             .count_decision(&decision, &tally.decided_with_call);
-        self.shared.send_followups(self.worker, &mut decision);
+        self.shared.send_followups(self.worker_index, &mut decision);
         decision
     }
 }
@@ -163,36 +180,36 @@ impl Drop for WaitingRequest {
     }
 }
 
-impl Shared {
-    /// A store for this many workers. Nothing is sent before [`Shared::start`].
+impl SharedStore {
+    /// A store for `worker_count` workers. Nothing is sent before [`SharedStore::start`].
     ///
     /// # Errors
     ///
     /// When the settings of memcached cannot be used.
     pub fn new(
         settings: Settings,
-        memory: Arc<Memory>,
-        workers: usize,
+        memory: Arc<MemoryStore>,
+        worker_count: usize,
         clock: Clock,
-    ) -> Result<Shared, memcached::Error> {
-        let mut number = [0; 4];
+    ) -> Result<SharedStore, memcached::Error> {
+        let mut number_bytes = [0; 4];
         // Without random bytes the process number tells gateways apart in most cases.
-        if getrandom::fill(&mut number).is_err() {
-            number = std::process::id().to_le_bytes();
+        if getrandom::fill(&mut number_bytes).is_err() {
+            number_bytes = std::process::id().to_le_bytes();
         }
-        Ok(Shared {
+        Ok(SharedStore {
             decider: Decider {
                 memory,
-                ledger: Ledger::new(settings.ledger),
+                ledger: Ledger::new(settings.ledger_bytes),
                 breaker: Breaker::new(clock.now()),
                 give_backs: GiveBacks::default(),
-                gateway: (u32::from_le_bytes(number) & !ALONE).max(1),
+                gateway: (u32::from_le_bytes(number_bytes) & !ALONE_BIT).max(1),
             },
-            tally: Tally::default(),
+            tally: StoreTally::default(),
             // One more connection for threads that are not workers.
-            client: BackendClient::new(&settings.backend, workers + 1, &clock)?,
+            client: BackendClient::new(&settings.backend, worker_count + 1, &clock)?,
             settings,
-            workers,
+            worker_count,
             clock,
             secret: Mutex::new(None),
             mark: Mutex::new(None),
@@ -202,22 +219,22 @@ impl Shared {
         })
     }
 
-    /// The number of the connection for threads that are not workers.
+    /// The index of the connection for threads that are not workers.
     pub fn background_connection(&self) -> usize {
-        self.workers
+        self.worker_count
     }
 
     /// Connects a worker where it has no connection. Each worker must call this ten times a second.
-    pub fn keep_connected(&self, worker: usize) {
-        self.client.keep_connected(worker);
+    pub fn keep_connected(&self, worker_index: usize) {
+        self.client.keep_connected(worker_index);
     }
 
     /// Waits for one second at most until a worker has its connection. Returns at once while the store is away.
-    pub async fn wait_until_connected(&self, worker: usize) {
+    pub async fn wait_until_connected(&self, worker_index: usize) {
         for _ in 0..MAX_CONNECT_POLLS {
-            self.keep_connected(worker);
+            self.keep_connected(worker_index);
             let is_shared = self.decider.breaker.status() == StoreStatus::Shared;
-            if self.client.is_ready(worker) || !is_shared {
+            if self.client.is_ready(worker_index) || !is_shared {
                 return;
             }
             tokio::time::sleep(CONNECT_POLL_INTERVAL).await;
@@ -229,15 +246,19 @@ impl Shared {
         *self.secret.lock()
     }
 
-    /// The store's status, the number of gateways that use it, and the last error, which is empty while it is shared.
-    pub fn status(&self) -> (StoreStatus, u32, String) {
+    /// The store's status, as logs and the admin API show it.
+    pub fn status(&self) -> SharedStoreStatus {
         let breaker = &self.decider.breaker;
         let status = breaker.status();
         let last_error = match status {
             StoreStatus::Shared => String::new(),
             StoreStatus::Away(_) | StoreStatus::Learning(_) => self.last_error.lock().clone(),
         };
-        (status, breaker.gateways(), last_error)
+        SharedStoreStatus {
+            status,
+            gateway_count: breaker.gateway_count(),
+            last_error,
+        }
     }
 
     /// The store's address without credentials.
@@ -245,10 +266,10 @@ impl Shared {
         self.settings.backend.to_string()
     }
 
-    /// Begins a decision. If it needs a call to the store, [`Shared::decide`] finishes it.
+    /// Begins a decision. If it needs a call to the store, [`SharedStore::decide`] finishes it.
     pub fn begin_decision(
         self: &Arc<Self>,
-        worker: usize,
+        worker_index: usize,
         items: SharedItems,
         taking: Taking,
         now: Nanos,
@@ -256,7 +277,7 @@ impl Shared {
         match self.decider.begin_decision(items, taking, now) {
             FirstStep::Decided(mut decision) => {
                 self.count_decision(&decision, &self.tally.decided_without_call);
-                self.send_followups(worker, &mut decision);
+                self.send_followups(worker_index, &mut decision);
                 FirstStep::Decided(decision)
             }
             call => call,
@@ -266,15 +287,15 @@ impl Shared {
     /// Sends the call, waits for its reply for at most [`Settings::budget`], and decides.
     pub fn decide(
         self: &Arc<Self>,
-        worker: usize,
+        worker_index: usize,
         pending_call: PendingCall,
     ) -> impl Future<Output = SharedDecision> + Send + use<> {
-        WaitingRequest::new(self.clone(), worker, pending_call).decide()
+        WaitingRequest::new(self.clone(), worker_index, pending_call).decide()
     }
 
     /// Counts a decision in `counter`, unless the gateway made it alone.
     fn count_decision(&self, decision: &SharedDecision, counter: &AtomicU64) {
-        let counter = match decision.alone {
+        let counter = match decision.is_alone {
             true => &self.tally.decided_alone,
             false => counter,
         };
@@ -284,10 +305,10 @@ impl Shared {
     /// Sends a call that no request waits for, and waits for its reply.
     pub(super) async fn call_in_background(
         &self,
-        connection: usize,
+        connection_index: usize,
         pending_call: &PendingCall,
     ) -> Result<StoreReply, StoreError> {
-        let reply = self.client.decide(connection, &pending_call.call);
+        let reply = self.client.decide(connection_index, &pending_call.call);
         let reply = timeout(BACKGROUND_TIMEOUT, reply).await;
         self.record_outcome(reply.unwrap_or(Err(StoreError::Late)))
     }
@@ -323,20 +344,20 @@ impl Shared {
     }
 
     /// Sends the calls that a decision leaves behind.
-    fn send_followups(self: &Arc<Self>, worker: usize, decision: &mut SharedDecision) {
+    fn send_followups(self: &Arc<Self>, worker_index: usize, decision: &mut SharedDecision) {
         for pending_call in decision.followups.drain(..) {
-            self.send_in_background(worker, pending_call);
+            self.send_in_background(worker_index, pending_call);
         }
     }
 
     /// Starts to send one call that no request waits for. Without a runtime it is dropped, and units that it would give
     /// back count until they leave their window.
-    pub fn send_in_background(self: &Arc<Self>, worker: usize, pending_call: PendingCall) {
+    pub fn send_in_background(self: &Arc<Self>, worker_index: usize, pending_call: PendingCall) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
         let is_shared = self.decider.breaker.status() == StoreStatus::Shared;
-        let is_usable = is_shared && self.client.is_ready(worker);
+        let is_usable = is_shared && self.client.is_ready(worker_index);
         if pending_call.call.gives_back() && !is_usable {
             let store_life = self.decider.give_backs.store_life();
             return self.decider.give_backs.push(pending_call, store_life);
@@ -345,7 +366,7 @@ impl Shared {
         runtime.spawn(async move {
             let mut future: ReplyFuture = {
                 let (shared, call) = (shared.clone(), pending_call.call.clone());
-                Box::pin(async move { shared.client.decide(worker, &call).await })
+                Box::pin(async move { shared.client.decide(worker_index, &call).await })
             };
             let reply = timeout(BACKGROUND_TIMEOUT, &mut future).await;
             let is_late = reply.is_err();
@@ -385,8 +406,8 @@ impl Shared {
     ) -> Result<bool, StoreError> {
         let part = plan.call_part(key, Scale::plan(1), 0);
         self.decider.ledger.remove(&part.name);
-        let connection = self.background_connection();
-        let forgotten = self.client.forget_counter(connection, &part);
+        let connection_index = self.background_connection();
+        let forgotten = self.client.forget_counter(connection_index, &part);
         let forgotten = timeout(BACKGROUND_TIMEOUT, forgotten).await;
         forgotten.unwrap_or(Err(StoreError::Late))
     }
@@ -397,7 +418,7 @@ impl Shared {
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
             .field("decider", &self.decider)

@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::bounded::Bounded;
+use super::bounded_socket::BoundedSocket;
 use super::settings::Settings;
 use crate::net::{Connector, Socket};
 
-/// Time limit for connecting.
+/// The time limit for connecting, sentinels included.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time limit for connecting to the master that one sentinel names, before another sentinel's is tried.
+/// The time limit for connecting to the master that one sentinel names. Then another sentinel's master is tried.
 const MASTER_CONNECT_TIMEOUT: Duration = Duration::from_millis(400);
 
 /// A server's host and port.
@@ -26,11 +26,13 @@ pub(super) type HostPort = (String, u16);
 /// A connection that ends when the last of its clones is dropped.
 #[derive(Clone)]
 pub(super) struct RedisConnection {
+    /// Sends commands and receives their replies.
     pub(super) commands: MultiplexedConnection,
-    _driver: Arc<ConnectionTask>,
+    /// Keeps the connection's task running.
+    _task: Arc<ConnectionTask>,
 }
 
-/// The task that reads and writes a connection; it ends with the last handle.
+/// The task that reads and writes a connection. The task ends with the last clone of the connection.
 struct ConnectionTask(AbortHandle);
 
 impl Drop for ConnectionTask {
@@ -49,7 +51,7 @@ pub(super) enum RedisTarget {
 }
 
 impl RedisTarget {
-    /// Connects. Returns the master's address, too, where sentinels name it.
+    /// Connects. Where sentinels name the master, also returns the master's host and port.
     ///
     /// # Errors
     ///
@@ -114,7 +116,7 @@ async fn connect_with(
 ) -> Result<RedisConnection, RedisError> {
     let config = AsyncConnectionConfig::new().set_response_timeout(None);
     let connected = async {
-        let socket = Bounded::new(open_socket(settings, host, port).await?);
+        let socket = BoundedSocket::new(open_socket(settings, host, port).await?);
         MultiplexedConnection::new_with_config(&login, socket, config).await
     };
     let connected = timeout(CONNECT_TIMEOUT, connected).await;
@@ -122,13 +124,13 @@ async fn connect_with(
     let (commands, driver) = connected?;
     Ok(RedisConnection {
         commands,
-        _driver: Arc::new(ConnectionTask(tokio::spawn(driver).abort_handle())),
+        _task: Arc::new(ConnectionTask(tokio::spawn(driver).abort_handle())),
     })
 }
 
 /// Opens a socket, with TLS where the address asks for it.
 async fn open_socket(settings: &Settings, host: &str, port: u16) -> std::io::Result<Socket> {
-    if !settings.address.tls {
+    if !settings.address.uses_tls {
         return Socket::to_server(TcpStream::connect((host, port)).await?);
     }
     let Some(roots) = &settings.roots else {

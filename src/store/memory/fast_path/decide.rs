@@ -10,23 +10,25 @@ use super::super::cells::{Cells, block_state, join_state, split_state};
 use super::super::decide::unknown_reading;
 use super::super::hedge;
 use super::super::sketch::Sketch;
-use super::home::{HomeBucket, HomeEntry, HomeLocks};
-use super::places::{CellPlace, CellPlaces, MAX_PLACES};
+use super::cell_places::{CellPlace, CellPlaces, MAX_PLACES};
+use super::home_bucket::{HomeBucket, HomeEntry, HomeLocks};
 use crate::base::clock::Nanos;
 use crate::limit::{Assessment, FastPath, KeyState, LimitReading};
-use crate::store::{Item, Taking};
+use crate::store::{LimitItem, Taking};
 
-/// Decides about items at these places. Returns whether the request passes, and leaves one reading for each item; `None`
-/// when a full decision is needed.
+/// Decides about items at these places. Returns whether the request passes, and leaves one reading for each item. Returns
+/// `None`, and has changed nothing, when a full decision is needed.
 #[inline(never)]
 pub(in super::super) fn decide(
     cells: &Cells,
     sketch: &Sketch,
-    (items, places): (&[Item<'_>], &CellPlaces),
-    (now, taking): (Nanos, Taking),
+    items: &[LimitItem<'_>],
+    places: &CellPlaces,
+    now: Nanos,
+    taking: Taking,
     readings: &mut SmallVec<[LimitReading; 4]>,
 ) -> Option<bool> {
-    let has_networks = |item: &Item<'_>| !item.parents.is_empty();
+    let has_networks = |item: &LimitItem<'_>| !item.parents.is_empty();
     if places.needs_full_decision() || items.len() != places.len() || items.iter().any(has_networks)
     {
         return None;
@@ -38,7 +40,7 @@ pub(in super::super) fn decide(
     if sketch.is_active(now, windows) {
         return None;
     }
-    let home = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket, place.mark);
+    let home = |place: &CellPlace| HomeBucket::new(&cells.table, place.bucket_index, place.mark);
     let mut first_reads = [FirstRead::default(); MAX_PLACES];
     let mut evaluated: SmallVec<[LimitReading; 2]> = SmallVec::new();
     // Whether all items but shadows admit, and whether there is room for their units.
@@ -46,7 +48,9 @@ pub(in super::super) fn decide(
     for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&mut first_reads) {
         let home = home(place);
         first_read.position = home.find_entry(&locked);
-        let entry = first_read.position.map(|at| home.entry(at, &locked));
+        let entry = first_read
+            .position
+            .map(|position| home.entry(position, &locked));
         let needs_no_cell = || place.fast_path.is_some() && home.lacks_key(&locked);
         if entry.is_none() && !needs_no_cell() {
             return None;
@@ -56,7 +60,7 @@ pub(in super::super) fn decide(
             Some(fast_path) => counted.assess(cells, now, fast_path, &mut first_read.assessment),
             None => counted.evaluate(cells, now, &mut evaluated),
         };
-        if !item.shadow {
+        if !item.is_shadow {
             admitted &= admits;
             all_have_room &= has_room;
         } else if taking != Taking::Nothing && admits && !has_room {
@@ -69,16 +73,18 @@ pub(in super::super) fn decide(
     }
     let mut evaluated = evaluated.iter();
     for ((item, place), first_read) in items.iter().zip(places.iter()).zip(&first_reads) {
-        let entry = first_read.position.map(|at| home(place).entry(at, &locked));
+        let entry = first_read
+            .position
+            .map(|position| home(place).entry(position, &locked));
         let counted = CountedItem { item, place, entry };
-        let item_takes_units = |admits: bool| match item.shadow {
+        let item_takes_units = |admits: bool| match item.is_shadow {
             true => taking != Taking::Nothing && admits,
             false => takes_units,
         };
         readings.push(match (&place.fast_path, first_read.assessment) {
             (Some(fast_path), Some(assessment)) => {
                 let takes_units = item_takes_units(assessment.standing.admits());
-                counted.finish_assessed(cells, now, (fast_path, assessment), takes_units)
+                counted.finish_assessed(cells, now, fast_path, assessment, takes_units)
             }
             _ => {
                 let reading = evaluated.next().copied();
@@ -91,7 +97,7 @@ pub(in super::super) fn decide(
     Some(admitted)
 }
 
-/// The part of a first read that is kept. To find the state again is cheaper than to pass it on.
+/// What the first read of an item's state leaves for the second. To find the state again is cheaper than to pass it on.
 #[derive(Clone, Copy, Default)]
 struct FirstRead {
     /// The position of the entry in its bucket.
@@ -110,13 +116,13 @@ struct FirstVerdict {
 
 /// An item, with its place and its entry, if it has one.
 struct CountedItem<'l> {
-    item: &'l Item<'l>,
+    item: &'l LimitItem<'l>,
     place: &'l CellPlace,
     entry: Option<HomeEntry<'l>>,
 }
 
 impl CountedItem<'_> {
-    /// Reads the state by the limit's fast path, and stores the result in `assessment`.
+    /// The first read by the limit's fast path. Stores the result in `assessment`.
     #[inline(always)]
     fn assess(
         mut self,
@@ -135,7 +141,7 @@ impl CountedItem<'_> {
         FirstVerdict { admits, has_room }
     }
 
-    /// Reads the state of a limit without a fast path, and adds its reading to `evaluated`.
+    /// The first read of a limit without a fast path. Adds the reading to `evaluated`.
     #[inline(never)]
     fn evaluate(
         mut self,
@@ -143,7 +149,7 @@ impl CountedItem<'_> {
         now: Nanos,
         evaluated: &mut SmallVec<[LimitReading; 2]>,
     ) -> FirstVerdict {
-        let Item {
+        let LimitItem {
             limit, cost, scale, ..
         } = *self.item;
         let (key, mut copy) = (self.place.mark.key(), self.copy_state());
@@ -157,13 +163,14 @@ impl CountedItem<'_> {
         }
     }
 
-    /// Takes the cost if `takes_units` is set, and completes the reading.
+    /// The second read by the limit's fast path: takes the cost if `takes_units` is set, and completes the reading.
     #[inline(always)]
     fn finish_assessed(
         mut self,
         cells: &Cells,
         now: Nanos,
-        (fast_path, assessment): (&FastPath, Assessment),
+        fast_path: &FastPath,
+        assessment: Assessment,
         takes_units: bool,
     ) -> LimitReading {
         let (cost, mut copy) = (self.item.cost, self.copy_state());
@@ -176,7 +183,7 @@ impl CountedItem<'_> {
         reading
     }
 
-    /// [`CountedItem::finish_assessed`] for a limit without a fast path.
+    /// The second read of a limit without a fast path; see [`CountedItem::finish_assessed`].
     #[inline(never)]
     fn finish_evaluated(
         mut self,
@@ -185,7 +192,7 @@ impl CountedItem<'_> {
         mut reading: LimitReading,
         takes_units: bool,
     ) -> LimitReading {
-        let Item {
+        let LimitItem {
             limit, cost, scale, ..
         } = *self.item;
         let (key, mut copy) = (self.place.mark.key(), self.copy_state());
@@ -221,7 +228,7 @@ impl CountedItem<'_> {
         }
     }
 
-    /// Writes the entry's state back, where it has changed.
+    /// Writes the changed state back to the entry, and counts the change.
     #[inline(always)]
     fn write_state(&mut self, copy: [u32; 2], fresh_at: Option<Nanos>) {
         let Some(entry) = &mut self.entry else { return };

@@ -1,27 +1,30 @@
 //! Which buckets a key may be in: pure functions of the key's hashes and the number of buckets. They never change without a
 //! new format of snapshots, which hold bucket numbers.
 
-/// Mixes two numbers by the two halves of their product.
+/// Mixes two numbers by the two halves of their product, as wyhash does. The constants below are wyhash's, too.
 #[inline]
-pub(super) fn fold(a: u64, b: u64) -> u64 {
+pub(super) fn folded_multiply(a: u64, b: u64) -> u64 {
     let wide = u128::from(a) * u128::from(b);
     (wide >> 64) as u64 ^ wide as u64
 }
 
 /// The hash of a key for the sketch. It is made of the tag, because an entry keeps no more of its key.
 pub(super) fn sketch_hash(tag: u64) -> u64 {
-    fold(tag ^ 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3)
+    folded_multiply(tag ^ 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3)
 }
 
-/// The bucket of a hash: equal ranges of hashes share a bucket.
+/// The index of a hash's bucket: hashes are divided into equal ranges, one for each bucket.
 pub(super) fn bucket_of(hash: u64, bucket_count: u32) -> u32 {
     ((u128::from(hash) * u128::from(bucket_count)) >> 64) as u32
 }
 
-/// The other bucket of a tag. It is an involution, so the first bucket of an entry in its second one can be computed.
-pub(super) fn partner(tag: u64, bucket: u32, bucket_count: u32) -> u32 {
-    let sum = u64::from(bucket_of(fold(tag, 0xa076_1d64_78bd_642f), bucket_count));
-    let other = sum + u64::from(bucket_count) - u64::from(bucket);
+/// The other of the two buckets of a tag. The function is its own inverse, so either bucket can be computed from the other.
+pub(super) fn other_bucket(tag: u64, bucket_index: u32, bucket_count: u32) -> u32 {
+    let sum = u64::from(bucket_of(
+        folded_multiply(tag, 0xa076_1d64_78bd_642f),
+        bucket_count,
+    ));
+    let other = sum + u64::from(bucket_count) - u64::from(bucket_index);
     // It is less than twice the count, so no division is needed.
     let wrapped = other.checked_sub(u64::from(bucket_count));
     wrapped.unwrap_or(other) as u32

@@ -1,0 +1,509 @@
+//! The table of buckets. A bucket has 128 bytes: a spin lock that counts changes, and seven entries. A key may be in two
+//! buckets and prefers the first. The first bucket counts the keys that had to move to their second one. So a look-up
+//! touches the second only when such keys exist. The table never grows, and never evicts an entry by itself.
+//!
+//! A bucket is sixteen words of 64 bits: `[version | locked, keys moved away, 7 × (mark, state)]`. A mark is
+//! `tag (46 bits) | network | away | slot (16 bits)`, zero when the entry is empty. A state is the
+//! two inline words of a limit, a network's arrival time, or `fresh-at second | block`.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+
+use super::bucket_choice::{bucket_of, folded_multiply, other_bucket, sketch_hash};
+use super::bucket_lock::{self, count_change, lock, unlock};
+use super::snapshot::copy_progress::CopyProgress;
+use super::zeroed_map::ZeroedMap;
+use crate::limit::Fingerprint;
+use crate::store::LimitSlot;
+
+/// Bytes of a bucket.
+pub(super) const BUCKET_BYTES: usize = 128;
+/// Bytes of an entry: mark and state.
+pub(super) const ENTRY_BYTES: usize = 16;
+/// Words of a bucket.
+pub(super) const BUCKET_WORDS: usize = BUCKET_BYTES / 8;
+/// Entries of a bucket.
+pub(super) const BUCKET_ENTRIES: usize = 7;
+
+/// The slot in a mark.
+const SLOT_MASK: u64 = 0xffff;
+/// Set in the mark of an entry that is in the second bucket of its key.
+const AWAY_BIT: u64 = 1 << 16;
+/// Set in the mark of a network's entry.
+const NETWORK_BIT: u64 = 1 << 17;
+/// The tag in a mark: the part of a key that an entry keeps.
+const TAG_MASK: u64 = !(SLOT_MASK | AWAY_BIT | NETWORK_BIT);
+
+/// The two buckets where a key may be, and the key's part of the mark of its entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyBuckets {
+    /// The index of the bucket that the key prefers.
+    pub(super) first_bucket: u32,
+    /// The index of the key's other bucket, which may be the same.
+    pub(super) second_bucket: u32,
+    /// The tag and the network bit of the entry's mark.
+    mark: u64,
+    /// The key's hash for the sketch. It is made of the tag alone, because an entry keeps no more of its key.
+    pub(super) sketch_hash: u64,
+}
+
+/// The position of one entry in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EntryPosition {
+    pub(super) bucket_index: u32,
+    pub(super) entry_index: u32,
+}
+
+/// An entry's mark: the entry's key, its slot, and which of the key's buckets it is in. The file's head draws the bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EntryMark(pub(super) u64);
+
+impl EntryMark {
+    pub(super) fn slot(self) -> u16 {
+        (self.0 & SLOT_MASK) as u16
+    }
+
+    pub(super) fn is_network(self) -> bool {
+        self.0 & NETWORK_BIT != 0
+    }
+
+    /// Whether this is the mark of an entry.
+    pub(super) fn has_key(self) -> bool {
+        self.0 & TAG_MASK != 0
+    }
+
+    /// The first bucket of the entry's key, in a table of `bucket_count` buckets, if the entry is in `bucket_index`.
+    pub(super) fn home_bucket(self, bucket_index: u32, bucket_count: u32) -> u32 {
+        match self.0 & AWAY_BIT {
+            0 => bucket_index,
+            _ => other_bucket(self.0 & TAG_MASK, bucket_index, bucket_count),
+        }
+    }
+
+    /// The key for the cell's arithmetic. It is made of the tag, because an entry keeps no more of the fingerprint.
+    /// It must be the same when a cell is used and when it is checked for eviction.
+    pub(super) fn key(self) -> Fingerprint {
+        key_from_mark(self.0)
+    }
+}
+
+/// The bits of a mark that depend on the key alone, not on its bucket or slot.
+#[inline]
+pub(super) fn key_bits(mark: u64) -> u64 {
+    mark & (TAG_MASK | NETWORK_BIT)
+}
+
+pub(super) fn key_from_mark(mark: u64) -> Fingerprint {
+    let tag = u128::from(mark >> 18);
+    Fingerprint(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+}
+
+impl KeyBuckets {
+    /// The key for the cell's arithmetic: see [`EntryMark::key`].
+    pub(super) fn key(&self) -> Fingerprint {
+        key_from_mark(self.mark)
+    }
+
+    /// Whether both belong to the same key.
+    pub(super) fn is_same_key(&self, other: &KeyBuckets) -> bool {
+        self.mark == other.mark && self.first_bucket == other.first_bucket
+    }
+}
+
+/// All buckets, in a mapping of fixed size.
+#[derive(Debug)]
+pub(super) struct BucketTable {
+    map: ZeroedMap,
+    bucket_count: u32,
+    /// The progress of a snapshot.
+    pub(super) copy_progress: CopyProgress,
+}
+
+/// The smallest table, in bytes, that is mapped in huge pages.
+const MIN_HUGE_BYTES: usize = 16 << 20;
+
+impl BucketTable {
+    /// A table of at most `max_bytes`, and of two buckets at least.
+    pub(super) fn new(max_bytes: usize) -> io::Result<BucketTable> {
+        let bucket_count = u32::try_from(max_bytes / BUCKET_BYTES)
+            .unwrap_or(u32::MAX)
+            .max(2);
+        Ok(BucketTable {
+            map: ZeroedMap::new(
+                bucket_count as usize * BUCKET_BYTES,
+                max_bytes >= MIN_HUGE_BYTES,
+            )?,
+            bucket_count,
+            copy_progress: CopyProgress::default(),
+        })
+    }
+
+    pub(super) fn bucket_count(&self) -> u32 {
+        self.bucket_count
+    }
+
+    /// The buckets of `key` under a scope's `seed`. The key is a keyed hash already, so two multiplications mix enough.
+    #[inline]
+    pub(super) fn key_buckets(&self, seed: u64, key: Fingerprint, is_network: bool) -> KeyBuckets {
+        let (tag, first_bucket, sketch_hash) = self.hash_key(seed, key);
+        KeyBuckets {
+            first_bucket,
+            second_bucket: self.other_bucket(tag, first_bucket),
+            mark: tag | if is_network { NETWORK_BIT } else { 0 },
+            sketch_hash,
+        }
+    }
+
+    /// Hashes a key: returns its tag, its first bucket and its hash for the sketch.
+    #[inline]
+    fn hash_key(&self, seed: u64, key: Fingerprint) -> (u64, u32, u64) {
+        let (low, high) = (key.0 as u64, (key.0 >> 64) as u64);
+        let a = folded_multiply(low ^ seed, high ^ 0x9e37_79b9_7f4a_7c15);
+        let b = folded_multiply(high ^ seed.rotate_left(32), low ^ 0xd6e8_feb8_6659_fd93);
+        let tag = if a & TAG_MASK == 0 {
+            1 << 18
+        } else {
+            a & TAG_MASK
+        };
+        (tag, bucket_of(b, self.bucket_count), sketch_hash(tag))
+    }
+
+    /// The part of [`BucketTable::key_buckets`] that needs no second bucket: the first bucket, and the mark of an entry there.
+    #[inline]
+    pub(super) fn home_entry(
+        &self,
+        seed: u64,
+        key: Fingerprint,
+        slot: LimitSlot,
+    ) -> (u32, EntryMark) {
+        let (tag, first_bucket, _) = self.hash_key(seed, key);
+        (first_bucket, EntryMark(tag | u64::from(slot.0)))
+    }
+
+    /// A bucket's first word, which locks it and counts its changes.
+    #[inline]
+    pub(super) fn lock_of(&self, bucket_index: u32) -> &AtomicU64 {
+        &self.words(bucket_index)[0]
+    }
+
+    /// Starts to load a bucket into the processor's cache.
+    #[inline]
+    pub(super) fn prefetch(&self, bucket_index: u32) {
+        self.map.prefetch(bucket_index as usize);
+    }
+
+    /// The other bucket of a tag.
+    fn other_bucket(&self, tag: u64, bucket_index: u32) -> u32 {
+        other_bucket(tag, bucket_index, self.bucket_count)
+    }
+
+    /// The buckets of the key with this mark and first bucket.
+    pub(super) fn key_buckets_of(&self, mark: EntryMark, first_bucket: u32) -> KeyBuckets {
+        let tag = mark.0 & TAG_MASK;
+        KeyBuckets {
+            first_bucket,
+            second_bucket: self.other_bucket(tag, first_bucket),
+            mark: key_bits(mark.0),
+            sketch_hash: sketch_hash(tag),
+        }
+    }
+
+    #[inline]
+    pub(super) fn words(&self, bucket_index: u32) -> &[AtomicU64; BUCKET_WORDS] {
+        self.map.bucket(bucket_index as usize)
+    }
+
+    /// For each slot number, whether some entry has the slot.
+    pub(super) fn used_slots(&self) -> Vec<bool> {
+        let mut is_used = vec![false; usize::from(u16::MAX) + 1];
+        for bucket_index in 0..self.bucket_count {
+            let locked = self.lock_all(SmallVec::from_slice(&[bucket_index]));
+            let marks = (0..BUCKET_ENTRIES as u32).filter_map(|entry_index| {
+                locked.mark(EntryPosition {
+                    bucket_index,
+                    entry_index,
+                })
+            });
+            marks.for_each(|mark| is_used[usize::from(mark.slot())] = true);
+        }
+        is_used
+    }
+
+    /// Whether keys of this first bucket may be in their second bucket.
+    pub(super) fn has_moved_keys(&self, bucket_index: u32) -> bool {
+        self.words(bucket_index)[1].load(Ordering::Relaxed) != 0
+    }
+
+    fn try_lock(&self, bucket_index: u32) -> bool {
+        bucket_lock::try_lock(self.lock_of(bucket_index))
+    }
+
+    /// A number that changes with every change of a count of this first bucket's keys; `None` while the bucket is locked.
+    #[inline]
+    pub(super) fn version(&self, bucket_index: u32) -> Option<u64> {
+        bucket_lock::version(self.lock_of(bucket_index))
+    }
+
+    /// Locks these buckets in ascending order.
+    pub(super) fn lock_all(&self, mut buckets: SmallVec<[u32; 8]>) -> LockedBuckets<'_> {
+        if buckets.len() > 1 {
+            buckets.sort_unstable();
+            buckets.dedup();
+        }
+        for bucket_index in &buckets {
+            lock(self.lock_of(*bucket_index));
+        }
+        LockedBuckets {
+            table: self,
+            buckets,
+            pins: SmallVec::new(),
+        }
+    }
+
+    /// Whether the bucket has no entries. Only reads, so that untouched memory stays with the system.
+    pub(super) fn is_bucket_empty(&self, bucket_index: u32) -> bool {
+        let marks = self.words(bucket_index)[2..].iter().step_by(2);
+        marks.fold(0, |all, mark| all | mark.load(Ordering::Relaxed)) == 0
+    }
+
+    /// Locks one bucket; `None` where it is locked already.
+    pub(super) fn try_lock_one(&self, bucket_index: u32) -> Option<LockedBuckets<'_>> {
+        let buckets = SmallVec::from_slice(&[bucket_index]);
+        self.try_lock(bucket_index).then(|| LockedBuckets {
+            table: self,
+            buckets,
+            pins: SmallVec::new(),
+        })
+    }
+}
+
+/// The locked buckets of one decision. Entries are read and written only through this type, or through a
+/// [`HomeEntry`](super::fast_path::home_bucket::HomeEntry).
+#[derive(Debug)]
+pub(super) struct LockedBuckets<'a> {
+    table: &'a BucketTable,
+    buckets: SmallVec<[u32; 8]>,
+    /// Entries that the decision works with, and that must not be evicted or moved.
+    pins: SmallVec<[EntryPosition; 8]>,
+}
+
+impl Drop for LockedBuckets<'_> {
+    fn drop(&mut self) {
+        for bucket_index in &self.buckets {
+            let lock = self.table.lock_of(*bucket_index);
+            // Counted even if nothing changed, which `throttle::admission::prepared` allows for.
+            count_change(lock);
+            unlock(lock);
+        }
+    }
+}
+
+/// How often [`LockedBuckets::try_extend`] tries to lock a bucket.
+const MAX_EXTEND_ATTEMPTS: u32 = 1_000;
+
+impl LockedBuckets<'_> {
+    pub(super) fn is_locked(&self, bucket_index: u32) -> bool {
+        self.buckets.contains(&bucket_index)
+    }
+
+    /// Keeps an entry from being evicted or moved.
+    pub(super) fn pin(&mut self, position: EntryPosition) {
+        self.pins.push(position);
+    }
+
+    pub(super) fn is_pinned(&self, position: EntryPosition) -> bool {
+        self.pins.contains(&position)
+    }
+
+    /// Locks one more bucket, out of order. Gives up after a while, because waiting could be a deadlock. Returns whether the
+    /// bucket is locked.
+    pub(super) fn try_extend(&mut self, bucket_index: u32) -> bool {
+        for _ in 0..MAX_EXTEND_ATTEMPTS {
+            if self.is_locked(bucket_index) {
+                return true;
+            }
+            if self.table.try_lock(bucket_index) {
+                self.buckets.push(bucket_index);
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    fn words(&self, bucket_index: u32) -> &[AtomicU64; BUCKET_WORDS] {
+        debug_assert!(self.is_locked(bucket_index));
+        self.table.words(bucket_index)
+    }
+
+    /// The mark of an entry; `None` where the entry is empty.
+    pub(super) fn mark(&self, position: EntryPosition) -> Option<EntryMark> {
+        let mark = self.words(position.bucket_index)[2 + 2 * position.entry_index as usize]
+            .load(Ordering::Relaxed);
+        (mark != 0).then_some(EntryMark(mark))
+    }
+
+    pub(super) fn state(&self, position: EntryPosition) -> u64 {
+        self.words(position.bucket_index)[3 + 2 * position.entry_index as usize]
+            .load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_state(&mut self, position: EntryPosition, state: u64) {
+        self.words(position.bucket_index)[3 + 2 * position.entry_index as usize]
+            .store(state, Ordering::Relaxed);
+    }
+
+    /// The entry of `key_buckets` under any slot that `is_own_slot` accepts.
+    pub(super) fn find_entry(
+        &self,
+        key_buckets: &KeyBuckets,
+        is_own_slot: impl Fn(u16) -> bool,
+    ) -> Option<EntryPosition> {
+        let has_second = key_buckets.second_bucket != key_buckets.first_bucket
+            && self.is_locked(key_buckets.second_bucket);
+        let buckets = [key_buckets.first_bucket, key_buckets.second_bucket];
+        for bucket_index in &buckets[..1 + usize::from(has_second)] {
+            let words = self.words(*bucket_index);
+            for entry_index in 0..BUCKET_ENTRIES {
+                let mark = words[2 + 2 * entry_index].load(Ordering::Relaxed);
+                let is_away = mark & AWAY_BIT != 0;
+                if key_bits(mark) == key_buckets.mark
+                    && is_away == (*bucket_index != key_buckets.first_bucket)
+                    && is_own_slot((mark & SLOT_MASK) as u16)
+                {
+                    return Some(EntryPosition {
+                        bucket_index: *bucket_index,
+                        entry_index: entry_index as u32,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// An empty entry of `bucket_index`.
+    pub(super) fn empty_entry(&self, bucket_index: u32) -> Option<EntryPosition> {
+        let words = self.words(bucket_index);
+        for entry_index in 0..BUCKET_ENTRIES {
+            if words[2 + 2 * entry_index].load(Ordering::Relaxed) == 0 {
+                return Some(EntryPosition {
+                    bucket_index,
+                    entry_index: entry_index as u32,
+                });
+            }
+        }
+        None
+    }
+
+    /// Gives an empty entry to a key, with a state of zero.
+    pub(super) fn fill_entry(
+        &mut self,
+        position: EntryPosition,
+        key_buckets: &KeyBuckets,
+        slot: u16,
+    ) {
+        let is_away = position.bucket_index != key_buckets.first_bucket;
+        let mark = key_buckets.mark | u64::from(slot) | if is_away { AWAY_BIT } else { 0 };
+        self.set_state(position, 0);
+        self.words(position.bucket_index)[2 + 2 * position.entry_index as usize]
+            .store(mark, Ordering::Relaxed);
+        if is_away {
+            self.table.words(key_buckets.first_bucket)[1].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Moves an entry of `bucket_index` that is not pinned to the other bucket of its key. Returns the position that is empty now;
+    /// `None` where no other bucket has room.
+    pub(super) fn move_entry_away(&mut self, bucket_index: u32) -> Option<EntryPosition> {
+        (0..BUCKET_ENTRIES as u32).find_map(|entry_index| {
+            let from = EntryPosition {
+                bucket_index,
+                entry_index,
+            };
+            let word =
+                self.words(bucket_index)[2 + 2 * entry_index as usize].load(Ordering::Relaxed);
+            let other_bucket = self.table.other_bucket(word & TAG_MASK, bucket_index);
+            if word == 0
+                || other_bucket == bucket_index
+                || self.is_pinned(from)
+                || !self.try_extend(other_bucket)
+            {
+                return None;
+            }
+            let to = self.empty_entry(other_bucket)?;
+            let state = self.state(from);
+            self.clear_entry(from);
+            self.set_state(to, state);
+            let mark = word ^ AWAY_BIT;
+            self.words(other_bucket)[2 + 2 * to.entry_index as usize]
+                .store(mark, Ordering::Relaxed);
+            if mark & AWAY_BIT != 0 {
+                self.table.words(bucket_index)[1].fetch_add(1, Ordering::Relaxed);
+            }
+            self.table
+                .copy_progress
+                .record_move(bucket_index, other_bucket);
+            Some(from)
+        })
+    }
+
+    /// Gives an entry to another slot of the same scope.
+    pub(super) fn set_slot(&mut self, position: EntryPosition, slot: u16) {
+        let word = &self.words(position.bucket_index)[2 + 2 * position.entry_index as usize];
+        word.store(
+            word.load(Ordering::Relaxed) & !SLOT_MASK | u64::from(slot),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Empties an entry. The count in the key's first bucket is atomic and may be lowered without that bucket's lock: a
+    /// reader that sees it too high only looks into the second bucket in vain.
+    pub(super) fn clear_entry(&mut self, position: EntryPosition) {
+        let word = &self.words(position.bucket_index)[2 + 2 * position.entry_index as usize];
+        let mark = word.load(Ordering::Relaxed);
+        word.store(0, Ordering::Relaxed);
+        if mark & AWAY_BIT != 0 {
+            let home = self
+                .table
+                .other_bucket(mark & TAG_MASK, position.bucket_index);
+            self.table.words(home)[1].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partners_are_mutual_and_strays_are_counted() {
+        let table = BucketTable::new(1_000 * BUCKET_BYTES).unwrap();
+        for n in 0..2_000u128 {
+            let key_buckets = table.key_buckets(42, Fingerprint(n), n % 2 == 0);
+            assert_eq!(
+                table.other_bucket(key_buckets.mark & TAG_MASK, key_buckets.second_bucket),
+                key_buckets.first_bucket
+            );
+            if key_buckets.first_bucket == key_buckets.second_bucket {
+                continue;
+            }
+            let mut locked = table.lock_all(SmallVec::from_slice(&[
+                key_buckets.second_bucket,
+                key_buckets.first_bucket,
+            ]));
+            let position = locked.empty_entry(key_buckets.second_bucket).unwrap();
+            locked.fill_entry(position, &key_buckets, 9);
+            assert!(table.has_moved_keys(key_buckets.first_bucket));
+            assert_eq!(
+                locked.find_entry(&key_buckets, |slot| slot == 9),
+                Some(position)
+            );
+            assert_eq!(locked.find_entry(&key_buckets, |slot| slot == 8), None);
+            locked.clear_entry(position);
+            assert!(!table.has_moved_keys(key_buckets.first_bucket));
+            assert_eq!(locked.find_entry(&key_buckets, |_| true), None);
+        }
+    }
+}

@@ -6,15 +6,15 @@ use bytes::BytesMut;
 use http::Version;
 use libfuzzer_sys::fuzz_target;
 use tollgate::http::http1::Framing;
-use tollgate::serve::http1::repeat::RepeatCache;
-use tollgate::serve::http1::request::{HeadError, Request, parse_request};
+use tollgate::serve::http1::repeat_cache::RepeatCache;
+use tollgate::serve::http1::request::{HeadError, ParsedRequest, parse_request};
 
 /// What was read, in a form that compares, and how many bytes are left.
 type Read = (Result<Option<String>, HeadError>, usize);
 
-fn told(request: &Request) -> String {
+fn told(request: &ParsedRequest) -> String {
     let fields: Vec<_> = request.head.fields.iter().collect();
-    let Request {
+    let ParsedRequest {
         head,
         framing,
         expectations,

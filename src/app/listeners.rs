@@ -50,7 +50,7 @@ pub fn build_listeners(
         listeners.push(RunningListener {
             listener_tls: listen.tls.then(listener_tls).transpose()?,
             certificates: offered,
-            managed,
+            managed_certificates: managed,
             proxies: settings.proxies.clone(),
         });
     }
@@ -62,7 +62,9 @@ pub fn manage_certificates(
     manager: &CertificateRenewer,
     listeners: &[RunningListener],
 ) -> io::Result<()> {
-    let managed = listeners.iter().flat_map(|listener| &listener.managed);
+    let managed = listeners
+        .iter()
+        .flat_map(|listener| &listener.managed_certificates);
     manager.renew_only(managed.cloned().collect::<Vec<Arc<ManagedCertificate>>>())
 }
 

@@ -13,7 +13,7 @@ use super::listeners::certificate_expiries;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::RequestClass;
-use crate::serve::stack::outcome::RequestOutcome;
+use crate::serve::stack::request_outcome::RequestOutcome;
 use crate::serve::worker::generation::RunningConfig;
 use crate::store::shared::breaker::StoreStatus;
 use crate::store::{MemoryStore, SharedStore};

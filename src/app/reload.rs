@@ -78,12 +78,12 @@ impl App {
             let ruleset = Arc::new(ruleset);
             let running = RunningConfig {
                 listeners,
-                tokens: self.acme.challenge_tokens(),
+                challenge_tokens: self.acme.challenge_tokens(),
                 insight: before.insight.clone(),
                 upstreams: build_servers(&ruleset, &before.upstreams, &self.clock),
                 ruleset,
                 admission,
-                own_keyer: self.keyer.clone(),
+                process_keyer: self.keyer.clone(),
             };
             manage_certificates(&self.acme, &running.listeners).map_err(Error::Thread)?;
             self.set_unacked_timeout(running.ruleset.timeouts.send);

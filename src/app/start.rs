@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use parking_lot::{Mutex, RwLock};
-use socket2::Socket;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::error::Error;
@@ -25,9 +24,10 @@ use crate::net::tls::listener_tls;
 use crate::policy::{self, Diagnostic, LoadedConfig, ProcessSettings, Ruleset};
 use crate::serve::access::LogWriter;
 use crate::serve::worker::generation::RunningConfig;
+use crate::serve::worker::inherited_sockets::InheritedSockets;
 use crate::serve::worker::listen;
-use crate::serve::worker::listen::{InheritedSockets, Placement};
 use crate::serve::worker::occupancy::Occupancy;
+use crate::serve::worker::placement::Placement;
 use crate::serve::worker::run;
 use crate::store::SharedStore;
 use crate::store::shared::StoreKeeper;
@@ -67,12 +67,12 @@ impl App {
         let acme = CertificateRenewer::new(clock.clone(), registry.clone(), keyer.seed());
         let running = RunningConfig {
             listeners: build_listeners(&process, &ruleset, &tickets, &acme, &[])?,
-            tokens: acme.challenge_tokens(),
+            challenge_tokens: acme.challenge_tokens(),
             insight: process.record.is_some().then(Arc::default),
             upstreams: build_servers(&ruleset, &[], &clock),
             ruleset,
             admission,
-            own_keyer: keyer.clone(),
+            process_keyer: keyer.clone(),
         };
         let running = Arc::new(RwLock::new(running));
         let live_metrics = Arc::new(LiveMetrics {
@@ -129,25 +129,26 @@ impl App {
         let sockets_by_worker = self.bind_listeners(inherited)?;
         self.set_unacked_timeout(self.running.read().ruleset.timeouts.send);
         let writer = LogWriter::start(&self.process.access_log, &self.registry);
-        let (writer, writer_end) = writer.map_err(Error::AccessLog)?;
-        self.log = Mutex::new(Some((writer.clone(), writer_end)));
-        let loads: Arc<[AtomicUsize]> = (0..worker_count).map(|_| AtomicUsize::new(0)).collect();
+        let (log_writer, writer_end) = writer.map_err(Error::AccessLog)?;
+        self.log = Mutex::new(Some((log_writer.clone(), writer_end)));
+        let connection_counts: Arc<[AtomicUsize]> =
+            (0..worker_count).map(|_| AtomicUsize::new(0)).collect();
         let (senders, receivers): (Vec<_>, Vec<_>) =
             (0..worker_count).map(|_| unbounded_channel()).unzip();
         let senders: Arc<[_]> = senders.into();
         let occupancy = Arc::new(Occupancy::default());
         let default_max_connections = listen::raise_connection_limit();
         let workers = sockets_by_worker.into_iter().zip(receivers).enumerate();
-        for (number, (sockets, handed)) in workers {
+        for (number, (sockets, handed_connections)) in workers {
             let start = run::WorkerStart {
                 number,
                 sockets,
-                running: self.running.read().clone(),
-                handed,
-                placement: Placement::new(loads.clone(), senders.clone(), number),
+                running_config: self.running.read().clone(),
+                handed_connections,
+                placement: Placement::new(connection_counts.clone(), senders.clone(), number),
                 occupancy: occupancy.clone(),
                 default_max_connections,
-                writer: writer.clone(),
+                log_writer: log_writer.clone(),
                 registry: self.registry.clone(),
                 clock: self.clock.clone(),
             };
@@ -158,15 +159,14 @@ impl App {
         Ok(())
     }
 
-    /// Binds all listeners, and distributes their sockets among the workers. Each socket comes with the index of its
-    /// listener.
+    /// Binds all listeners, and distributes their sockets among the workers.
     fn bind_listeners(
         &mut self,
         inherited: &mut InheritedSockets,
-    ) -> Result<Vec<Vec<(Socket, usize)>>, Error> {
+    ) -> Result<Vec<Vec<run::WorkerSocket>>, Error> {
         let worker_count = self.process.workers;
         let mut sockets_by_worker: Vec<Vec<_>> = (0..worker_count).map(|_| Vec::new()).collect();
-        for (listener, listen) in self.process.listen.iter().enumerate() {
+        for (listener_index, listen) in self.process.listen.iter().enumerate() {
             let failed = |cause| Error::Listen {
                 address: listen.address.clone(),
                 cause,
@@ -179,7 +179,11 @@ impl App {
             for (index, socket) in bound.sockets.into_iter().enumerate() {
                 let own = socket.try_clone().map_err(failed)?;
                 self.sockets.lock().push(own);
-                sockets_by_worker[index % worker_count].push((socket, listener));
+                let socket = run::WorkerSocket {
+                    socket,
+                    listener_index,
+                };
+                sockets_by_worker[index % worker_count].push(socket);
             }
         }
         Ok(sockets_by_worker)

@@ -138,9 +138,9 @@ fn explain_offline(config: &Path, request: &RequestToExplain) -> Result<Value, C
         ruleset,
         admission,
         upstreams: Vec::new(),
-        own_keyer: Keyer::random(),
+        process_keyer: Keyer::random(),
         listeners: [].into(),
-        tokens: ChallengeTokens::default(),
+        challenge_tokens: ChallengeTokens::default(),
         insight: None,
     };
     // Without a shared store the future never waits.

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, getppid, kill_process};
 use sd_notify::NotifyState;
 use socket2::Socket;
 
-use crate::serve::worker::listen::SOCKET_FILES;
+use crate::serve::worker::inherited_sockets::SOCKET_FILES_VARIABLE;
 
 /// The variable with the id of the process that passed its sockets on.
 const PREDECESSOR_VARIABLE: &str = "TOLLGATE_PREDECESSOR";
@@ -70,7 +70,7 @@ impl SuccessorStarter {
             .env("LISTEN_FDS", mappings.len().to_string())
             // The parent does not know the id of the child yet.
             .env("LISTEN_PID", "")
-            .env(SOCKET_FILES, files)
+            .env(SOCKET_FILES_VARIABLE, files)
             .env(PREDECESSOR_VARIABLE, std::process::id().to_string())
             .fd_mappings(mappings)
             .map_err(io::Error::other)?;

@@ -14,7 +14,7 @@ use super::output;
 use crate::app::{App, Error};
 use crate::policy::ProcessSettings;
 use crate::serve::admin;
-use crate::serve::worker::listen::InheritedSockets;
+use crate::serve::worker::inherited_sockets::InheritedSockets;
 
 /// The bound listeners, which are not served yet.
 pub struct InternalListeners {

@@ -21,8 +21,8 @@ use crate::base::clock::Clock;
 use crate::base::telemetry;
 use crate::net::Address;
 use crate::policy::{self, BindSettings, Diagnostic};
+use crate::serve::worker::inherited_sockets::InheritedSockets;
 use crate::serve::worker::listen;
-use crate::serve::worker::listen::InheritedSockets;
 
 #[derive(clap::Args)]
 pub struct Arguments {

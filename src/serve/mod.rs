@@ -3,7 +3,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`stack`] | what happens to a request, in order; begin with `stack/gateway.rs` |
+//! | [`stack`] | what happens to a request, in order; begin with `stack/layers.rs` |
 //! | [`http1`], [`http2`] | connections of clients, by version of HTTP |
 //! | [`worker`] | the threads, their connections and their copy of the configuration |
 //! | [`access`] | the access log |

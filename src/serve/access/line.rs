@@ -1,4 +1,4 @@
-//! Writes the line of a request in the access log, as JSON.
+//! Writes the line of a request in the access log, as JSON. `serve/stack/observe.rs` calls it when a request ends.
 //!
 //! The line begins and ends with times. The text between them is copied for a client that is refused again and again.
 
@@ -7,23 +7,23 @@ use std::rc::Rc;
 
 use http::Uri;
 
-use super::collector::WorkerLog;
 use super::members::{push_fraction, push_number, push_plain, push_text};
+use super::worker_log::WorkerLog;
 use crate::base::clock::Nanos;
 use crate::identity::token;
 use crate::limit::LimitStanding;
-use crate::serve::http1::repeat::{LoggedRefusal, MAX_CACHED_BYTES};
-use crate::serve::stack::context::RequestContext;
-use crate::serve::stack::outcome::RequestOutcome;
+use crate::serve::http1::repeat_cache::{LoggedFacts, LoggedRefusal, MAX_CACHED_BYTES};
+use crate::serve::stack::request_context::RequestContext;
+use crate::serve::stack::request_outcome::RequestOutcome;
 
 /// Logs a request that ended at `now`.
-pub(crate) fn log_request(log: &WorkerLog, note: &RequestContext, now: Nanos) {
-    let is_notable = note.outcome() != RequestOutcome::Admitted
-        || matches!(note.deciding_limit.get(), Some((_, LimitStanding::Over)));
+pub(crate) fn log_request(log: &WorkerLog, context: &RequestContext, now: Nanos) {
+    let is_notable = context.outcome() != RequestOutcome::Admitted
+        || matches!(context.deciding_limit.get(), Some((_, LimitStanding::Over)));
     log.add_line(is_notable, |out| {
-        let duration = now.since(note.arrived_at);
-        log.begin_line(out, note.arrived_at);
-        write_middle_or_repeat(out, note);
+        let duration = now.since(context.arrived_at);
+        log.begin_line(out, context.arrived_at);
+        write_or_copy_middle(out, context);
         push_number(out, ",\"seconds\":", duration.0 / 1_000_000_000);
         push_fraction::<6>(out, (duration.0 % 1_000_000_000 / 1_000) as u32);
         out.extend_from_slice(b"}\n");
@@ -31,22 +31,22 @@ pub(crate) fn log_request(log: &WorkerLog, note: &RequestContext, now: Nanos) {
 }
 
 /// Writes the part of a line between the times, or copies it from the client's last refusal if nothing differs.
-fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestContext) {
-    let refused = note
+fn write_or_copy_middle(out: &mut Vec<u8>, context: &RequestContext) {
+    let refused = context
         .repeated
         .as_ref()
-        .filter(|_| note.outcome() == RequestOutcome::Refused);
-    let (Some(repeated), Some(client), Some(head)) = (refused, note.client.get(), &note.head)
+        .filter(|_| context.outcome() == RequestOutcome::Refused);
+    let (Some(repeated), Some(client), Some(head)) = (refused, context.client.get(), &context.head)
     else {
-        return write_middle(out, note);
+        return write_middle(out, context);
     };
-    let facts = (
-        note.status(),
-        note.sent_bytes(),
-        note.deciding_limit.get(),
-        note.without_store.get(),
-    );
-    let mut last = repeated.logged.borrow_mut();
+    let facts = LoggedFacts {
+        status: context.status(),
+        sent_bytes: context.sent_bytes(),
+        deciding_limit: context.deciding_limit.get(),
+        is_without_store: context.is_without_store.get(),
+    };
+    let mut last = repeated.logged_refusal.borrow_mut();
     if let Some(last) = &*last
         && Rc::ptr_eq(&last.head, head)
         && Rc::ptr_eq(&last.client, client)
@@ -54,9 +54,9 @@ fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestContext) {
     {
         return out.extend_from_slice(&last.text);
     }
-    let start = out.len();
-    write_middle(out, note);
-    let text = &out[start..];
+    let middle_start = out.len();
+    write_middle(out, context);
+    let text = &out[middle_start..];
     *last = (text.len() <= MAX_CACHED_BYTES).then(|| LoggedRefusal {
         head: head.clone(),
         client: client.clone(),
@@ -65,53 +65,54 @@ fn write_middle_or_repeat(out: &mut Vec<u8>, note: &RequestContext) {
     });
 }
 
-fn write_middle(out: &mut Vec<u8>, note: &RequestContext) {
-    let generation = &*note.generation;
+/// Writes the part of a line between the times.
+fn write_middle(out: &mut Vec<u8>, context: &RequestContext) {
+    let generation = &*context.generation;
     let ruleset = &generation.ruleset;
-    match note.connection_address() {
+    match context.connection_address() {
         Some(address) => push_plain(out, ",\"ip\":", address),
-        None => push_plain(out, ",\"ip\":", &note.ip().to_string()),
+        None => push_plain(out, ",\"ip\":", &context.ip().to_string()),
     }
-    if let Some(user) = note.user() {
+    if let Some(user) = context.user() {
         push_text(out, ",\"user\":", user);
     }
-    if let Some(reason) = note
+    if let Some(reason) = context
         .client
         .get()
         .and_then(|client| client.credential_fault())
     {
         push_plain(out, ",\"credential\":", reason.as_str());
     }
-    if let Some(method) = &note.method {
+    if let Some(method) = &context.method {
         push_plain(out, ",\"method\":", method.as_str());
     }
-    if let Some(head) = &note.head {
+    if let Some(head) = &context.head {
         let source = ruleset.identity.token.as_ref();
         let target = token::mask_credential(source, received_target(&head.uri));
         push_text(out, ",\"target\":", &target);
     }
-    if let Some(path) = &note.path {
+    if let Some(path) = &context.unreadable_path {
         push_text(out, ",\"target\":", path);
     }
-    if let Some(route) = note.route.get() {
-        out.extend_from_slice(&generation.routes[route].log_members);
+    if let Some(route_index) = context.route_index.get() {
+        out.extend_from_slice(&generation.counters_by_route[route_index].log_members);
     }
-    push_number(out, ",\"status\":", note.status().into());
-    push_plain(out, ",\"outcome\":", note.outcome().as_str());
-    if let Some((rule, standing)) = note.deciding_limit.get() {
-        out.extend_from_slice(&generation.rules[rule].log_members);
+    push_number(out, ",\"status\":", context.status().into());
+    push_plain(out, ",\"outcome\":", context.outcome().as_str());
+    if let Some((rule_index, standing)) = context.deciding_limit.get() {
+        out.extend_from_slice(&generation.counters_by_rule[rule_index].log_members);
         push_plain(out, ",\"standing\":", standing.as_str());
     }
-    if note.without_store.get() {
+    if context.is_without_store.get() {
         push_plain(out, ",\"store\":", "away");
     }
-    if let Some(reason) = note.reason.get() {
+    if let Some(reason) = context.reason.get() {
         push_text(out, ",\"reason\":", reason);
     }
-    if let Some(server) = &*note.server.borrow() {
+    if let Some(server) = &*context.server.borrow() {
         push_text(out, ",\"server\":", server);
     }
-    let costs = note
+    let costs = context
         .holdings
         .borrow()
         .as_ref()
@@ -122,7 +123,7 @@ fn write_middle(out: &mut Vec<u8>, note: &RequestContext) {
             out.extend_from_slice(b",\"cost_unknown\":true");
         }
     }
-    push_number(out, ",\"bytes\":", note.sent_bytes());
+    push_number(out, ",\"bytes\":", context.sent_bytes());
 }
 
 /// The request target as the client sent it.

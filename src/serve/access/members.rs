@@ -1,18 +1,18 @@
 //! Writes members of the JSON objects in the access log.
 //!
-//! They are written by hand, because a flood of refused requests costs a line each. Each `name` comes with its quotes,
-//! colon and the comma before it, and nothing here checks that.
+//! They are written without a serializer, because a flood of refused requests costs a line each. A `prefix` is the name
+//! of a member with its quotes, its colon and what stands before it, and nothing here checks that.
 
 use crate::limit::Rule;
 
-/// The members of each line about requests of this route.
+/// The members that name the route `name`, for the lines of its requests.
 pub(crate) fn route_members(name: &str) -> Box<[u8]> {
     let mut out = Vec::new();
     push_text(&mut out, ",\"route\":", name);
     out.into()
 }
 
-/// The members of each line about requests that this limit decided.
+/// The members that name a limit and its place in the policy files, for the lines of requests that it decided.
 pub(crate) fn limit_members(rule: &Rule) -> Box<[u8]> {
     let mut out = Vec::new();
     push_plain(&mut out, ",\"limit\":", rule.name.as_str());
@@ -22,36 +22,36 @@ pub(crate) fn limit_members(rule: &Rule) -> Box<[u8]> {
 
 /// Writes a string that needs no escapes.
 #[inline(always)]
-pub(super) fn push_plain(out: &mut Vec<u8>, name: &str, value: &str) {
-    out.extend_from_slice(name.as_bytes());
+pub(super) fn push_plain(out: &mut Vec<u8>, prefix: &str, value: &str) {
+    out.extend_from_slice(prefix.as_bytes());
     out.push(b'"');
     out.extend_from_slice(value.as_bytes());
     out.push(b'"');
 }
 
-/// Writes any string.
-pub(super) fn push_text(out: &mut Vec<u8>, name: &str, value: &str) {
+/// Writes any string, with escapes where JSON needs them.
+pub(super) fn push_text(out: &mut Vec<u8>, prefix: &str, value: &str) {
     let needs_escape = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
-    // A fold that never stops early checks many bytes at once.
-    if !value
+    // A fold does not stop early, so the compiler checks many bytes at once.
+    let has_escapes = value
         .bytes()
-        .fold(false, |any, byte| any | needs_escape(byte))
-    {
-        return push_plain(out, name, value);
+        .fold(false, |any, byte| any | needs_escape(byte));
+    if !has_escapes {
+        return push_plain(out, prefix, value);
     }
-    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(prefix.as_bytes());
     // Writing to memory cannot fail.
     let _ = serde_json::to_writer(out, value);
 }
 
 /// Writes a whole number.
 #[inline(always)]
-pub(super) fn push_number(out: &mut Vec<u8>, name: &str, value: u64) {
-    out.extend_from_slice(name.as_bytes());
+pub(super) fn push_number(out: &mut Vec<u8>, prefix: &str, value: u64) {
+    out.extend_from_slice(prefix.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// Writes the fraction of the number before: a point and the `N` digits of `value`, which is below 10^`N`.
+/// Writes the fraction of the number that was written last: a point and the `N` digits of `value`, which is below 10^`N`.
 #[inline(always)]
 pub(super) fn push_fraction<const N: usize>(out: &mut Vec<u8>, mut value: u32) {
     let mut digits = [b'0'; N];
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members() {
+    fn members_are_valid_json() {
         let mut out = Vec::new();
         push_number(&mut out, "{\"a\":", 1_700_000_000);
         push_fraction::<3>(&mut out, 42);

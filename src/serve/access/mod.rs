@@ -3,15 +3,23 @@
 //! Each worker collects lines in a batch and hands it to one thread that writes. A slow or full disk loses lines, which
 //! are counted and logged; it never delays a request.
 //!
-//! Bounds: [`BATCH_BYTES`] for each worker, and those of the [`writer`].
+//! | file | what it is |
+//! |---|---|
+//! | `line` | the line of one request |
+//! | `members` | the members of a line, as JSON |
+//! | `worker_log` | a worker's end: collects lines |
+//! | `log_writer` | the thread that writes |
+//! | `log_file` | the file, and its rotation |
+//!
+//! Bounds: [`BATCH_BYTES`] for each worker, and the bounds of [`log_writer`].
 
-mod collector;
-mod file;
 mod line;
+mod log_file;
+mod log_writer;
 pub(crate) mod members;
-mod writer;
+mod worker_log;
 
-pub use collector::{BATCH_BYTES, WorkerLog};
-pub use file::check_folder_writable;
 pub(crate) use line::log_request;
-pub use writer::{LogWriter, LogWriterEnd, check_log_path};
+pub use log_file::check_folder_writable;
+pub use log_writer::{LogWriter, LogWriterEnd, check_log_path};
+pub use worker_log::{BATCH_BYTES, WorkerLog};

@@ -187,7 +187,7 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
             };
             let response: Response = router.call(request).await?;
             Ok::<_, std::convert::Infallible>(response.map(|body| {
-                Body::new(ResponseBody {
+                Body::new(AdminResponseBody {
                     body,
                     _in_progress: in_progress,
                 })
@@ -216,12 +216,12 @@ impl Drop for ResponseInProgress {
 }
 
 /// A response body that drops its [`ResponseInProgress`] at its end.
-struct ResponseBody {
+struct AdminResponseBody {
     body: Body,
     _in_progress: Option<ResponseInProgress>,
 }
 
-impl http_body::Body for ResponseBody {
+impl http_body::Body for AdminResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 

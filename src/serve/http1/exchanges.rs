@@ -11,26 +11,26 @@ use std::task::{Context, Poll, ready};
 use http::Version;
 use tower::Service;
 
-use super::reply::{self, Reuse};
-use super::request::{ClientExpectations, HeadError, Request};
+use super::request::{ClientExpectations, HeadError, ParsedRequest};
+use super::send_response::{ConnectionReuse, send_response};
 use super::wire::Wire;
 use crate::http::head::{Fields, Head, Response, ResponseHead};
 use crate::net::flush_queue::YieldToOthers;
-use crate::serve::stack::body::{CLIENT_LEFT, ReplyBody};
+use crate::serve::stack::body::{CLIENT_LEFT, ResponseBody};
 use crate::serve::stack::detached;
 use crate::serve::stack::downstream::Downstream;
-use crate::serve::stack::gateway::Stack;
+use crate::serve::stack::layers::Stack;
 use crate::serve::stack::observe::ObservedBody;
 use crate::serve::stack::peer::Peer;
 use crate::serve::stack::stages::FreshRequest;
-use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, IDLE_DRAIN_TIME};
+use crate::serve::worker::client_socket::{BODY_DRAIN_TIMEOUT, IDLE_DRAIN_TIMEOUT};
 
 /// How the HTTP/1.1 exchanges of a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
     /// The gateway has closed the connection, or found it closed.
     Closed,
-    /// The first bytes were the preface of HTTP/2; they have not been taken off the connection.
+    /// The client's first bytes were the preface of HTTP/2; they are still in the connection's inbox.
     Http2,
 }
 
@@ -48,11 +48,11 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
             Err(HeadError::Http2) if may_be_http2 => return ConnectionEnd::Http2,
             Err(error) => {
                 let unreadable = wire.describe_unreadable(error, may_be_http2);
-                (Err(Box::new(unreadable)), None, LAST_RESPONSE)
+                (Err(Box::new(unreadable)), None, UNREADABLE_EXPECTATIONS)
             }
         };
         may_be_http2 = false;
-        let is_unanswered = head.as_ref().is_err_and(|head| head.without_response);
+        let gets_no_response = head.as_ref().is_err_and(|head| head.gets_no_response);
         let acme_response = head
             .as_ref()
             .ok()
@@ -67,7 +67,7 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
                     generation: worker.generation(),
                     repeated,
                 }));
-                let Some(Ok(response)) = unless_gone(wire, future.as_mut()).await else {
+                let Some(Ok(response)) = run_while_connected(wire, future.as_mut()).await else {
                     if let Some(holdings) = future.as_mut().record_departure(CLIENT_LEFT) {
                         wire.hang_up();
                         detached::finish_response(
@@ -84,11 +84,11 @@ pub async fn serve(wire: &Rc<Wire>, peer: &Rc<Peer>, mut stack: Stack) -> Connec
                 response
             }
         };
-        if is_unanswered {
+        if gets_no_response {
             break;
         }
-        match reply::send_response(wire, expectations, response, worker).await {
-            Ok(Reuse::Possible) if wire.is_body_over() || drain_body(wire).await => {
+        match send_response(wire, expectations, response, worker).await {
+            Ok(ConnectionReuse::Possible) if wire.is_body_over() || drain_body(wire).await => {
                 peer.enter_idle();
                 if !wire.is_idle() {
                     // The next request has arrived already, so other connections are served first.
@@ -111,7 +111,7 @@ fn poll_request(
     wire: &Wire,
     peer: &Peer,
     cx: &mut Context<'_>,
-) -> Poll<Result<Option<Request>, HeadError>> {
+) -> Poll<Result<Option<ParsedRequest>, HeadError>> {
     if wire.has_unsent_response() {
         if ready!(wire.poll_unsent_response(cx)).is_err() {
             return Poll::Ready(Ok(None));
@@ -120,38 +120,38 @@ fn poll_request(
     }
     let head = wire.poll_head(cx);
     if head.is_pending() && peer.worker.is_draining() && wire.is_idle() {
-        peer.deadlines.shorten_phase(IDLE_DRAIN_TIME);
+        peer.deadlines.shorten_phase(IDLE_DRAIN_TIMEOUT);
     }
-    if head.is_pending() && peer.deadlines.must_free_buffers() {
+    if head.is_pending() && peer.deadlines.take_buffer_release() {
         wire.free_buffers();
     }
     head
 }
 
-/// What the response to an unreadable request assumes of the client.
-const LAST_RESPONSE: ClientExpectations = ClientExpectations {
-    head_only: false,
+/// The expectations of a client whose request cannot be read. The response to it is the last one of the connection.
+const UNREADABLE_EXPECTATIONS: ClientExpectations = ClientExpectations {
+    is_head_request: false,
     version: Version::HTTP_11,
-    persistent: false,
-    trailers: false,
+    is_persistent: false,
+    accepts_trailers: false,
 };
 
-/// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS. It is counted apart from
-/// the requests of clients.
+/// The response to an ACME http-01 challenge (RFC 8555 section 8.3) on a connection without TLS. Such requests are counted
+/// apart from all others.
 fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<ObservedBody>> {
     if peer.is_tls {
         return None;
     }
-    let text = peer
+    let key_authorization = peer
         .worker
         .generation()
-        .tokens
+        .challenge_tokens
         .key_authorization(head.uri.path())?;
     peer.worker.count_acme_proof();
-    peer.deadlines.request_began();
+    peer.deadlines.report_request_begun();
     let mut fields = Fields::default();
     fields.add("content-type", b"application/octet-stream");
-    let body = ObservedBody::unobserved(ReplyBody::own(text.into()));
+    let body = ObservedBody::unobserved(ResponseBody::own(key_authorization.into()));
     let head = ResponseHead {
         fields,
         ..ResponseHead::default()
@@ -160,7 +160,7 @@ fn respond_to_acme_challenge(head: &Head, peer: &Peer) -> Option<Response<Observ
 }
 
 /// The output of `future`; `None` if the client leaves first.
-async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<F::Output> {
+async fn run_while_connected<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<F::Output> {
     poll_fn(|cx| {
         if let Poll::Ready(output) = future.as_mut().poll(cx) {
             return Poll::Ready(Some(output));
@@ -169,7 +169,7 @@ async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<
         if wire.has_unsent_response() && matches!(wire.poll_flush(cx), Poll::Ready(Err(_))) {
             return Poll::Ready(None);
         }
-        wire.poll_gone(cx).map(|()| None)
+        wire.poll_client_gone(cx).map(|()| None)
     })
     .await
 }
@@ -177,8 +177,8 @@ async fn unless_gone<F: Future>(wire: &Wire, mut future: Pin<&mut F>) -> Option<
 /// Reads the rest of an unwanted request body for a while, because many clients read the response only after they have sent
 /// all. True if the connection can be reused.
 async fn drain_body(wire: &Wire) -> bool {
-    let mut bytes = 0;
-    let draining = poll_fn(|cx| wire.poll_drain(cx, &mut bytes));
+    let mut drained_bytes = 0;
+    let draining = poll_fn(|cx| wire.poll_drain_body(cx, &mut drained_bytes));
     tokio::time::timeout(BODY_DRAIN_TIMEOUT, draining)
         .await
         .unwrap_or(false)

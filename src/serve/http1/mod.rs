@@ -5,14 +5,15 @@
 //! | file | what it is |
 //! |---|---|
 //! | `exchanges` | the loop of a connection: a request through the stack, then its response |
-//! | `wire` | the bytes of a connection, in and out |
+//! | `wire` | the bytes of a connection, in and out: its socket and buffers |
 //! | `request` | parses the head of a request |
-//! | `repeat` | the cache of repeated requests |
-//! | `reply`, `response_head` | sends a response |
+//! | `repeat_cache` | the cache of repeated requests |
+//! | `send_response` | sends a response: head, body, trailers |
+//! | `response_head` | writes the status line and the fields of a response |
 
 pub mod exchanges;
-pub mod repeat;
-pub mod reply;
+pub mod repeat_cache;
 pub mod request;
 pub mod response_head;
+pub mod send_response;
 pub mod wire;

@@ -1,6 +1,6 @@
 //! Parses the head of an HTTP/1.1 request strictly, by RFC 9112 section 3.
 //!
-//! A head that two readers could understand differently is an error. The body is not read here, only its framing is
+//! A head that two readers could understand differently is an error. The body is not read here; only its framing is
 //! decided.
 
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use std::rc::Rc;
 use bytes::{Buf, Bytes, BytesMut};
 use http::{Method, Uri, Version};
 
-use super::repeat::{MAX_CACHED_BYTES, RepeatCache, RepeatedFields, RequestedFeatures};
+use super::repeat_cache::{MAX_CACHED_BYTES, RepeatCache, RepeatedFields, RequestedFeatures};
 use crate::http::head::{Fields, Head, hop_by_hop};
 use crate::http::http1::{
     Framing, FramingFields, MAX_FIELDS, MAX_HEAD_BYTES, MAX_TARGET_BYTES, Malformed, ends_in_crlf,
@@ -20,18 +20,18 @@ use crate::http::http2::frame_reader::PREFACE;
 use crate::serve::stack::refusal::RefusalCause;
 use crate::throttle::reject::is_grpc;
 
-/// How many bytes of the preface of HTTP/2 show that it is one: no request of HTTP/1 begins with them.
-const PREFACE_PREFIX: usize = b"PRI * HTTP/2".len();
+/// Length of the part of HTTP/2's preface with which no request of HTTP/1 begins, in bytes.
+const PREFACE_PREFIX_LEN: usize = b"PRI * HTTP/2".len();
 
 /// A request whose head has been parsed and whose body has not been read.
-pub struct Request {
+pub struct ParsedRequest {
     /// Method, target and fields.
     pub head: Rc<Head>,
     /// Where the body ends.
     pub framing: Framing,
     /// What the client expects of the response.
     pub expectations: ClientExpectations,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub awaits_continue: bool,
     /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
@@ -40,14 +40,14 @@ pub struct Request {
 /// What the client expects of the response.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientExpectations {
-    /// The request is a HEAD, so the response has no body.
-    pub head_only: bool,
-    /// HTTP/1.0 or HTTP/1.1.
+    /// Whether the request is a HEAD, so that the response has no body.
+    pub is_head_request: bool,
+    /// The version of the request: HTTP/1.0 or HTTP/1.1.
     pub version: Version,
-    /// The connection can carry another request.
-    pub persistent: bool,
-    /// The client accepts trailers.
-    pub trailers: bool,
+    /// Whether the client may send another request on the connection.
+    pub is_persistent: bool,
+    /// Whether the client accepts trailers.
+    pub accepts_trailers: bool,
 }
 
 /// Why the head of a request cannot be parsed.
@@ -98,13 +98,13 @@ impl From<HeadError> for RefusalCause {
 pub fn parse_request(
     input: &mut BytesMut,
     cache: &mut RepeatCache,
-) -> Result<Option<Request>, HeadError> {
+) -> Result<Option<ParsedRequest>, HeadError> {
     if input.starts_with(&PREFACE[..3]) {
         let length = input.len().min(PREFACE.len());
         match input[..length] == PREFACE[..length] {
             true if length < PREFACE.len() => return Ok(None),
             true => return Err(HeadError::Http2),
-            false if input.starts_with(&PREFACE[..PREFACE_PREFIX]) => {
+            false if input.starts_with(&PREFACE[..PREFACE_PREFIX_LEN]) => {
                 return Err(HeadError::Preface);
             }
             false => {}
@@ -115,40 +115,40 @@ pub fn parse_request(
     }
     let mut parsed = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut head = httparse::Request::new(&mut []);
-    let end = match head.parse_with_uninit_headers(input, &mut parsed) {
+    let head_end = match head.parse_with_uninit_headers(input, &mut parsed) {
         Ok(httparse::Status::Complete(end)) if end <= MAX_HEAD_BYTES => end,
         Ok(httparse::Status::Partial) if input.len() <= MAX_HEAD_BYTES => return Ok(None),
         Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
         Err(httparse::Error::Version) => return Err(classify_bad_version(input)),
         Err(_) => return Err(HeadError::Malformed("its head is malformed")),
     };
-    if !ends_in_crlf(&input[..end]) {
+    if !ends_in_crlf(&input[..head_end]) {
         return Err(HeadError::Malformed(
             "a line of its head does not end in CRLF",
         ));
     }
     let line = RequestLine::from_parsed(input, &head)?;
     let first_field = head.headers.first();
-    let fields_start = first_field.map_or(end - 2, |field| {
+    let fields_start = first_field.map_or(head_end - 2, |field| {
         fields::offset_in(input, field.name.as_bytes())
     });
     let (mut fields, framing_fields) = fields::read_fields(input, head.headers)?;
-    let is_repeated = cache.remember_lines(&input[fields_start..end]);
-    let bytes = input.split_to(end).freeze();
-    fields.attach_text(bytes.clone());
+    let is_repeated = cache.remember_lines(&input[fields_start..head_end]);
+    let head_bytes = input.split_to(head_end).freeze();
+    fields.attach_text(head_bytes.clone());
     let features = RequestedFeatures::of(&fields, framing_fields);
     if is_repeated {
         cache.remember_fields(&fields, framing_fields, &features, line.version);
     }
-    match line.into_head(&bytes, fields, framing_fields, &features) {
+    match line.into_head(&head_bytes, fields, framing_fields, &features) {
         Ok((head, framing)) => {
-            let request = Request::new(head, framing, framing_fields, &features, None);
+            let request = ParsedRequest::new(head, framing, framing_fields, &features, None);
             Ok(Some(request))
         }
         Err(error) => {
             // The bytes are put back, for the record.
             let after_head = std::mem::take(input);
-            input.extend_from_slice(&bytes);
+            input.extend_from_slice(&head_bytes);
             input.extend_from_slice(&after_head);
             Err(error)
         }
@@ -157,8 +157,11 @@ pub fn parse_request(
 
 /// Parses a request that differs from the last one at most in its first line; `None` if it differs in more.
 #[inline(always)]
-fn parse_repeated(input: &mut BytesMut, cache: &RepeatCache) -> Result<Option<Request>, HeadError> {
-    let Some((fields_start, repeated)) = cache.find(input) else {
+fn parse_repeated(
+    input: &mut BytesMut,
+    cache: &RepeatCache,
+) -> Result<Option<ParsedRequest>, HeadError> {
+    let Some((fields_start, repeated)) = cache.find_repeated(input) else {
         return Ok(None);
     };
     let (head, framing) = match repeated.head(&input[..fields_start]) {
@@ -178,27 +181,27 @@ fn parse_repeated(input: &mut BytesMut, cache: &RepeatCache) -> Result<Option<Re
                 _ => return Ok(None),
             };
             // After empty lines, which may precede a request, its first line is not the first line of the input.
-            let is_first_line = line.target.end < fields_start;
-            let is_too_large = fields_start + cache.len() > MAX_HEAD_BYTES;
+            let is_first_line = line.target_range.end < fields_start;
+            let is_too_large = fields_start + cache.field_lines_len() > MAX_HEAD_BYTES;
             if !is_first_line || line.version != repeated.version || is_too_large {
                 return Ok(None);
             }
             // Copied, because a slice would keep the whole input in memory.
-            let bytes = Bytes::copy_from_slice(&input[..fields_start]);
+            let first_line = Bytes::copy_from_slice(&input[..fields_start]);
             let (head, framing) = line.into_head(
-                &bytes,
+                &first_line,
                 repeated.fields.clone(),
                 repeated.framing_fields,
                 &repeated.features,
             )?;
             if fields_start <= MAX_CACHED_BYTES {
-                repeated.remember_head(bytes, head.clone());
+                repeated.remember_head(first_line, head.clone());
             }
             (head, framing)
         }
     };
-    input.advance(fields_start + cache.len());
-    let request = Request::new(
+    input.advance(fields_start + cache.field_lines_len());
+    let request = ParsedRequest::new(
         head,
         framing,
         repeated.framing_fields,
@@ -211,8 +214,8 @@ fn parse_repeated(input: &mut BytesMut, cache: &RepeatCache) -> Result<Option<Re
 /// The first line of a request.
 struct RequestLine {
     method: Method,
-    /// The range of the target in the input.
-    target: Range<usize>,
+    /// The range of the target in the input, in bytes from its start.
+    target_range: Range<usize>,
     version: Version,
 }
 
@@ -235,15 +238,16 @@ impl RequestLine {
         let start = fields::offset_in(input, target.as_bytes());
         Ok(RequestLine {
             method: method.map_err(|_| HeadError::Malformed("its method is malformed"))?,
-            target: start..start + target.len(),
+            target_range: start..start + target.len(),
             version: version_from_minor(head.version),
         })
     }
 
-    /// The head that begins with this line, and where the body ends. The ranges of the line are in `bytes`.
+    /// The head that begins with this line, and where the body ends. `text` begins with the text that the line was parsed
+    /// from, so that the range of the target holds for it.
     fn into_head(
         self,
-        bytes: &Bytes,
+        text: &Bytes,
         fields: Fields,
         framing_fields: FramingFields,
         features: &RequestedFeatures,
@@ -251,7 +255,7 @@ impl RequestLine {
         let RequestLine {
             method, version, ..
         } = self;
-        let uri = Uri::from_maybe_shared(bytes.slice(self.target));
+        let uri = Uri::from_maybe_shared(text.slice(self.target_range));
         let framing = framing_fields.body_framing(version, Framing::Length(0))?;
         let upgrade = features.upgrade.as_ref();
         let head = Rc::new(Head {
@@ -267,22 +271,22 @@ impl RequestLine {
     }
 }
 
-impl Request {
+impl ParsedRequest {
     fn new(
         head: Rc<Head>,
         framing: Framing,
         framing_fields: FramingFields,
         features: &RequestedFeatures,
         repeated: Option<Rc<RepeatedFields>>,
-    ) -> Request {
+    ) -> ParsedRequest {
         let version = head.version;
-        Request {
+        ParsedRequest {
             framing,
             expectations: ClientExpectations {
-                head_only: head.method == Method::HEAD,
+                is_head_request: head.method == Method::HEAD,
                 version,
-                persistent: framing_fields.is_persistent(version),
-                trailers: features.trailers,
+                is_persistent: framing_fields.is_persistent(version),
+                accepts_trailers: features.accepts_trailers,
             },
             awaits_continue: features.expects_continue
                 && version >= Version::HTTP_11
@@ -295,25 +299,25 @@ impl Request {
 
 impl RequestedFeatures {
     fn of(fields: &Fields, framing_fields: FramingFields) -> RequestedFeatures {
-        let expects = fields.first("expect");
+        let expect = fields.first("expect");
         RequestedFeatures {
-            expects_continue: expects
+            expects_continue: expect
                 .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")),
-            trailers: fields.all("te").any(hop_by_hop::accepts_trailers),
+            accepts_trailers: fields.all("te").any(hop_by_hop::accepts_trailers),
             upgrade: framing_fields
                 .has_upgrade
                 .then(|| requested_upgrade(fields))
                 .flatten(),
-            grpc: is_grpc(fields),
+            is_grpc: is_grpc(fields),
         }
     }
 }
 
 /// The protocol that a request asks to change to, if it names exactly one that the gateway passes on.
 fn requested_upgrade(fields: &Fields) -> Option<Bytes> {
-    let mut all = fields.all("upgrade");
-    let only = all.next().filter(|_| all.next().is_none())?;
-    is_upgrade_allowed(only).then(|| Bytes::copy_from_slice(only))
+    let mut protocols = fields.all("upgrade");
+    let protocol = protocols.next().filter(|_| protocols.next().is_none())?;
+    is_upgrade_allowed(protocol).then(|| Bytes::copy_from_slice(protocol))
 }
 
 /// Whether the gateway passes on a change to this protocol. With HTTP/2 or TLS a client could send requests to the server
@@ -321,16 +325,17 @@ fn requested_upgrade(fields: &Fields) -> Option<Bytes> {
 pub fn is_upgrade_allowed(protocol: &[u8]) -> bool {
     let name = protocol.split(|byte| *byte == b'/').next();
     let name = name.unwrap_or_default();
-    let refused: [&[u8]; 4] = [b"h2", b"h2c", b"http", b"tls"];
+    let refused_names: [&[u8]; 4] = [b"h2", b"h2c", b"http", b"tls"];
+    let is_refused = |refused: &&[u8]| name.eq_ignore_ascii_case(refused);
     let is_token = !name.is_empty() && protocol.iter().all(|byte| is_token_or_slash(*byte));
-    is_token && !refused.iter().any(|other| name.eq_ignore_ascii_case(other))
+    is_token && !refused_names.iter().any(is_refused)
 }
 
 fn is_token_or_slash(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(&byte)
 }
 
-/// Tells apart why the first line of a head does not end in a version of HTTP/1.
+/// Finds out why the first line of a head does not end in a version of HTTP/1.
 #[cold]
 fn classify_bad_version(input: &[u8]) -> HeadError {
     let lines = input.split(|byte| *byte == b'\n');

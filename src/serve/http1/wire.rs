@@ -17,8 +17,8 @@ use http_body::SizeHint;
 use tokio::io::AsyncWrite;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use super::repeat::RepeatCache;
-use super::request::{self, HeadError, Request};
+use super::repeat_cache::RepeatCache;
+use super::request::{self, HeadError, ParsedRequest};
 use super::response_head::write_response_head;
 use crate::http::head::ResponseHead;
 use crate::http::http1::chunked::BodyPiece;
@@ -26,7 +26,7 @@ use crate::http::http1::inbox::Inbox;
 use crate::http::http1::{Framing, MAX_HEAD_BYTES, MessageError, Outbox};
 use crate::net::DeferredFlush;
 use crate::net::flush_queue::YieldToOthers;
-use crate::serve::stack::unreadable::{FirstLine, UnreadableRequest};
+use crate::serve::stack::unreadable_request::{FirstLine, UnreadableRequest};
 use crate::serve::worker::client_socket::{ClientSocket, MAX_DRAINED_BYTES};
 use crate::serve::worker::deadlines::Deadlines;
 
@@ -34,29 +34,30 @@ use crate::serve::worker::deadlines::Deadlines;
 /// reports nothing more to a reader of the socket.
 const HALF_CLOSE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A client's HTTP/1 connection.
+/// A client's HTTP/1 connection: its socket, its buffers, and how far the open request has been read.
 pub struct Wire {
     deadlines: Rc<Deadlines>,
-    inner: RefCell<Inner>,
+    inner: RefCell<WireState>,
 }
 
-struct Inner {
-    client: ClientSocket,
+/// The mutable part of a [`Wire`].
+struct WireState {
+    socket: ClientSocket,
     inbox: Inbox,
     outbox: Outbox,
-    cache: RepeatCache,
-    /// The turn of the worker's other connections, which are all read before any is served. The code that reads and the
-    /// code that serves do not fit a processor's first-level cache together.
-    others_first: YieldToOthers,
+    repeat_cache: RepeatCache,
+    /// Gives the worker's other connections their turn, so that all are read before any is served. The code that reads
+    /// and the code that serves do not fit a processor's first-level cache together.
+    yield_to_others: YieldToOthers,
     /// What is left of the request's body.
     remaining_body: Framing,
     /// The version of HTTP of the last request.
     version: Version,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     awaits_continue: bool,
-    /// A part of the last response could not be sent at once.
+    /// Whether a part of the last response could not be sent at once.
     has_unsent_response: bool,
-    /// The client has closed its sending side and waits for its response. The timer says when to check the socket.
+    /// When to check the socket of a client that has closed its sending side and waits for its response.
     half_close_check: Option<Box<Interval>>,
 }
 
@@ -65,12 +66,12 @@ impl Wire {
     pub fn new(client: ClientSocket) -> Rc<Wire> {
         Rc::new(Wire {
             deadlines: client.deadlines.clone(),
-            inner: RefCell::new(Inner {
-                client,
+            inner: RefCell::new(WireState {
+                socket: client,
                 inbox: Inbox::default(),
                 outbox: Outbox::default(),
-                cache: RepeatCache::default(),
-                others_first: YieldToOthers::default(),
+                repeat_cache: RepeatCache::default(),
+                yield_to_others: YieldToOthers::default(),
                 remaining_body: Framing::Length(0),
                 version: Version::HTTP_10,
                 awaits_continue: false,
@@ -83,7 +84,7 @@ impl Wire {
     /// The socket, and the bytes that were read from it and not used.
     pub fn into_parts(self) -> (ClientSocket, BytesMut) {
         let inner = self.inner.into_inner();
-        (inner.client, inner.inbox.bytes)
+        (inner.socket, inner.inbox.bytes)
     }
 
     /// The connection's deadlines.
@@ -95,19 +96,22 @@ impl Wire {
     pub fn begin_request(&self) {
         let inner = &mut *self.inner.borrow_mut();
         inner.inbox.begin_message();
-        inner.others_first = YieldToOthers::default();
+        inner.yield_to_others = YieldToOthers::default();
     }
 
     /// Reads the head of the next request; `None` at the end of the connection.
-    pub fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Request>, HeadError>> {
+    pub fn poll_head(
+        &self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<ParsedRequest>, HeadError>> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
             if !inner.inbox.bytes.is_empty() {
-                self.deadlines.bytes_received();
+                self.deadlines.report_bytes_received();
                 let inbox = &mut inner.inbox;
                 if inbox.may_hold_whole_head()
                     && let Some(request) =
-                        request::parse_request(&mut inbox.bytes, &mut inner.cache)?
+                        request::parse_request(&mut inbox.bytes, &mut inner.repeat_cache)?
                 {
                     inner.remaining_body = request.framing;
                     inner.version = request.expectations.version;
@@ -117,9 +121,9 @@ impl Wire {
             }
             match ready!(inner.poll_read(cx)) {
                 Ok(1..) => {
-                    self.deadlines.bytes_received();
-                    inner.cache.prefetch();
-                    ready!(Pin::new(&mut inner.others_first).poll(cx));
+                    self.deadlines.report_bytes_received();
+                    inner.repeat_cache.prefetch();
+                    ready!(Pin::new(&mut inner.yield_to_others).poll(cx));
                 }
                 // The client has left.
                 Ok(0) | Err(_) => return Poll::Ready(Ok(None)),
@@ -127,22 +131,22 @@ impl Wire {
         }
     }
 
-    /// What is recorded of a request that [`Wire::poll_head`] could not read. A bad preface gets no response if the client
-    /// `may_be_http2`: it could not read one of HTTP/1.
+    /// What is recorded of a request that [`Wire::poll_head`] could not read. A bad preface gets no response if
+    /// `may_be_http2`, because a client of HTTP/2 could not read a response of HTTP/1.
     pub fn describe_unreadable(&self, error: HeadError, may_be_http2: bool) -> UnreadableRequest {
         UnreadableRequest {
             cause: error.into(),
             line: FirstLine::parse(&self.inner.borrow().inbox.bytes),
-            without_response: may_be_http2 && error == HeadError::Preface,
+            gets_no_response: may_be_http2 && error == HeadError::Preface,
         }
     }
 
-    /// Frees the buffers that hold nothing, and the cache of repeated requests.
+    /// Frees the buffers that hold nothing, and the repeat_cache of repeated requests.
     pub fn free_buffers(&self) {
         let inner = &mut *self.inner.borrow_mut();
         inner.inbox.free_buffer();
         inner.outbox.free_buffer();
-        inner.cache = RepeatCache::default();
+        inner.repeat_cache = RepeatCache::default();
     }
 
     /// Whether no part of another request has arrived.
@@ -162,7 +166,7 @@ impl Wire {
                 let interim = Bytes::from_static(b"HTTP/1.1 100 Continue\r\n\r\n");
                 inner.outbox.push(interim);
             }
-            if let Poll::Ready(result) = inner.outbox.poll_flush(cx, &mut inner.client) {
+            if let Poll::Ready(result) = inner.outbox.poll_flush(cx, &mut inner.socket) {
                 result?;
             }
             if ready!(inner.poll_read(cx))? == 0 {
@@ -179,7 +183,7 @@ impl Wire {
         self.inner.borrow_mut().remaining_body = Framing::Close;
     }
 
-    /// How much of the request's body is left.
+    /// How many bytes of the request's body are left.
     pub fn remaining_body(&self) -> SizeHint {
         match self.inner.borrow().remaining_body {
             Framing::Length(length) => SizeHint::with_exact(length),
@@ -192,9 +196,9 @@ impl Wire {
         self.inner.borrow().remaining_body.is_over()
     }
 
-    /// Ready when the client has left, as far as that can be seen. While the request's body is unread nothing is read, so
-    /// it cannot. A reset of a half-closed connection is seen within [`HALF_CLOSE_CHECK_INTERVAL`].
-    pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready when the client is seen to have left. While a part of the request's body is unread, nothing more is read, so
+    /// that is not seen. A reset of a half-closed connection is seen within [`HALF_CLOSE_CHECK_INTERVAL`].
+    pub fn poll_client_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
         while inner.remaining_body.is_over()
             && inner.inbox.bytes.len() < MAX_HEAD_BYTES
@@ -202,7 +206,7 @@ impl Wire {
         {
             match ready!(inner.poll_read(cx)) {
                 Ok(1..) => {}
-                Ok(0) if inner.client.may_await_response() => {
+                Ok(0) if inner.socket.may_await_response() => {
                     inner.half_close_check = Some(new_half_close_check());
                 }
                 Ok(0) | Err(_) => return Poll::Ready(()),
@@ -213,7 +217,7 @@ impl Wire {
         };
         loop {
             ready!(check.poll_tick(cx));
-            if inner.client.is_broken() {
+            if inner.socket.is_broken() {
                 return Poll::Ready(());
             }
         }
@@ -230,20 +234,20 @@ impl Wire {
         }
     }
 
-    /// Queues bytes to be sent.
-    pub fn queue(&self, fill: impl FnOnce(&mut Outbox)) {
+    /// Lets `fill` queue bytes to be sent.
+    pub fn fill_outbox(&self, fill: impl FnOnce(&mut Outbox)) {
         fill(&mut self.inner.borrow_mut().outbox);
     }
 
     /// Whether so much is queued that nothing should be added.
-    pub fn is_queue_full(&self) -> bool {
+    pub fn is_outbox_full(&self) -> bool {
         self.inner.borrow().outbox.is_full()
     }
 
     /// Sends everything that is queued.
     pub fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
-        inner.outbox.poll_flush(cx, &mut inner.client)
+        inner.outbox.poll_flush(cx, &mut inner.socket)
     }
 
     /// Whether a part of the last response still has to be sent.
@@ -255,23 +259,23 @@ impl Wire {
     pub fn poll_unsent_response(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
         // The request is not over yet.
-        self.deadlines.request_began();
-        ready!(inner.outbox.poll_flush(cx, &mut inner.client))?;
+        self.deadlines.report_request_begun();
+        ready!(inner.outbox.poll_flush(cx, &mut inner.socket))?;
         inner.has_unsent_response = false;
         Poll::Ready(Ok(()))
     }
 
-    /// Reads the rest of an unwanted request body, within [`MAX_DRAINED_BYTES`], and counts its bytes in `drained`. Ready
-    /// with true if the connection can be reused.
-    pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<bool> {
+    /// Reads the rest of an unwanted request body, within [`MAX_DRAINED_BYTES`], and adds its bytes to `drained_bytes`.
+    /// Ready with true if the connection can be reused.
+    pub fn poll_drain_body(&self, cx: &mut Context<'_>, drained_bytes: &mut usize) -> Poll<bool> {
         let inner = &mut *self.inner.borrow_mut();
         loop {
             // A client that never got `100 Continue` may send its body or not.
-            if inner.awaits_continue || *drained > MAX_DRAINED_BYTES {
+            if inner.awaits_continue || *drained_bytes > MAX_DRAINED_BYTES {
                 return Poll::Ready(false);
             }
             match inner.remaining_body.next_piece(&mut inner.inbox.bytes) {
-                Ok(BodyPiece::Data(data)) => *drained += data.len(),
+                Ok(BodyPiece::Data(data)) => *drained_bytes += data.len(),
                 Ok(BodyPiece::Trailers(_) | BodyPiece::End) => return Poll::Ready(true),
                 Ok(BodyPiece::Incomplete) => match ready!(inner.poll_read(cx)) {
                     Ok(1..) => {}
@@ -282,19 +286,19 @@ impl Wire {
         }
     }
 
-    /// Sets whether a close resets the connection. It must while a response ends with the connection, so that the client
-    /// does not take a part of it for the whole.
-    pub fn reset_on_close(&self, reset: bool) {
-        self.inner.borrow().client.reset_on_close(reset);
+    /// Sets whether a close resets the connection. A reset is needed while a response ends with the connection, so that
+    /// the client does not take a part of the response for the whole.
+    pub fn set_reset_on_close(&self, should_reset: bool) {
+        self.inner.borrow().socket.set_reset_on_close(should_reset);
     }
 
     /// Ends the connection for both sides at once. It still counts as open until it is dropped.
     pub fn hang_up(&self) {
-        self.inner.borrow().client.hang_up();
+        self.inner.borrow().socket.hang_up();
     }
 
     /// Whether the client waits for `100 Continue`.
-    pub fn expects_continue(&self) -> bool {
+    pub fn awaits_continue(&self) -> bool {
         self.inner.borrow().awaits_continue
     }
 
@@ -308,14 +312,14 @@ impl Wire {
         is_small && !inner.awaits_continue
     }
 
-    /// Sends everything that is queued and closes so that the client can read it; see [`ClientSocket`].
+    /// Sends everything that is queued, then closes the connection so that the client can read it; see [`ClientSocket`].
     pub fn poll_shutdown(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let inner = &mut *self.inner.borrow_mut();
         if !inner.outbox.is_empty() {
-            inner.client.hold_back();
-            ready!(inner.outbox.poll_flush(cx, &mut inner.client))?;
+            inner.socket.hold_back();
+            ready!(inner.outbox.poll_flush(cx, &mut inner.socket))?;
         }
-        Pin::new(&mut inner.client).poll_shutdown(cx)
+        Pin::new(&mut inner.socket).poll_shutdown(cx)
     }
 }
 
@@ -326,11 +330,11 @@ fn new_half_close_check() -> Box<Interval> {
     Box::new(interval)
 }
 
-/// Sends the end of a response together with those of other connections.
+/// Sends the end of a response together with the ends of other connections' responses.
 impl DeferredFlush for Wire {
     fn flush_deferred(&self, cx: &mut Context<'_>) {
         let inner = &mut *self.inner.borrow_mut();
-        let sent = inner.outbox.poll_flush(cx, &mut inner.client);
+        let sent = inner.outbox.poll_flush(cx, &mut inner.socket);
         inner.has_unsent_response = !matches!(sent, Poll::Ready(Ok(())));
         if inner.has_unsent_response {
             self.deadlines.wake();
@@ -345,8 +349,9 @@ impl DeferredFlush for Wire {
     }
 }
 
-impl Inner {
+impl WireState {
+    /// Reads more bytes into the inbox; ready with their number, 0 at the end of the connection.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        self.inbox.poll_read(cx, &mut self.client)
+        self.inbox.poll_read(cx, &mut self.socket)
     }
 }

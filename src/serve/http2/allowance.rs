@@ -1,63 +1,65 @@
 //! Bounds the frames without use that a client may send: pings, resets, empty frames and the like.
 //!
 //! Such a frame costs its sender nothing and the gateway a little, so a flood of them would be an attack (CVE-2019-9512,
-//! -9514, -9515, CVE-2023-44487). A client earns more of them by frames that carry something.
+//! -9514, -9515, CVE-2023-44487). A client earns more of these frames by frames that carry something.
 
 use crate::base::clock::Nanos;
 
-/// Most frames without use that a client may send at once.
-const MAX_BURST: u32 = 1000;
+/// Maximum number of frames without use that a client may send at once.
+const MAX_BURST_FRAMES: u32 = 1000;
 
-/// Frames without use that a client may send in each second, on average, besides those that it earns.
+/// Number of frames without use that a client may send in each second, besides those that it earns.
 const FRAMES_PER_SECOND: u32 = 100;
 
-/// Frames that a head without a request counts as, because it must be decoded.
-const HEAD_COST: u32 = 3;
+/// Number of frames that a head without a request counts as, because the head must be decoded.
+const HEAD_COST_FRAMES: u32 = 3;
 
 /// How many more frames without use one client may send.
 #[derive(Debug)]
 pub struct Allowance {
-    remaining: u32,
-    /// The second for which it was renewed last.
-    renewed: u64,
+    remaining_frames: u32,
+    /// The second of the gateway's clock for which the allowance was renewed last.
+    renewed_second: u64,
 }
 
 impl Default for Allowance {
     fn default() -> Allowance {
         Allowance {
-            remaining: MAX_BURST,
-            renewed: 0,
+            remaining_frames: MAX_BURST_FRAMES,
+            renewed_second: 0,
         }
     }
 }
 
 impl Allowance {
     /// Counts a received frame that is without use, or against the rules.
-    pub fn spend(&mut self) {
-        self.remaining = self.remaining.saturating_sub(1);
+    pub fn spend_frame(&mut self) {
+        self.remaining_frames = self.remaining_frames.saturating_sub(1);
     }
 
-    /// Counts a decoded head that makes no request: it is malformed or too large, or its stream is refused or closed. It
-    /// costs more than the frame that responds to it earns.
+    /// Counts a decoded head that makes no request, because it is malformed or too large, or its stream is refused or
+    /// closed. Such a head costs more than the frame that responds to it earns.
     pub fn spend_head(&mut self) {
-        self.remaining = self.remaining.saturating_sub(HEAD_COST);
+        self.remaining_frames = self.remaining_frames.saturating_sub(HEAD_COST_FRAMES);
     }
 
-    /// Counts a sent or received frame that carries something. It earns one frame, unless the allowance is spent.
-    pub fn earn(&mut self) {
-        self.remaining = (self.remaining + u32::from(self.remaining > 0)).min(MAX_BURST);
+    /// Counts a sent or received frame that carries something. The client earns one frame, unless the allowance is spent.
+    pub fn earn_frame(&mut self) {
+        self.remaining_frames =
+            (self.remaining_frames + u32::from(self.remaining_frames > 0)).min(MAX_BURST_FRAMES);
     }
 
-    /// Whether the client has sent too many frames without use. Once true it stays so.
+    /// Whether the client has sent too many frames without use. A spent allowance is never renewed.
     pub fn is_spent(&mut self, now: Nanos) -> bool {
         let second = now.0 / Nanos::from_secs(1).0;
-        let before = std::mem::replace(&mut self.renewed, second);
-        if second > before && self.remaining > 0 {
-            let seconds = u32::try_from(second - before).unwrap_or(u32::MAX);
-            let more = seconds.saturating_mul(FRAMES_PER_SECOND);
-            self.remaining = self.remaining.saturating_add(more).min(MAX_BURST);
+        let previous = std::mem::replace(&mut self.renewed_second, second);
+        if second > previous && self.remaining_frames > 0 {
+            let elapsed_seconds = u32::try_from(second - previous).unwrap_or(u32::MAX);
+            let renewed_frames = elapsed_seconds.saturating_mul(FRAMES_PER_SECOND);
+            let frames = self.remaining_frames.saturating_add(renewed_frames);
+            self.remaining_frames = frames.min(MAX_BURST_FRAMES);
         }
-        self.remaining == 0
+        self.remaining_frames == 0
     }
 }
 
@@ -69,17 +71,17 @@ mod tests {
     fn a_burst_and_a_rate_are_allowed() {
         let mut allowance = Allowance::default();
         for second in 0..100 {
-            (0..FRAMES_PER_SECOND).for_each(|_| allowance.spend());
+            (0..FRAMES_PER_SECOND).for_each(|_| allowance.spend_frame());
             assert!(!allowance.is_spent(Nanos::from_secs(second)));
         }
-        (0..2 * MAX_BURST).for_each(|_| {
-            allowance.spend();
-            allowance.earn();
+        (0..2 * MAX_BURST_FRAMES).for_each(|_| {
+            allowance.spend_frame();
+            allowance.earn_frame();
         });
         assert!(!allowance.is_spent(Nanos::from_secs(100)));
-        (0..MAX_BURST).for_each(|_| allowance.spend());
+        (0..MAX_BURST_FRAMES).for_each(|_| allowance.spend_frame());
         assert!(allowance.is_spent(Nanos::from_secs(100)));
-        allowance.earn();
-        assert!(allowance.is_spent(Nanos::from_secs(200)), "it is over");
+        allowance.earn_frame();
+        assert!(allowance.is_spent(Nanos::from_secs(200)), "it stays spent");
     }
 }

@@ -1,6 +1,6 @@
 //! The task of an HTTP/2 connection: reads frames, begins the requests that they carry, and sends the output.
 //!
-//! It never waits for a request: one that is not served at once continues in a task of its own.
+//! The task never waits for a request: a request that is not served at once continues in a task of its own.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -22,25 +22,25 @@ use crate::http::http1::inbox::Inbox;
 use crate::http::http2::frame_reader::{Frame, FrameReader};
 use crate::http::http2::hpack::Decoder;
 use crate::http::http2::{ConnectionError, Reason, frame};
-use crate::serve::stack::gateway::Stack;
+use crate::serve::stack::layers::Stack;
 use crate::serve::stack::peer::Peer;
-use crate::serve::stack::unreadable::UnreadableRequest;
+use crate::serve::stack::unreadable_request::UnreadableRequest;
 use crate::serve::worker::client_socket::{ClientSocket, LINGER_TIMEOUT};
 use crate::serve::worker::deadlines::Phase;
 
-/// Serves a connection to its end. `received` are bytes that have been read from it already.
+/// Serves a connection to its end. `received` are bytes that have been read from the connection already.
 pub async fn serve(client: ClientSocket, received: BytesMut, peer: Rc<Peer>, stack: Stack) {
     // The preface may take as long as a request's head.
-    peer.deadlines.bytes_received();
+    peer.deadlines.report_bytes_received();
     let mut connection = Http2Connection {
         client,
         inbox: Inbox::default(),
         reader: FrameReader::default(),
         decoder: Decoder::default(),
-        memory: HeadMemory::default(),
+        head_memory: HeadMemory::default(),
         close_stage: CloseStage::Open,
-        last_stream: MAX_STREAM,
-        others_first: true,
+        last_stream_id: MAX_STREAM_ID,
+        should_yield_to_others: true,
         peer,
         stack,
         handle: ConnectionHandle::new(),
@@ -49,31 +49,33 @@ pub async fn serve(client: ClientSocket, received: BytesMut, peer: Rc<Peer>, sta
     poll_fn(|cx| connection.poll(cx)).await;
 }
 
+/// One HTTP/2 connection, as its own task sees it. The part that streams share is behind `handle`.
 struct Http2Connection {
     client: ClientSocket,
     inbox: Inbox,
     reader: FrameReader,
     decoder: Decoder,
-    memory: HeadMemory,
+    head_memory: HeadMemory,
     close_stage: CloseStage,
-    /// The last stream that will be processed, as GOAWAY has announced.
-    last_stream: u32,
-    /// The worker's other connections have a turn before the next output is sent.
-    others_first: bool,
+    /// The highest identifier of a stream that will be processed, as GOAWAY has announced.
+    last_stream_id: u32,
+    /// Whether the worker's other connections have a turn before the next output is sent.
+    should_yield_to_others: bool,
     peer: Rc<Peer>,
     stack: Stack,
     handle: Rc<ConnectionHandle<Http2Stream>>,
 }
 
-/// The highest identifier that a stream can have: RFC 9113 section 5.1.1. A GOAWAY with it only announces the end.
-const MAX_STREAM: u32 = (1 << 31) - 1;
+/// The highest identifier that a stream can have: RFC 9113 section 5.1.1. A GOAWAY that names this stream only announces
+/// the end of the connection.
+const MAX_STREAM_ID: u32 = (1 << 31) - 1;
 
 /// How far the connection has been closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CloseStage {
     /// The connection serves requests.
     Open,
-    /// The end has been announced, and requests may still be under way.
+    /// The end has been announced, and new requests may still be under way from the client.
     Announced,
     /// New requests are refused, and open ones are finished.
     Refusing,
@@ -91,7 +93,7 @@ enum ReadEnd {
 
 impl Drop for Http2Connection {
     fn drop(&mut self) {
-        self.handle.with(ConnectionState::close_all_streams);
+        self.handle.with_state(ConnectionState::close_all_streams);
     }
 }
 
@@ -113,20 +115,20 @@ impl Http2Connection {
                     Poll::Ready(Ok(())) | Poll::Pending => self.check_time(),
                 }
             }
-            let has_output = self.handle.with(|shared| shared.has_output());
-            if has_output && std::mem::take(&mut self.others_first) {
+            let has_output = self.handle.with_state(|shared| shared.has_output());
+            if has_output && std::mem::take(&mut self.should_yield_to_others) {
                 // The connections of a worker are all read before any is served, as in `serve/http1/wire.rs`.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let was_overfull = self.handle.with(|shared| shared.is_overfull());
+            let was_overfull = self.handle.with_state(|shared| shared.is_overfull());
             match self.handle.poll_flush(cx, &mut self.client) {
-                Poll::Ready(Ok(())) => self.others_first = true,
+                Poll::Ready(Ok(())) => self.should_yield_to_others = true,
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Pending => return Poll::Pending,
             }
             let is_finished =
-                self.close_stage == CloseStage::Refusing && self.handle.open_requests() == 0;
+                self.close_stage == CloseStage::Refusing && self.handle.open_request_count() == 0;
             if is_finished || self.close_stage == CloseStage::Closing {
                 self.close_stage = CloseStage::Closing;
                 return Pin::new(&mut self.client).poll_shutdown(cx).map(drop);
@@ -142,27 +144,27 @@ impl Http2Connection {
         let mut bytes = std::mem::take(&mut self.inbox.bytes);
         let result = loop {
             match self.handle_frames(cx, &bytes) {
-                Ok(length) => bytes.advance(length),
+                Ok(handled_bytes) => bytes.advance(handled_bytes),
                 Err(error) => break Poll::Ready(Err(ReadEnd::Error(error))),
             }
-            if self.handle.with(|shared| shared.is_overfull()) {
+            if self.handle.with_state(|shared| shared.is_overfull()) {
                 break Poll::Ready(Ok(()));
             }
             self.inbox.bytes = bytes;
-            let more = self.inbox.poll_read(cx, &mut self.client);
+            let read = self.inbox.poll_read(cx, &mut self.client);
             bytes = std::mem::take(&mut self.inbox.bytes);
-            match more {
+            match read {
                 Poll::Ready(Ok(1..)) => {}
                 Poll::Ready(Ok(0) | Err(_)) => break Poll::Ready(Err(ReadEnd::Disconnected)),
                 Poll::Pending => break Poll::Pending,
             }
         };
         self.inbox.bytes = bytes;
-        if self.handle.open_requests() == 0 {
+        if self.handle.open_request_count() == 0 {
             self.inbox.begin_message();
             self.reader.free_buffer();
             self.decoder.free_buffer();
-            self.memory.forget_recent();
+            self.head_memory.forget_recent_heads();
         }
         result
     }
@@ -173,15 +175,15 @@ impl Http2Connection {
         cx: &mut Context<'_>,
         input: &[u8],
     ) -> Result<usize, ConnectionError> {
-        let mut handled = 0;
+        let mut handled_bytes = 0;
         // The reader is put back, except after an error, which ends the connection.
         let mut reader = std::mem::take(&mut self.reader);
-        while let Some((length, frame)) = reader.next_frame(&input[handled..])? {
-            handled += length;
+        while let Some((frame_bytes, frame)) = reader.next_frame(&input[handled_bytes..])? {
+            handled_bytes += frame_bytes;
             self.handle_frame(cx, frame)?;
         }
         self.reader = reader;
-        Ok(handled)
+        Ok(handled_bytes)
     }
 
     fn handle_frame(
@@ -196,33 +198,34 @@ impl Http2Connection {
                 block,
                 ends_stream,
                 depends_on_itself,
-            } => return self.handle_head(cx, (stream_id, depends_on_itself), block, ends_stream),
+            } => return self.handle_head(cx, stream_id, depends_on_itself, block, ends_stream),
             Frame::Data {
                 stream_id,
                 data,
                 flow_bytes,
                 ends_stream,
             } => {
-                return handle
-                    .with(|shared| shared.receive_data(stream_id, data, flow_bytes, ends_stream));
+                return handle.with_state(|shared| {
+                    shared.receive_data(stream_id, data, flow_bytes, ends_stream)
+                });
             }
             Frame::Reset { stream_id } => {
-                return handle.with(|shared| shared.receive_reset(stream_id));
+                return handle.with_state(|shared| shared.receive_reset(stream_id));
             }
             Frame::SelfDependency { stream_id } => {
-                return handle.with(|shared| shared.receive_self_dependency(stream_id));
+                return handle.with_state(|shared| shared.receive_self_dependency(stream_id));
             }
             Frame::WindowUpdate { stream_id, bytes } => {
-                return handle.with(|shared| shared.receive_window_update(stream_id, bytes));
+                return handle.with_state(|shared| shared.receive_window_update(stream_id, bytes));
             }
             Frame::Settings(settings) => {
-                return handle.with(|shared| {
-                    shared.allowance.spend();
+                return handle.with_state(|shared| {
+                    shared.allowance.spend_frame();
                     shared.receive_settings(settings)
                 });
             }
-            Frame::Ping(payload) => handle.with(|shared| {
-                shared.allowance.spend();
+            Frame::Ping(payload) => handle.with_state(|shared| {
+                shared.allowance.spend_frame();
                 shared
                     .outbox
                     .push_with(|out| frame::write_ping_ack(out, payload));
@@ -231,7 +234,9 @@ impl Http2Connection {
                 self.close_stage = CloseStage::Refusing;
                 self.announce_last_stream(Reason::NO_ERROR);
             }
-            Frame::PartialBlock | Frame::Other => handle.with(|shared| shared.allowance.spend()),
+            Frame::PartialBlock | Frame::Other => {
+                handle.with_state(|shared| shared.allowance.spend_frame())
+            }
             Frame::PingAck | Frame::SettingsAck => {}
         }
         Ok(())
@@ -241,68 +246,78 @@ impl Http2Connection {
     fn handle_head(
         &mut self,
         cx: &mut Context<'_>,
-        (id, depends_on_itself): (u32, bool),
+        stream_id: u32,
+        depends_on_itself: bool,
         block: &[u8],
         ends_stream: bool,
     ) -> Result<(), ConnectionError> {
         let decoder = &mut self.decoder;
-        self.memory.count_block(block.len());
+        self.head_memory.count_received_block(block.len());
         let (open_stream, last_opened) = self
             .handle
-            .with(|shared| (shared.find_stream(id), shared.history.last_opened()));
+            .with_state(|shared| (shared.find_stream(stream_id), shared.history.last_opened()));
         if let Some(stream) = open_stream {
             let mut trailers = Trailers::default();
             decoder.decode(block, |field| trailers.add(field))?;
             let trailers = trailers.finish().filter(|_| !depends_on_itself);
-            self.handle.with(|shared| {
-                shared.receive_trailers(&stream, trailers, ends_stream, &self.memory);
+            self.handle.with_state(|shared| {
+                shared.receive_trailers(&stream, trailers, ends_stream, &self.head_memory);
             });
             return Ok(());
         }
         let mut draft = HeadDraft::new();
         decoder.decode(block, |field| draft.add(field))?;
-        if id <= last_opened || id.is_multiple_of(2) {
-            return self.handle.with(|shared| shared.receive_stray_head(id));
+        // Clients open streams with odd identifiers, in ascending order (RFC 9113 section 5.1.1).
+        if stream_id <= last_opened || stream_id.is_multiple_of(2) {
+            return self
+                .handle
+                .with_state(|shared| shared.receive_stray_head(stream_id));
         }
-        self.handle.with(|shared| shared.history.record_open(id));
+        self.handle
+            .with_state(|shared| shared.history.record_open(stream_id));
         if self.must_refuse_request() {
-            self.refuse_stream(id);
+            self.refuse_stream(stream_id);
             return Ok(());
         }
         if depends_on_itself {
             draft.mark_malformed("its stream depends on itself");
         }
-        match draft.finish(ends_stream, &mut self.memory) {
-            Ok(Some((head, charge))) => self.begin_request(cx, (id, charge), Ok(head), ends_stream),
-            Ok(None) => self.refuse_stream(id),
+        match draft.finish(ends_stream, &mut self.head_memory) {
+            Ok(Some((head, charge))) => {
+                self.begin_request(cx, stream_id, charge, Ok(head), ends_stream);
+            }
+            Ok(None) => self.refuse_stream(stream_id),
             Err(unreadable) => {
-                let charge = HeadCharge::default();
-                self.begin_request(cx, (id, charge), Err(unreadable), ends_stream);
+                let no_charge = HeadCharge::default();
+                self.begin_request(cx, stream_id, no_charge, Err(unreadable), ends_stream);
             }
         }
         Ok(())
     }
 
+    /// Whether a new request is refused: the connection ends, or the client has too many open requests.
     fn must_refuse_request(&self) -> bool {
         // Tasks of streams that have ended may not have noticed it yet, so twice as many requests may be open.
         self.close_stage == CloseStage::Refusing
-            || self.handle.with(|shared| shared.is_at_stream_limit())
-            || self.handle.open_requests() >= 2 * MAX_CONCURRENT_STREAMS
+            || self.handle.with_state(|shared| shared.is_at_stream_limit())
+            || self.handle.open_request_count() >= 2 * MAX_CONCURRENT_STREAMS
     }
 
     /// Refuses a request whose head has been decoded, before any of it is processed.
     fn refuse_stream(&self, id: u32) {
-        self.handle.with(|shared| {
+        self.handle.with_state(|shared| {
             shared.allowance.spend_head();
             shared.reset_stream(id, Reason::REFUSED_STREAM);
         });
     }
 
-    /// Begins a request. One that is over at once, as with most of the gateway's own responses, gets no task of its own.
+    /// Begins a request. A request that is over at once gets no task of its own, as with most of the gateway's own
+    /// responses.
     fn begin_request(
         &self,
         cx: &mut Context<'_>,
-        (id, charge): (u32, HeadCharge),
+        stream_id: u32,
+        charge: HeadCharge,
         head: Result<Head, UnreadableRequest>,
         ends_stream: bool,
     ) {
@@ -314,18 +329,20 @@ impl Http2Connection {
         } = &*self.peer;
         if self.peer.deadlines.phase() != Phase::Linger {
             // This restarts the idle time, also if the request is over before the phase is computed again.
-            self.peer.deadlines.request_began();
+            self.peer.deadlines.report_request_begun();
         }
         let deadlines = worker
             .deadline_clock
             .watch_connection(*idle_timeout, *header_timeout);
-        deadlines.request_began();
+        deadlines.report_request_begun();
         if head.is_err() {
-            self.handle.with(|shared| shared.allowance.spend_head());
+            self.handle
+                .with_state(|shared| shared.allowance.spend_head());
         }
         let send_timeout = worker.generation().ruleset.timeouts.send;
         let stream = Http2Stream::new(
-            (id, charge),
+            stream_id,
+            charge,
             self.handle.clone(),
             deadlines,
             send_timeout,
@@ -345,18 +362,19 @@ impl Http2Connection {
             deadlines, worker, ..
         } = &*self.peer;
         let now = worker.deadline_clock.coarse_now();
-        if self.handle.with(|shared| shared.is_flooded(now)) {
+        if self.handle.with_state(|shared| shared.is_flooded(now)) {
             worker.count_flood();
             return self.close(Reason::ENHANCE_YOUR_CALM);
         }
         if self.close_stage == CloseStage::Open
-            && (worker.is_draining() || deadlines.is_idle_over())
+            && (worker.is_draining() || deadlines.has_idle_timeout_passed())
         {
             self.close_stage = CloseStage::Announced;
-            self.handle.with(|shared| {
+            self.handle.with_state(|shared| {
                 shared.outbox.push_with(|out| {
-                    frame::write_go_away(out, MAX_STREAM, Reason::NO_ERROR);
-                    // Its acknowledgement arrives after all requests that were sent before the client read the GOAWAY.
+                    frame::write_go_away(out, MAX_STREAM_ID, Reason::NO_ERROR);
+                    // The acknowledgement of this ping arrives after all requests that the client sent before it read the
+                    // GOAWAY (RFC 9113 section 6.8).
                     frame::write_ping(out, *b"farewell");
                 });
             });
@@ -367,19 +385,19 @@ impl Http2Connection {
     /// Ends the connection with all open requests.
     fn close(&mut self, reason: Reason) {
         self.close_stage = CloseStage::Closing;
-        self.handle.with(ConnectionState::close_all_streams);
+        self.handle.with_state(ConnectionState::close_all_streams);
         self.announce_last_stream(reason);
     }
 
     /// Sends GOAWAY with the last stream that was processed.
     fn announce_last_stream(&mut self, reason: Reason) {
-        self.handle.with(|shared| {
+        self.handle.with_state(|shared| {
             // A later GOAWAY must not name a higher stream: RFC 9113 section 6.8.
-            self.last_stream = self.last_stream.min(shared.history.last_opened());
-            let last_stream = self.last_stream;
+            let last_stream_id = self.last_stream_id.min(shared.history.last_opened());
+            self.last_stream_id = last_stream_id;
             shared
                 .outbox
-                .push_with(|out| frame::write_go_away(out, last_stream, reason));
+                .push_with(|out| frame::write_go_away(out, last_stream_id, reason));
         });
     }
 
@@ -387,23 +405,23 @@ impl Http2Connection {
     fn update_phase(&self) {
         let (peer, deadlines) = (&*self.peer, &self.peer.deadlines);
         // While there is too much output nothing is read, so a head cannot be late.
-        let is_reading = !self.handle.with(|shared| shared.is_overfull());
+        let is_reading = !self.handle.with_state(|shared| shared.is_overfull());
         let is_in_head = is_reading && self.reader.is_in_head(&self.inbox.bytes);
-        let open_requests = self.handle.open_requests();
-        let phase = match (is_in_head, open_requests, self.close_stage) {
+        let open_request_count = self.handle.open_request_count();
+        let phase = match (is_in_head, open_request_count, self.close_stage) {
             (true, ..) => Phase::Header,
             (_, 1.., _) => Phase::Request,
             (.., CloseStage::Open) => Phase::IdleHttp2,
             _ => Phase::Linger,
         };
         // The deadline of a closing connection is never extended.
-        let is_closing = deadlines.phase() == Phase::Linger && open_requests == 0;
+        let is_closing = deadlines.phase() == Phase::Linger && open_request_count == 0;
         if deadlines.phase() != phase && !is_closing {
             match phase {
                 Phase::Header => deadlines.enter(phase, peer.header_timeout),
                 Phase::Linger => deadlines.enter(phase, LINGER_TIMEOUT),
                 Phase::IdleHttp2 | Phase::Idle => deadlines.enter(phase, peer.idle_timeout),
-                Phase::Request => deadlines.request_began(),
+                Phase::Request => deadlines.report_request_begun(),
             }
         }
     }

@@ -1,5 +1,7 @@
-//! Gives the tasks of a connection access to the state that they share: its own task, and those of its streams. It wakes
-//! the connection's task when a stream has something to send.
+//! Gives the tasks of a connection access to the state that they share: the connection's own task and the tasks of its
+//! streams. All run on one thread, so cells are enough.
+//!
+//! The handle wakes the connection's task when a stream has something to send.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -10,13 +12,13 @@ use tokio::io::AsyncWrite;
 
 use super::connection_state::{ConnectionState, OpenStream};
 
-/// The shared state of one connection.
+/// Access to the shared state of one connection.
 pub struct ConnectionHandle<S> {
     shared: RefCell<ConnectionState<S>>,
-    open_requests: Cell<usize>,
-    /// The connection's task, which is woken when there is something to send or no request is open any more.
+    open_request_count: Cell<usize>,
+    /// Wakes the connection's task, when there is something to send or no request is open any more.
     waker: RefCell<Option<Waker>>,
-    /// The connection's task runs at this moment, so it needs no waking.
+    /// Whether the connection's task runs at this moment, so that it needs no waking.
     is_task_running: Cell<bool>,
 }
 
@@ -25,7 +27,7 @@ impl<S: OpenStream> ConnectionHandle<S> {
     pub fn new() -> Rc<ConnectionHandle<S>> {
         Rc::new(ConnectionHandle {
             shared: RefCell::default(),
-            open_requests: Cell::new(0),
+            open_request_count: Cell::new(0),
             waker: RefCell::new(None),
             is_task_running: Cell::new(false),
         })
@@ -35,12 +37,12 @@ impl<S: OpenStream> ConnectionHandle<S> {
     ///
     /// # Panics
     ///
-    /// If `access` calls this again.
-    pub fn with<T>(&self, access: impl FnOnce(&mut ConnectionState<S>) -> T) -> T {
+    /// If `access` calls this function again.
+    pub fn with_state<T>(&self, access: impl FnOnce(&mut ConnectionState<S>) -> T) -> T {
         access(&mut self.shared.borrow_mut())
     }
 
-    /// Marks the connection's task as running, and remembers it as the one to wake.
+    /// Marks the connection's task as running, and remembers the task's waker.
     pub fn begin_task_turn(&self, cx: &Context<'_>) {
         self.is_task_running.set(true);
         let mut waker = self.waker.borrow_mut();
@@ -65,18 +67,18 @@ impl<S: OpenStream> ConnectionHandle<S> {
     }
 
     /// The number of open requests. Their tasks may live on for a moment after their streams have ended.
-    pub fn open_requests(&self) -> usize {
-        self.open_requests.get()
+    pub fn open_request_count(&self) -> usize {
+        self.open_request_count.get()
     }
 
     /// Adds `change` to the number of open requests.
-    pub fn change_open_requests(&self, change: isize) {
-        self.open_requests
-            .update(|open_requests| open_requests.saturating_add_signed(change));
+    pub fn change_open_request_count(&self, change: isize) {
+        self.open_request_count
+            .update(|open_request_count| open_request_count.saturating_add_signed(change));
     }
 
-    /// Sends everything that the client and its windows allow; ready when nothing of it waits.
-    pub fn poll_flush<W>(&self, cx: &mut Context<'_>, to: &mut W) -> Poll<io::Result<()>>
+    /// Sends everything that the client's flow-control windows allow; ready when all of that is written.
+    pub fn poll_flush<W>(&self, cx: &mut Context<'_>, socket: &mut W) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,
     {
@@ -84,7 +86,7 @@ impl<S: OpenStream> ConnectionHandle<S> {
         shared.wake_after_reopening();
         loop {
             // Even if the outbox is empty: under TLS bytes may wait inside the socket.
-            ready!(shared.outbox.poll_flush(cx, to))?;
+            ready!(shared.outbox.poll_flush(cx, socket))?;
             shared.wake_waiting_streams();
             shared.send_queued();
             if shared.outbox.is_empty() {
@@ -103,9 +105,11 @@ mod tests {
 
     /// Accepts all bytes, and holds them until the second flush.
     #[derive(Default)]
-    struct Inside(u32);
+    struct HoldingSocket {
+        flush_count: u32,
+    }
 
-    impl AsyncWrite for Inside {
+    impl AsyncWrite for HoldingSocket {
         fn poll_write(
             self: Pin<&mut Self>,
             _: &mut Context<'_>,
@@ -115,8 +119,8 @@ mod tests {
         }
 
         fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            self.0 += 1;
-            match self.0 {
+            self.flush_count += 1;
+            match self.flush_count {
                 1 => Poll::Pending,
                 _ => Poll::Ready(Ok(())),
             }
@@ -131,9 +135,10 @@ mod tests {
     #[test]
     fn what_waits_inside_of_the_socket_is_not_forgotten() {
         let mut cx = Context::from_waker(Waker::noop());
-        let (handle, mut socket) = (ConnectionHandle::<Http2Stream>::new(), Inside::default());
+        let handle = ConnectionHandle::<Http2Stream>::new();
+        let mut socket = HoldingSocket::default();
         assert!(handle.poll_flush(&mut cx, &mut socket).is_pending());
         assert!(handle.poll_flush(&mut cx, &mut socket).is_ready());
-        assert_eq!(socket.0, 2);
+        assert_eq!(socket.flush_count, 2);
     }
 }

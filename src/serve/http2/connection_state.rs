@@ -1,7 +1,7 @@
 //! The state that the streams of one connection share: flow-control windows, the table of open streams, and the output.
 //!
-//! It applies received frames to streams and decides which stream sends next, by RFC 9113 sections 5 and 6.9. It reads and
-//! writes no socket.
+//! This file applies received frames to streams and decides which stream sends next, by RFC 9113 sections 5 and 6.9. It
+//! reads and writes no socket.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use http::HeaderMap;
 use super::allowance::Allowance;
 use super::head_memory::HeadMemory;
 use super::initial_settings::{self, CONNECTION_WINDOW, MAX_CONCURRENT_STREAMS, STREAM_WINDOW};
-use super::stream_history::StreamHistory;
+use super::stream_history::{ResetSender, StreamHistory};
 use super::stream_state::StreamState;
 use crate::base::clock::Nanos;
 use crate::http::http1::Outbox;
@@ -23,14 +23,14 @@ use crate::http::http2::hpack::Encoder;
 use crate::http::http2::{ConnectionError, DEFAULT_WINDOW, MAX_FRAME_PAYLOAD, MAX_WINDOW, Reason};
 
 /// Bytes of content from which on a DATA frame earns the client another frame without use.
-const SUBSTANTIAL_DATA: usize = 1024;
+const SUBSTANTIAL_DATA_BYTES: usize = 1024;
 
-/// With this many bytes of output, no content of responses is added.
-const FULL_OUTPUT: usize = 64 * 1024;
+/// With this many bytes of output, no content of responses is added to it.
+const FULL_OUTPUT_BYTES: usize = 64 * 1024;
 
 /// With this many bytes of output, nothing is read from the client and no response begins. Frames that need no window, such
-/// as acknowledgements, can make the output longer than [`FULL_OUTPUT`].
-const OVERFULL_OUTPUT: usize = 2 * FULL_OUTPUT;
+/// as acknowledgements, can make the output longer than [`FULL_OUTPUT_BYTES`].
+const OVERFULL_OUTPUT_BYTES: usize = 2 * FULL_OUTPUT_BYTES;
 
 /// An open stream, as far as the connection must know it.
 pub trait OpenStream {
@@ -40,38 +40,38 @@ pub trait OpenStream {
     /// The state of the stream. If the state of the connection is borrowed too, it must be borrowed first.
     fn state(&self) -> &RefCell<StreamState>;
 
-    /// Tells a stream which waits for it that the connection has less output now.
-    fn output_drained(&self, state: &mut StreamState);
+    /// Tells a stream that has waited for space that the connection has less output now.
+    fn on_output_drained(&self, state: &mut StreamState);
 
     /// Tells the stream that some of its pending data was added to the output.
-    fn data_sent(&self, state: &mut StreamState);
+    fn on_data_sent(&self, state: &mut StreamState);
 }
 
 /// The shared state of one connection.
 pub struct ConnectionState<S> {
-    /// Bytes to send.
+    /// The output: frames that wait to be sent.
     pub outbox: Outbox,
     /// Encodes header fields.
     pub encoder: Encoder,
     /// Bounds frames without use.
     pub allowance: Allowance,
-    /// Open streams, by identifier.
+    /// Open streams, in ascending order of identifiers.
     open_streams: Vec<Rc<S>>,
     /// Streams with data that their windows allow to send, the next one first.
-    sendable: VecDeque<Rc<S>>,
+    sendable_streams: VecDeque<Rc<S>>,
     /// Streams that are no longer open.
     pub history: StreamHistory,
     /// Bytes that the gateway may send on the connection: its flow-control window.
     send_window: i64,
-    /// The window that a stream begins with.
+    /// The send window that a stream begins with, as the client's settings have it.
     initial_send_window: i64,
     /// Bytes that the client may send on the connection.
     receive_window: u32,
     /// Bytes that were read since the last window update of the connection.
-    consumed: u32,
-    /// The client could send nothing and has received a window update.
-    window_reopened: bool,
-    /// Some stream waits until the connection has less output.
+    consumed_bytes: u32,
+    /// Whether the client could send nothing and gets a window update in the next flush.
+    has_window_reopened: bool,
+    /// Whether some stream waits until the connection has less output.
     has_waiting_streams: bool,
 }
 
@@ -85,13 +85,13 @@ impl<S> Default for ConnectionState<S> {
             encoder: Encoder::default(),
             allowance: Allowance::default(),
             open_streams: Vec::new(),
-            sendable: VecDeque::new(),
+            sendable_streams: VecDeque::new(),
             history: StreamHistory::default(),
             send_window: DEFAULT_WINDOW.into(),
             initial_send_window: DEFAULT_WINDOW.into(),
             receive_window: CONNECTION_WINDOW,
-            consumed: 0,
-            window_reopened: false,
+            consumed_bytes: 0,
+            has_window_reopened: false,
             has_waiting_streams: false,
         }
     }
@@ -100,16 +100,16 @@ impl<S> Default for ConnectionState<S> {
 impl<S: OpenStream> ConnectionState<S> {
     /// Whether there is something to send.
     pub fn has_output(&self) -> bool {
-        !self.outbox.is_empty() || (!self.sendable.is_empty() && self.send_window > 0)
+        !self.outbox.is_empty() || (!self.sendable_streams.is_empty() && self.send_window > 0)
     }
 
     /// Whether there is so much output that nothing should be read.
     pub fn is_overfull(&self) -> bool {
-        self.outbox.len() >= OVERFULL_OUTPUT
+        self.outbox.len() >= OVERFULL_OUTPUT_BYTES
     }
 
-    /// Has a stream woken once the connection has less output.
-    pub fn wait_for_output(&mut self, state: &mut StreamState) {
+    /// Lets a stream wait for space: it is woken once the connection has less output.
+    pub fn await_output_space(&mut self, state: &mut StreamState) {
         self.has_waiting_streams = true;
         state.awaits_output = true;
     }
@@ -120,7 +120,7 @@ impl<S: OpenStream> ConnectionState<S> {
             for stream in &self.open_streams {
                 let state = &mut *stream.state().borrow_mut();
                 if std::mem::take(&mut state.awaits_output) {
-                    stream.output_drained(state);
+                    stream.on_output_drained(state);
                 }
             }
         }
@@ -141,6 +141,7 @@ impl<S: OpenStream> ConnectionState<S> {
         self.initial_send_window
     }
 
+    /// The index of an open stream; `Err` with the index where the stream would stand.
     fn index_of(&self, id: u32) -> Result<usize, usize> {
         // Most frames are about the newest stream.
         match self.open_streams.last() {
@@ -155,15 +156,16 @@ impl<S: OpenStream> ConnectionState<S> {
     pub fn find_stream(&self, id: u32) -> Option<Rc<S>> {
         self.index_of(id)
             .ok()
-            .map(|at| self.open_streams[at].clone())
+            .map(|index| self.open_streams[index].clone())
     }
 
+    /// Removes a stream from the open streams and from the queue of those that can send.
     fn remove_stream(&mut self, id: u32) {
-        if let Ok(at) = self.index_of(id) {
-            self.open_streams.remove(at);
+        if let Ok(index) = self.index_of(id) {
+            self.open_streams.remove(index);
         }
-        if !self.sendable.is_empty() {
-            self.sendable.retain(|stream| stream.id() != id);
+        if !self.sendable_streams.is_empty() {
+            self.sendable_streams.retain(|stream| stream.id() != id);
         }
     }
 
@@ -171,27 +173,27 @@ impl<S: OpenStream> ConnectionState<S> {
     pub fn reset_stream(&mut self, id: u32, reason: Reason) {
         self.outbox
             .push_with(|out| frame::write_reset(out, id, reason));
-        self.history.record_reset(id, false);
+        self.history.record_reset(id, ResetSender::Gateway);
     }
 
     /// Resets and closes a stream on which the client has broken a rule.
     pub fn fail_stream(&mut self, stream: &S, state: &mut StreamState, reason: Reason) {
-        self.allowance.spend();
+        self.allowance.spend_frame();
         self.reset_stream(stream.id(), reason);
-        state.failed = true;
+        state.has_failed = true;
         self.close_stream(stream, state);
     }
 
     /// Closes a stream for both sides, and drops what was received and not read.
     pub fn close_stream(&mut self, stream: &S, state: &mut StreamState) {
-        self.return_window(state.received.len() as u32);
+        self.return_window(state.received_body.len() as u32);
         state.close();
         self.remove_stream(stream.id());
     }
 
     /// Closes all streams, at the end of the connection.
     pub fn close_all_streams(&mut self) {
-        self.sendable.clear();
+        self.sendable_streams.clear();
         for stream in std::mem::take(&mut self.open_streams) {
             stream.state().borrow_mut().close();
         }
@@ -209,32 +211,33 @@ impl<S: OpenStream> ConnectionState<S> {
         flow_bytes: u32,
         ends_stream: bool,
     ) -> Result<(), ConnectionError> {
-        let window = self.receive_window.checked_sub(flow_bytes);
-        self.receive_window = window.ok_or(ConnectionError(Reason::FLOW_CONTROL_ERROR))?;
+        let connection_window = self.receive_window.checked_sub(flow_bytes);
+        self.receive_window =
+            connection_window.ok_or(ConnectionError(Reason::FLOW_CONTROL_ERROR))?;
         let Some(stream) = self.find_stream(id) else {
             self.return_window(flow_bytes);
             if data.is_empty() {
-                self.allowance.spend();
+                self.allowance.spend_frame();
             }
             return self.receive_stray_frame(id);
         };
         let state = &mut *stream.state().borrow_mut();
         match data.len() {
-            0 if !ends_stream => self.allowance.spend(),
-            SUBSTANTIAL_DATA.. => self.allowance.earn(),
+            0 if !ends_stream => self.allowance.spend_frame(),
+            SUBSTANTIAL_DATA_BYTES.. => self.allowance.earn_frame(),
             _ => {}
         }
-        let window = state.receive_window.checked_sub(flow_bytes);
+        let stream_window = state.receive_window.checked_sub(flow_bytes);
         // The outer `None` is an error: the body is longer or shorter than its stated length.
-        let remaining = match state.remaining_length {
+        let remaining = match state.remaining_body_bytes {
             None => Some(None),
             Some(before) => before
                 .checked_sub(data.len() as u64)
                 .filter(|remaining| !ends_stream || *remaining == 0)
                 .map(Some),
         };
-        let error = match (window, remaining) {
-            _ if state.request_ended => Some(Reason::STREAM_CLOSED),
+        let error = match (stream_window, remaining) {
+            _ if state.is_request_ended => Some(Reason::STREAM_CLOSED),
             (None, _) => Some(Reason::FLOW_CONTROL_ERROR),
             (_, None) => Some(Reason::PROTOCOL_ERROR),
             _ => None,
@@ -244,10 +247,10 @@ impl<S: OpenStream> ConnectionState<S> {
             self.fail_stream(&stream, state, reason);
             return Ok(());
         }
-        state.receive_window = window.unwrap_or_default();
-        state.remaining_length = remaining.flatten();
-        state.received.extend_from_slice(data);
-        state.request_ended = ends_stream;
+        state.receive_window = stream_window.unwrap_or_default();
+        state.remaining_body_bytes = remaining.flatten();
+        state.received_body.extend_from_slice(data);
+        state.is_request_ended = ends_stream;
         // Nobody reads the padding, so its window is returned at once.
         self.consume_bytes(id, state, flow_bytes - data.len() as u32);
         state.wake();
@@ -255,7 +258,8 @@ impl<S: OpenStream> ConnectionState<S> {
         Ok(())
     }
 
-    /// Receives the trailers of a request and the number of bytes that they hold; `None` if they are malformed.
+    /// Receives the trailers of a request and the bytes of memory that they hold; `trailers` is `None` if they are
+    /// malformed.
     pub fn receive_trailers(
         &mut self,
         stream: &S,
@@ -264,14 +268,14 @@ impl<S: OpenStream> ConnectionState<S> {
         memory: &HeadMemory,
     ) {
         let state = &mut *stream.state().borrow_mut();
-        let is_short = state.remaining_length.is_some_and(|bytes| bytes > 0);
+        let is_short = state.remaining_body_bytes.is_some_and(|bytes| bytes > 0);
         let reason = match trailers {
-            _ if state.request_ended => Reason::STREAM_CLOSED,
+            _ if state.is_request_ended => Reason::STREAM_CLOSED,
             Some((trailers, bytes)) if ends_stream && !is_short => match memory.charge(bytes) {
                 Some(charge) => {
                     state.trailers_charge = charge;
                     state.trailers = Some(trailers).filter(|trailers| !trailers.is_empty());
-                    state.request_ended = true;
+                    state.is_request_ended = true;
                     state.wake();
                     return self.remove_if_over(stream, state);
                 }
@@ -288,11 +292,11 @@ impl<S: OpenStream> ConnectionState<S> {
     ///
     /// The stream was never opened.
     pub fn receive_reset(&mut self, id: u32) -> Result<(), ConnectionError> {
-        self.allowance.spend();
+        self.allowance.spend_frame();
         match self.find_stream(id) {
             Some(stream) => {
                 self.close_stream(&stream, &mut stream.state().borrow_mut());
-                self.history.record_reset(id, true);
+                self.history.record_reset(id, ResetSender::Client);
                 Ok(())
             }
             None if self.history.is_used(id) => Ok(()),
@@ -307,8 +311,8 @@ impl<S: OpenStream> ConnectionState<S> {
     /// The window of the connection would be too large, or the stream was never opened.
     pub fn receive_window_update(&mut self, id: u32, bytes: u32) -> Result<(), ConnectionError> {
         let enlarge = |window: i64| {
-            let window = window + i64::from(bytes);
-            (bytes > 0 && window <= i64::from(MAX_WINDOW)).then_some(window)
+            let enlarged = window + i64::from(bytes);
+            (bytes > 0 && enlarged <= i64::from(MAX_WINDOW)).then_some(enlarged)
         };
         let reason = match bytes {
             0 => Reason::PROTOCOL_ERROR,
@@ -329,7 +333,7 @@ impl<S: OpenStream> ConnectionState<S> {
             Some(window) => state.send_window = window,
             None => self.fail_stream(&stream, state, reason),
         }
-        self.enqueue(&stream, state);
+        self.queue_if_sendable(&stream, state);
         Ok(())
     }
 
@@ -369,7 +373,8 @@ impl<S: OpenStream> ConnectionState<S> {
         Ok(())
     }
 
-    /// Changes the initial window, and by the same difference those of all open streams: RFC 9113 section 6.9.2.
+    /// Changes the initial send window, and the send windows of all open streams by the same difference: RFC 9113 section
+    /// 6.9.2.
     fn change_initial_window(&mut self, window: i64) -> Result<(), ConnectionError> {
         let difference = window - std::mem::replace(&mut self.initial_send_window, window);
         for index in 0..self.open_streams.len() {
@@ -379,7 +384,7 @@ impl<S: OpenStream> ConnectionState<S> {
             if state.send_window > i64::from(MAX_WINDOW) {
                 return Err(ConnectionError(Reason::FLOW_CONTROL_ERROR));
             }
-            self.enqueue(&stream, state);
+            self.queue_if_sendable(&stream, state);
         }
         Ok(())
     }
@@ -389,30 +394,30 @@ impl<S: OpenStream> ConnectionState<S> {
         self.allowance.is_spent(now)
     }
 
-    /// Counts received bytes of a stream as read. Once they are half of a window, sends a window update for them.
+    /// Counts received bytes of a stream as read. Once the read bytes are half of a window, sends a window update for them.
     pub fn consume_bytes(&mut self, id: u32, state: &mut StreamState, bytes: u32) {
         self.return_window(bytes);
-        state.consumed += bytes;
-        if state.consumed >= STREAM_WINDOW / 2 && !state.request_ended {
-            let more = std::mem::take(&mut state.consumed);
-            state.receive_window += more;
+        state.consumed_bytes += bytes;
+        if state.consumed_bytes >= STREAM_WINDOW / 2 && !state.is_request_ended {
+            let increment = std::mem::take(&mut state.consumed_bytes);
+            state.receive_window += increment;
             self.outbox
-                .push_with(|out| frame::write_window_update(out, id, more));
+                .push_with(|out| frame::write_window_update(out, id, increment));
         }
     }
 
     /// Counts received bytes as read for the window of the connection.
     fn return_window(&mut self, bytes: u32) {
-        self.consumed += bytes;
-        if self.consumed >= CONNECTION_WINDOW / 2 {
-            let more = std::mem::take(&mut self.consumed);
+        self.consumed_bytes += bytes;
+        if self.consumed_bytes >= CONNECTION_WINDOW / 2 {
+            let increment = std::mem::take(&mut self.consumed_bytes);
             let was_blocked = self.is_client_blocked();
-            self.receive_window += more;
+            self.receive_window += increment;
             self.outbox
-                .push_with(|out| frame::write_window_update(out, 0, more));
+                .push_with(|out| frame::write_window_update(out, 0, increment));
             if was_blocked {
-                // From now on a stream without data is late again.
-                self.window_reopened = true;
+                // The client can send again, so the deadlines of its bodies start again when their streams are woken.
+                self.has_window_reopened = true;
             }
         }
     }
@@ -424,7 +429,7 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// Wakes all streams if the client was blocked and no longer is.
     pub fn wake_after_reopening(&mut self) {
-        if std::mem::take(&mut self.window_reopened) {
+        if std::mem::take(&mut self.has_window_reopened) {
             for stream in &self.open_streams {
                 stream.state().borrow_mut().wake();
             }
@@ -433,44 +438,44 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// Sends pending data of a stream at once if no other stream waits, and queues the stream for the rest.
     pub fn send_or_queue(&mut self, stream: &Rc<S>, state: &mut StreamState) {
-        while self.sendable.is_empty() && self.outbox.len() < FULL_OUTPUT {
+        while self.sendable_streams.is_empty() && self.outbox.len() < FULL_OUTPUT_BYTES {
             if !self.write_data(stream, state) {
                 break;
             }
         }
-        self.enqueue(stream, state);
+        self.queue_if_sendable(stream, state);
     }
 
     /// Queues a stream if it has data that its window allows to send.
-    fn enqueue(&mut self, stream: &Rc<S>, state: &mut StreamState) {
+    fn queue_if_sendable(&mut self, stream: &Rc<S>, state: &mut StreamState) {
         if !state.is_queued
             && !state.pending_data.is_empty()
             && state.send_window > 0
-            && !state.closed
+            && !state.is_closed
         {
             state.is_queued = true;
-            self.sendable.push_back(stream.clone());
+            self.sendable_streams.push_back(stream.clone());
         }
     }
 
     /// Sends one DATA frame of each queued stream in turn, while windows and output allow.
     pub fn send_queued(&mut self) {
-        while self.send_window > 0 && self.outbox.len() < FULL_OUTPUT {
-            let Some(stream) = self.sendable.pop_front() else {
+        while self.send_window > 0 && self.outbox.len() < FULL_OUTPUT_BYTES {
+            let Some(stream) = self.sendable_streams.pop_front() else {
                 return;
             };
             let state = &mut *stream.state().borrow_mut();
             state.is_queued = false;
             self.write_data(&stream, state);
-            self.enqueue(&stream, state);
+            self.queue_if_sendable(&stream, state);
         }
     }
 
     /// Adds one DATA frame of a stream to the output. True if the stream has more data.
     fn write_data(&mut self, stream: &S, state: &mut StreamState) -> bool {
         let window = self.send_window.min(state.send_window);
-        let allowed = window.clamp(0, MAX_FRAME_PAYLOAD as i64) as usize;
-        let length = state.pending_data.len().min(allowed);
+        let allowed_bytes = window.clamp(0, MAX_FRAME_PAYLOAD as i64) as usize;
+        let length = state.pending_data.len().min(allowed_bytes);
         if length == 0 {
             return false;
         }
@@ -479,13 +484,14 @@ impl<S: OpenStream> ConnectionState<S> {
         state.send_window -= length as i64;
         let ends_stream = state.is_last_data && state.pending_data.is_empty();
         let flags = if ends_stream { flag::END_STREAM } else { 0 };
-        let head = frame::frame_head(length, kind::DATA, flags, stream.id());
-        self.outbox.push_with(|out| out.extend_from_slice(&head));
+        let frame_head = frame::frame_head(length, kind::DATA, flags, stream.id());
+        self.outbox
+            .push_with(|out| out.extend_from_slice(&frame_head));
         self.outbox.push(data);
-        self.allowance.earn();
-        stream.data_sent(state);
+        self.allowance.earn_frame();
+        stream.on_data_sent(state);
         if ends_stream {
-            state.response_sent = true;
+            state.is_response_sent = true;
             self.remove_if_over(stream, state);
         }
         !state.pending_data.is_empty()
@@ -493,7 +499,7 @@ impl<S: OpenStream> ConnectionState<S> {
 
     /// Removes a stream from the open ones once both sides have ended it.
     pub fn remove_if_over(&mut self, stream: &S, state: &mut StreamState) {
-        if state.response_sent && state.request_ended {
+        if state.is_response_sent && state.is_request_ended {
             self.remove_stream(stream.id());
         }
     }

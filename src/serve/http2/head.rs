@@ -1,9 +1,10 @@
 //! Builds the head of a request from its HTTP/2 fields: RFC 9113 sections 8.2 and 8.3.
 //!
 //! A head that RFC 9113 calls malformed resets its stream. A head that only the gateway refuses gets a response. Fields are
-//! written as lines of HTTP/1.1, because most servers are sent those.
+//! written as lines of HTTP/1.1, because most servers are reached by HTTP/1.1.
 
 use std::cell::Cell;
+use std::ops::Range;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -17,35 +18,36 @@ use crate::http::http2::hpack::{DecodedField, FieldKind};
 use crate::route::canonical_host;
 use crate::serve::http1::request::is_upgrade_allowed;
 use crate::serve::stack::refusal::RefusalCause;
-use crate::serve::stack::unreadable::{FirstLine, UnreadableRequest};
+use crate::serve::stack::unreadable_request::{FirstLine, UnreadableRequest};
 
 /// Initial capacity for the text of a head, in bytes. Most heads fit.
 const INITIAL_TEXT_CAPACITY: usize = 512;
 
 /// Bytes that each field counts beyond its name and value: RFC 9113 section 6.5.2.
-const FIELD_OVERHEAD: usize = 32;
+const FIELD_OVERHEAD_BYTES: usize = 32;
 
-/// Bytes of memory that a trailer field takes in a map, beyond what it counts.
+/// Bytes of memory that a trailer takes in a header map, beyond the bytes that [`HeadSize`] counts for it.
 const MAP_ENTRY_BYTES: usize = 128;
 
 thread_local! {
-    /// The buffer that heads are written to, one after the other. A buffer for each large head that turns out to be shared
-    /// would fragment the memory. Bound: twice [`MAX_HEAD_BYTES`] for each thread.
+    /// The buffer that heads are written to, one after the other. If each large head had a buffer until it turns out to be
+    /// shared, memory would fragment. Bound: twice [`MAX_HEAD_BYTES`] for each thread.
     static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// The size of a head, as RFC 9113 section 6.5.2 counts it.
 #[derive(Debug, Default)]
 struct HeadSize {
-    fields: usize,
+    /// The number of fields, without pseudo-header fields.
+    field_count: usize,
     bytes: usize,
 }
 
 impl HeadSize {
-    /// Counts a field. One that `continues` the field before counts only its bytes. False if the head is now too large.
-    fn add(&mut self, field: &DecodedField<'_>, continues: bool) -> bool {
-        self.fields += usize::from(!continues && !field.name.starts_with(b":"));
-        self.bytes += field.name.len() + field.value.len() + FIELD_OVERHEAD;
+    /// Counts a field; only its bytes if it continues an earlier field. False if the head is now too large.
+    fn add(&mut self, field: &DecodedField<'_>, is_continuation: bool) -> bool {
+        self.field_count += usize::from(!is_continuation && !field.name.starts_with(b":"));
+        self.bytes += field.name.len() + field.value.len() + FIELD_OVERHEAD_BYTES;
         self.bytes <= MAX_HEAD_BYTES
     }
 }
@@ -59,19 +61,21 @@ pub struct HeadDraft {
     fields: Fields,
     method: Option<Method>,
     scheme: Option<Scheme>,
-    /// Start and length of the path in `text`.
-    path: Option<(usize, usize)>,
+    /// Where the path stands in `text`.
+    path_range: Option<Range<usize>>,
+    /// The value of `:protocol`: RFC 8441 section 4.
     protocol: Option<Bytes>,
     authority: Option<Bytes>,
     /// The values of all `cookie` fields, joined.
     cookie: Option<Vec<u8>>,
     content_length: Option<u64>,
-    /// A field that is no pseudo-header field has come, so none of those may follow.
+    /// Whether a field that is no pseudo-header field has come, so that no pseudo-header field may follow.
     has_regular_fields: bool,
     /// The first mistake. Fields after it are ignored.
     fault: Option<HeadFault>,
 }
 
+/// The value of `:scheme`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Http,
@@ -103,7 +107,7 @@ impl From<HeadFault> for RefusalCause {
 }
 
 impl HeadDraft {
-    /// A head without fields.
+    /// A head without fields, which takes the thread's scratch buffer.
     pub fn new() -> HeadDraft {
         HeadDraft {
             text: SCRATCH.take(),
@@ -117,8 +121,8 @@ impl HeadDraft {
             return;
         }
         // All cookie fields count as one: RFC 9113 section 8.2.3.
-        let continues = field.kind == FieldKind::Cookie && self.cookie.is_some();
-        if !self.size.add(&field, continues) {
+        let is_continuation = field.kind == FieldKind::Cookie && self.cookie.is_some();
+        if !self.size.add(&field, is_continuation) {
             self.fault = Some(HeadFault::TooLarge);
             return;
         }
@@ -165,11 +169,12 @@ impl HeadDraft {
                 });
             }
             FieldKind::Path => {
-                check_absent(&self.path)?;
+                check_absent(&self.path_range)?;
                 self.reserve_text();
-                // Of a path that is too long, the part is kept that can be recorded.
+                // The beginning of a path that is too long is kept for the record.
                 let kept = &value[..value.len().min(MAX_TARGET_BYTES)];
-                self.path = Some((self.text.len(), kept.len()));
+                let start = self.text.len();
+                self.path_range = Some(start..start + kept.len());
                 self.text.extend_from_slice(kept);
                 if kept.len() < value.len() {
                     return Err(HeadFault::LongTarget);
@@ -198,11 +203,11 @@ impl HeadDraft {
                         "its authority and its Host field differ",
                     ));
                 }
-                // Routing refuses a second one, for both versions of HTTP.
+                // Routing refuses a second `Host`, for both versions of HTTP.
                 None => self.write_line(name, value),
             },
             FieldKind::Cookie => match &mut self.cookie {
-                // Joined, because HTTP/1.1 allows only one: RFC 9113 section 8.2.3.
+                // The values are joined, because HTTP/1.1 allows only one such field: RFC 9113 section 8.2.3.
                 Some(cookie) => {
                     cookie.extend_from_slice(b"; ");
                     cookie.extend_from_slice(value);
@@ -227,7 +232,7 @@ impl HeadDraft {
                     "it has a field of HTTP/1.1 connections",
                 ));
             }
-            // The other kinds are pseudo-header fields, and `:status` is none of a request.
+            // The other kinds are `:status`, which no request has, and malformed fields.
             _ => {
                 return Err(HeadFault::Malformed(
                     "it has a field that HTTP/2 does not have",
@@ -243,6 +248,7 @@ impl HeadDraft {
         self.fault = Some(HeadFault::Malformed(why));
     }
 
+    /// Reserves space for an ordinary head when the first text is written.
     fn reserve_text(&mut self) {
         if self.text.is_empty() {
             self.text.reserve(INITIAL_TEXT_CAPACITY);
@@ -250,18 +256,20 @@ impl HeadDraft {
         }
     }
 
+    /// Writes a field as a line of HTTP/1.1.
     fn write_line(&mut self, name: &[u8], value: &[u8]) {
         self.reserve_text();
-        let start = self.text.len();
+        let line_start = self.text.len();
         for part in [name, b": ", value, b"\r\n"] {
             self.text.extend_from_slice(part);
         }
-        let value_at = start + name.len() + 2;
-        self.fields.add_span(name, start, value_at, value.len());
+        let value_start = line_start + name.len() + b": ".len();
+        self.fields
+            .add_span(name, line_start, value_start, value.len());
     }
 
-    /// The head, with its authority as `Host`, and a charge for its memory; `None` if that exceeds the budget. `is_bodiless`
-    /// if the request ends with the head.
+    /// The head, with its authority as `Host`, and a charge for its memory; `None` if its memory exceeds the budget.
+    /// `is_bodiless` if the request ends with the head.
     ///
     /// # Errors
     ///
@@ -273,17 +281,17 @@ impl HeadDraft {
     ) -> Result<Option<(Head, HeadCharge)>, UnreadableRequest> {
         self.build_head(is_bodiless, memory).map_err(|fault| {
             let method = self.method.as_ref().map_or("", Method::as_str);
-            let path = self
-                .path
-                .map(|(start, length)| &self.text[start..start + length]);
+            let path_range = self.path_range.clone();
+            let path = path_range.map(|range| &self.text[range]);
             UnreadableRequest {
                 line: FirstLine::new(method.as_bytes(), path.unwrap_or_default()),
-                without_response: matches!(fault, HeadFault::Malformed(_)),
+                gets_no_response: matches!(fault, HeadFault::Malformed(_)),
                 cause: fault.into(),
             }
         })
     }
 
+    /// Does the work of [`HeadDraft::finish`], and leaves method and path in place if it fails.
     fn build_head(
         &mut self,
         is_bodiless: bool,
@@ -292,7 +300,7 @@ impl HeadDraft {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
         }
-        if self.size.fields > MAX_FIELDS {
+        if self.size.field_count > MAX_FIELDS {
             return Err(HeadFault::TooLarge);
         }
         let Some(mut method) = self.method.clone() else {
@@ -349,7 +357,7 @@ impl HeadDraft {
                 "it asks for a protocol that is not passed on",
             ));
         }
-        // The data that follows is that protocol, and no body of a request.
+        // The data that follows belongs to that protocol and is no body of a request.
         if self.content_length.is_some() {
             return Err(HeadFault::Bad(
                 "it asks for another protocol and has a length",
@@ -361,17 +369,19 @@ impl HeadDraft {
     /// Moves the head out of the scratch buffer. Returns its path and the charge; `None` if the budget is exceeded.
     fn store_text(&mut self, memory: &mut HeadMemory) -> Option<(Bytes, HeadCharge)> {
         let mut text = std::mem::take(&mut self.text);
-        let (start, length) = self.path.unwrap_or_default();
-        let stored = memory.store_head(&mut self.fields, &text, start..start + length);
-        self.path = self.path.map(|_| (0, length));
+        let path_range = self.path_range.take();
+        // From now on the path is a text of its own.
+        self.path_range = path_range.clone().map(|range| 0..range.len());
+        let stored = memory.store_head(&mut self.fields, &text, path_range.unwrap_or_default());
         text.clear();
         SCRATCH.set(text);
         stored
     }
 
+    /// The target of the request, from its method, scheme, authority and path: RFC 9113 section 8.3.1.
     fn parse_target(&mut self, method: &Method, path: &Bytes) -> Result<Uri, HeadFault> {
         const MALFORMED: HeadFault = HeadFault::Malformed("its target is malformed");
-        let target = match (method, &self.scheme, self.path) {
+        let target = match (method, self.scheme, &self.path_range) {
             // A plain CONNECT has no path. Routing refuses it.
             (&Method::CONNECT, None, None) => self.authority.take().unwrap_or_default(),
             (&Method::CONNECT, ..) => {
@@ -394,7 +404,7 @@ impl HeadDraft {
     }
 }
 
-/// Fails if a field that may come only once is there already.
+/// Fails if a field that may come only once has come already.
 fn check_absent<T>(field: &Option<T>) -> Result<(), HeadFault> {
     match field {
         Some(_) => Err(HeadFault::Malformed(
@@ -404,7 +414,7 @@ fn check_absent<T>(field: &Option<T>) -> Result<(), HeadFault> {
     }
 }
 
-/// Whether both name the same host and port under this scheme.
+/// Whether two authorities name the same host and port under this scheme.
 fn is_same_host(one: &[u8], other: &[u8], scheme: Option<Scheme>) -> bool {
     let canonical = |host| canonical_host(host, scheme);
     one == other || canonical(one).is_some_and(|host| canonical(other) == Some(host))
@@ -413,26 +423,28 @@ fn is_same_host(one: &[u8], other: &[u8], scheme: Option<Scheme>) -> bool {
 /// A host in its canonical form, without the default port of its scheme: RFC 9110 section 4.2.
 fn canonical_host(host: &[u8], scheme: Option<Scheme>) -> Option<String> {
     let mut name = canonical_host::canonical_host(std::str::from_utf8(host).ok()?)?.into_owned();
-    let default = match scheme {
+    let default_port = match scheme {
         Some(Scheme::Http) => ":80",
         Some(Scheme::Https) => ":443",
         Some(Scheme::Other) | None => "",
     };
-    let length = name.strip_suffix(default).map(str::len);
-    name.truncate(length.unwrap_or(name.len()));
+    let length_without_port = name.strip_suffix(default_port).map(str::len);
+    name.truncate(length_without_port.unwrap_or(name.len()));
     Some(name)
 }
 
-/// Whether the value has the syntax of RFC 3986 section 3.1.
+/// Whether the value has the syntax of a scheme: RFC 3986 section 3.1.
 fn is_scheme(value: &[u8]) -> bool {
     let is_valid = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
     value.first().is_some_and(u8::is_ascii_alphabetic) && value.iter().all(is_valid)
 }
 
-/// Parses digits and nothing else: RFC 9110 section 8.6.
+/// Parses a number that consists of digits only, without a sign: RFC 9110 section 8.6.
 fn parse_length(value: &[u8]) -> Option<u64> {
-    let is_plain = value.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(value).ok().filter(|_| is_plain)?;
+    let has_only_digits = value.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(value)
+        .ok()
+        .filter(|_| has_only_digits)?;
     text.parse().ok()
 }
 
@@ -448,7 +460,7 @@ impl Trailers {
     /// Adds a field.
     pub fn add(&mut self, field: DecodedField<'_>) {
         let DecodedField { kind, name, value } = field;
-        let fits = self.size.add(&field, false) && self.size.fields <= MAX_FIELDS;
+        let fits = self.size.add(&field, false) && self.size.field_count <= MAX_FIELDS;
         // Valid fields that must not be trailers are removed later, for both versions of HTTP.
         let is_valid = match kind {
             FieldKind::Host | FieldKind::Cookie | FieldKind::Length | FieldKind::Regular => true,
@@ -469,7 +481,7 @@ impl Trailers {
 
     /// The trailers and the bytes of memory that they hold; `None` if they are malformed or too large.
     pub fn finish(self) -> Option<(HeaderMap, usize)> {
-        let held_bytes = self.size.bytes + self.size.fields * MAP_ENTRY_BYTES;
+        let held_bytes = self.size.bytes + self.size.field_count * MAP_ENTRY_BYTES;
         (!self.is_invalid).then_some((self.map, held_bytes))
     }
 }

@@ -1,7 +1,7 @@
 //! Bounds the memory that the heads of one connection's requests hold.
 //!
-//! A client sends a byte or two for a field that it has sent before (RFC 7541). So its heads can be far larger than what
-//! it sends. Large heads that repeat each other share their bytes, and all heads together have a budget.
+//! A client sends a byte or two for a field that it has sent before (RFC 7541). So its heads can be far larger than the
+//! bytes that it sends. Large heads that repeat each other share their bytes, and all heads together have a budget.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,28 +12,30 @@ use bytes::Bytes;
 
 use crate::http::head::Fields;
 
-/// Bytes of each head that are not charged. Larger heads share their bytes.
+/// Bytes of each head that are not charged. Only larger heads share their bytes.
 pub const FREE_HEAD_BYTES: usize = 768;
 
-/// The budget of all heads of a connection, in bytes, before anything is received. A hundred ordinary heads fit that
-/// consist of references.
-const BASE_BUDGET: usize = 64 * 1024;
+/// The budget of all heads of a connection, in bytes, before anything is received. It has space for a hundred ordinary
+/// heads that consist of references.
+const BASE_BUDGET_BYTES: usize = 64 * 1024;
 
 /// Bytes that each received byte of a compressed block adds to the budget.
 const BUDGET_PER_RECEIVED_BYTE: usize = 4;
 
-/// Number of recent large heads that a new one is compared with. A table entry that makes up most of a large head has half
-/// its size. Eight such entries fill the decoder's table of 4 KiB.
+/// Number of recent large heads that a new head is compared with. A table entry that makes up most of a large head has half
+/// the head's size. Eight such entries fill the decoder's table of 4 KiB.
 const MAX_RECENT_HEADS: usize = 8;
 
 /// The memory of the heads of one connection.
 #[derive(Debug, Default)]
 pub struct HeadMemory {
     /// Bytes of compressed blocks that were received so far.
-    received: usize,
-    charged: Arc<AtomicUsize>,
+    received_bytes: usize,
+    /// Bytes that are charged now. Only the thread of this connection adds. Other threads may subtract when they drop the
+    /// last part of a head. Nothing else depends on the value, so relaxed order is enough.
+    charged_bytes: Arc<AtomicUsize>,
     /// Recent large heads, the newest last.
-    recent: VecDeque<RecentHead>,
+    recent_heads: VecDeque<RecentHead>,
 }
 
 /// A large head whose bytes later heads may share.
@@ -43,14 +45,18 @@ struct RecentHead {
     path: Bytes,
 }
 
-/// Charges bytes of memory until it is dropped.
+/// Charges bytes of memory until this value is dropped. The default charges nothing.
 #[derive(Debug, Default)]
-pub struct HeadCharge(Option<(usize, Arc<AtomicUsize>)>);
+pub struct HeadCharge {
+    bytes: usize,
+    /// The sum that the bytes are part of; `None` if there are none.
+    charged_bytes: Option<Arc<AtomicUsize>>,
+}
 
 impl Drop for HeadCharge {
     fn drop(&mut self) {
-        if let Some((bytes, charged)) = self.0.take() {
-            charged.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(charged_bytes) = self.charged_bytes.take() {
+            charged_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
 }
@@ -69,48 +75,54 @@ impl AsRef<[u8]> for SharedText {
 
 impl HeadMemory {
     /// Counts the bytes of a compressed block, which add to the budget.
-    pub fn count_block(&mut self, bytes: usize) {
-        self.received = self.received.saturating_add(bytes);
+    pub fn count_received_block(&mut self, bytes: usize) {
+        self.received_bytes = self.received_bytes.saturating_add(bytes);
     }
 
     /// Forgets recent heads, so that they are not held while no request is open.
-    pub fn forget_recent(&mut self) {
-        self.recent = VecDeque::new();
+    pub fn forget_recent_heads(&mut self) {
+        self.recent_heads = VecDeque::new();
     }
 
-    /// Charges bytes of memory; `None` if they exceed the budget.
+    /// Charges bytes of memory; `None` if the bytes exceed the budget.
     pub fn charge(&self, bytes: usize) -> Option<HeadCharge> {
         if bytes == 0 {
             return Some(HeadCharge::default());
         }
-        let earned = self.received.saturating_mul(BUDGET_PER_RECEIVED_BYTE);
-        let budget = BASE_BUDGET.saturating_add(earned);
-        // Only the thread of this connection adds, so the sum cannot grow between the check and the addition.
-        if self.charged.load(Ordering::Relaxed).saturating_add(bytes) > budget {
+        let earned_bytes = self.received_bytes.saturating_mul(BUDGET_PER_RECEIVED_BYTE);
+        let budget_bytes = BASE_BUDGET_BYTES.saturating_add(earned_bytes);
+        // Only this thread adds, so the sum cannot grow between the check and the addition.
+        let charged_bytes = self.charged_bytes.load(Ordering::Relaxed);
+        if charged_bytes.saturating_add(bytes) > budget_bytes {
             return None;
         }
-        self.charged.fetch_add(bytes, Ordering::Relaxed);
-        Some(HeadCharge(Some((bytes, self.charged.clone()))))
+        self.charged_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Some(HeadCharge {
+            bytes,
+            charged_bytes: Some(self.charged_bytes.clone()),
+        })
     }
 
-    /// Moves a head out of the temporary `text`, into bytes of its own or of a recent head. Returns its path and a charge
-    /// for what only this request holds; `None` if that exceeds the budget.
+    /// Moves a head out of the temporary `text`, into bytes of its own or of a recent head. Returns the head's path and a
+    /// charge for the bytes that only this request holds; `None` if they exceed the budget.
     pub fn store_head(
         &mut self,
         fields: &mut Fields,
         text: &[u8],
-        path: Range<usize>,
+        path_range: Range<usize>,
     ) -> Option<(Bytes, HeadCharge)> {
         if text.len() <= FREE_HEAD_BYTES {
             let bytes = text.len() + fields.memory_bytes();
             let charge = self.charge(bytes.saturating_sub(FREE_HEAD_BYTES))?;
             let text = Bytes::copy_from_slice(text);
-            let path = text.slice(path);
+            let path = text.slice(path_range);
             fields.attach_text(text);
             return Some((path, charge));
         }
-        self.store_large_head(fields, text, path)
+        self.store_large_head(fields, text, path_range)
     }
+
+    /// Stores a head of more than [`FREE_HEAD_BYTES`], which may share the bytes of a recent head.
 
     #[cold]
     #[inline(never)]
@@ -118,24 +130,24 @@ impl HeadMemory {
         &mut self,
         fields: &mut Fields,
         text: &[u8],
-        path: Range<usize>,
+        path_range: Range<usize>,
     ) -> Option<(Bytes, HeadCharge)> {
-        // A head is shared if it differs from a recent one in less than half of its bytes.
-        let max_copied = text.len() / 2;
-        let mut recent = self.recent.iter().rev();
-        let shared = recent.find_map(|other| {
-            let shared = fields.share_with(text, &other.fields, max_copied)?;
-            Some((shared, &other.path))
+        // A head is shared if it differs from a recent head in less than half of its bytes.
+        let max_copied_bytes = text.len() / 2;
+        let mut recent_heads = self.recent_heads.iter().rev();
+        let shared = recent_heads.find_map(|recent| {
+            let shared_fields = fields.share_with(text, &recent.fields, max_copied_bytes)?;
+            Some((shared_fields, &recent.path))
         });
-        if let Some((shared, other_path)) = shared {
-            let path = &text[path];
-            let (path, copied) = match path == other_path {
-                true => (other_path.clone(), 0),
+        if let Some((shared_fields, recent_path)) = shared {
+            let path = &text[path_range];
+            let (path, copied_bytes) = match path == recent_path {
+                true => (recent_path.clone(), 0),
                 false => (Bytes::copy_from_slice(path), path.len()),
             };
-            let bytes = copied + shared.memory_bytes();
+            let bytes = copied_bytes + shared_fields.memory_bytes();
             let charge = self.charge(bytes.saturating_sub(FREE_HEAD_BYTES))?;
-            *fields = shared;
+            *fields = shared_fields;
             return Some((path, charge));
         }
         let charge = self.charge(fields.memory_bytes())?;
@@ -143,12 +155,12 @@ impl HeadMemory {
             _charge: self.charge(text.len() - FREE_HEAD_BYTES)?,
             bytes: text.to_vec(),
         });
-        let path = text.slice(path);
+        let path = text.slice(path_range);
         fields.attach_text(text);
-        if self.recent.len() == MAX_RECENT_HEADS {
-            self.recent.pop_front();
+        if self.recent_heads.len() == MAX_RECENT_HEADS {
+            self.recent_heads.pop_front();
         }
-        self.recent.push_back(RecentHead {
+        self.recent_heads.push_back(RecentHead {
             fields: fields.clone(),
             path: path.clone(),
         });
@@ -175,7 +187,7 @@ mod tests {
     }
 
     fn charged(heads: &HeadMemory) -> usize {
-        heads.charged.load(Ordering::Relaxed)
+        heads.charged_bytes.load(Ordering::Relaxed)
     }
 
     #[test]
@@ -189,7 +201,7 @@ mod tests {
         assert_eq!(charged(&heads), once);
         assert_eq!(first.1.as_ptr(), second.1.as_ptr(), "the path is shared");
         drop(first);
-        heads.forget_recent();
+        heads.forget_recent_heads();
         assert!(charged(&heads) > 4000);
         let (fields, path, charge) = second;
         drop((fields, charge));
@@ -212,26 +224,29 @@ mod tests {
     }
 
     #[test]
-    fn what_a_connection_holds_has_a_bound() {
+    fn the_heads_of_a_connection_have_a_bound() {
         let mut heads = HeadMemory::default();
-        let many = |heads: &mut HeadMemory| {
-            let values = (0..).map(|n| format!("{n:05}").repeat(2000));
+        let count_heads_that_fit = |heads: &mut HeadMemory| {
+            let values = (0..).map(|number| format!("{number:05}").repeat(2000));
             let held: Vec<_> = values
                 .map_while(|value| store(heads, "/", &value))
                 .collect();
             held.len()
         };
         let one = store(&mut heads, "/", &"v".repeat(10_000)).unwrap();
-        let each = charged(&heads);
+        let bytes_of_each = charged(&heads);
         drop(one);
-        heads.forget_recent();
-        assert_eq!(many(&mut heads), BASE_BUDGET / each);
-        heads.forget_recent();
-        assert_eq!(charged(&heads), 0);
-        heads.count_block(50_000);
+        heads.forget_recent_heads();
         assert_eq!(
-            many(&mut heads),
-            (BASE_BUDGET + BUDGET_PER_RECEIVED_BYTE * 50_000) / each
+            count_heads_that_fit(&mut heads),
+            BASE_BUDGET_BYTES / bytes_of_each
+        );
+        heads.forget_recent_heads();
+        assert_eq!(charged(&heads), 0);
+        heads.count_received_block(50_000);
+        assert_eq!(
+            count_heads_that_fit(&mut heads),
+            (BASE_BUDGET_BYTES + BUDGET_PER_RECEIVED_BYTE * 50_000) / bytes_of_each
         );
         // Small heads with few fields always fit.
         assert!(store(&mut heads, "/", &"v".repeat(600)).is_some());
@@ -242,8 +257,8 @@ mod tests {
         let mut heads = HeadMemory::default();
         let mut held = Vec::new();
         for round in 0..10 {
-            for n in 0..MAX_RECENT_HEADS {
-                let value = format!("{n:05}").repeat(200);
+            for number in 0..MAX_RECENT_HEADS {
+                let value = format!("{number:05}").repeat(200);
                 held.push(store(&mut heads, "/", &value).unwrap());
             }
             assert!(charged(&heads) < MAX_RECENT_HEADS * 1100, "round {round}");

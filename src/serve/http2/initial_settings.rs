@@ -1,16 +1,18 @@
-//! The limits of an HTTP/2 connection, and the first frames of the gateway, which announce them to the client.
+//! The limits of an HTTP/2 connection, and the first frames of the gateway, which announce these limits to the client.
+//!
+//! The limits are the same for all clients. `connection_state.rs` and `stream.rs` hold the client to them.
 
 use crate::http::http1::MAX_HEAD_BYTES;
 use crate::http::http2::frame::setting;
 use crate::http::http2::{DEFAULT_WINDOW, frame};
 
-/// Maximum number of open streams, and so of requests, on one connection.
+/// Maximum number of streams, and so of requests, that a client may have open on one connection.
 pub const MAX_CONCURRENT_STREAMS: usize = 128;
 
-/// Flow-control window of each stream, in bytes: as much of a request's body is buffered before anything reads it.
+/// Flow-control window of each stream, in bytes. At most this much of a request's body is buffered and not read.
 pub const STREAM_WINDOW: u32 = 256 * 1024;
 
-/// Flow-control window of the connection, in bytes: as much is buffered of the bodies of all its streams.
+/// Flow-control window of the connection, in bytes. At most this much of the bodies of all its streams is buffered.
 pub const CONNECTION_WINDOW: u32 = 1024 * 1024;
 
 /// Appends the first frames: the settings, and the window of the connection.

@@ -11,11 +11,11 @@
 //! | `stream` | a request and its response, as the layers see them |
 //! | `stream_state` | the state of one stream |
 //! | `connection_state` | the state that streams share: windows, the table of open streams, the output |
-//! | `connection_handle` | gives the tasks of a connection access to it, and wakes them |
-//! | `stream_history`, `stray` | streams that are no longer open, and frames on such streams |
+//! | `connection_handle` | gives the tasks of a connection access to that state, and wakes the connection's task |
+//! | `stream_history`, `stray_frames` | streams that are no longer open, and frames on such streams |
 //! | `head` | builds a request's head from its fields |
 //! | `head_memory` | bounds the memory of all heads |
-//! | `reply` | sends a response |
+//! | `send_response` | sends a response: head, body, trailers |
 //! | `allowance` | bounds frames without use |
 //! | `initial_settings` | the limits that the gateway announces first |
 
@@ -27,8 +27,8 @@ mod exchange;
 mod head;
 mod head_memory;
 mod initial_settings;
-mod reply;
-mod stray;
+mod send_response;
+mod stray_frames;
 mod stream;
 mod stream_history;
 mod stream_state;

@@ -1,7 +1,7 @@
 //! One request over HTTP/2 and its response, as the layers of the gateway see them.
 //!
-//! It reads the body from the stream's state and writes the response there or into the connection's output. It never
-//! touches the socket: it wakes the connection's task, which does.
+//! A stream takes the body from its [`StreamState`], and puts the response there or into the connection's output. It never
+//! touches the socket: it wakes the connection's task, which sends the output.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,24 +26,24 @@ use crate::serve::stack::body::CLIENT_LEFT;
 use crate::serve::worker::client_socket::MAX_DRAINED_BYTES;
 use crate::serve::worker::deadlines::Deadlines;
 
-/// Maximum bytes of a body that one piece has.
+/// Maximum bytes of one piece of a request's body.
 const MAX_PIECE_BYTES: usize = 64 * 1024;
 
 /// A stream: one request and its response.
 pub struct Http2Stream {
     /// The identifier of the stream.
     pub id: u32,
-    /// Charges the memory of the request's head.
-    _charge: HeadCharge,
+    /// Charges the memory of the request's head for as long as the stream lives.
+    _head_charge: HeadCharge,
     deadlines: Rc<Deadlines>,
     pub(super) handle: Rc<ConnectionHandle<Http2Stream>>,
-    /// How long the client may read nothing of a response.
+    /// How long the client may read nothing of the response.
     send_timeout: Duration,
     /// If the state of the connection is borrowed too, it must be borrowed first.
     pub(super) state: RefCell<StreamState>,
 }
 
-/// The stream was closed before the response was sent.
+/// The error that the stream was closed before the whole response was sent.
 #[derive(Debug)]
 pub struct StreamClosed;
 
@@ -58,49 +58,51 @@ impl OpenStream for Http2Stream {
         &self.state
     }
 
-    fn output_drained(&self, state: &mut StreamState) {
-        self.deadlines.write_progressed();
+    fn on_output_drained(&self, state: &mut StreamState) {
+        self.deadlines.report_write_progress();
         state.wake();
     }
 
-    fn data_sent(&self, state: &mut StreamState) {
-        self.deadlines.write_progressed();
+    fn on_data_sent(&self, state: &mut StreamState) {
+        self.deadlines.report_write_progress();
         if state.pending_data.is_empty() {
             state.wake();
         } else {
-            self.deadlines.write_stalled(self.send_timeout);
+            self.deadlines.report_write_stalled(self.send_timeout);
         }
     }
 }
 
 impl Http2Stream {
-    /// Opens a stream for a request. `head` is `None` if it could not be read; `request_ended` if the request has no body.
+    /// Opens a stream for a request. `head` is `None` if the head could not be read. `is_request_ended` if the request has
+    /// no body.
     pub fn new(
-        (id, charge): (u32, HeadCharge),
+        id: u32,
+        head_charge: HeadCharge,
         handle: Rc<ConnectionHandle<Http2Stream>>,
         deadlines: Rc<Deadlines>,
         send_timeout: Duration,
         head: Option<&Head>,
-        request_ended: bool,
+        is_request_ended: bool,
     ) -> Rc<Http2Stream> {
         let fields = head.map(|head| &head.fields);
-        let expects = fields.and_then(|fields| fields.first("expect"));
+        let expect = fields.and_then(|fields| fields.first("expect"));
         let expects_continue =
-            expects.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
+            expect.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"));
         let length = fields.and_then(|fields| fields.text("content-length"));
-        let length = length.filter(|_| !request_ended);
+        let length = length.filter(|_| !is_request_ended);
         let state = StreamState {
-            request_ended,
-            remaining_length: length.and_then(|text| text.parse().ok()),
+            is_request_ended,
+            remaining_body_bytes: length.and_then(|text| text.parse().ok()),
             receive_window: STREAM_WINDOW,
             awaits_tunnel: head.is_some_and(|head| head.upgrade.is_some()),
-            awaits_continue: expects_continue && !request_ended,
-            send_window: handle.with(|shared| shared.initial_send_window()),
+            awaits_continue: expects_continue && !is_request_ended,
+            send_window: handle.with_state(|shared| shared.initial_send_window()),
             ..StreamState::default()
         };
         let stream = Rc::new(Http2Stream {
             id,
-            _charge: charge,
+            _head_charge: head_charge,
             deadlines,
             handle,
             send_timeout,
@@ -108,28 +110,28 @@ impl Http2Stream {
         });
         stream
             .handle
-            .with(|shared| shared.add_stream(stream.clone()));
+            .with_state(|shared| shared.add_stream(stream.clone()));
         stream
     }
 
-    /// Calls `access` with the state of the connection and of this stream.
-    fn with<T>(
+    /// Calls `access` with the state of the connection and the state of this stream.
+    fn with_states<T>(
         &self,
         access: impl FnOnce(&mut ConnectionState<Http2Stream>, &mut StreamState) -> T,
     ) -> T {
         self.handle
-            .with(|shared| access(shared, &mut self.state.borrow_mut()))
+            .with_state(|shared| access(shared, &mut self.state.borrow_mut()))
     }
 
     /// Ready when the connection does not have too much output, or the stream is closed.
     pub fn poll_output_space(&self, cx: &Context<'_>) -> Poll<()> {
-        self.with(|shared, state| {
-            if !shared.is_overfull() || state.closed {
+        self.with_states(|shared, state| {
+            if !shared.is_overfull() || state.is_closed {
                 return Poll::Ready(());
             }
-            shared.wait_for_output(state);
-            self.deadlines.write_stalled(self.send_timeout);
-            state.register(cx);
+            shared.await_output_space(state);
+            self.deadlines.report_write_stalled(self.send_timeout);
+            state.register_waker(cx);
             Poll::Pending
         })
     }
@@ -141,47 +143,47 @@ impl Http2Stream {
 
     /// Reads the next piece of the request's body. A client that waits for `100 Continue` gets it first.
     pub fn poll_body(&self, cx: &mut Context<'_>) -> Poll<Result<BodyPiece, MessageError>> {
-        if self.expects_continue() {
+        if self.awaits_continue() {
             self.send_interim(&ResponseHead {
                 status: StatusCode::CONTINUE,
                 ..ResponseHead::default()
             });
             self.state.borrow_mut().awaits_continue = false;
         }
-        self.with(|shared, state| {
+        self.with_states(|shared, state| {
             if state.awaits_tunnel {
                 return Poll::Ready(Ok(BodyPiece::End));
             }
-            if !state.received.is_empty() {
-                let length = state.received.len().min(MAX_PIECE_BYTES);
-                let data = state.received.split_to(length).freeze();
-                // A reader that asks for a piece has used the last one, so the client may send this much more.
+            if !state.received_body.is_empty() {
+                let length = state.received_body.len().min(MAX_PIECE_BYTES);
+                let data = state.received_body.split_to(length).freeze();
+                // A reader asks for a piece only when it has used the last one, so the client may send this much more.
                 shared.consume_bytes(self.id, state, length as u32);
                 if shared.has_output() {
                     self.handle.wake_task();
                 }
                 return Poll::Ready(Ok(BodyPiece::Data(data)));
             }
-            if state.closed {
+            if state.is_closed {
                 return Poll::Ready(Err(MessageError::Closed));
             }
             if let Some(trailers) = state.trailers.take() {
                 return Poll::Ready(Ok(BodyPiece::Trailers(trailers)));
             }
-            if state.request_ended {
+            if state.is_request_ended {
                 return Poll::Ready(Ok(BodyPiece::End));
             }
-            state.register(cx);
+            state.register_waker(cx);
             Poll::Pending
         })
     }
 
-    /// Reads the rest of an unwanted request body, within [`MAX_DRAINED_BYTES`], and counts its bytes in `drained`.
-    pub fn poll_drain(&self, cx: &mut Context<'_>, drained: &mut usize) -> Poll<()> {
+    /// Reads the rest of an unwanted request body, within [`MAX_DRAINED_BYTES`], and adds its bytes to `drained_bytes`.
+    pub fn poll_drain_body(&self, cx: &mut Context<'_>, drained_bytes: &mut usize) -> Poll<()> {
         // A client that never got `100 Continue` may send its body or not.
-        while !self.expects_continue() && *drained <= MAX_DRAINED_BYTES {
+        while !self.awaits_continue() && *drained_bytes <= MAX_DRAINED_BYTES {
             match ready!(self.poll_body(cx)) {
-                Ok(BodyPiece::Data(data)) => *drained += data.len(),
+                Ok(BodyPiece::Data(data)) => *drained_bytes += data.len(),
                 Ok(_) | Err(_) => break,
             }
         }
@@ -193,22 +195,24 @@ impl Http2Stream {
         self.state.borrow_mut().awaits_tunnel = false;
     }
 
-    /// How much of the request's body is left to read.
+    /// How many bytes of the request's body are left to read.
     pub fn remaining_body(&self) -> SizeHint {
         let state = self.state.borrow();
-        let received = state.received.len() as u64;
-        match state.remaining_length {
+        let received_bytes = state.received_body.len() as u64;
+        match state.remaining_body_bytes {
             _ if state.is_body_over() => SizeHint::with_exact(0),
-            _ if state.closed => SizeHint::default(),
-            _ if state.request_ended && state.trailers.is_none() => SizeHint::with_exact(received),
-            Some(remaining) => SizeHint::with_exact(remaining.saturating_add(received)),
+            _ if state.is_closed => SizeHint::default(),
+            _ if state.is_request_ended && state.trailers.is_none() => {
+                SizeHint::with_exact(received_bytes)
+            }
+            Some(remaining) => SizeHint::with_exact(remaining.saturating_add(received_bytes)),
             None => SizeHint::default(),
         }
     }
 
-    /// Whether the client cannot send more of the body, because other streams use up the connection's window.
-    pub fn is_held_back(&self) -> bool {
-        self.handle.with(|shared| shared.is_client_blocked())
+    /// Whether the client cannot send more of the body, because the streams have used up the connection's window.
+    pub fn is_window_exhausted(&self) -> bool {
+        self.handle.with_state(|shared| shared.is_client_blocked())
     }
 
     /// Whether all of the request's body has been read.
@@ -217,13 +221,14 @@ impl Http2Stream {
     }
 
     /// Whether the client waits for `100 Continue`.
-    pub fn expects_continue(&self) -> bool {
+    pub fn awaits_continue(&self) -> bool {
         self.state.borrow().awaits_continue
     }
 
-    /// Sends an interim response (1xx). While there is too much output, only `100 Continue` is sent, which clients need.
+    /// Sends an interim response (1xx). While there is too much output, only `100 Continue` is sent, because clients wait
+    /// for it.
     pub fn send_interim(&self, head: &ResponseHead) {
-        let is_overfull = self.handle.with(|shared| shared.is_overfull());
+        let is_overfull = self.handle.with_state(|shared| shared.is_overfull());
         if is_overfull && head.status != StatusCode::CONTINUE {
             return;
         }
@@ -235,17 +240,17 @@ impl Http2Stream {
     }
 
     /// Ready when the client has reset the stream or the connection has ended.
-    pub fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub fn poll_client_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
         let state = &mut *self.state.borrow_mut();
-        if state.closed {
+        if state.is_closed {
             return Poll::Ready(());
         }
-        state.register(cx);
+        state.register_waker(cx);
         Poll::Pending
     }
 
-    /// Sends the head of a response. `write_fields` calls its argument with each field. The response ends with the head if
-    /// `ends_stream`.
+    /// Sends the head of a response. `write_fields` calls its argument with the name and value of each field. The response
+    /// ends with the head if `ends_stream`.
     pub fn send_head(
         &self,
         status: StatusCode,
@@ -262,32 +267,36 @@ impl Http2Stream {
     }
 
     /// Adds frames without flow control to the output. The response ends with them if `ends_stream`.
-    fn queue_frames(&self, ends_stream: bool, write: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
-        self.with(|shared, state| {
-            if state.closed {
+    fn queue_frames(
+        &self,
+        ends_stream: bool,
+        write_frames: impl FnOnce(&mut Encoder, &mut Vec<u8>),
+    ) {
+        self.with_states(|shared, state| {
+            if state.is_closed {
                 return;
             }
             let ConnectionState {
                 outbox, encoder, ..
             } = shared;
-            outbox.push_with(|out| write(encoder, out));
-            shared.allowance.earn();
-            state.response_sent = ends_stream;
+            outbox.push_with(|out| write_frames(encoder, out));
+            shared.allowance.earn_frame();
+            state.is_response_sent = ends_stream;
             shared.remove_if_over(self, state);
         });
         self.handle.wake_task();
     }
 
-    /// Takes a piece of the response's body to be sent, once the piece before has been added to the output. The response
-    /// ends with it if `is_last`.
-    pub fn poll_send(
+    /// Takes over a piece of the response's body, once the last piece has been added to the output. The response ends with
+    /// the piece if `is_last`.
+    pub fn poll_send_piece(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
         piece: &mut Bytes,
         is_last: bool,
     ) -> Poll<Result<(), StreamClosed>> {
         ready!(self.poll_no_pending_data(cx))?;
-        self.with(|shared, state| {
+        self.with_states(|shared, state| {
             state.pending_data = std::mem::take(piece);
             state.is_last_data = is_last;
             shared.send_or_queue(self, state);
@@ -299,14 +308,14 @@ impl Http2Stream {
     /// Ready when all pieces of the body have been added to the output.
     pub fn poll_no_pending_data(&self, cx: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
         let state = &mut *self.state.borrow_mut();
-        if state.closed {
+        if state.is_closed {
             return Poll::Ready(Err(StreamClosed));
         }
         if state.pending_data.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        self.deadlines.write_stalled(self.send_timeout);
-        state.register(cx);
+        self.deadlines.report_write_stalled(self.send_timeout);
+        state.register_waker(cx);
         Poll::Pending
     }
 
@@ -323,14 +332,14 @@ impl Http2Stream {
         });
     }
 
-    /// Closes the stream, and resets it unless both sides have ended it. So the client does not take a part of a response
-    /// for the whole.
+    /// Closes the stream, and resets it unless both sides have ended it. The reset keeps the client from taking a part of
+    /// a response for the whole.
     pub fn reset(&self, reason: Reason) {
-        self.with(|shared, state| {
-            if state.closed {
+        self.with_states(|shared, state| {
+            if state.is_closed {
                 return;
             }
-            if !(state.response_sent && state.request_ended) {
+            if !(state.is_response_sent && state.is_request_ended) {
                 shared.reset_stream(self.id, reason);
             }
             shared.close_stream(self, state);
@@ -340,16 +349,16 @@ impl Http2Stream {
 
     /// Why the stream was closed, for the log.
     pub fn end_reason(&self) -> &'static str {
-        match self.state.borrow().failed {
+        match self.state.borrow().has_failed {
             true => "stream error",
             false => CLIENT_LEFT,
         }
     }
 
-    /// Resets the stream, because the client has broken a rule.
-    pub fn fail(&self, reason: Reason) {
-        self.with(|shared, state| {
-            if !state.closed {
+    /// Resets the stream and spends a part of the client's allowance, because the client has broken a rule.
+    pub fn reset_after_error(&self, reason: Reason) {
+        self.with_states(|shared, state| {
+            if !state.is_closed {
                 shared.fail_stream(self, state, reason);
             }
         });
@@ -358,9 +367,9 @@ impl Http2Stream {
 
     /// Closes the stream at the end of its request, whether a whole response has been sent or not.
     pub fn end_request(&self) {
-        let response_sent = self.state.borrow().response_sent;
+        let is_response_sent = self.state.borrow().is_response_sent;
         // After a whole response the client need not send the rest of its request: RFC 9113 section 8.1.
-        self.reset(if response_sent {
+        self.reset(if is_response_sent {
             Reason::NO_ERROR
         } else {
             Reason::CANCEL

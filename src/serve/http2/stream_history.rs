@@ -1,21 +1,22 @@
 //! Remembers which stream identifiers a client has used and how those streams ended: RFC 9113 sections 5.1 and 5.1.1.
 //!
-//! It decides what a late frame on a stream means. Its memory is bounded, so old resets are remembered only by the highest
-//! identifier.
+//! The history decides what a late frame on a stream means. Its memory is bounded, so of old resets only the highest
+//! identifier is remembered.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::initial_settings::MAX_CONCURRENT_STREAMS;
 
-/// Number of resets that are remembered, and number of ranges of skipped identifiers.
+/// Maximum number of resets, and of ranges of skipped identifiers, that are remembered.
 const MAX_REMEMBERED: usize = MAX_CONCURRENT_STREAMS;
 
 /// The streams that one client has opened so far.
 #[derive(Debug, Default)]
 pub struct StreamHistory {
-    /// The last stream that the client has opened.
+    /// The identifier of the last stream that the client has opened; 0 if it has opened none.
     last_opened: u32,
+    /// The latest resets, the oldest first.
     resets: VecDeque<ResetStream>,
     /// The highest identifier of a reset that is no longer remembered.
     highest_forgotten_reset: u32,
@@ -23,29 +24,39 @@ pub struct StreamHistory {
     skipped: VecDeque<Range<u32>>,
 }
 
+/// A stream that a side has reset.
 #[derive(Debug)]
 struct ResetStream {
     id: u32,
-    by_client: bool,
+    sender: ResetSender,
 }
 
-/// How a stream came not to be open.
+/// The side that has reset a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResetSender {
+    /// The client has sent RST_STREAM.
+    Client,
+    /// The gateway has sent RST_STREAM.
+    Gateway,
+}
+
+/// Why a stream is not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PastStream {
-    /// The client has not opened it.
+    /// The client has not opened the stream.
     Idle,
-    /// The client has skipped it when it opened a higher one, so it never can be opened.
+    /// The client has opened a higher stream instead, so this stream can never be opened.
     Skipped,
-    /// Both sides have ended it.
+    /// Both sides have ended the stream.
     Ended,
-    /// The client has reset it, or the history no longer knows which side has.
+    /// The client has reset the stream, or the history no longer knows which side has.
     Reset,
-    /// The gateway has reset it, so frames may still have been on their way.
+    /// The gateway has reset the stream, so frames may still have been on their way.
     Refused,
 }
 
 impl StreamHistory {
-    /// The last stream that the client has opened; 0 if it has opened none.
+    /// The identifier of the last stream that the client has opened; 0 if it has opened none.
     pub fn last_opened(&self) -> u32 {
         self.last_opened
     }
@@ -53,9 +64,9 @@ impl StreamHistory {
     /// Records that the client has opened a stream, also if the gateway refuses it.
     pub fn record_open(&mut self, id: u32) {
         // Streams of clients have odd identifiers, from 1 on.
-        let next = self.last_opened + if self.last_opened == 0 { 1 } else { 2 };
-        if id != next {
-            self.record_skipped(next..id);
+        let next_id = self.last_opened + if self.last_opened == 0 { 1 } else { 2 };
+        if id != next_id {
+            self.record_skipped(next_id..id);
         }
         self.last_opened = id;
     }
@@ -68,14 +79,14 @@ impl StreamHistory {
         self.skipped.push_back(identifiers);
     }
 
-    /// Records that a side has reset a stream.
-    pub fn record_reset(&mut self, id: u32, by_client: bool) {
+    /// Records that `sender` has reset a stream.
+    pub fn record_reset(&mut self, id: u32, sender: ResetSender) {
         if self.resets.len() == MAX_REMEMBERED
             && let Some(oldest) = self.resets.pop_front()
         {
             self.highest_forgotten_reset = self.highest_forgotten_reset.max(oldest.id);
         }
-        self.resets.push_back(ResetStream { id, by_client });
+        self.resets.push_back(ResetStream { id, sender });
     }
 
     /// Whether the client has opened the stream or skipped it.
@@ -83,7 +94,7 @@ impl StreamHistory {
         id <= self.last_opened && id % 2 == 1
     }
 
-    /// How a stream that is not open came to be so.
+    /// Why a stream is not open. The caller has checked that it is not.
     pub fn past_stream(&self, id: u32) -> PastStream {
         if !self.is_used(id) {
             return PastStream::Idle;
@@ -98,7 +109,7 @@ impl StreamHistory {
                 false => PastStream::Ended,
             };
         }
-        match resets.all(|reset| reset.by_client) {
+        match resets.all(|reset| reset.sender == ResetSender::Client) {
             true => PastStream::Reset,
             false => PastStream::Refused,
         }
@@ -115,8 +126,8 @@ mod tests {
         for id in [1, 3, 9] {
             history.record_open(id);
         }
-        history.record_reset(1, true);
-        history.record_reset(3, false);
+        history.record_reset(1, ResetSender::Client);
+        history.record_reset(3, ResetSender::Gateway);
         assert_eq!(history.past_stream(1), PastStream::Reset);
         assert_eq!(history.past_stream(3), PastStream::Refused);
         assert_eq!(
@@ -129,14 +140,14 @@ mod tests {
             [PastStream::Idle; 3]
         );
         // A reset by the gateway counts, also if the client had reset the stream before.
-        history.record_reset(1, false);
+        history.record_reset(1, ResetSender::Gateway);
         assert_eq!(history.past_stream(1), PastStream::Refused);
         for number in 0..10_000 {
             history.record_open(13 + 4 * number);
-            history.record_reset(13 + 4 * number, false);
+            history.record_reset(13 + 4 * number, ResetSender::Gateway);
         }
-        let bound = (MAX_REMEMBERED, MAX_REMEMBERED);
-        assert_eq!((history.resets.len(), history.skipped.len()), bound);
+        assert_eq!(history.resets.len(), MAX_REMEMBERED);
+        assert_eq!(history.skipped.len(), MAX_REMEMBERED);
         assert_eq!(history.past_stream(3), PastStream::Reset);
     }
 }

@@ -1,5 +1,7 @@
-//! The state of one HTTP/2 stream: what was received of the request and not read yet, and what of the response waits to be
-//! sent.
+//! The state of one HTTP/2 stream: the part of the request that was received and not read yet, and the part of the
+//! response that waits to be sent.
+//!
+//! The tasks of the stream and of the connection change it. The state itself sends nothing.
 
 use std::task::{Context, Waker};
 
@@ -11,50 +13,50 @@ use super::head_memory::HeadCharge;
 /// The state of a stream, which its task and the connection's task share.
 #[derive(Default)]
 pub struct StreamState {
-    /// The task to wake when the state changes.
+    /// Wakes the stream's task when the state changes.
     pub waker: Option<Waker>,
     /// The part of the body that was received and not read yet.
-    pub received: BytesMut,
+    pub received_body: BytesMut,
     /// The trailers, if they were received and not read yet.
     pub trailers: Option<HeaderMap>,
     /// The charge for the memory of the trailers, which may be held elsewhere once they are read.
     pub trailers_charge: HeadCharge,
-    /// The client has ended the request.
-    pub request_ended: bool,
+    /// Whether the client has ended the request.
+    pub is_request_ended: bool,
     /// Bytes of the body that the client still has to send, if it has stated a length.
-    pub remaining_length: Option<u64>,
+    pub remaining_body_bytes: Option<u64>,
     /// Bytes that the client may send: its flow-control window.
     pub receive_window: u32,
-    /// Bytes that were read since the last window update.
-    pub consumed: u32,
-    /// The request asks for another protocol, and the server has not agreed yet. Until then its body seems empty.
+    /// Bytes of the body that were read since the last window update.
+    pub consumed_bytes: u32,
+    /// Whether the request asks for another protocol and the server has not agreed yet. Until then its body seems empty.
     pub awaits_tunnel: bool,
-    /// The client waits for `100 Continue`.
+    /// Whether the client waits for `100 Continue`.
     pub awaits_continue: bool,
     /// Bytes that the gateway may send: its flow-control window. New settings of the client can make it negative.
     pub send_window: i64,
     /// A piece of the response's body that waits for the window.
     pub pending_data: Bytes,
-    /// The response ends with `pending_data`.
+    /// Whether the response ends with `pending_data`.
     pub is_last_data: bool,
-    /// The stream is in the connection's queue of sendable streams.
+    /// Whether the stream is in the connection's queue of streams that can send.
     pub is_queued: bool,
-    /// The stream waits until the connection has less output.
+    /// Whether the stream waits until the connection has less output.
     pub awaits_output: bool,
-    /// All of the response has been sent.
-    pub response_sent: bool,
-    /// Nothing more is sent or received.
-    pub closed: bool,
-    /// The client has broken a rule on this stream.
-    pub failed: bool,
+    /// Whether all of the response has been added to the output.
+    pub is_response_sent: bool,
+    /// Whether the stream is closed, so that nothing more is sent or received.
+    pub is_closed: bool,
+    /// Whether the client has broken a rule on this stream.
+    pub has_failed: bool,
 }
 
 impl StreamState {
     /// Closes the stream. Unread parts of the request are dropped, and the request counts as incomplete.
     pub fn close(&mut self) {
-        self.closed = true;
+        self.is_closed = true;
         self.pending_data.clear();
-        self.received = BytesMut::new();
+        self.received_body = BytesMut::new();
         self.trailers = None;
         self.wake();
     }
@@ -67,7 +69,7 @@ impl StreamState {
     }
 
     /// Remembers the task that is woken when the state changes.
-    pub fn register(&mut self, cx: &Context<'_>) {
+    pub fn register_waker(&mut self, cx: &Context<'_>) {
         match &mut self.waker {
             Some(waker) => waker.clone_from(cx.waker()),
             None => self.waker = Some(cx.waker().clone()),
@@ -76,8 +78,8 @@ impl StreamState {
 
     /// Whether all of the request's body has been read.
     pub fn is_body_over(&self) -> bool {
-        let is_read = self.received.is_empty() && self.trailers.is_none();
-        // A closed stream may have lost a part.
-        self.awaits_tunnel || (self.request_ended && is_read && !self.closed)
+        let is_read = self.received_body.is_empty() && self.trailers.is_none();
+        // A closed stream may have lost a part of the body.
+        self.awaits_tunnel || (self.is_request_ended && is_read && !self.is_closed)
     }
 }

@@ -1,5 +1,7 @@
 //! The header fields that the gateway adds for an upstream. They name the verified client and the connection that the
-//! request came over. What a client writes of its own under these names is removed elsewhere, never here.
+//! request came over.
+//!
+//! Fields of these names that a client has written itself are removed by `identity/strip.rs`, never here.
 
 use super::peer::Peer;
 use crate::http::head::Fields;
@@ -11,7 +13,7 @@ pub struct UpstreamClaims<'a> {
     /// The name of the user's plan in the policies.
     pub plan: Option<&'a str>,
     /// The names of the soft and elastic limits that the request exceeds.
-    pub over: Option<Box<str>>,
+    pub exceeded_limits: Option<Box<str>>,
 }
 
 impl UpstreamClaims<'_> {
@@ -20,7 +22,7 @@ impl UpstreamClaims<'_> {
         let claims = [
             ("tollgate-user", self.user),
             ("tollgate-plan", self.plan),
-            ("tollgate-over", self.over.as_deref()),
+            ("tollgate-over", self.exceeded_limits.as_deref()),
         ];
         for (name, value) in claims {
             let is_valid = |text: &&str| !text.bytes().any(|byte| byte.is_ascii_control());
@@ -49,8 +51,8 @@ pub fn add_proxy_fields(fields: &mut Fields, peer: &Peer, via: &[u8]) {
     }
 }
 
-/// Appends an element to a list that a trusted proxy may have begun. The list becomes one line: of several lines some
-/// upstreams read only the first, which may be the client's own.
+/// Appends an element to a list that a trusted proxy may have begun. All lines of the list become one line, because some
+/// upstreams read only the first line, which may be the client's own.
 fn append_element(fields: &mut Fields, name: &str, element: &[u8]) {
     if !fields.contains(name) {
         return fields.add(name, element);

@@ -1,4 +1,6 @@
-//! Reports the keys that limits count to [`Insight`](crate::record::insight::Insight), which finds the busiest ones.
+//! Reports the keys that limits count to [`Insight`](crate::record::insight::Insight), which finds the busiest keys.
+//!
+//! A worker counts its requests by itself, and reports ten times a second. Nothing is decided by these counts.
 
 use std::rc::Rc;
 
@@ -8,12 +10,11 @@ use crate::record::insight::{CountSink, LimitKey, RecentCounts};
 use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Finding;
 
-/// A key that a limit has counted. It holds the client's identities rather than a name, which is made only for keys
-/// that are recorded.
+/// A key that a limit has counted. It holds the client's identities, from which a text is made only if the key is recorded.
 pub struct CountedKey {
     generation: Rc<Generation>,
     /// The index of the limit among the ruleset's rules.
-    rule: usize,
+    rule_index: usize,
     client: Rc<ClientIdentity>,
 }
 
@@ -22,23 +23,23 @@ impl CountSink for CountedKey {
         let Some(insight) = &self.generation.insight else {
             return;
         };
-        let rule = &self.generation.ruleset.rules[self.rule];
-        let name = || LimitKey {
+        let rule = &self.generation.ruleset.rules[self.rule_index];
+        let limit_key = || LimitKey {
             limit: rule.name.as_str().to_owned(),
             key: self
                 .generation
                 .identifier
                 .format_key(&self.client, &rule.key),
         };
-        insight.decided.count(hash, decisions, name);
+        insight.decided.count(hash, decisions, limit_key);
         if rule.plans {
             let plans = &self.generation.ruleset.identity.plan.plans;
-            let plan = self.client.plan.and_then(|plan| plans.get(plan));
-            let name = plan.map_or("", |plan| &plan.name);
-            insight.plans.record(hash, name);
+            let plan = self.client.plan.and_then(|index| plans.get(index));
+            let plan_name = plan.map_or("", |plan| &plan.name);
+            insight.plans.record(hash, plan_name);
         }
         if refusals > 0 {
-            insight.refused.count(hash, refusals, name);
+            insight.refused.count(hash, refusals, limit_key);
         }
     }
 }
@@ -48,22 +49,25 @@ pub(crate) fn hash_key(key: Fingerprint, limit_hash: u64) -> u64 {
     key.0 as u64 ^ limit_hash
 }
 
-/// Counts one request for the key of this finding, and whether the limit refused it.
+/// Counts one request for the key of this finding, and one refusal if the limit refused the request.
 #[inline]
 pub(crate) fn count_request(
-    recent: &RecentCounts<CountedKey>,
+    recent_keys: &RecentCounts<CountedKey>,
     generation: &Rc<Generation>,
     client: &Rc<ClientIdentity>,
     rule: &Rule,
     finding: &Finding,
 ) {
-    let hash = hash_key(finding.key, generation.rules[rule.index].limit_hash);
+    let hash = hash_key(
+        finding.key,
+        generation.counters_by_rule[rule.index].limit_hash,
+    );
     let is_refused = !finding.reading.standing.admits() && !rule.shadow;
     // A client that changes its plan is counted anew, so that the latest plan is shown.
-    let is_same = |counted: &CountedKey| !rule.plans || counted.client.plan == client.plan;
-    recent.count(hash, is_refused, is_same, || CountedKey {
+    let has_same_plan = |counted: &CountedKey| !rule.plans || counted.client.plan == client.plan;
+    recent_keys.count(hash, is_refused, has_same_plan, || CountedKey {
         generation: generation.clone(),
-        rule: rule.index,
+        rule_index: rule.index,
         client: client.clone(),
     });
 }

@@ -1,9 +1,11 @@
-//! A credential of the query that stands in the body instead. Many frameworks read the fields of both as one: Rack, PHP
-//! and Go those of forms, Laravel and Rails those of JSON too. A body that may hide one from the gateway is refused.
+//! A credential of the query that stands in the body instead. Many frameworks read the fields of both as one: Rack, PHP and
+//! Go the fields of forms, Laravel and Rails those of JSON too.
+//!
+//! `identify.rs` asks where such a credential is. A body that may hide one from the gateway is refused.
 
 use http::Method;
 
-use super::body::{MAX_READ_AHEAD, RequestBody};
+use super::body::{MAX_READ_AHEAD_BYTES, RequestBody};
 use super::refusal::RefusalCause;
 use crate::http::head::Head;
 use crate::identity::FieldValue;
@@ -11,7 +13,7 @@ use crate::identity::Identifier;
 use crate::identity::body::{hides_fields, is_stream};
 use crate::route::Route;
 
-/// Why a request is refused whose body cannot be searched for a credential.
+/// Why a request is refused if its body cannot be searched for a credential.
 const UNSEARCHABLE_BODY: &str = "the body cannot be searched for the credential that belongs into the query, which frameworks read from bodies too: send it without Content-Encoding and at most 1 MiB long, or with a Content-Type of data without fields";
 
 /// Whether a body of this request is searched for a credential.
@@ -25,16 +27,19 @@ pub fn is_searched(route: &Route, head: &Head) -> bool {
 ///
 /// # Errors
 ///
-/// The body may hold one and cannot be searched, or it broke off.
+/// The body may hold a credential and cannot be searched, or the body broke off.
 pub async fn may_be_present(
     identifier: &Identifier,
     head: &Head,
     body: &mut RequestBody,
 ) -> Result<bool, RefusalCause> {
     let fields = &head.fields;
-    let judge = |prefix: &[u8], is_whole| identifier.may_have_credential(fields, prefix, is_whole);
-    match body.judge_prefix(judge).await? {
-        true if hides_fields(fields, MAX_READ_AHEAD) => Err(RefusalCause::Bad(UNSEARCHABLE_BODY)),
+    let may_have_credential =
+        |prefix: &[u8], is_whole| identifier.may_have_credential(fields, prefix, is_whole);
+    match body.judge_prefix(may_have_credential).await? {
+        true if hides_fields(fields, MAX_READ_AHEAD_BYTES) => {
+            Err(RefusalCause::Bad(UNSEARCHABLE_BODY))
+        }
         may_be_present => Ok(may_be_present),
     }
 }
@@ -56,7 +61,7 @@ pub fn find_credential<'b>(
     if body.is_empty() || !is_searched(route, head) || !may_be_present() {
         return Ok(FieldValue::Absent);
     }
-    match is_whole && !hides_fields(fields, MAX_READ_AHEAD) {
+    match is_whole && !hides_fields(fields, MAX_READ_AHEAD_BYTES) {
         true => Ok(identifier.credential_in_body(fields, body)),
         false => Err(RefusalCause::Bad(UNSEARCHABLE_BODY)),
     }

@@ -1,13 +1,14 @@
 //! Requests that go on after their client has left, because a limit depends on their end. Limits on cost wait for the
-//! response. Permits count the work of the server, which goes on whether or not anybody waits for it.
+//! response. Permits count the work of the server, which goes on whether or not a client waits for it.
 //!
 //! The response of such a request is read to its end and discarded. Where only permits depend on it, the gateway
 //! cancels the request and waits for the server to end it. The same happens to a request that was not sent whole, or
 //! whose server was too slow.
 //!
-//! Bounds: [`MAX_TIME`] and [`MAX_BYTES`] for each request, [`MAX_REQUESTS`] for each worker. Beyond them the
-//! connection to the server closes. The units that the request reserved are charged, or the cost read so far if that is
-//! more. Where the end of a server's work cannot be observed, permits stay in use for [`UNOBSERVED_TIME`].
+//! Bounds: [`MAX_DETACHED_TIME`] and [`MAX_DISCARDED_BYTES`] for each request, [`MAX_DETACHED_REQUESTS`] for each worker.
+//! Beyond them the connection to the server closes. The units that the request reserved are charged, or the cost read so
+//! far if that is more. Where the end of a server's work cannot be observed, permits stay in use for
+//! [`UNOBSERVED_PERMIT_TIME`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use super::body::{Relay, RequestBody};
+use super::body::{RelayedBody, RequestBody};
 use crate::base::clock::Nanos;
 use crate::http::head::Response;
 use crate::serve::worker::deadlines::{DeadlineClock, Deadlines};
@@ -30,41 +31,51 @@ use crate::store::permits::PermitGuard;
 use crate::throttle::{PendingSettlement, SettlingBody};
 use crate::upstream::{Exchange, ReceivedHead, UpstreamBody};
 
-/// How long a request goes on without its client.
-const MAX_TIME: Duration = Duration::from_secs(60);
+/// Longest time for which a request goes on without its client.
+const MAX_DETACHED_TIME: Duration = Duration::from_secs(60);
 
-/// Most bytes that are read of a response whose client has left.
-const MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// Maximum bytes that are read of a response whose client has left.
+const MAX_DISCARDED_BYTES: u64 = 64 * 1024 * 1024;
 
-/// Most requests of a worker that go on without their clients at the same time.
-const MAX_REQUESTS: usize = 4096;
+/// Maximum number of a worker's requests that go on without their clients at the same time.
+const MAX_DETACHED_REQUESTS: usize = 4096;
 
-/// How long permits stay in use where the end of the server's work cannot be observed. Over HTTP/2 it cannot once the
+/// How long permits stay in use where the end of the server's work cannot be observed. That is so over HTTP/2 once the
 /// request is cancelled.
-const UNOBSERVED_TIME: Duration = Duration::from_secs(10);
+const UNOBSERVED_PERMIT_TIME: Duration = Duration::from_secs(10);
 
-/// Most requests of a worker that hold permits for [`UNOBSERVED_TIME`]; beyond it the oldest return theirs.
-const MAX_UNOBSERVED: usize = 65_536;
+/// Maximum number of a worker's requests that hold permits for [`UNOBSERVED_PERMIT_TIME`]. Beyond it the oldest request
+/// returns its permits.
+const MAX_UNOBSERVED_PERMITS: usize = 65_536;
 
 /// The detached requests of one worker.
 #[derive(Debug)]
 pub struct DetachedRequests {
     deadline_clock: Rc<DeadlineClock>,
-    /// How many are under way, of [`MAX_REQUESTS`].
-    open: Cell<usize>,
-    /// Permits of unobserved servers, oldest first, and when they are returned.
-    unobserved: RefCell<VecDeque<(Nanos, Arc<PermitGuard>)>>,
-    /// The worker is about to end.
+    /// The number of detached requests that are under way; at most [`MAX_DETACHED_REQUESTS`].
+    open_count: Cell<usize>,
+    /// The permits of requests whose servers cannot be observed, oldest first.
+    unobserved_permits: RefCell<VecDeque<UnobservedPermits>>,
+    /// Whether the worker is about to end.
     is_closed: Cell<bool>,
 }
 
+/// The permits of one request whose server cannot be observed.
+#[derive(Debug)]
+struct UnobservedPermits {
+    /// When the permits are returned, by the coarse clock of the worker.
+    return_at: Nanos,
+    /// Returns the permits when dropped.
+    _permits: Arc<PermitGuard>,
+}
+
 impl DetachedRequests {
-    /// A worker without detached requests. `deadline_clock` wakes those whose servers are late.
+    /// A worker without detached requests. `deadline_clock` wakes the requests whose servers are late.
     pub fn new(deadline_clock: Rc<DeadlineClock>) -> Rc<DetachedRequests> {
         Rc::new(DetachedRequests {
             deadline_clock,
-            open: Cell::new(0),
-            unobserved: RefCell::default(),
+            open_count: Cell::new(0),
+            unobserved_permits: RefCell::default(),
             is_closed: Cell::new(false),
         })
     }
@@ -72,71 +83,72 @@ impl DetachedRequests {
     /// Detaches no more requests, and returns the permits of unobserved servers.
     pub fn close(&self) {
         self.is_closed.set(true);
-        self.unobserved.take();
+        self.unobserved_permits.take();
     }
 
     /// Returns the permits whose time is over.
     pub fn tick(&self) {
         let now = self.deadline_clock.coarse_now();
-        let unobserved = &mut *self.unobserved.borrow_mut();
+        let unobserved = &mut *self.unobserved_permits.borrow_mut();
         while unobserved
-            .pop_front_if(|(until, _)| *until <= now)
+            .pop_front_if(|oldest| oldest.return_at <= now)
             .is_some()
         {}
     }
 
+    /// Whether one more request may be detached.
     fn has_room(&self) -> bool {
-        self.open.get() < MAX_REQUESTS && !self.is_closed.get()
+        self.open_count.get() < MAX_DETACHED_REQUESTS && !self.is_closed.get()
     }
 
-    /// Holds permits for [`UNOBSERVED_TIME`], because the end of the server's work cannot be observed.
+    /// Holds permits for [`UNOBSERVED_PERMIT_TIME`], because the end of the server's work cannot be observed.
     fn hold_permits(&self, permits: Option<Arc<PermitGuard>>) {
         let Some(permits) = permits.filter(|_| !self.is_closed.get()) else {
             return;
         };
-        let unobserved = &mut *self.unobserved.borrow_mut();
-        if unobserved.len() == MAX_UNOBSERVED {
+        let unobserved = &mut *self.unobserved_permits.borrow_mut();
+        if unobserved.len() == MAX_UNOBSERVED_PERMITS {
             unobserved.pop_front();
         }
-        let until = self
-            .deadline_clock
-            .coarse_now()
-            .after(UNOBSERVED_TIME.into());
-        unobserved.push_back((until, permits));
+        let now = self.deadline_clock.coarse_now();
+        unobserved.push_back(UnobservedPermits {
+            return_at: now.after(UNOBSERVED_PERMIT_TIME.into()),
+            _permits: permits,
+        });
     }
 }
 
-/// One of [`MAX_REQUESTS`] detached requests; counted until it is dropped.
-struct DetachedRequest {
+/// Counts a request as detached until this value is dropped, and holds the request's permits.
+struct DetachedGuard {
     registry: Rc<DetachedRequests>,
     permits: Option<Arc<PermitGuard>>,
 }
 
-impl DetachedRequest {
-    /// Counts one more request; none if there is no room. Its permits are held for a while then.
+impl DetachedGuard {
+    /// Counts one more request. `None` if there is no room; then the permits are held for [`UNOBSERVED_PERMIT_TIME`].
     fn new(
         registry: &Rc<DetachedRequests>,
         permits: Option<Arc<PermitGuard>>,
-    ) -> Option<DetachedRequest> {
+    ) -> Option<DetachedGuard> {
         if !registry.has_room() {
             registry.hold_permits(permits);
             return None;
         }
-        registry.open.update(|open| open + 1);
-        Some(DetachedRequest {
+        registry.open_count.update(|count| count + 1);
+        Some(DetachedGuard {
             registry: registry.clone(),
             permits,
         })
     }
 
-    /// Reads an exchange to its end, within [`MAX_BYTES`].
+    /// Reads an exchange to its end, within [`MAX_DISCARDED_BYTES`].
     async fn drain(&mut self, mut exchange: PendingExchange) {
         let has_permits = self.permits.is_some();
         let now = self.registry.deadline_clock.coarse_now();
-        let mut bytes = 0;
-        while bytes <= MAX_BYTES {
+        let mut discarded_bytes = 0;
+        while discarded_bytes <= MAX_DISCARDED_BYTES {
             match poll_fn(|cx| exchange.poll_step(has_permits, now, cx)).await {
-                DrainStep::Bytes(more) => bytes += more,
+                DrainStep::Bytes(bytes) => discarded_bytes += bytes,
                 DrainStep::Ended => return,
                 DrainStep::Unobservable => break,
             }
@@ -145,9 +157,9 @@ impl DetachedRequest {
     }
 }
 
-impl Drop for DetachedRequest {
+impl Drop for DetachedGuard {
     fn drop(&mut self) {
-        self.registry.open.update(|open| open - 1);
+        self.registry.open_count.update(|count| count - 1);
     }
 }
 
@@ -155,29 +167,30 @@ impl Drop for DetachedRequest {
 /// out of the response.
 pub async fn finish_response<F, B>(
     mut future: Pin<&mut F>,
-    into_relayed: impl FnOnce(B) -> Option<SettlingBody<Relay>>,
+    into_relayed: impl FnOnce(B) -> Option<SettlingBody<RelayedBody>>,
     permits: Option<Arc<PermitGuard>>,
     deadlines: &Deadlines,
     registry: &Rc<DetachedRequests>,
 ) where
     F: Future<Output = Result<Response<B>, Infallible>>,
 {
-    let Some(mut detached) = DetachedRequest::new(registry, permits) else {
+    let Some(mut guard) = DetachedGuard::new(registry, permits) else {
         return;
     };
     // The request no longer waits for the client to read.
-    deadlines.write_progressed();
+    deadlines.report_write_progress();
     let drained = async {
         let result = poll_fn(|cx| {
+            // Called only to register the task, which checks by itself whether the server is late.
             let _ = deadlines.must_close(cx);
             future.as_mut().poll(cx)
         });
         let Ok(response) = result.await;
         if let Some(body) = into_relayed(response.body) {
-            detached.drain(PendingExchange::from_body(body)).await;
+            guard.drain(PendingExchange::from_body(body)).await;
         }
     };
-    let _ = tokio::time::timeout(MAX_TIME, drained).await;
+    let _ = tokio::time::timeout(MAX_DETACHED_TIME, drained).await;
 }
 
 /// Reads an exchange to its end in a task of its own.
@@ -186,23 +199,23 @@ pub fn spawn_drain(
     permits: Option<Arc<PermitGuard>>,
     registry: &Rc<DetachedRequests>,
 ) {
-    let Some(mut detached) = DetachedRequest::new(registry, permits) else {
+    let Some(mut guard) = DetachedGuard::new(registry, permits) else {
         return;
     };
     tokio::task::spawn_local(async move {
-        let drained = detached.drain(exchange);
-        let _ = tokio::time::timeout(MAX_TIME, drained).await;
+        let drained = guard.drain(exchange);
+        let _ = tokio::time::timeout(MAX_DETACHED_TIME, drained).await;
     });
 }
 
-/// An exchange with a server, as far as it is still to come.
+/// The part of an exchange with a server that is still to come.
 pub enum PendingExchange {
     /// The head of the response has not come.
     Head(Exchange<RequestBody>),
     /// The body has not ended, and only permits depend on its end.
     Body(UpstreamBody<RequestBody>),
     /// The body has not ended, and limits on cost wait for it.
-    Settling(SettlingBody<Relay>),
+    Settling(SettlingBody<RelayedBody>),
 }
 
 /// The result of one step of draining an exchange.
@@ -217,7 +230,7 @@ enum DrainStep {
 
 impl PendingExchange {
     /// The exchange whose response has this body.
-    pub fn from_body(mut body: SettlingBody<Relay>) -> PendingExchange {
+    pub fn from_body(mut body: SettlingBody<RelayedBody>) -> PendingExchange {
         match body.pending() {
             Some(PendingSettlement::Units) => PendingExchange::Settling(body),
             Some(PendingSettlement::Permits) | None => {
@@ -235,7 +248,7 @@ impl PendingExchange {
         cx: &mut Context<'_>,
     ) -> Poll<DrainStep> {
         loop {
-            if !self.cancel(cx) {
+            if !self.cancel_unless_needed(cx) {
                 return Poll::Ready(DrainStep::Unobservable);
             }
             match self {
@@ -267,9 +280,9 @@ impl PendingExchange {
         }
     }
 
-    /// Cancels the request, unless limits wait for its response and it was sent whole. Returns whether the end of the
-    /// server's work can be observed.
-    fn cancel(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Cancels the request, unless limits wait for its response and the request was sent whole. Returns whether the end of
+    /// the server's work can be observed.
+    fn cancel_unless_needed(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             PendingExchange::Head(exchange) => {
                 exchange.cancel(cx);
@@ -283,6 +296,7 @@ impl PendingExchange {
         }
     }
 
+    /// Goes on with the body, after the head of the response has come.
     fn begin_body(&mut self, now: Nanos) {
         if let PendingExchange::Head(exchange) =
             std::mem::replace(self, PendingExchange::Body(UpstreamBody::empty()))
@@ -327,53 +341,54 @@ mod tests {
     }
 
     #[test]
-    fn permits_stay_out_for_their_time_where_no_request_may_go_on() {
+    fn permits_are_held_for_a_while_if_there_is_no_room() {
         let (registry, clock) = registry();
-        let others: Vec<_> = (0..MAX_REQUESTS)
-            .map(|_| DetachedRequest::new(&registry, None))
+        let others: Vec<_> = (0..MAX_DETACHED_REQUESTS)
+            .map(|_| DetachedGuard::new(&registry, None))
             .collect();
         assert!(others.iter().all(Option::is_some));
         let (held_permits, observer) = permits();
-        assert!(DetachedRequest::new(&registry, held_permits).is_none());
-        let pass = |span: Duration| {
-            clock.advance(span.into());
+        assert!(DetachedGuard::new(&registry, held_permits).is_none());
+        let pass = |duration: Duration| {
+            clock.advance(duration.into());
             registry.deadline_clock.tick();
             registry.tick();
             are_held(&observer)
         };
         assert!(are_held(&observer));
-        assert!(pass(UNOBSERVED_TIME - Duration::from_millis(1)));
+        assert!(pass(UNOBSERVED_PERMIT_TIME - Duration::from_millis(1)));
         assert!(!pass(Duration::from_millis(1)));
         drop(others);
         let (held_permits, observer) = permits();
-        let detached = DetachedRequest::new(&registry, held_permits);
-        assert!(detached.is_some() && are_held(&observer));
-        drop(detached);
+        let guard = DetachedGuard::new(&registry, held_permits);
+        assert!(guard.is_some() && are_held(&observer));
+        drop(guard);
         assert!(!are_held(&observer));
     }
 
     #[test]
-    fn beyond_the_bound_the_oldest_permits_come_back() {
+    fn beyond_the_bound_the_oldest_permits_are_returned() {
         let (registry, _) = registry();
         let (held_permits, oldest) = permits();
         registry.hold_permits(held_permits);
-        for _ in 1..MAX_UNOBSERVED {
+        for _ in 1..MAX_UNOBSERVED_PERMITS {
             registry.hold_permits(permits().0);
         }
         assert!(are_held(&oldest));
         registry.hold_permits(permits().0);
         assert!(!are_held(&oldest));
-        assert_eq!(registry.unobserved.borrow().len(), MAX_UNOBSERVED);
+        let held_count = registry.unobserved_permits.borrow().len();
+        assert_eq!(held_count, MAX_UNOBSERVED_PERMITS);
     }
 
     #[test]
-    fn a_worker_that_ends_keeps_none() {
+    fn a_worker_that_ends_holds_no_permits() {
         let (registry, _) = registry();
         let (held_permits, before) = permits();
         registry.hold_permits(held_permits);
         registry.close();
         let (held_permits, after) = permits();
-        assert!(DetachedRequest::new(&registry, held_permits).is_none());
+        assert!(DetachedGuard::new(&registry, held_permits).is_none());
         assert!(!are_held(&before) && !are_held(&after));
     }
 }

@@ -1,5 +1,7 @@
 //! The client's side of one request, in either version of HTTP. Layers read the request's body from it and send interim
-//! responses over it. The final response does not pass through here.
+//! responses over it.
+//!
+//! The final response does not pass through here: the connection sends it.
 
 use std::io;
 use std::rc::Rc;
@@ -58,11 +60,11 @@ impl Downstream {
         }
     }
 
-    /// Whether the client cannot send, because the gateway has given it no more flow-control window.
-    pub fn is_held_back(&self) -> bool {
+    /// Whether the client cannot send, because it has used up the flow-control window of its connection.
+    pub fn is_window_exhausted(&self) -> bool {
         match self {
             Downstream::Http1(_) => false,
-            Downstream::Http2(stream) => stream.is_held_back(),
+            Downstream::Http2(stream) => stream.is_window_exhausted(),
         }
     }
 
@@ -83,10 +85,10 @@ impl Downstream {
     }
 
     /// Whether the client waits for `100 Continue`.
-    pub fn expects_continue(&self) -> bool {
+    pub fn awaits_continue(&self) -> bool {
         match self {
-            Downstream::Http1(wire) => wire.expects_continue(),
-            Downstream::Http2(stream) => stream.expects_continue(),
+            Downstream::Http1(wire) => wire.awaits_continue(),
+            Downstream::Http2(stream) => stream.awaits_continue(),
         }
     }
 

@@ -1,5 +1,7 @@
-//! Explains what the gateway would do with a request, without counting it. The request path's own parser, routing,
-//! identities and admission decide; nothing is decided here a second time. `explanation.rs` says how the result reads.
+//! Explains what the gateway would do with a request, without counting it. For `tollgate explain` and the admin listener.
+//!
+//! The request path's own parser, routing, identities and admission decide; this file only repeats their order.
+//! `explanation.rs` makes JSON and text of the result.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
@@ -8,16 +10,17 @@ use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::body::MAX_READ_AHEAD;
+use super::body::MAX_READ_AHEAD_BYTES;
 use super::credential_in_body;
 use super::explanation::{
-    describe_client, describe_limit, describe_pressure, describe_route, refusal_reason,
+    ExplainedLimit, describe_client, describe_limit, describe_pressure, describe_route,
+    refusal_reason,
 };
 use super::identified::{request_class, shed_cohort};
-use super::identify::{find_objection, may_check};
+use super::identify::{find_route_objection, may_verify_credential};
 use super::matched_route::MatchedRoute;
 use super::refusal::RefusalCause;
-use super::reserve::{self, ReservedUnits};
+use super::reserved_units::{self, ReservedUnits};
 use super::routing::find_route;
 use super::unserved::{CountingLimits, identify_unrouted};
 use crate::base::clock::Clock;
@@ -27,7 +30,7 @@ use crate::identity::{ClientIdentity, ConnectionPeer, CredentialCheck, Identifie
 use crate::limit::Rules;
 use crate::limit::pressure::{RequestClass, Shed};
 use crate::net::Subject;
-use crate::serve::http1::{repeat::RepeatCache, request};
+use crate::serve::http1::{repeat_cache::RepeatCache, request};
 use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::{AdmissionRequest, Verdict};
 
@@ -77,7 +80,7 @@ pub enum ExplainError {
 }
 
 impl RequestToExplain {
-    /// The head as the gateway reads it from a connection. The inner error is why the gateway refuses it.
+    /// The head as the gateway reads it from a connection. The inner error is why the gateway refuses the head.
     fn read_head(&self) -> Result<Result<Rc<Head>, RefusalCause>, ExplainError> {
         let method_error = || ExplainError::Method(self.method.clone());
         let has_line_break = |text: &str| text.contains(['\r', '\n']);
@@ -107,6 +110,7 @@ impl RequestToExplain {
         }
     }
 
+    /// Whether the request has a header field of this name, in any case.
     fn has_field(&self, name: &str) -> bool {
         let mut names = self.headers.iter().map(|(name, _)| name);
         names.any(|other| other.eq_ignore_ascii_case(name))
@@ -130,52 +134,51 @@ fn write_field(text: &mut String, name: &str, value: &str) -> Result<(), Explain
     Ok(())
 }
 
-/// What is known of a request before its limits are asked. Keeps nothing of its head, which cannot be held across an
-/// await.
-struct Examined {
+/// The facts about a request before its limits are asked. The head is not kept, because it cannot be held across an await.
+struct ExaminedRequest {
     client: ClientIdentity,
-    reserved: ReservedUnits,
-    /// The route; none if the request has none.
+    reserved_units: ReservedUnits,
+    /// The route; `None` if the request has no route.
     matched: Option<MatchedRoute>,
-    /// The response of the gateway itself; none if an upstream would serve the request.
+    /// The response of the gateway itself; `None` if an upstream would serve the request.
     own_response: Option<OwnResponse>,
 }
 
 /// A response that the gateway gives itself, if limits admit the request.
 struct OwnResponse {
-    /// The limits that count the request.
-    counted: CountingLimits,
+    counting_limits: CountingLimits,
     status: u16,
     reason: String,
 }
 
 impl OwnResponse {
-    fn new(counted: CountingLimits, cause: &RefusalCause) -> OwnResponse {
+    fn new(counting_limits: CountingLimits, cause: &RefusalCause) -> OwnResponse {
         OwnResponse {
-            counted,
+            counting_limits,
             status: cause.status().as_u16(),
             reason: refusal_reason(cause),
         }
     }
 }
 
-/// Takes the steps that the stack takes before limits, in its order.
+/// Takes the steps that the stack takes before limits, in the order of the stack.
 struct Examiner<'a> {
-    running: &'a RunningConfig,
+    running_config: &'a RunningConfig,
     clock: &'a Clock,
     identifier: &'a Identifier,
 }
 
 impl Examiner<'_> {
-    fn examine(&self, question: &RequestToExplain) -> Result<Examined, ExplainError> {
-        let ruleset = &*self.running.ruleset;
-        let subject = question.subject()?;
+    /// Parses the request, finds its route and identifies its client.
+    fn examine(&self, request: &RequestToExplain) -> Result<ExaminedRequest, ExplainError> {
+        let ruleset = &*self.running_config.ruleset;
+        let subject = request.subject()?;
         let connection = ConnectionPeer {
-            peer: question.ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).into(),
+            peer: request.ip.unwrap_or(Ipv4Addr::LOCALHOST.into()).into(),
             subject: subject.as_ref(),
         };
-        let body = question.body.as_bytes();
-        let (head, matched) = match question.read_head()? {
+        let body = request.body.as_bytes();
+        let (head, matched) = match request.read_head()? {
             Ok(head) => {
                 let matched = find_route(&head, body, ruleset);
                 (head, matched)
@@ -193,9 +196,9 @@ impl Examiner<'_> {
                     self.clock.now(),
                     self.clock,
                 );
-                Ok(Examined {
+                Ok(ExaminedRequest {
                     client,
-                    reserved: None,
+                    reserved_units: None,
                     matched: None,
                     own_response: Some(OwnResponse::new(CountingLimits::Unrouted, &cause)),
                 })
@@ -203,56 +206,61 @@ impl Examiner<'_> {
         }
     }
 
+    /// Identifies the client of a request that has a route.
     fn examine_routed(
         &self,
         matched: MatchedRoute,
         connection: ConnectionPeer<'_>,
         head: &Head,
         body: &[u8],
-    ) -> Examined {
-        let (running, identifier) = (self.running, self.identifier);
+    ) -> ExaminedRequest {
+        let (running_config, identifier) = (self.running_config, self.identifier);
         let (now, wall) = (self.clock.now(), || self.clock.wall());
-        let route = matched.route(&running.ruleset);
-        let servers = running.upstreams.get(route.upstream_index);
+        let route = matched.route(&running_config.ruleset);
+        let servers = running_config.upstreams.get(route.upstream_index);
         let pressure = servers.and_then(|servers| Some(&**servers.pressure()?));
-        let may = |client: &ClientIdentity| {
-            may_check(&running.admission, route, client, identifier, pressure, now)
+        let admission = &running_config.admission;
+        let may_verify = |client: &ClientIdentity| {
+            may_verify_credential(admission, route, client, identifier, pressure, now)
         };
         let check = CredentialCheck {
             now,
-            may_check: &may,
+            may_check: &may_verify,
         };
-        let is_whole = body.len() <= MAX_READ_AHEAD;
-        let in_body = credential_in_body::find_credential(route, identifier, head, body, is_whole);
-        let (in_body, objection) = match in_body {
+        let is_whole = body.len() <= MAX_READ_AHEAD_BYTES;
+        let credential =
+            credential_in_body::find_credential(route, identifier, head, body, is_whole);
+        let (credential, objection) = match credential {
             Ok(credential) => (credential, None),
             Err(cause) => (FieldValue::Absent, Some(cause)),
         };
+        let credentials = (head, credential);
         let mut client =
-            identifier.identify_with_check(connection, (head, in_body), wall, Some(&check));
+            identifier.identify_with_check(connection, credentials, wall, Some(&check));
         let is_hidden = !body.is_empty() && identifier.mark_hidden_email(&mut client, head);
         if !is_hidden {
             identifier.set_email(&mut client, head, body, true);
         }
-        let objection = objection.or_else(|| find_objection(route, &client, identifier));
+        let objection = objection.or_else(|| find_route_objection(route, &client, identifier));
         let own_response = objection.map(|cause| {
-            let counted = CountingLimits::for_route(&matched, &running.ruleset, &client);
-            OwnResponse::new(counted, &cause)
+            let ruleset = &running_config.ruleset;
+            let counting_limits = CountingLimits::for_route(&matched, ruleset, &client);
+            OwnResponse::new(counting_limits, &cause)
         });
-        let reserved = match route.reads.reserve {
-            true => reserve::read_reserved(&route.rules, head, body, is_whole),
+        let reserved_units = match route.reads.reserve {
+            true => reserved_units::read_reserved(&route.rules, head, body, is_whole),
             false => None,
         };
-        Examined {
+        ExaminedRequest {
             client,
-            reserved,
+            reserved_units,
             matched: Some(matched),
             own_response,
         }
     }
 }
 
-/// What the gateway would respond. A request that an upstream would serve counts as 200.
+/// The response that the gateway would give. The status is 200 for a request that an upstream would serve.
 struct ExplainedOutcome {
     status: u16,
     reason: Option<String>,
@@ -261,7 +269,8 @@ struct ExplainedOutcome {
 }
 
 impl ExplainedOutcome {
-    /// The verdict of the limits comes first, then the gateway's own response, then the pressure on the upstream.
+    /// The outcome: by the verdict of the limits first, then by the gateway's own response, then by the pressure on the
+    /// upstream.
     fn new(
         verdict: &Verdict,
         rules: &Rules,
@@ -298,47 +307,51 @@ impl ExplainedOutcome {
 ///
 /// The request cannot be sent over HTTP/1.1 at all.
 pub async fn explain(
-    running: &RunningConfig,
-    question: &RequestToExplain,
+    running_config: &RunningConfig,
+    request: &RequestToExplain,
     clock: &Clock,
 ) -> Result<Value, ExplainError> {
-    let ruleset = &*running.ruleset;
-    let identifier = &Identifier::new(ruleset.identity.clone(), running.keyer());
+    let ruleset = &*running_config.ruleset;
+    let identifier = &Identifier::new(ruleset.identity.clone(), running_config.keyer());
     let examiner = Examiner {
-        running,
+        running_config,
         clock,
         identifier,
     };
-    let Examined {
+    let ExaminedRequest {
         client,
-        reserved,
+        reserved_units,
         matched,
         own_response,
-    } = examiner.examine(question)?;
+    } = examiner.examine(request)?;
     let own_response = own_response.as_ref();
     let route = matched.as_ref().map(|matched| matched.route(ruleset));
     let all_rules = route.map_or(&ruleset.unrouted.rules, |route| &route.rules);
-    let rules = own_response.map_or(all_rules, |own| own.counted.rules(ruleset));
-    let servers = route.and_then(|route| running.upstreams.get(route.upstream_index));
+    let rules = own_response.map_or(all_rules, |own| own.counting_limits.rules(ruleset));
+    let servers = route.and_then(|route| running_config.upstreams.get(route.upstream_index));
     let pressure = servers.and_then(|servers| servers.pressure());
-    let request = AdmissionRequest {
+    let admission_request = AdmissionRequest {
         rules,
         client: &client,
         identifier,
         now: clock.now(),
         pressure: pressure.map(|pressure| &**pressure),
-        reserved_units: reserved.as_deref().unwrap_or_default(),
+        reserved_units: reserved_units.as_deref().unwrap_or_default(),
     };
-    let verdict = running.admission.peek_shared(&request).await;
-    let limits_decide = !verdict.is_admitted || own_response.is_none();
-    let decider = verdict.decider(rules).filter(|_| limits_decide);
-    let decider = decider.map(|(rule, _)| rule.index);
+    let admission = &running_config.admission;
+    let verdict = admission.peek_shared(&admission_request).await;
+    let do_limits_decide = !verdict.is_admitted || own_response.is_none();
+    let decider = verdict.decider(rules).filter(|_| do_limits_decide);
+    let decider_index = decider.map(|(rule, _)| rule.index);
     let limits = all_rules.iter().map(|rule| {
-        let counts = rules.iter().any(|other| other.index == rule.index);
         let mut findings = verdict.findings.iter();
-        let finding = findings.find(|finding| rules[finding.rule_index].index == rule.index);
-        let decides = decider == Some(rule.index);
-        describe_limit(rule, counts, finding, &client, identifier, decides)
+        let limit = ExplainedLimit {
+            rule,
+            counts_request: rules.iter().any(|other| other.index == rule.index),
+            finding: findings.find(|finding| rules[finding.rule_index].index == rule.index),
+            decides: decider_index == Some(rule.index),
+        };
+        describe_limit(&limit, &client, identifier)
     });
     let limits: Vec<Value> = limits.collect();
     let class = route.map(|route| request_class(route, &client, identifier));
@@ -351,13 +364,16 @@ pub async fn explain(
         reason,
         retry_after,
     } = ExplainedOutcome::new(&verdict, rules, own_response, shed.as_ref());
-    let upstream = |index: usize| ruleset.upstreams.get(index).map(|upstream| &*upstream.name);
+    let upstream_name = |index: usize| {
+        let upstream = ruleset.upstreams.get(index)?;
+        Some(&*upstream.name)
+    };
     Ok(json!({
         "status": status,
         "admitted": status == 200,
         "reason": reason,
         "priority": class.map(RequestClass::as_str),
-        "route": route.map(|route| describe_route(route, upstream(route.upstream_index))),
+        "route": route.map(|route| describe_route(route, upstream_name(route.upstream_index))),
         "who": describe_client(&client, identifier),
         "retry_after": retry_after,
         "limits": limits,

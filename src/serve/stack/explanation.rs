@@ -1,5 +1,6 @@
-//! How an explanation reads: routes, limits, pressure and the client as JSON, and the whole as text. The admin listener
-//! shows the same JSON. Nothing is decided here.
+//! The form of an explanation: routes, limits, pressure and the client as JSON, and all of it as text.
+//!
+//! The admin listener describes routes and limits by the same functions. Nothing is decided here.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::limit::{Rule, RuleLimit};
 use crate::route::Route;
 use crate::throttle::admission::Finding;
 
-/// Why the gateway answers a request itself, in operators' words.
+/// Why the gateway responds to a request itself, in words for operators.
 pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
     match cause {
         RefusalCause::Unidentified(identity) => {
@@ -31,10 +32,10 @@ pub(super) fn refusal_reason(cause: &RefusalCause) -> String {
     }
 }
 
-/// The pressure on an upstream, and what follows from it for requests.
+/// The pressure on an upstream, and its consequences for requests.
 pub fn describe_pressure(pressure: &Pressure) -> Value {
     let figures = pressure.figures();
-    let millis = |span: Option<Nanos>| span.map(|span| span.0 as f64 / 1e6);
+    let millis = |duration: Option<Nanos>| duration.map(|duration| duration.0 as f64 / 1e6);
     let shed = RequestClass::ALL.into_iter().zip(figures.shed);
     let shed: Map<String, Value> = shed
         .map(|(class, count)| (class.as_str().into(), count.into()))
@@ -58,20 +59,20 @@ pub fn describe_pressure(pressure: &Pressure) -> Value {
 }
 
 /// A route, with the name of its upstream.
-pub fn describe_route(route: &Route, upstream: Option<&str>) -> Value {
+pub fn describe_route(route: &Route, upstream_name: Option<&str>) -> Value {
     let require = route.require.iter().map(|identity| identity.as_str());
     let require: Vec<&str> = require.collect();
     let limits: Vec<&str> = route.rules.iter().map(|rule| rule.name.as_str()).collect();
     json!({
         "name": &*route.name,
         "match": route.pattern.to_string(),
-        "upstream": upstream,
+        "upstream": upstream_name,
         "require": require,
         "limits": limits,
     })
 }
 
-/// The identities of a client. Of tokens and email addresses it says only whether there is one.
+/// The identities of a client. For tokens and email addresses only whether the client has one.
 pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) -> Value {
     let plans = &identifier.settings().plan.plans;
     json!({
@@ -84,20 +85,29 @@ pub(super) fn describe_client(client: &ClientIdentity, identifier: &Identifier) 
     })
 }
 
-/// A limit and its finding for this client. `counts` says whether the limit counts the request at all.
+/// A limit of the request's route, as far as it concerns the request.
+pub(super) struct ExplainedLimit<'a> {
+    pub(super) rule: &'a Rule,
+    /// Whether the limit counts the request at all. Some limits do not count the gateway's own responses.
+    pub(super) counts_request: bool,
+    /// What the limit finds; `None` if it does not apply to this client.
+    pub(super) finding: Option<&'a Finding>,
+    /// Whether this limit decides the outcome.
+    pub(super) decides: bool,
+}
+
+/// A limit and its finding for this client.
 pub(super) fn describe_limit(
-    rule: &Rule,
-    counts: bool,
-    finding: Option<&Finding>,
+    limit: &ExplainedLimit<'_>,
     client: &ClientIdentity,
     identifier: &Identifier,
-    decides: bool,
 ) -> Value {
+    let rule = limit.rule;
     let mut value = describe_rule(rule);
-    value.insert("applies".into(), json!(finding.is_some()));
-    let Some(finding) = finding else {
-        let lacks_key = rule.key.iter().all(|part| !client.has(*part));
-        let reason = match (counts, lacks_key) {
+    value.insert("applies".into(), json!(limit.finding.is_some()));
+    let Some(finding) = limit.finding else {
+        let lacks_key = rule.key.iter().all(|identity| !client.has(*identity));
+        let reason = match (limit.counts_request, lacks_key) {
             (false, _) => "it does not count what the gateway answers itself",
             (true, true) => "none of its keys is known",
             (true, false) => "the address is exempt",
@@ -110,11 +120,11 @@ pub(super) fn describe_limit(
         json!(identifier.format_key(client, &rule.key)),
     );
     value.extend(describe_finding(finding, rule));
-    value.insert("decides".into(), json!(decides));
+    value.insert("decides".into(), json!(limit.decides));
     Value::Object(value)
 }
 
-/// What a limit finds for a key: what remains of its quota, and the seconds until more does.
+/// The finding of a limit for a key: the units that remain of its quota, and the seconds until more units remain.
 pub fn describe_finding(finding: &Finding, rule: &Rule) -> Map<String, Value> {
     let reading = &finding.reading;
     let seconds = |nanos: Nanos| Duration::from(nanos).as_secs_f64();
@@ -134,7 +144,7 @@ pub fn describe_finding(finding: &Finding, rule: &Rule) -> Map<String, Value> {
 
 /// A limit as its policy defines it, without counts.
 pub fn describe_rule(rule: &Rule) -> Map<String, Value> {
-    let key: Vec<&str> = rule.key.iter().map(|part| part.as_str()).collect();
+    let key: Vec<&str> = rule.key.iter().map(|identity| identity.as_str()).collect();
     let value = json!({
         "limit": rule.name.as_str(),
         "at": rule.origin,
@@ -178,6 +188,7 @@ pub fn render(explanation: &Value) -> String {
     out
 }
 
+/// The text of a JSON value, a string without its quotes; empty for null.
 fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -222,9 +233,12 @@ fn render_client(out: &mut String, client: &Value) {
             *out += &format!(", {name} {value}");
         }
     }
-    let parse = |word| Unverified::ALL.into_iter().find(|one| one.as_str() == word);
-    if let Some(unverified) = client["unverified"].as_str().and_then(parse) {
-        *out += &format!(", with {unverified}");
+    let parse_reason = |word| {
+        let mut reasons = Unverified::ALL.into_iter();
+        reasons.find(|reason| reason.as_str() == word)
+    };
+    if let Some(reason) = client["unverified"].as_str().and_then(parse_reason) {
+        *out += &format!(", with {reason}");
     }
     out.push('\n');
 }
@@ -254,9 +268,9 @@ fn render_limit(out: &mut String, limit: &Value) {
             field("quota"),
         );
         match limit["window"].as_u64() {
-            Some(window) => {
-                let next = limit["next_unit_in"].as_f64().unwrap_or(0.0);
-                *out += &format!("left in {window} s, next unit in {next:.3} s");
+            Some(window_seconds) => {
+                let next_unit_in = limit["next_unit_in"].as_f64().unwrap_or(0.0);
+                *out += &format!("left in {window_seconds} s, next unit in {next_unit_in:.3} s");
             }
             None => *out += "permits free",
         }

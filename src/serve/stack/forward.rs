@@ -1,5 +1,8 @@
 //! The innermost service: sends an admitted request to its upstream and streams the response back. It also gives an
-//! unserved request its own response. Limits have decided before; nothing is counted here.
+//! unserved request its own response.
+//!
+//! Limits have decided before; nothing is counted here. `forwarding.rs` does the exchange with the server; this file builds
+//! the head that the server gets.
 
 use std::future::{Future, Ready, ready};
 use std::rc::Rc;
@@ -10,7 +13,7 @@ use http_body::Body;
 use tower::Service;
 
 use super::added_fields::{UpstreamClaims, add_proxy_fields};
-use super::body::{Relay, RequestBody};
+use super::body::{RelayedBody, RequestBody};
 use super::forwarding::Forwarding;
 use super::future_pool::{FuturePool, PooledFuture};
 use super::proxy_fields;
@@ -23,18 +26,18 @@ use crate::route::Route;
 
 /// The innermost service. Clones share the boxes of their futures.
 #[derive(Clone)]
-pub struct Forward(FuturePool<Admitted, Result<Response<Relay>, Refusal>>);
+pub struct Forward(FuturePool<Admitted, Result<Response<RelayedBody>, Refusal>>);
 
 impl Default for Forward {
     fn default() -> Forward {
-        Forward(FuturePool::new(forward))
+        Forward(FuturePool::new(forward_request))
     }
 }
 
 impl Service<Admitted> for Forward {
-    type Response = Response<Relay>;
+    type Response = Response<RelayedBody>;
     type Error = Refusal;
-    type Future = PooledFuture<Admitted, Result<Response<Relay>, Refusal>>;
+    type Future = PooledFuture<Admitted, Result<Response<RelayedBody>, Refusal>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))
@@ -47,9 +50,9 @@ impl Service<Admitted> for Forward {
 
 /// Ends an unserved request that its limits admit.
 impl Service<Unserved> for Forward {
-    type Response = Response<Relay>;
+    type Response = Response<RelayedBody>;
     type Error = Refusal;
-    type Future = Ready<Result<Response<Relay>, Refusal>>;
+    type Future = Ready<Result<Response<RelayedBody>, Refusal>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Refusal>> {
         Poll::Ready(Ok(()))
@@ -61,27 +64,30 @@ impl Service<Unserved> for Forward {
     }
 }
 
-/// Forwards a request. Not an `async fn`, which would keep the whole `Admitted` beside the parts that it takes out.
-fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, Refusal>> {
+/// Forwards a request. This is no `async fn`, which would keep the whole `Admitted` beside the parts that it takes out.
+fn forward_request(
+    admitted: Admitted,
+) -> impl Future<Output = Result<Response<RelayedBody>, Refusal>> {
     let Admitted {
         identified,
-        over,
+        exceeded_limits,
         slot,
     } = admitted;
     let route = identified.routed.route();
-    let (route_index, upstream) = (identified.routed.matched.index, route.upstream_index);
-    let costs_in_body = route.reads.cost_in_body;
+    let (route_index, upstream_index) =
+        (identified.routed.matched.route_index, route.upstream_index);
+    let is_cost_in_body = route.reads.cost_in_body;
     let context = &identified.routed.arrival.context;
-    let placement = |identities| {
+    let placement_hash = |identities| {
         context
             .generation
             .identifier
             .placement_hash(&identified.client, identities)
     };
-    let balance_key = context.generation.pools[upstream]
+    let balance_key = context.generation.pools[upstream_index]
         .hashed_identities()
-        .and_then(placement);
-    let head = forwarded_head(&identified, over);
+        .and_then(placement_hash);
+    let head = build_or_reuse_head(&identified, exceeded_limits);
     let Arrival {
         body,
         downstream,
@@ -90,9 +96,9 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
     } = identified.routed.arrival;
     async move {
         let generation = &context.generation;
-        let pool = &generation.pools[upstream];
-        let probe = |slot| {
-            let kind = generation.kinds[route_index];
+        let pool = &generation.pools[upstream_index];
+        let start_probe = |slot| {
+            let kind = generation.request_kinds[route_index];
             LoadProbe::new(slot, kind, generation.clock.clone())
         };
         let forwarding = Forwarding {
@@ -100,11 +106,11 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
             balance_key,
             downstream: &downstream,
             context: &context,
-            load: slot.map(probe),
+            load_probe: slot.map(start_probe),
         };
         match forwarding.run(&head, body).await {
             Ok(mut response) => {
-                forwarding.adapt_response(&mut response.head, &head, costs_in_body);
+                forwarding.adapt_response(&mut response.head, &head, is_cost_in_body);
                 Ok(response)
             }
             Err(cause) => {
@@ -116,11 +122,11 @@ fn forward(admitted: Admitted) -> impl Future<Output = Result<Response<Relay>, R
 }
 
 /// Builds the head that the upstream gets, or takes it from the connection if it was built for the same fields before.
-fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
+fn build_or_reuse_head(identified: &Identified, exceeded_limits: Option<Box<str>>) -> Rc<Head> {
     let Identified {
         routed,
         client,
-        route_repeat,
+        route_decision,
         ..
     } = identified;
     let Arrival {
@@ -130,8 +136,10 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
         context,
         ..
     } = &routed.arrival;
-    let repeat = route_repeat.as_ref().filter(|_| over.is_none());
-    if let Some(head) = repeat.and_then(|repeat| repeat.forwarded_head(received)) {
+    let reusable = route_decision
+        .as_ref()
+        .filter(|_| exceeded_limits.is_none());
+    if let Some(head) = reusable.and_then(|decision| decision.forwarded_head(received)) {
         return head;
     }
     let (peer, generation) = (&context.peer, &context.generation);
@@ -139,12 +147,12 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
     let plans = &generation.ruleset.identity.plan.plans;
     let claims = UpstreamClaims {
         user: client.user.as_deref(),
-        plan: client.plan.map(|plan| &*plans[plan].name),
-        over,
+        plan: client.plan.map(|index| &*plans[index].name),
+        exceeded_limits,
     };
     let mut fields = received.fields.clone();
-    // Fields that the client lists in Connection are removed before the gateway adds its own, so that it cannot list
-    // those.
+    // Fields that the client lists in `Connection` are removed before the gateway adds its own fields, so that the client
+    // cannot have those removed.
     hop_by_hop::strip_connection_fields(&mut fields);
     let names_target = generation.identifier.strip(peer.remote, &mut fields);
     let names_path = names_target && proxy_fields::retain_agreeing(&mut fields, routed);
@@ -155,17 +163,20 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
         fields.add("host", host.as_bytes());
     }
     adapt_request(&mut fields, route, body);
-    if repeat.is_some() {
+    if reusable.is_some() {
         fields = fields.to_shared();
     }
-    let mut line = received.without_fields();
-    if line.method == Method::HEAD && route.reads.cost_in_body {
-        // The response to GET states its cost in the body. The client gets its head only.
-        line.method = Method::GET;
+    let mut first_line = received.without_fields();
+    if first_line.method == Method::HEAD && route.reads.cost_in_body {
+        // The response to GET states its cost in the body. The client gets only the head of that response.
+        first_line.method = Method::GET;
     }
-    let head = Rc::new(Head { fields, ..line });
-    if let Some(repeat) = repeat.filter(|_| !names_path) {
-        repeat.remember_forwarded_head(received.clone(), head.clone());
+    let head = Rc::new(Head {
+        fields,
+        ..first_line
+    });
+    if let Some(decision) = reusable.filter(|_| !names_path) {
+        decision.remember_forwarded_head(received.clone(), head.clone());
     }
     head
 }
@@ -173,7 +184,7 @@ fn forwarded_head(identified: &Identified, over: Option<Box<str>>) -> Rc<Head> {
 /// Changes fields of a request that would hide its cost, or would be wrong for the body as it is sent.
 fn adapt_request(fields: &mut Fields, route: &Route, body: &RequestBody) {
     if route.reads.cost_in_body || route.reads.cost_by_length {
-        // Decompression costs time, and a response that is compressed on the fly has no length in its head.
+        // To decompress costs time, and a response that is compressed on the fly has no length in its head.
         fields.set("accept-encoding", b"identity");
     }
     if route.reads.cost_in_body {
@@ -192,12 +203,14 @@ fn adapt_request(fields: &mut Fields, route: &Route, body: &RequestBody) {
 mod tests {
     use super::*;
 
-    fn size<F>(_: fn(Admitted) -> F) -> usize {
+    fn future_bytes<F>(_: fn(Admitted) -> F) -> usize {
         size_of::<F>()
     }
 
+    /// The pool keeps boxes of this size.
     #[test]
-    fn a_future_is_small_for_empty_boxes_are_kept() {
-        assert!(size(forward) <= 800, "{}", size(forward));
+    fn the_future_is_small() {
+        let bytes = future_bytes(forward_request);
+        assert!(bytes <= 800, "{bytes}");
     }
 }

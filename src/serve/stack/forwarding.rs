@@ -1,6 +1,7 @@
-//! The forwarding of one request: over one connection to its upstream, or over several in turn. It ends with the head
-//! of the response, whose body then streams by itself, or with the cause why there is none. It builds no head and
-//! decides no limit.
+//! The forwarding of one request: over one connection to its upstream, or over several in turn.
+//!
+//! It ends with the head of the response, whose body then streams by itself, or with the cause why there is no response.
+//! It builds no head and asks no limit.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -11,12 +12,12 @@ use std::time::Duration;
 use http::StatusCode;
 use tokio::time::Sleep;
 
-use super::body::{self, Relay, RelaySettings, RequestBody};
-use super::context::RequestContext;
-use super::deadline::Deadline;
+use super::body::{self, RelaySettings, RelayedBody, RequestBody};
 use super::detached::{self, PendingExchange};
 use super::downstream::Downstream;
 use super::refusal::{RefusalCause, upstream_reason};
+use super::request_context::RequestContext;
+use super::request_deadline::RequestDeadline;
 use super::upstream_load::{self, LoadProbe};
 use crate::base::clock::Nanos;
 use crate::base::telemetry::Metric;
@@ -30,42 +31,42 @@ use crate::upstream::{
 /// How long the gateway waits for a server's `100 Continue` before it sends the body anyway.
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many times one request is sent again at most. The retry budget of the upstream may allow fewer.
+/// Maximum number of times that one request is sent again. The retry budget of the upstream may allow fewer.
 const MAX_RETRIES: u32 = 2;
 
-/// The status of a response that another protocol follows on the connection.
+/// The status of a response after which the connection speaks another protocol.
 const SWITCHED: StatusCode = StatusCode::SWITCHING_PROTOCOLS;
 
 /// The timer after which the request's body is sent without `100 Continue` from the server.
 type ContinueTimer = Option<Pin<Box<Sleep>>>;
 
-/// The head of the final response, or why the exchange failed; none if the gateway gave up waiting.
+/// The head of the final response, or why the exchange failed; `None` if the gateway has given up waiting.
 type AwaitedHead = Option<Result<ResponseHead, ExchangeError<body::Error>>>;
 
 /// One request that is forwarded.
 pub(super) struct Forwarding<'a> {
     pub(super) pool: &'a Rc<UpstreamPool>,
-    /// The hash that chooses the server, if the upstream balances by one.
+    /// The hash that chooses the server; `None` if the upstream does not balance by a hash.
     pub(super) balance_key: Option<u64>,
     pub(super) downstream: &'a Downstream,
     pub(super) context: &'a RequestContext,
-    /// Measures the request, where the pressure on the upstream is measured.
-    pub(super) load: Option<LoadProbe>,
+    /// Measures the request; `None` if the pressure on the upstream is not measured.
+    pub(super) load_probe: Option<LoadProbe>,
 }
 
 impl Forwarding<'_> {
-    /// Sends the request, and sends it again over another connection in two cases only. Either no server has processed
-    /// it, for certain or by the server's own word. Or it is safe to repeat, and the server may have closed the reused
-    /// connection before it came.
+    /// Sends the request, and sends it again over another connection in two cases only. Either no server has processed the
+    /// request, for certain or by the server's own word. Or the request is safe to repeat, and the server may have closed
+    /// the reused connection before the request came.
     pub(super) async fn run(
         &self,
         request: &Head,
         body: RequestBody,
-    ) -> Result<Response<Relay>, RefusalCause> {
+    ) -> Result<Response<RelayedBody>, RefusalCause> {
         if !body.is_empty() {
             YieldToOthers::default().await;
         }
-        let mut deadline = Deadline::after(self.pool.settings().total);
+        let mut deadline = RequestDeadline::after(self.pool.settings().total);
         let connection = {
             let checkout = pin!(self.pool.checkout(self.caller()));
             deadline.limit(checkout).await
@@ -74,20 +75,20 @@ impl Forwarding<'_> {
         let connection = connection.map_err(RefusalCause::Upstream)?;
         let mut exchange = Exchange::new(connection, request, body);
         let sent_at = self.context.generation.clock.now();
-        let mut retries = 0;
+        let mut retry_count = 0;
         loop {
-            match self.response_head(&mut exchange, &mut deadline).await {
+            match self.await_head(&mut exchange, &mut deadline).await {
                 Ok(head) => {
                     self.record_response(&head, sent_at);
                     return self.relay(exchange, request, head, deadline);
                 }
                 Err(cause @ RefusalCause::Upstream(upstream::Error::Exchange { .. }))
-                    if retries < MAX_RETRIES
+                    if retry_count < MAX_RETRIES
                         && exchange.is_retryable()
                         && self.pool.take_retry() =>
                 {
-                    retries += 1;
-                    // Boxed, because it is rare and would make every request's future as large.
+                    retry_count += 1;
+                    // This future is boxed, because it is rare and would make every request's future as large.
                     match Box::pin(self.checkout_again(&mut deadline)).await {
                         Ok(connection) => exchange.retry_over(request, connection),
                         // The first server may have received the request.
@@ -106,10 +107,10 @@ impl Forwarding<'_> {
     /// Another connection, for a request that is sent again.
     async fn checkout_again(
         &self,
-        deadline: &mut Deadline,
+        deadline: &mut RequestDeadline,
     ) -> Result<LeasedConnection, upstream::Error> {
-        if let Some(load) = &self.load {
-            load.restart();
+        if let Some(probe) = &self.load_probe {
+            probe.restart();
         }
         let checkout = pin!(self.pool.checkout_for_retry(self.caller()));
         let connection = deadline.limit(checkout).await;
@@ -120,10 +121,10 @@ impl Forwarding<'_> {
     fn record_response(&self, head: &ResponseHead, sent_at: Nanos) {
         let generation = &self.context.generation;
         let now = generation.clock.now();
-        if let Some(load) = &self.load {
-            load.record_response(head.status, now);
+        if let Some(probe) = &self.load_probe {
+            probe.record_response(head.status, now);
         }
-        let counters = generation.route_counters(self.context.route.get());
+        let counters = generation.route_counters(self.context.route_index.get());
         counters.upstream_duration.observe(now.since(sent_at));
     }
 
@@ -133,12 +134,12 @@ impl Forwarding<'_> {
         mut exchange: Exchange<RequestBody>,
         request: &Head,
         head: ResponseHead,
-        mut deadline: Deadline,
-    ) -> Result<Response<Relay>, RefusalCause> {
+        mut deadline: RequestDeadline,
+    ) -> Result<Response<RelayedBody>, RefusalCause> {
         let (context, settings) = (self.context, self.pool.settings());
         let now = context.peer.coarse_now();
         // From now on the client is late only if the server is silent too.
-        self.downstream.deadlines().response_began();
+        self.downstream.deadlines().report_response_begun();
         if let Err(cause) = check_upgrade(&exchange, request, &head, self.downstream) {
             self.hold_permits(PendingExchange::Body(exchange.into_body(now)));
             return Err(cause);
@@ -147,7 +148,7 @@ impl Forwarding<'_> {
         let is_tunnel = head.status == SWITCHED;
         if is_tunnel {
             idle_timeout = context.generation.ruleset.timeouts.tunnel;
-            deadline = Deadline::after(None);
+            deadline = RequestDeadline::after(None);
             self.downstream.open_tunnel();
             exchange.begin_tunnel(RequestBody::new(self.downstream, &context.generation));
         }
@@ -158,11 +159,11 @@ impl Forwarding<'_> {
             strips_load_reports: settings.load_metric.is_some(),
             is_tunnel,
         };
-        let body = Relay::new(exchange.into_body(now), deadlines, settings);
+        let body = RelayedBody::new(exchange.into_body(now), deadlines, settings);
         Ok(Response { head, body })
     }
 
-    /// Gives up an exchange. If the server may still work on the request, permits are held until it ends.
+    /// Gives up an exchange. If the server may still work on the request, its permits are held until the exchange ends.
     fn abandon(&self, exchange: Exchange<RequestBody>, cause: &RefusalCause) {
         let has_ended = matches!(
             cause,
@@ -182,6 +183,7 @@ impl Forwarding<'_> {
         }
     }
 
+    /// The request's wishes for its connection to a server.
     fn caller(&self) -> Caller {
         Caller {
             balance_key: self.balance_key,
@@ -189,6 +191,7 @@ impl Forwarding<'_> {
         }
     }
 
+    /// The error that the timeout of the whole request has passed.
     fn total_timeout(&self) -> upstream::Error {
         let settings = self.pool.settings();
         upstream::Error::TotalTimeout {
@@ -198,37 +201,38 @@ impl Forwarding<'_> {
     }
 
     /// Sends the request and waits for the head of its final response.
-    async fn response_head(
+    async fn await_head(
         &self,
         exchange: &mut Exchange<RequestBody>,
-        deadline: &mut Deadline,
+        deadline: &mut RequestDeadline,
     ) -> Result<ResponseHead, RefusalCause> {
         if self.context.needs_server() {
             let server = exchange.server().clone();
             self.context.server.replace(Some(server));
         }
-        let mut timer = self.hold_body(exchange);
-        let poll = |cx: &mut Context<'_>| self.poll_head(exchange, deadline, &mut timer, cx);
-        let result = poll_fn(poll).await;
-        self.head_or_cause(exchange, result)
+        let mut continue_timer = self.hold_body(exchange);
+        let head = poll_fn(|cx| self.poll_head(exchange, deadline, &mut continue_timer, cx));
+        let awaited = head.await;
+        self.head_or_cause(exchange, awaited)
     }
 
     /// Holds the body back if the client waits for `100 Continue`. The timer ends before the server would be late.
     fn hold_body(&self, exchange: &mut Exchange<RequestBody>) -> ContinueTimer {
-        let first_byte = self.pool.settings().first_byte;
-        self.downstream.expects_continue().then(|| {
+        let first_byte_timeout = self.pool.settings().first_byte;
+        self.downstream.awaits_continue().then(|| {
             exchange.hold_body();
-            Box::pin(tokio::time::sleep(CONTINUE_TIMEOUT.min(first_byte / 2)))
+            let timeout = CONTINUE_TIMEOUT.min(first_byte_timeout / 2);
+            Box::pin(tokio::time::sleep(timeout))
         })
     }
 
-    /// Polls for the head of the final response, and passes interim ones on. Ready with none when the request is given
-    /// up, because its deadline has passed or the server is late.
+    /// Polls for the head of the final response, and passes interim responses on. Ready with `None` when the request is
+    /// given up, because its deadline has passed or the server is late.
     fn poll_head(
         &self,
         exchange: &mut Exchange<RequestBody>,
-        deadline: &mut Deadline,
-        timer: &mut ContinueTimer,
+        deadline: &mut RequestDeadline,
+        continue_timer: &mut ContinueTimer,
         cx: &mut Context<'_>,
     ) -> Poll<AwaitedHead> {
         loop {
@@ -244,18 +248,18 @@ impl Forwarding<'_> {
                 Poll::Ready(Err(failure)) => return Poll::Ready(Some(Err(failure))),
                 Poll::Pending => {}
             }
-            if let Some(load) = &self.load {
-                load.record_waiting(!exchange.is_sent());
+            if let Some(probe) = &self.load_probe {
+                probe.record_waiting(!exchange.is_sent());
             }
-            if self.context.client_left.get() && !self.context.needs_settlement() {
+            if self.context.has_client_left.get() && !self.context.needs_settlement() {
                 exchange.cancel(cx);
             }
-            // An error of the client's connection shows when the response is sent.
+            // An error of the client's connection shows again when the response is sent.
             let _ = self.downstream.poll_flush(cx);
-            if let Some(sleep) = timer
+            if let Some(sleep) = continue_timer
                 && sleep.as_mut().poll(cx).is_ready()
             {
-                *timer = None;
+                *continue_timer = None;
                 exchange.send_body();
                 continue;
             }
@@ -272,20 +276,20 @@ impl Forwarding<'_> {
         }
     }
 
-    /// The head, or why there is none: whether the client, the server or the deadline ended the wait.
+    /// The head, or why there is no head: because of the client, of the server or of the deadline.
     fn head_or_cause(
         &self,
         exchange: &mut Exchange<RequestBody>,
-        result: AwaitedHead,
+        awaited: AwaitedHead,
     ) -> Result<ResponseHead, RefusalCause> {
         let deadlines = self.downstream.deadlines();
         let (is_body_late, is_server_late) = (deadlines.is_body_late(), deadlines.is_server_late());
-        if result.is_none() && !is_body_late && (is_server_late || exchange.is_sent()) {
+        if awaited.is_none() && !is_body_late && (is_server_late || exchange.is_sent()) {
             exchange.record_timeout();
         }
-        deadlines.server_responded();
+        deadlines.report_server_responded();
         let server = || exchange.server().to_string();
-        Err(match result {
+        Err(match awaited {
             Some(Ok(head)) => return Ok(head),
             Some(Err(_)) | None if is_body_late => RefusalCause::SlowBody,
             Some(Err(ExchangeError::Request(error))) => error.into(),
@@ -303,17 +307,17 @@ impl Forwarding<'_> {
         })
     }
 
-    /// Takes the upstream's load report out of a response, and changes fields that are wrong for the client.
+    /// Takes the upstream's load report out of a response, and changes fields that would be wrong for the client.
     pub(super) fn adapt_response(
         &self,
         response: &mut ResponseHead,
         request: &Head,
-        costs_in_body: bool,
+        is_cost_in_body: bool,
     ) {
         if let Some(metric) = &self.pool.settings().load_metric {
             let report = upstream_load::take_report(&mut response.fields, metric.as_deref());
-            if let Some((load, report)) = self.load.as_ref().zip(report) {
-                load.record_report(report);
+            if let Some((probe, report)) = self.load_probe.as_ref().zip(report) {
+                probe.record_report(report);
             }
         }
         let upgrade = request.upgrade.as_ref();
@@ -322,7 +326,7 @@ impl Forwarding<'_> {
             response.fields.add("connection", b"upgrade");
             response.fields.add("upgrade", protocol);
         }
-        if costs_in_body && response.fields.contains("accept-ranges") {
+        if is_cost_in_body && response.fields.contains("accept-ranges") {
             // The gateway removes ranges from requests whose cost stands in the body.
             response.fields.set("accept-ranges", b"none");
         }
@@ -338,14 +342,14 @@ impl Forwarding<'_> {
         let counter = peer.failure_counter(Metric::UpstreamErrors, name, reason);
         counter.increment(1);
         tracing::warn!(upstream = %name, %error, "no answer");
-        if let Some(load) = &self.load {
-            load.record_failure();
+        if let Some(probe) = &self.load_probe {
+            probe.record_failure();
         }
     }
 }
 
-/// Checks that a server has switched to the protocol that the request asks for, or clearly has not. An HTTP/2 client
-/// takes any success for a switch (RFC 8441 section 5).
+/// Checks that a server has switched to the protocol that the request asks for, or clearly has not switched. An HTTP/2
+/// client takes any success for a switch (RFC 8441 section 5).
 fn check_upgrade(
     exchange: &Exchange<RequestBody>,
     request: &Head,

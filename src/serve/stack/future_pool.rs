@@ -1,5 +1,5 @@
-//! A pool of boxes for the futures of requests, shared by all connections of a worker. Many requests wait for upstreams
-//! at the same time, and an allocator keeps only a few free blocks of each size at hand.
+//! A pool of boxes for the futures of requests, shared by all connections of a worker. Many requests wait for upstreams at
+//! the same time, and an allocator keeps only a few free blocks of each size at hand.
 //!
 //! Bound: [`MAX_EMPTY_BOXES`] for each worker, of less than a KiB each.
 
@@ -11,37 +11,47 @@ use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
 
-/// Most empty boxes that a worker keeps; more are freed.
+/// Maximum number of empty boxes that a worker keeps. Further boxes are freed.
 pub const MAX_EMPTY_BOXES: usize = 128;
 
+/// A box for futures that take an input `I` and have the output `O`.
 type PooledBox<I, O> = Pin<Box<dyn ReusableBox<I, O>>>;
 
-/// Runs futures that make an `O` of an `I`. Clones share their boxes.
+/// Runs futures that take an input `I` and have the output `O`. Clones share their boxes.
 pub struct FuturePool<I, O>(Rc<SharedBoxes<I, O>>);
 
+/// The boxes of a pool that hold no future now.
 struct SharedBoxes<I, O> {
-    empty: RefCell<Vec<PooledBox<I, O>>>,
-    build: Box<dyn Fn() -> PooledBox<I, O>>,
+    empty_boxes: RefCell<Vec<PooledBox<I, O>>>,
+    build_box: Box<dyn Fn() -> PooledBox<I, O>>,
 }
 
 impl<I: 'static, O: 'static> FuturePool<I, O> {
-    /// A pool for the futures that `make` returns. It holds no box yet.
-    pub fn new<F, M>(make: M) -> FuturePool<I, O>
+    /// A pool for the futures that `make_future` returns. It holds no box yet.
+    pub fn new<F, M>(make_future: M) -> FuturePool<I, O>
     where
         F: Future<Output = O> + 'static,
         M: Fn(I) -> F + Copy + 'static,
     {
         FuturePool(Rc::new(SharedBoxes {
-            empty: RefCell::default(),
-            build: Box::new(move || Box::pin(FutureSlot { future: None, make })),
+            empty_boxes: RefCell::default(),
+            build_box: Box::new(move || {
+                Box::pin(FutureSlot {
+                    future: None,
+                    make_future,
+                })
+            }),
         }))
     }
 
     /// Starts the future for `input`, in a box that is empty or new.
     pub fn run(&self, input: I) -> PooledFuture<I, O> {
-        let SharedBoxes { empty, build } = &*self.0;
-        let reused = empty.borrow_mut().pop();
-        let mut boxed = reused.unwrap_or_else(build);
+        let SharedBoxes {
+            empty_boxes,
+            build_box,
+        } = &*self.0;
+        let reused = empty_boxes.borrow_mut().pop();
+        let mut boxed = reused.unwrap_or_else(build_box);
         boxed.as_mut().start(input);
         PooledFuture {
             boxed: Some(boxed),
@@ -68,9 +78,9 @@ impl<I, O> PooledFuture<I, O> {
             return;
         };
         boxed.as_mut().clear();
-        let mut empty = self.shared.empty.borrow_mut();
-        if empty.len() < MAX_EMPTY_BOXES {
-            empty.push(boxed);
+        let mut empty_boxes = self.shared.empty_boxes.borrow_mut();
+        if empty_boxes.len() < MAX_EMPTY_BOXES {
+            empty_boxes.push(boxed);
         }
     }
 }
@@ -98,24 +108,28 @@ impl<I, O> Drop for PooledFuture<I, O> {
 
 /// A box that holds one future after another.
 trait ReusableBox<I, O> {
+    /// Puts the future for `input` into the box.
     fn start(self: Pin<&mut Self>, input: I);
+    /// Polls the future; pending if the box is empty.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O>;
+    /// Drops the future.
     fn clear(self: Pin<&mut Self>);
 }
 
 pin_project! {
+    /// The content of a box: a future, or space for one.
     struct FutureSlot<F, M> {
         #[pin]
         future: Option<F>,
-        // A type parameter and no pointer, so that the compiler builds the future in place.
-        make: M,
+        // This is a type parameter and no pointer, so that the compiler builds the future in place.
+        make_future: M,
     }
 }
 
 impl<I, F: Future, M: Fn(I) -> F> ReusableBox<I, F::Output> for FutureSlot<F, M> {
     fn start(self: Pin<&mut Self>, input: I) {
         let mut this = self.project();
-        this.future.set(Some((this.make)(input)));
+        this.future.set(Some((this.make_future)(input)));
     }
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -138,19 +152,20 @@ mod tests {
 
     use super::*;
 
+    /// How a future of the tests ends.
     #[derive(Clone, Copy)]
-    enum Ends {
-        Well,
+    enum FutureEnd {
+        Regular,
         Never,
-        ByPanic,
+        Panic,
     }
 
-    /// Holds what it was given for as long as it lives.
-    async fn hold((held, ends): (Rc<()>, Ends)) -> usize {
-        match ends {
-            Ends::Well => Rc::strong_count(&held),
-            Ends::Never => pending().await,
-            Ends::ByPanic => panic!("on purpose"),
+    /// Holds its input for as long as the future lives.
+    async fn hold((held, end): (Rc<()>, FutureEnd)) -> usize {
+        match end {
+            FutureEnd::Regular => Rc::strong_count(&held),
+            FutureEnd::Never => pending().await,
+            FutureEnd::Panic => panic!("on purpose"),
         }
     }
 
@@ -159,23 +174,24 @@ mod tests {
         let pool = FuturePool::new(hold);
         let mut cx = Context::from_waker(Waker::noop());
         let held = Rc::new(());
-        let empty = || pool.0.empty.borrow().len();
-        let run = |ends| pool.clone().run((held.clone(), ends));
+        let empty_count = || pool.0.empty_boxes.borrow().len();
+        let run = |end| pool.clone().run((held.clone(), end));
         for round in 0..3 {
-            let (mut well, mut never) = (run(Ends::Well), run(Ends::Never));
-            assert_eq!(empty(), 0, "{round}");
+            let (mut regular, mut never) = (run(FutureEnd::Regular), run(FutureEnd::Never));
+            assert_eq!(empty_count(), 0, "{round}");
             assert!(Pin::new(&mut never).poll(&mut cx).is_pending());
-            assert_eq!(Pin::new(&mut well).poll(&mut cx), Poll::Ready(3));
-            assert_eq!((empty(), Rc::strong_count(&held)), (1, 2));
-            assert!(Pin::new(&mut well).poll(&mut cx).is_pending());
-            drop((well, never));
-            assert_eq!((empty(), Rc::strong_count(&held)), (2, 1));
+            assert_eq!(Pin::new(&mut regular).poll(&mut cx), Poll::Ready(3));
+            assert_eq!((empty_count(), Rc::strong_count(&held)), (1, 2));
+            assert!(Pin::new(&mut regular).poll(&mut cx).is_pending());
+            drop((regular, never));
+            assert_eq!((empty_count(), Rc::strong_count(&held)), (2, 1));
         }
         let many: Vec<_> = (0..MAX_EMPTY_BOXES + 10)
-            .map(|_| run(Ends::Never))
+            .map(|_| run(FutureEnd::Never))
             .collect();
         drop(many);
-        assert_eq!((empty(), Rc::strong_count(&held)), (MAX_EMPTY_BOXES, 1));
+        assert_eq!(empty_count(), MAX_EMPTY_BOXES);
+        assert_eq!(Rc::strong_count(&held), 1);
     }
 
     #[test]
@@ -183,15 +199,13 @@ mod tests {
         let pool = FuturePool::new(hold);
         let mut cx = Context::from_waker(Waker::noop());
         let held = Rc::new(());
-        let mut poll = |ends| {
-            let mut run = pool.run((held.clone(), ends));
+        let mut poll = |end| {
+            let mut run = pool.run((held.clone(), end));
             catch_unwind(AssertUnwindSafe(|| Pin::new(&mut run).poll(&mut cx)))
         };
-        assert!(poll(Ends::ByPanic).is_err());
-        assert!(matches!(poll(Ends::Well), Ok(Poll::Ready(2))));
-        assert_eq!(
-            (pool.0.empty.borrow().len(), Rc::strong_count(&held)),
-            (1, 1)
-        );
+        assert!(poll(FutureEnd::Panic).is_err());
+        assert!(matches!(poll(FutureEnd::Regular), Ok(Poll::Ready(2))));
+        assert_eq!(pool.0.empty_boxes.borrow().len(), 1);
+        assert_eq!(Rc::strong_count(&held), 1);
     }
 }

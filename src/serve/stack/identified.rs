@@ -1,10 +1,12 @@
 //! An identified request as the throttle sees it: its limits, its priority, and its context, which keeps the verdict.
+//!
+//! This file only connects [`Identified`] to the throttle's traits. It decides nothing.
 
 use std::rc::Rc;
 
 use super::matched_route::MatchedRoute;
+use super::record_verdict::record_verdict;
 use super::stages::{Admitted, Identified};
-use super::verdict::record_verdict;
 use crate::base::clock::Clock;
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::pressure::{RequestClass, Shed, UpstreamSlot};
@@ -28,14 +30,14 @@ impl ThrottledRequest for Identified {
             identifier: &arrival.context.generation.identifier,
             now: self.routed.now,
             pressure: self.pressure().map(|pressure| &**pressure),
-            reserved_units: self.reserved.as_deref().unwrap_or_default(),
+            reserved_units: self.reserved_units.as_deref().unwrap_or_default(),
         }
     }
 
     fn prepared(&self) -> Option<&PreparedDecision> {
-        self.route_repeat
+        self.route_decision
             .as_ref()
-            .map(|route_repeat| &route_repeat.prepared)
+            .map(|decision| &decision.prepared)
     }
 
     fn take_slot(&self) -> Result<Option<UpstreamSlot>, Shed> {
@@ -64,10 +66,10 @@ impl ThrottledRequest for Identified {
     }
 
     fn into_admitted(self, verdict: &Verdict, slot: Option<UpstreamSlot>) -> Admitted {
-        let over = exceeded_limits(verdict, self.rules());
+        let exceeded_limits = exceeded_limits(verdict, self.rules());
         Admitted {
             identified: self,
-            over,
+            exceeded_limits,
             slot,
         }
     }
@@ -96,7 +98,7 @@ impl DecisionObserver for Identified {
     }
 }
 
-/// The limits of a request's route.
+/// The limits of a request's route. They keep the request's configuration alive.
 pub struct RouteLimits {
     generation: Rc<Generation>,
     matched: MatchedRoute,
@@ -112,7 +114,7 @@ impl AppliedLimits for RouteLimits {
     }
 }
 
-/// The class of a request when the upstream is under pressure: the route's priority, or else that of the client's plan.
+/// The class of a request when the upstream is under pressure: the priority of the route, or else of the client's plan.
 pub fn request_class(
     route: &Route,
     client: &ClientIdentity,
@@ -128,7 +130,10 @@ pub fn request_class(
 
 /// The number that decides which clients of a class are shed first: a hash of the user, or else of the address.
 pub fn shed_cohort(client: &ClientIdentity, identifier: &Identifier) -> u64 {
-    let hash = |by| identifier.key(client, &[by]).map(|key| key.0 as u64);
+    let hash = |identity| {
+        let key = identifier.key(client, &[identity]);
+        key.map(|key| key.0 as u64)
+    };
     hash(Identity::User)
         .or_else(|| hash(Identity::Ip))
         .unwrap_or_default()

@@ -1,6 +1,8 @@
-//! The layer that identifies the client of a request. It reads ahead in a body only where a limit counts by something
-//! that the body may hold. Limits decide elsewhere; here a request ends only if its credential or a required identity
-//! is missing or bad.
+//! The layer that identifies the client of a request. It refuses a request only if its credential or a required identity is
+//! missing or bad.
+//!
+//! It reads ahead in a body only where a limit counts by something that the body may hold. It never asks a limit, except
+//! whether a credential may be verified.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -9,11 +11,11 @@ use std::task::{Context, Poll};
 use futures_util::future::Either;
 use tower::{Layer, Service};
 
-use super::body::MAX_READ_AHEAD;
-use super::context::RequestContext;
+use super::body::MAX_READ_AHEAD_BYTES;
 use super::credential_in_body;
 use super::refusal::{BoxedOutcome, Refusal, RefusalCause};
-use super::reserve;
+use super::request_context::RequestContext;
+use super::reserved_units;
 use super::stages::{Arrival, Identified, Routed};
 use super::unserved::Unserved;
 use crate::base::clock::Nanos;
@@ -23,7 +25,7 @@ use crate::identity::{ClientIdentity, CredentialCheck, Identifier, Unverified};
 use crate::limit::Identity;
 use crate::limit::pressure::Pressure;
 use crate::route::Route;
-use crate::serve::http1::repeat::RouteRepeat;
+use crate::serve::http1::repeat_cache::RouteDecision;
 use crate::throttle::admission::{Admission, AdmissionRequest};
 
 /// The layer that wraps a service in [`Identify`].
@@ -69,10 +71,11 @@ where
         let arrival = &routed.arrival;
         let generation = &arrival.context.generation;
         let repeated = arrival.repeated.as_ref();
-        let route = routed.matched.single_index();
-        let route_repeat = repeated.and_then(|repeated| repeated.route_repeat(generation, route?));
-        let (client, route_repeat) = match route_repeat {
-            Some(route_repeat) => (route_repeat.client.clone(), Some(route_repeat)),
+        let route_index = routed.matched.single_index();
+        let route_decision =
+            repeated.and_then(|repeated| repeated.route_decision(generation, route_index?));
+        let (client, route_decision) = match route_decision {
+            Some(route_decision) => (route_decision.client.clone(), Some(route_decision)),
             None => identify_client(&routed),
         };
         let (rules, reads) = (&routed.route().rules, routed.route().reads);
@@ -80,23 +83,23 @@ where
         if !needs_token {
             record_client(&arrival.context, &client);
         }
-        let reads_ahead = needs_token
+        let must_read_ahead = needs_token
             || needs_email_search(&routed)
             || (reads.reserve_in_body && has_body(arrival));
-        let reserved = match reads.reserve {
-            true => reserve::read_reserved(rules, &arrival.head, b"", true),
+        let reserved_units = match reads.reserve {
+            true => reserved_units::read_reserved(rules, &arrival.head, b"", true),
             false => None,
         };
         let identified = Identified {
             routed,
             client,
-            route_repeat,
-            reserved,
+            route_decision,
+            reserved_units,
         };
-        if reads_ahead {
-            return Either::Right(Either::Left(self.read_ahead(identified)));
+        if must_read_ahead {
+            return Either::Right(Either::Left(self.identify_by_body(identified)));
         }
-        match request_objection(&identified) {
+        match find_request_objection(&identified) {
             None => Either::Left(self.inner.call(identified)),
             Some(cause) => {
                 let unserved = Unserved::routed(identified, cause);
@@ -106,8 +109,7 @@ where
     }
 }
 
-/// Passes an unserved request on. Its future is boxed, because it is rare and would make that of every request as
-/// large.
+/// Passes an unserved request on. The future is boxed: it is rare, and would make the future of every request as large.
 impl<S: Service<Unserved>> Service<Unserved> for Identify<S> {
     type Response = S::Response;
     type Error = S::Error;
@@ -130,7 +132,10 @@ where
         + 'static,
 {
     /// Identifies the client by the body too, and hands the request on.
-    fn read_ahead(&mut self, mut identified: Identified) -> BoxedOutcome<IdentifiedResponse<S>> {
+    fn identify_by_body(
+        &mut self,
+        mut identified: Identified,
+    ) -> BoxedOutcome<IdentifiedResponse<S>> {
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         Box::pin(async move {
@@ -139,7 +144,9 @@ where
             if is_unrecorded {
                 record_client(&identified.routed.arrival.context, &identified.client);
             }
-            let cause = searched.err().or_else(|| request_objection(&identified));
+            let cause = searched
+                .err()
+                .or_else(|| find_request_objection(&identified));
             match cause {
                 None => inner.call(identified).await,
                 Some(cause) => inner.call(Unserved::routed(identified, cause)).await,
@@ -148,8 +155,8 @@ where
     }
 }
 
-/// Reads ahead in the body, and searches it for what the limits of the route count by: a credential, an email address,
-/// and the units to reserve.
+/// Reads ahead in the body, and searches it for what the limits of the route depend on: a credential, an email address and
+/// the units to reserve.
 ///
 /// # Errors
 ///
@@ -158,7 +165,7 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
     let Identified {
         routed,
         client,
-        reserved,
+        reserved_units,
         ..
     } = identified;
     let (mut needs_token, needs_email) = (needs_token_in_body(routed), needs_email_search(routed));
@@ -166,8 +173,8 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
     let identifier = &generation.identifier;
     let matched = routed.matched.clone();
     let route = matched.route(&generation.ruleset);
-    let reserves = route.reads.reserve_in_body && has_body(&routed.arrival);
-    let email_in_body = needs_email && has_body(&routed.arrival);
+    let needs_reserve = route.reads.reserve_in_body && has_body(&routed.arrival);
+    let may_email_be_in_body = needs_email && has_body(&routed.arrival);
     let Arrival {
         head,
         body,
@@ -179,36 +186,37 @@ async fn search_body(identified: &mut Identified) -> Result<(), RefusalCause> {
         routed.now = generation.clock.now();
     }
     let client = Rc::make_mut(client);
-    let is_hidden = email_in_body && identifier.mark_hidden_email(client, head);
-    let email_in_body = email_in_body && !is_hidden;
-    if !(email_in_body || reserves || needs_token) {
+    let is_hidden = may_email_be_in_body && identifier.mark_hidden_email(client, head);
+    let needs_email_in_body = may_email_be_in_body && !is_hidden;
+    if !(needs_email_in_body || needs_reserve || needs_token) {
         if needs_email && !is_hidden {
             identifier.set_email(client, head, b"", true);
         }
         return Ok(());
     }
-    let max_for_email = identifier.max_body() * usize::from(email_in_body);
-    let max_for_others = MAX_READ_AHEAD * usize::from(reserves || needs_token);
-    let peeked = body.peek(max_for_email.max(max_for_others)).await?;
+    let email_bytes = identifier.max_body() * usize::from(needs_email_in_body);
+    let other_bytes = MAX_READ_AHEAD_BYTES * usize::from(needs_reserve || needs_token);
+    let peeked = body.peek(email_bytes.max(other_bytes)).await?;
     routed.now = generation.clock.now();
     if needs_token {
-        let in_body = credential_in_body::find_credential(
+        let credential = credential_in_body::find_credential(
             route,
             identifier,
             head,
             &peeked.bytes,
             peeked.is_whole,
         )?;
-        if in_body != FieldValue::Absent {
+        if credential != FieldValue::Absent {
             let unclear_email = client.unclear_email;
-            *client = identify_with_body(context, head, route, routed.now, in_body);
+            *client = identify_with_credential(context, head, route, routed.now, credential);
             client.unclear_email = unclear_email;
         }
     }
-    if reserves {
-        *reserved = reserve::read_reserved(&route.rules, head, &peeked.bytes, peeked.is_whole);
+    if needs_reserve {
+        *reserved_units =
+            reserved_units::read_reserved(&route.rules, head, &peeked.bytes, peeked.is_whole);
     }
-    if email_in_body {
+    if needs_email_in_body {
         identifier.set_email(client, head, &peeked.bytes, peeked.is_whole);
     }
     body.put_back(peeked.bytes, peeked.trailers);
@@ -224,7 +232,7 @@ fn needs_token_in_body(routed: &Routed) -> bool {
 /// Keeps the client's identities in the context, and counts a credential that does not verify.
 fn record_client(context: &RequestContext, client: &Rc<ClientIdentity>) {
     if let Some(reason) = client.credential_fault() {
-        context.generation.unverified.count(reason);
+        context.generation.unverified_counters.count(reason);
     }
     let _ = context.client.set(client.clone());
 }
@@ -239,19 +247,19 @@ fn needs_email_search(routed: &Routed) -> bool {
     }
 }
 
-/// Whether the request has a body to search. A request for a tunnel has none: the tunnel's bytes come after the
+/// Whether the request has a body to search. A request for a tunnel has no body: the tunnel's bytes come after the
 /// response, and an HTTP/1.1 request with a body never opens a tunnel.
 fn has_body(Arrival { head, body, .. }: &Arrival) -> bool {
     !body.is_empty() && head.upgrade.is_none()
 }
 
-/// Identifies the client by the head alone. If its identities depend on the header fields only, the connection
-/// remembers them for the next request with the same fields.
-fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepeat>>) {
+/// Identifies the client by the head alone. If the identities depend on the header fields only, the connection remembers
+/// them for the next request with the same fields.
+fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteDecision>>) {
     let (arrival, route) = (&routed.arrival, routed.route());
     let generation = &arrival.context.generation;
     let identifier = &generation.identifier;
-    let client = identify_with_body(
+    let client = identify_with_credential(
         &arrival.context,
         &arrival.head,
         route,
@@ -265,8 +273,8 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepea
         is_checked && identifier.needs_only_fields() && !route.needs(Identity::Email);
     let repeated = arrival.repeated.as_ref().filter(|_| is_repeatable);
     let repeated = repeated.zip(routed.matched.single_index());
-    let repeated = repeated.filter(|(repeated, index)| repeated.repeats_route(*index));
-    let route_repeat = repeated.map(|(repeated, index)| {
+    let repeated = repeated.filter(|(repeated, index)| repeated.replace_last_route(*index));
+    let route_decision = repeated.map(|(repeated, index)| {
         let prepared = generation.admission.prepare(&AdmissionRequest {
             rules: &route.rules,
             client: &client,
@@ -276,27 +284,27 @@ fn identify_client(routed: &Routed) -> (Rc<ClientIdentity>, Option<Rc<RouteRepea
             reserved_units: &[],
         });
         let client = client.clone();
-        repeated.remember_route_repeat(RouteRepeat::new(generation, index, client, prepared))
+        repeated.remember_route_decision(RouteDecision::new(generation, index, client, prepared))
     });
-    (client, route_repeat)
+    (client, route_decision)
 }
 
-/// Identifies the client by the head and by `in_body`, the credential in the body. A credential is verified only if
-/// [`may_check`] allows it.
-fn identify_with_body(
+/// Identifies the client by the head and by the credential in the body. A credential is verified only if
+/// [`may_verify_credential`] allows it.
+fn identify_with_credential(
     context: &RequestContext,
     head: &Head,
     route: &Route,
     now: Nanos,
-    in_body: FieldValue<'_>,
+    credential_in_body: FieldValue<'_>,
 ) -> ClientIdentity {
     let generation = &context.generation;
     let identifier = &generation.identifier;
     let wall = || generation.clock.wall();
-    let may = |client: &ClientIdentity| {
+    let may_verify = |client: &ClientIdentity| {
         let pressure = generation.pools[route.upstream_index].servers().pressure();
         let pressure = pressure.map(|pressure| &**pressure);
-        may_check(
+        may_verify_credential(
             &generation.admission,
             route,
             client,
@@ -307,14 +315,15 @@ fn identify_with_body(
     };
     let check = CredentialCheck {
         now,
-        may_check: &may,
+        may_check: &may_verify,
     };
     let connection = context.peer.connection();
-    identifier.identify_with_check(connection, (head, in_body), wall, Some(&check))
+    let credentials = (head, credential_in_body);
+    identifier.identify_with_check(connection, credentials, wall, Some(&check))
 }
 
-/// Why the route does not serve requests of this client, whatever its limits decide; none if it serves them.
-pub fn find_objection(
+/// Why the route does not serve requests of this client, whatever its limits decide; `None` if the route serves them.
+pub fn find_route_objection(
     route: &Route,
     client: &ClientIdentity,
     identifier: &Identifier,
@@ -331,13 +340,13 @@ pub fn find_objection(
         return Some(RefusalCause::Bad(detail));
     }
     let mut required = route.require.iter();
-    let absent = required.find(|identity| !client.has(**identity))?;
-    Some(RefusalCause::Unidentified(*absent))
+    let missing = required.find(|identity| !client.has(**identity))?;
+    Some(RefusalCause::Unidentified(*missing))
 }
 
-/// Whether a credential of this client may be verified. It may not if a limit refuses the address anyway: verifying a
+/// Whether a credential of this client may be verified: not if a limit by ip refuses the address anyway. To verify a
 /// signature costs a hundred times as much as a refusal, and guesses of keys beyond the limit must reveal nothing.
-pub fn may_check(
+pub fn may_verify_credential(
     admission: &Admission,
     route: &Route,
     client: &ClientIdentity,
@@ -356,8 +365,8 @@ pub fn may_check(
     request.rules.is_empty() || admission.peek(&request).is_admitted
 }
 
-/// Why a credential that does not verify ends the request. Counting it as absent is not enough: an upstream that reads
-/// it in another way, or whose clock is behind, would serve a request that no limit has counted.
+/// Why a credential that does not verify ends the request; `None` if the request goes on. To count the credential as absent
+/// is not enough. An upstream that reads it in another way, or whose clock is behind, would serve an uncounted request.
 fn credential_objection(
     route: &Route,
     client: &ClientIdentity,
@@ -368,14 +377,19 @@ fn credential_objection(
     }
     let unverified = client.unverified?;
     let by_credential = [Identity::User, Identity::Token, Identity::Plan];
-    let is_proven = |by: &Identity| identifier.settings().needs_proof(*by);
-    let mut proven = by_credential.into_iter().filter(is_proven);
-    let decides = || proven.clone().any(|by| route.depends_on(by));
+    let needs_proof = |identity: &Identity| identifier.settings().needs_proof(*identity);
+    let mut proven_identities = by_credential.into_iter().filter(needs_proof);
+    let depends_on_credential = || {
+        let mut identities = proven_identities.clone();
+        identities.any(|identity| route.depends_on(identity))
+    };
     match unverified {
-        Unverified::Ambiguous if decides() => {
+        Unverified::Ambiguous if depends_on_credential() => {
             return Some(RefusalCause::Bad(AMBIGUOUS_CREDENTIAL));
         }
-        Unverified::Unchecked => return decides().then_some(RefusalCause::Unchecked),
+        Unverified::Unchecked => {
+            return depends_on_credential().then_some(RefusalCause::Unchecked);
+        }
         _ => {}
     }
     if unverified == Unverified::Field && route.needs(Identity::User) {
@@ -385,12 +399,12 @@ fn credential_objection(
         return None;
     }
     // A plan with a default matters too: a token that gateway and upstream read differently would count for two plans.
-    let matters = |by| {
-        let is_required = route.require.contains(&by);
-        is_required || (identifier.is_refused(unverified) && route.needs(by))
+    let is_needed = |identity| {
+        let is_required = route.require.contains(&identity);
+        is_required || (identifier.is_refused(unverified) && route.needs(identity))
     };
-    proven
-        .any(matters)
+    proven_identities
+        .any(is_needed)
         .then_some(RefusalCause::Unverified(unverified))
 }
 
@@ -401,8 +415,8 @@ const AMBIGUOUS_CREDENTIAL: &str =
 /// Why a request of a trusted proxy with an invalid user field is refused.
 const INVALID_USER_FIELD: &str = "the user field of the trusted proxy is not one name of 1 to 256 bytes in UTF-8 without control characters and blanks at its ends";
 
-/// Why the route of this request does not serve its client; none if it does.
-fn request_objection(identified: &Identified) -> Option<RefusalCause> {
+/// Why the route of this request does not serve its client; `None` if the route serves it.
+fn find_request_objection(identified: &Identified) -> Option<RefusalCause> {
     let identifier = &identified.routed.arrival.context.generation.identifier;
-    find_objection(identified.routed.route(), &identified.client, identifier)
+    find_route_objection(identified.routed.route(), &identified.client, identifier)
 }

@@ -1,5 +1,5 @@
-//! Turns a request that the throttle has denied into a [`Refusal`]. The response comes from a cache if the same one was
-//! built before.
+//! Turns a request that the throttle has denied into a [`Refusal`]. The response comes from a cache if the same response
+//! was built before. `throttle/reject.rs` builds it otherwise.
 
 use std::rc::Rc;
 
@@ -43,42 +43,43 @@ impl From<Denied<'_, Unserved>> for Refusal {
     }
 }
 
-/// The response to a request that the limits of its route refuse. The connection's cache is asked first, then the
-/// worker's.
+/// The response to a request that the limits of its route refuse. The connection's cache is asked first, then the cache of
+/// the worker.
 fn route_refusal(request: &Identified, verdict: &Verdict) -> Rc<Response<Bytes>> {
-    let repeat = request.route_repeat.as_ref();
-    if let Some(response) = repeat.and_then(|repeat| repeat.refusal(verdict, request.routed.now)) {
+    let decision = request.route_decision.as_ref();
+    let remembered = decision.and_then(|decision| decision.refusal(verdict, request.routed.now));
+    if let Some(response) = remembered {
         return response;
     }
     let arrival = &request.routed.arrival;
-    let response = arrival.context.generation.refusals.get_or_build(
+    let response = arrival.context.generation.refusal_cache.get_or_build(
         &RefusedRequest {
-            set: request.routed.matched.single_index(),
+            set_number: request.routed.matched.single_index(),
             rules: request.rules(),
-            headers: request.routed.route().headers,
+            header_style: request.routed.route().headers,
             is_grpc: match &arrival.repeated {
-                Some(repeated) => repeated.features.grpc,
+                Some(repeated) => repeated.features.is_grpc,
                 None => reject::is_grpc(&arrival.head.fields),
             },
         },
         verdict,
     );
-    if let Some(repeat) = repeat.filter(|_| verdict.is_repeated) {
+    if let Some(decision) = decision.filter(|_| verdict.is_repeated) {
         let valid_for = verdict.seconds_unchanged_for(request.rules());
-        repeat.remember_refusal(response.clone(), request.routed.now.after(valid_for));
+        decision.remember_refusal(response.clone(), request.routed.now.after(valid_for));
     }
     response
 }
 
-/// The response to a request that no upstream would serve, where the limits that count it refuse it.
+/// The response to an unserved request that the limits refuse.
 fn unserved_refusal(request: &Unserved, verdict: &Verdict) -> Rc<Response<Bytes>> {
     let generation = &request.arrival.context.generation;
     let ruleset = &generation.ruleset;
-    generation.refusals.get_or_build(
+    generation.refusal_cache.get_or_build(
         &RefusedRequest {
-            set: request.counted.set_number(ruleset),
+            set_number: request.counting_limits.set_number(ruleset),
             rules: request.rules(),
-            headers: request.counted.header_style(ruleset),
+            header_style: request.counting_limits.header_style(ruleset),
             is_grpc: reject::is_grpc(&request.arrival.head.fields),
         },
         verdict,

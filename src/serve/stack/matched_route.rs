@@ -1,5 +1,7 @@
-//! The route that a request is held to. Where servers may read the request in several ways, the limits of several
-//! routes count it together.
+//! The route that a request is held to. Where servers may read the request in several ways, the limits of several routes
+//! count it together.
+//!
+//! `target.rs` finds the routes; this file only combines them.
 
 use std::sync::Arc;
 
@@ -7,18 +9,18 @@ use super::refusal::RefusalCause;
 use crate::policy::Ruleset;
 use crate::route::Route;
 
-/// Most limits that count one request; a request that more would count is refused.
+/// Maximum number of limits that count one request. A request that more limits would count is refused.
 const MAX_LIMITS: usize = 64;
 
-/// Why a request is refused that more than [`MAX_LIMITS`] would count.
+/// Why a request is refused if more than [`MAX_LIMITS`] would count it.
 const TOO_MANY_LIMITS: &str = "servers read the request in several ways, and more than 64 limits would count it: send the path in its plain form and the method as it is";
 
 /// The route of a request, together with the routes that a server may take the request for.
 #[derive(Clone, Debug)]
 pub struct MatchedRoute {
     /// The index of the route among the ruleset's routes.
-    pub index: usize,
-    /// The route combined with the others whose limits count too; none if it counts alone.
+    pub route_index: usize,
+    /// The route combined with the other routes whose limits count too; `None` if the route counts alone.
     combined: Option<Arc<Route>>,
 }
 
@@ -28,7 +30,7 @@ impl MatchedRoute {
     pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> &'r Route {
         match &self.combined {
             Some(combined) => combined,
-            None => &ruleset.routes[self.index],
+            None => &ruleset.routes[self.route_index],
         }
     }
 
@@ -54,13 +56,13 @@ impl MatchedRoute {
             return Err(RefusalCause::Bad(TOO_MANY_LIMITS));
         }
         Ok(MatchedRoute {
-            index: self.index,
+            route_index: self.route_index,
             combined: Some(Arc::new(combined)),
         })
     }
 
-    /// Holds the request to the one of both routes that `choose` finds strict enough for both readings. Where `choose`
-    /// returns none, or several routes are combined already, both count.
+    /// Holds the request to the route that `choose` finds strict enough for both readings, by the indices of both routes.
+    /// Where `choose` returns `None`, or several routes are combined already, both count.
     ///
     /// # Errors
     ///
@@ -73,7 +75,7 @@ impl MatchedRoute {
     ) -> Result<MatchedRoute, RefusalCause> {
         let both = self.single_index().zip(other.single_index());
         match both.and_then(|(first, second)| choose(first, second, ruleset)) {
-            Some(chosen) => Ok(chosen.into()),
+            Some(chosen_index) => Ok(chosen_index.into()),
             None => self.combined_with(other, ruleset),
         }
     }
@@ -88,15 +90,16 @@ impl MatchedRoute {
     pub fn single_index(&self) -> Option<usize> {
         match &self.combined {
             Some(_) => None,
-            None => Some(self.index),
+            None => Some(self.route_index),
         }
     }
 }
 
 impl From<usize> for MatchedRoute {
-    fn from(index: usize) -> MatchedRoute {
+    /// The route with this index among the ruleset's routes, alone.
+    fn from(route_index: usize) -> MatchedRoute {
         MatchedRoute {
-            index,
+            route_index,
             combined: None,
         }
     }

@@ -1,35 +1,37 @@
-//! Methods that frameworks take in place of a request's own. Symfony, Laravel, Rails, Spring and WordPress do so where
-//! they are configured to or by default, Express with `method-override`. Such a method stands in a header field, in the
-//! query, or in the body of a POST. Here they are found; which routes they lead to is decided elsewhere.
+//! Methods that frameworks take in place of a request's own: Symfony, Laravel, Rails, Spring and WordPress by default or
+//! where they are configured to, Express with `method-override`.
+//!
+//! Such a method stands in a header field, in the query, or in the body of a POST. This file finds the methods;
+//! `target.rs` decides which routes they lead to.
 
 use std::sync::LazyLock;
 
 use http::Method;
 use smallvec::SmallVec;
 
-use super::body::MAX_READ_AHEAD;
+use super::body::MAX_READ_AHEAD_BYTES;
 use crate::http::head::Head;
 use crate::identity::body::{self, BodyField};
 use crate::identity::strip::METHOD_FIELDS;
 use crate::identity::{FieldValue, form};
 
-/// Most other methods that one request may name. Each needs a lookup of its own in the route table.
+/// Maximum number of other methods that one request may name. Each needs a lookup of its own in the route table.
 const MAX_METHODS: usize = 4;
 
 /// The field of a query or a body that names a method.
 static METHOD_FIELD: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("_method"));
 
-/// The request names more than [`MAX_METHODS`] other methods.
+/// The error that a request names more than [`MAX_METHODS`] other methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyMethods;
 
-/// The other methods that the head of a request names. `query_in_path` is the part of its path after the first `;`,
+/// Finds the other methods that the head of a request names. `query_in_path` is the part of its path after the first `;`,
 /// which Fastify takes for a query.
 ///
 /// # Errors
 ///
 /// The head names more than four other methods.
-pub fn named_methods(
+pub fn find_in_head(
     head: &Head,
     query_in_path: Option<&str>,
 ) -> Result<SmallVec<[Method; MAX_METHODS]>, TooManyMethods> {
@@ -66,8 +68,8 @@ fn add_from_query(
 ) -> Result<(), TooManyMethods> {
     // Most queries have neither the word nor an escape, which may hide the word.
     let has_escapes = memchr::memchr(b'%', query).is_some();
-    let mut words = query.windows(6);
-    if !has_escapes && !words.any(|word| word.eq_ignore_ascii_case(b"method")) {
+    let mut windows = query.windows(b"method".len());
+    if !has_escapes && !windows.any(|window| window.eq_ignore_ascii_case(b"method")) {
         return Ok(());
     }
     for pair in query.split(|byte| matches!(byte, b'&' | b';')) {
@@ -81,7 +83,7 @@ fn add_from_query(
     Ok(())
 }
 
-/// The other method that the body of a POST names.
+/// The other method in the body of a POST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MethodInBody {
     /// The body names no other method.
@@ -97,7 +99,7 @@ pub fn is_body_searched(head: &Head) -> bool {
     head.method == Method::POST && head.upgrade.is_none()
 }
 
-/// Whether a body with this prefix may name a method; none if more of it must be read. See [`body::may_have_field`].
+/// Whether a body with this prefix may name a method; `None` if more of it must be read. See [`body::may_have_field`].
 pub fn may_be_in_body(head: &Head, prefix: &[u8], is_whole: bool) -> Option<bool> {
     body::may_have_field(&METHOD_FIELD, &head.fields, prefix, is_whole)
 }
@@ -110,7 +112,7 @@ pub fn find_in_body(head: &Head, text: &[u8], is_whole: bool) -> MethodInBody {
     if may_be_in_body(head, text, is_whole) == Some(false) {
         return MethodInBody::Absent;
     }
-    if !is_whole || body::hides_fields(&head.fields, MAX_READ_AHEAD) {
+    if !is_whole || body::hides_fields(&head.fields, MAX_READ_AHEAD_BYTES) {
         return MethodInBody::Unclear;
     }
     let types = head.fields.all("content-type");
@@ -124,13 +126,13 @@ pub fn find_in_body(head: &Head, text: &[u8], is_whole: bool) -> MethodInBody {
     }
 }
 
-/// The method with this name, in any case; none if it is no method's name.
+/// Parses the name of a method, in upper or lower case; `None` if the text cannot name one.
 fn parse_method(text: &[u8]) -> Option<Method> {
     Method::from_bytes(&trim_to_letters(text).to_ascii_uppercase()).ok()
 }
 
-/// Removes what is no letter from both ends of a text. Languages differ in what they take for blanks: some add NUL, or
-/// bytes beyond ASCII.
+/// Removes everything but letters from both ends of a text. Languages trim different characters: some also NUL, or bytes
+/// beyond ASCII.
 fn trim_to_letters(text: &[u8]) -> &[u8] {
     let is_letter = |byte: &u8| byte.is_ascii_alphabetic();
     let start = text.iter().position(is_letter).unwrap_or(text.len());
@@ -163,7 +165,7 @@ mod tests {
             fields,
         };
         let query_in_path = head.uri.path().split_once(';').map(|(_, text)| text);
-        let methods = named_methods(&head, query_in_path).map(|methods| {
+        let methods = find_in_head(&head, query_in_path).map(|methods| {
             let names: Vec<_> = methods.iter().map(Method::as_str).collect();
             names.join(" ")
         });

@@ -7,7 +7,7 @@
 //! | route | `routing.rs` | `target.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
 //! | identify | `identify.rs` | `credential_in_body.rs`, `reserve.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
-//! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `deadline.rs` |
+//! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `request_deadline.rs` |
 //!
 //! `unserved.rs` is a request that the gateway answers itself; `refusal.rs` says why, and builds the response.
 //! `explain.rs` says what the stack would do with a request, by the same functions. `downstream.rs`, `peer.rs` and
@@ -15,10 +15,8 @@
 
 pub mod added_fields;
 pub mod body;
-pub mod context;
 pub mod counted_key;
 pub mod credential_in_body;
-pub mod deadline;
 pub mod detached;
 pub mod downstream;
 pub mod explain;
@@ -26,25 +24,27 @@ pub mod explanation;
 pub mod forward;
 mod forwarding;
 pub mod future_pool;
-pub mod gateway;
 pub mod identified;
 pub mod identify;
+pub mod layers;
 pub mod limit_refusal;
 pub mod matched_route;
 pub mod method_override;
 pub mod observe;
-pub mod outcome;
 pub mod peer;
 pub mod proxy_fields;
 pub mod query_path;
+pub mod record_verdict;
 pub mod refusal;
 pub mod refusal_cache;
-pub mod reserve;
+pub mod request_context;
+pub mod request_deadline;
+pub mod request_outcome;
+pub mod reserved_units;
 pub mod routing;
 pub mod sampling;
 pub mod stages;
 pub mod target;
-pub mod unreadable;
+pub mod unreadable_request;
 pub mod unserved;
 pub mod upstream_load;
-pub mod verdict;

@@ -1,5 +1,7 @@
 //! The outermost layer: reads the time once, counts and logs every request however it ends, and turns refusals into
-//! responses.
+//! responses. It never decides about a request.
+//!
+//! A request ends when its [`ObservedBody`] is dropped, or with [`ObserveFuture::record_departure`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::convert::Infallible;
@@ -15,11 +17,11 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tower::{Layer, Service};
 
-use super::body::{self, Relay, ReplyBody, RequestBody};
-use super::context::RequestContext;
+use super::body::{self, RelayedBody, RequestBody, ResponseBody};
 use super::detached::{self, PendingExchange};
-use super::outcome::RequestOutcome;
 use super::refusal::Refusal;
+use super::request_context::RequestContext;
+use super::request_outcome::RequestOutcome;
 use super::sampling;
 use super::stages::{Arrival, FreshRequest};
 use super::unserved::Unserved;
@@ -36,12 +38,14 @@ impl Drop for RecordOnDrop {
     fn drop(&mut self) {
         let context = &*self.0;
         let now = context.generation.clock.now();
-        let counters = context.generation.route_counters(context.route.get());
-        counters.outcomes[context.outcome() as usize].increment(1);
-        counters.duration.observe(now.since(context.arrived_at));
+        let counters = context.generation.route_counters(context.route_index.get());
+        counters.requests_by_outcome[context.outcome() as usize].increment(1);
+        counters
+            .request_duration
+            .observe(now.since(context.arrived_at));
         counters.response_bytes.increment(context.sent_bytes());
         sampling::record_sample(context, now);
-        access::log_request(&context.access, context, now);
+        access::log_request(&context.access_log, context, now);
     }
 }
 
@@ -49,7 +53,7 @@ impl Drop for RecordOnDrop {
 #[derive(Clone)]
 pub struct ObserveLayer {
     /// The worker's access log.
-    pub access: Rc<WorkerLog>,
+    pub access_log: Rc<WorkerLog>,
 }
 
 impl<S> Layer<S> for ObserveLayer {
@@ -58,7 +62,7 @@ impl<S> Layer<S> for ObserveLayer {
     fn layer(&self, inner: S) -> Observe<S> {
         Observe {
             inner,
-            access: self.access.clone(),
+            access_log: self.access_log.clone(),
         }
     }
 }
@@ -67,13 +71,13 @@ impl<S> Layer<S> for ObserveLayer {
 #[derive(Clone)]
 pub struct Observe<S> {
     inner: S,
-    access: Rc<WorkerLog>,
+    access_log: Rc<WorkerLog>,
 }
 
 impl<S> Service<FreshRequest> for Observe<S>
 where
-    S: Service<Arrival, Response = Response<SettlingBody<Relay>>, Error = Refusal>
-        + Service<Unserved, Response = Response<SettlingBody<Relay>>, Error = Refusal>,
+    S: Service<Arrival, Response = Response<SettlingBody<RelayedBody>>, Error = Refusal>
+        + Service<Unserved, Response = Response<SettlingBody<RelayedBody>>, Error = Refusal>,
 {
     type Response = Response<ObservedBody>;
     type Error = Infallible;
@@ -92,15 +96,15 @@ where
             generation,
             repeated,
         } = fresh;
-        downstream.deadlines().request_began();
+        downstream.deadlines().report_request_begun();
         let arrived_at = generation.clock.now();
         let may_sample = || generation.insight.is_some() && generation.sampler.has_room(arrived_at);
-        let needs_head = self.access.wants_targets() || may_sample();
+        let needs_head = self.access_log.may_log() || may_sample();
         let (head, mut unreadable) = match head {
             Ok(head) => (head, None),
             Err(unreadable) => (Rc::default(), Some(unreadable)),
         };
-        let (method, path) = match &mut unreadable {
+        let (method, unreadable_path) = match &mut unreadable {
             None => (Some(head.method.clone()), None),
             Some(unreadable) => (unreadable.line.method.take(), unreadable.line.path.take()),
         };
@@ -108,24 +112,24 @@ where
             arrived_at,
             method,
             head: (needs_head && unreadable.is_none()).then(|| head.clone()),
-            path,
+            unreadable_path,
             repeated: repeated.clone(),
             client: OnceCell::new(),
-            route: Cell::new(None),
+            route_index: Cell::new(None),
             deciding_limit: Cell::new(None),
             sampled_decision: Cell::new(None),
-            without_store: Cell::new(false),
+            is_without_store: Cell::new(false),
             server: RefCell::new(None),
             reason: Cell::new(None),
             status: Cell::new(0),
-            by_upstream: Cell::new(false),
+            is_from_upstream: Cell::new(false),
             outcome: Cell::new(RequestOutcome::Gone),
             sent_bytes: Cell::new(0),
             holdings: RefCell::new(None),
-            client_left: Cell::new(false),
+            has_client_left: Cell::new(false),
             peer,
             generation,
-            access: self.access.clone(),
+            access_log: self.access_log.clone(),
         });
         let record = Some(RecordOnDrop(context.clone()));
         let arrival = Arrival {
@@ -163,12 +167,12 @@ pin_project! {
 }
 
 impl<F> ObserveFuture<F> {
-    /// Records the request now, because its client has left or no longer gets a response, for this reason. Returns what
-    /// its limits hold until it ends; the request must go on as long as that is something.
+    /// Records the request now, because its client has left or no longer gets a response, for this reason. Returns the
+    /// permits and reserved units that the request holds. If there are any, the caller must let the exchange go on.
     pub fn record_departure(self: Pin<&mut Self>, reason: &'static str) -> Option<Holdings> {
         let record = self.project().record.take()?;
         let context = &record.0;
-        context.client_left.set(true);
+        context.has_client_left.set(true);
         context.reason.set(Some(reason));
         context.holdings.borrow().clone()
     }
@@ -176,7 +180,7 @@ impl<F> ObserveFuture<F> {
 
 impl<F> Future for ObserveFuture<F>
 where
-    F: Future<Output = Result<Response<SettlingBody<Relay>>, Refusal>>,
+    F: Future<Output = Result<Response<SettlingBody<RelayedBody>>, Refusal>>,
 {
     type Output = Result<Response<ObservedBody>, Infallible>;
 
@@ -189,9 +193,9 @@ where
             Ok(response) => {
                 if let Some(context) = context {
                     context.outcome.set(RequestOutcome::Admitted);
-                    context.by_upstream.set(true);
+                    context.is_from_upstream.set(true);
                 }
-                response.map(ReplyBody::Relayed)
+                response.map(ResponseBody::Relayed)
             }
             Err(refusal) => {
                 if let Some(context) = context {
@@ -202,51 +206,51 @@ where
                         holdings.permits = None;
                     }
                 }
-                refusal.into_response().map(ReplyBody::own)
+                refusal.into_response().map(ResponseBody::own)
             }
         };
         if let Some(context) = context {
             let status = response.head.status.as_u16();
             context.status.set(status);
-            let counters = context.generation.route_counters(context.route.get());
-            counters.count_response(status, context.is_by_upstream());
+            let counters = context.generation.route_counters(context.route_index.get());
+            counters.count_response(status, context.is_from_upstream());
         }
         Poll::Ready(Ok(response.map(|inner| ObservedBody { inner, record })))
     }
 }
 
-/// The body of a response. When it is dropped, the request has ended and is recorded.
+/// The body of a response. When the body is dropped, the request has ended and is recorded.
 pub struct ObservedBody {
-    inner: ReplyBody,
+    inner: ResponseBody,
     record: Option<RecordOnDrop>,
 }
 
 impl ObservedBody {
     /// The body of a response that is neither counted nor logged.
-    pub fn unobserved(inner: ReplyBody) -> ObservedBody {
+    pub fn unobserved(inner: ResponseBody) -> ObservedBody {
         ObservedBody {
             inner,
             record: None,
         }
     }
 
-    /// The body that an upstream sends, no longer observed; none if the gateway itself responds.
-    pub fn into_relayed(mut self) -> Option<SettlingBody<Relay>> {
+    /// The body that an upstream sends, no longer observed; `None` if the gateway itself responds.
+    pub fn into_relayed(mut self) -> Option<SettlingBody<RelayedBody>> {
         match self.inner.take() {
-            ReplyBody::Relayed(body) => Some(body),
-            ReplyBody::Own(_) => None,
+            ResponseBody::Relayed(body) => Some(body),
+            ResponseBody::Own(_) => None,
         }
     }
 
     /// Whether the gateway itself responds. The request's body may be unread then.
     pub fn is_from_gateway(&self) -> bool {
-        matches!(self.inner, ReplyBody::Own(_))
+        matches!(self.inner, ResponseBody::Own(_))
     }
 }
 
 impl Drop for ObservedBody {
     fn drop(&mut self) {
-        let ReplyBody::Relayed(body) = &self.inner else {
+        let ResponseBody::Relayed(body) = &self.inner else {
             return;
         };
         let Some(RecordOnDrop(context)) = self.record.as_ref().filter(|_| !body.is_end_stream())
@@ -264,12 +268,12 @@ impl Drop for ObservedBody {
         if body.pending().is_none() {
             return;
         }
-        if let ReplyBody::Relayed(mut body) = self.inner.take() {
+        if let ResponseBody::Relayed(mut body) = self.inner.take() {
             let (peer, worker) = (&context.peer, &context.peer.worker);
             let deadlines = worker
                 .deadline_clock
                 .watch_connection(peer.idle_timeout, peer.header_timeout);
-            deadlines.request_began();
+            deadlines.report_request_begun();
             body.inner_mut().detach(deadlines);
             let exchange = PendingExchange::from_body(body);
             detached::spawn_drain(exchange, context.permits(), &worker.detached);
@@ -309,18 +313,18 @@ impl Body for ObservedBody {
     }
 }
 
-/// Records that a response broke off. Where the gateway has given up, the server may still work on the request, so its
-/// permits stay in use.
+/// Records that a response broke off. Where the gateway has given up, the server may still work on the request. So the
+/// request's permits stay in use until the exchange ends.
 #[cold]
-fn record_broken_response(context: &RequestContext, body: &mut ReplyBody, error: &body::Error) {
+fn record_broken_response(context: &RequestContext, body: &mut ResponseBody, error: &body::Error) {
     let reason = error.reason();
     context.reason.set(Some(reason));
     if !error.is_client_gone() {
         context.outcome.set(RequestOutcome::Failed);
     }
-    if let (true, Some(route)) = (error.is_upstream_failure(), context.route.get()) {
-        let upstream = context.generation.ruleset.routes[route].upstream_index;
-        let name = &context.generation.pools[upstream].settings().name;
+    if let (true, Some(route_index)) = (error.is_upstream_failure(), context.route_index.get()) {
+        let upstream_index = context.generation.ruleset.routes[route_index].upstream_index;
+        let name = &context.generation.pools[upstream_index].settings().name;
         let counter = context
             .peer
             .failure_counter(Metric::UpstreamErrors, name, reason);
@@ -330,7 +334,7 @@ fn record_broken_response(context: &RequestContext, body: &mut ReplyBody, error:
         return;
     }
     if let Some(permits) = context.permits()
-        && let ReplyBody::Relayed(mut body) = body.take()
+        && let ResponseBody::Relayed(mut body) = body.take()
     {
         let exchange = PendingExchange::Body(body.inner_mut().take());
         detached::spawn_drain(exchange, Some(permits), &context.peer.worker.detached);

@@ -1,5 +1,5 @@
-//! The client's end of one connection: its address, its certificate and its deadlines. All requests of the connection
-//! share it. It knows nothing of a single request.
+//! The client's end of one connection: its address, its certificate and its deadlines. All requests of the connection share
+//! this value, which knows nothing of a single request.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -16,11 +16,11 @@ use crate::net::tls::listener_tls::ListenerTls;
 use crate::net::{PeerAddress, Socket, Subject};
 use crate::route::canonical_host;
 use crate::serve::worker::deadlines::{Deadlines, Phase};
-use crate::serve::worker::state::Worker;
+use crate::serve::worker::worker_state::WorkerState;
 
 /// The client's end of one connection.
 pub struct Peer {
-    /// The client's address, or that of the proxy before the gateway. A trusted PROXY header replaces it.
+    /// The address of the client, or of the proxy before the gateway. An address from a trusted PROXY header replaces it.
     pub remote: PeerAddress,
     /// The IP address of `remote`; an IPv4-mapped IPv6 address as IPv4.
     pub ip: IpAddr,
@@ -36,14 +36,22 @@ pub struct Peer {
     pub subject: Option<Subject>,
     /// The server name of the TLS handshake, if the client sent one.
     server_name: Option<ServerName>,
-    /// The longest time between two requests. Set when the connection begins: a reload applies to new connections.
+    /// The longest time between two requests, as configured when the connection began.
     pub idle_timeout: Duration,
-    /// The longest time for the head of a request. Set when the connection begins.
+    /// The longest time for the head of a request, as configured when the connection began.
     pub header_timeout: Duration,
     /// The worker that serves the connection.
-    pub worker: Rc<Worker>,
-    /// The last host of a request, and the `Forwarded` element for it.
-    forwarded: RefCell<(Vec<u8>, Bytes)>,
+    pub worker: Rc<WorkerState>,
+    /// The last `Forwarded` element of the connection.
+    forwarded: RefCell<ForwardedElement>,
+}
+
+/// This hop's element of the `Forwarded` field, for requests that name one host.
+#[derive(Default)]
+struct ForwardedElement {
+    host: Vec<u8>,
+    /// The text of the element; empty before the first request.
+    text: Bytes,
 }
 
 /// The server name of a handshake (RFC 6066 section 3) in its canonical form, and the certificates offered for it.
@@ -53,14 +61,14 @@ struct ServerName {
 }
 
 impl Peer {
-    /// The client at the other end of `stream`. `listener_tls` is what TLS offered it; none for a connection without TLS.
+    /// The client at the other end of `stream`. `listener_tls` is the listener's TLS configuration; `None` without TLS.
     pub fn new(
         remote: PeerAddress,
         ends: ConnectionAddresses,
         stream: &Socket,
         listener_tls: Option<&ListenerTls>,
         deadlines: Rc<Deadlines>,
-        worker: &Rc<Worker>,
+        worker: &Rc<WorkerState>,
     ) -> Rc<Peer> {
         let timeouts = &worker.generation().ruleset.timeouts;
         let ip = remote.ip();
@@ -89,7 +97,7 @@ impl Peer {
         })
     }
 
-    /// What the connection tells about the client's identities.
+    /// The facts about the connection that the client's identities may depend on.
     pub fn connection(&self) -> ConnectionPeer<'_> {
         ConnectionPeer {
             peer: self.remote,
@@ -104,10 +112,11 @@ impl Peer {
         let Some(server_name) = &self.server_name else {
             return true;
         };
-        let port = host.as_bytes().strip_prefix(server_name.name.as_bytes());
-        matches!(port, Some([] | [b':', ..])) || self.covers_by_certificate(server_name, host)
+        let after_name = host.as_bytes().strip_prefix(server_name.name.as_bytes());
+        matches!(after_name, Some([] | [b':', ..])) || self.covers_by_certificate(server_name, host)
     }
 
+    /// Whether the certificate for the server name covers this other host, or the client is a trusted proxy.
     #[cold]
     fn covers_by_certificate(&self, server_name: &ServerName, host: &str) -> bool {
         let proxies = &self.worker.generation().ruleset.identity.ip.trusted_proxies;
@@ -123,8 +132,8 @@ impl Peer {
 
     /// This hop's element of the `Forwarded` field. It is built once for as long as requests name the same host.
     pub fn forwarded_element(&self, host: &[u8]) -> Bytes {
-        let (last_host, element) = &mut *self.forwarded.borrow_mut();
-        if element.is_empty() || last_host != host {
+        let last = &mut *self.forwarded.borrow_mut();
+        if last.text.is_empty() || last.host != host {
             let node = match self.ip {
                 IpAddr::V4(ip) => ip.to_string(),
                 IpAddr::V6(ip) => format!("\"[{ip}]\""),
@@ -137,10 +146,10 @@ impl Peer {
                 b"\";proto=",
                 self.scheme().as_bytes(),
             ];
-            *element = parts.concat().into();
-            *last_host = host.to_vec();
+            last.text = parts.concat().into();
+            last.host = host.to_vec();
         }
-        element.clone()
+        last.text.clone()
     }
 
     /// Starts the idle timeout, within which the client must send its next request.

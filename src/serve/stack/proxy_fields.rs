@@ -1,6 +1,7 @@
-//! Header fields in which a trusted proxy names the host or the path of the client's request. Most proxies pass on such
-//! fields from anybody, and frameworks believe them. So a field is kept only if it leads to the route that counted the
-//! request.
+//! Header fields in which a trusted proxy names the host or the path of the client's request.
+//!
+//! Most proxies pass on such fields from anybody, and frameworks believe them. So a field is kept only if it leads to the
+//! route that counted the request.
 
 use http::Uri;
 
@@ -30,12 +31,12 @@ const PATH_FIELDS: [&str; 7] = [
     "x-waws-unencoded-url",
 ];
 
-/// The fields that name a prefix of the path which the application does not see. An underscore in them counts as a
+/// The fields that name a prefix of the path which the application does not see. An underscore in a name counts as a
 /// hyphen.
 const PREFIX_FIELDS: [&str; 2] = ["script-name", "x-script-name"];
 
-/// Removes the fields that lead to another route. Returns whether a field that names a path is kept. Such a head may
-/// not be reused for the next request, because with another method the field could lead elsewhere.
+/// Removes the fields that lead to another route. Returns whether a field that names a path is kept. A head with such a
+/// field may not be reused for the next request, because with another method the field could lead elsewhere.
 #[cold]
 pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
     let Arrival {
@@ -55,48 +56,59 @@ pub fn retain_agreeing(fields: &mut Fields, routed: &Routed) -> bool {
     }
     // The path of a field is looked up with the head's method only, not with one that the body names.
     let reads = routed.route().reads;
-    let is_by_head = body.is_empty() || !(reads.method_in_body || reads.path_in_body);
-    let route = routed.matched.single_index().filter(|_| is_by_head);
-    let keeps_path = retain_paths(fields, head, route, ruleset);
-    retain_prefix(fields, head, route, ruleset) || keeps_path
+    let is_routed_by_head = body.is_empty() || !(reads.method_in_body || reads.path_in_body);
+    let single_index = routed.matched.single_index();
+    let route_index = single_index.filter(|_| is_routed_by_head);
+    let keeps_path = retain_paths(fields, head, route_index, ruleset);
+    retain_prefix(fields, head, route_index, ruleset) || keeps_path
 }
 
-/// Removes fields with hosts to which other policies apply than to the host that the request was routed by.
+/// Removes fields with hosts that have other policies than the host that the request was routed by.
 fn retain_hosts(fields: &mut Fields, table: &RouteTable) {
     if !table.depends_on_host() {
         return;
     }
     let routed_host = fields.text("host").map(str::to_owned);
-    let is_alike = |value: &[u8]| {
+    let has_same_routes = |value: &[u8]| {
         let value = std::str::from_utf8(value.trim_ascii()).ok();
         let named_host = value.and_then(canonical_host::canonical_host);
         named_host.is_some_and(|named| table.has_same_routes(routed_host.as_deref(), &named))
     };
     for name in HOST_FIELDS {
         // Of a list, frameworks take the first host or the last.
-        let are_alike = |line: &[u8]| line.split(|byte| *byte == b',').all(is_alike);
-        if !fields.all(name).all(are_alike) {
+        let have_same_routes = |line: &[u8]| line.split(|byte| *byte == b',').all(has_same_routes);
+        if !fields.all(name).all(have_same_routes) {
             fields.remove(name);
         }
     }
-    // Splitting ignores quotes. That hides no host, because a host has no quote in it.
-    let is_pair_alike = |pair: &[u8]| {
-        let (name, value) = pair.split_at(pair.iter().position(|b| *b == b'=').unwrap_or(0));
+    // The list is split without regard to quotes. That hides no host, because a host has no quote in it.
+    let pair_has_same_routes = |pair: &[u8]| {
+        let equals_sign = pair.iter().position(|byte| *byte == b'=');
+        let (name, value) = pair.split_at(equals_sign.unwrap_or(0));
         if !name.trim_ascii().eq_ignore_ascii_case(b"host") {
             return true;
         }
         let value = value[1..].trim_ascii();
         let quoted = value.strip_prefix(b"\"");
-        is_alike(quoted.map_or(value, |value| value.strip_suffix(b"\"").unwrap_or_default()))
+        let host = quoted.map_or(value, |text| text.strip_suffix(b"\"").unwrap_or_default());
+        has_same_routes(host)
     };
-    let are_alike = |line: &[u8]| line.split(|byte| b",;".contains(byte)).all(is_pair_alike);
-    if !fields.all("forwarded").all(are_alike) {
+    let have_same_routes = |line: &[u8]| {
+        let mut pairs = line.split(|byte| b",;".contains(byte));
+        pairs.all(pair_has_same_routes)
+    };
+    if !fields.all("forwarded").all(have_same_routes) {
         fields.remove("forwarded");
     }
 }
 
-/// Removes fields with paths that lead to another route than this one. Returns whether some are kept.
-fn retain_paths(fields: &mut Fields, head: &Head, route: Option<usize>, ruleset: &Ruleset) -> bool {
+/// Removes fields with paths that do not lead to the route of this index. Returns whether some are kept.
+fn retain_paths(
+    fields: &mut Fields,
+    head: &Head,
+    route_index: Option<usize>,
+    ruleset: &Ruleset,
+) -> bool {
     let mut keeps_some = false;
     for name in PATH_FIELDS {
         if !fields.contains(name) {
@@ -104,8 +116,8 @@ fn retain_paths(fields: &mut Fields, head: &Head, route: Option<usize>, ruleset:
         }
         let all_lead_to_route = fields.all(name).all(|value| {
             let value = std::str::from_utf8(value).ok();
-            let target = value.and_then(target_of);
-            target.is_some_and(|target| leads_to(route, target, head, ruleset))
+            let target = value.and_then(parse_target);
+            target.is_some_and(|target| leads_to(route_index, target, head, ruleset))
         });
         if all_lead_to_route {
             keeps_some = true;
@@ -116,23 +128,23 @@ fn retain_paths(fields: &mut Fields, head: &Head, route: Option<usize>, ruleset:
     keeps_some
 }
 
-/// Removes the prefix fields, unless there is a single one and the path without its prefix leads to this route too.
-/// Returns whether it is kept.
+/// Removes the prefix fields, unless there is a single one and the path without its prefix leads to the same route.
+/// Returns whether that field is kept.
 fn retain_prefix(
     fields: &mut Fields,
     head: &Head,
-    route: Option<usize>,
+    route_index: Option<usize>,
     ruleset: &Ruleset,
 ) -> bool {
     let mut prefixes = fields.iter().filter(|(name, _)| is_prefix_field(name));
-    // Of several fields, readers take the first, the last or the one whose name they know.
+    // Of several fields, frameworks take the first, the last or the one whose name they know.
     let prefix = match (prefixes.next(), prefixes.next()) {
         (Some((_, value)), None) => std::str::from_utf8(value).ok(),
         _ => None,
     };
     let target = prefix.and_then(|prefix| target_below(head, prefix.trim_end_matches('/')));
     drop(prefixes);
-    let is_kept = target.is_some_and(|target| leads_to(route, &target, head, ruleset));
+    let is_kept = target.is_some_and(|target| leads_to(route_index, &target, head, ruleset));
     if !is_kept {
         fields.retain(|name| !is_prefix_field(name));
     }
@@ -143,7 +155,7 @@ fn is_prefix_field(name: &[u8]) -> bool {
     PREFIX_FIELDS.iter().any(|prefix| is_alike(name, prefix))
 }
 
-/// The target of a request without this prefix of its path; none if the path does not begin with it.
+/// The target of a request without this prefix of its path; `None` if the path does not begin with the prefix.
 fn target_below(head: &Head, prefix: &str) -> Option<String> {
     let path = head.uri.path().strip_prefix(prefix)?;
     let query = head.uri.query();
@@ -154,8 +166,8 @@ fn target_below(head: &Head, prefix: &str) -> Option<String> {
     ends_segment.then(|| format!("{root}{path}{}", query.unwrap_or_default()))
 }
 
-/// Whether a request with this head, but for this target, would take this route alone.
-fn leads_to(route: Option<usize>, target: &str, head: &Head, ruleset: &Ruleset) -> bool {
+/// Whether a request with this head, but with this target, would take the route of this index alone.
+fn leads_to(route_index: Option<usize>, target: &str, head: &Head, ruleset: &Ruleset) -> bool {
     let Ok(uri) = target.parse::<Uri>() else {
         return false;
     };
@@ -165,12 +177,12 @@ fn leads_to(route: Option<usize>, target: &str, head: &Head, ruleset: &Ruleset) 
         ..head.without_fields()
     };
     let matched = match_route(&other, head.fields.text("host"), ruleset);
-    let other_route = matched.ok().and_then(|matched| matched.single_index());
-    route.is_some() && other_route == route
+    let other_index = matched.ok().and_then(|matched| matched.single_index());
+    route_index.is_some() && other_index == route_index
 }
 
-/// The path and query that a field's value names, without scheme and host.
-fn target_of(value: &str) -> Option<&str> {
+/// The path and query that a field's value names, without scheme and host; `None` if the value names no path.
+fn parse_target(value: &str) -> Option<&str> {
     let value = value.trim();
     match value.split_once("://") {
         Some((scheme, after)) if !scheme.contains(['/', '?']) => {
@@ -197,16 +209,16 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(table: &RouteTable, name: &str, value: &str, stays: bool) {
+    fn check(table: &RouteTable, name: &str, value: &str, is_kept: bool) {
         let mut fields = Fields::default();
         fields.add("host", b"b.com");
         fields.add(name, value.as_bytes());
         retain_hosts(&mut fields, table);
-        assert_eq!(fields.contains(name), stays, "{name}: {value}");
+        assert_eq!(fields.contains(name), is_kept, "{name}: {value}");
     }
 
     #[test]
-    fn hosts_that_lead_elsewhere_go() {
+    fn fields_with_hosts_of_other_policies_are_removed() {
         let apart = table(&["*", "a.com", "*.a.com"]);
         for name in HOST_FIELDS {
             for value in ["c.com", "b.com", "B.com.:80", "c.com, d.com"] {
@@ -250,7 +262,7 @@ mod tests {
         ] {
             check(&apart, "forwarded", value, false);
         }
-        // No policy says where.
+        // No policy depends on the host.
         for value in ["a.com", "x,y", ""] {
             check(&table(&["*"]), "x-forwarded-host", value, true);
         }
@@ -279,8 +291,9 @@ mod tests {
 
     #[test]
     fn paths_of_values() {
-        let check =
-            |value: &str, expected: Option<&str>| assert_eq!(target_of(value), expected, "{value}");
+        let check = |value: &str, expected: Option<&str>| {
+            assert_eq!(parse_target(value), expected, "{value}")
+        };
         check("/a?b", Some("/a?b"));
         check("http://a.com/b://c", Some("/b://c"));
         check("http://a.com", Some("/"));

@@ -1,36 +1,37 @@
-//! Paths that a query or a form names, as frameworks read them beside the path of the request. Most do so where the
-//! path is a script or the root, which leads nowhere by itself. Which routes such paths lead to is decided elsewhere.
+//! Paths that a query or a form names, as frameworks read them beside the path of the request. Most frameworks do so where
+//! the path is a script or the root, which leads nowhere by itself.
 //!
-//! Read here: `/?/login` (CodeIgniter), `/?r=login` (Yii), `route` (OpenCart), `q` (Drupal), `s` (ThinkPHP), `url` and
-//! `_url` (Phalcon), `PATH_INFO`, `rest_route` (WordPress).
+//! This file finds the paths; `target.rs` decides which routes they lead to. Paths are read from `/?/login` (CodeIgniter),
+//! `/?r=login` (Yii), `route` (OpenCart), `q` (Drupal), `s` (ThinkPHP), `url` and `_url` (Phalcon), `PATH_INFO`,
+//! `rest_route` (WordPress).
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use super::body::MAX_READ_AHEAD;
+use super::body::MAX_READ_AHEAD_BYTES;
 use crate::http::head::Head;
 use crate::identity::body::{self, BodyField, FieldName};
 use crate::identity::{FieldValue, form};
 use crate::route::{literal_readings, normalise};
 
-/// Most bytes of the paths that one query may name, with [`PATH_OVERHEAD`] for each path.
-const MAX_BYTES: usize = 4096;
+/// Maximum bytes of all paths that one query may name, with [`PATH_OVERHEAD_BYTES`] for each path.
+const MAX_PATH_BYTES: usize = 4096;
 
-/// The bytes that a path counts in addition to its length, because reading a short path has a cost too.
-const PATH_OVERHEAD: usize = 64;
+/// The bytes that a path counts in addition to its length, because to read a short path has a cost too.
+const PATH_OVERHEAD_BYTES: usize = 64;
 
 /// The query fields whose value is a path.
 static PATH_FIELDS: LazyLock<[FieldName; 7]> =
     LazyLock::new(|| ["r", "route", "q", "s", "url", "_url", "PATH_INFO"].map(FieldName::new));
 
-/// The path fields whose readers also split at `|` (ThinkPHP), or drop what no controller's name contains (OpenCart).
+/// The path fields whose readers also split at `|` (ThinkPHP), or drop characters that no controller's name has (OpenCart).
 static LENIENT_FIELDS: LazyLock<[FieldName; 2]> =
     LazyLock::new(|| ["route", "s"].map(FieldName::new));
 
 /// The query field of WordPress, whose path is otherwise below `/wp-json`.
 static REST_ROUTE: LazyLock<FieldName> = LazyLock::new(|| FieldName::new("rest_route"));
 
-/// The form field of WordPress, which takes it before the one of the query.
+/// The form field of WordPress, which WordPress prefers to the query field.
 static REST_ROUTE_IN_BODY: LazyLock<BodyField> = LazyLock::new(|| BodyField::new("rest_route"));
 
 /// A path that a query names.
@@ -38,13 +39,13 @@ static REST_ROUTE_IN_BODY: LazyLock<BodyField> = LazyLock::new(|| BodyField::new
 pub struct PathInQuery {
     /// The path by each reading that frameworks make of it, below the folder of the script.
     pub readings: Vec<String>,
-    /// How many segments that folder has.
-    pub depth: usize,
-    /// It is certainly a path. A value without a leading slash may be a word to search for.
+    /// The number of segments of the script's folder, with which each reading begins.
+    pub folder_depth: usize,
+    /// Whether the value is certainly a path. A value without a leading slash may be a word to search for.
     pub is_certain: bool,
 }
 
-/// The readings of a path as it stands in a query; none if it is too long.
+/// The readings of a path as it stands in a query; `None` if the path is too long.
 fn read_path(path: &str) -> Option<Vec<String>> {
     let path = escape_stray_percents(path);
     let mut readings = literal_readings(&path, false)?;
@@ -56,7 +57,7 @@ fn read_path(path: &str) -> Option<Vec<String>> {
     Some(readings)
 }
 
-/// Escapes each `%` that two hexadecimal digits do not follow, because it stands for itself.
+/// Escapes each `%` without two hexadecimal digits behind it, because such a `%` stands for itself.
 fn escape_stray_percents(path: &str) -> Cow<'_, str> {
     let mut parts = path.split('%');
     let is_escape = |part: &str| {
@@ -80,6 +81,7 @@ pub fn may_name_path(path: &str, query: &str) -> bool {
     is_folder_or_script(path) || query.split('&').any(may_be_route_field)
 }
 
+/// Whether the path ends in a slash or in a script's name.
 fn is_folder_or_script(path: &str) -> bool {
     path.ends_with('/') || is_script(path)
 }
@@ -90,12 +92,15 @@ fn may_be_route_field(field: &str) -> bool {
     first.is_some_and(|first| b"rR%.[+_ ".contains(first))
 }
 
+/// Whether the path ends in the name of a PHP or CGI script.
 fn is_script(path: &str) -> bool {
-    let end = path.as_bytes().last_chunk::<4>();
-    end.is_some_and(|end| end.eq_ignore_ascii_case(b".php") || end.eq_ignore_ascii_case(b".cgi"))
+    let extension = path.as_bytes().last_chunk::<4>();
+    extension.is_some_and(|extension| {
+        extension.eq_ignore_ascii_case(b".php") || extension.eq_ignore_ascii_case(b".cgi")
+    })
 }
 
-/// Whether a body with this prefix may name a path; none if more of it must be read. See [`body::may_have_field`].
+/// Whether a body with this prefix may name a path; `None` if more of it must be read. See [`body::may_have_field`].
 pub fn may_be_in_body(head: &Head, prefix: &[u8], is_whole: bool) -> Option<bool> {
     body::may_have_field(&REST_ROUTE_IN_BODY, &head.fields, prefix, is_whole)
 }
@@ -105,29 +110,29 @@ pub fn find_in_body<'b>(head: &Head, text: &'b [u8], is_whole: bool) -> FieldVal
     if may_be_in_body(head, text, is_whole) == Some(false) {
         return FieldValue::Absent;
     }
-    match is_whole && !body::hides_fields(&head.fields, MAX_READ_AHEAD) {
+    match is_whole && !body::hides_fields(&head.fields, MAX_READ_AHEAD_BYTES) {
         true => body::find_field(&REST_ROUTE_IN_BODY, head.fields.all("content-type"), text),
         false => FieldValue::Ambiguous,
     }
 }
 
-/// Reads the value of `rest_route` in a form; none if it is longer than [`MAX_BYTES`].
+/// Reads the value of `rest_route` in a form; `None` if the value is longer than [`MAX_PATH_BYTES`].
 pub fn read_rest_route(value: &[u8]) -> Option<Vec<PathInQuery>> {
     let text = String::from_utf8_lossy(value);
     let text = text.trim_start_matches('/');
     let read_below = |folder: &str| {
         let path = format!("{folder}{text}");
-        let readings = (path.len() <= MAX_BYTES).then(|| read_path(&path))??;
+        let readings = (path.len() <= MAX_PATH_BYTES).then(|| read_path(&path))??;
         Some(PathInQuery {
             readings,
-            depth: 0,
+            folder_depth: 0,
             is_certain: true,
         })
     };
     ["/", "/wp-json/"].into_iter().map(read_below).collect()
 }
 
-/// The paths that a query names beside `path`; none if they have more than [`MAX_BYTES`].
+/// The paths that a query names beside `path`; `None` if they have more than [`MAX_PATH_BYTES`].
 pub fn find_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> {
     let file = path.strip_suffix('/').unwrap_or(path);
     let is_script = is_script(file);
@@ -146,29 +151,30 @@ pub fn find_in_query(path: &str, query: &str) -> Option<Vec<PathInQuery>> {
     Some(paths.paths)
 }
 
-/// The paths that are found in one query, within [`MAX_BYTES`].
+/// The paths that are found in one query, within [`MAX_PATH_BYTES`].
 #[derive(Default)]
 struct NamedPaths {
     paths: Vec<PathInQuery>,
+    /// Bytes of all paths so far, with [`PATH_OVERHEAD_BYTES`] for each.
     bytes: usize,
 }
 
 impl NamedPaths {
-    /// Adds a path below a folder; none if there are too many bytes.
+    /// Adds a path below a folder; `None` if there are too many bytes.
     fn add(&mut self, folder: &str, text: &str, is_certain: bool) -> Option<()> {
         let path = format!("{folder}{}", text.trim_start_matches('/'));
-        self.bytes += path.len() + PATH_OVERHEAD;
-        let readings = (self.bytes <= MAX_BYTES).then(|| read_path(&path))??;
+        self.bytes += path.len() + PATH_OVERHEAD_BYTES;
+        let readings = (self.bytes <= MAX_PATH_BYTES).then(|| read_path(&path))??;
         self.paths.push(PathInQuery {
             readings,
-            depth: folder.matches('/').count() - 1,
+            folder_depth: folder.matches('/').count() - 1,
             is_certain,
         });
         Some(())
     }
 
-    /// Adds the paths that one field of a query names. Where the request's path is neither a script nor the root, only
-    /// two fields count, and their paths begin at the root.
+    /// Adds the paths that one field of a query names; `None` if there are too many bytes. Where the request's path is
+    /// neither a script nor the root, only two fields count, and their paths begin at the root.
     fn add_field(
         &mut self,
         folder: &str,
@@ -181,11 +187,11 @@ impl NamedPaths {
         if value.is_empty() || name.contains(&b']') {
             return Some(());
         }
-        let resembles = |field: &FieldName| field.resembles(&name);
-        let is_rest_route = resembles(&REST_ROUTE);
+        let has_name = |field: &FieldName| field.resembles(&name);
+        let is_rest_route = has_name(&REST_ROUTE);
         let is_path_field = is_rest_route
-            || resembles(&PATH_FIELDS[0])
-            || reads_all_fields && PATH_FIELDS.iter().any(resembles);
+            || has_name(&PATH_FIELDS[0])
+            || reads_all_fields && PATH_FIELDS.iter().any(has_name);
         if !is_path_field {
             return Some(());
         }
@@ -195,11 +201,11 @@ impl NamedPaths {
         // Frameworks trim control characters, or remove them.
         let text = text.replace(char::is_control, "");
         self.add(folder, &text, text.starts_with('/'))?;
-        if LENIENT_FIELDS.iter().any(resembles) {
-            let mut bare = text.replace('|', "/");
-            bare.retain(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.'));
-            if bare != text {
-                self.add(folder, &bare, text.starts_with('/'))?;
+        if LENIENT_FIELDS.iter().any(has_name) {
+            let mut controller = text.replace('|', "/");
+            controller.retain(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '/' | '.'));
+            if controller != text {
+                self.add(folder, &controller, text.starts_with('/'))?;
             }
         }
         if is_rest_route {
@@ -218,11 +224,11 @@ mod tests {
         assert!(may_name_path(path, query), "{path}");
         let found = find_in_query(path, query).unwrap();
         let mut found = found.iter();
-        let same = expected.iter().all(|path| {
+        let are_all_found = expected.iter().all(|path| {
             let named = found.next();
             named.is_some_and(|named| named.readings.iter().any(|reading| reading == path))
         });
-        assert!(same && found.next().is_none(), "{path}?{query}");
+        assert!(are_all_found && found.next().is_none(), "{path}?{query}");
     }
 
     #[test]
@@ -256,7 +262,7 @@ mod tests {
         let named = find_in_query("/a/x.php", "q=b&s=/c").unwrap();
         let seen: Vec<_> = named
             .iter()
-            .map(|one| (one.depth, one.is_certain))
+            .map(|one| (one.folder_depth, one.is_certain))
             .collect();
         assert_eq!(seen, [(1, false), (1, true)]);
     }
@@ -279,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn they_are_bounded() {
-        let count = |path: &str, many: usize| {
-            find_in_query(path, &"q=a&".repeat(many)).map(|all| all.len())
+    fn paths_are_bounded() {
+        let count = |path: &str, field_count: usize| {
+            find_in_query(path, &"q=a&".repeat(field_count)).map(|paths| paths.len())
         };
         assert_eq!(count("/", 62), Some(62));
         assert_eq!(count("/", 63), None);

@@ -1,5 +1,6 @@
-//! Why a request is not served, and the response that its client gets. One exhaustive match maps each cause to a
-//! status. Causes that a client may not learn, such as a server's address, reach the log and never the response.
+//! Why a request is not served, and the response that its client gets. One exhaustive match maps each cause to a status.
+//!
+//! Facts that a client may not learn, such as a server's address, reach the log and never the response.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,15 +15,15 @@ use crate::http::head::{Fields, Response, ResponseHead};
 use crate::identity::Unverified;
 use crate::limit::Identity;
 use crate::limit::pressure::{RequestClass, Shed};
-use crate::serve::stack::outcome::RequestOutcome;
+use crate::serve::stack::request_outcome::RequestOutcome;
 use crate::throttle::{FailedRequest, RequestEnd, reject};
 use crate::upstream;
 
 /// Why a request is not served.
 #[derive(Debug)]
 pub enum RefusalCause {
-    /// The request breaks a rule of HTTP, or servers could read it differently. The text completes "The request is
-    /// refused:".
+    /// The request breaks a rule of HTTP, or servers could read it differently. The text completes the sentence "The
+    /// request is refused: …".
     Bad(&'static str),
     /// The head is too large.
     TooLarge,
@@ -34,7 +35,7 @@ pub enum RefusalCause {
     Misdirected,
     /// No policy matches the host and the path.
     NoRoute,
-    /// Policies match the path with other methods only; these are the methods, as `Allow` lists them.
+    /// Policies match the path with other methods only. The text is the list of these methods for `Allow`.
     WrongMethod(String),
     /// The policy requires this identity, and the request does not prove it.
     Unidentified(Identity),
@@ -87,16 +88,16 @@ impl RefusalCause {
     }
 }
 
-/// A response or a refusal to come. Boxed, for rare cases whose futures would make that of every request as large.
+/// The future of a response or a refusal. It is boxed for rare cases, which would make the future of every request as large.
 pub(super) type BoxedOutcome<T> = Pin<Box<dyn Future<Output = Result<T, Refusal>>>>;
 
-/// A request that is not served, with all that its response depends on.
+/// The refusal of a request, with everything that the response depends on.
 #[derive(Debug)]
 pub struct Refusal {
     cause: RefusalCause,
-    /// A gRPC call, which gets a gRPC status.
+    /// Whether the request is a gRPC call, which gets a gRPC status.
     is_grpc: bool,
-    /// Nothing of the request went to an upstream.
+    /// Whether it is certain that nothing of the request went to an upstream.
     is_unsent: bool,
 }
 
@@ -148,7 +149,7 @@ impl Refusal {
         }
     }
 
-    /// The `reason` in the access log; none for a limit's refusal, whose line names the limit.
+    /// The `reason` in the access log; `None` for a limit's refusal, whose line names the limit.
     pub fn reason(&self) -> Option<&'static str> {
         match &self.cause {
             RefusalCause::Limited(_) => None,
@@ -182,11 +183,11 @@ impl Refusal {
         let mut response = if self.is_grpc {
             grpc_response(status, &detail)
         } else {
-            let kind = match &self.cause {
+            let problem_type = match &self.cause {
                 RefusalCause::Shed(_) => reject::REDUCED_CAPACITY,
                 _ => "about:blank",
             };
-            problem_response(status, kind, &detail)
+            problem_response(status, problem_type, &detail)
         };
         let fields = &mut response.head.fields;
         match &self.cause {
@@ -206,7 +207,7 @@ impl Refusal {
     }
 }
 
-/// The status of a refusal's response, and the sentence in its problem document.
+/// The status of a refusal's response, and the `detail` of its problem document.
 fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
     match cause {
         RefusalCause::Bad(detail) => (
@@ -269,7 +270,7 @@ fn status_and_detail(cause: &RefusalCause) -> (StatusCode, String) {
     }
 }
 
-/// The same for a request whose upstream failed. The sentence names neither the server nor the cause.
+/// The status and the `detail` for a request whose upstream failed. The text names neither the server nor the cause.
 fn upstream_status_and_detail(error: &upstream::Error) -> (StatusCode, &'static str) {
     match error {
         upstream::Error::FirstByteTimeout { .. } | upstream::Error::TotalTimeout { .. } => (
@@ -295,7 +296,7 @@ fn upstream_status_and_detail(error: &upstream::Error) -> (StatusCode, &'static 
     }
 }
 
-/// The sentence for a credential that does not verify: enough for its owner, and nothing about the gateway's keys.
+/// The `detail` for a credential that does not verify. It helps the owner, and says nothing about the gateway's keys.
 fn unverified_detail(reason: Unverified) -> &'static str {
     match reason {
         Unverified::Expired => "The token has expired.",
@@ -332,13 +333,13 @@ pub fn upstream_reason(error: &upstream::Error) -> &'static str {
 }
 
 /// A response with a problem document: RFC 9457.
-fn problem_response(status: StatusCode, kind: &str, detail: &str) -> Response<Bytes> {
-    let title = match kind {
+fn problem_response(status: StatusCode, problem_type: &str, detail: &str) -> Response<Bytes> {
+    let title = match problem_type {
         reject::REDUCED_CAPACITY => "Temporary reduced capacity",
         _ => status.canonical_reason().unwrap_or_default(),
     };
     let body = json!({
-        "type": kind, "title": title, "status": status.as_u16(), "detail": detail,
+        "type": problem_type, "title": title, "status": status.as_u16(), "detail": detail,
     });
     let mut head = ResponseHead {
         status,
@@ -351,8 +352,8 @@ fn problem_response(status: StatusCode, kind: &str, detail: &str) -> Response<By
     }
 }
 
-/// A response with the gRPC status for an HTTP status, by the gRPC project's mapping. A status without a mapping, such
-/// as 503 for an upstream that cannot be reached, becomes UNAVAILABLE (14).
+/// A response with the gRPC status for an HTTP status, by the gRPC project's `http-grpc-status-mapping.md`. A status without
+/// a mapping becomes UNAVAILABLE (14), such as 503 for an upstream that cannot be reached.
 fn grpc_response(status: StatusCode, detail: &str) -> Response<Bytes> {
     let code = match status.as_u16() {
         400 => 13,

@@ -1,8 +1,8 @@
 //! A cache of responses to requests that limits refuse. Refusals by one limit differ only in the seconds to wait, so a
-//! worker often builds the same response again.
+//! worker would often build the same response again.
 //!
-//! Bound: [`CACHE_SLOTS`] responses for each worker. The key holds all that a response depends on, and a reload starts
-//! with an empty cache.
+//! Bound: [`CACHE_SLOTS`] responses for each worker. The key holds everything that a response depends on, and a reload
+//! starts with an empty cache.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,46 +15,59 @@ use crate::route::HeaderStyle;
 use crate::throttle::admission::{Finding, Verdict};
 use crate::throttle::reject;
 
-/// Responses that the cache holds; a power of two, so that a slot is found without a division.
+/// Maximum number of responses in the cache: a power of two, so that a slot is found without a division.
 pub const CACHE_SLOTS: usize = 64;
 
-/// Most limits of a request whose refusal is cached; each takes 8 bytes of every key.
+/// Maximum number of limits of a request whose refusal is cached. Each limit takes 8 bytes of every key.
 const MAX_LIMITS: usize = 4;
 
-/// One worker's cache of refusals. Each key has one slot, where a newer key replaces it.
+/// One worker's cache of refusals. A key can stand in one slot only, where a newer key replaces it.
 #[derive(Default)]
 pub struct RefusalCache(RefCell<Vec<Option<CacheSlot>>>);
 
+/// The last key that had this slot, and its response.
 struct CacheSlot {
     key: RefusalKey,
-    /// The response; none until the key comes a second time or the verdict says that it will.
+    /// The response; `None` until the key comes a second time or the verdict says that it will.
     response: Option<Rc<Response<Bytes>>>,
 }
 
-/// A request that limits refuse, as far as its response depends on it.
+/// The facts of a refused request that its response depends on.
 pub(crate) struct RefusedRequest<'a> {
-    /// The number of its set of limits; none for a combination of several routes, which is not cached.
-    pub(crate) set: Option<usize>,
+    /// The number of the set of limits that count the request. `None` for a combination of several routes, whose refusals
+    /// are not cached.
+    pub(crate) set_number: Option<usize>,
     pub(crate) rules: &'a Rules,
-    pub(crate) headers: HeaderStyle,
+    pub(crate) header_style: HeaderStyle,
     pub(crate) is_grpc: bool,
 }
 
-/// All that the response to a refused request depends on. The set of limits determines the style of its fields.
+/// Everything that the response to a refused request depends on. The set of limits determines the style of its fields.
 #[derive(PartialEq, Eq)]
 struct RefusalKey {
-    set: usize,
+    set_number: usize,
     is_grpc: bool,
-    without_store: bool,
+    is_without_store: bool,
     /// The seconds in `Retry-After`.
     retry_after: Option<u64>,
-    /// The limit that the response discloses, what remains of its quota, and the seconds until it resets.
-    decider: Option<(usize, u32, u64)>,
-    /// The finding of each limit; zero behind the last one.
-    limits: [PackedFinding; MAX_LIMITS],
+    decider: Option<DisclosedDecider>,
+    /// The finding of each limit; zero behind the last finding.
+    findings: [PackedFinding; MAX_LIMITS],
 }
 
-/// A finding in one number: the limit's index, its window, its rank by wait among those that refuse, and its quota.
+/// The limit that the response discloses as the one that decided.
+#[derive(PartialEq, Eq)]
+struct DisclosedDecider {
+    /// The index of the limit among the request's rules.
+    rule_index: usize,
+    /// The units that remain of the limit's quota.
+    remaining: u32,
+    /// The seconds until the quota resets.
+    reset_seconds: u64,
+}
+
+/// A finding in one number. From the highest bits: the limit's index (16 bits), its window (8), its rank by wait among the
+/// limits that refuse (8), and its quota (32).
 type PackedFinding = u64;
 
 impl RefusalCache {
@@ -66,11 +79,11 @@ impl RefusalCache {
     ) -> Rc<Response<Bytes>> {
         let RefusedRequest {
             rules,
-            headers,
+            header_style,
             is_grpc,
             ..
         } = *request;
-        let build = || reject::refusal(verdict, rules, headers, is_grpc);
+        let build = || reject::refusal(verdict, rules, header_style, is_grpc);
         let Some(key) = RefusalKey::new(request, verdict) else {
             return Rc::new(build());
         };
@@ -85,15 +98,15 @@ impl RefusalCache {
             }) if *cached_key == key => response.clone(),
             slot => {
                 let is_second = slot.as_ref().is_some_and(|cached| cached.key == key);
-                let is_kept = is_second || verdict.is_repeated;
+                let should_keep = is_second || verdict.is_repeated;
                 let mut response = build();
-                if is_kept {
+                if should_keep {
                     prepare_for_repetition(&mut response);
                 }
                 let response = Rc::new(response);
                 *slot = Some(CacheSlot {
                     key,
-                    response: is_kept.then(|| response.clone()),
+                    response: should_keep.then(|| response.clone()),
                 });
                 response
             }
@@ -114,37 +127,42 @@ fn prepare_for_repetition(response: &mut Response<Bytes>) {
 }
 
 impl RefusalKey {
-    /// The key of a refusal; none for more than [`MAX_LIMITS`] findings, or for a combination of several routes.
+    /// The key of a refusal; `None` for more than [`MAX_LIMITS`] findings, or for a combination of several routes.
     fn new(request: &RefusedRequest<'_>, verdict: &Verdict) -> Option<RefusalKey> {
-        let (rules, set) = (request.rules, request.set?);
+        let (rules, set_number) = (request.rules, request.set_number?);
         if verdict.findings.len() > MAX_LIMITS {
             return None;
         }
         let decider = verdict.disclosed_decider(rules).map(|finding| {
             let reading = &finding.reading;
-            let reset = rules[finding.rule_index].limit.whole_seconds(reading.reset);
-            (finding.rule_index, reading.remaining, reset)
+            DisclosedDecider {
+                rule_index: finding.rule_index,
+                remaining: reading.remaining,
+                reset_seconds: rules[finding.rule_index].limit.whole_seconds(reading.reset),
+            }
         });
         Some(RefusalKey {
-            set,
+            set_number,
             is_grpc: request.is_grpc,
-            without_store: verdict.is_without_store,
+            is_without_store: verdict.is_without_store,
             retry_after: verdict.retry_after_secs(rules),
             decider,
-            limits: pack_findings(&verdict.findings),
+            findings: pack_findings(&verdict.findings),
         })
     }
 
-    /// The slot of this key. The factors spread keys that differ in one part only.
+    /// The index of the slot of this key. The factors spread keys that differ in one part only.
     fn slot_index(&self) -> usize {
-        let wait = self.retry_after.unwrap_or(0) as usize;
-        let by_limit = wait + 7 * self.decider.map_or(0, |(rule, ..)| rule);
-        by_limit.wrapping_add(self.set.wrapping_mul(11)) % CACHE_SLOTS
+        let wait_seconds = self.retry_after.unwrap_or(0) as usize;
+        let decider = self.decider.as_ref();
+        let rule_index = decider.map_or(0, |decider| decider.rule_index);
+        let sum = wait_seconds + 7 * rule_index;
+        sum.wrapping_add(self.set_number.wrapping_mul(11)) % CACHE_SLOTS
     }
 }
 
-/// Packs at most [`MAX_LIMITS`] findings. The response lists those that refuse by their waits, of which the key needs
-/// only the order.
+/// Packs at most [`MAX_LIMITS`] findings. The response lists the findings that refuse in the order of their waits, so the
+/// key needs only that order of the waits.
 fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
     let refuses = |finding: &&Finding| !finding.reading.standing.admits();
     let is_single = findings.iter().filter(refuses).count() == 1;
@@ -156,8 +174,8 @@ fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
             wait,
             ..
         } = finding.reading;
-        // Of equal waits the first comes first.
-        let is_before = |(other_index, other): (usize, &Finding)| {
+        // The response lists the longest wait first, and equal waits in the order of their indices.
+        let is_listed_before = |(other_index, other): (usize, &Finding)| {
             let has_longer_wait = (other.reading.wait, index) > (wait, other_index);
             refuses(&other) && has_longer_wait
         };
@@ -165,12 +183,12 @@ fn pack_findings(findings: &[Finding]) -> [PackedFinding; MAX_LIMITS] {
             true if is_single => 1,
             true => {
                 let others = findings.iter().enumerate();
-                1 + others.filter(|other| is_before(*other)).count()
+                1 + others.filter(|other| is_listed_before(*other)).count()
             }
             false => 0,
         };
-        let limit = (finding.rule_index as u64) << 48 | u64::from(window) << 40;
-        *packed = limit | (rank as u64) << 32 | u64::from(quota);
+        let rule_and_window = (finding.rule_index as u64) << 48 | u64::from(window) << 40;
+        *packed = rule_and_window | (rank as u64) << 32 | u64::from(quota);
     }
     packed
 }

@@ -1,6 +1,7 @@
-//! The layer that finds the route of a request. It refuses a request that two servers could take for different routes
-//! and that no combination of limits covers. It reads ahead in a body only where that may name a method or a path of
-//! another route.
+//! The layer that finds the route of a request. It refuses a request that two servers could take for different routes and
+//! that no combination of limits covers.
+//!
+//! It reads ahead in a body only where the body may name a method or a path of another route. It never rewrites the path.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -10,7 +11,7 @@ use futures_util::future::Either;
 use http::{Method, Version};
 use tower::{Layer, Service};
 
-use super::body::MAX_READ_AHEAD;
+use super::body::MAX_READ_AHEAD_BYTES;
 use super::matched_route::MatchedRoute;
 use super::method_override::{self, MethodInBody};
 use super::query_path;
@@ -30,9 +31,9 @@ type RoutedResponse<S> = <S as Service<Routed>>::Response;
 
 /// The layer that wraps a service in [`Routing`].
 #[derive(Clone, Copy, Debug)]
-pub struct RouteLayer;
+pub struct RoutingLayer;
 
-impl<S> Layer<S> for RouteLayer {
+impl<S> Layer<S> for RoutingLayer {
     type Service = Routing<S>;
 
     fn layer(&self, inner: S) -> Routing<S> {
@@ -65,13 +66,13 @@ where
     }
 
     fn call(&mut self, mut arrival: Arrival) -> Self::Future {
-        let matched = match repeated_route(&arrival) {
-            Some(route) => Ok(route.into()),
-            None => route_arrival(&mut arrival),
+        let matched = match repeated_route_index(&arrival) {
+            Some(route_index) => Ok(route_index.into()),
+            None => route_by_head(&mut arrival),
         };
         let now = arrival.context.arrived_at;
         match matched {
-            Ok(matched) => match routes_by_body(&arrival, &matched) {
+            Ok(matched) => match other_routes_by_body(&arrival, &matched) {
                 None => Either::Left(self.inner.call(into_routed(arrival, matched, now))),
                 Some(others) => {
                     Either::Right(Either::Right(self.route_by_body(arrival, matched, others)))
@@ -114,9 +115,9 @@ where
 
 /// Hands a request on with its route, and counts it as started there.
 fn into_routed(arrival: Arrival, matched: MatchedRoute, now: Nanos) -> Routed {
-    arrival.context.route.set(Some(matched.index));
-    arrival.context.generation.routes[matched.index]
-        .started
+    arrival.context.route_index.set(Some(matched.route_index));
+    arrival.context.generation.counters_by_route[matched.route_index]
+        .started_requests
         .increment(1);
     Routed {
         arrival,
@@ -130,11 +131,11 @@ struct OtherRoutes {
     /// The routes that a method in the body may lead to.
     by_method: Vec<MatchedRoute>,
     /// Whether a path in the body may lead to other routes.
-    by_path: bool,
+    may_differ_by_path: bool,
 }
 
-/// The routes that the body may lead to; none where the body is not read. See [`find_other_routes`].
-fn routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<OtherRoutes> {
+/// The other routes that the body may lead to; `None` where the body need not be read. See [`find_other_routes`].
+fn other_routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<OtherRoutes> {
     let ruleset = &arrival.context.generation.ruleset;
     let reads = matched.route(ruleset).reads;
     if arrival.body.is_empty() || !(reads.method_in_body || reads.path_in_body) {
@@ -144,7 +145,7 @@ fn routes_by_body(arrival: &Arrival, matched: &MatchedRoute) -> Option<OtherRout
     find_other_routes(&arrival.head, host, matched, ruleset)
 }
 
-/// Reads ahead in the body as far as needed, and matches the request by what it names.
+/// Reads ahead in the body as far as needed, and matches the request by the method and the path that the body names.
 ///
 /// # Errors
 ///
@@ -163,7 +164,9 @@ async fn match_read_body(
     let is_stream = is_stream(&head.fields);
     let may_name_route =
         |prefix: &[u8], is_whole| match method_override::may_be_in_body(head, prefix, is_whole) {
-            Some(false) if others.by_path => query_path::may_be_in_body(head, prefix, is_whole),
+            Some(false) if others.may_differ_by_path => {
+                query_path::may_be_in_body(head, prefix, is_whole)
+            }
             may_name_method => may_name_method,
         };
     if !is_stream && !body.judge_prefix(may_name_route).await? {
@@ -171,44 +174,54 @@ async fn match_read_body(
     }
     let ruleset = &context.generation.ruleset;
     let host = head.fields.text("host");
-    if is_stream || hides_fields(&head.fields, MAX_READ_AHEAD) {
+    if is_stream || hides_fields(&head.fields, MAX_READ_AHEAD_BYTES) {
         return match_by_body(head, host, None, matched, others, ruleset);
     }
-    let peeked = body.peek(MAX_READ_AHEAD).await?;
-    let text = Some((&*peeked.bytes, peeked.is_whole));
+    let peeked = body.peek(MAX_READ_AHEAD_BYTES).await?;
+    let text = Some(BodyStart {
+        bytes: &peeked.bytes,
+        is_whole: peeked.is_whole,
+    });
     let matched = match_by_body(head, host, text, matched, others, ruleset);
     body.put_back(peeked.bytes, peeked.trailers);
     matched
 }
 
-/// Holds a request to the routes that its body leads to as well. `text` is the beginning of the body, and whether that
-/// is the whole body; none if the body cannot be searched.
+/// The beginning of a body.
+#[derive(Clone, Copy)]
+struct BodyStart<'b> {
+    bytes: &'b [u8],
+    /// Whether the beginning is the whole body.
+    is_whole: bool,
+}
+
+/// Holds a request to the routes that its body leads to as well. `body` is `None` if the body cannot be searched.
 fn match_by_body(
     head: &Head,
     host: Option<&str>,
-    text: Option<(&[u8], bool)>,
+    body: Option<BodyStart<'_>>,
     mut matched: MatchedRoute,
     others: OtherRoutes,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
     let target = RequestTarget::new(head, host)?;
     if !others.by_method.is_empty() {
-        let method = text.map_or(MethodInBody::Unclear, |(text, is_whole)| {
-            method_override::find_in_body(head, text, is_whole)
+        let method = body.map_or(MethodInBody::Unclear, |body| {
+            method_override::find_in_body(head, body.bytes, body.is_whole)
         });
         matched = target.match_method_in_body(&method, matched, others.by_method, ruleset)?;
     }
-    if !others.by_path {
+    if !others.may_differ_by_path {
         return Ok(matched);
     }
-    let path = text.map_or(FieldValue::Ambiguous, |(text, is_whole)| {
-        query_path::find_in_body(head, text, is_whole)
+    let path = body.map_or(FieldValue::Ambiguous, |body| {
+        query_path::find_in_body(head, body.bytes, body.is_whole)
     });
     target.match_path_in_body(&head.method, &path, matched, ruleset)
 }
 
-/// The routes that the body may lead to, without those whose limits all count already. None if no route remains, or if
-/// no framework reads the body for one.
+/// The other routes that the body may lead to, without routes whose limits all count already. `None` if no route remains,
+/// or if frameworks do not search the body.
 #[inline(never)]
 fn find_other_routes(
     head: &Head,
@@ -220,20 +233,25 @@ fn find_other_routes(
         return None;
     }
     let reads = matched.route(ruleset).reads;
-    let by_path = reads.path_in_body;
+    let may_differ_by_path = reads.path_in_body;
     if !reads.method_in_body {
-        let by_method = Vec::new();
-        return by_path.then_some(OtherRoutes { by_method, by_path });
+        return may_differ_by_path.then_some(OtherRoutes {
+            by_method: Vec::new(),
+            may_differ_by_path,
+        });
     }
     let target = RequestTarget::new(head, host).ok()?;
-    // A method that no pattern names stands for all of them.
-    let unnamed = Method::from_bytes(b"_").ok();
-    let methods = ruleset.table.named_methods().iter().chain(&unnamed);
-    let others = methods.filter_map(|method| target.look_up(method, ruleset).ok());
+    // One method that no pattern names stands for all methods that no pattern names.
+    let unnamed_method = Method::from_bytes(b"_").ok();
+    let methods = ruleset.table.named_methods().iter().chain(&unnamed_method);
+    let others = methods.filter_map(|method| target.look_up_route(method, ruleset).ok());
     let by_method: Vec<_> = others
         .filter(|other| !matched.covers(other, ruleset))
         .collect();
-    (by_path || !by_method.is_empty()).then_some(OtherRoutes { by_method, by_path })
+    (may_differ_by_path || !by_method.is_empty()).then_some(OtherRoutes {
+        by_method,
+        may_differ_by_path,
+    })
 }
 
 /// Passes on a request that was unserved before this layer.
@@ -252,13 +270,13 @@ impl<S: Service<Unserved>> Service<Unserved> for Routing<S> {
 }
 
 /// The index of the route, if the last request of the connection had the same head.
-fn repeated_route(arrival: &Arrival) -> Option<usize> {
+fn repeated_route_index(arrival: &Arrival) -> Option<usize> {
     let repeated = arrival.repeated.as_ref()?;
-    repeated.route(&arrival.head, &arrival.context.generation)
+    repeated.route_index(&arrival.head, &arrival.context.generation)
 }
 
 /// Matches a request by its head, and makes the connection remember the route for the next request with the same head.
-fn route_arrival(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
+fn route_by_head(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
     check_method(&arrival.head)?;
     canonicalize_host(arrival)?;
     let ruleset = &arrival.context.generation.ruleset;
@@ -267,13 +285,13 @@ fn route_arrival(arrival: &mut Arrival) -> Result<MatchedRoute, RefusalCause> {
         return Err(RefusalCause::Misdirected);
     }
     let matched = match_route(&arrival.head, host, ruleset)?;
-    if let Some((repeated, route)) = arrival.repeated.as_ref().zip(matched.single_index()) {
-        repeated.remember_route(&arrival.head, &arrival.context.generation, route);
+    if let Some((repeated, index)) = arrival.repeated.as_ref().zip(matched.single_index()) {
+        repeated.remember_route(&arrival.head, &arrival.context.generation, index);
     }
     Ok(matched)
 }
 
-/// The route of a request, as the gateway finds it. Neither changes the request nor counts it.
+/// The route of a request, as the layer finds it. For `explain`: the request is neither changed nor counted.
 ///
 /// # Errors
 ///
@@ -294,8 +312,12 @@ pub fn find_route(
     let Some(others) = find_other_routes(head, host, &matched, ruleset) else {
         return Ok(matched);
     };
-    let is_searchable = !is_stream(&head.fields) && !hides_fields(&head.fields, MAX_READ_AHEAD);
-    let text = is_searchable.then_some((body, body.len() <= MAX_READ_AHEAD));
+    let is_searchable =
+        !is_stream(&head.fields) && !hides_fields(&head.fields, MAX_READ_AHEAD_BYTES);
+    let text = is_searchable.then_some(BodyStart {
+        bytes: body,
+        is_whole: body.len() <= MAX_READ_AHEAD_BYTES,
+    });
     match_by_body(head, host, text, matched, others, ruleset)
 }
 
@@ -304,7 +326,7 @@ fn check_method(head: &Head) -> Result<(), RefusalCause> {
     if head.method == Method::CONNECT {
         return Err(RefusalCause::Bad("CONNECT is not served here"));
     }
-    // Methods are case-sensitive (RFC 9110 section 9.1), but some servers take `get` for GET. A policy for GET would
+    // Methods are case-sensitive (RFC 9110 section 9.1), but some servers take `get` for GET, which a policy for GET does
     // not.
     if head
         .method
@@ -347,7 +369,7 @@ fn canonicalize_host(arrival: &mut Arrival) -> Result<(), RefusalCause> {
     Ok(())
 }
 
-/// The host of a request in canonical form; none if a request of HTTP/1.0 names none.
+/// The host of a request in canonical form; `None` if a request of HTTP/1.0 names no host.
 ///
 /// # Errors
 ///

@@ -1,13 +1,15 @@
-//! Chooses single requests as samples, and records them in [`Insight`](crate::record::insight::Insight). Each kind of
-//! ending has its own room there, so that common ones do not displace rare ones.
+//! Chooses single requests as samples, and records them in [`Insight`](crate::record::insight::Insight).
+//!
+//! Requests are sampled by class: by their outcome, or by the limit that matters most for them. Each class has its own
+//! room, so that frequent classes do not displace rare ones.
 
 use std::sync::Arc;
 
 use http::Method;
 
-use super::context::RequestContext;
-use super::outcome::{RequestOutcome, response_origin};
-use super::unreadable::MAX_METHOD_BYTES;
+use super::request_context::RequestContext;
+use super::request_outcome::{RequestOutcome, response_origin};
+use super::unreadable_request::MAX_METHOD_BYTES;
 use crate::base::clock::Nanos;
 use crate::identity::ClientIdentity;
 use crate::limit::{LimitStanding, Rule};
@@ -16,10 +18,10 @@ use crate::serve::worker::generation::Generation;
 use crate::throttle::admission::Verdict;
 
 /// The number of sampling classes for outcomes. The classes for limits are numbered after them.
-const OUTCOME_CLASSES: u8 = RequestOutcome::ALL.len() as u8;
+const OUTCOME_CLASS_COUNT: u8 = RequestOutcome::ALL.len() as u8;
 
-/// The finding of the limit that matters most, if this request becomes a sample. That is the limit that decided, or
-/// else one in shadow mode that would have refused.
+/// The finding of the limit that matters most; `None` if this request does not become a sample by a limit. The limit is the
+/// one that decided, or else one in shadow mode that would have refused.
 pub(crate) fn sample_decision(
     generation: &Generation,
     client: &ClientIdentity,
@@ -35,7 +37,7 @@ pub(crate) fn sample_decision(
         findings.find(|(rule, finding)| rule.shadow && !finding.reading.standing.admits())
     })?;
     let reading = &finding.reading;
-    let class = OUTCOME_CLASSES + 2 * reading.standing as u8 + u8::from(rule.shadow);
+    let class = OUTCOME_CLASS_COUNT + 2 * reading.standing as u8 + u8::from(rule.shadow);
     if !generation.sampler.choose((class, Some(rule.index)), now) {
         return None;
     }
@@ -54,11 +56,11 @@ pub(crate) fn sample_decision(
             let text = rate.to_string();
             let (_, window) = text.split_once('/')?;
             // `100/h` has a window of `1h`.
-            let count = match window.starts_with(char::is_alphabetic) {
+            let number = match window.starts_with(char::is_alphabetic) {
                 true => "1",
                 false => "",
             };
-            Some(format!("{count}{window}"))
+            Some(format!("{number}{window}"))
         }),
         remaining: reading.remaining.min(reading.quota).into(),
         retry_after: (!verdict.is_admitted)
@@ -73,33 +75,33 @@ pub(crate) fn record_sample(context: &RequestContext, now: Nanos) {
     let Some(insight) = &generation.insight else {
         return;
     };
-    let limit = context.sampled_decision.take();
-    if limit.is_none() {
+    let decision = context.sampled_decision.take();
+    if decision.is_none() {
         // A refusal is a sample only if it names its limit.
         let class = (context.outcome() as u8, None);
         if context.outcome() == RequestOutcome::Refused || !generation.sampler.choose(class, now) {
             return;
         }
     }
-    let took = now.since(context.arrived_at);
-    let began = generation.clock.wall().saturating_sub(took.into());
-    let route = context.route.get();
+    let duration = now.since(context.arrived_at);
+    let arrived_at = generation.clock.wall().saturating_sub(duration.into());
+    let route_index = context.route_index.get();
     let method = context.method.as_ref().map_or("", Method::as_str);
     let path = context.head.as_ref().map(|head| head.uri.path());
-    let path = path.or(context.path.as_deref());
+    let path = path.or(context.unreadable_path.as_deref());
     insight.add_sample(RequestSample {
-        at: began.as_millis() as f64 / 1e3,
-        route: route.map(|route| generation.ruleset.routes[route].name.to_string()),
+        at: arrived_at.as_millis() as f64 / 1e3,
+        route: route_index.map(|index| generation.ruleset.routes[index].name.to_string()),
         method: method[..method.floor_char_boundary(MAX_METHOD_BYTES)].to_owned(),
         path: path.map(|path| path[..path.floor_char_boundary(MAX_SAMPLE_PATH)].to_owned()),
         status: context.status(),
         outcome: context.outcome().as_str().to_owned(),
-        origin: response_origin(context.is_by_upstream()).to_owned(),
+        origin: response_origin(context.is_from_upstream()).to_owned(),
         ip: context.ip().to_string(),
         user: context
             .user()
             .map(|user| generation.identifier.format_user(user)),
-        limit,
-        seconds: took.0 as f64 / 1e9,
+        limit: decision,
+        seconds: duration.0 as f64 / 1e9,
     });
 }

@@ -1,4 +1,5 @@
-//! The stages of a request on its way down the stack. Each layer takes one of these types and hands on the next.
+//! The stages of a request on its way down the stack. Each layer takes one of these types and hands on the next. The types
+//! hold what earlier layers have found out and decide nothing.
 //!
 //! `FreshRequest` → `Arrival` → `Routed` → `Identified` → `Admitted`. A request that the gateway answers itself is
 //! [`Unserved`](super::unserved::Unserved) from then on.
@@ -7,26 +8,26 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::body::RequestBody;
-use super::context::RequestContext;
 use super::downstream::Downstream;
 use super::matched_route::MatchedRoute;
 use super::peer::Peer;
-use super::reserve::ReservedUnits;
-use super::unreadable::UnreadableRequest;
+use super::request_context::RequestContext;
+use super::reserved_units::ReservedUnits;
+use super::unreadable_request::UnreadableRequest;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::ClientIdentity;
 use crate::limit::Rules;
 use crate::limit::pressure::{Pressure, UpstreamSlot};
 use crate::route::Route;
-use crate::serve::http1::repeat::{RepeatedFields, RouteRepeat};
+use crate::serve::http1::repeat_cache::{RepeatedFields, RouteDecision};
 use crate::serve::worker::generation::Generation;
 
 /// A request as its connection has read it.
 pub struct FreshRequest {
     /// The head, or why it could not be read.
     pub head: Result<Rc<Head>, Box<UnreadableRequest>>,
-    /// The HTTP/1.1 connection or the HTTP/2 stream that it comes from.
+    /// The HTTP/1.1 connection or the HTTP/2 stream that the request comes from.
     pub downstream: Downstream,
     /// The client's end of the connection.
     pub peer: Rc<Peer>,
@@ -36,13 +37,13 @@ pub struct FreshRequest {
     pub repeated: Option<Rc<RepeatedFields>>,
 }
 
-/// A request that is observed from now on. Small, because every layer moves it.
+/// A request that is observed from now on. The type is small, because every layer moves it.
 pub struct Arrival {
-    /// The head.
+    /// Method, target and fields.
     pub head: Rc<Head>,
-    /// The body, unread.
+    /// The body, of which nothing has been read yet.
     pub body: RequestBody,
-    /// The HTTP/1.1 connection or the HTTP/2 stream that it comes from.
+    /// The HTTP/1.1 connection or the HTTP/2 stream that the request comes from.
     pub downstream: Downstream,
     /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
@@ -56,8 +57,8 @@ pub struct Routed {
     pub arrival: Arrival,
     /// The route, or several whose limits count together.
     pub matched: MatchedRoute,
-    /// The time at which limits count the request. It is read after any reading ahead, because limits decide about the
-    /// present only.
+    /// The time at which limits count the request. The clock is read after any reading ahead, because limits decide about
+    /// the present only.
     pub now: Nanos,
 }
 
@@ -75,9 +76,9 @@ pub struct Identified {
     /// The identities of the client.
     pub client: Rc<ClientIdentity>,
     /// What the connection remembers of earlier requests with the same header fields on this route.
-    pub route_repeat: Option<Rc<RouteRepeat>>,
+    pub route_decision: Option<Rc<RouteDecision>>,
     /// The units that the request reserves of limits on cost.
-    pub reserved: ReservedUnits,
+    pub reserved_units: ReservedUnits,
 }
 
 impl Identified {
@@ -99,8 +100,8 @@ impl Identified {
 pub struct Admitted {
     /// The identified request.
     pub identified: Identified,
-    /// The names of the soft and elastic limits that it exceeds.
-    pub over: Option<Box<str>>,
-    /// Its slot among the open requests of the upstream, where the pressure on the upstream is measured.
+    /// The names of the soft and elastic limits that the request exceeds; `None` if there are none.
+    pub exceeded_limits: Option<Box<str>>,
+    /// The request's slot among the open requests of the upstream; `None` if the pressure on the upstream is not measured.
     pub slot: Option<UpstreamSlot>,
 }

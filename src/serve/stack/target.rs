@@ -1,5 +1,7 @@
-//! The target of a request, by every reading that servers and frameworks make of it. Where the readings lead to several
-//! routes, the strictest route counts the request, or all of them together. Host and method must be checked before.
+//! Finds the route of a request by its target, in every reading that servers and frameworks make of the target. Where the
+//! readings lead to several routes, the strictest route counts the request, or all of them together.
+//!
+//! The caller has checked host and method before. Nothing is rewritten here: the target is forwarded as it came.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -41,38 +43,44 @@ pub fn match_route(
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
     let target = RequestTarget::new(head, host)?;
-    let matched = target.look_up(&head.method, ruleset)?;
+    let matched = target.look_up_route(&head.method, ruleset)?;
     if ruleset.table.named_methods().is_empty() {
         return Ok(matched);
     }
     // The upstream takes the request's own method or one that the request names, and nothing tells which. So every
     // method must be allowed, and the limits of all count.
-    let methods = method_override::named_methods(head, target.query_in_path())
+    let methods = method_override::find_in_head(head, target.query_in_path())
         .map_err(|_| RefusalCause::Bad(TOO_MANY_METHODS))?;
     methods.iter().try_fold(matched, |matched, method| {
-        matched.combined_with(target.look_up(method, ruleset)?, ruleset)
+        matched.combined_with(target.look_up_route(method, ruleset)?, ruleset)
     })
 }
 
-/// The one of two routes whose limits include all limits of the other. None on different upstreams, or if neither does.
-fn route_with_all_limits(first: usize, second: usize, ruleset: &Ruleset) -> Option<usize> {
-    let (one, other) = (&ruleset.routes[first], &ruleset.routes[second]);
+/// The index of the route whose limits include all limits of the other route. `None` if neither does, or if the routes
+/// are on different upstreams.
+fn route_with_all_limits(
+    first_index: usize,
+    second_index: usize,
+    ruleset: &Ruleset,
+) -> Option<usize> {
+    let (one, other) = (&ruleset.routes[first_index], &ruleset.routes[second_index]);
     match (
         one.upstream_index == other.upstream_index,
         other.has_limits_beyond(one),
     ) {
-        (true, false) => Some(first),
-        (true, true) if !one.has_limits_beyond(other) => Some(second),
+        (true, false) => Some(first_index),
+        (true, true) if !one.has_limits_beyond(other) => Some(second_index),
         _ => None,
     }
 }
 
-/// The one of two routes that admits no client more than the other does; the first, if both do. None if neither does.
-fn route_as_strict(first: usize, second: usize, ruleset: &Ruleset) -> Option<usize> {
-    let (one, other) = (&ruleset.routes[first], &ruleset.routes[second]);
+/// The index of the route that admits no client more than the other route does; the first, if that holds for both. `None`
+/// if it holds for neither.
+fn route_as_strict(first_index: usize, second_index: usize, ruleset: &Ruleset) -> Option<usize> {
+    let (one, other) = (&ruleset.routes[first_index], &ruleset.routes[second_index]);
     match (one.is_as_strict_as(other), other.is_as_strict_as(one)) {
-        (true, _) => Some(first),
-        (false, true) => Some(second),
+        (true, _) => Some(first_index),
+        (false, true) => Some(second_index),
         (false, false) => None,
     }
 }
@@ -84,10 +92,10 @@ pub struct RequestTarget<'h> {
     uri: &'h Uri,
     /// The path in normal form.
     path: Cow<'h, str>,
-    /// Other readings of the path, computed once for all methods: where escaped slashes split it, and where they do
-    /// not. None if the path is too long.
-    readings: [OnceCell<Option<Vec<String>>>; 2],
-    /// The paths that the query names, computed in the same two ways; none if there are too many.
+    /// Other readings of the path, computed once for all methods. Index 0 is where escaped slashes split the path, index 1
+    /// where they do not. `None` if the path is too long.
+    path_readings: [OnceCell<Option<Vec<String>>>; 2],
+    /// The paths that the query names, with the same two indices; `None` if there are too many.
     paths_in_query: [OnceCell<Option<Vec<PathInQuery>>>; 2],
 }
 
@@ -103,7 +111,7 @@ impl<'h> RequestTarget<'h> {
             host,
             uri: &head.uri,
             path: path.map_err(|error| RefusalCause::Bad(path_error_detail(error)))?,
-            readings: Default::default(),
+            path_readings: Default::default(),
             paths_in_query: Default::default(),
         })
     }
@@ -124,29 +132,29 @@ impl<'h> RequestTarget<'h> {
     /// # Errors
     ///
     /// The request is refused: 400, 404 or 405.
-    pub fn look_up(
+    pub fn look_up_route(
         &self,
         method: &Method,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         let is_rewritten = matches!(self.path, Cow::Owned(_));
-        let with_slashes = match is_rewritten {
-            true => self.look_up_with_slashes(method, ruleset)?,
+        let by_escaped_slashes = match is_rewritten {
+            true => self.look_up_with_escaped_slashes(method, ruleset)?,
             false => None,
         };
-        let keeps_slashes = with_slashes.is_some();
-        let (path, mut matched) = match with_slashes {
+        let keeps_slashes = by_escaped_slashes.is_some();
+        let (path, mut matched) = match by_escaped_slashes {
             Some((path, matched)) => (Cow::Owned(path), matched),
             None => (
                 Cow::Borrowed(&*self.path),
-                self.look_up_normal(method, ruleset)?,
+                self.look_up_normal_path(method, ruleset)?,
             ),
         };
         if ruleset.paths == PathMatching::Exact || ruleset.routes.len() == 1 {
             return Ok(matched);
         }
         if is_rewritten {
-            let readings = self.readings[usize::from(keeps_slashes)]
+            let readings = self.path_readings[usize::from(keeps_slashes)]
                 .get_or_init(|| literal_readings(self.uri.path(), keeps_slashes));
             let readings = readings.as_ref().ok_or(RefusalCause::Bad(LONG_PATH))?;
             matched = self.look_up_readings(method, &path, readings, matched, ruleset)?;
@@ -169,15 +177,19 @@ impl<'h> RequestTarget<'h> {
 
     /// The route that takes the path in normal form.
     #[inline]
-    fn look_up_normal(
+    fn look_up_normal_path(
         &self,
         method: &Method,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         let table = &ruleset.table;
         match table.find(self.host, method, &self.path) {
-            RouteMatch::Route(exact) if ruleset.paths == PathMatching::Exact => Ok(exact.into()),
-            RouteMatch::Route(exact) => self.fold(method, &self.path, exact, ruleset),
+            RouteMatch::Route(exact_index) if ruleset.paths == PathMatching::Exact => {
+                Ok(exact_index.into())
+            }
+            RouteMatch::Route(exact_index) => {
+                self.match_by_folding(method, &self.path, exact_index, ruleset)
+            }
             RouteMatch::OtherMethod => Err(RefusalCause::WrongMethod(
                 table.allowed_methods(self.host, &self.path),
             )),
@@ -193,15 +205,15 @@ impl<'h> RequestTarget<'h> {
     /// The request is refused: 400, 404 or 405.
     pub fn match_method_in_body(
         &self,
-        in_body: &MethodInBody,
+        method_in_body: &MethodInBody,
         matched: MatchedRoute,
         others: Vec<MatchedRoute>,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
-        match in_body {
+        match method_in_body {
             MethodInBody::Absent => Ok(matched),
             MethodInBody::Named(method) => {
-                matched.combined_with(self.look_up(method, ruleset)?, ruleset)
+                matched.combined_with(self.look_up_route(method, ruleset)?, ruleset)
             }
             MethodInBody::Unclear => {
                 let mut others = others.into_iter();
@@ -212,47 +224,50 @@ impl<'h> RequestTarget<'h> {
         }
     }
 
-    /// The route for a path that `exact` takes as it is spelled. Frameworks may take the path for that of another route
-    /// on the same upstream, with more limits. Then that route counts, or both.
+    /// The route for a path that the route `exact_index` takes as it is spelled. Frameworks may take the path for another
+    /// route on the same upstream, with more limits. Then that route counts, or both count.
     #[inline]
-    fn fold(
+    fn match_by_folding(
         &self,
         method: &Method,
         path: &str,
-        exact: usize,
+        exact_index: usize,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         let Ruleset { table, routes, .. } = ruleset;
-        let counts = |other: usize| {
-            routes[other].has_limits_beyond(&routes[exact])
-                && route_as_strict(other, exact, ruleset) != Some(exact)
+        let must_count = |other_index: usize| {
+            routes[other_index].has_limits_beyond(&routes[exact_index])
+                && route_as_strict(other_index, exact_index, ruleset) != Some(exact_index)
         };
-        let folded = table.find_folded(self.host, method, path, exact, counts);
-        if folded == exact {
-            return Ok(exact.into());
+        let folded_index = table.find_folded(self.host, method, path, exact_index, must_count);
+        if folded_index == exact_index {
+            return Ok(exact_index.into());
         }
-        let mut matched = match_folded(path, folded, exact, ruleset)?;
-        // Other readings may lead to more routes than broader ones: `/index.php/login` is the script and `/login`.
-        let mut counted: SmallVec<[usize; 4]> = SmallVec::from_slice(&[folded]);
+        let mut matched = match_folded(path, folded_index, exact_index, ruleset)?;
+        // One path may stand for several routes of which none is broader: `/index.php/login` is the script and `/login`.
+        let mut counted: SmallVec<[usize; 4]> = SmallVec::from_slice(&[folded_index]);
         loop {
-            let counts = |other: usize| {
-                let is_broader = routes[other]
+            let must_count_too = |other_index: usize| {
+                let is_broader = routes[other_index]
                     .pattern
-                    .is_broader_than(&routes[folded].pattern);
-                counts(other) && !is_broader && !counted.contains(&other)
+                    .is_broader_than(&routes[folded_index].pattern);
+                must_count(other_index) && !is_broader && !counted.contains(&other_index)
             };
-            let other = table.find_folded(self.host, method, path, exact, counts);
-            if other == exact {
+            let other_index =
+                table.find_folded(self.host, method, path, exact_index, must_count_too);
+            if other_index == exact_index {
                 return Ok(matched);
             }
-            counted.push(other);
-            matched = matched.choose_or_combine(other.into(), ruleset, strict_enough_route)?;
+            counted.push(other_index);
+            let other = MatchedRoute::from(other_index);
+            matched = matched.choose_or_combine(other, ruleset, strict_enough_route)?;
         }
     }
 
-    /// The path with each `%2F` as part of a segment, and its route, if the policy of that route keeps escaped slashes.
+    /// The path with each `%2F` as part of a segment, and its route; `None` unless the policy of that route keeps escaped
+    /// slashes.
     #[cold]
-    fn look_up_with_slashes(
+    fn look_up_with_escaped_slashes(
         &self,
         method: &Method,
         ruleset: &Ruleset,
@@ -263,32 +278,32 @@ impl<'h> RequestTarget<'h> {
         let Some(path) = with_encoded_slashes(self.uri.path()) else {
             return Ok(None);
         };
-        let Some(exact) = ruleset.table.find(self.host, method, &path).route_index() else {
+        let Some(exact_index) = ruleset.table.find(self.host, method, &path).route_index() else {
             return Ok(None);
         };
         let matched = match ruleset.paths {
-            PathMatching::Exact => exact.into(),
-            PathMatching::Fold => self.fold(method, &path, exact, ruleset)?,
+            PathMatching::Exact => exact_index.into(),
+            PathMatching::Fold => self.match_by_folding(method, &path, exact_index, ruleset)?,
         };
-        let keeps = matched.route(ruleset).keeps_slashes;
-        Ok(keeps.then_some((path, matched)))
+        let keeps_slashes = matched.route(ruleset).keeps_slashes;
+        Ok(keeps_slashes.then_some((path, matched)))
     }
 
-    /// Holds a request that `matched` takes by its `normal` path to the routes of the other `readings` too. Of each two
-    /// routes the one that is strict enough for both readings counts, or else both.
+    /// Holds a request that `matched` takes by its normal path to the routes of the other `readings` too. Of each two
+    /// routes, the route that is strict enough for both readings counts, or else both count.
     #[cold]
     fn look_up_readings(
         &self,
         method: &Method,
-        normal: &str,
+        normal_path: &str,
         readings: &[String],
         matched: MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<MatchedRoute, RefusalCause> {
         // Clients join paths carelessly. So doubled slashes alone never make two routes count together.
-        let has_only_doubled_slashes = collapse_slashes(self.uri.path()) == normal;
+        let has_only_doubled_slashes = collapse_slashes(self.uri.path()) == normal_path;
         let mut matched = matched;
-        for path in readings.iter().filter(|path| **path != normal) {
+        for path in readings.iter().filter(|path| **path != normal_path) {
             let Some(other) = self.look_up_reading(method, path, &matched, ruleset)? else {
                 continue;
             };
@@ -301,7 +316,7 @@ impl<'h> RequestTarget<'h> {
         Ok(matched)
     }
 
-    /// The route that takes another reading of the path; none if it is not on the upstream of `matched`.
+    /// The route that takes another reading of the path; `None` if there is no such route on the upstream of `matched`.
     #[cold]
     fn look_up_reading(
         &self,
@@ -310,10 +325,10 @@ impl<'h> RequestTarget<'h> {
         matched: &MatchedRoute,
         ruleset: &Ruleset,
     ) -> Result<Option<MatchedRoute>, RefusalCause> {
-        let Some(exact) = ruleset.table.find(self.host, method, path).route_index() else {
+        let Some(exact_index) = ruleset.table.find(self.host, method, path).route_index() else {
             return Ok(None);
         };
-        let other = self.fold(method, path, exact, ruleset)?;
+        let other = self.match_by_folding(method, path, exact_index, ruleset)?;
         let is_on_upstream =
             other.route(ruleset).upstream_index == matched.route(ruleset).upstream_index;
         Ok(is_on_upstream.then_some(other))
@@ -386,8 +401,9 @@ impl RequestTarget<'_> {
             return Ok(matched);
         };
         let segments = other.route(ruleset).pattern.segments();
-        let mut own_segments = segments.iter().skip(named.depth);
-        let mut has_literal = || own_segments.any(|segment| matches!(segment, Segment::Literal(_)));
+        let mut named_segments = segments.iter().skip(named.folder_depth);
+        let mut has_literal =
+            || named_segments.any(|segment| matches!(segment, Segment::Literal(_)));
         if !named.is_certain && !has_literal() {
             return Ok(matched);
         }
@@ -398,39 +414,45 @@ impl RequestTarget<'_> {
     }
 }
 
-/// The one of two routes that is strict enough for two readings of one path; none if both must count. The more specific
-/// pattern is preferred where one is broader than the other.
-fn strict_enough_route(first: usize, second: usize, ruleset: &Ruleset) -> Option<usize> {
-    route_with_all_limits(first, second, ruleset).or_else(|| {
-        let [one, other] = [first, second].map(|index| &ruleset.routes[index].pattern);
+/// The index of the route that is strict enough for two readings of one path; `None` if both routes must count. The more
+/// specific pattern is preferred where one pattern is broader than the other.
+fn strict_enough_route(
+    first_index: usize,
+    second_index: usize,
+    ruleset: &Ruleset,
+) -> Option<usize> {
+    route_with_all_limits(first_index, second_index, ruleset).or_else(|| {
+        let [one, other] = [first_index, second_index].map(|index| &ruleset.routes[index].pattern);
         if other.is_broader_than(one) {
-            route_as_strict(first, second, ruleset)
+            route_as_strict(first_index, second_index, ruleset)
         } else if one.is_broader_than(other) {
-            route_as_strict(second, first, ruleset)
+            route_as_strict(second_index, first_index, ruleset)
         } else {
             None
         }
     })
 }
 
-/// The route for a path that `exact` takes as it is spelled and that frameworks take for that of `folded`. Both count
-/// where neither is as strict as the other. `folded` alone counts for spellings that are usual, and beside the pattern
-/// `/**`, which expects any name.
+/// The route for a path that the route `exact_index` takes as it is spelled, and that frameworks take for the route
+/// `folded_index`. Both count where neither is as strict as the other.
+///
+/// The folded route alone counts for spellings that are usual, and beside the pattern `/**`, which expects any name.
 #[cold]
 fn match_folded(
     path: &str,
-    folded: usize,
-    exact: usize,
+    folded_index: usize,
+    exact_index: usize,
     ruleset: &Ruleset,
 ) -> Result<MatchedRoute, RefusalCause> {
-    let [pattern, broader] = [folded, exact].map(|index| &ruleset.routes[index].pattern);
-    let is_enough = route_as_strict(folded, exact, ruleset).is_some()
+    let [pattern, broader] =
+        [folded_index, exact_index].map(|index| &ruleset.routes[index].pattern);
+    let counts_alone = route_as_strict(folded_index, exact_index, ruleset).is_some()
         || matches!(broader.segments(), [Segment::Rest])
         || is_common_spelling(pattern, path);
-    let matched = MatchedRoute::from(folded);
-    match is_enough {
+    let matched = MatchedRoute::from(folded_index);
+    match counts_alone {
         true => Ok(matched),
-        false => matched.combined_with(exact.into(), ruleset),
+        false => matched.combined_with(exact_index.into(), ruleset),
     }
 }
 
@@ -452,13 +474,13 @@ fn path_error_detail(error: PathError) -> &'static str {
 
 /// Replaces each run of slashes by one slash.
 fn collapse_slashes(path: &str) -> String {
-    let mut text = String::with_capacity(path.len());
-    for letter in path.chars() {
-        if letter != '/' || !text.ends_with('/') {
-            text.push(letter);
+    let mut collapsed = String::with_capacity(path.len());
+    for character in path.chars() {
+        if character != '/' || !collapsed.ends_with('/') {
+            collapsed.push(character);
         }
     }
-    text
+    collapsed
 }
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
-//! A request that no upstream serves: the gateway itself responds, such as with 401 or 404. Limits count it first, so
-//! that scans for paths and guesses of credentials end in 429. It never reaches an upstream.
+//! A request that no upstream serves, because the gateway itself responds, such as with 401 or 404. Limits count such a
+//! request first, so that scans for paths and guesses of credentials end in 429.
+//!
+//! The layers below the one that finds the cause only pass the request on. It never reaches an upstream.
 
 use std::rc::Rc;
 
 use super::matched_route::MatchedRoute;
+use super::record_verdict::record_verdict;
 use super::refusal::RefusalCause;
 use super::stages::{Arrival, Identified};
-use super::verdict::record_verdict;
 use crate::base::clock::{Clock, Nanos};
 use crate::http::head::Head;
 use crate::identity::FieldValue;
@@ -28,9 +30,13 @@ pub enum CountingLimits {
     Routed(MatchedRoute),
     /// The limits of the route that count by ip only, because the credential was not checked.
     ByIp(MatchedRoute),
-    /// The limits of the route except those that count by an identity which the request lacks. The number is that
-    /// identity's index in the route's `require`.
-    Without(MatchedRoute, usize),
+    /// The limits of the route, without the limits that count by an identity which the request lacks.
+    Without {
+        /// The route of the request.
+        matched: MatchedRoute,
+        /// The index of the missing identity in the route's `require`.
+        required_index: usize,
+    },
 }
 
 impl CountingLimits {
@@ -46,7 +52,10 @@ impl CountingLimits {
         }
         let mut required = matched.route(ruleset).require.iter();
         match required.position(|identity| !client.has(*identity)) {
-            Some(index) => CountingLimits::Without(matched, index),
+            Some(required_index) => CountingLimits::Without {
+                matched,
+                required_index,
+            },
             None => CountingLimits::Routed(matched),
         }
     }
@@ -57,39 +66,42 @@ impl CountingLimits {
             CountingLimits::Unrouted => &ruleset.unrouted.rules,
             CountingLimits::Routed(matched) => &matched.route(ruleset).own_response_rules.all,
             CountingLimits::ByIp(matched) => &matched.route(ruleset).own_response_rules.by_ip,
-            CountingLimits::Without(matched, index) => {
-                &matched.route(ruleset).own_response_rules.without[*index]
-            }
+            CountingLimits::Without {
+                matched,
+                required_index,
+            } => &matched.route(ruleset).own_response_rules.without[*required_index],
         }
     }
 
+    /// The route of the request; `None` if it has no route.
     fn matched(&self) -> Option<&MatchedRoute> {
         match self {
             CountingLimits::Unrouted => None,
             CountingLimits::Routed(matched)
             | CountingLimits::ByIp(matched)
-            | CountingLimits::Without(matched, _) => Some(matched),
+            | CountingLimits::Without { matched, .. } => Some(matched),
         }
     }
 
-    /// The route of the request; none if it has no route.
+    /// The route of the request with its settings; `None` if it has no route.
     pub fn route<'r>(&'r self, ruleset: &'r Ruleset) -> Option<&'r Route> {
         self.matched().map(|matched| matched.route(ruleset))
     }
 
-    /// A number that only this set of limits has, to cache its refusals by. Routes have their indices as numbers. A
-    /// combination of several routes has none.
+    /// A number that only this set of limits has, to cache its refusals by. `None` for a combination of several routes.
+    ///
+    /// Numbers below the number of routes are indices of routes: those are the sets of [`Identified`] requests.
     pub fn set_number(&self, ruleset: &Ruleset) -> Option<usize> {
-        let routes = ruleset.routes.len();
+        let route_count = ruleset.routes.len();
         let Some(matched) = self.matched() else {
             return Some(usize::MAX);
         };
-        let set = match self {
+        let kind = match self {
             CountingLimits::Unrouted | CountingLimits::Routed(_) => 1,
             CountingLimits::ByIp(_) => 2,
-            CountingLimits::Without(_, index) => index + 3,
+            CountingLimits::Without { required_index, .. } => required_index + 3,
         };
-        Some(routes * set + matched.single_index()?)
+        Some(route_count * kind + matched.single_index()?)
     }
 
     /// The rate-limit fields that a refusal carries.
@@ -109,7 +121,7 @@ pub fn identify_unrouted(
     now: Nanos,
     clock: &Clock,
 ) -> ClientIdentity {
-    // No limit spares the check: all limits of the request are asked in any case.
+    // The check depends on no limit, because all limits of the request are asked in any case.
     let check = CredentialCheck {
         now,
         may_check: &|_| true,
@@ -128,15 +140,15 @@ pub fn identify_unrouted(
 
 /// A request that no upstream serves.
 pub struct Unserved {
-    /// The request.
+    /// The request as it arrived.
     pub arrival: Arrival,
     /// The identities of the client.
     pub client: Rc<ClientIdentity>,
-    /// The time at which limits count it.
+    /// The time at which limits count the request.
     pub now: Nanos,
-    /// The limits that count it.
-    pub counted: CountingLimits,
-    /// Why it is not served. The response follows from it if the limits admit the request.
+    /// The limits that count the request.
+    pub counting_limits: CountingLimits,
+    /// Why the request is not served. If the limits admit it, the response follows from this cause.
     pub cause: RefusalCause,
 }
 
@@ -157,7 +169,7 @@ impl Unserved {
         Unserved {
             client,
             now,
-            counted: CountingLimits::Unrouted,
+            counting_limits: CountingLimits::Unrouted,
             cause,
             arrival,
         }
@@ -167,19 +179,19 @@ impl Unserved {
     pub fn routed(identified: Identified, cause: RefusalCause) -> Unserved {
         let Identified { routed, client, .. } = identified;
         let ruleset = &routed.arrival.context.generation.ruleset;
-        let counted = CountingLimits::for_route(&routed.matched, ruleset, &client);
+        let counting_limits = CountingLimits::for_route(&routed.matched, ruleset, &client);
         Unserved {
             arrival: routed.arrival,
             client,
             now: routed.now,
-            counted,
+            counting_limits,
             cause,
         }
     }
 
-    /// The rules of the limits that count it.
+    /// The rules of the limits that count the request.
     pub fn rules(&self) -> &Rules {
-        self.counted.rules(&self.generation().ruleset)
+        self.counting_limits.rules(&self.generation().ruleset)
     }
 
     fn generation(&self) -> &Rc<Generation> {
@@ -193,7 +205,7 @@ impl ThrottledRequest for Unserved {
 
     fn admission_request(&self) -> AdmissionRequest<'_> {
         let generation = self.generation();
-        let route = self.counted.route(&generation.ruleset);
+        let route = self.counting_limits.route(&generation.ruleset);
         let servers = route.map(|route| generation.pools[route.upstream_index].servers());
         AdmissionRequest {
             rules: self.rules(),
@@ -214,12 +226,13 @@ impl ThrottledRequest for Unserved {
     fn limits(&self) -> UnservedLimits {
         UnservedLimits {
             generation: self.generation().clone(),
-            counted: self.counted.clone(),
+            counting_limits: self.counting_limits.clone(),
         }
     }
 
     fn header_style(&self) -> HeaderStyle {
-        self.counted.header_style(&self.generation().ruleset)
+        let ruleset = &self.generation().ruleset;
+        self.counting_limits.header_style(ruleset)
     }
 
     fn into_admitted(self, _: &Verdict, _: Option<UpstreamSlot>) -> Unserved {
@@ -234,15 +247,15 @@ impl DecisionObserver for Unserved {
     }
 }
 
-/// The limits that count an unserved request. They keep its configuration alive.
+/// The limits that count an unserved request. They keep the request's configuration alive.
 pub struct UnservedLimits {
     generation: Rc<Generation>,
-    counted: CountingLimits,
+    counting_limits: CountingLimits,
 }
 
 impl AppliedLimits for UnservedLimits {
     fn rules(&self) -> &Rules {
-        self.counted.rules(&self.generation.ruleset)
+        self.counting_limits.rules(&self.generation.ruleset)
     }
 
     fn clock(&self) -> &Clock {

@@ -1,5 +1,6 @@
-//! What one request shows about the load of its upstream: how long its response took, and the load that the response
-//! reports. The pressure on the upstream is computed from it elsewhere.
+//! Measures the load of an upstream by single requests: how long a response took, and the load that the response reports.
+//!
+//! `limit/pressure/` computes the pressure on the upstream from these measurements.
 
 use std::cell::Cell;
 
@@ -14,7 +15,7 @@ pub struct LoadProbe {
     slot: UpstreamSlot,
     kind: RequestKind,
     clock: Clock,
-    /// When the upstream had the whole request; none before.
+    /// When the upstream had been sent the whole request; `None` before.
     sent_at: Cell<Option<Nanos>>,
 }
 
@@ -30,9 +31,9 @@ impl LoadProbe {
     }
 
     /// Records that the response has not begun, and whether the gateway still waits for the client's body.
-    pub fn record_waiting(&self, is_for_client: bool) {
-        self.slot.wait_for_client(is_for_client);
-        if !is_for_client && self.sent_at.get().is_none() {
+    pub fn record_waiting(&self, is_waiting_for_client: bool) {
+        self.slot.wait_for_client(is_waiting_for_client);
+        if !is_waiting_for_client && self.sent_at.get().is_none() {
             self.sent_at.set(Some(self.clock.now()));
         }
     }
@@ -48,7 +49,7 @@ impl LoadProbe {
         }
     }
 
-    /// Starts anew, because the request is sent again.
+    /// Starts the measurement anew, because the request is sent again.
     pub fn restart(&self) {
         self.sent_at.set(None);
     }
@@ -76,7 +77,8 @@ pub fn is_report_field(name: &[u8]) -> bool {
     names.any(|report| report.as_bytes() == name)
 }
 
-/// Removes the load report from a response. A report that is duplicated, in several formats or malformed is ignored.
+/// Removes the load report from a response and returns the load. `None` if the report is missing, duplicated, malformed or
+/// in another format too. `metric` names the reported metric to use in place of the default.
 pub fn take_report(fields: &mut Fields, metric: Option<&str>) -> Option<Utilisation> {
     let report = {
         let mut values = fields.all(REPORT_FIELD);

@@ -1,5 +1,5 @@
-//! The socket of a client's connection, under HTTP/1 and HTTP/2. It reports progress to the deadlines of its connection,
-//! and closes in a way that lets the client read the last response.
+//! The socket of a client's connection, under HTTP/1 and HTTP/2. The socket reports the progress of writes to the
+//! connection's deadlines, and closes in a way that lets the client read the last response.
 //!
 //! It knows nothing of messages. The bounds for the end of a connection are here, because both versions share them.
 
@@ -25,23 +25,24 @@ pub const BODY_DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a client may take to close its side after the gateway has closed its own.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long an idle connection stays open while the worker drains. A request that is under way meanwhile is served as the
+/// How long an idle connection stays open while the worker drains. A request that arrives in this time is served as the
 /// last one.
-pub const IDLE_DRAIN_TIME: Duration = Duration::from_secs(1);
+pub const IDLE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The socket of a client's connection.
 pub struct ClientSocket {
     stream: Socket,
     /// The connection's deadlines.
     pub deadlines: Rc<Deadlines>,
+    /// How long a write may wait for the client.
     send_timeout: Duration,
     half_close: HalfClose,
-    /// The sending side is closed.
+    /// Whether the gateway's sending side is closed.
     is_shut_down: bool,
 }
 
 impl ClientSocket {
-    /// A socket over `stream`. A client that reads nothing for `send_timeout` is late.
+    /// A client's socket over `stream`. A client that reads nothing for `send_timeout` misses its deadline.
     pub fn new(
         stream: Socket,
         deadlines: Rc<Deadlines>,
@@ -75,14 +76,15 @@ impl ClientSocket {
         self.half_close == HalfClose::Answered && self.stream.can_half_close()
     }
 
-    /// Whether the client has reset the connection or no longer responds to keep-alive probes. True once; asks the kernel.
+    /// Whether the client has reset the connection or no longer responds to keep-alive probes. Asks the kernel, which
+    /// reports each error once.
     pub fn is_broken(&self) -> bool {
         self.stream.is_broken()
     }
 
     /// Sets whether the client sees a reset when the socket is dropped.
-    pub fn reset_on_close(&self, reset: bool) {
-        self.stream.set_reset_on_close(reset);
+    pub fn set_reset_on_close(&self, should_reset: bool) {
+        self.stream.set_reset_on_close(should_reset);
     }
 
     /// Ends the connection for both sides at once, whatever waits to be sent.
@@ -95,11 +97,11 @@ impl ClientSocket {
         self.stream.hold_output();
     }
 
-    /// Reports whether a write has to wait for the client.
+    /// Tells the deadlines whether a write has to wait for the client, and returns the write's result.
     fn report_write<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &result {
-            Poll::Pending => self.deadlines.write_stalled(self.send_timeout),
-            Poll::Ready(_) => self.deadlines.write_progressed(),
+            Poll::Pending => self.deadlines.report_write_stalled(self.send_timeout),
+            Poll::Ready(_) => self.deadlines.report_write_progress(),
         }
         result
     }

@@ -9,21 +9,21 @@ use std::task::Poll;
 
 use bytes::BytesMut;
 
-use super::client_socket::{ClientSocket, IDLE_DRAIN_TIME};
+use super::client_socket::{ClientSocket, IDLE_DRAIN_TIMEOUT};
 use super::deadlines::{Deadlines, Phase};
-use super::listen::LocalConnection;
-use super::state::{ConnectionRefusal, Worker};
+use super::placement::LocalConnection;
+use super::worker_state::{ConnectionRefusal, WorkerState};
 use crate::net::proxy_protocol::{self, ConnectionAddresses};
 use crate::net::tls::listener_tls::ListenerTls;
 use crate::net::{PeerNetwork, Socket, Stream};
 use crate::serve::http1::exchanges::{self, ConnectionEnd};
 use crate::serve::http1::wire::Wire;
 use crate::serve::http2;
-use crate::serve::stack::gateway::Stack;
+use crate::serve::stack::layers::Stack;
 use crate::serve::stack::peer::Peer;
 
 /// Serves one connection until a side closes it or one of its deadlines passes.
-pub async fn serve(connection: LocalConnection, worker: Rc<Worker>, stack: Stack) {
+pub async fn serve(connection: LocalConnection, worker: Rc<WorkerState>, stack: Stack) {
     let timeouts = worker.generation().ruleset.timeouts.clone();
     let deadlines = worker
         .deadline_clock
@@ -47,16 +47,16 @@ pub async fn serve(connection: LocalConnection, worker: Rc<Worker>, stack: Stack
 async fn serve_until_closed(
     connection: LocalConnection,
     deadlines: Rc<Deadlines>,
-    worker: Rc<Worker>,
+    worker: Rc<WorkerState>,
     stack: Stack,
 ) {
     let generation = worker.generation();
-    let Some(listener) = generation.listeners.get(connection.listener) else {
+    let Some(listener) = generation.listeners.get(connection.listener_index) else {
         return;
     };
     let LocalConnection {
         mut stream,
-        from,
+        client_address,
         mut counted,
         ..
     } = connection;
@@ -64,29 +64,25 @@ async fn serve_until_closed(
         return;
     };
     let mut ends = ConnectionAddresses {
-        client: from,
+        client: client_address,
         local,
     };
-    let mut remote = stream.peer_address(from);
-    let from_proxy = listener.proxies.iter().any(|net| net.contains(remote));
-    if from_proxy {
-        match before_first_request(
-            &worker,
-            &deadlines,
-            proxy_protocol::read_header(&mut stream),
-        )
-        .await
-        {
+    let mut remote = stream.peer_address(client_address);
+    let is_from_proxy = listener.proxies.iter().any(|net| net.contains(remote));
+    if is_from_proxy {
+        let header = proxy_protocol::read_header(&mut stream);
+        match run_before_first_request(&worker, &deadlines, header).await {
             Ok(Some(declared)) => (ends, remote) = (declared, declared.client.ip().into()),
             Ok(None) => {}
             Err(_) => return worker.count_refused_connection(ConnectionRefusal::ProxyHeader),
         }
     }
-    let sources = &generation.ruleset.identity.ip;
-    let is_remote = |net: &PeerNetwork| net.contains(remote);
+    let ip_settings = &generation.ruleset.identity.ip;
+    let has_remote = |net: &PeerNetwork| net.contains(remote);
+    // A trusted proxy has the connections of many clients, so `per_ip` does not hold for it.
     if let Some(maximum) = generation.ruleset.connections.per_ip
-        && !sources.trusted_proxies.iter().any(is_remote)
-        && !counted.admit_address(sources.client_network(remote.ip()).network(), maximum)
+        && !ip_settings.trusted_proxies.iter().any(has_remote)
+        && !counted.admit_address(ip_settings.client_network(remote.ip()).network(), maximum)
     {
         return worker.count_refused_connection(ConnectionRefusal::PerIp);
     }
@@ -136,17 +132,18 @@ async fn serve_until_closed(
 }
 
 /// Runs `future`, which the connection needs before its first request, within the deadline for the head of a request.
-async fn before_first_request<F: Future>(
-    worker: &Worker,
+/// While the worker drains, that deadline is [`IDLE_DRAIN_TIMEOUT`].
+async fn run_before_first_request<F: Future>(
+    worker: &WorkerState,
     deadlines: &Deadlines,
     future: F,
 ) -> F::Output {
-    deadlines.bytes_received();
+    deadlines.report_bytes_received();
     let mut future = pin!(future);
     let output = poll_fn(|cx| {
         let output = future.as_mut().poll(cx);
         if output.is_pending() && worker.is_draining() {
-            deadlines.shorten_phase(IDLE_DRAIN_TIME);
+            deadlines.shorten_phase(IDLE_DRAIN_TIMEOUT);
         }
         output
     });
@@ -159,27 +156,28 @@ async fn before_first_request<F: Future>(
 async fn shake_hands(
     stream: Stream,
     listener_tls: ListenerTls,
-    worker: &Worker,
+    worker: &WorkerState,
     deadlines: &Deadlines,
 ) -> Option<Socket> {
     let mut count = HandshakeCount {
         worker,
-        succeeded: false,
+        has_succeeded: false,
     };
     let accept = Socket::accept_tls(stream, listener_tls);
-    let socket = before_first_request(worker, deadlines, accept).await.ok();
-    count.succeeded = socket.is_some();
+    let accepted = run_before_first_request(worker, deadlines, accept).await;
+    let socket = accepted.ok();
+    count.has_succeeded = socket.is_some();
     socket
 }
 
-/// Counts a TLS handshake, however it ends.
+/// Counts a TLS handshake when dropped, also if the connection's deadline has ended the handshake.
 struct HandshakeCount<'a> {
-    worker: &'a Worker,
-    succeeded: bool,
+    worker: &'a WorkerState,
+    has_succeeded: bool,
 }
 
 impl Drop for HandshakeCount<'_> {
     fn drop(&mut self) {
-        self.worker.count_handshake(self.succeeded);
+        self.worker.count_handshake(self.has_succeeded);
     }
 }

@@ -2,7 +2,8 @@
 //! [`TICK`].
 //!
 //! A deadline is kept to within one tick. It counts only time in which the process runs, so that nobody is late because
-//! the process was stopped. Nothing is closed here: the clock wakes the connection, which asks [`Deadlines::must_close`].
+//! the process was stopped. Nothing is closed here: the clock wakes the connection, whose task asks
+//! [`Deadlines::must_close`].
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
@@ -14,23 +15,27 @@ use crate::base::clock::{Clock, Nanos};
 /// How often deadlines are checked.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// The most that one tick adds to the time of deadlines. However long the process stood still, only deadlines shorter
-/// than this pass by it.
+/// The number of ticks in a second.
+pub const TICKS_PER_SECOND: u64 = 10;
+
+/// The most that one tick adds to the time of deadlines. If the process stood still for longer, that costs a connection
+/// no more than this.
 const MAX_TICK_ADVANCE: Nanos = Nanos::from_secs(1);
 
-/// How long a request may take to respond that its body is late, before the connection is closed.
+/// How long a request has to send its own response to a late body, before the connection is closed without one.
 const LATE_BODY_GRACE: Nanos = Nanos::from_secs(1);
 
 /// How long a connection that waits for a request keeps the buffers of the last one.
-const BUFFER_RETENTION: Duration = Duration::from_secs(1);
+const BUFFER_RETENTION_TIME: Duration = Duration::from_secs(1);
 
-/// A deadline that is not set.
+/// The value of a deadline that is not set.
 const NEVER: u64 = u64::MAX;
 
 /// The coarse clock of one worker, and all connections whose deadlines it checks.
 #[derive(Debug)]
 pub struct DeadlineClock {
     connections: RefCell<Vec<Weak<Deadlines>>>,
+    /// The gateway's clock at the last tick.
     coarse_now: Cell<Nanos>,
     /// The time of deadlines: each tick adds at most [`MAX_TICK_ADVANCE`].
     deadline_now: Cell<Nanos>,
@@ -46,31 +51,33 @@ pub enum Phase {
     Header,
     /// A request is open.
     Request,
-    /// Under HTTP/2, without a request. Before the connection closes it sends GOAWAY.
+    /// No request is open on the HTTP/2 connection. Before the connection closes, the gateway sends GOAWAY.
     IdleHttp2,
     /// The last response has been sent, and the client has not closed its side.
     Linger,
 }
 
-/// The deadlines of one connection: one for its phase, and in a request one for each side that it waits for. They are in
-/// nanoseconds of the time of deadlines.
+/// The deadlines of one connection: one for its phase, and in a request one for each side that it waits for. Each is in
+/// nanoseconds of [`DeadlineClock::deadline_now`], or [`NEVER`].
 #[derive(Debug)]
 pub struct Deadlines {
     phase: Cell<Phase>,
     phase_deadline: Cell<u64>,
     /// When the connection frees its buffers, if it is still idle.
     buffer_deadline: Cell<u64>,
-    /// `buffer_deadline` has passed, and the connection has not freed its buffers yet.
-    frees_buffers: Cell<bool>,
+    /// Whether `buffer_deadline` has passed, and the connection has not freed its buffers yet.
+    should_free_buffers: Cell<bool>,
     /// Until when the client must read more of the response.
     write_deadline: Cell<u64>,
     /// Until when the client must send more of the request's body.
     body_deadline: Cell<u64>,
     /// Until when the server must begin its response or send more of it.
     server_deadline: Cell<u64>,
-    /// The response has begun, so the request's body has no deadline of its own any more.
+    /// Whether the response has begun, so that the request's body has no deadline of its own any more.
     has_response_begun: Cell<bool>,
+    /// How long the head of a request may take.
     header_timeout: Duration,
+    /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
     deadline_clock: Rc<DeadlineClock>,
 }
@@ -91,23 +98,27 @@ impl DeadlineClock {
         self.coarse_now.get()
     }
 
-    /// The deadlines of a new connection, which waits for its first request for at most `idle`. The head of each request
-    /// may take `header`.
-    pub fn watch_connection(self: &Rc<Self>, idle: Duration, header: Duration) -> Rc<Deadlines> {
+    /// Makes the deadlines of a new connection and checks them in each tick until they are dropped. The connection is
+    /// idle: its first request must begin within `idle_timeout`.
+    pub fn watch_connection(
+        self: &Rc<Self>,
+        idle_timeout: Duration,
+        header_timeout: Duration,
+    ) -> Rc<Deadlines> {
         let deadlines = Rc::new(Deadlines {
             phase: Cell::new(Phase::Idle),
             phase_deadline: Cell::new(NEVER),
             buffer_deadline: Cell::new(NEVER),
-            frees_buffers: Cell::new(false),
+            should_free_buffers: Cell::new(false),
             write_deadline: Cell::new(NEVER),
             body_deadline: Cell::new(NEVER),
             server_deadline: Cell::new(NEVER),
             has_response_begun: Cell::new(false),
-            header_timeout: header,
+            header_timeout,
             waker: RefCell::new(None),
             deadline_clock: self.clone(),
         });
-        deadlines.enter(Phase::Idle, idle);
+        deadlines.enter(Phase::Idle, idle_timeout);
         self.connections
             .borrow_mut()
             .push(Rc::downgrade(&deadlines));
@@ -124,12 +135,12 @@ impl DeadlineClock {
             let Some(deadlines) = deadlines.upgrade() else {
                 return false;
             };
-            let frees_buffers = deadlines.has_passed(&deadlines.buffer_deadline);
-            if frees_buffers {
+            let should_free_buffers = deadlines.has_passed(&deadlines.buffer_deadline);
+            if should_free_buffers {
                 deadlines.buffer_deadline.set(NEVER);
-                deadlines.frees_buffers.set(true);
+                deadlines.should_free_buffers.set(true);
             }
-            if frees_buffers || deadlines.is_late() {
+            if should_free_buffers || deadlines.is_late() {
                 deadlines.wake();
             }
             true
@@ -143,8 +154,8 @@ impl DeadlineClock {
         }
     }
 
-    fn deadline_in(&self, span: Duration) -> u64 {
-        self.deadline_now.get().after(span.into()).0
+    fn deadline_after(&self, timeout: Duration) -> u64 {
+        self.deadline_now.get().after(timeout.into()).0
     }
 }
 
@@ -154,24 +165,24 @@ impl Deadlines {
         self.phase.get()
     }
 
-    /// Starts a phase that may last `span`.
-    pub fn enter(&self, phase: Phase, span: Duration) {
+    /// Starts a phase that may last for `timeout`.
+    pub fn enter(&self, phase: Phase, timeout: Duration) {
         self.phase.set(phase);
         self.phase_deadline
-            .set(self.deadline_clock.deadline_in(span));
+            .set(self.deadline_clock.deadline_after(timeout));
         self.buffer_deadline.set(match phase {
-            Phase::Idle => self.deadline_clock.deadline_in(BUFFER_RETENTION),
+            Phase::Idle => self.deadline_clock.deadline_after(BUFFER_RETENTION_TIME),
             _ => NEVER,
         });
     }
 
-    /// Whether the idle connection must free its buffers now. True once for each idle phase.
-    pub fn must_free_buffers(&self) -> bool {
-        self.frees_buffers.take()
+    /// Whether the idle connection must free its buffers now. True at most once in each idle phase.
+    pub fn take_buffer_release(&self) -> bool {
+        self.should_free_buffers.take()
     }
 
-    /// Enters [`Phase::Request`]. A request has no deadline of its own, only what it waits for has.
-    pub fn request_began(&self) {
+    /// Enters [`Phase::Request`]. The phase has no deadline: only the body and the server that it waits for have one.
+    pub fn report_request_begun(&self) {
         self.phase.set(Phase::Request);
         self.has_response_begun.set(false);
         let deadlines = [
@@ -180,54 +191,56 @@ impl Deadlines {
             &self.body_deadline,
             &self.server_deadline,
         ];
-        deadlines.into_iter().for_each(|end| end.set(NEVER));
+        deadlines
+            .into_iter()
+            .for_each(|deadline| deadline.set(NEVER));
     }
 
-    /// Ends the phase within `span`, if it does not end sooner.
-    pub fn shorten_phase(&self, span: Duration) {
-        let deadline = self.deadline_clock.deadline_in(span);
+    /// Moves the end of the phase to `timeout` from now, unless the phase ends sooner already.
+    pub fn shorten_phase(&self, timeout: Duration) {
+        let deadline = self.deadline_clock.deadline_after(timeout);
         self.phase_deadline.update(|before| before.min(deadline));
     }
 
-    /// Whether the HTTP/2 connection was without a request for as long as it may be.
-    pub fn is_idle_over(&self) -> bool {
+    /// Whether the HTTP/2 connection has been without a request for the idle timeout.
+    pub fn has_idle_timeout_passed(&self) -> bool {
         self.phase.get() == Phase::IdleHttp2 && self.has_passed(&self.phase_deadline)
     }
 
     /// Reports that the client has sent bytes. The first ones of a request start the deadline of its head.
-    pub fn bytes_received(&self) {
+    pub fn report_bytes_received(&self) {
         if self.phase.get() == Phase::Idle {
             self.enter(Phase::Header, self.header_timeout);
         }
     }
 
-    /// Reports that a write waits for the client. The deadline runs from the first such report.
-    pub fn write_stalled(&self, span: Duration) {
-        self.start_deadline(&self.write_deadline, span);
+    /// Reports that a write waits for the client. The deadline runs from the first report since the last progress.
+    pub fn report_write_stalled(&self, send_timeout: Duration) {
+        self.start_deadline(&self.write_deadline, send_timeout);
     }
 
     /// Reports that the client has read something.
-    pub fn write_progressed(&self) {
+    pub fn report_write_progress(&self) {
         self.write_deadline.set(NEVER);
     }
 
     /// Reports that the response begins. From now on the request is late only if client and server are both silent.
-    pub fn response_began(&self) {
+    pub fn report_response_begun(&self) {
         self.has_response_begun.set(true);
         self.body_deadline.set(NEVER);
     }
 
     /// Starts the deadline for the next piece of the request's body. Meanwhile the server cannot be late.
-    pub fn await_body(&self, span: Duration) {
+    pub fn await_body(&self, idle_timeout: Duration) {
         if self.has_response_begun.get() {
             return;
         }
-        self.start_deadline(&self.body_deadline, span);
+        self.start_deadline(&self.body_deadline, idle_timeout);
         self.server_deadline.set(NEVER);
     }
 
-    /// Reports that the piece of the body has arrived, or is no longer needed.
-    pub fn body_arrived(&self) {
+    /// Reports that the awaited piece of the request's body has arrived, or is no longer needed.
+    pub fn report_body_arrived(&self) {
         self.body_deadline.set(NEVER);
     }
 
@@ -236,18 +249,19 @@ impl Deadlines {
         self.has_passed(&self.body_deadline)
     }
 
-    /// Starts the deadline of the server, or starts it again if the server has made `progress` since the last call.
-    pub fn await_server(&self, span: Duration, progress: bool) {
+    /// Starts the deadline of the server, or starts it again if the server has made progress since the last call. Does
+    /// nothing while the client's body is awaited.
+    pub fn await_server(&self, timeout: Duration, has_progress: bool) {
         if self.body_deadline.get() == NEVER {
-            if progress {
+            if has_progress {
                 self.server_deadline.set(NEVER);
             }
-            self.start_deadline(&self.server_deadline, span);
+            self.start_deadline(&self.server_deadline, timeout);
         }
     }
 
     /// Reports that the server has sent something, or is no longer waited for.
-    pub fn server_responded(&self) {
+    pub fn report_server_responded(&self) {
         self.server_deadline.set(NEVER);
     }
 
@@ -257,9 +271,9 @@ impl Deadlines {
     }
 
     /// Sets a deadline unless it is set already.
-    fn start_deadline(&self, deadline: &Cell<u64>, span: Duration) {
+    fn start_deadline(&self, deadline: &Cell<u64>, timeout: Duration) {
         if deadline.get() == NEVER {
-            deadline.set(self.deadline_clock.deadline_in(span));
+            deadline.set(self.deadline_clock.deadline_after(timeout));
         }
     }
 
@@ -268,7 +282,7 @@ impl Deadlines {
     }
 
     /// Whether the whole connection must end: the client is idle, slow with a message, or does not read. Registers the
-    /// task to be woken when that changes.
+    /// task to be woken when a deadline passes.
     pub fn must_close(&self, cx: &Context<'_>) -> bool {
         let mut waker = self.waker.borrow_mut();
         if !waker
@@ -277,11 +291,11 @@ impl Deadlines {
         {
             *waker = Some(cx.waker().clone());
         }
-        // The request gets time to respond first, if it has not responded yet.
-        let body_deadline = self.body_deadline.get().saturating_add(LATE_BODY_GRACE.0);
+        // The request sees `is_body_late` first and responds, which ends the body's deadline.
+        let body_end = self.body_deadline.get().saturating_add(LATE_BODY_GRACE.0);
         self.has_passed(&self.write_deadline)
             || (self.phase.get() != Phase::IdleHttp2 && self.has_passed(&self.phase_deadline))
-            || body_deadline <= self.deadline_clock.deadline_now.get().0
+            || body_end <= self.deadline_clock.deadline_now.get().0
     }
 
     fn is_late(&self) -> bool {
@@ -291,7 +305,9 @@ impl Deadlines {
             &self.body_deadline,
             &self.server_deadline,
         ];
-        deadlines.into_iter().any(|end| self.has_passed(end))
+        deadlines
+            .into_iter()
+            .any(|deadline| self.has_passed(deadline))
     }
 
     /// Wakes the connection, so that it checks its deadlines.
@@ -307,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn phases_end_when_their_span_has_passed() {
+    fn phases_end_when_their_time_is_over() {
         let clock = Clock::manual(Nanos::from_secs(5));
         let deadline_clock = DeadlineClock::new(clock.clone());
         let pass = |millis: u64| {
@@ -319,12 +335,12 @@ mod tests {
         let deadlines =
             deadline_clock.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
-        deadlines.bytes_received();
+        deadlines.report_bytes_received();
         pass(9_900);
         assert!(!deadlines.must_close(&cx));
         pass(100);
         assert!(deadlines.must_close(&cx));
-        deadlines.request_began();
+        deadlines.report_request_begun();
         assert!(!deadlines.must_close(&cx));
         deadlines.await_server(Duration::from_secs(1), false);
         pass(2_000);
@@ -339,9 +355,9 @@ mod tests {
         assert!(deadlines.is_body_late() && !deadlines.must_close(&cx));
         pass(1_000);
         assert!(deadlines.must_close(&cx));
-        deadlines.body_arrived();
+        deadlines.report_body_arrived();
         assert!(!deadlines.must_close(&cx));
-        deadlines.write_stalled(Duration::from_secs(3));
+        deadlines.report_write_stalled(Duration::from_secs(3));
         pass(3_000);
         assert!(deadlines.must_close(&cx));
     }
@@ -355,10 +371,10 @@ mod tests {
         let pass = |millis: u64| {
             clock.advance(Nanos::from_millis(millis));
             deadline_clock.tick();
-            deadlines.must_free_buffers()
+            deadlines.take_buffer_release()
         };
         assert_eq!([pass(900), pass(100), pass(900)], [false, true, false]);
-        deadlines.request_began();
+        deadlines.report_request_begun();
         assert!(!pass(900) && !pass(900));
         deadlines.enter(Phase::Idle, Duration::from_secs(60));
         assert!(!pass(900) && pass(900) && !pass(900));
@@ -372,7 +388,7 @@ mod tests {
             deadline_clock.watch_connection(Duration::from_secs(60), Duration::from_secs(10));
         let cx = Context::from_waker(Waker::noop());
         clock.advance(Nanos::from_secs(3_600));
-        deadlines.request_began();
+        deadlines.report_request_begun();
         deadlines.await_server(Duration::from_secs(2), false);
         deadline_clock.tick();
         assert_eq!(deadline_clock.coarse_now(), Nanos::from_secs(3_605));

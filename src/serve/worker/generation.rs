@@ -22,8 +22,8 @@ use crate::net::tls::acme::ChallengeTokens;
 use crate::policy::Ruleset;
 use crate::record::insight::{Insight, Sampler};
 use crate::serve::access::members;
-use crate::serve::stack::outcome::{RequestOutcome, response_origin};
 use crate::serve::stack::refusal_cache::RefusalCache;
+use crate::serve::stack::request_outcome::{RequestOutcome, response_origin};
 use crate::throttle::admission::Admission;
 use crate::upstream::pool::PoolCounters;
 use crate::upstream::{Servers, UpstreamPool};
@@ -37,21 +37,21 @@ pub struct RunningConfig {
     pub admission: Admission,
     /// The state of the servers of each upstream.
     pub upstreams: Vec<Arc<Servers>>,
-    /// The process's own key for hashing what is stored. Gateways that share a store use the secret of the store instead.
-    pub own_keyer: Keyer,
-    /// The TLS and proxy settings of each listener, in the order of the policy.
+    /// Hashes stored keys with the process's own secret. Gateways that share a store use the secret of the store instead.
+    pub process_keyer: Keyer,
+    /// The TLS and proxy settings of each listener, in the order in which the process started them.
     pub listeners: Arc<[RunningListener]>,
     /// Responses to ACME challenges at listeners without TLS.
-    pub tokens: ChallengeTokens,
-    /// Top keys and samples, if they are recorded.
+    pub challenge_tokens: ChallengeTokens,
+    /// Top keys and samples; `None` if the record is off.
     pub insight: Option<Arc<Insight>>,
 }
 
 impl RunningConfig {
-    /// The key for hashing what is stored.
+    /// Hashes stored keys: with the secret of the shared store, or else with the process's own.
     pub fn keyer(&self) -> Keyer {
         self.shared_secret()
-            .map_or_else(|| self.own_keyer.clone(), Keyer::new)
+            .map_or_else(|| self.process_keyer.clone(), Keyer::new)
     }
 
     /// The secret of the gateways that share a store, once the store has sent it.
@@ -64,24 +64,24 @@ impl RunningConfig {
 pub struct Generation {
     /// The compiled policies.
     pub ruleset: Arc<Ruleset>,
-    /// Finds the identities of clients.
+    /// Reads the identities of clients from requests.
     pub identifier: Identifier,
-    /// Decides by limits.
+    /// Decides by the limits whether a request is admitted.
     pub admission: Admission,
-    /// One pool of connections for each upstream.
+    /// One pool of connections for each upstream, in the order of the ruleset.
     pub pools: Vec<Rc<UpstreamPool>>,
     /// The kind of each route's requests, by which the elastic limits of its upstream tell them apart.
-    pub kinds: Vec<RequestKind>,
+    pub request_kinds: Vec<RequestKind>,
     /// Counters of requests, for each route and one more for requests without a route.
-    pub routes: Vec<RouteCounters>,
+    pub counters_by_route: Vec<RouteCounters>,
     /// Counters of decisions, for each limit.
-    pub rules: Vec<RuleCounters>,
+    pub counters_by_rule: Vec<RuleCounters>,
     /// Counters of credentials that did not verify.
-    pub unverified: UnverifiedCounters,
+    pub unverified_counters: UnverifiedCounters,
     /// See [`RunningConfig::listeners`].
     pub listeners: Arc<[RunningListener]>,
-    /// See [`RunningConfig::tokens`].
-    pub tokens: ChallengeTokens,
+    /// See [`RunningConfig::challenge_tokens`].
+    pub challenge_tokens: ChallengeTokens,
     /// See [`RunningConfig::insight`].
     pub insight: Option<Arc<Insight>>,
     /// Chooses which requests are samples.
@@ -89,48 +89,49 @@ pub struct Generation {
     /// The clock of all decisions, replaced in tests.
     pub clock: Clock,
     /// Responses to recent refusals.
-    pub refusals: RefusalCache,
-    running: RunningConfig,
-    /// The secret of the shared store that `identifier` was built with.
+    pub refusal_cache: RefusalCache,
+    /// The configuration that the generation was built from.
+    running_config: RunningConfig,
+    /// The secret of the shared store that `identifier` was built with; `None` before the store has sent one.
     shared_secret: Option<[u8; 16]>,
 }
 
 /// Counters of one route.
 pub struct RouteCounters {
-    /// Requests by [`RequestOutcome`].
-    pub outcomes: [Counter; 6],
-    /// Requests that were routed to it.
-    pub started: Counter,
+    /// Requests that have ended, by [`RequestOutcome`].
+    pub requests_by_outcome: [Counter; 6],
+    /// Requests that were routed to the route, whether they have ended or not.
+    pub started_requests: Counter,
     /// Bytes of response bodies.
     pub response_bytes: Counter,
     /// Seconds from the arrival of a request to the end of its response.
-    pub duration: Histogram,
+    pub request_duration: Histogram,
     /// Seconds from the connection to the upstream to the head of its response.
     pub upstream_duration: Histogram,
     /// Responses by status, and by whether the upstream gave them. A counter is added when its status first occurs.
     responses: RefCell<Vec<((u16, bool), Counter)>>,
-    /// What each line of the access log says of the route, as JSON members.
+    /// The JSON members that name the route in each line of the access log.
     pub log_members: Box<[u8]>,
     registry: Registry,
-    worker: usize,
-    route: Box<str>,
+    worker_number: usize,
+    route_name: Box<str>,
 }
 
-/// Counters of one limit.
+/// Counters of one limit. A request is counted once for each limit that it was checked against.
 pub struct RuleCounters {
     /// Requests within the rate.
     pub within: Counter,
-    /// Requests above the rate that were admitted.
+    /// Requests above the rate that a soft or elastic limit admitted.
     pub over: Counter,
     /// Requests that the limit refused.
     pub refused: Counter,
     /// Requests that the limit would have refused if it were not in shadow mode.
     pub shadow_refused: Counter,
-    /// Requests whose cost never became known.
+    /// Requests whose cost never became known; counts nothing for limits that do not count costs.
     pub unknown_cost: Counter,
     /// See [`limit_hash`].
     pub limit_hash: u64,
-    /// What each line of the access log says of the limit, as JSON members.
+    /// The JSON members that name the limit in each line of the access log.
     pub log_members: Box<[u8]>,
 }
 
@@ -138,15 +139,15 @@ pub struct RuleCounters {
 pub struct UnverifiedCounters {
     by_reason: [OnceCell<Counter>; Unverified::ALL.len()],
     registry: Registry,
-    worker: usize,
+    worker_number: usize,
 }
 
 impl UnverifiedCounters {
-    fn new(registry: &Registry, worker: usize) -> UnverifiedCounters {
+    fn new(registry: &Registry, worker_number: usize) -> UnverifiedCounters {
         UnverifiedCounters {
             by_reason: Default::default(),
             registry: registry.clone(),
-            worker,
+            worker_number,
         }
     }
 
@@ -155,103 +156,112 @@ impl UnverifiedCounters {
         let counter = self.by_reason[reason as usize].get_or_init(|| {
             let labels = [(Label::Reason, reason.as_str())];
             let metric = Metric::UnverifiedCredentials;
-            self.registry.worker_counter(self.worker, metric, &labels)
+            self.registry
+                .worker_counter(self.worker_number, metric, &labels)
         });
         counter.increment(1);
     }
 }
 
 impl Generation {
-    /// Builds the generation of a worker. It keeps the pools of `previous` for upstreams that did not change.
+    /// Builds the generation of worker `worker_number`. Upstreams that did not change keep their pools of `previous`.
     pub fn new(
-        running: &RunningConfig,
+        running_config: &RunningConfig,
         previous: Option<&Generation>,
-        worker: usize,
+        worker_number: usize,
         registry: &Registry,
         clock: &Clock,
         flushes: &Rc<FlushQueue>,
     ) -> Generation {
-        let ruleset = running.ruleset.clone();
+        let ruleset = running_config.ruleset.clone();
         let new_pool = |servers: &Arc<Servers>| {
-            let counters = upstream_counters(registry, worker, &servers.settings.name);
+            let counters = register_pool_counters(registry, worker_number, &servers.settings.name);
             let (servers, flushes) = (servers.clone(), flushes.clone());
-            UpstreamPool::new(servers, clock.clone(), counters, worker as u64, flushes)
+            let random_seed = worker_number as u64;
+            UpstreamPool::new(servers, clock.clone(), counters, random_seed, flushes)
         };
-        let pools: Vec<Rc<UpstreamPool>> = running
+        let pools: Vec<Rc<UpstreamPool>> = running_config
             .upstreams
             .iter()
             .map(|servers| {
                 previous
-                    .and_then(|previous| previous.pool_of(servers))
+                    .and_then(|previous| previous.pool_to(servers))
                     .unwrap_or_else(|| new_pool(servers))
             })
             .collect();
-        let kinds = ruleset.routes.iter().map(|route| {
+        let request_kinds = ruleset.routes.iter().map(|route| {
             let pressure = pools[route.upstream_index].servers().pressure();
             pressure.map_or_else(RequestKind::default, |pressure| pressure.kind(&route.name))
         });
-        let kinds = kinds.collect();
+        let request_kinds = request_kinds.collect();
         let route_names = ruleset
             .routes
             .iter()
             .map(|route| &*route.name)
             .chain(["none"]);
-        let routes = route_names
-            .map(|name| RouteCounters::new(registry, worker, name))
+        let counters_by_route = route_names
+            .map(|name| RouteCounters::new(registry, worker_number, name))
             .collect();
-        let rules: Vec<RuleCounters> = ruleset
+        let counters_by_rule: Vec<RuleCounters> = ruleset
             .rules
             .iter()
-            .map(|rule| RuleCounters::new(registry, worker, rule))
+            .map(|rule| RuleCounters::new(registry, worker_number, rule))
             .collect();
-        let unknown_costs = rules
+        let unknown_costs = counters_by_rule
             .iter()
             .map(|counters| counters.unknown_cost.clone())
             .collect();
         Generation {
-            identifier: Identifier::new(ruleset.identity.clone(), running.keyer()),
-            admission: running
+            identifier: Identifier::new(ruleset.identity.clone(), running_config.keyer()),
+            admission: running_config
                 .admission
-                .for_worker(worker)
+                .for_worker(worker_number)
                 .with_unknown_cost_counters(unknown_costs),
             pools,
-            kinds,
-            routes,
-            rules,
-            unverified: UnverifiedCounters::new(registry, worker),
+            request_kinds,
+            counters_by_route,
+            counters_by_rule,
+            unverified_counters: UnverifiedCounters::new(registry, worker_number),
             ruleset,
-            listeners: running.listeners.clone(),
-            tokens: running.tokens.clone(),
-            insight: running.insight.clone(),
+            listeners: running_config.listeners.clone(),
+            challenge_tokens: running_config.challenge_tokens.clone(),
+            insight: running_config.insight.clone(),
             sampler: Sampler::default(),
             clock: clock.clone(),
-            refusals: RefusalCache::default(),
-            shared_secret: running.shared_secret(),
-            running: running.clone(),
+            refusal_cache: RefusalCache::default(),
+            shared_secret: running_config.shared_secret(),
+            running_config: running_config.clone(),
         }
     }
 
-    fn pool_of(&self, servers: &Arc<Servers>) -> Option<Rc<UpstreamPool>> {
+    /// The pool of connections to these servers, if the generation has one.
+    fn pool_to(&self, servers: &Arc<Servers>) -> Option<Rc<UpstreamPool>> {
         let mut pools = self.pools.iter();
         let pool = pools.find(|pool| Arc::ptr_eq(pool.servers(), servers));
         pool.cloned()
     }
 
-    /// The configuration, if a new generation must be built from it because the shared secret has changed.
-    pub fn outdated_config(&self) -> Option<&RunningConfig> {
-        (self.running.shared_secret() != self.shared_secret).then_some(&self.running)
+    /// The running configuration if the shared secret has changed, so that a new generation must be built from it.
+    pub fn config_to_rebuild(&self) -> Option<&RunningConfig> {
+        let has_changed = self.running_config.shared_secret() != self.shared_secret;
+        has_changed.then_some(&self.running_config)
     }
 
-    /// The counters of a route, or of requests without one.
-    pub fn route_counters(&self, route: Option<usize>) -> &RouteCounters {
-        let last = self.routes.len() - 1;
-        &self.routes[route.unwrap_or(last).min(last)]
+    /// The counters of the route with this index; for `None` those of requests without a route.
+    pub fn route_counters(&self, route_index: Option<usize>) -> &RouteCounters {
+        let last_index = self.counters_by_route.len() - 1;
+        &self.counters_by_route[route_index.unwrap_or(last_index).min(last_index)]
     }
 }
 
-fn upstream_counters(registry: &Registry, worker: usize, upstream: &str) -> PoolCounters {
-    let labels = [(Label::Upstream, upstream)];
-    let counter = |metric| registry.worker_counter(worker, metric, &labels);
+/// Registers the counters of one upstream's pool.
+fn register_pool_counters(
+    registry: &Registry,
+    worker_number: usize,
+    upstream_name: &str,
+) -> PoolCounters {
+    let labels = [(Label::Upstream, upstream_name)];
+    let counter = |metric| registry.worker_counter(worker_number, metric, &labels);
     PoolCounters {
         connected: counter(Metric::UpstreamConnects),
         retried: counter(Metric::UpstreamRetries),
@@ -259,39 +269,39 @@ fn upstream_counters(registry: &Registry, worker: usize, upstream: &str) -> Pool
 }
 
 impl RouteCounters {
-    fn new(registry: &Registry, worker: usize, route: &str) -> RouteCounters {
-        let counter = |outcome: RequestOutcome| {
-            let labels = [(Label::Route, route), (Label::Outcome, outcome.as_str())];
-            registry.worker_counter(worker, Metric::Requests, &labels)
+    fn new(registry: &Registry, worker_number: usize, route_name: &str) -> RouteCounters {
+        let route_label = (Label::Route, route_name);
+        let outcome_counter = |outcome: RequestOutcome| {
+            let labels = [route_label, (Label::Outcome, outcome.as_str())];
+            registry.worker_counter(worker_number, Metric::Requests, &labels)
         };
-        let label = (Label::Route, route);
-        let total = (Metric::RequestDuration, Metric::RequestSeconds);
-        let upstream = (Metric::UpstreamDuration, Metric::UpstreamSeconds);
+        let counter = |metric| registry.worker_counter(worker_number, metric, &[route_label]);
+        let histogram = |metrics| Histogram::new(registry, worker_number, metrics, route_label);
         RouteCounters {
-            outcomes: RequestOutcome::ALL.map(counter),
-            started: registry.worker_counter(worker, Metric::RequestsStarted, &[label]),
-            response_bytes: registry.worker_counter(worker, Metric::ResponseBytes, &[label]),
-            duration: Histogram::new(registry, worker, total, label),
-            upstream_duration: Histogram::new(registry, worker, upstream, label),
+            requests_by_outcome: RequestOutcome::ALL.map(outcome_counter),
+            started_requests: counter(Metric::RequestsStarted),
+            response_bytes: counter(Metric::ResponseBytes),
+            request_duration: histogram((Metric::RequestDuration, Metric::RequestSeconds)),
+            upstream_duration: histogram((Metric::UpstreamDuration, Metric::UpstreamSeconds)),
             responses: RefCell::default(),
-            log_members: members::route_members(route),
+            log_members: members::route_members(route_name),
             registry: registry.clone(),
-            worker,
-            route: route.into(),
+            worker_number,
+            route_name: route_name.into(),
         }
     }
 
-    /// Counts a response.
-    pub fn count_response(&self, status: u16, by_upstream: bool) {
+    /// Counts a response with this status, which came from the upstream or from the gateway itself.
+    pub fn count_response(&self, status: u16, is_from_upstream: bool) {
         let mut responses = self.responses.borrow_mut();
-        let key = (status, by_upstream);
+        let key = (status, is_from_upstream);
         if let Some((_, counter)) = responses.iter().find(|(counted, _)| *counted == key) {
             return counter.increment(1);
         }
-        let response = (status, response_origin(by_upstream));
-        let counter = self
-            .registry
-            .response_counter(self.worker, &self.route, response);
+        let response = (status, response_origin(is_from_upstream));
+        let counter =
+            self.registry
+                .response_counter(self.worker_number, &self.route_name, response);
         counter.increment(1);
         // The list is bounded: there are no more than a thousand statuses.
         responses.push((key, counter));
@@ -299,11 +309,11 @@ impl RouteCounters {
 }
 
 impl RuleCounters {
-    fn new(registry: &Registry, worker: usize, rule: &Rule) -> RuleCounters {
-        let limit = rule.name.as_str();
+    fn new(registry: &Registry, worker_number: usize, rule: &Rule) -> RuleCounters {
+        let limit_label = (Label::Limit, rule.name.as_str());
         let counter = |outcome| {
-            let labels = [(Label::Limit, limit), (Label::Outcome, outcome)];
-            registry.worker_counter(worker, Metric::LimitDecisions, &labels)
+            let labels = [limit_label, (Label::Outcome, outcome)];
+            registry.worker_counter(worker_number, Metric::LimitDecisions, &labels)
         };
         RuleCounters {
             within: counter("within"),
@@ -311,10 +321,7 @@ impl RuleCounters {
             refused: counter("refused"),
             shadow_refused: counter("shadow_refused"),
             unknown_cost: match rule.count.is_cost() {
-                true => {
-                    let labels = [(Label::Limit, limit)];
-                    registry.worker_counter(worker, Metric::CostUnknown, &labels)
-                }
+                true => registry.worker_counter(worker_number, Metric::CostUnknown, &[limit_label]),
                 false => Counter::noop(),
             },
             limit_hash: limit_hash(rule),

@@ -19,22 +19,22 @@ pub struct LoadMeter {
     /// Processors that the workers can use.
     processors: f64,
     last_sample: CpuSample,
-    /// Moving average of the share of processors in use, from 0 to 1.
+    /// Moving average of the share of processors in use, from 0 to 1. `None` before the second sample.
     cpu_share: Option<f64>,
 }
 
 /// CPU time of the process at one moment.
 #[derive(Clone, Copy, Debug)]
 struct CpuSample {
-    at: Nanos,
-    /// Absent under a manual clock.
+    taken_at: Nanos,
+    /// `None` under a manual clock.
     cpu_time: Option<Nanos>,
 }
 
 impl CpuSample {
     fn take(clock: &Clock) -> CpuSample {
         CpuSample {
-            at: clock.now(),
+            taken_at: clock.now(),
             cpu_time: clock.cpu(),
         }
     }
@@ -42,25 +42,27 @@ impl CpuSample {
 
 impl LoadMeter {
     /// Measures from now on. The workers use at most one processor each.
-    pub fn new(clock: &Clock, workers: usize) -> LoadMeter {
+    pub fn new(clock: &Clock, worker_count: usize) -> LoadMeter {
         let processors = available_parallelism().map_or(1, |count| count.get());
         LoadMeter {
-            processors: processors.min(workers.max(1)) as f64,
+            processors: processors.min(worker_count.max(1)) as f64,
             last_sample: CpuSample::take(clock),
             cpu_share: None,
             clock: clock.clone(),
         }
     }
 
-    /// The load since the last call. Connections are given as a share of `max_connections`.
+    /// The load since the last call. Open connections count as a share of `max_connections`.
     pub fn measure(&mut self, occupancy: &Occupancy, max_connections: usize) -> GatewayLoad {
         let sample = CpuSample::take(&self.clock);
         let previous = std::mem::replace(&mut self.last_sample, sample);
-        let available = sample.at.since(previous.at).0 as f64 * self.processors;
-        if let Some((used, before)) = sample.cpu_time.zip(previous.cpu_time)
-            && available > 0.0
+        let elapsed = sample.taken_at.since(previous.taken_at);
+        let available_nanos = elapsed.0 as f64 * self.processors;
+        if let Some((cpu_time, previous_cpu_time)) = sample.cpu_time.zip(previous.cpu_time)
+            && available_nanos > 0.0
         {
-            let share = (used.since(before).0 as f64 / available).min(1.0);
+            let used_nanos = cpu_time.since(previous_cpu_time).0 as f64;
+            let share = (used_nanos / available_nanos).min(1.0);
             let smoothed = self
                 .cpu_share
                 .map_or(share, |average| average + CPU_SMOOTHING * (share - average));
@@ -68,7 +70,7 @@ impl LoadMeter {
         }
         GatewayLoad {
             cpu: self.cpu_share,
-            connections: Some(occupancy.open() as f64 / max_connections.max(1) as f64),
+            connections: Some(occupancy.open_count() as f64 / max_connections.max(1) as f64),
         }
     }
 }

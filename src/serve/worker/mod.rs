@@ -3,11 +3,12 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `run` | the thread: starts, accepts, takes orders, drains |
+//! | `run` | the thread: starts, accepts, obeys orders, drains |
 //! | `connection` | one client connection: PROXY header, TLS, choice of the HTTP version |
-//! | `state` | what the tasks of a worker share |
+//! | `worker_state` | what the tasks of a worker share |
 //! | `generation` | the configuration, as all workers get it and as one worker runs it |
-//! | `listen` | listening sockets, and which worker serves a connection |
+//! | `listen`, `inherited_sockets` | listening sockets: bound by this process, or passed to it |
+//! | `placement` | which worker serves a connection |
 //! | `occupancy` | how many client connections are open, in all and by address |
 //! | `client_socket`, `deadlines` | a client's socket, and the deadlines of its connection |
 //! | `load_meter` | how busy the gateway itself is |
@@ -16,8 +17,10 @@ pub mod client_socket;
 pub mod connection;
 pub mod deadlines;
 pub mod generation;
+pub mod inherited_sockets;
 pub mod listen;
 pub mod load_meter;
 pub mod occupancy;
+pub mod placement;
 pub mod run;
-pub mod state;
+pub mod worker_state;

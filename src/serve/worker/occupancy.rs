@@ -1,6 +1,6 @@
 //! Counts the open connections of clients, in all and from each address, and holds them within their bounds.
 //!
-//! All workers share it. It keeps one entry for each address with an open connection, and none for any other.
+//! All workers share one [`Occupancy`], which has an entry for each address with an open connection and for no other.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,43 +12,50 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// How often the maximum is read again while no connection closes: a reload may have raised it, and notifies nobody.
+/// How often the maximum is read again while no connection closes. A reload may raise the maximum, and notifies nobody.
 const MAXIMUM_RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The open connections of all workers.
 #[derive(Debug, Default)]
 pub struct Occupancy {
-    open: AtomicUsize,
+    /// The number of open connections; for a moment also those that find no place. Nothing else depends on the order in
+    /// which threads see it, so it is relaxed.
+    open_count: AtomicUsize,
     /// Notified when a connection closes.
     closed: Notify,
-    /// Open connections by network address, grouped as limits by `ip` group their clients.
-    by_address: Mutex<HashMap<IpAddr, usize>>,
+    /// The number of open connections by network address, grouped as limits by `ip` group their clients. Never 0.
+    counts_by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// Counts an open connection until it is dropped.
+/// Counts an open connection until this value is dropped.
 #[derive(Debug)]
 pub struct CountedConnection {
     occupancy: Arc<Occupancy>,
+    /// The network address that the connection counts for; `None` before [`CountedConnection::admit_address`].
     address: Option<IpAddr>,
 }
 
 impl Occupancy {
     /// The number of open connections.
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+    pub fn open_count(&self) -> usize {
+        self.open_count.load(Ordering::Relaxed)
     }
 
     /// Waits until fewer than `maximum` connections are open, then counts one more.
-    pub async fn admit(self: &Arc<Self>, maximum: impl Fn() -> usize) -> CountedConnection {
+    pub async fn admit_connection(
+        self: &Arc<Self>,
+        maximum: impl Fn() -> usize,
+    ) -> CountedConnection {
         loop {
+            // Waits from before the check, so that no connection that closes meanwhile is missed.
             let closed = self.closed.notified();
-            if self.open.fetch_add(1, Ordering::Relaxed) < maximum() {
+            if self.open_count.fetch_add(1, Ordering::Relaxed) < maximum() {
                 return CountedConnection {
                     occupancy: self.clone(),
                     address: None,
                 };
             }
-            self.open.fetch_sub(1, Ordering::Relaxed);
+            self.open_count.fetch_sub(1, Ordering::Relaxed);
             let _ = timeout(MAXIMUM_RECHECK_INTERVAL, closed).await;
         }
     }
@@ -57,12 +64,12 @@ impl Occupancy {
 impl CountedConnection {
     /// Counts the connection for `address` too. False if `maximum` connections of that address are open already.
     pub fn admit_address(&mut self, address: IpAddr, maximum: usize) -> bool {
-        let mut by_address = self.occupancy.by_address.lock();
-        let open = by_address.entry(address).or_default();
-        if *open >= maximum {
+        let mut counts = self.occupancy.counts_by_address.lock();
+        let open_count = counts.entry(address).or_default();
+        if *open_count >= maximum {
             return false;
         }
-        *open += 1;
+        *open_count += 1;
         self.address = Some(address);
         true
     }
@@ -70,14 +77,14 @@ impl CountedConnection {
 
 impl Drop for CountedConnection {
     fn drop(&mut self) {
-        self.occupancy.open.fetch_sub(1, Ordering::Relaxed);
+        self.occupancy.open_count.fetch_sub(1, Ordering::Relaxed);
         self.occupancy.closed.notify_waiters();
         let Some(address) = self.address else { return };
-        let mut by_address = self.occupancy.by_address.lock();
-        if let Some(open) = by_address.get_mut(&address) {
-            *open -= 1;
-            if *open == 0 {
-                by_address.remove(&address);
+        let mut counts = self.occupancy.counts_by_address.lock();
+        if let Some(open_count) = counts.get_mut(&address) {
+            *open_count -= 1;
+            if *open_count == 0 {
+                counts.remove(&address);
             }
         }
     }
@@ -94,20 +101,21 @@ mod tests {
     #[test]
     fn each_address_has_its_own_maximum() {
         let occupancy = Arc::new(Occupancy::default());
-        let address = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
-        let enter = |last| {
-            let counted = occupancy.admit(|| 10);
+        let address = |last_octet| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last_octet));
+        let connect = |last_octet| {
+            let counted = occupancy.admit_connection(|| 10);
             let mut counted = counted.now_or_never().expect("there is room");
-            counted.admit_address(address(last), 2).then_some(counted)
+            let is_admitted = counted.admit_address(address(last_octet), 2);
+            is_admitted.then_some(counted)
         };
-        let first = enter(1);
-        let all = [enter(1), enter(2)];
-        assert!(first.is_some() && all.iter().all(Option::is_some));
-        assert!(enter(1).is_none());
+        let first = connect(1);
+        let others = [connect(1), connect(2)];
+        assert!(first.is_some() && others.iter().all(Option::is_some));
+        assert!(connect(1).is_none());
         drop(first);
-        assert!(enter(1).is_some());
-        drop(all);
-        assert!(occupancy.by_address.lock().is_empty());
-        assert_eq!(occupancy.open.load(Ordering::Relaxed), 0);
+        assert!(connect(1).is_some());
+        drop(others);
+        assert!(occupancy.counts_by_address.lock().is_empty());
+        assert_eq!(occupancy.open_count(), 0);
     }
 }

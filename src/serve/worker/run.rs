@@ -15,12 +15,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 
 use super::connection;
-use super::deadlines::{DeadlineClock, TICK};
+use super::deadlines::{DeadlineClock, TICK, TICKS_PER_SECOND};
 use super::generation::{Generation, RunningConfig};
-use super::listen::{HandedConnection, LocalConnection, Placement};
 use super::load_meter::LoadMeter;
 use super::occupancy::Occupancy;
-use super::state::Worker;
+use super::placement::{HandedConnection, LocalConnection, Placement};
+use super::worker_state::WorkerState;
 use crate::base::clock::Clock;
 use crate::base::telemetry::{Label, Metric, Registry};
 use crate::limit::pressure::StepContext;
@@ -29,42 +29,50 @@ use crate::net::{FlushQueue, Stream};
 use crate::record::insight::RecentCounts;
 use crate::serve::access::{LogWriter, WorkerLog};
 use crate::serve::stack::detached::DetachedRequests;
-use crate::serve::stack::gateway;
-use crate::serve::stack::gateway::Stack;
+use crate::serve::stack::layers;
+use crate::serve::stack::layers::Stack;
 use crate::upstream::ServerWatch;
 
-/// Buckets of the store that are swept for expired counts each second. A larger sweep would delay requests.
-const SWEPT_BUCKETS: usize = 8_192;
+/// Number of buckets of the store that are swept for expired counts each second. A larger sweep would delay requests.
+const BUCKETS_SWEPT_PER_SECOND: usize = 8_192;
 
 /// How often a draining worker checks whether its last connection has closed.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// An order of the main thread to a worker.
 pub enum WorkerOrder {
-    /// Serve new requests by this configuration. The sender is notified when that is so.
+    /// Serve new requests by this configuration. The worker sends `()` once it does.
     Run(Box<RunningConfig>, oneshot::Sender<()>),
     /// Accept nothing new, finish open requests within this time, then end.
     Drain(Duration),
 }
 
+/// A listening socket of one worker.
+pub struct WorkerSocket {
+    /// The bound socket.
+    pub socket: socket2::Socket,
+    /// The index of the socket's listener in [`RunningConfig::listeners`].
+    pub listener_index: usize,
+}
+
 /// What a worker needs to start.
 pub struct WorkerStart {
-    /// Its number, from 0. Worker 0 does the work that is needed once for each process.
+    /// The worker's number, from 0. Worker 0 does the work that is needed once for each process.
     pub number: usize,
-    /// Its listening sockets, each with the index of its listener.
-    pub sockets: Vec<(socket2::Socket, usize)>,
-    /// The configuration that it begins with.
-    pub running: RunningConfig,
+    /// The worker's listening sockets.
+    pub sockets: Vec<WorkerSocket>,
+    /// The configuration that the worker begins with.
+    pub running_config: RunningConfig,
     /// Connections that other workers hand over.
-    pub handed: UnboundedReceiver<HandedConnection>,
-    /// How many connections each worker has.
+    pub handed_connections: UnboundedReceiver<HandedConnection>,
+    /// Decides which worker serves a connection.
     pub placement: Placement,
     /// The open connections of all workers.
     pub occupancy: Arc<Occupancy>,
     /// Maximum number of connections of all workers, unless a policy sets one.
     pub default_max_connections: usize,
-    /// Where requests are logged.
-    pub writer: LogWriter,
+    /// Writes the access log.
+    pub log_writer: LogWriter,
     /// Where the worker's metrics are registered.
     pub registry: Registry,
     /// The clock of all decisions, replaced in tests.
@@ -73,7 +81,7 @@ pub struct WorkerStart {
 
 /// A worker, as other threads see it.
 pub struct WorkerHandle {
-    /// Takes orders.
+    /// Sends orders to the worker.
     pub orders: UnboundedSender<WorkerOrder>,
     /// Ends when the worker has drained.
     pub thread: JoinHandle<()>,
@@ -89,7 +97,7 @@ pub fn spawn_worker(start: WorkerStart) -> io::Result<WorkerHandle> {
     let runtime = move || {
         Builder::new_current_thread()
             .enable_all()
-            // Twice the default, because a request takes two turns; see `Wire::poll_head`.
+            // Twice the default of tokio, because a request takes two turns; see `Wire::poll_head`.
             .event_interval(122)
             .build_local(LocalOptions::default())
     };
@@ -116,88 +124,90 @@ async fn run_worker(start: WorkerStart, mut orders: UnboundedReceiver<WorkerOrde
     let WorkerStart {
         number,
         sockets,
-        running,
-        mut handed,
-        writer,
+        running_config,
+        mut handed_connections,
+        log_writer,
         clock,
         ..
     } = start;
     // One worker checks the servers for all.
     let mut server_watch = (number == 0).then(ServerWatch::default);
     if let Some(watch) = &mut server_watch {
-        watch.follow(&running.upstreams, &clock);
+        watch.follow(&running_config.upstreams, &clock);
     }
-    let log = Rc::new(WorkerLog::new(writer, &clock));
+    let log = Rc::new(WorkerLog::new(log_writer, &clock));
     if let Some(shared) = worker.generation().admission.shared_store() {
         shared.wait_until_connected(number).await;
     }
-    let stack = gateway::stack(log.clone());
-    let accepting: Vec<_> = sockets
+    let stack = layers::build_stack(log.clone());
+    let accept_tasks: Vec<_> = sockets
         .into_iter()
-        .map(|(socket, listener)| {
-            accept_connections(socket, listener, worker.clone(), stack.clone())
-        })
+        .map(|socket| accept_connections(socket, worker.clone(), stack.clone()))
         .map(tokio::task::spawn_local)
         .collect();
     let flushes = worker.flushes.clone();
-    let flusher = tokio::task::spawn_local(async move { flushes.run().await });
-    let ticker = tokio::task::spawn_local(tick(worker.clone(), log.clone(), clock.clone()));
-    let drain_time = loop {
+    let flush_task = tokio::task::spawn_local(async move { flushes.run().await });
+    let periodic_work = run_periodic_work(worker.clone(), log.clone(), clock.clone());
+    let periodic_task = tokio::task::spawn_local(periodic_work);
+    let drain_timeout = loop {
         tokio::select! {
             order = orders.recv() => match order {
-                Some(WorkerOrder::Run(running, done)) => {
-                    worker.start_generation(&running, &clock);
+                Some(WorkerOrder::Run(new_config, obeyed)) => {
+                    worker.start_generation(&new_config, &clock);
                     if let Some(watch) = &mut server_watch {
-                        watch.follow(&running.upstreams, &clock);
+                        watch.follow(&new_config.upstreams, &clock);
                     }
-                    let _ = done.send(());
+                    let _ = obeyed.send(());
                 }
-                Some(WorkerOrder::Drain(drain_time)) => break drain_time,
+                Some(WorkerOrder::Drain(drain_timeout)) => break drain_timeout,
                 None => break Duration::ZERO,
             },
-            Some(connection) = handed.recv() => serve_handed(connection, &worker, &stack),
+            Some(connection) = handed_connections.recv() => {
+                serve_handed_connection(connection, &worker, &stack);
+            }
         }
     };
-    for task in &accepting {
+    for task in &accept_tasks {
         task.abort();
     }
     // From now on the other workers keep the connections that they accept. Those handed over before are served.
-    handed.close();
-    while let Some(connection) = handed.recv().await {
-        serve_handed(connection, &worker, &stack);
+    handed_connections.close();
+    while let Some(connection) = handed_connections.recv().await {
+        serve_handed_connection(connection, &worker, &stack);
     }
-    drain(&worker, drain_time).await;
-    ticker.abort();
-    flusher.abort();
+    drain(&worker, drain_timeout).await;
+    periodic_task.abort();
+    flush_task.abort();
     log.flush();
 }
 
 /// The state of a worker that has no connections yet, with its metrics registered.
-fn build_worker(start: &WorkerStart) -> Worker {
+fn build_worker(start: &WorkerStart) -> WorkerState {
     let (number, registry, clock) = (start.number, &start.registry, &start.clock);
     let flushes = Rc::new(FlushQueue::default());
-    let generation = Generation::new(&start.running, None, number, registry, clock, &flushes);
+    let config = &start.running_config;
+    let generation = Generation::new(config, None, number, registry, clock, &flushes);
     let deadline_clock = DeadlineClock::new(clock.clone());
-    Worker {
+    WorkerState {
         number,
         detached: DetachedRequests::new(deadline_clock.clone()),
         deadline_clock,
         flushes,
-        recent: RecentCounts::default(),
+        recent_keys: RecentCounts::default(),
         generation: RefCell::new(Rc::new(generation)),
-        draining: Cell::new(false),
+        is_draining: Cell::new(false),
         date: RefCell::new(format_date(clock)),
         placement: start.placement.clone(),
-        connections: Cell::new(0),
-        accepted: registry.worker_counter(number, Metric::Connections, &[]),
-        open: registry.gauge(Metric::ConnectionsOpen, &[]),
+        open_connections: Cell::new(0),
+        accepted_connections: registry.worker_counter(number, Metric::Connections, &[]),
+        open_connections_gauge: registry.gauge(Metric::ConnectionsOpen, &[]),
         handshakes: ["failed", "ok"].map(|outcome| {
             let labels = [(Label::Outcome, outcome)];
             registry.worker_counter(number, Metric::Handshakes, &labels)
         }),
         acme_proofs: registry.worker_counter(number, Metric::AcmeProofs, &[]),
         floods: registry.worker_counter(number, Metric::Http2Floods, &[]),
-        refused: ["per_ip", "proxy_header"].map(|reason| {
+        refused_connections: ["per_ip", "proxy_header"].map(|reason| {
             let labels = [(Label::Reason, reason)];
             registry.worker_counter(number, Metric::ConnectionsRefused, &labels)
         }),
@@ -207,19 +217,20 @@ fn build_worker(start: &WorkerStart) -> Worker {
     }
 }
 
-/// Tells every connection to close after its current request, and waits for that for at most `drain_time`.
-async fn drain(worker: &Worker, drain_time: Duration) {
-    worker.draining.set(true);
+/// Tells every connection to close after its current request, and waits until all have closed or `drain_timeout` is over.
+async fn drain(worker: &WorkerState, drain_timeout: Duration) {
+    worker.is_draining.set(true);
     worker.deadline_clock.wake_connections();
     let all_closed = async {
-        while worker.connections.get() > 0 {
+        while worker.open_connections.get() > 0 {
             tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(drain_time, all_closed).await.is_err() {
+    let drained = tokio::time::timeout(drain_timeout, all_closed).await;
+    if drained.is_err() {
         tracing::warn!(
             worker = worker.number,
-            open = worker.connections.get(),
+            open = worker.open_connections.get(),
             "drain deadline passed; open connections are closed"
         );
     }
@@ -228,9 +239,11 @@ async fn drain(worker: &Worker, drain_time: Duration) {
 
 /// Accepts connections until the task is aborted. No error of accepting ends it.
 async fn accept_connections(
-    socket: socket2::Socket,
-    listener_index: usize,
-    worker: Rc<Worker>,
+    WorkerSocket {
+        socket,
+        listener_index,
+    }: WorkerSocket,
+    worker: Rc<WorkerState>,
     stack: Stack,
 ) {
     let listener = match Listener::new(socket) {
@@ -239,20 +252,21 @@ async fn accept_connections(
     };
     loop {
         match listener.accept().await {
-            Ok((stream, from)) => {
-                worker.accepted.increment(1);
-                let counted = worker.occupancy.admit(|| worker.max_connections()).await;
+            Ok((stream, client_address)) => {
+                worker.accepted_connections.increment(1);
+                let maximum = || worker.max_connections();
+                let counted = worker.occupancy.admit_connection(maximum).await;
                 let connection = LocalConnection {
                     stream,
-                    listener: listener_index,
-                    from,
+                    listener_index,
+                    client_address,
                     counted,
                 };
-                if let Some(connection) = worker.placement.place(connection) {
+                if let Some(connection) = worker.placement.place_connection(connection) {
                     spawn_connection(connection, worker.clone(), stack.clone());
                 }
             }
-            Err(error) if is_caused_by_client(&error) => {}
+            Err(error) if is_harmless(&error) => {}
             Err(error) => {
                 // The process is out of descriptors or memory: some must be freed first.
                 tracing::warn!(%error, "cannot accept a connection; trying again");
@@ -262,7 +276,8 @@ async fn accept_connections(
     }
 }
 
-fn is_caused_by_client(error: &io::Error) -> bool {
+/// Whether the client ended its connection before it was accepted, or a signal interrupted the call.
+fn is_harmless(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(
         error.kind(),
@@ -270,69 +285,70 @@ fn is_caused_by_client(error: &io::Error) -> bool {
     )
 }
 
-/// Serves a connection that another worker has handed over. That worker has counted it for this one already.
-fn serve_handed(connection: HandedConnection, worker: &Rc<Worker>, stack: &Stack) {
+/// Serves a connection that another worker has handed over. The other worker has counted it for this one already.
+fn serve_handed_connection(connection: HandedConnection, worker: &Rc<WorkerState>, stack: &Stack) {
     match connection.map_stream(Stream::from_socket) {
         Ok(connection) => spawn_connection(connection, worker.clone(), stack.clone()),
-        Err(_) => worker.placement.connection_closed(),
+        Err(_) => worker.placement.count_closed_connection(),
     }
 }
 
-fn spawn_connection(connection: LocalConnection, worker: Rc<Worker>, stack: Stack) {
-    worker.connections.update(|open| open + 1);
-    worker.open.increment(1.0);
-    let open = OpenCount(worker.clone());
+/// Starts the task that serves a connection, and counts the connection as open until the task ends.
+fn spawn_connection(connection: LocalConnection, worker: Rc<WorkerState>, stack: Stack) {
+    worker.open_connections.update(|count| count + 1);
+    worker.open_connections_gauge.increment(1.0);
+    let guard = OpenConnectionGuard(worker.clone());
     tokio::task::spawn_local(async move {
-        let _open = open;
+        let _guard = guard;
         connection::serve(connection, worker, stack).await;
     });
 }
 
-/// Counts a connection as closed, however it ends.
-struct OpenCount(Rc<Worker>);
+/// Counts a connection as closed when dropped, also if the connection's task was aborted.
+struct OpenConnectionGuard(Rc<WorkerState>);
 
-impl Drop for OpenCount {
+impl Drop for OpenConnectionGuard {
     fn drop(&mut self) {
-        self.0.connections.update(|open| open - 1);
-        self.0.open.decrement(1.0);
-        self.0.placement.connection_closed();
+        self.0.open_connections.update(|count| count - 1);
+        self.0.open_connections_gauge.decrement(1.0);
+        self.0.placement.count_closed_connection();
     }
 }
 
-/// Does the periodic work of a worker: some of it ten times a second, some once a second.
-async fn tick(worker: Rc<Worker>, log: Rc<WorkerLog>, clock: Clock) {
+/// Does the periodic work of a worker until the task is aborted: some in each [`TICK`], some once a second.
+async fn run_periodic_work(worker: Rc<WorkerState>, log: Rc<WorkerLog>, clock: Clock) {
     let mut interval = tokio::time::interval(TICK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut load_meter = LoadMeter::new(&clock, worker.placement.workers());
-    for ticks in 0_u64.. {
+    let mut load_meter = LoadMeter::new(&clock, worker.placement.worker_count());
+    for tick_number in 0_u64.. {
         interval.tick().await;
         worker.deadline_clock.tick();
         worker.detached.tick();
         log.tick(&clock);
-        worker.recent.flush();
+        worker.recent_keys.flush();
         worker.maintain_shared_store(&clock);
         for pool in &worker.generation().pools {
             pool.update_endpoints();
         }
         if worker.number == 0 {
-            steer_upstreams(&worker, &mut load_meter, &clock);
+            step_pressure(&worker, &mut load_meter, &clock);
         }
-        if ticks.is_multiple_of(10) {
-            tick_second(&worker, &clock);
+        if tick_number.is_multiple_of(TICKS_PER_SECOND) {
+            run_work_of_each_second(&worker, &clock);
         }
     }
 }
 
-/// Adjusts the elastic limits of all upstreams to their servers and to the gateway's own load.
-fn steer_upstreams(worker: &Worker, load_meter: &mut LoadMeter, clock: &Clock) {
+/// Steps the controllers of all upstreams, which adjust elastic limits to the servers and to the gateway's own load.
+fn step_pressure(worker: &WorkerState, load_meter: &mut LoadMeter, clock: &Clock) {
     let generation = worker.generation();
-    let gateways = match generation.admission.shared_store() {
+    let gateway_count = match generation.admission.shared_store() {
         Some(shared) => shared.decider.breaker.gateway_count(),
         None => 1,
     };
     let context = StepContext {
         wall: clock.wall().into(),
-        gateways,
+        gateways: gateway_count,
         gateway_load: load_meter.measure(&worker.occupancy, worker.max_connections()),
     };
     for pool in &generation.pools {
@@ -341,7 +357,7 @@ fn steer_upstreams(worker: &Worker, load_meter: &mut LoadMeter, clock: &Clock) {
 }
 
 /// Renews the `Date` field, closes idle upstream connections and sweeps the store.
-fn tick_second(worker: &Worker, clock: &Clock) {
+fn run_work_of_each_second(worker: &WorkerState, clock: &Clock) {
     worker.date.replace(format_date(clock));
     let generation = worker.generation();
     for pool in &generation.pools {
@@ -349,7 +365,7 @@ fn tick_second(worker: &Worker, clock: &Clock) {
     }
     if worker.number == 0 {
         let store = generation.admission.store();
-        store.evict_fresh_cells(clock.now(), SWEPT_BUCKETS);
+        store.evict_fresh_cells(clock.now(), BUCKETS_SWEPT_PER_SECOND);
     }
 }
 

@@ -1,10 +1,15 @@
-//! Bodies on their way through the gateway: what clients send, what upstreams send back, and what the gateway sends
-//! itself.
+//! Bodies on their way through the gateway: of requests, of upstreams' responses, and of the gateway's own responses.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `request_body` | the body that a client sends, which may be read ahead |
+//! | `response_body` | the body that a client gets, from an upstream or from the gateway |
+//! | `body_error` | why a body broke off |
 
-mod error;
-mod request;
-mod response;
+mod body_error;
+mod request_body;
+mod response_body;
 
-pub use error::{CLIENT_LEFT, Error};
-pub use request::{MAX_READ_AHEAD, ReadAhead, RequestBody};
-pub use response::{Relay, RelaySettings, ReplyBody};
+pub use body_error::{CLIENT_LEFT, Error};
+pub use request_body::{MAX_READ_AHEAD_BYTES, ReadAhead, RequestBody};
+pub use response_body::{RelaySettings, RelayedBody, ResponseBody};

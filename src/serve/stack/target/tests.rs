@@ -1,4 +1,4 @@
-//! Which route counts what may be read in several ways.
+//! Tests of which route counts a request that servers may read in several ways.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::http::head::Fields;
 use crate::policy::load_from;
 use crate::policy::source::MemoryFiles;
 
-/// Policies as `name: match, limits`, the limits each as `name key rate`.
+/// Compiles policies, each of a name and its YAML. `gateway` is YAML that is added to the gateway's file.
 fn ruleset(gateway: &str, policies: &[(&str, &str)]) -> Ruleset {
     let head = "version: 1\nlisten: 127.0.0.1:0\nadmin: off\nrecord: off\npolicies: policies\n";
     let gateway =
@@ -29,7 +29,7 @@ fn ruleset(gateway: &str, policies: &[(&str, &str)]) -> Ruleset {
         .ruleset
 }
 
-/// The route of a request, or those that count it together, or the status that it gets.
+/// The name of the request's route, or the names of the routes that count it together, or the status that it gets.
 fn route(ruleset: &Ruleset, request: &str) -> String {
     let (method, target) = request.split_once(' ').unwrap_or(("GET", request));
     let head = Head {
@@ -42,10 +42,10 @@ fn route(ruleset: &Ruleset, request: &str) -> String {
     match match_route(&head, None, ruleset) {
         Ok(matched) if matched.single_index().is_some() => matched.route(ruleset).name.to_string(),
         Ok(matched) => {
-            let limited = |route: &&Arc<Route>| !route.rules.is_empty();
-            let each = ruleset.routes.iter().filter(limited);
+            let has_limits = |route: &&Arc<Route>| !route.rules.is_empty();
             let counts = |route: &&Arc<Route>| matched.covers(&route.index.into(), ruleset);
-            let names: Vec<&str> = each.filter(counts).map(|route| &*route.name).collect();
+            let counting_routes = ruleset.routes.iter().filter(has_limits).filter(counts);
+            let names: Vec<&str> = counting_routes.map(|route| &*route.name).collect();
             names.join("+")
         }
         Err(RefusalCause::Bad(_)) => "400".into(),
@@ -94,7 +94,7 @@ fn a_semicolon_ends_the_path_to_some() {
     }
     let exact = ruleset("paths: exact", &[("login", LOGIN), ("rest", REST)]);
     check(&exact, &["POST /login;/x1"], "rest");
-    // Neither leaves nobody more than the other, so both count.
+    // Neither route is as strict as the other, so both count.
     let other = "match: /**\nlimits: { r: { key: ip, rate: 10/d } }";
     let rules = ruleset("", &[("login", LOGIN), ("rest", other)]);
     check(&rules, &["POST /login;/x1"], "login+rest");
@@ -120,7 +120,7 @@ fn a_method_in_a_query_that_begins_in_the_path() {
     check(&rules, &["POST /items/7;x=_method"], "rest");
 }
 
-/// What a stricter route may be handed is not counted by a looser one.
+/// A request that frameworks may hand to a stricter route is not counted by a looser one.
 #[test]
 fn a_looser_literal_takes_nothing_from_a_pattern() {
     let search = "match: GET /search/{q}\nlimits: { s: { key: ip, rate: 5/h } }";

@@ -1,31 +1,32 @@
-//! A request whose head cannot be read: the cause, and what its first line shows for the record. The gateway itself
-//! responds to it, and records it as any other request.
+//! A request whose head cannot be read: the cause, and the parts of its first line that are recorded.
+//!
+//! Connections make this value. The stack responds to such a request, counts it and records it as any other.
 
 use http::Method;
 
 use super::refusal::RefusalCause;
 use crate::record::insight::MAX_SAMPLE_PATH;
 
-/// Most bytes of a method that are recorded, because a client may send any length.
+/// Maximum bytes of a method that is recorded, because a client may send any length.
 pub const MAX_METHOD_BYTES: usize = 32;
 
 /// A request whose head cannot be read.
 pub struct UnreadableRequest {
-    /// Why it cannot be read; the status follows from it.
+    /// Why the head cannot be read. The status of the response follows from this cause.
     pub cause: RefusalCause,
-    /// What can be read of its first line.
+    /// The readable parts of the request's first line.
     pub line: FirstLine,
-    /// The client gets no response. Its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1). A connection that sent
-    /// neither a request of HTTP/1 nor the preface of HTTP/2 ends (section 3.4).
-    pub without_response: bool,
+    /// Whether the client gets no response. Then its stream ends with PROTOCOL_ERROR (RFC 9113 section 8.1.1), or its
+    /// connection ends if the client sent neither a request of HTTP/1 nor the preface of HTTP/2 (section 3.4).
+    pub gets_no_response: bool,
 }
 
-/// What can be read of the first line of an unreadable request. It is recorded, and nothing is decided by it.
+/// The readable parts of the first line of an unreadable request. They are recorded, and nothing is decided by them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirstLine {
-    /// The method, if it is one of at most [`MAX_METHOD_BYTES`] bytes.
+    /// The method, if it is valid and has at most [`MAX_METHOD_BYTES`] bytes.
     pub method: Option<Method>,
-    /// At most [`MAX_SAMPLE_PATH`] bytes of the path. Never the query, because a credential in it could not be masked
+    /// At most [`MAX_SAMPLE_PATH`] bytes of the path. The query is left out, because a credential in it could not be masked
     /// safely.
     pub path: Option<Box<str>>,
 }
@@ -36,13 +37,13 @@ impl FirstLine {
         let method = (method.len() <= MAX_METHOD_BYTES).then(|| Method::from_bytes(method).ok());
         let mut parts = target.split(|byte| matches!(byte, b'?' | b'#'));
         let path = parts.next().filter(|path| path.starts_with(b"/"));
-        let bounded = |path: &[u8]| {
+        let to_bounded_text = |path: &[u8]| {
             let text = String::from_utf8_lossy(&path[..path.len().min(MAX_SAMPLE_PATH)]);
             text[..text.floor_char_boundary(MAX_SAMPLE_PATH)].into()
         };
         FirstLine {
             method: method.flatten(),
-            path: path.map(bounded),
+            path: path.map(to_bounded_text),
         }
     }
 
@@ -75,7 +76,7 @@ mod tests {
     #[test]
     fn first_lines() {
         let long = "x".repeat(9_000);
-        let most = format!("/{}", &long[..MAX_SAMPLE_PATH - 1]);
+        let longest_path = format!("/{}", &long[..MAX_SAMPLE_PATH - 1]);
         check(b"", None, None);
         check(b"\r\n", None, None);
         check(b"GET", None, None);
@@ -87,7 +88,8 @@ mod tests {
         check(b"G\"T /\x01\x7f\" HTTP/1.1", None, Some("/\u{1}\u{7f}\""));
         check(b"GET /\xff\xc3", Some("GET"), Some("/\u{fffd}\u{fffd}"));
         check(b"\x16\x03\x01\x02\x00", None, None);
-        check(format!("GET /{long}").as_bytes(), Some("GET"), Some(&most));
+        let long_path = format!("GET /{long}");
+        check(long_path.as_bytes(), Some("GET"), Some(&longest_path));
         check(format!("{long} /a").as_bytes(), None, None);
         let accents = format!("GET /{}", "\u{e9}".repeat(9_000));
         let path = FirstLine::parse(accents.as_bytes()).path.unwrap();

@@ -1,4 +1,4 @@
-//! Why a request's or a response's body broke off, and how the access log and the metrics say so.
+//! Why a request's or a response's body broke off, and the words for that in the access log and the metrics.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Error {
         )
     }
 
-    /// Whether `tollgate_upstream_errors_total` counts it.
+    /// Whether `tollgate_upstream_errors_total` counts the error.
     pub fn is_upstream_failure(&self) -> bool {
         matches!(self, Error::Upstream(_) | Error::Silent(_) | Error::Overdue)
     }

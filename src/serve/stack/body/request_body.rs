@@ -1,5 +1,6 @@
 //! The body of a request. It is streamed, with a deadline for each piece, and read ahead where a limit counts by it.
-//! What was read ahead goes back into the body, so that the upstream gets every byte.
+//!
+//! Bytes that were read ahead are put back into the body, so that the upstream gets every byte.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -10,39 +11,39 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 
-use super::error::Error;
+use super::body_error::Error;
 use crate::http::head::hop_by_hop::strip_forbidden_trailers;
 use crate::http::http1::chunked::BodyPiece;
 use crate::serve::stack::downstream::Downstream;
 use crate::serve::worker::deadlines::Deadlines;
 use crate::serve::worker::generation::Generation;
 
-/// The body that a client sends. Boxed, because most requests have none.
+/// The body that a client sends. It is boxed, because most requests have no body.
 pub struct RequestBody(Option<Box<UnreadBody>>);
 
-/// Most bytes that are read ahead of a body. A limit may set a lower bound of its own.
-pub const MAX_READ_AHEAD: usize = 1024 * 1024;
+/// Maximum bytes of a body that are read ahead. A limit may set a lower bound of its own.
+pub const MAX_READ_AHEAD_BYTES: usize = 1024 * 1024;
 
-/// Most bytes that decide whether a body is read ahead. Few, because each piece that comes has them examined again.
-const MAX_PREFIX: usize = 512;
+/// Maximum bytes that decide whether a body is read ahead. They are few, because each new piece has them examined again.
+const MAX_PREFIX_BYTES: usize = 512;
 
-/// The beginning of a body.
+/// The beginning of a body, which was read ahead.
 pub struct ReadAhead {
     /// The content that was read.
     pub bytes: Bytes,
-    /// The trailers, if the body ended with some.
+    /// The trailers, if they were read too.
     pub trailers: Option<HeaderMap>,
-    /// Whether this is the whole body.
+    /// Whether `bytes` are the whole body.
     pub is_whole: bool,
 }
 
-/// What is still to be read of a body.
+/// The part of a body that is still to be read.
 struct UnreadBody {
     /// Content that was read ahead and put back.
     read_ahead: Option<Bytes>,
     /// Trailers that were read ahead and put back.
     trailers: Option<Box<HeaderMap>>,
-    /// Where the remaining content comes from; none at the end of the body.
+    /// Where the remaining content comes from; `None` at the end of the body.
     downstream: Option<Downstream>,
     deadlines: Rc<Deadlines>,
     generation: Rc<Generation>,
@@ -61,7 +62,7 @@ impl RequestBody {
         RequestBody((!downstream.is_body_over()).then(|| Box::new(unread())))
     }
 
-    /// Reads ahead until more than `max_bytes` are read or the body ends. The caller must put back what was read.
+    /// Reads ahead until more than `max_bytes` are read or the body ends. The caller must put the bytes back.
     pub async fn peek(&mut self, max_bytes: usize) -> Result<ReadAhead, Error> {
         let mut bytes = BytesMut::new();
         let mut trailers = None;
@@ -79,20 +80,22 @@ impl RequestBody {
         })
     }
 
-    /// Asks `judge` about the first bytes of the body, which stay in it. `judge` also learns whether they are the whole
-    /// body, and returns none while it needs more of them. Returns true where [`MAX_PREFIX`] bytes do not decide.
+    /// Asks `judge` about the first bytes of the body, which stay in it. The second argument of `judge` says whether these
+    /// are the whole body. `judge` returns `None` while it needs more bytes.
+    ///
+    /// Returns true where [`MAX_PREFIX_BYTES`] bytes do not decide.
     pub async fn judge_prefix(
         &mut self,
         judge: impl Fn(&[u8], bool) -> Option<bool>,
     ) -> Result<bool, Error> {
         let (mut bytes, mut is_whole) = (Bytes::new(), self.is_empty());
         loop {
-            let prefix = &bytes[..bytes.len().min(MAX_PREFIX)];
+            let prefix = &bytes[..bytes.len().min(MAX_PREFIX_BYTES)];
             let is_whole_prefix = is_whole && prefix.len() == bytes.len();
-            if let Some(verdict) = judge(prefix, is_whole_prefix) {
-                return Ok(verdict);
+            if let Some(judgement) = judge(prefix, is_whole_prefix) {
+                return Ok(judgement);
             }
-            if is_whole || bytes.len() >= MAX_PREFIX {
+            if is_whole || bytes.len() >= MAX_PREFIX_BYTES {
                 return Ok(true);
             }
             let peeked = self.peek(bytes.len()).await?;
@@ -101,7 +104,7 @@ impl RequestBody {
         }
     }
 
-    /// Puts back what [`RequestBody::peek`] has read.
+    /// Puts back the bytes and the trailers that [`RequestBody::peek`] has read.
     pub fn put_back(&mut self, bytes: Bytes, trailers: Option<HeaderMap>) {
         if let Some(unread) = &mut self.0 {
             unread.read_ahead = Some(bytes).filter(|bytes| !bytes.is_empty());
@@ -123,7 +126,7 @@ impl UnreadBody {
 
 impl Drop for UnreadBody {
     fn drop(&mut self) {
-        self.deadlines.body_arrived();
+        self.deadlines.report_body_arrived();
     }
 }
 
@@ -148,19 +151,19 @@ impl Body for RequestBody {
             return Poll::Ready(None);
         };
         let Poll::Ready(piece) = downstream.poll_body(cx) else {
-            let idle = this.generation.ruleset.timeouts.body_idle;
-            if downstream.is_held_back() {
-                // The gateway may have run out of room while it waited for this piece.
-                this.deadlines.body_arrived();
+            let idle_timeout = this.generation.ruleset.timeouts.body_idle;
+            if downstream.is_window_exhausted() {
+                // The client cannot send, so it is not late. Its window may have closed only while this piece was awaited.
+                this.deadlines.report_body_arrived();
                 return Poll::Pending;
             }
             if this.deadlines.is_body_late() {
-                return Poll::Ready(Some(Err(Error::Idle(idle))));
+                return Poll::Ready(Some(Err(Error::Idle(idle_timeout))));
             }
-            this.deadlines.await_body(idle);
+            this.deadlines.await_body(idle_timeout);
             return Poll::Pending;
         };
-        this.deadlines.body_arrived();
+        this.deadlines.report_body_arrived();
         if matches!(piece, Err(_) | Ok(BodyPiece::End)) || downstream.is_body_over() {
             this.downstream = None;
         }
@@ -185,7 +188,7 @@ impl Body for RequestBody {
             return SizeHint::with_exact(0);
         };
         let read_ahead = unread.read_ahead.as_ref();
-        let read_ahead = read_ahead.map_or(0, |bytes| bytes.len() as u64);
+        let read_ahead_bytes = read_ahead.map_or(0, |bytes| bytes.len() as u64);
         let remaining = match &unread.downstream {
             Some(downstream) => downstream.remaining_body(),
             // A body with trailers is sent in chunks, without a length.
@@ -193,10 +196,10 @@ impl Body for RequestBody {
             None => SizeHint::with_exact(0),
         };
         let mut hint = SizeHint::new();
-        // The downstream has already subtracted what was read ahead.
-        hint.set_lower(remaining.lower() + read_ahead);
+        // The downstream has already subtracted the bytes that were read ahead.
+        hint.set_lower(remaining.lower() + read_ahead_bytes);
         if let Some(upper) = remaining.upper() {
-            hint.set_upper(upper + read_ahead);
+            hint.set_upper(upper + read_ahead_bytes);
         }
         hint
     }

@@ -1,5 +1,6 @@
-//! The context of one request: what the layers learn about it for the access log, the metrics and the samples. The
-//! layers fill it in; `observe` reports it at the end. Routing and limits do not depend on it.
+//! The context of one request: what the layers find out about the request for the access log, the metrics and the samples.
+//!
+//! The layers fill the context in; `observe` reports it at the end. Routing and limits do not depend on it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::IpAddr;
@@ -8,73 +9,73 @@ use std::sync::Arc;
 
 use http::Method;
 
-use super::outcome::RequestOutcome;
 use super::peer::Peer;
+use super::request_outcome::RequestOutcome;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::identity::ClientIdentity;
 use crate::limit::LimitStanding;
 use crate::record::insight::Decision;
 use crate::serve::access::WorkerLog;
-use crate::serve::http1::repeat::RepeatedFields;
+use crate::serve::http1::repeat_cache::RepeatedFields;
 use crate::serve::worker::generation::Generation;
 use crate::store::permits::PermitGuard;
 use crate::throttle::admission::Holdings;
 
-/// What is known of one request so far. The layers share it, so that it is complete even if the client closes its
+/// The facts about one request so far. The layers share the context, so that it is complete even if the client closes its
 /// connection while a layer works.
 pub struct RequestContext {
     /// When the request arrived.
     pub arrived_at: Nanos,
-    /// The method; none if it cannot be read.
+    /// The method; `None` if it cannot be read.
     pub method: Option<Method>,
     /// The head, if its target may be logged or sampled.
     pub head: Option<Rc<Head>>,
-    /// The path of a request whose head cannot be read.
-    pub path: Option<Box<str>>,
+    /// The path of a request whose head cannot be read, if its first line shows one.
+    pub unreadable_path: Option<Box<str>>,
     /// What the connection remembers of earlier requests with the same header fields.
     pub repeated: Option<Rc<RepeatedFields>>,
     /// The client's identities; unset until the request is identified.
     pub client: OnceCell<Rc<ClientIdentity>>,
-    /// The index of the route among the ruleset's routes.
-    pub route: Cell<Option<usize>>,
-    /// The index of the limit that decided, and its standing.
+    /// The index of the route among the ruleset's routes; `None` until a route is found.
+    pub route_index: Cell<Option<usize>>,
+    /// The index of the limit that decided among the ruleset's rules, and the standing of the request by it.
     pub deciding_limit: Cell<Option<(usize, LimitStanding)>>,
     /// The deciding limit's finding, if the request is sampled.
     pub sampled_decision: Cell<Option<Box<Decision>>>,
-    /// The shared store could not be reached, so this gateway decided alone.
-    pub without_store: Cell<bool>,
+    /// Whether the shared store could not be reached, so that this gateway decided alone.
+    pub is_without_store: Cell<bool>,
     /// The server that the request was sent to last.
     pub server: RefCell<Option<Arc<str>>>,
     /// Why the request was refused or broke off, as the access log writes it.
     pub reason: Cell<Option<&'static str>>,
     pub(super) status: Cell<u16>,
-    pub(super) by_upstream: Cell<bool>,
+    pub(super) is_from_upstream: Cell<bool>,
     pub(super) outcome: Cell<RequestOutcome>,
     pub(super) sent_bytes: Cell<u64>,
     /// The permits and reserved units that the request holds until it ends.
     pub holdings: RefCell<Option<Holdings>>,
     /// Whether the client has closed its connection or stream.
-    pub client_left: Cell<bool>,
+    pub has_client_left: Cell<bool>,
     /// The client's end of the connection.
     pub peer: Rc<Peer>,
     /// The configuration that serves the request to its end.
     pub generation: Rc<Generation>,
-    pub(super) access: Rc<WorkerLog>,
+    pub(super) access_log: Rc<WorkerLog>,
 }
 
 impl RequestContext {
-    /// The client's address; behind trusted proxies the one that they report.
+    /// The client's address; behind trusted proxies the address that they report.
     pub fn ip(&self) -> IpAddr {
         self.client.get().map_or(self.peer.ip, |client| client.ip)
     }
 
-    /// The text of the client's address, which is at hand only if it is the connection's own.
+    /// The text of the client's address, if that is the connection's own address; `None` otherwise.
     pub fn connection_address(&self) -> Option<&str> {
         (self.ip() == self.peer.ip).then_some(&*self.peer.address)
     }
 
-    /// The verified user.
+    /// The verified user; `None` if there is none.
     pub fn user(&self) -> Option<&str> {
         self.client.get()?.user.as_deref()
     }
@@ -85,8 +86,8 @@ impl RequestContext {
     }
 
     /// Whether the response came from the upstream, whole or not.
-    pub fn is_by_upstream(&self) -> bool {
-        self.by_upstream.get()
+    pub fn is_from_upstream(&self) -> bool {
+        self.is_from_upstream.get()
     }
 
     /// How the request ended; [`RequestOutcome::Gone`] while it is under way.
@@ -110,7 +111,7 @@ impl RequestContext {
 
     /// Whether the access log names the server of a request.
     pub fn needs_server(&self) -> bool {
-        self.access.wants_targets()
+        self.access_log.may_log()
     }
 
     /// Bytes of the response's body that were sent to the client.

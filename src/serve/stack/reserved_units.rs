@@ -1,5 +1,5 @@
-//! Reads from a request how many units a limit on cost reserves for it. The cost itself is known only with the
-//! response. The number is in a header field or in a JSON body.
+//! Reads from a request how many units a limit on cost reserves for it, from a header field or a JSON body. The cost itself
+//! is known only with the response.
 //!
 //! The client writes the number, so the largest of several counts. Where the upstream may read another number than the
 //! gateway, at least the policy's own number counts.
@@ -12,7 +12,8 @@ use crate::identity::strip::is_alike;
 use crate::limit::cost::parse_units_from;
 use crate::limit::{Reserve, ReserveSource, Rule};
 
-/// Units to reserve, by the index of the rule. Rules that are not listed reserve their own number.
+/// Pairs of a rule's index among the request's rules and the units that this rule reserves. Other rules reserve the number
+/// of their policy. `None` if there are no pairs.
 pub type ReservedUnits = Option<Box<[(usize, u32)]>>;
 
 /// Reads the units to reserve from the head and the beginning of the body. `is_whole` says whether that is the whole
@@ -31,11 +32,11 @@ pub fn read_reserved(
     Some(units).filter(|units| !units.is_empty())
 }
 
-/// The largest number that the request gives for one rule; none if it gives none.
+/// The largest number that the request gives for one rule; `None` if it gives no number.
 fn read_units(reserve: &Reserve, fields: &Fields, body: &[u8], is_whole: bool) -> Option<u32> {
     let (mut largest, mut all_are_numbers, mut is_unambiguous) = (None, true, true);
     let mut add = |text: Option<&[u8]>| {
-        // Many upstreams take zero for no number, and round small numbers to zero. So zero counts as none.
+        // Many upstreams take zero for no number, and round small numbers to zero. So zero counts as no number.
         let units = text.and_then(|text| parse_units_from(1.0, text));
         all_are_numbers &= units.is_some();
         largest = largest.max(units);
@@ -81,20 +82,20 @@ mod tests {
         source: &ReserveSource,
         fields: &[(&str, &str)],
         body: &str,
-        whole: bool,
-        units: Option<u32>,
+        is_whole: bool,
+        expected: Option<u32>,
     ) {
         let mut head = Head::default();
         for (name, value) in fields {
             head.fields.add(name, value.as_bytes());
         }
-        let reserved = read_reserved(&[rule(source.clone())], &head, body.as_bytes(), whole);
-        let reserved = reserved.map(|units| units[0].1);
-        assert_eq!(reserved, units, "{fields:?} {body}");
+        let reserved = read_reserved(&[rule(source.clone())], &head, body.as_bytes(), is_whole);
+        let units = reserved.map(|reserved| reserved[0].1);
+        assert_eq!(units, expected, "{fields:?} {body}");
     }
 
     #[test]
-    fn what_requests_say() {
+    fn units_that_requests_state() {
         let json = ReserveSource::Json(Arc::from(["max".to_owned()]));
         check(&json, &[], "{\"max\":7}", true, Some(7));
         check(&json, &[], "{\"max\":\"7\"}", true, Some(7));
@@ -113,7 +114,7 @@ mod tests {
             check(&json, &[], other, true, None);
         }
         for (body, units) in [
-            // Readers of the first document, of the first member, without case, of names in camel case.
+            // Some upstreams read the first document, the first member, names of any case, or names in camel case.
             ("{\"max\":70}{\"max\":1}", 70),
             ("{\"max\":1}{\"max\":70}", 70),
             ("{\"max\":1}{\"max\":2}", 40),
@@ -122,14 +123,14 @@ mod tests {
             ("{\"max\":1,\"MAX\":7}", 7),
             ("{\"max\":1,\"ma\\u0058\":7}", 7),
             ("{\"MAX\":7}", 7),
-            // One of them may see no number.
+            // Some upstreams may see no number.
             ("{\"max\":1,\"max\":null}", 40),
             ("{\"max\":1,\"max\":0}", 40),
             ("{\"max\":1,\"MAX\":[2]}", 40),
             ("{\"max\":[1]}", 40),
             ("{\"max\":{\"a\":1}}", 40),
             ("[{\"max\":1},{\"max\":1}]", 40),
-            // What only some read.
+            // Only some upstreams can read these documents.
             ("\u{feff}{\"max\":1}", 40),
             ("{\"max\":1,}", 40),
             ("{\"max\":1} // 70", 40),
@@ -164,7 +165,7 @@ mod tests {
         let wide: Vec<u8> = "{\"max\":7}".bytes().flat_map(|byte| [byte, 0]).collect();
         let wide = String::from_utf8(wide).unwrap();
         check(&json, &[], &wide, true, None);
-        // More may come.
+        // The body may go on.
         check(&json, &[], "{\"max\":7,", false, Some(40));
         check(&json, &[], "{\"max\":70,", false, Some(70));
         check(

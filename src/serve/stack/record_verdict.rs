@@ -1,17 +1,18 @@
 //! Records the verdict on a request: in the metrics, in the top keys, and in the request's context for the log and the
-//! samples.
+//! samples. The verdict itself is never changed here.
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::context::RequestContext;
+use super::request_context::RequestContext;
 use super::{counted_key, sampling};
 use crate::base::clock::Nanos;
 use crate::identity::ClientIdentity;
 use crate::limit::{LimitStanding, Rule};
 use crate::throttle::admission::Verdict;
 
-/// Counts every finding of the verdict, and keeps in `context` which limit decided.
+/// Counts every finding of the verdict, and notes in `context` which limit decided. `rules` are the rules that the indices
+/// in the findings refer to.
 pub(crate) fn record_verdict(
     context: &RequestContext,
     verdict: &Verdict,
@@ -23,7 +24,7 @@ pub(crate) fn record_verdict(
     let mut is_within = true;
     for finding in &verdict.findings {
         let rule = &rules[finding.rule_index];
-        let counters = &generation.rules[rule.index];
+        let counters = &generation.counters_by_rule[rule.index];
         is_within &= finding.reading.standing == LimitStanding::Within;
         match (finding.reading.standing, rule.shadow) {
             (LimitStanding::Within, _) => counters.within.increment(1),
@@ -32,15 +33,15 @@ pub(crate) fn record_verdict(
             (_, false) => counters.refused.increment(1),
         }
         if generation.insight.is_some() {
-            let recent = &context.peer.worker.recent;
-            counted_key::count_request(recent, generation, client, rule, finding);
+            let recent_keys = &context.peer.worker.recent_keys;
+            counted_key::count_request(recent_keys, generation, client, rule, finding);
         }
     }
     if !is_within && generation.insight.is_some() {
         let decision = sampling::sample_decision(generation, client, verdict, rules, now);
         context.sampled_decision.set(decision);
     }
-    context.without_store.set(verdict.is_without_store);
+    context.is_without_store.set(verdict.is_without_store);
     if let Some((rule, finding)) = verdict.decider(rules) {
         let standing = finding.reading.standing;
         context.deciding_limit.set(Some((rule.index, standing)));

@@ -18,7 +18,7 @@ impl<S: OpenStream> ConnectionState<S> {
             PastStream::Idle => return Err(ConnectionError(Reason::PROTOCOL_ERROR)),
             PastStream::Refused => {}
             PastStream::Skipped | PastStream::Ended | PastStream::Reset => {
-                self.allowance.spend();
+                self.allowance.spend_frame();
                 self.reset_stream(id, Reason::STREAM_CLOSED);
             }
         }
@@ -42,7 +42,7 @@ impl<S: OpenStream> ConnectionState<S> {
         }
     }
 
-    /// Ends a stream that declares to depend on itself: RFC 7540 section 5.3.1.
+    /// Resets a stream that declares to depend on itself: RFC 7540 section 5.3.1.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl<S: OpenStream> ConnectionState<S> {
                 );
             }
             None if self.history.is_used(id) => {
-                self.allowance.spend();
+                self.allowance.spend_frame();
                 self.reset_stream(id, Reason::PROTOCOL_ERROR);
             }
             // RFC 9113 section 6.4 forbids to reset an idle stream.

@@ -1,7 +1,7 @@
 //! Sends a response on an HTTP/1.1 connection: its head at once, then its body piece by piece.
 //!
-//! It decides how the body is framed and whether the connection can be reused. It never waits for a body while the client
-//! does not read.
+//! This file decides how the body is framed and whether the connection can be reused. It never asks the body for more
+//! while the client does not read.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,27 +20,27 @@ use crate::net::FlushQueue;
 use crate::net::flush_queue::YieldToOthers;
 use crate::serve::stack::body;
 use crate::serve::stack::observe::ObservedBody;
-use crate::serve::worker::state::Worker;
+use crate::serve::worker::worker_state::WorkerState;
 
-/// Longest body, in bytes, whose response is sent together with those of other connections. A longer one is sent at once,
-/// while the processor still has it in its cache. For that its connection waits for the others before the body is read.
-const MAX_GROUPED_BODY: u64 = 4096;
+/// Longest body, in bytes, whose response is sent together with the responses of other connections. A longer body is sent
+/// as soon as it is read, while the processor has it in its cache, so it is read only after the turn of the others.
+const MAX_GROUPED_BODY_BYTES: u64 = 4096;
 
 /// How the body of a response is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BodyFraming {
     /// The response has no body.
     Bodiless,
-    /// As it is, up to its length or the end of the connection.
+    /// The body is sent as it is, up to its length or the end of the connection.
     Plain,
-    /// In chunks.
+    /// The body is sent in chunks (RFC 9112 section 7.1).
     Chunked,
 }
 
 /// Whether the connection can carry another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
-    /// Once the request's body has been read.
+pub enum ConnectionReuse {
+    /// The connection can be reused once the request's body has been read.
     Possible,
     /// The connection must be closed.
     Impossible,
@@ -51,15 +51,15 @@ pub fn send_response<'a>(
     wire: &'a Rc<Wire>,
     expectations: ClientExpectations,
     response: Response<ObservedBody>,
-    worker: &'a Worker,
+    worker: &'a WorkerState,
 ) -> SendResponse<'a> {
     let Response { mut head, body } = response;
-    let exact = body.size_hint().exact();
-    let is_short = exact.is_some_and(|length| length <= MAX_GROUPED_BODY);
+    let exact_length = body.size_hint().exact();
+    let is_short = exact_length.is_some_and(|length| length <= MAX_GROUPED_BODY_BYTES);
     let status = head.status.as_u16();
     let switches_protocol = status == 101;
-    let framing = choose_framing(status, &expectations, exact);
-    let ends_with_connection = framing == BodyFraming::Plain && exact.is_none();
+    let framing = choose_framing(status, &expectations, exact_length);
+    let ends_with_connection = framing == BodyFraming::Plain && exact_length.is_none();
     let mut present = head.fields.present_fields();
     // The gateway sets `Connection` on its own responses after which nothing can follow.
     let is_last = present.has_connection && !switches_protocol;
@@ -69,19 +69,21 @@ pub fn send_response<'a>(
     }
     // A response of the gateway may leave the request's body unread.
     let can_read_body = !body.is_from_gateway() || wire.can_drain_body();
-    let is_persistent = expectations.persistent
+    let is_persistent = expectations.is_persistent
         && !worker.is_draining()
         && !ends_with_connection
         && !is_last
         && can_read_body;
     let content_length = match framing {
-        BodyFraming::Plain => exact,
+        BodyFraming::Plain => exact_length,
         // The length that the response to a GET would have, if it is known.
-        BodyFraming::Bodiless => exact.filter(|length| expectations.head_only && *length > 0),
+        BodyFraming::Bodiless => {
+            exact_length.filter(|length| expectations.is_head_request && *length > 0)
+        }
         BodyFraming::Chunked => None,
     };
     let date = worker.date();
-    let added = AddedFields {
+    let connection_fields = ConnectionFields {
         present,
         version: expectations.version,
         is_persistent,
@@ -89,52 +91,52 @@ pub fn send_response<'a>(
         content_length,
         date: &date,
     };
-    wire.queue(|outbox| {
+    wire.fill_outbox(|outbox| {
         outbox.push_with(|out| {
             write_response_head(out, &head);
-            added.write(out);
+            connection_fields.write(out);
         })
     });
     if ends_with_connection {
-        wire.reset_on_close(true);
+        wire.set_reset_on_close(true);
     }
     SendResponse {
         wire,
         body: Some(body),
         framing,
-        trailers: expectations.trailers,
+        accepts_trailers: expectations.accepts_trailers,
         last_flush: match (is_persistent, ends_with_connection) {
             (true, _) if is_short && wire.is_body_over() => LastFlush::Grouped(&worker.flushes),
             (false, false) => LastFlush::WithClose,
             _ => LastFlush::Alone,
         },
-        others_first: (!is_short).then(YieldToOthers::default),
-        has_begun: false,
+        yield_to_others: (!is_short).then(YieldToOthers::default),
+        has_queued_first_pieces: false,
         is_persistent,
         ends_with_connection,
     }
 }
 
-/// The framing of a body whose length is `exact`, if it is known.
+/// The framing of a body whose length is `exact_length`, if that is known (RFC 9112 section 6.3).
 #[inline]
 fn choose_framing(
     status: u16,
     expectations: &ClientExpectations,
-    exact: Option<u64>,
+    exact_length: Option<u64>,
 ) -> BodyFraming {
     if status == 101 {
         BodyFraming::Plain
-    } else if expectations.head_only || matches!(status, 204 | 304) {
+    } else if expectations.is_head_request || matches!(status, 204 | 304) {
         BodyFraming::Bodiless
-    } else if exact.is_some() || expectations.version < Version::HTTP_11 {
+    } else if exact_length.is_some() || expectations.version < Version::HTTP_11 {
         BodyFraming::Plain
     } else {
         BodyFraming::Chunked
     }
 }
 
-/// Fields that the gateway adds to the head of a response.
-struct AddedFields<'a> {
+/// Fields of the connection and of the framing, which are added to the head of a response.
+struct ConnectionFields<'a> {
     /// Fields that the head has already.
     present: PresentFields,
     version: Version,
@@ -144,7 +146,7 @@ struct AddedFields<'a> {
     date: &'a str,
 }
 
-impl AddedFields<'_> {
+impl ConnectionFields<'_> {
     /// Appends the fields and the empty line after them.
     #[inline]
     fn write(&self, out: &mut Vec<u8>) {
@@ -176,43 +178,44 @@ pub struct SendResponse<'a> {
     /// Dropped when its last piece is queued, so that the request is recorded before the client sees the end.
     body: Option<ObservedBody>,
     framing: BodyFraming,
-    /// The client accepts trailers.
-    trailers: bool,
+    /// Whether the client accepts trailers.
+    accepts_trailers: bool,
     last_flush: LastFlush<'a>,
-    /// The turn of other connections, before a long body is read.
-    others_first: Option<YieldToOthers>,
-    has_begun: bool,
+    /// Gives other connections their turn before a long body is read; `None` when they have had it.
+    yield_to_others: Option<YieldToOthers>,
+    /// Whether the first pieces have been queued, so that only full buffers are flushed before the next piece.
+    has_queued_first_pieces: bool,
     is_persistent: bool,
-    /// The body ends with the connection, for want of another framing.
+    /// Whether the body ends with the connection, for want of another framing.
     ends_with_connection: bool,
 }
 
 impl Future for SendResponse<'_> {
-    type Output = Result<Reuse, body::Error>;
+    type Output = Result<ConnectionReuse, body::Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(others_first) = &mut self.others_first {
-            ready!(Pin::new(others_first).poll(cx));
-            self.others_first = None;
+        if let Some(turn) = &mut self.yield_to_others {
+            ready!(Pin::new(turn).poll(cx));
+            self.yield_to_others = None;
         }
         ready!(self.poll_body(cx))?;
         if self.ends_with_connection {
-            self.wire.reset_on_close(false);
+            self.wire.set_reset_on_close(false);
         }
         Poll::Ready(Ok(match self.is_persistent {
-            true => Reuse::Possible,
-            false => Reuse::Impossible,
+            true => ConnectionReuse::Possible,
+            false => ConnectionReuse::Impossible,
         }))
     }
 }
 
 /// When the last piece of a response is sent.
 enum LastFlush<'a> {
-    /// Together with those of other connections, at the end of the worker's turn.
+    /// The piece is sent together with pieces of other connections, at the end of the worker's turn.
     Grouped(&'a FlushQueue),
-    /// Together with the end of the connection.
+    /// The piece is sent together with the end of the connection.
     WithClose,
-    /// At once.
+    /// The piece is sent at once.
     Alone,
 }
 
@@ -220,20 +223,20 @@ impl SendResponse<'_> {
     /// Sends the whole body. Pieces that are ready at once are sent together.
     fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), body::Error>> {
         loop {
-            if std::mem::replace(&mut self.has_begun, true) {
+            // Nothing is flushed before the first pieces, so that they are sent together with the head.
+            if std::mem::replace(&mut self.has_queued_first_pieces, true) {
                 ready!(self.wire.poll_flush(cx)).map_err(MessageError::from)?;
             }
-            // The first pieces are sent with the head, and small pieces together.
             let mut next = self.poll_queue_piece(cx);
             while matches!(next, Poll::Ready(Ok(())))
                 && self.body.is_some()
-                && !self.wire.is_queue_full()
+                && !self.wire.is_outbox_full()
             {
                 next = self.poll_queue_piece(cx);
             }
             if self.body.is_none() && matches!(next, Poll::Ready(Ok(()))) {
                 match self.last_flush {
-                    LastFlush::Grouped(flushes) if !self.wire.is_queue_full() => {
+                    LastFlush::Grouped(flushes) if !self.wire.is_outbox_full() => {
                         flushes.add(self.wire.clone());
                         return Poll::Ready(Ok(()));
                     }
@@ -261,12 +264,14 @@ impl SendResponse<'_> {
         }
         let Poll::Ready(frame) = Pin::new(&mut *body).poll_frame(cx) else {
             // No piece is ready, so the client may have left meanwhile.
-            ready!(self.wire.poll_gone(cx));
+            ready!(self.wire.poll_client_gone(cx));
             return Poll::Ready(Err(MessageError::Closed.into()));
         };
-        let chunked = self.framing == BodyFraming::Chunked;
+        let is_chunked = self.framing == BodyFraming::Chunked;
         match frame.transpose()?.map(http_body::Frame::into_data) {
-            Some(Ok(data)) => self.wire.queue(|outbox| outbox.push_data(data, chunked)),
+            Some(Ok(data)) => self
+                .wire
+                .fill_outbox(|outbox| outbox.push_data(data, is_chunked)),
             Some(Err(trailers)) => self.end_body(trailers.trailers_ref()),
             None => self.end_body(None),
         }
@@ -279,8 +284,9 @@ impl SendResponse<'_> {
     /// Drops the body, and queues the last chunk if it is chunked.
     fn end_body(&mut self, trailers: Option<&http::HeaderMap>) {
         if self.body.take().is_some() && self.framing == BodyFraming::Chunked {
-            let trailers = trailers.filter(|_| self.trailers);
-            self.wire.queue(|outbox| outbox.push_chunked_end(trailers));
+            let trailers = trailers.filter(|_| self.accepts_trailers);
+            self.wire
+                .fill_outbox(|outbox| outbox.push_chunked_end(trailers));
         }
     }
 }

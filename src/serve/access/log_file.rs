@@ -1,7 +1,7 @@
-//! The file of the access log, and its rotation.
+//! The file of the access log, and its rotation. The log's thread writes it.
 //!
-//! Other programs may move the file away, and the gateway itself rotates it. So before each write it is checked that the
-//! path still leads to the open file. A line is never split between two files.
+//! Other programs may move the file away, and the gateway itself rotates it. So before each batch it is checked whether
+//! the path still leads to the open file. A line is never split between two files.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 
 use crate::policy::settings::LogRotation;
 
-/// The open file of the log. It is written only at its end.
+/// The open file of the log. Lines are only appended to it.
 pub struct LogFile {
     path: PathBuf,
-    rotate: Option<LogRotation>,
+    /// When to rotate the file; `None` if the gateway never does.
+    rotation: Option<LogRotation>,
     file: File,
-    /// The identity of the open file; absent for pipes and devices, which are never reopened.
+    /// The identity of `file`; `None` for pipes and devices, which are never reopened.
     open_id: Option<FileId>,
-    /// A failure to reopen the file has been logged, and none has succeeded since.
+    /// Whether the last attempt to reopen or rotate has failed. Its error has been logged, and is not logged again.
     has_logged_failure: bool,
 }
 
@@ -30,8 +31,8 @@ impl LogFile {
     /// # Errors
     ///
     /// The file cannot be written, or it is to be rotated and its folder cannot be written.
-    pub fn open(path: &Path, rotate: Option<LogRotation>) -> io::Result<LogFile> {
-        if rotate.is_some() {
+    pub fn open(path: &Path, rotation: Option<LogRotation>) -> io::Result<LogFile> {
+        if rotation.is_some() {
             let folder = path.parent().unwrap_or(Path::new(""));
             check_folder_writable(folder).map_err(|error| {
                 let message = format!("its folder `{}`, for `rotate`: {error}", folder.display());
@@ -41,29 +42,29 @@ impl LogFile {
         let file = open_for_append(path)?;
         Ok(LogFile {
             path: path.to_owned(),
-            rotate,
+            rotation,
             open_id: file_id(&file.metadata()?),
             file,
             has_logged_failure: false,
         })
     }
 
-    /// Prepares the file for `more_bytes`. Reopens it if its path leads elsewhere by now, so that nothing is written into
-    /// a file that was renamed and is being compressed. Rotates it if it would become too long.
+    /// Prepares the file for a batch of `batch_bytes`. Reopens the file if its path leads elsewhere by now, so that nothing
+    /// is written into a file that was renamed and is being compressed. Rotates the file if it would become too long.
     ///
     /// A failure is logged once, and the old file is used further.
-    pub fn reopen_or_rotate(&mut self, more_bytes: u64) {
+    pub fn reopen_or_rotate(&mut self, batch_bytes: u64) {
         if self.open_id.is_none() {
             return;
         }
         let at_path = self.path.metadata().ok();
         let open_file = at_path.filter(|metadata| file_id(metadata) == self.open_id);
-        let result = match (open_file, self.rotate) {
+        let result = match (open_file, self.rotation) {
             (None, _) => self.reopen(),
-            (Some(file), Some(rotate))
-                if file.len() > 0 && file.len() + more_bytes > rotate.size =>
+            (Some(file), Some(rotation))
+                if file.len() > 0 && file.len() + batch_bytes > rotation.size =>
             {
-                self.rotate(rotate)
+                self.rotate(rotation)
             }
             (Some(_), _) => return,
         };
@@ -77,6 +78,7 @@ impl LogFile {
         }
     }
 
+    /// Opens the file at the path, and creates it if it is missing.
     fn reopen(&mut self) -> io::Result<()> {
         let file = open_for_append(&self.path)?;
         self.open_id = file_id(&file.metadata()?);
@@ -85,11 +87,11 @@ impl LogFile {
         Ok(())
     }
 
-    /// Renames the file and opens a new one. During a hand-over a second process may write to the same file. The one that
-    /// gets the file's lock first renames, and the other only reopens.
-    fn rotate(&mut self, rotate: LogRotation) -> io::Result<()> {
+    /// Renames the file and opens a new one. During a hand-over a second process may write to the same file. The process
+    /// that gets the file's lock first renames it, and the other process only reopens.
+    fn rotate(&mut self, rotation: LogRotation) -> io::Result<()> {
         self.file.lock()?;
-        let result = self.rename_rotated(rotate).and_then(|()| self.reopen());
+        let result = self.rename_files(rotation).and_then(|()| self.reopen());
         if result.is_err() {
             self.file.unlock()?;
         }
@@ -97,18 +99,20 @@ impl LogFile {
         result
     }
 
-    /// Renames the file to `.1`, `.1` to `.2` and so on, up to the first number that is free.
-    fn rename_rotated(&self, rotate: LogRotation) -> io::Result<()> {
+    /// Renames the file to `.1`, `.1` to `.2` and so on, up to the first number that is free. Does nothing if another
+    /// process has renamed the file already.
+    fn rename_files(&self, rotation: LogRotation) -> io::Result<()> {
         if file_id(&self.path.metadata()?) != self.open_id {
             return Ok(());
         }
-        let free = (1..rotate.keep).find(|number| !self.rotated_path(*number).exists());
-        for number in (1..free.unwrap_or(rotate.keep)).rev() {
+        let free_number = (1..rotation.keep).find(|number| !self.rotated_path(*number).exists());
+        for number in (1..free_number.unwrap_or(rotation.keep)).rev() {
             rename_if_exists(&self.rotated_path(number), &self.rotated_path(number + 1))?;
         }
         rename_if_exists(&self.path, &self.rotated_path(1))
     }
 
+    /// The path of the file that has been rotated `number` times.
     fn rotated_path(&self, number: u32) -> PathBuf {
         let mut path = self.path.clone().into_os_string();
         path.push(format!(".{number}"));
@@ -116,7 +120,7 @@ impl LogFile {
     }
 }
 
-/// Checks that files can be created in a folder: creates one there and removes it.
+/// Checks that files can be created in a folder: creates a trial folder there and removes it.
 ///
 /// # Errors
 ///
@@ -129,9 +133,9 @@ pub fn check_folder_writable(folder: &Path) -> io::Result<()> {
     if !folder.metadata()?.is_dir() {
         return Err(io::Error::new(ErrorKind::NotADirectory, "it is no folder"));
     }
-    // Permissions are not enough to know: some file systems are read-only for everybody.
+    // Permissions do not tell everything: some file systems are read-only for everybody.
     let trial = folder.join(format!(".tollgate-check-{}", std::process::id()));
-    // Processes in different containers may have the same number, and a killed one leaves its trial folder behind.
+    // Processes in different containers may have the same id, and a killed process leaves its trial folder behind.
     match fs::create_dir(&trial) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -180,14 +184,14 @@ mod tests {
 
     use super::*;
 
-    const LINES: usize = 500;
+    const LINES_PER_WRITER: usize = 500;
 
     /// Two processes while one gives way to the other, each with its own descriptor and its own lock.
     #[test]
     fn two_processes_may_write_and_rotate() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let rotate = LogRotation {
+        let rotation = LogRotation {
             size: 100,
             keep: 1000,
         };
@@ -195,8 +199,8 @@ mod tests {
             for writer in ["a", "b"] {
                 let path = &path;
                 scope.spawn(move || {
-                    let mut log = LogFile::open(path, Some(rotate)).unwrap();
-                    for number in 0..LINES {
+                    let mut log = LogFile::open(path, Some(rotation)).unwrap();
+                    for number in 0..LINES_PER_WRITER {
                         let line = format!("{writer}{number:08}\n");
                         log.reopen_or_rotate(line.len() as u64);
                         log.write_all(line.as_bytes()).unwrap();
@@ -206,17 +210,17 @@ mod tests {
         });
         let files: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
         let mut lines = BTreeSet::new();
-        let many = files.len();
+        let file_count = files.len();
         for file in files {
             let text = fs::read_to_string(file.unwrap().path()).unwrap();
-            // One line more, of the other, between a look at the length and a line of its own.
+            // The other writer may add one line of 10 bytes after a writer has checked the length.
             assert!(text.len() <= 110, "{text}");
             for line in text.lines() {
                 assert!(lines.insert(line.to_owned()), "{line}");
             }
         }
-        assert!(many > LINES * 2 / 11, "{many}");
-        assert_eq!(lines.len(), 2 * LINES);
+        assert!(file_count > LINES_PER_WRITER * 2 / 11, "{file_count}");
+        assert_eq!(lines.len(), 2 * LINES_PER_WRITER);
     }
 
     #[test]
@@ -232,8 +236,8 @@ mod tests {
     fn as_many_rotated_files_are_kept_as_configured() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("access.log");
-        let rotate = LogRotation { size: 10, keep: 2 };
-        let mut log = LogFile::open(&path, Some(rotate)).unwrap();
+        let rotation = LogRotation { size: 10, keep: 2 };
+        let mut log = LogFile::open(&path, Some(rotation)).unwrap();
         for line in [
             "one one\n",
             "two two\n",

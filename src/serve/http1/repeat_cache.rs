@@ -1,7 +1,7 @@
 //! The cache of repeated requests of one HTTP/1.1 connection.
 //!
 //! Most clients send the same header fields each time. So a connection remembers what its last request meant. If the next
-//! one has the same fields, only its first line is parsed. A repeated request always means what it would mean alone.
+//! request has the same fields, only its first line is parsed. A repeated request always means what it would mean alone.
 //!
 //! | what is cached | its key | what voids it | test |
 //! |---|---|---|---|
@@ -9,7 +9,7 @@
 //! | the head ([`RepeatedHead`]) | the bytes of the first line | another first line | 1 |
 //! | that its `Host` is canonical | the fields | other fields | 1 |
 //! | its route | the head, the generation | another head, a reload | 2, 4 |
-//! | the client's identities ([`RouteRepeat`]), unless they depend on a body or an unchecked credential | the fields, the route, the generation | another route, a reload | 3, 4 |
+//! | the client's identities ([`RouteDecision`]), unless they depend on a body or an unchecked credential | the fields, the route, the generation | another route, a reload | 3, 4 |
 //! | the keys of its limits and their places in the store ([`PreparedDecision`]) | as the identities | as the identities | 3, 4 |
 //! | a refusal that still stands ([`PreparedDecision`]) | as the identities | a change of a bucket that it read, or the time at which a unit comes back | 5, 6 |
 //! | the response to that refusal | as the identities | another verdict, or another number of seconds to wait | 5, 7 |
@@ -44,12 +44,12 @@ use crate::throttle::admission::{PreparedDecision, Verdict};
 /// Maximum bytes of each cached text: the lines of the fields, the first line, and the log line of a refusal.
 pub const MAX_CACHED_BYTES: usize = 4 * 1024;
 
-/// The cache of one connection.
+/// The cache of one connection: the lines of its last request below the first line, and the fields that they mean.
 #[derive(Default)]
 pub struct RepeatCache {
-    /// The lines of the last request below its first one, with the empty line.
-    lines: Vec<u8>,
-    /// What the lines mean; present once they have come a second time.
+    /// The lines of the last request below its first line, with the empty line at their end.
+    field_lines: Vec<u8>,
+    /// The fields of `field_lines`; `None` until these lines have come a second time.
     fields: Option<Rc<RepeatedFields>>,
 }
 
@@ -60,102 +60,115 @@ pub struct RepeatedFields {
     pub(crate) features: RequestedFeatures,
     /// The version of HTTP of the request that the fields were parsed from.
     pub(crate) version: Version,
-    /// Exactly one of the fields is `Host`, in its canonical form.
+    /// Whether exactly one of the fields is `Host`, in its canonical form. Set by routing.
     pub(crate) has_canonical_host: Cell<bool>,
-    /// The route of the last request, by index.
-    last_route: Cell<Option<usize>>,
-    route_repeat: RefCell<Option<Rc<RouteRepeat>>>,
+    /// The index of the route of the last request.
+    last_route_index: Cell<Option<usize>>,
+    route_decision: RefCell<Option<Rc<RouteDecision>>>,
     last_head: RefCell<Option<RepeatedHead>>,
-    /// The log line of the last request that was refused.
-    pub(crate) logged: RefCell<Option<LoggedRefusal>>,
+    /// The log line of the last request that was refused. Set by the access log.
+    pub(crate) logged_refusal: RefCell<Option<LoggedRefusal>>,
 }
 
 /// The head of the last request with the same fields.
 struct RepeatedHead {
     first_line: Bytes,
     head: Rc<Head>,
-    /// The index of its route, and the generation that has matched it.
+    /// The index of the head's route, and the generation that has matched it.
     route: Option<(Weak<Generation>, usize)>,
 }
 
 /// Features of HTTP that a client asks for in its fields.
 #[derive(Clone, Debug, Default)]
 pub struct RequestedFeatures {
-    /// `Expect: 100-continue`.
+    /// Whether the fields have `Expect: 100-continue`.
     pub(crate) expects_continue: bool,
-    /// `TE: trailers`.
-    pub(crate) trailers: bool,
+    /// Whether the fields have `TE: trailers`.
+    pub(crate) accepts_trailers: bool,
     /// The protocol of `Upgrade`, if the gateway passes it on.
     pub(crate) upgrade: Option<Bytes>,
-    /// The request is a gRPC call, so a refusal carries a gRPC status.
-    pub(crate) grpc: bool,
+    /// Whether the request is a gRPC call, so that a refusal carries a gRPC status.
+    pub(crate) is_grpc: bool,
 }
 
 /// What one route has decided about the last request with the same fields.
-pub struct RouteRepeat {
+pub struct RouteDecision {
     generation: Weak<Generation>,
-    route: usize,
+    route_index: usize,
     pub(crate) client: Rc<ClientIdentity>,
     /// The keys that the route's limits count by.
     pub(crate) prepared: PreparedDecision,
     refusal: RefCell<Option<CachedRefusal>>,
-    forwarded: RefCell<Option<ForwardedHead>>,
+    forwarded_head: RefCell<Option<ForwardedHead>>,
 }
 
 /// The response to a refusal that stands.
 struct CachedRefusal {
     response: Rc<Response<Bytes>>,
-    /// When the response must name another number of seconds to wait.
+    /// From when on the response must name another number of seconds to wait.
     valid_until: Nanos,
 }
 
-/// The text of the log line of a refusal, without its times. Each route and generation has its own identities, so the
-/// address of `client` in memory identifies all three.
+/// The text of the log line of a refusal, without its times, and everything that the text depends on. Each route and
+/// generation has its own identities, so the address of `client` in memory identifies all three.
 pub(crate) struct LoggedRefusal {
     pub(crate) head: Rc<Head>,
     pub(crate) client: Rc<ClientIdentity>,
-    /// Status, bytes of the body, the limit that decided and its standing, and whether the shared store was away.
-    pub(crate) facts: (u16, u64, Option<(usize, LimitStanding)>, bool),
+    pub(crate) facts: LoggedFacts,
     pub(crate) text: Box<[u8]>,
 }
 
-/// A head as it came in, and as it is forwarded where no limit is exceeded.
+/// The facts of a refused request that its log line depends on, beside head and client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoggedFacts {
+    pub(crate) status: u16,
+    /// Bytes of the response's body that were sent.
+    pub(crate) sent_bytes: u64,
+    /// The index of the limit that decided, and its standing.
+    pub(crate) deciding_limit: Option<(usize, LimitStanding)>,
+    /// Whether the shared store was away, so that the gateway decided alone.
+    pub(crate) is_without_store: bool,
+}
+
+/// A head as it was received, and as it is forwarded where no limit is exceeded.
 struct ForwardedHead {
     received: Rc<Head>,
     forwarded: Rc<Head>,
 }
 
 impl RepeatCache {
-    /// Where in `input` the remembered lines stand below its first line, and their fields; `None` if other lines do.
-    pub(crate) fn find(&self, input: &[u8]) -> Option<(usize, &Rc<RepeatedFields>)> {
+    /// The remembered fields and the offset in `input` at which their lines begin, which is the end of the first line;
+    /// `None` if other lines stand there.
+    pub(crate) fn find_repeated(&self, input: &[u8]) -> Option<(usize, &Rc<RepeatedFields>)> {
         let fields = self.fields.as_ref()?;
-        let start = memchr::memchr(b'\n', input)? + 1;
-        let same = input[start..].starts_with(&self.lines);
-        (same && input[..start].ends_with(b"\r\n")).then_some((start, fields))
+        let fields_start = memchr::memchr(b'\n', input)? + 1;
+        let is_repeated = input[fields_start..].starts_with(&self.field_lines);
+        let is_crlf = input[..fields_start].ends_with(b"\r\n");
+        (is_repeated && is_crlf).then_some((fields_start, fields))
     }
 
     /// Starts to load the counts of the limits into the processor's cache, in case the next request is the same.
     pub(crate) fn prefetch(&self) {
         let Some(fields) = &self.fields else { return };
-        if let Some(repeat) = &*fields.route_repeat.borrow() {
-            repeat.prepared.prefetch();
+        if let Some(decision) = &*fields.route_decision.borrow() {
+            decision.prepared.prefetch();
         }
     }
 
     /// The length of the remembered lines, in bytes.
-    pub(crate) fn len(&self) -> usize {
-        self.lines.len()
+    pub(crate) fn field_lines_len(&self) -> usize {
+        self.field_lines.len()
     }
 
-    /// Remembers the lines below the first one; true if they were remembered already.
-    pub(crate) fn remember_lines(&mut self, lines: &[u8]) -> bool {
-        if self.lines == lines {
+    /// Remembers the lines below the first line; true if they were remembered already.
+    pub(crate) fn remember_lines(&mut self, field_lines: &[u8]) -> bool {
+        if self.field_lines == field_lines {
             return true;
         }
         self.fields = None;
-        self.lines.clear();
-        if lines.len() <= MAX_CACHED_BYTES {
-            self.lines.extend_from_slice(lines);
+        self.field_lines.clear();
+        if field_lines.len() <= MAX_CACHED_BYTES {
+            self.field_lines.extend_from_slice(field_lines);
         }
         false
     }
@@ -174,10 +187,10 @@ impl RepeatCache {
             features: features.clone(),
             version,
             has_canonical_host: Cell::new(false),
-            last_route: Cell::new(None),
-            route_repeat: RefCell::default(),
+            last_route_index: Cell::new(None),
+            route_decision: RefCell::default(),
             last_head: RefCell::default(),
-            logged: RefCell::default(),
+            logged_refusal: RefCell::default(),
         }));
     }
 }
@@ -186,8 +199,8 @@ impl RepeatedFields {
     /// The last head, if it begins with this line.
     pub(crate) fn head(&self, first_line: &[u8]) -> Option<Rc<Head>> {
         let last = self.last_head.borrow();
-        let same = last.as_ref().filter(|last| last.first_line == first_line);
-        same.map(|last| last.head.clone())
+        let repeated = last.as_ref().filter(|last| last.first_line == first_line);
+        repeated.map(|last| last.head.clone())
     }
 
     /// Remembers a head and the line that it begins with.
@@ -199,76 +212,81 @@ impl RepeatedFields {
         });
     }
 
-    /// The index of the route that `generation` has matched with this head, if the head is the last one.
-    pub(crate) fn route(&self, head: &Rc<Head>, generation: &Rc<Generation>) -> Option<usize> {
+    /// The index of the route that `generation` has matched with this head; `None` unless `head` is the last head.
+    pub(crate) fn route_index(
+        &self,
+        head: &Rc<Head>,
+        generation: &Rc<Generation>,
+    ) -> Option<usize> {
         let last = self.last_head.borrow();
         let last = last.as_ref().filter(|last| Rc::ptr_eq(&last.head, head));
-        let (matched_by, route) = last?.route.as_ref()?;
-        std::ptr::eq(matched_by.as_ptr(), Rc::as_ptr(generation)).then_some(*route)
+        let (matched_by, route_index) = last?.route.as_ref()?;
+        std::ptr::eq(matched_by.as_ptr(), Rc::as_ptr(generation)).then_some(*route_index)
     }
 
-    /// Remembers the route of a head, if the head is the last one.
+    /// Remembers the route of `head`, if that is the last head.
     pub(crate) fn remember_route(
         &self,
         head: &Rc<Head>,
         generation: &Rc<Generation>,
-        route: usize,
+        route_index: usize,
     ) {
         let mut last = self.last_head.borrow_mut();
         if let Some(last) = last.as_mut().filter(|last| Rc::ptr_eq(&last.head, head)) {
-            last.route = Some((Rc::downgrade(generation), route));
+            last.route = Some((Rc::downgrade(generation), route_index));
         }
     }
 
     /// What this route of `generation` has decided about the last request with these fields.
-    pub(crate) fn route_repeat(
+    pub(crate) fn route_decision(
         &self,
         generation: &Rc<Generation>,
-        route: usize,
-    ) -> Option<Rc<RouteRepeat>> {
-        let repeat = self.route_repeat.borrow();
-        let same = |repeat: &&Rc<RouteRepeat>| {
-            repeat.route == route
-                && std::ptr::eq(repeat.generation.as_ptr(), Rc::as_ptr(generation))
+        route_index: usize,
+    ) -> Option<Rc<RouteDecision>> {
+        let last = self.route_decision.borrow();
+        let is_of_route = |decision: &&Rc<RouteDecision>| {
+            decision.route_index == route_index
+                && std::ptr::eq(decision.generation.as_ptr(), Rc::as_ptr(generation))
         };
-        repeat.as_ref().filter(same).cloned()
+        last.as_ref().filter(is_of_route).cloned()
     }
 
-    /// Whether the last request took this route too. Only then is its decision remembered, because to remember it costs more
-    /// than a single repeat saves.
-    pub(crate) fn repeats_route(&self, route: usize) -> bool {
-        self.last_route.replace(Some(route)) == Some(route)
+    /// Remembers the route of a request; true if the last request took this route too. Only then is the route's decision
+    /// remembered, because to remember it costs more than a single repeat saves.
+    pub(crate) fn replace_last_route(&self, route_index: usize) -> bool {
+        self.last_route_index.replace(Some(route_index)) == Some(route_index)
     }
 
     /// Remembers what a route has decided about a request with these fields.
-    pub(crate) fn remember_route_repeat(&self, repeat: RouteRepeat) -> Rc<RouteRepeat> {
-        let repeat = Rc::new(repeat);
-        *self.route_repeat.borrow_mut() = Some(repeat.clone());
-        repeat
+    pub(crate) fn remember_route_decision(&self, decision: RouteDecision) -> Rc<RouteDecision> {
+        let decision = Rc::new(decision);
+        *self.route_decision.borrow_mut() = Some(decision.clone());
+        decision
     }
 }
 
-impl RouteRepeat {
-    /// What is known of a request before it is forwarded or refused.
+impl RouteDecision {
+    /// The decision about a request that has been identified, and that was not forwarded or refused yet.
     pub(crate) fn new(
         generation: &Rc<Generation>,
-        route: usize,
+        route_index: usize,
         client: Rc<ClientIdentity>,
         prepared: PreparedDecision,
-    ) -> RouteRepeat {
-        RouteRepeat {
+    ) -> RouteDecision {
+        RouteDecision {
             generation: Rc::downgrade(generation),
-            route,
+            route_index,
             client,
             prepared,
             refusal: RefCell::default(),
-            forwarded: RefCell::default(),
+            forwarded_head: RefCell::default(),
         }
     }
 
-    /// The head that is forwarded for the head `received`.
+    /// The head that is forwarded for the head `received`: the last one, with the first line of `received`. `None` if no
+    /// head has been forwarded yet.
     pub(crate) fn forwarded_head(&self, received: &Rc<Head>) -> Option<Rc<Head>> {
-        let mut last = self.forwarded.borrow_mut();
+        let mut last = self.forwarded_head.borrow_mut();
         let last = last.as_mut()?;
         if !Rc::ptr_eq(&last.received, received) {
             let forwarded = Rc::new(Head {
@@ -285,13 +303,13 @@ impl RouteRepeat {
 
     /// Remembers the head that is forwarded for the head `received`.
     pub(crate) fn remember_forwarded_head(&self, received: Rc<Head>, forwarded: Rc<Head>) {
-        *self.forwarded.borrow_mut() = Some(ForwardedHead {
+        *self.forwarded_head.borrow_mut() = Some(ForwardedHead {
             received,
             forwarded,
         });
     }
 
-    /// The response to a refusal, if this verdict repeats the one that it was made for.
+    /// The remembered response to a refusal, if `verdict` repeats the verdict that the response was made for.
     pub(crate) fn refusal(&self, verdict: &Verdict, now: Nanos) -> Option<Rc<Response<Bytes>>> {
         let mut last = self.refusal.borrow_mut();
         if !verdict.is_repeated {

@@ -1,5 +1,5 @@
-//! The body of a response. One that an upstream sends is streamed, with a deadline for each piece. One that the gateway
-//! makes itself is a single piece of bytes.
+//! The body of a response. The body of an upstream's response is streamed, with a deadline for each piece. The body of the
+//! gateway's own response is a single piece of bytes.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -9,45 +9,45 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::error::Error;
-use super::request::RequestBody;
+use super::body_error::Error;
+use super::request_body::RequestBody;
 use crate::http::head::hop_by_hop::strip_forbidden_trailers;
-use crate::serve::stack::deadline::Deadline;
+use crate::serve::stack::request_deadline::RequestDeadline;
 use crate::serve::stack::upstream_load;
 use crate::serve::worker::deadlines::Deadlines;
 use crate::throttle::SettlingBody;
 use crate::upstream::UpstreamBody;
 
-/// A response's body from an upstream. Boxed, because every layer of the stack moves the response, and a response of
+/// A response's body from an upstream. It is boxed, because every layer of the stack moves the response, and a response of
 /// the gateway itself would be as large.
-pub struct Relay(Box<RelayedBody>);
+pub struct RelayedBody(Box<RelayedParts>);
 
-struct RelayedBody {
+struct RelayedParts {
     inner: UpstreamBody<RequestBody>,
     deadlines: Rc<Deadlines>,
     settings: RelaySettings,
 }
 
-/// How long a response's body may take, and what of it is not for the client.
+/// How long a response's body may take, and which parts of it are not for the client.
 pub struct RelaySettings {
     /// The longest time without a byte from the server.
     pub idle_timeout: Duration,
     /// The end of the time for the whole request.
-    pub deadline: Deadline,
-    /// Removes the server's load reports from the trailers.
+    pub deadline: RequestDeadline,
+    /// Whether the server's load reports are removed from the trailers.
     pub strips_load_reports: bool,
-    /// The server has switched to another protocol, so that either side may be silent.
+    /// Whether the server has switched to another protocol, so that either side may be silent.
     pub is_tunnel: bool,
 }
 
-impl Relay {
+impl RelayedBody {
     /// Streams `inner`. `deadlines` are those of the client's connection.
     pub fn new(
         inner: UpstreamBody<RequestBody>,
         deadlines: Rc<Deadlines>,
         settings: RelaySettings,
-    ) -> Relay {
-        Relay(Box::new(RelayedBody {
+    ) -> RelayedBody {
+        RelayedBody(Box::new(RelayedParts {
             inner,
             deadlines,
             settings,
@@ -62,7 +62,7 @@ impl Relay {
     /// Prepares the next read of a response whose client has left: wakes the task when the server is late, and cancels
     /// a request that was not sent whole. Returns whether more of the response can come.
     pub fn poll_detached(&mut self, cx: &mut Context<'_>) -> bool {
-        let RelayedBody {
+        let RelayedParts {
             inner, deadlines, ..
         } = &mut *self.0;
         let _ = deadlines.must_close(cx);
@@ -78,7 +78,7 @@ impl Relay {
     }
 }
 
-impl Body for Relay {
+impl Body for RelayedBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -89,7 +89,7 @@ impl Body for Relay {
         let this = &mut *self.0;
         let frame = Pin::new(&mut this.inner).poll_frame(cx);
         if frame.is_ready() {
-            this.deadlines.server_responded();
+            this.deadlines.report_server_responded();
         } else {
             let settings = &mut this.settings;
             if settings.deadline.has_passed(cx) {
@@ -132,26 +132,26 @@ impl Body for Relay {
 }
 
 /// The body that a client gets.
-pub enum ReplyBody {
-    /// Made by the gateway; none once it has been sent.
+pub enum ResponseBody {
+    /// The gateway has made the body. `None` if the body is empty or has been sent.
     Own(Option<Bytes>),
-    /// Sent by an upstream.
-    Relayed(SettlingBody<Relay>),
+    /// An upstream sends the body.
+    Relayed(SettlingBody<RelayedBody>),
 }
 
-impl ReplyBody {
+impl ResponseBody {
     /// Wraps a body that the gateway has made.
-    pub fn own(bytes: Bytes) -> ReplyBody {
-        ReplyBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty()))
+    pub fn own(bytes: Bytes) -> ResponseBody {
+        ResponseBody::Own(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 
     /// Takes the body out, and leaves an empty one.
-    pub fn take(&mut self) -> ReplyBody {
-        std::mem::replace(self, ReplyBody::Own(None))
+    pub fn take(&mut self) -> ResponseBody {
+        std::mem::replace(self, ResponseBody::Own(None))
     }
 }
 
-impl Body for ReplyBody {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -160,24 +160,26 @@ impl Body for ReplyBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match &mut *self {
-            ReplyBody::Own(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
-            ReplyBody::Relayed(body) => Pin::new(body).poll_frame(cx),
+            ResponseBody::Own(bytes) => {
+                Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+            }
+            ResponseBody::Relayed(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            ReplyBody::Own(bytes) => bytes.is_none(),
-            ReplyBody::Relayed(body) => body.is_end_stream(),
+            ResponseBody::Own(bytes) => bytes.is_none(),
+            ResponseBody::Relayed(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            ReplyBody::Own(bytes) => {
+            ResponseBody::Own(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            ReplyBody::Relayed(body) => body.size_hint(),
+            ResponseBody::Relayed(body) => body.size_hint(),
         }
     }
 }

@@ -1,15 +1,17 @@
-//! The outcome of a request, with the word for it that metrics, the access log and samples share.
+//! The outcome of a request, with the word for each outcome in metrics, the access log and samples.
+//!
+//! The words are part of the interface to users: dashboards and queries select by them.
 
 /// How a request ended. Every request has exactly one outcome, which the metrics count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
     /// The upstream sent a response.
     Admitted,
-    /// A limit refused it.
+    /// A limit refused the request.
     Refused,
-    /// It was within its limits, but the upstream was under pressure and other requests had priority.
+    /// The request was shed: its upstream was under pressure, and other requests had priority.
     Shed,
-    /// The gateway refused it for another reason, such as no route or no credential.
+    /// The gateway refused the request for another reason, such as no route or no credential.
     Rejected,
     /// The upstream sent no response, or broke it off.
     Failed,
@@ -28,7 +30,7 @@ impl RequestOutcome {
         RequestOutcome::Gone,
     ];
 
-    /// The word for it in metrics, logs and samples.
+    /// The word for the outcome in metrics, logs and samples.
     pub fn as_str(self) -> &'static str {
         match self {
             RequestOutcome::Admitted => "admitted",
@@ -42,6 +44,10 @@ impl RequestOutcome {
 }
 
 /// The word in metrics and samples for where a response came from.
-pub fn response_origin(by_upstream: bool) -> &'static str {
-    if by_upstream { "upstream" } else { "gateway" }
+pub fn response_origin(is_from_upstream: bool) -> &'static str {
+    if is_from_upstream {
+        "upstream"
+    } else {
+        "gateway"
+    }
 }

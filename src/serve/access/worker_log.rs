@@ -4,30 +4,31 @@
 
 use std::cell::{Cell, RefCell};
 
+use super::log_writer::LogWriter;
 use super::members::{push_fraction, push_number};
-use super::writer::LogWriter;
 use crate::base::clock::{Clock, Nanos};
 use crate::policy::settings::LoggedRequests;
 
-/// Bytes of lines that a worker collects before it hands them over.
+/// Bytes of lines that a worker collects before it hands them over without waiting for the next tick.
 pub const BATCH_BYTES: usize = 64 * 1024;
 
-/// Space for the line that fills the batch, in bytes. Few lines are longer, so a batch seldom grows.
-const LINE_HEADROOM: usize = 1024;
+/// Bytes reserved for the line that fills the batch. Few lines are longer, so a batch seldom needs new memory.
+const LINE_HEADROOM_BYTES: usize = 1024;
 
 /// One worker's end of the log.
 pub struct WorkerLog {
     writer: LogWriter,
     batch: RefCell<Vec<u8>>,
-    /// Wall-clock time at the clock's zero, as of the last tick. After the wall clock was set, lines are wrong until the
-    /// next tick.
+    /// Wall-clock time at the clock's zero, read in the last tick. After the wall clock was set, the times of lines are
+    /// wrong until the next tick.
     wall_origin: Cell<Nanos>,
     line_start: RefCell<LineStart>,
 }
 
-/// The beginning of every line of one second, without the fraction.
+/// The beginning that all lines of one second share: the member `time` up to whole seconds.
 #[derive(Default)]
 struct LineStart {
+    /// Seconds since 1970.
     second: u64,
     text: Vec<u8>,
 }
@@ -57,8 +58,8 @@ impl WorkerLog {
     }
 
     /// Whether any request may be logged, so that its target must be kept.
-    pub fn wants_targets(&self) -> bool {
-        self.writer.logged != LoggedRequests::Off
+    pub fn may_log(&self) -> bool {
+        self.writer.logged_requests != LoggedRequests::Off
     }
 
     /// Hands the batch over to the writer.
@@ -69,38 +70,38 @@ impl WorkerLog {
         }
     }
 
-    /// Adds the line that `write` writes, unless the log leaves out such requests. A request is notable if it was not
+    /// Adds the line that `write_line` writes, unless the log leaves out such requests. A request is notable if it was not
     /// admitted, or was above a limit.
     #[inline]
-    pub(super) fn add_line(&self, is_notable: bool, write: impl FnOnce(&mut Vec<u8>)) {
-        match self.writer.logged {
+    pub(super) fn add_line(&self, is_notable: bool, write_line: impl FnOnce(&mut Vec<u8>)) {
+        match self.writer.logged_requests {
             LoggedRequests::Off => return,
             LoggedRequests::Refused if !is_notable => return,
             LoggedRequests::Refused | LoggedRequests::All => {}
         }
         let mut batch = self.batch.borrow_mut();
         if batch.is_empty() {
-            batch.reserve(BATCH_BYTES + LINE_HEADROOM);
+            batch.reserve(BATCH_BYTES + LINE_HEADROOM_BYTES);
         }
-        write(&mut batch);
+        write_line(&mut batch);
         if batch.len() >= BATCH_BYTES {
             let batch = std::mem::take(&mut *batch);
             self.writer.hand_over(batch);
         }
     }
 
-    /// Writes the beginning of the line of a request that arrived at `at`: its wall-clock time.
+    /// Writes the beginning of a request's line: the wall-clock time of `arrived_at`, in seconds with three digits.
     #[inline]
-    pub(super) fn begin_line(&self, out: &mut Vec<u8>, at: Nanos) {
-        let wall = self.wall_origin.get().after(at).0;
+    pub(super) fn begin_line(&self, out: &mut Vec<u8>, arrived_at: Nanos) {
+        let wall_nanos = self.wall_origin.get().after(arrived_at).0;
         let LineStart { second, text } = &mut *self.line_start.borrow_mut();
-        if *second != wall / 1_000_000_000 || text.is_empty() {
-            *second = wall / 1_000_000_000;
+        if *second != wall_nanos / 1_000_000_000 || text.is_empty() {
+            *second = wall_nanos / 1_000_000_000;
             text.clear();
             push_number(text, "{\"time\":", *second);
         }
         out.extend_from_slice(text);
-        push_fraction::<3>(out, (wall % 1_000_000_000 / 1_000_000) as u32);
+        push_fraction::<3>(out, (wall_nanos % 1_000_000_000 / 1_000_000) as u32);
     }
 }
 

@@ -2,7 +2,7 @@
 //! stream.
 //!
 //! Lines that cannot be written are counted and reported, and never written later. Bounds: [`MAX_QUEUED_BATCHES`] wait
-//! for the thread, and [`SHUTDOWN_TIMEOUT`] is its time to write them when the gateway ends.
+//! for the thread. When the gateway ends, the thread has [`SHUTDOWN_TIMEOUT`] to write them.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use metrics::Counter;
 
-use super::file::LogFile;
+use super::log_file::LogFile;
 use crate::base::clock::{Clock, Nanos};
 use crate::base::telemetry::{Metric, Registry};
 use crate::policy::{
@@ -21,7 +21,7 @@ use crate::policy::{
     settings::{LogDestination, LoggedRequests},
 };
 
-/// Batches that may wait for the thread. Further ones are dropped.
+/// Maximum number of batches that wait for the thread. Further batches are dropped.
 pub const MAX_QUEUED_BATCHES: usize = 128;
 
 /// How long the thread sleeps once no batch waits. To be woken for each batch would cost as much as to write it.
@@ -30,17 +30,16 @@ pub const WRITE_INTERVAL: Duration = Duration::from_millis(10);
 /// Longest wait for the last batches to be written when the gateway ends.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Time between two reports of lost lines.
+/// Shortest time between two reports of lost lines.
 pub const LOSS_REPORT_INTERVAL: Nanos = Nanos::from_secs(60);
 
-/// Hands lines to the thread that writes; shared by all workers.
+/// Hands lines to the thread that writes. Each worker has a clone.
 #[derive(Clone)]
 pub struct LogWriter {
     /// Which requests are logged.
-    pub logged: LoggedRequests,
-    batches: SyncSender<Vec<u8>>,
-    /// Lines that were lost.
-    dropped: Counter,
+    pub logged_requests: LoggedRequests,
+    batch_sender: SyncSender<Vec<u8>>,
+    lost_lines: Counter,
 }
 
 /// Waits for the end of the thread that writes.
@@ -66,7 +65,7 @@ impl LogWriter {
         settings: &AccessLogSettings,
         registry: &Registry,
     ) -> io::Result<(LogWriter, LogWriterEnd)> {
-        let (out, losses) = match &settings.destination {
+        let (out, loss_report) = match &settings.destination {
             LogDestination::File { path, rotate } => (
                 LogOutput::File(LogFile::open(path, *rotate)?),
                 LossReport::new(&path.display().to_string()),
@@ -80,21 +79,21 @@ impl LogWriter {
                 LossReport::new("standard error"),
             ),
         };
-        let (batches, queue) = sync_channel(MAX_QUEUED_BATCHES);
-        let dropped = registry.counter(Metric::LogLinesLost, &[]);
-        let lost = dropped.clone();
+        let (batch_sender, queue) = sync_channel(MAX_QUEUED_BATCHES);
+        let lost_lines = registry.counter(Metric::LogLinesLost, &[]);
+        let unwritten_lines = lost_lines.clone();
         let (end, ended) = sync_channel(0);
         thread::Builder::new()
             .name("access-log".into())
             .spawn(move || {
                 // Dropped when the thread ends, which `LogWriterEnd` waits for.
                 let _end: SyncSender<()> = end;
-                write_batches(&queue, out, losses, &lost);
+                write_batches(&queue, out, loss_report, &unwritten_lines);
             })?;
         let writer = LogWriter {
-            logged: settings.requests,
-            batches,
-            dropped,
+            logged_requests: settings.requests,
+            batch_sender,
+            lost_lines,
         };
         Ok((writer, LogWriterEnd(ended)))
     }
@@ -105,11 +104,11 @@ impl LogWriter {
         self.hand_over(Vec::new());
     }
 
-    /// Hands a batch of lines over. If the queue is full, its lines are counted as lost.
+    /// Hands a batch of lines to the thread. If the queue is full, the lines of the batch are counted as lost.
     pub fn hand_over(&self, batch: Vec<u8>) {
-        if let Err(error) = self.batches.try_send(batch) {
+        if let Err(error) = self.batch_sender.try_send(batch) {
             let (TrySendError::Full(batch) | TrySendError::Disconnected(batch)) = error;
-            self.dropped.increment(count_lines(&batch));
+            self.lost_lines.increment(count_lines(&batch));
         }
     }
 }
@@ -118,20 +117,20 @@ impl LogWriter {
 fn write_batches(
     queue: &Receiver<Vec<u8>>,
     mut out: LogOutput,
-    mut losses: LossReport,
-    lost: &Counter,
+    mut loss_report: LossReport,
+    lost_lines: &Counter,
 ) {
     while let Ok(first) = queue.recv() {
         for batch in std::iter::once(first).chain(queue.try_iter()) {
             if let Err(error) = out.write(&batch) {
-                lost.increment(count_lines(&batch));
-                losses.add(count_lines(&batch), &error);
+                lost_lines.increment(count_lines(&batch));
+                loss_report.add(count_lines(&batch), &error);
             }
-            losses.report_if_due();
+            loss_report.log_if_due();
         }
         thread::sleep(WRITE_INTERVAL);
     }
-    losses.report();
+    loss_report.log();
 }
 
 /// Where lines are written.
@@ -142,6 +141,7 @@ enum LogOutput {
 }
 
 impl LogOutput {
+    /// Writes a whole batch; a file is reopened or rotated first if that is due.
     fn write(&mut self, batch: &[u8]) -> io::Result<()> {
         match self {
             LogOutput::File(file) => {
@@ -154,47 +154,48 @@ impl LogOutput {
     }
 }
 
-/// Lines that could not be written and are not reported yet.
+/// The number of lines that could not be written and have not been reported in the gateway's own log yet.
 struct LossReport {
-    file: String,
+    destination: String,
     clock: Clock,
-    last_report: Option<Nanos>,
-    lines: u64,
+    last_logged_at: Option<Nanos>,
+    line_count: u64,
+    /// The error of the last batch that could not be written.
     cause: String,
 }
 
 impl LossReport {
-    fn new(file: &str) -> LossReport {
+    fn new(destination: &str) -> LossReport {
         LossReport {
-            file: file.to_owned(),
+            destination: destination.to_owned(),
             clock: Clock::system(),
-            last_report: None,
-            lines: 0,
+            last_logged_at: None,
+            line_count: 0,
             cause: String::new(),
         }
     }
 
-    fn add(&mut self, lines: u64, error: &io::Error) {
-        self.lines += lines;
+    fn add(&mut self, line_count: u64, error: &io::Error) {
+        self.line_count += line_count;
         self.cause = error.to_string();
     }
 
-    /// Reports the first loss at once, and further ones once in each [`LOSS_REPORT_INTERVAL`].
-    fn report_if_due(&mut self) {
+    /// Logs the first loss at once, and further losses once in each [`LOSS_REPORT_INTERVAL`].
+    fn log_if_due(&mut self) {
         let now = self.clock.now();
         let is_due = self
-            .last_report
+            .last_logged_at
             .is_none_or(|last| now.since(last) >= LOSS_REPORT_INTERVAL);
-        if self.lines > 0 && is_due {
-            self.last_report = Some(now);
-            self.report();
+        if self.line_count > 0 && is_due {
+            self.last_logged_at = Some(now);
+            self.log();
         }
     }
 
-    fn report(&mut self) {
-        let lines = std::mem::take(&mut self.lines);
+    fn log(&mut self) {
+        let lines = std::mem::take(&mut self.line_count);
         if lines > 0 {
-            let (file, cause) = (&self.file, &self.cause);
+            let (file, cause) = (&self.destination, &self.cause);
             tracing::error!(file, cause, lines, "access log lines are lost");
         }
     }
@@ -207,8 +208,8 @@ impl LossReport {
 /// The path is a folder, its parent folder is missing, or the system refuses to open the file.
 pub fn check_log_path(path: &Path) -> Result<(), String> {
     match fs::metadata(path) {
-        Ok(kind) if kind.is_dir() => Err("it is a folder".into()),
-        Ok(kind) if kind.is_file() => match OpenOptions::new().append(true).open(path) {
+        Ok(metadata) if metadata.is_dir() => Err("it is a folder".into()),
+        Ok(metadata) if metadata.is_file() => match OpenOptions::new().append(true).open(path) {
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         },
@@ -248,7 +249,7 @@ mod tests {
         let (writer, end) = LogWriter::start(&settings, &Registry::default()).unwrap();
         let batches = (0..3 * MAX_QUEUED_BATCHES).map(|number| format!("{number}\n"));
         for batch in batches.clone() {
-            writer.batches.send(batch.into()).unwrap();
+            writer.batch_sender.send(batch.into()).unwrap();
         }
         drop(writer);
         assert!(end.wait());

@@ -1,4 +1,6 @@
-//! Sends a response on an HTTP/2 stream. It reads the body only as fast as the client takes it.
+//! Sends a response on an HTTP/2 stream: its head, its body piece by piece, its trailers.
+//!
+//! `exchange.rs` calls it. The body is read only as fast as the client takes it.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -14,10 +16,10 @@ use crate::http::head::Response;
 use crate::http::http2::Reason;
 use crate::serve::stack::observe::ObservedBody;
 
-/// Sends a response, without its body if `head_only`. Returns early if the stream is closed.
+/// Sends a response; a response to a HEAD request without its body. Returns early if the stream is closed.
 pub async fn send_response(
     stream: &Rc<Http2Stream>,
-    head_only: bool,
+    is_head_request: bool,
     date: &str,
     response: Response<ObservedBody>,
 ) {
@@ -27,9 +29,10 @@ pub async fn send_response(
         StatusCode::SWITCHING_PROTOCOLS => StatusCode::OK,
         status => status,
     };
-    let is_bodiless = head_only || matches!(status.as_u16(), 204 | 304);
-    let exact = body.size_hint().exact();
-    let length = exact.filter(|length| !is_bodiless || (head_only && *length > 0));
+    let is_bodiless = is_head_request || matches!(status.as_u16(), 204 | 304);
+    let exact_length = body.size_hint().exact();
+    let content_length =
+        exact_length.filter(|length| !is_bodiless || (is_head_request && *length > 0));
     let ends_with_head = is_bodiless || body.is_end_stream();
     // An empty body is dropped here, so that the request is recorded before the client sees the end.
     let body = (!ends_with_head).then_some(body);
@@ -47,7 +50,7 @@ pub async fn send_response(
         if !has_date {
             write_field(b"date", date.as_bytes());
         }
-        if let Some(length) = length.filter(|_| !has_length) {
+        if let Some(length) = content_length.filter(|_| !has_length) {
             let mut digits = itoa::Buffer::new();
             write_field(b"content-length", digits.format(length).as_bytes());
         }
@@ -55,7 +58,7 @@ pub async fn send_response(
     let mut body_sender = BodySender {
         stream,
         piece: Bytes::new(),
-        rest: body.map_or(RemainingParts::Nothing, RemainingParts::Body),
+        after_piece: body.map_or(RemainingParts::Nothing, RemainingParts::Body),
     };
     if poll_fn(|cx| body_sender.poll(cx)).await.is_err() {
         // Without a reset the client could take the part that it has for the whole response.
@@ -73,11 +76,12 @@ struct BodySender<'a> {
     stream: &'a Rc<Http2Stream>,
     /// A piece of the body that is not sent yet; empty if there is none.
     piece: Bytes,
-    rest: RemainingParts,
+    after_piece: RemainingParts,
 }
 
-/// What follows the current piece.
+/// The parts of a response that follow the current piece of its body.
 enum RemainingParts {
+    /// Further pieces of the body, perhaps none, and perhaps trailers.
     Body(ObservedBody),
     /// A frame that ends the response, with trailers if there are any.
     End(Option<HeaderMap>),
@@ -87,19 +91,19 @@ enum RemainingParts {
 
 impl BodySender<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamClosed>> {
-        // The client is checked before the body is polled, because that may still forward parts of the request.
-        if self.stream.poll_gone(cx).is_ready() {
+        // The client is checked before the body is polled, because polling may still forward parts of the request.
+        if self.stream.poll_client_gone(cx).is_ready() {
             return Poll::Ready(Err(StreamClosed));
         }
         loop {
             if !self.piece.is_empty() {
-                let is_last = matches!(self.rest, RemainingParts::Nothing);
-                ready!(self.stream.poll_send(cx, &mut self.piece, is_last))?;
+                let is_last = matches!(self.after_piece, RemainingParts::Nothing);
+                ready!(self.stream.poll_send_piece(cx, &mut self.piece, is_last))?;
             }
-            if !matches!(self.rest, RemainingParts::Nothing) {
+            if !matches!(self.after_piece, RemainingParts::Nothing) {
                 ready!(self.stream.poll_output_space(cx));
             }
-            match &mut self.rest {
+            match &mut self.after_piece {
                 RemainingParts::Body(body) => {
                     let frame = ready!(Pin::new(body).poll_frame(cx));
                     self.accept_frame(frame.transpose().map_err(|_| StreamClosed)?);
@@ -107,7 +111,7 @@ impl BodySender<'_> {
                 RemainingParts::End(trailers) => {
                     ready!(self.stream.poll_no_pending_data(cx))?;
                     self.stream.end_response(trailers.take());
-                    self.rest = RemainingParts::Nothing;
+                    self.after_piece = RemainingParts::Nothing;
                 }
                 RemainingParts::Nothing => return self.stream.poll_no_pending_data(cx),
             }
@@ -118,12 +122,12 @@ impl BodySender<'_> {
     fn accept_frame(&mut self, frame: Option<Frame<Bytes>>) {
         match frame.map(Frame::into_data) {
             Some(Ok(data)) => self.piece = data,
-            Some(Err(frame)) => self.rest = RemainingParts::End(frame.into_trailers().ok()),
-            None => self.rest = RemainingParts::End(None),
+            Some(Err(frame)) => self.after_piece = RemainingParts::End(frame.into_trailers().ok()),
+            None => self.after_piece = RemainingParts::End(None),
         }
-        if matches!(&self.rest, RemainingParts::Body(body) if body.is_end_stream()) {
+        if matches!(&self.after_piece, RemainingParts::Body(body) if body.is_end_stream()) {
             // If there is a last piece, its frame ends the response.
-            self.rest = match self.piece.is_empty() {
+            self.after_piece = match self.piece.is_empty() {
                 true => RemainingParts::End(None),
                 false => RemainingParts::Nothing,
             };

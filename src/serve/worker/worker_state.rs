@@ -1,6 +1,6 @@
-//! The state of one worker, which its tasks share: its running configuration, deadlines and counters.
+//! The state of one worker, which its tasks share: its generation of the configuration, deadlines and counters.
 //!
-//! No other thread sees it, so it uses cells in place of locks.
+//! No other thread sees the state, so it uses cells in place of locks. `run.rs` builds it and does the worker's work.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::deadlines::DeadlineClock;
 use super::generation::{Generation, RunningConfig};
-use super::listen::Placement;
 use super::occupancy::Occupancy;
+use super::placement::Placement;
 use crate::base::clock::Clock;
 use crate::base::telemetry::Registry;
 use crate::net::FlushQueue;
@@ -17,50 +17,55 @@ use crate::record::insight::RecentCounts;
 use crate::serve::stack::counted_key::CountedKey;
 use crate::serve::stack::detached::DetachedRequests;
 
-/// The state of one worker.
-pub struct Worker {
+/// The state of one worker. It lives as long as the worker's thread; a reload replaces only the generation in it.
+pub struct WorkerState {
     /// The worker's number, from 0.
     pub number: usize,
-    /// Deadlines of its connections.
+    /// Checks the deadlines of the worker's connections.
     pub deadline_clock: Rc<DeadlineClock>,
     /// Requests that go on after their clients have left.
     pub detached: Rc<DetachedRequests>,
     /// Connections whose responses wait to be written together.
     pub flushes: Rc<FlushQueue>,
-    /// Keys that limits have counted recently.
-    pub recent: RecentCounts<CountedKey>,
+    /// How often limits counted each key since the last tick, which adds these counts to the top keys.
+    pub recent_keys: RecentCounts<CountedKey>,
     /// Where the worker's metrics are registered.
     pub registry: Registry,
+    /// The generation that new requests are served by.
     pub(super) generation: RefCell<Rc<Generation>>,
-    pub(super) draining: Cell<bool>,
+    pub(super) is_draining: Cell<bool>,
+    /// The value of the `Date` field, renewed every second.
     pub(super) date: RefCell<Rc<str>>,
     pub(super) placement: Placement,
-    /// Open connections of this worker.
-    pub(super) connections: Cell<usize>,
+    /// Connections that this worker serves now.
+    pub(super) open_connections: Cell<usize>,
     /// Connections that this worker has accepted, also those that it has handed over.
-    pub(super) accepted: metrics::Counter,
+    pub(super) accepted_connections: metrics::Counter,
     /// Open connections of all workers.
-    pub(super) open: metrics::Gauge,
-    /// TLS handshakes that failed, and those that succeeded.
+    pub(super) open_connections_gauge: metrics::Gauge,
+    /// TLS handshakes: those that failed at index 0, those that succeeded at index 1.
     pub(super) handshakes: [metrics::Counter; 2],
+    /// See [`WorkerState::count_flood`].
     pub(super) floods: metrics::Counter,
     pub(super) acme_proofs: metrics::Counter,
     /// Refused connections, by [`ConnectionRefusal`].
-    pub(super) refused: [metrics::Counter; 2],
+    pub(super) refused_connections: [metrics::Counter; 2],
+    /// Open connections of all workers, and how many each address has.
     pub(super) occupancy: Arc<Occupancy>,
+    /// Maximum number of client connections of all workers if the policy sets none.
     pub(super) default_max_connections: usize,
 }
 
 /// Why a connection is closed before its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionRefusal {
-    /// Its address has as many open connections as `connections.per_ip` allows.
+    /// The client's address has as many open connections as `connections.per_ip` allows.
     PerIp,
-    /// It comes from a trusted proxy, and its PROXY header is missing or malformed.
+    /// The connection comes from a proxy of the listener, and its PROXY header is missing or malformed.
     ProxyHeader,
 }
 
-impl Worker {
+impl WorkerState {
     /// The configuration that new requests are served by.
     pub fn generation(&self) -> Rc<Generation> {
         self.generation.borrow().clone()
@@ -71,9 +76,9 @@ impl Worker {
         self.date.borrow().clone()
     }
 
-    /// Counts a TLS handshake.
-    pub fn count_handshake(&self, succeeded: bool) {
-        self.handshakes[usize::from(succeeded)].increment(1);
+    /// Counts a TLS handshake that has ended.
+    pub fn count_handshake(&self, has_succeeded: bool) {
+        self.handshakes[usize::from(has_succeeded)].increment(1);
     }
 
     /// Counts an ACME challenge that the gateway has met.
@@ -89,7 +94,7 @@ impl Worker {
 
     /// Counts a connection that is closed before its first request.
     pub fn count_refused_connection(&self, refusal: ConnectionRefusal) {
-        self.refused[refusal as usize].increment(1);
+        self.refused_connections[refusal as usize].increment(1);
     }
 
     /// Counts an HTTP/2 connection that was closed for too many frames without use, as in `http2/allowance.rs`.
@@ -97,11 +102,11 @@ impl Worker {
         self.floods.increment(1);
     }
 
-    /// Serves new requests by `running` from now on. Open requests finish with the generation that they began with.
-    pub(super) fn start_generation(&self, running: &RunningConfig, clock: &Clock) {
+    /// Serves new requests by `running_config` from now on. Open requests finish with the generation they began with.
+    pub(super) fn start_generation(&self, running_config: &RunningConfig, clock: &Clock) {
         let previous = self.generation();
         let next = Generation::new(
-            running,
+            running_config,
             Some(&previous),
             self.number,
             &self.registry,
@@ -118,13 +123,13 @@ impl Worker {
             return;
         };
         shared.keep_connected(self.number);
-        if let Some(running) = generation.outdated_config() {
-            self.start_generation(running, clock);
+        if let Some(running_config) = generation.config_to_rebuild() {
+            self.start_generation(running_config, clock);
         }
     }
 
     /// Whether connections should close after their current request.
     pub fn is_draining(&self) -> bool {
-        self.draining.get()
+        self.is_draining.get()
     }
 }

@@ -1,0 +1,127 @@
+//! Listening sockets that the process was given when it started: by systemd, or by the process that it replaces.
+//!
+//! Sockets are found again by their address. This file never binds an address of its own; `listen.rs` does.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use socket2::Socket;
+
+use crate::net::Address;
+use crate::net::unix_socket::SocketFile;
+
+/// The variable in which a process lists the socket files that its successor must remove at its end, separated like the
+/// folders in `PATH`.
+pub const SOCKET_FILES_VARIABLE: &str = "TOLLGATE_SOCKET_FILES";
+
+/// Listening sockets that the process was given when it started: by systemd, or by the process before it.
+#[derive(Debug, Default)]
+pub struct InheritedSockets {
+    /// The sockets that no listener has taken yet, each with its address.
+    sockets: Vec<(Address, Socket)>,
+    /// Paths of Unix sockets that this process must remove at its end.
+    owned_paths: Vec<PathBuf>,
+    /// The number of passed descriptors that are no listening sockets.
+    unusable_count: usize,
+}
+
+impl InheritedSockets {
+    /// The sockets that `LISTEN_FDS` announces, by the protocol of `sd_listen_fds(3)`.
+    pub fn from_environment() -> InheritedSockets {
+        let mut passed = listenfd::ListenFd::from_env();
+        let mut inherited = InheritedSockets::default();
+        for index in 0..passed.len() {
+            let tcp = passed.take_tcp_listener(index).ok().flatten();
+            let mut unix = || passed.take_unix_listener(index).ok().flatten();
+            let socket = tcp.map(Socket::from).or_else(|| unix().map(Socket::from));
+            let socket = socket.filter(|socket| socket.set_nonblocking(true).is_ok());
+            let listening = socket.and_then(|socket| {
+                Some((Address::from_socket(&socket.local_addr().ok()?)?, socket))
+            });
+            match listening {
+                Some(listening) => inherited.sockets.push(listening),
+                None => inherited.unusable_count += 1,
+            }
+        }
+        if let Some(paths) = std::env::var_os(SOCKET_FILES_VARIABLE) {
+            inherited.owned_paths = std::env::split_paths(&paths).collect();
+        }
+        inherited
+    }
+
+    /// Whether an inherited socket can serve `address`. Port 0 matches any port.
+    pub fn has_socket_for(&self, address: &Address) -> bool {
+        self.matching_address(address).is_some()
+    }
+
+    /// The address of an inherited socket on the same port as `address`, for the message that it does not match.
+    pub fn same_port_address(&self, address: SocketAddr) -> Option<SocketAddr> {
+        let mut addresses = self.sockets.iter().filter_map(|(other, _)| other.tcp());
+        addresses.find(|other| other.port() == address.port() && address.port() != 0)
+    }
+
+    /// Takes the sockets that can serve `address`. For port 0, takes the sockets of the first inherited port.
+    pub fn take_sockets(&mut self, address: &Address) -> Vec<Socket> {
+        let Some(matching) = self.matching_address(address) else {
+            return Vec::new();
+        };
+        let sockets = std::mem::take(&mut self.sockets);
+        let (taken, unused): (Vec<_>, Vec<_>) = sockets
+            .into_iter()
+            .partition(|(other, _)| *other == matching);
+        self.sockets = unused;
+        taken.into_iter().map(|(_, socket)| socket).collect()
+    }
+
+    /// The address of the inherited sockets that can serve `address`. That is the same address, or for `0.0.0.0` the same
+    /// port on `[::]` if the socket accepts IPv4 too.
+    fn matching_address(&self, address: &Address) -> Option<Address> {
+        let Some(tcp) = address.tcp() else {
+            let mut addresses = self.sockets.iter().map(|(other, _)| other);
+            return addresses.find(|other| *other == address).cloned();
+        };
+        let tcp_sockets = || {
+            let sockets = self.sockets.iter();
+            sockets.filter_map(|(other, socket)| Some((other.tcp()?, socket)))
+        };
+        let exact = tcp_sockets().find(|(other, _)| is_address_of(*other, tcp));
+        let dual_stack = || {
+            tcp_sockets().find(|(other, socket)| {
+                tcp.ip() == Ipv4Addr::UNSPECIFIED
+                    && other.ip() == Ipv6Addr::UNSPECIFIED
+                    && other.port() == tcp.port()
+                    && socket.only_v6().is_ok_and(|is_only_v6| !is_only_v6)
+            })
+        };
+        exact.or_else(dual_stack).map(|(other, _)| other.into())
+    }
+
+    /// The file of the Unix socket at `path`, if this process must remove it at its end.
+    pub(super) fn owned_file(&self, path: &Arc<Path>) -> Option<SocketFile> {
+        let is_owned = self.owned_paths.iter().any(|owned| **owned == **path);
+        is_owned.then(|| SocketFile::at(path).ok()).flatten()
+    }
+
+    /// Removes the files of inherited Unix sockets that no listener uses and that this process must remove.
+    pub fn remove_unused_files(&self) {
+        for (address, _) in &self.sockets {
+            if let Address::Unix(path) = address {
+                let file = self.owned_file(path);
+                file.into_iter().for_each(SocketFile::remove);
+            }
+        }
+    }
+
+    /// A description of each passed descriptor that no listener uses, for the log.
+    pub fn unused(&self) -> impl Iterator<Item = String> {
+        let sockets = self.sockets.iter().map(|(address, _)| address.to_string());
+        let unusable = || String::from("no listening socket of TCP or with a path");
+        sockets.chain(std::iter::repeat_with(unusable).take(self.unusable_count))
+    }
+}
+
+/// Whether a socket that is bound to `bound` serves the configured `address`, whose port 0 matches any port.
+fn is_address_of(bound: SocketAddr, address: SocketAddr) -> bool {
+    bound.ip() == address.ip() && (address.port() == 0 || bound.port() == address.port())
+}

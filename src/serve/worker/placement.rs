@@ -1,0 +1,113 @@
+//! Which worker serves a connection: the one that accepted it, unless another one has clearly fewer connections.
+//!
+//! A connection is handed over at most once, before its first byte is read.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use socket2::Socket;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::error::SendError;
+
+use super::occupancy::CountedConnection;
+use crate::net::Stream;
+
+/// A worker with this many connections more than the least loaded worker hands over the next one. With a smaller number,
+/// connections would be handed over to and fro.
+const HANDOVER_SURPLUS: usize = 2;
+
+/// A connection that a client has made and that no request has arrived on yet.
+pub struct ClientConnection<S> {
+    /// The connected socket.
+    pub stream: S,
+    /// The index in [`RunningConfig::listeners`] of the listener that the client connected to.
+    ///
+    /// [`RunningConfig::listeners`]: super::generation::RunningConfig::listeners
+    pub listener_index: usize,
+    /// The address of the client; [`UNIX_STAND_IN`](crate::net::address::UNIX_STAND_IN) for a Unix socket.
+    pub client_address: SocketAddr,
+    /// Counts the connection as open until this value is dropped.
+    pub counted: CountedConnection,
+}
+
+/// A connection that this worker serves: its socket is registered with the worker's runtime.
+pub type LocalConnection = ClientConnection<Stream>;
+
+/// A connection on its way to another worker: its socket is registered with no runtime.
+pub type HandedConnection = ClientConnection<Socket>;
+
+impl<S> ClientConnection<S> {
+    /// Converts the socket of the connection.
+    pub fn map_stream<T>(
+        self,
+        convert: impl FnOnce(S) -> io::Result<T>,
+    ) -> io::Result<ClientConnection<T>> {
+        Ok(ClientConnection {
+            stream: convert(self.stream)?,
+            listener_index: self.listener_index,
+            client_address: self.client_address,
+            counted: self.counted,
+        })
+    }
+}
+
+/// Decides which worker serves a connection. One worker's view: it knows how many connections each worker has.
+///
+/// The counts are read and changed with relaxed order: a stale count only makes workers a little less equally loaded.
+#[derive(Clone)]
+pub struct Placement {
+    /// The number of open connections of each worker, by the worker's number.
+    connection_counts: Arc<[AtomicUsize]>,
+    /// Hand a connection to each worker, by the worker's number.
+    senders: Arc<[UnboundedSender<HandedConnection>]>,
+    own_number: usize,
+}
+
+impl Placement {
+    /// The placement as worker `own_number` sees it.
+    pub fn new(
+        connection_counts: Arc<[AtomicUsize]>,
+        senders: Arc<[UnboundedSender<HandedConnection>]>,
+        own_number: usize,
+    ) -> Placement {
+        Placement {
+            connection_counts,
+            senders,
+            own_number,
+        }
+    }
+
+    /// The number of workers.
+    pub fn worker_count(&self) -> usize {
+        self.connection_counts.len()
+    }
+
+    /// Counts a new connection for the worker that serves it. Returns the connection if that is this worker; `None` if
+    /// the connection was handed to a worker with clearly fewer, or its socket has failed.
+    pub fn place_connection(&self, mut connection: LocalConnection) -> Option<LocalConnection> {
+        let own_count = self.connection_counts[self.own_number].load(Ordering::Relaxed);
+        let counts = self.connection_counts.iter();
+        let counts = counts.map(|count| count.load(Ordering::Relaxed));
+        let fewest = counts.zip(0..).min();
+        let (fewest_count, number) = fewest.unwrap_or((own_count, self.own_number));
+        if number != self.own_number && own_count >= fewest_count + HANDOVER_SURPLUS {
+            let handed = connection.map_stream(Stream::into_socket).ok()?;
+            self.connection_counts[number].fetch_add(1, Ordering::Relaxed);
+            let Err(SendError(returned)) = self.senders[number].send(handed) else {
+                return None;
+            };
+            // The other worker has ended.
+            self.connection_counts[number].fetch_sub(1, Ordering::Relaxed);
+            connection = returned.map_stream(Stream::from_socket).ok()?;
+        }
+        self.connection_counts[self.own_number].fetch_add(1, Ordering::Relaxed);
+        Some(connection)
+    }
+
+    /// Counts a connection of this worker as closed.
+    pub fn count_closed_connection(&self) {
+        self.connection_counts[self.own_number].fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,4 +1,4 @@
-//! Handles `POST` requests of operators, which explain a request or reload the configuration.
+//! Handles the `POST` requests of operators: to explain a request, and to reload the configuration.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,24 +7,26 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::control::{ControlState, ReloadOutcome};
-use super::problem::problem;
+use super::problem::problem_response;
 use crate::serve::stack::explain;
 use crate::serve::stack::explain::RequestToExplain;
 
+/// `POST /v1/explain`.
 pub(super) async fn explain(State(gateway): ControlState, body: String) -> Response {
     let request: RequestToExplain = match serde_json::from_str(&body) {
         Ok(request) => request,
-        Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
+        Err(error) => return problem_response(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     match explain::explain(&gateway.running(), &request, gateway.clock()).await {
         Ok(explanation) => Json(explanation).into_response(),
-        Err(unclear) => problem(StatusCode::BAD_REQUEST, &unclear.to_string()),
+        Err(error) => problem_response(StatusCode::BAD_REQUEST, &error.to_string()),
     }
 }
 
+/// `POST /v1/reload`.
 pub(super) async fn reload(State(gateway): ControlState) -> Response {
     match gateway.reload().await {
-        ReloadOutcome::Done(notes) => Json(notes).into_response(),
+        ReloadOutcome::Done(changes) => Json(changes).into_response(),
         ReloadOutcome::Mistakes(report) => {
             let body = json!({
                 "status": 422,
@@ -32,10 +34,12 @@ pub(super) async fn reload(State(gateway): ControlState) -> Response {
                 "detail": "the policies before still run",
                 "report": report.to_json(),
             });
-            let kind = HeaderValue::from_static("application/problem+json");
-            let headers = [(header::CONTENT_TYPE, kind)];
+            let content_type = HeaderValue::from_static("application/problem+json");
+            let headers = [(header::CONTENT_TYPE, content_type)];
             (StatusCode::UNPROCESSABLE_ENTITY, headers, body.to_string()).into_response()
         }
-        ReloadOutcome::Failed(why) => problem(StatusCode::INTERNAL_SERVER_ERROR, &why),
+        ReloadOutcome::Failed(reason) => {
+            problem_response(StatusCode::INTERNAL_SERVER_ERROR, &reason)
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! Admits requests that carry the token, if one is set, and refuses those that browsers send for other sites.
+//! Decides which requests the admin listener serves: those that carry the token, if one is set, and none that browsers send
+//! for other sites.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use axum::response::Response;
 
 use super::control::Control;
 use super::dashboard;
-use super::problem::problem;
+use super::problem::problem_response;
 use super::token::has_token;
 
 /// Passes an authorized request on, and refuses any other with 401 or 403.
@@ -25,15 +26,15 @@ pub async fn authorize(
     let is_public = path == "/healthz" || dashboard::is_asset(path);
     match control.token() {
         Some(token) if !is_public && !has_token(headers, token) => {
-            return problem(
+            return problem_response(
                 StatusCode::UNAUTHORIZED,
                 "send the token as `Authorization: Bearer TOKEN`",
             );
         }
-        // Without a token the listener is on loopback. A foreign page can point a name of its own at 127.0.0.1
-        // (DNS rebinding); its requests carry that name.
-        None if !host_is_loopback(headers) => {
-            return problem(
+        // Without a token the listener is on loopback. A foreign page can point a name of its own at 127.0.0.1 (DNS
+        // rebinding), but then its requests carry that name.
+        None if !is_host_loopback(headers) => {
+            return problem_response(
                 StatusCode::FORBIDDEN,
                 "the Host field does not name this machine; use localhost or a loopback address",
             );
@@ -41,13 +42,13 @@ pub async fn authorize(
         _ => {}
     }
     // A foreign page cannot read the responses, but its requests would cost work. It may link to the dashboard.
-    let is_unsafe = !matches!(*request.method(), Method::GET | Method::HEAD);
-    let is_foreign = match is_unsafe {
-        true => is_cross_site(headers),
-        false => path != "/" && declares_cross_site(headers) == Some(true),
+    let is_read_only = matches!(*request.method(), Method::GET | Method::HEAD);
+    let must_refuse = match is_read_only {
+        true => path != "/" && declares_cross_site(headers) == Some(true),
+        false => is_cross_site(headers),
     };
-    if is_foreign {
-        return problem(
+    if must_refuse {
+        return problem_response(
             StatusCode::FORBIDDEN,
             "the admin listener refuses requests from pages of other sites",
         );
@@ -55,7 +56,8 @@ pub async fn authorize(
     next.run(request).await
 }
 
-fn host_is_loopback(headers: &HeaderMap) -> bool {
+/// Whether `Host` names `localhost` or a loopback address.
+fn is_host_loopback(headers: &HeaderMap) -> bool {
     let host = headers
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());

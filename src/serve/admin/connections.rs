@@ -1,12 +1,13 @@
-//! Serves the connections of the admin listener. They are few and short, so that silent ones never take the file
+//! Serves the connections of the admin listener. They are few and short, so that silent connections never take the file
 //! descriptors that clients need.
 //!
-//! Connections without a request never keep a new one waiting. At the bound the gateway closes the oldest idle one of
-//! the network with most of them. Requests beyond [`MAX_REQUESTS`] get 503 until earlier responses are sent.
-//! Probes do not count, because their responses leave at once. So an idle connection always exists, and no probe waits.
+//! Connections without a request never keep a new connection waiting. At the bound the gateway closes the oldest idle
+//! connection of the network with most idle ones. Requests beyond [`MAX_REQUESTS`] get 503 until earlier responses are
+//! sent. Probes do not count, because their responses leave at once. So an idle connection always exists, and no probe
+//! waits.
 //!
 //! Bounds: [`MAX_CONNECTIONS`] connections, [`MAX_REQUESTS`] requests on them, [`HEAD_TIMEOUT`] for each head, and
-//! [`LIFETIME`] plus [`DRAIN_TIMEOUT`] for a connection.
+//! [`CONNECTION_LIFETIME`] plus [`DRAIN_TIMEOUT`] for a connection.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
@@ -33,7 +34,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tower::Service as _;
 
-use super::problem::problem;
+use super::problem::problem_response;
 
 /// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 64;
@@ -41,20 +42,20 @@ const MAX_CONNECTIONS: usize = 64;
 /// Maximum number of requests whose responses are not sent yet.
 const MAX_REQUESTS: usize = 56;
 
-/// Paths of probes. Their responses take no time and fit into a socket buffer.
+/// Paths of probes, whose responses take no time and fit into a socket buffer.
 const PROBE_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
 /// Longest time from the start of a connection, or from the previous response, to the end of a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Age at which a connection takes no further request.
-const LIFETIME: Duration = Duration::from_secs(60);
+/// Age from which on a connection takes no further request.
+const CONNECTION_LIFETIME: Duration = Duration::from_secs(60);
 
-/// Longest time for the last request after that: its body may not come, or the client may not read the response.
+/// Longest time for the last request after the lifetime: its body may not come, or its client may not read the response.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pause after a failed accept, for instance when file descriptors have run out.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Serves connections until `stop` is dropped and the open ones have ended.
 ///
@@ -70,8 +71,8 @@ pub async fn serve(
     let listener = TcpListener::from_std(listener)?;
     let connection_permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let request_permits = Arc::new(Semaphore::new(MAX_REQUESTS));
-    // Oldest first.
-    let mut open: Vec<OpenConnection> = Vec::new();
+    // The oldest connection is the first.
+    let mut open_connections: Vec<OpenConnection> = Vec::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -79,9 +80,9 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                open.retain(|open| !open.task.is_finished());
-                if open.len() >= MAX_CONNECTIONS {
-                    close_oldest_idle(&mut open);
+                open_connections.retain(|connection| !connection.task.is_finished());
+                if open_connections.len() >= MAX_CONNECTIONS {
+                    close_oldest_idle(&mut open_connections);
                 }
                 // The closed connection returns its permit a moment later, when its task is dropped.
                 let permit = tokio::select! {
@@ -90,7 +91,7 @@ pub async fn serve(
                 };
                 let progress = Arc::new(ConnectionProgress::default());
                 let connection = serve_connection(
-                    Io {
+                    ProgressSocket {
                         stream: TokioIo::new(stream),
                         progress: progress.clone(),
                     },
@@ -101,26 +102,27 @@ pub async fn serve(
                     let _permit = permit;
                     connection.await;
                 });
-                open.push(OpenConnection {
-                    network: network(peer.ip()),
+                open_connections.push(OpenConnection {
+                    network: network_of(peer.ip()),
                     progress,
                     task: task.abort_handle(),
                 });
             }
             Err(error) => {
                 tracing::debug!(%error, "accept on the admin listener failed");
-                sleep(ACCEPT_PAUSE).await;
+                sleep(ACCEPT_RETRY_INTERVAL).await;
             }
         }
     }
     drop(listener);
     // Open connections end by themselves, within their bounds.
-    let _all = connection_permits
+    let _all_permits = connection_permits
         .acquire_many(MAX_CONNECTIONS as u32)
         .await;
     Ok(())
 }
 
+/// A connection, as the loop that accepts connections sees it.
 struct OpenConnection {
     network: IpAddr,
     progress: Arc<ConnectionProgress>,
@@ -128,49 +130,56 @@ struct OpenConnection {
 }
 
 /// An IPv4 address, or the /64 of an IPv6 address, because one machine usually has a whole /64.
-fn network(address: IpAddr) -> IpAddr {
+fn network_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
         address => address,
     }
 }
 
-/// Closes the oldest idle connection of the network with most idle ones. `open` has the oldest first.
-fn close_oldest_idle(open: &mut Vec<OpenConnection>) {
-    let is_idle = |open: &OpenConnection| open.progress.stage.load(Relaxed) == IDLE;
-    let idle_of = |network| {
-        let connections = open.iter().filter(|open| open.network == network);
-        connections.filter(|open| is_idle(open)).count()
+/// Closes the oldest idle connection of the network with most idle connections. The oldest connection is the first.
+fn close_oldest_idle(open_connections: &mut Vec<OpenConnection>) {
+    let is_idle = |connection: &OpenConnection| connection.progress.stage.load(Relaxed) == IDLE;
+    let idle_count = |network| {
+        let connections = open_connections.iter();
+        let of_network = connections.filter(|connection| connection.network == network);
+        of_network.filter(|connection| is_idle(connection)).count()
     };
-    let idle = open.iter().enumerate().filter(|(_, open)| is_idle(open));
+    let connections = open_connections.iter().enumerate();
+    let idle = connections.filter(|(_, connection)| is_idle(connection));
     // `max_by_key` keeps the last of equals, so the order is reversed to get the oldest.
-    let victim = idle.rev().max_by_key(|(_, open)| idle_of(open.network));
-    if let Some((index, _)) = victim {
-        open.remove(index).task.abort();
+    let oldest = idle
+        .rev()
+        .max_by_key(|(_, connection)| idle_count(connection.network));
+    if let Some((index, _)) = oldest {
+        open_connections.remove(index).task.abort();
     }
 }
 
-/// The stage of the request that a connection serves.
+/// The progress of the request that a connection serves.
 #[derive(Default)]
 struct ConnectionProgress {
+    /// [`IDLE`], [`RESPONDING`] or [`SENDING`]. Only the connection's task writes the stage. No other data depends on it, so
+    /// relaxed order is enough.
     stage: AtomicU8,
-    /// Held until the response is sent or the connection ends.
+    /// The permit of the request, held until the response is sent or the connection ends.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
-/// No request, or only one of a probe.
+/// The stage of a connection without a request, or with the request of a probe only.
 const IDLE: u8 = 0;
-/// The response is not complete.
+/// The stage of a connection whose response is not complete.
 const RESPONDING: u8 = 1;
-/// The response is complete and not sent.
+/// The stage of a connection whose response is complete and not sent.
 const SENDING: u8 = 2;
 
-async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
-    let progress = io.progress.clone();
+/// Serves one connection within its bounds. Each request but those of probes needs one of `request_permits`.
+async fn serve_connection(socket: ProgressSocket, router: Router, request_permits: Arc<Semaphore>) {
+    let progress = socket.progress.clone();
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let permit = match PROBE_PATHS.contains(&request.uri().path()) {
             true => Ok(None),
-            false => requests.clone().try_acquire_owned().map(Some),
+            false => request_permits.clone().try_acquire_owned().map(Some),
         };
         let in_progress = permit.map(|permit| {
             permit.map(|permit| {
@@ -183,7 +192,7 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
         async move {
             let Ok(in_progress) = in_progress else {
                 let detail = "the admin listener has too many open requests; try again later";
-                return Ok(problem(StatusCode::SERVICE_UNAVAILABLE, detail));
+                return Ok(problem_response(StatusCode::SERVICE_UNAVAILABLE, detail));
             };
             let response: Response = router.call(request).await?;
             Ok::<_, std::convert::Infallible>(response.map(|body| {
@@ -197,10 +206,11 @@ async fn serve_connection(io: Io, router: Router, requests: Arc<Semaphore>) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .serve_connection(io, service);
+        .serve_connection(socket, service);
     let mut connection = pin!(connection);
     // Errors are ignored: the client knows why its connection ended.
-    if timeout(LIFETIME, connection.as_mut()).await.is_err() {
+    let ended = timeout(CONNECTION_LIFETIME, connection.as_mut()).await;
+    if ended.is_err() {
         connection.as_mut().graceful_shutdown();
         let _ = timeout(DRAIN_TIMEOUT, connection).await;
     }
@@ -241,19 +251,19 @@ impl http_body::Body for AdminResponseBody {
     }
 }
 
-/// A socket that notices when a response is sent: hyper flushes it then, and not before.
-struct Io {
+/// A socket that notices when a response is sent, because hyper flushes the socket then and not before.
+struct ProgressSocket {
     stream: TokioIo<TcpStream>,
     progress: Arc<ConnectionProgress>,
 }
 
-impl Drop for Io {
+impl Drop for ProgressSocket {
     fn drop(&mut self) {
         *self.progress.permit.lock() = None;
     }
 }
 
-impl Read for Io {
+impl Read for ProgressSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -263,7 +273,7 @@ impl Read for Io {
     }
 }
 
-impl Write for Io {
+impl Write for ProgressSocket {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

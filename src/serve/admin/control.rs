@@ -1,4 +1,4 @@
-//! The interface through which the admin listener reads and controls the gateway that it belongs to.
+//! The interface through which the admin listener reads and controls its gateway. `app/control.rs` implements it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use crate::record::Record;
 use crate::record::push;
 use crate::serve::worker::generation::RunningConfig;
 
-/// Maximum size of a request body, in bytes.
-pub(super) const MAX_BODY: usize = 1024 * 1024;
+/// Maximum bytes of a request body.
+pub(super) const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// What operators may read and do.
+/// The parts of the gateway that operators may read, and the actions that they may take.
 pub trait Control: Send + Sync + 'static {
     /// The running configuration.
     fn running(&self) -> RunningConfig;
@@ -43,12 +43,13 @@ pub trait Control: Send + Sync + 'static {
 
 /// How a reload ended.
 pub enum ReloadOutcome {
-    /// The new configuration runs; the changes and warnings as JSON.
+    /// The new configuration runs. The value has the changes and the warnings, as JSON.
     Done(Value),
-    /// The configuration has mistakes; the previous one still runs.
+    /// The new configuration has mistakes; the previous configuration still runs.
     Mistakes(DiagnosticReport),
     /// The reload failed for another reason; the previous configuration still runs.
     Failed(String),
 }
 
+/// The extractor of axum by which handlers get the gateway.
 pub(super) type ControlState = State<Arc<dyn Control>>;

@@ -1,6 +1,6 @@
 //! Serves the dashboard at `/`: assets embedded in the program, and plain HTML tables for browsers without scripts.
 //!
-//! Assets contain no data of the gateway and need no token. The requests by which they fetch data do.
+//! Assets contain no data of the gateway and need no token. The requests by which the scripts fetch data need it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,16 +14,17 @@ use flate2::write::GzEncoder;
 use serde_json::Value;
 
 use super::control::{Control, ControlState};
-use super::problem::problem;
-use super::status::{all_limits, all_upstreams};
+use super::problem::problem_response;
+use super::status::{describe_limits, describe_upstreams};
 use super::token;
 
-/// Allows only resources of the listener itself, and no inline scripts or styles.
+/// The policy that allows only resources of the listener itself, and no inline scripts or styles.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// An embedded file, and its gzip form once a browser has asked for it.
 struct Asset {
+    /// The path of the file's URL.
     path: &'static str,
     content: &'static str,
     compressed: OnceLock<Vec<u8>>,
@@ -57,10 +58,11 @@ static ASSETS: [Asset; 15] = assets![
     "uplot.js",
 ];
 
+/// The page of the dashboard, without tables.
 static PAGE: &str = include_str!("dashboard/index.html");
 
-/// The text in the page that [`render_tables`] replaces.
-const TABLES_MARK: &str = "<!-- numbers -->";
+/// The text in the page that the result of [`render_tables`] replaces.
+const TABLES_PLACEHOLDER: &str = "<!-- numbers -->";
 
 /// Whether a path is served without a token.
 pub(super) fn is_asset(path: &str) -> bool {
@@ -80,17 +82,17 @@ pub async fn page(State(gateway): ControlState, headers: HeaderMap) -> Response 
     } else {
         String::new()
     };
-    let page = PAGE.replacen(TABLES_MARK, &tables, 1);
+    let page = PAGE.replacen(TABLES_PLACEHOLDER, &tables, 1);
     let compressed = accepts_gzip(&headers).then(|| compress(&page));
-    respond("text/html; charset=utf-8", page.into_bytes(), compressed)
+    file_response("text/html; charset=utf-8", page.into_bytes(), compressed)
 }
 
 /// `GET` of an asset.
 pub async fn asset(uri: Uri, headers: HeaderMap) -> Response {
     let Some(asset) = ASSETS.iter().find(|asset| asset.path == uri.path()) else {
-        return problem(StatusCode::NOT_FOUND, "no such path");
+        return problem_response(StatusCode::NOT_FOUND, "no such path");
     };
-    let kind = match asset.path.rsplit_once('.') {
+    let content_type = match asset.path.rsplit_once('.') {
         Some((_, "js")) => "text/javascript; charset=utf-8",
         Some((_, "css")) => "text/css; charset=utf-8",
         _ => "text/plain; charset=utf-8",
@@ -99,12 +101,17 @@ pub async fn asset(uri: Uri, headers: HeaderMap) -> Response {
         let compressed = asset.compressed.get_or_init(|| compress(asset.content));
         compressed.clone()
     });
-    respond(kind, asset.content.into(), compressed)
+    file_response(content_type, asset.content.into(), compressed)
 }
 
-fn respond(kind: &'static str, plain: Vec<u8>, compressed: Option<Vec<u8>>) -> Response {
+/// The response with a file: compressed if `compressed` is there, else plain.
+fn file_response(
+    content_type: &'static str,
+    plain: Vec<u8>,
+    compressed: Option<Vec<u8>>,
+) -> Response {
     let headers = [
-        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_TYPE, content_type),
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
@@ -148,7 +155,7 @@ fn render_limits(html: &mut String, gateway: &dyn Control) {
         "<h2>Limits</h2><table><thead><tr><th>Limit\
          <th>Counts by<th>Promise<th>Written at<th>Within<th>Over<th>Refused<th>Shadow</thead><tbody>",
     );
-    for limit in all_limits(gateway) {
+    for limit in describe_limits(gateway) {
         let text = |name: &str| escape(limit[name].as_str().unwrap_or_default());
         let identities = limit["counts_by"].as_array().into_iter().flatten();
         let identities: Vec<&str> = identities.filter_map(|part| part.as_str()).collect();
@@ -187,7 +194,7 @@ fn render_servers(html: &mut String, gateway: &dyn Control) {
         "<h2>Upstreams</h2><table><thead><tr><th>Upstream<th>Server<th>State\
          <th>Open<th>Ejections<th>Failed checks</thead><tbody>",
     );
-    for upstream in all_upstreams(gateway) {
+    for upstream in describe_upstreams(gateway) {
         for server in upstream["servers"].as_array().into_iter().flatten() {
             let text = |value: &Value| escape(value.as_str().unwrap_or_default());
             let _ = write!(
@@ -206,6 +213,7 @@ fn render_servers(html: &mut String, gateway: &dyn Control) {
     html.push_str("</tbody></table>");
 }
 
+/// Escapes a text for HTML, outside of attributes.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

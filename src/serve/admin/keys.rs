@@ -1,4 +1,4 @@
-//! Reads and resets the count of one key of one limit.
+//! Reads and resets the count of one key of one limit. Keys are written as in lists of top keys, such as `ip=192.0.2.7`.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::control::{Control, ControlState};
-use super::problem::problem;
+use super::problem::problem_response;
 use crate::identity::{ClientIdentity, Identifier};
 use crate::limit::Rule;
 use crate::record::insight::LimitKey;
@@ -18,11 +18,12 @@ use crate::serve::worker::generation;
 use crate::serve::worker::generation::RunningConfig;
 use crate::throttle::admission::AdmissionRequest;
 
-/// The rules with the given name, and the parsed key.
+/// A key that was parsed, and the rules whose counts of the key are read.
 struct KeyLookup {
-    running: RunningConfig,
+    running_config: RunningConfig,
     identifier: Arc<Identifier>,
     rules: Vec<Arc<Rule>>,
+    /// A client that has the identities of the key and no others.
     client: ClientIdentity,
 }
 
@@ -39,31 +40,40 @@ pub async fn read_key(
     Json(json!({ "key": key, "limits": limits })).into_response()
 }
 
-/// The state of a key in every limit that counts by its identities, and its name in each of those limits.
-pub async fn describe_key(gateway: &dyn Control, key: &str) -> (Vec<LimitKey>, Vec<Value>) {
+/// The state of one key in all limits that count by its identities.
+pub struct DescribedKey {
+    /// The key as each of these limits writes it.
+    pub names: Vec<LimitKey>,
+    /// The state of the key in each of these limits, as JSON.
+    pub limits: Vec<Value>,
+}
+
+/// Describes the state of a key in every limit that counts by its identities.
+pub async fn describe_key(gateway: &dyn Control, key: &str) -> DescribedKey {
     let (mut limits, mut names) = (Vec::new(), Vec::new());
-    let running = gateway.running();
-    let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
+    let running_config = gateway.running();
+    let ruleset = &running_config.ruleset;
+    let identifier = Identifier::new(ruleset.identity.clone(), running_config.keyer());
     let identifier = Arc::new(identifier);
-    for rule in &running.ruleset.rules {
+    for rule in &ruleset.rules {
         // The limit counts by other identities, or only a hash of the key is known.
         let Ok(client) = identifier.parse_key(key, &rule.key) else {
             continue;
         };
-        let client = with_plan(client, rule, &identifier, &running);
+        let client = with_plan(client, rule, &identifier, &running_config);
         names.push(LimitKey {
             limit: rule.name.as_str().to_owned(),
             key: identifier.format_key(&client, &rule.key),
         });
         let lookup = KeyLookup {
-            running: running.clone(),
+            running_config: running_config.clone(),
             identifier: identifier.clone(),
             rules: vec![rule.clone()],
             client,
         };
         limits.extend(lookup.describe(gateway).await);
     }
-    (names, limits)
+    DescribedKey { names, limits }
 }
 
 /// `DELETE /v1/limits/{limit}/keys/{key}`.
@@ -78,14 +88,14 @@ pub async fn reset_key(
         Ok(lookup) => lookup,
         Err(response) => return *response,
     };
-    let admission = &lookup.running.admission;
+    let admission = &lookup.running_config.admission;
     if lookup.rules.iter().all(|rule| rule.limit.open().is_some()) {
         let detail = format!(
             "`{limit}` limits open requests and cannot be reset; each permit comes back when its request ends"
         );
-        return problem(StatusCode::CONFLICT, &detail);
+        return problem_response(StatusCode::CONFLICT, &detail);
     }
-    let mut reset_limits = 0;
+    let mut reset_count = 0;
     for rule in &lookup.rules {
         let key = lookup.identifier.key(&lookup.client, &rule.key);
         let Some((key, slot)) = key.zip(admission.slot(rule)) else {
@@ -97,17 +107,17 @@ pub async fn reset_key(
                 Ok(had_shared_count) => had_count |= had_shared_count,
                 Err(failure) => {
                     let detail = format!("reset in the shared store failed: {failure}");
-                    return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
+                    return problem_response(StatusCode::SERVICE_UNAVAILABLE, &detail);
                 }
             }
         }
-        reset_limits += usize::from(had_count);
+        reset_count += usize::from(had_count);
     }
-    Json(json!({ "key": key, "forgotten": reset_limits })).into_response()
+    Json(json!({ "key": key, "forgotten": reset_count })).into_response()
 }
 
 impl KeyLookup {
-    /// The state of the key in each of the rules, as JSON.
+    /// The state of the key in each of the lookup's rules, as JSON.
     async fn describe(&self, gateway: &dyn Control) -> Vec<Value> {
         let mut limits = Vec::new();
         for rule in &self.rules {
@@ -118,10 +128,10 @@ impl KeyLookup {
                 now: gateway.clock().now(),
                 // Pressure belongs to an upstream, and the key alone does not tell which one.
                 pressure: None,
-                // One unit, to see whether anything is left.
+                // One unit shows whether anything is left.
                 reserved_units: &[(0, 1)],
             };
-            let verdict = self.running.admission.peek_shared(&request).await;
+            let verdict = self.running_config.admission.peek_shared(&request).await;
             let mut value = explanation::describe_rule(rule);
             if let Some(finding) = verdict.findings.first() {
                 value.extend(explanation::describe_finding(finding, rule));
@@ -133,24 +143,25 @@ impl KeyLookup {
 
     /// Parses a key of the limit with this name. The error is the response.
     fn new(gateway: &dyn Control, limit: &str, key: &str) -> Result<KeyLookup, Box<Response>> {
-        let running = gateway.running();
-        let rules = running.ruleset.rules.iter();
+        let running_config = gateway.running();
+        let rules = running_config.ruleset.rules.iter();
         let rules: Vec<Arc<Rule>> = rules
             .filter(|rule| rule.name.as_str() == limit)
             .cloned()
             .collect();
         let Some(first) = rules.first() else {
             let detail = format!("no limit is named `{limit}`; /v1/limits lists them");
-            return Err(Box::new(problem(StatusCode::NOT_FOUND, &detail)));
+            return Err(Box::new(problem_response(StatusCode::NOT_FOUND, &detail)));
         };
-        let identifier = Identifier::new(running.ruleset.identity.clone(), running.keyer());
+        let identity_settings = running_config.ruleset.identity.clone();
+        let identifier = Identifier::new(identity_settings, running_config.keyer());
         let client = identifier.parse_key(key, &first.key).map_err(|error| {
             let detail = error.to_string();
-            Box::new(problem(StatusCode::BAD_REQUEST, &detail))
+            Box::new(problem_response(StatusCode::BAD_REQUEST, &detail))
         })?;
-        let client = with_plan(client, first, &identifier, &running);
+        let client = with_plan(client, first, &identifier, &running_config);
         Ok(KeyLookup {
-            running,
+            running_config,
             identifier: Arc::new(identifier),
             rules,
             client,
@@ -158,38 +169,34 @@ impl KeyLookup {
     }
 }
 
-/// Adds the plan by which the limit last counted the key, so that the numbers are those that applied to it.
+/// Adds the plan by which the limit last counted the key, so that the quota is the one that applied to the key.
 ///
-/// A plan that the key itself names wins; the default plan is used if none is remembered.
+/// A plan that the key itself names wins. The default plan is used if no plan is remembered.
 fn with_plan(
     client: ClientIdentity,
     rule: &Rule,
     identifier: &Identifier,
-    running: &RunningConfig,
+    running_config: &RunningConfig,
 ) -> ClientIdentity {
     if client.plan.is_some() {
         return client;
     }
     let plans = &identifier.settings().plan;
-    let default = ClientIdentity {
+    let with_default_plan = ClientIdentity {
         plan: plans.default,
         ..client.clone()
     };
-    let key = identifier.key(&default, &rule.key);
-    let plan = running
-        .insight
-        .as_ref()
-        .zip(key)
-        .and_then(|(insight, key)| {
-            insight
-                .plans
-                .get(counted_key::hash_key(key, generation::limit_hash(rule)))
-        });
-    match plan {
+    let key = identifier.key(&with_default_plan, &rule.key);
+    let insight = running_config.insight.as_ref();
+    let plan_name = insight.zip(key).and_then(|(insight, key)| {
+        let hash = counted_key::hash_key(key, generation::limit_hash(rule));
+        insight.plans.get(hash)
+    });
+    match plan_name {
         Some(name) => ClientIdentity {
             plan: plans.index_of(&name),
             ..client
         },
-        None => default,
+        None => with_default_plan,
     }
 }

@@ -1,7 +1,7 @@
 //! The admin listener, where operators query and control a running gateway.
 //!
-//! It listens on loopback by default. If a token is set, everything but `/healthz` and the dashboard's assets needs it. It
-//! reaches the gateway only through [`Control`], and never serves requests of clients.
+//! The listener is on loopback by default. If a token is set, everything but `/healthz` and the dashboard's assets needs
+//! the token. The listener reaches the gateway only through [`Control`], and never serves requests of clients.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! Serves health checks and metrics, for orchestrators and scrapers.
 //!
-//! `admin.probes` is a listener of its own for them, which needs no token.
+//! The setting `admin.probes` gives them a listener of their own, which needs no token.
 
 use std::sync::Arc;
 
@@ -10,36 +10,37 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
-use super::control::{Control, ControlState, MAX_BODY};
-use super::problem::problem;
+use super::control::{Control, ControlState, MAX_BODY_BYTES};
+use super::problem::problem_response;
 
 /// The paths of `admin.probes`. Anybody may reach them, so `/readyz` does not describe the store here.
 pub fn probes(control: Arc<dyn Control>) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+        .route("/readyz", get(readiness))
         .route("/metrics", get(metrics))
         .fallback(|| async {
-            problem(
+            problem_response(
                 StatusCode::NOT_FOUND,
                 "no such path; this listener serves /healthz, /readyz and /metrics",
             )
         })
-        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
+        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(control)
 }
 
-async fn ready(State(gateway): ControlState) -> Response {
+/// `GET /readyz` of the listener for probes.
+async fn readiness(State(gateway): ControlState) -> Response {
     match gateway.is_ready() {
         true => "ready\n".into_response(),
-        false => draining(),
+        false => draining_response(),
     }
 }
 
 /// `GET /readyz` of the admin listener, which also describes the shared store.
-pub(super) async fn ready_with_store(State(gateway): ControlState) -> Response {
+pub(super) async fn readiness_with_store(State(gateway): ControlState) -> Response {
     if gateway.is_ready() {
-        // Without the store the gateway still serves, as `on_store_error` says, so it stays ready.
+        // Without the store the gateway still serves, as `on_store_error` says, so the gateway stays ready.
         let running = gateway.running();
         let store = running
             .admission
@@ -48,24 +49,24 @@ pub(super) async fn ready_with_store(State(gateway): ControlState) -> Response {
         match store {
             None => String::from("ready\n"),
             Some(store) => {
-                let (word, gateways) = (store.status.as_str(), store.gateway_count);
+                let (status, gateways) = (store.status.as_str(), store.gateway_count);
                 let trouble = store.last_error;
                 let colon = if trouble.is_empty() { "" } else { ": " };
-                format!("ready\nstore {word} ({gateways} gateways){colon}{trouble}\n")
+                format!("ready\nstore {status} ({gateways} gateways){colon}{trouble}\n")
             }
         }
         .into_response()
     } else {
-        draining()
+        draining_response()
     }
 }
 
-fn draining() -> Response {
-    problem(StatusCode::SERVICE_UNAVAILABLE, "the gateway is draining")
+fn draining_response() -> Response {
+    problem_response(StatusCode::SERVICE_UNAVAILABLE, "the gateway is draining")
 }
 
 /// `GET /metrics`.
 pub(super) async fn metrics(State(gateway): ControlState) -> Response {
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    ([(header::CONTENT_TYPE, kind)], gateway.metrics()).into_response()
+    let content_type = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    ([(header::CONTENT_TYPE, content_type)], gateway.metrics()).into_response()
 }

@@ -6,8 +6,8 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 
-use super::control::{Control, MAX_BODY};
-use super::problem::problem;
+use super::control::{Control, MAX_BODY_BYTES};
+use super::problem::problem_response;
 use super::{actions, authorization, dashboard, keys, probes, prometheus, record, status};
 
 /// All paths of the admin listener, behind [`authorization::authorize`].
@@ -18,7 +18,7 @@ pub fn router(control: Arc<dyn Control>) -> Router {
     assets
         .route("/", get(dashboard::page))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(probes::ready_with_store))
+        .route("/readyz", get(probes::readiness_with_store))
         .route("/metrics", get(probes::metrics))
         .route("/v1/limits", get(status::limits))
         .route(
@@ -39,8 +39,8 @@ pub fn router(control: Arc<dyn Control>) -> Router {
         .route("/v1/record/live", get(record::live))
         .route("/v1/status", get(status::status))
         .nest("/prometheus/api/v1", prometheus::router())
-        .fallback(|| async { problem(StatusCode::NOT_FOUND, "no such path") })
-        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY))
+        .fallback(|| async { problem_response(StatusCode::NOT_FOUND, "no such path") })
+        .layer(axum::extract::DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(axum::middleware::from_fn_with_state(
             control.clone(),
             authorization::authorize,

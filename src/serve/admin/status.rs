@@ -1,4 +1,4 @@
-//! Serves the state of limits, upstreams, policies and the process, as JSON.
+//! Serves the state of limits, upstreams, policies and the process, as JSON. Nothing is changed by these requests.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::base::telemetry::{Label, Metric};
 use crate::serve::stack::explanation;
 use crate::upstream::Servers;
 
-/// Every limit with its decisions since the start.
-pub(super) fn all_limits(gateway: &dyn Control) -> Vec<Value> {
+/// Every limit with its decisions since the start of the process.
+pub(super) fn describe_limits(gateway: &dyn Control) -> Vec<Value> {
     let running = gateway.running();
-    let open = running.admission.open_permits();
+    let open_permits = running.admission.open_permits();
     let describe = |rule: &Arc<crate::limit::Rule>| {
         let mut value = explanation::describe_rule(rule);
-        if let Some(permits) = open.get(rule.index).copied().flatten() {
-            value.insert("open".into(), json!(permits));
+        if let Some(count) = open_permits.get(rule.index).copied().flatten() {
+            value.insert("open".into(), json!(count));
         }
-        let count = |outcome| {
+        let decision_count = |outcome| {
             let labels = [
                 (Label::Limit, rule.name.as_str()),
                 (Label::Outcome, outcome),
@@ -33,24 +33,25 @@ pub(super) fn all_limits(gateway: &dyn Control) -> Vec<Value> {
         let outcomes = ["within", "over", "refused", "shadow_refused"];
         let decisions = outcomes
             .iter()
-            .map(|outcome| ((*outcome).to_owned(), json!(count(outcome))));
+            .map(|outcome| ((*outcome).to_owned(), json!(decision_count(outcome))));
         value.insert("decisions".into(), Value::Object(decisions.collect()));
         if rule.count.is_cost() {
             let labels = [(Label::Limit, rule.name.as_str())];
-            let unknown = gateway.counter_total(Metric::CostUnknown, &labels);
-            value.insert("cost_unknown".into(), json!(unknown));
+            let unknown_count = gateway.counter_total(Metric::CostUnknown, &labels);
+            value.insert("cost_unknown".into(), json!(unknown_count));
         }
         Value::Object(value)
     };
     running.ruleset.rules.iter().map(describe).collect()
 }
 
+/// `GET /v1/limits`.
 pub(super) async fn limits(State(gateway): ControlState) -> Json<Value> {
-    Json(json!({ "limits": all_limits(&*gateway) }))
+    Json(json!({ "limits": describe_limits(&*gateway) }))
 }
 
 /// Every upstream with the state of its servers.
-pub(super) fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
+pub(super) fn describe_upstreams(gateway: &dyn Control) -> Vec<Value> {
     let now = gateway.clock().now();
     let describe = |servers: &Arc<Servers>| {
         let endpoints = servers.endpoints();
@@ -74,8 +75,9 @@ pub(super) fn all_upstreams(gateway: &dyn Control) -> Vec<Value> {
     gateway.running().upstreams.iter().map(describe).collect()
 }
 
+/// `GET /v1/upstreams`.
 pub(super) async fn upstreams(State(gateway): ControlState) -> Json<Value> {
-    Json(json!({ "upstreams": all_upstreams(&*gateway) }))
+    Json(json!({ "upstreams": describe_upstreams(&*gateway) }))
 }
 
 /// `GET /v1/status`: the process, its record, its push destinations and its store.
@@ -89,7 +91,7 @@ pub(super) async fn status(State(gateway): ControlState) -> Response {
         };
         json!({ "kind": "shared", "state": state, "gateways": store.gateway_count })
     });
-    let pushed = gateway.push_status().into_iter().map(|status| {
+    let destinations = gateway.push_status().into_iter().map(|status| {
         json!({
             "to": status.engine.as_str(),
             "name": status.name,
@@ -105,13 +107,14 @@ pub(super) async fn status(State(gateway): ControlState) -> Response {
         "version": env!("CARGO_PKG_VERSION"),
         "started": gateway.started_at(),
         "now": gateway.clock().wall().as_secs(),
-        "record": record::status(&*gateway).await,
-        "push": pushed.collect::<Vec<_>>(),
+        "record": record::describe_record(&*gateway).await,
+        "push": destinations.collect::<Vec<_>>(),
         "store": store,
     }))
     .into_response()
 }
 
+/// `GET /v1/policies`: the policy files as they were read, and the routes that they define.
 pub(super) async fn policies(State(gateway): ControlState) -> Json<Value> {
     let ruleset = gateway.running().ruleset;
     let files: Vec<Value> = ruleset
@@ -119,13 +122,10 @@ pub(super) async fn policies(State(gateway): ControlState) -> Json<Value> {
         .iter()
         .map(|(path, text)| json!({ "path": path, "text": text }))
         .collect();
-    let route = |route: &Arc<crate::route::Route>| {
-        let upstream = ruleset
-            .upstreams
-            .get(route.upstream_index)
-            .map(|upstream| &*upstream.name);
-        explanation::describe_route(route, upstream)
+    let describe = |route: &Arc<crate::route::Route>| {
+        let upstream = ruleset.upstreams.get(route.upstream_index);
+        explanation::describe_route(route, upstream.map(|upstream| &*upstream.name))
     };
-    let routes: Vec<Value> = ruleset.routes.iter().map(route).collect();
+    let routes: Vec<Value> = ruleset.routes.iter().map(describe).collect();
     Json(json!({ "files": files, "routes": routes }))
 }

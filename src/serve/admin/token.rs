@@ -1,10 +1,10 @@
-//! Checks the admin token of a request, in constant time.
+//! Checks the admin token of a request, in constant time. Who needs a token is decided in `authorization.rs`.
 
 use axum::http::{HeaderMap, header};
 
 use super::control::Control;
 
-/// Whether a request may see what the token protects: it carries the token, or none is set.
+/// Whether a request may see what the token protects: the request carries the token, or no token is set.
 pub fn is_authorized(control: &dyn Control, headers: &HeaderMap) -> bool {
     control
         .token()
@@ -16,13 +16,13 @@ pub fn has_token(headers: &HeaderMap, token: &str) -> bool {
     let credentials = headers
         .get(header::AUTHORIZATION)
         .map(|value| value.as_bytes());
-    let Some(sent) = credentials.and_then(|value| value.strip_prefix(b"Bearer ")) else {
+    let Some(sent_token) = credentials.and_then(|value| value.strip_prefix(b"Bearer ")) else {
         return false;
     };
-    is_equal_in_constant_time(sent.trim_ascii(), token.as_bytes())
+    is_equal_in_constant_time(sent_token.trim_ascii(), token.as_bytes())
 }
 
-/// Compares in constant time, so that the duration does not reveal where the difference is.
+/// Whether two texts are equal. The duration depends only on their lengths, so it does not reveal where they differ.
 fn is_equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
     a.len() == b.len() && std::hint::black_box(difference) == 0

@@ -1,17 +1,19 @@
-//! The stack: what happens to a request, in order. [`gateway`] shows the order, [`stages`] the types that the layers
-//! hand on.
+//! The stack: what happens to a request, in order. [`layers`] shows the order, [`stages`] the types that the layers hand
+//! on. Connections call the stack; it never reads or writes a socket of a client.
 //!
 //! | layer | file | beside it |
 //! |---|---|---|
-//! | observe | `observe.rs` | `context.rs`, `outcome.rs`, `verdict.rs`, `counted_key.rs`, `sampling.rs` |
+//! | observe | `observe.rs` | `request_context.rs`, `request_outcome.rs`, `record_verdict.rs`, `counted_key.rs`, `sampling.rs` |
 //! | route | `routing.rs` | `target.rs`, `matched_route.rs`, `method_override.rs`, `query_path.rs` |
-//! | identify | `identify.rs` | `credential_in_body.rs`, `reserve.rs` |
+//! | identify | `identify.rs` | `credential_in_body.rs`, `reserved_units.rs` |
 //! | throttle | [`crate::throttle`] | `identified.rs`, `limit_refusal.rs`, `refusal_cache.rs` |
 //! | forward | `forward.rs`, `forwarding.rs` | `added_fields.rs`, `proxy_fields.rs`, `upstream_load.rs`, `detached.rs`, `future_pool.rs`, `request_deadline.rs` |
 //!
-//! `unserved.rs` is a request that the gateway answers itself; `refusal.rs` says why, and builds the response.
-//! `explain.rs` says what the stack would do with a request, by the same functions. `downstream.rs`, `peer.rs` and
-//! `body/` are the client's side of a request, as the layers see it.
+//! `unserved.rs` is a request that the gateway responds to itself, and `unreadable_request.rs` one whose head cannot be
+//! read. `refusal.rs` says why a request is not served, and builds the response.
+//!
+//! `explain.rs` says what the stack would do with a request, by the same functions; `explanation.rs` is the form of that.
+//! `downstream.rs`, `peer.rs` and `body/` are the client's side of a request, as the layers see it.
 
 pub mod added_fields;
 pub mod body;

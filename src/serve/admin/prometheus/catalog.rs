@@ -1,7 +1,7 @@
 //! Lists the record's series in the form in which Prometheus has them.
 //!
-//! Most series are exposed unchanged. In the record a bucket of a histogram counts only what fell between two bounds. Here
-//! a bucket is cumulative, `+Inf` is added, and `*_count` equals it.
+//! Most series are exposed unchanged. In the record, a bucket of a histogram counts only the values between two bounds.
+//! Here a bucket is cumulative, the bucket `+Inf` is added, and `*_count` equals it.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::record::{Kind, Series};
 /// Suffix of the names of a histogram's buckets.
 const BUCKET_SUFFIX: &str = "_bucket";
 
-/// The bound of the last bucket.
-const INFINITE: &str = "+Inf";
+/// The upper bound of a histogram's last bucket.
+const INFINITE_BOUND: &str = "+Inf";
 
 /// A series that queries can select.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,8 +22,17 @@ pub struct ExposedSeries {
     pub labels: Labels,
     /// Counter or gauge.
     pub kind: Kind,
-    /// The series of the record whose sum this is: their numbers, and how many units of the record make 1.
-    pub parts: Vec<(u32, f64)>,
+    /// The series of the record whose sum the exposed series is.
+    pub parts: Vec<SeriesPart>,
+}
+
+/// A series of the record that is a part of an exposed series.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SeriesPart {
+    /// The number of the series in the record.
+    pub number: u32,
+    /// The recorded integer that stands for 1: a power of ten.
+    pub unit: f64,
 }
 
 /// The exposed form of all recorded series, sorted by labels.
@@ -31,13 +40,22 @@ pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
     let mut all: BTreeMap<Labels, ExposedSeries> = BTreeMap::new();
     let mut histograms: BTreeMap<Labels, Vec<HistogramBucket>> = BTreeMap::new();
     for (series, number) in recorded {
-        let part = (*number, 10_f64.powi(series.decimals.into()));
+        let part = SeriesPart {
+            number: *number,
+            unit: 10_f64.powi(series.decimals.into()),
+        };
         let labels = labels_of(series);
         match bucket_bound(series) {
-            Some(bound) => {
+            Some(upper_bound) => {
                 let histogram = labels.filtered(|name| name != BUCKET_BOUND_LABEL);
-                let bucket = (bound, labels, part);
-                histograms.entry(histogram).or_default().push(bucket);
+                histograms
+                    .entry(histogram)
+                    .or_default()
+                    .push(HistogramBucket {
+                        upper_bound,
+                        labels,
+                        part,
+                    });
             }
             None => add_parts(&mut all, labels, series.kind, &[part]),
         }
@@ -48,32 +66,38 @@ pub fn expose_series(recorded: &[(Series, u32)]) -> Vec<ExposedSeries> {
     all.into_values().collect()
 }
 
-/// An upper bound, the bucket's labels, and its series.
-type HistogramBucket = (f64, Labels, (u32, f64));
+/// One bucket of a histogram in the record.
+struct HistogramBucket {
+    upper_bound: f64,
+    /// The labels of the bucket's series.
+    labels: Labels,
+    part: SeriesPart,
+}
 
-/// Adds parts to the series with these labels. A series has several if its number of decimals has changed.
+/// Adds parts to the series with these labels. A series has several parts if its number of decimals has changed.
 fn add_parts(
     all: &mut BTreeMap<Labels, ExposedSeries>,
     labels: Labels,
     kind: Kind,
-    parts: &[(u32, f64)],
+    parts: &[SeriesPart],
 ) {
-    let new = || ExposedSeries {
+    let new_series = || ExposedSeries {
         labels: labels.clone(),
         kind,
         parts: Vec::new(),
     };
-    let exposed = all.entry(labels.clone()).or_insert_with(new);
+    let exposed = all.entry(labels.clone()).or_insert_with(new_series);
     exposed.parts.extend(parts);
 }
 
-/// The labels of a recorded series, with its name among them.
+/// The labels of a recorded series, with the metric's name among them.
 fn labels_of(series: &Series) -> Labels {
-    let labels = series.labels.iter().map(|(n, v)| (n.as_str(), v.as_str()));
+    let labels = series.labels.iter();
+    let labels = labels.map(|(name, value)| (name.as_str(), value.as_str()));
     Labels::new(labels.chain([(METRIC_NAME_LABEL, series.name.as_str())]))
 }
 
-/// The upper bound, if the series is a bucket of a histogram.
+/// The upper bound of a series that is a bucket of a histogram; `None` for other series.
 fn bucket_bound(series: &Series) -> Option<f64> {
     let mut labels = series.labels.iter();
     let (_, bound) = labels.find(|(name, _)| name == BUCKET_BOUND_LABEL)?;
@@ -87,27 +111,23 @@ fn add_histogram(
     mut buckets: Vec<HistogramBucket>,
     all: &mut BTreeMap<Labels, ExposedSeries>,
 ) {
-    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    buckets.sort_by(|one, other| one.upper_bound.total_cmp(&other.upper_bound));
     let mut parts = Vec::with_capacity(buckets.len());
-    let mut lacks_infinite = true;
-    for (bound, labels, part) in buckets {
-        parts.push(part);
-        lacks_infinite = bound < f64::INFINITY;
-        add_parts(all, labels, Kind::Counter, &parts);
+    let mut lacks_infinite_bucket = true;
+    for bucket in buckets {
+        parts.push(bucket.part);
+        lacks_infinite_bucket = bucket.upper_bound < f64::INFINITY;
+        add_parts(all, bucket.labels, Kind::Counter, &parts);
     }
-    if lacks_infinite {
-        add_parts(
-            all,
-            labels.with(BUCKET_BOUND_LABEL, INFINITE),
-            Kind::Counter,
-            &parts,
-        );
+    if lacks_infinite_bucket {
+        let infinite_bucket = labels.with(BUCKET_BOUND_LABEL, INFINITE_BOUND);
+        add_parts(all, infinite_bucket, Kind::Counter, &parts);
     }
     let name = labels.get(METRIC_NAME_LABEL);
     let name = name.strip_suffix(BUCKET_SUFFIX).unwrap_or(name);
-    let count = labels.with(METRIC_NAME_LABEL, &format!("{name}_count"));
-    if !all.contains_key(&count) {
-        add_parts(all, count, Kind::Counter, &parts);
+    let count_series = labels.with(METRIC_NAME_LABEL, &format!("{name}_count"));
+    if !all.contains_key(&count_series) {
+        add_parts(all, count_series, Kind::Counter, &parts);
     }
 }
 
@@ -130,7 +150,7 @@ mod tests {
         let found: Vec<(String, Vec<u32>)> = expose_series(&numbered)
             .into_iter()
             .map(|series| {
-                let parts = series.parts.iter().map(|(number, _)| *number);
+                let parts = series.parts.iter().map(|part| part.number);
                 (series.labels.to_string(), parts.collect())
             })
             .collect();
@@ -142,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn series_as_they_are() {
+    fn series_that_are_exposed_unchanged() {
         check(
             &[
                 series("b", &[("y", "1"), ("x", "2"), ("z", "")], Kind::Gauge),
@@ -161,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_that_changed() {
+    fn a_changed_number_of_decimals() {
         let new = Series {
             decimals: 3,
             ..series("a", &[], Kind::Gauge)

@@ -1,4 +1,5 @@
-//! Handles the endpoints of Prometheus' HTTP API. Error texts are those of Prometheus, because clients show them.
+//! Handles the endpoints of Prometheus' HTTP API. Error texts are the same as those of Prometheus, because clients show
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,17 +36,19 @@ pub fn router() -> Router<Arc<dyn Control>> {
 }
 
 /// The current time, in milliseconds since 1970.
-fn now(gateway: &dyn Control) -> i64 {
+fn now_millis(gateway: &dyn Control) -> i64 {
     i64::try_from(gateway.clock().wall().as_millis()).unwrap_or(0)
 }
 
+/// `GET /api/v1/query`: the value of a query at one moment.
 async fn query(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
-    let at = parameters.optional_moment("time")?;
-    let at = at.unwrap_or_else(|| now(&*gateway));
+    let moment = parameters.optional_moment("time")?;
+    let at_millis = moment.unwrap_or_else(|| now_millis(&*gateway));
     let timeout = parameters.timeout()?;
     let query = parameters.get("query").to_owned();
     let evaluate = move |source: &RecordSamples| {
-        promql::query_instant(&query, at, source).map(|result| write::write_instant(&result, at))
+        let result = promql::query_instant(&query, at_millis, source)?;
+        Ok(write::write_instant(&result, at_millis))
     };
     match RecordReader::open(&*gateway)?.run(timeout, evaluate).await {
         Ok(result) => Ok(success(&result, Truncated::No)),
@@ -54,6 +57,7 @@ async fn query(State(gateway): ControlState, parameters: QueryParameters) -> Api
     }
 }
 
+/// `GET /api/v1/query_range`: the values of a query in a span, one for each step.
 async fn query_range(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     let (start, end) = (parameters.moment("start")?, parameters.moment("end")?);
     if end < start {
@@ -79,21 +83,23 @@ async fn query_range(State(gateway): ControlState, parameters: QueryParameters) 
 }
 
 /// A response with a list of texts, truncated at the limit.
-fn list_texts(all: BTreeSet<&str>, limit: usize) -> Response {
-    let truncated = Truncated::at(limit, all.len());
-    let texts: Vec<&str> = all.into_iter().take(limit).collect();
-    success(&json!(texts).to_string(), truncated)
+fn list_response(texts: BTreeSet<&str>, limit: usize) -> Response {
+    let truncated = Truncated::at(limit, texts.len());
+    let listed: Vec<&str> = texts.into_iter().take(limit).collect();
+    success(&json!(listed).to_string(), truncated)
 }
 
+/// `GET /api/v1/labels`: the names of labels.
 async fn labels(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     parameters.check_span()?;
     let (selectors, limit) = (parameters.selectors()?, parameters.limit()?);
     let reader = RecordReader::open(&*gateway)?;
     let matching = reader.matching_labels(selectors).await?;
     let names = matching.iter().flat_map(Labels::iter).map(|(name, _)| name);
-    Ok(list_texts(names.collect(), limit))
+    Ok(list_response(names.collect(), limit))
 }
 
+/// `GET /api/v1/label/{name}/values`: the values of one label.
 async fn label_values(
     State(gateway): ControlState,
     Path(name): Path<String>,
@@ -107,12 +113,11 @@ async fn label_values(
     let reader = RecordReader::open(&*gateway)?;
     let matching = reader.matching_labels(selectors).await?;
     let values = matching.iter().map(|labels| labels.get(&name));
-    Ok(list_texts(
-        values.filter(|value| !value.is_empty()).collect(),
-        limit,
-    ))
+    let values = values.filter(|value| !value.is_empty());
+    Ok(list_response(values.collect(), limit))
 }
 
+/// `GET /api/v1/series`: the labels of the series that match selectors.
 async fn series(State(gateway): ControlState, parameters: QueryParameters) -> ApiResult {
     parameters.check_span()?;
     let selectors = parameters.selectors()?;
@@ -131,7 +136,7 @@ async fn series(State(gateway): ControlState, parameters: QueryParameters) -> Ap
     Ok(success(&data, Truncated::at(limit, matching.len())))
 }
 
-/// The version of Prometheus whose API this is. Clients read it to know which features they may use.
+/// `GET /api/v1/status/buildinfo`: the version of Prometheus whose API this is. Clients choose features by it.
 async fn build_info() -> Response {
     let build = json!({
         "version": "2.42.0",
@@ -144,7 +149,7 @@ async fn build_info() -> Response {
     success(&build.to_string(), Truncated::No)
 }
 
-/// The record has no exemplars, but the query is checked.
+/// `GET /api/v1/query_exemplars`: checks the query. The record has no exemplars.
 async fn exemplars(parameters: QueryParameters) -> ApiResult {
     let (start, end) = (
         parameters.optional_moment("start")?,
@@ -164,7 +169,7 @@ async fn exemplars(parameters: QueryParameters) -> ApiResult {
     Ok(success("[]", Truncated::No))
 }
 
-/// The gateway has no alerting rules.
+/// `GET /api/v1/rules`: an empty list, because the gateway has no alerting rules.
 async fn rules(parameters: QueryParameters) -> ApiResult {
     match parameters.get("type") {
         "" | "alert" | "record" => Ok(success(r#"{"groups":[]}"#, Truncated::No)),

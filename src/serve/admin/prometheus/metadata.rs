@@ -1,4 +1,4 @@
-//! Serves the kinds and descriptions of metrics.
+//! Serves the kinds and descriptions of metrics, as the gateway's own `/metrics` has them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::catalog::ExposedSeries;
 use super::parameters::QueryParameters;
-use super::reader::{RecordReader, TIMEOUT};
+use super::reader::{MAX_QUERY_TIMEOUT, RecordReader};
 use super::response::{ApiResult, Truncated, success};
 use super::samples::RecordSamples;
 use crate::record::Kind;
@@ -20,27 +20,37 @@ pub async fn metadata(State(gateway): ControlState, parameters: QueryParameters)
     let metrics = gateway.metrics();
     let query = move |recorded: &RecordSamples| Ok(describe_metrics(&metrics, recorded.exposed));
     let reader = RecordReader::open(&*gateway)?;
-    let mut all = reader.run(TIMEOUT, query).await?;
-    let metric = parameters.get("metric");
-    if !metric.is_empty() {
-        all.retain(|name, _| name == metric);
+    let mut metrics = reader.run(MAX_QUERY_TIMEOUT, query).await?;
+    let metric_name = parameters.get("metric");
+    if !metric_name.is_empty() {
+        metrics.retain(|name, _| name == metric_name);
     }
-    let described = all.into_iter().take(limit);
-    let data: serde_json::Map<String, Value> = described
-        .map(|(name, (kind, help))| {
-            let one = json!([{ "type": kind, "help": help, "unit": "" }]);
-            (name, one)
+    let data: serde_json::Map<String, Value> = metrics
+        .into_iter()
+        .take(limit)
+        .map(|(name, MetricDescription { kind, help })| {
+            let description = json!([{ "type": kind, "help": help, "unit": "" }]);
+            (name, description)
         })
         .collect();
     Ok(success(&Value::Object(data).to_string(), Truncated::No))
 }
 
-/// Kind and description of each metric, by its name.
-type MetricDescriptions = BTreeMap<String, (String, String)>;
+/// The description of one metric.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct MetricDescription {
+    /// The kind in the words of Prometheus, such as `counter`.
+    kind: String,
+    /// A sentence; empty for metrics that only the record has.
+    help: String,
+}
 
 /// The kinds and descriptions in `/metrics`, and the kinds of metrics that only the record has.
-fn describe_metrics(metrics: &str, exposed: &[ExposedSeries]) -> MetricDescriptions {
-    let mut all = MetricDescriptions::new();
+fn describe_metrics(
+    metrics: &str,
+    exposed: &[ExposedSeries],
+) -> BTreeMap<String, MetricDescription> {
+    let mut all: BTreeMap<String, MetricDescription> = BTreeMap::new();
     for line in metrics.lines() {
         let mut words = line.splitn(4, ' ');
         let ("#", word @ ("HELP" | "TYPE"), Some(name)) = (
@@ -51,17 +61,17 @@ fn describe_metrics(metrics: &str, exposed: &[ExposedSeries]) -> MetricDescripti
             continue;
         };
         let text = words.next().unwrap_or_default();
-        let (kind, help) = all.entry(name.to_owned()).or_default();
+        let description = all.entry(name.to_owned()).or_default();
         match word {
-            "TYPE" => text.clone_into(kind),
-            _ => *help = text.replace("\\n", "\n").replace("\\\\", "\\"),
+            "TYPE" => text.clone_into(&mut description.kind),
+            _ => description.help = text.replace("\\n", "\n").replace("\\\\", "\\"),
         }
     }
     for series in exposed {
         let name = series.labels.get(METRIC_NAME_LABEL);
         let is_histogram_part = |suffix: &str| {
-            let whole = name.strip_suffix(suffix).and_then(|name| all.get(name));
-            whole.is_some_and(|(kind, _)| kind == "histogram")
+            let metric = name.strip_suffix(suffix).and_then(|name| all.get(name));
+            metric.is_some_and(|metric| metric.kind == "histogram")
         };
         // A histogram is described as a whole, not by its parts.
         if ["_bucket", "_count", "_sum"]
@@ -75,7 +85,10 @@ fn describe_metrics(metrics: &str, exposed: &[ExposedSeries]) -> MetricDescripti
             Kind::Gauge => "gauge",
         };
         all.entry(name.to_owned())
-            .or_insert_with(|| (kind.to_owned(), String::new()));
+            .or_insert_with(|| MetricDescription {
+                kind: kind.to_owned(),
+                help: String::new(),
+            });
     }
     all
 }
@@ -101,9 +114,13 @@ mod tests {
             ("gone", "gauge", ""),
             ("t", "histogram", "Long."),
         ];
-        let owned = |(name, kind, help): (&str, &str, &str)| {
-            (name.to_owned(), (kind.to_owned(), help.to_owned()))
+        let to_described = |(name, kind, help): (&str, &str, &str)| {
+            let description = MetricDescription {
+                kind: kind.to_owned(),
+                help: help.to_owned(),
+            };
+            (name.to_owned(), description)
         };
-        assert_eq!(found, expected.map(owned));
+        assert_eq!(found, expected.map(to_described));
     }
 }

@@ -1,10 +1,11 @@
 //! The record as a Prometheus data source, for Grafana and other clients of its HTTP API, under `/prometheus`.
 //!
-//! Unlike Prometheus, it does not narrow labels and series by time: it lists all that were ever recorded.
+//! Unlike Prometheus, the data source does not narrow labels and series by time: it lists all that were ever recorded.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `endpoints`, `parameters`, `times` | the paths, and how their parameters are parsed |
+//! | `endpoints` | the paths and their handlers |
+//! | `parameters`, `times` | parse the parameters of a request |
 //! | `reader` | runs a query on a thread of its own |
 //! | `catalog`, `samples` | the record's series and samples in the form of Prometheus |
 //! | `metadata` | kinds and descriptions of metrics |

@@ -6,7 +6,7 @@ use axum::extract::{FromRequest, Query, Request};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
-use super::reader::TIMEOUT;
+use super::reader::MAX_QUERY_TIMEOUT;
 use super::response::ApiError;
 use super::times;
 
@@ -16,33 +16,34 @@ const MAX_SELECTORS: usize = 32;
 /// Names and values of parameters.
 type ParameterPairs = Vec<(String, String)>;
 
-/// Parameters of the form and of the query string, those of the form first.
+/// The parameters of a request: first those of the form, then those of the query string.
 pub(super) struct QueryParameters(ParameterPairs);
 
 impl<S: Send + Sync> FromRequest<S> for QueryParameters {
     type Rejection = Response;
 
     async fn from_request(request: Request, state: &S) -> Result<QueryParameters, Response> {
-        let bad = |why: String| ApiError::Bad(why).into_response();
+        let to_error = |why: String| ApiError::Bad(why).into_response();
         let query = Query::<ParameterPairs>::try_from_uri(request.uri());
-        let Query(query) = query.map_err(|rejection| bad(rejection.body_text()))?;
+        let Query(query) = query.map_err(|rejection| to_error(rejection.body_text()))?;
         let content_type = request.headers().get(header::CONTENT_TYPE);
         let form_type = b"application/x-www-form-urlencoded";
-        let is_form = content_type.is_some_and(|sent| sent.as_bytes().starts_with(form_type));
+        let is_form = content_type.is_some_and(|value| value.as_bytes().starts_with(form_type));
         if !is_form || request.method() == axum::http::Method::GET {
             return Ok(QueryParameters(query));
         }
         let form = axum::Form::<ParameterPairs>::from_request(request, state).await;
-        let axum::Form(mut all) = form.map_err(|rejection| bad(rejection.body_text()))?;
-        all.extend(query);
-        Ok(QueryParameters(all))
+        let axum::Form(mut pairs) = form.map_err(|rejection| to_error(rejection.body_text()))?;
+        pairs.extend(query);
+        Ok(QueryParameters(pairs))
     }
 }
 
 impl QueryParameters {
-    /// The first value of a name; empty if there is none.
+    /// The first value of the parameter `name`; empty if there is none.
     pub(super) fn get(&self, name: &str) -> &str {
-        let parameter = self.0.iter().find(|(own_name, _)| own_name == name);
+        let mut pairs = self.0.iter();
+        let parameter = pairs.find(|(other_name, _)| other_name == name);
         parameter.map_or("", |(_, value)| value)
     }
 
@@ -56,16 +57,17 @@ impl QueryParameters {
         Ok(selectors.map(|(_, text)| text.clone()).collect())
     }
 
-    /// The timeout of the query, at most [`TIMEOUT`].
+    /// The timeout of the query, at most [`MAX_QUERY_TIMEOUT`].
     pub(super) fn timeout(&self) -> Result<Duration, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
-            return Ok(TIMEOUT);
+            return Ok(MAX_QUERY_TIMEOUT);
         }
         let unclear = || format!("cannot parse {text:?} to a valid duration");
-        let ms =
+        let millis =
             times::parse_step(text).ok_or_else(|| ApiError::parameter("timeout", unclear()))?;
-        Ok(Duration::from_millis(u64::try_from(ms).unwrap_or(0)).min(TIMEOUT))
+        let timeout = Duration::from_millis(u64::try_from(millis).unwrap_or(0));
+        Ok(timeout.min(MAX_QUERY_TIMEOUT))
     }
 
     /// A required time, in milliseconds since 1970.

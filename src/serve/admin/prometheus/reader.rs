@@ -17,12 +17,12 @@ use crate::record::promql::Error;
 use crate::record::promql::labels::{Labels, Matcher};
 use crate::serve::admin::control::Control;
 
-/// Maximum number of queries that run at a time: two, so that a long one does not block short ones. Requests of the
-/// dashboard have their own bound.
+/// A permit for each query that may run at a time: two, so that a long query does not block short ones. Requests of the
+/// dashboard have a bound of their own.
 static CONCURRENT_QUERIES: Semaphore = Semaphore::const_new(2);
 
-/// Longest time for a query, including the wait for others.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest time for a query, including the wait for other queries.
+pub(super) const MAX_QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The record, which this process has opened.
 pub(super) struct RecordReader {
@@ -52,13 +52,13 @@ impl RecordReader {
         timeout: Duration,
         query: impl FnOnce(&RecordSamples) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, ApiError> {
-        let until = self.clock.now().after(Nanos::from(timeout));
+        let deadline = self.clock.now().after(Nanos::from(timeout));
         let permit = tokio::time::timeout(timeout, CONCURRENT_QUERIES.acquire()).await;
         let permit =
             permit.map_err(|_| ApiError::TimedOut("query timed out in query queue".into()))?;
-        // Dropped with this future, by which the thread sees that nobody waits any more.
-        let waiting = Arc::new(());
-        let waiter = Arc::downgrade(&waiting);
+        // The guard is dropped with this future. By that the thread sees that nobody waits for the result any more.
+        let waiting_guard = Arc::new(());
+        let observer = Arc::downgrade(&waiting_guard);
         let result = spawn_blocking(move || {
             let _permit = permit;
             let record = self.record.get()?;
@@ -67,7 +67,7 @@ impl RecordReader {
                 exposed: &catalog::expose_series(&record.series()),
                 // The current second is incomplete, so no response includes it.
                 now: self.clock.wall().as_secs(),
-                is_wanted: &|| waiter.strong_count() > 0 && self.clock.now() < until,
+                is_wanted: &|| observer.strong_count() > 0 && self.clock.now() < deadline,
             };
             Some(query(&recorded))
         });
@@ -99,6 +99,6 @@ impl RecordReader {
             }
             Ok(labels)
         };
-        self.run(TIMEOUT, query).await
+        self.run(MAX_QUERY_TIMEOUT, query).await
     }
 }

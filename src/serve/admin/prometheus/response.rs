@@ -1,4 +1,4 @@
-//! Builds responses in the format of Prometheus: successes and errors.
+//! Builds responses in the format of Prometheus: successes and errors. `write.rs` writes the data of successes.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -42,7 +42,7 @@ impl From<Error> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let (status, kind, why) = match self {
+        let (status, error_type, why) = match self {
             ApiError::Bad(why) => (StatusCode::BAD_REQUEST, "bad_data", why),
             ApiError::Execution(why) => (StatusCode::UNPROCESSABLE_ENTITY, "execution", why),
             ApiError::NotRecorded(why) => (StatusCode::NOT_FOUND, "not_found", why.into()),
@@ -52,16 +52,18 @@ impl IntoResponse for ApiError {
             ApiError::TimedOut(why) => (StatusCode::SERVICE_UNAVAILABLE, "timeout", why),
             ApiError::Internal(why) => (StatusCode::INTERNAL_SERVER_ERROR, "internal", why),
         };
-        let body = json!({ "status": "error", "errorType": kind, "error": why });
+        let body = json!({ "status": "error", "errorType": error_type, "error": why });
         json_response(status, body.to_string())
     }
 }
 
+/// The result of a handler.
 pub(super) type ApiResult = Result<Response, ApiError>;
 
+/// A response whose body is JSON.
 fn json_response(status: StatusCode, body: String) -> Response {
-    let kind = HeaderValue::from_static("application/json");
-    (status, [(header::CONTENT_TYPE, kind)], body).into_response()
+    let content_type = HeaderValue::from_static("application/json");
+    (status, [(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 
 /// Whether a response leaves out results beyond the limit of its request.
@@ -73,8 +75,8 @@ pub(super) enum Truncated {
 
 impl Truncated {
     /// Whether so many results exceed the limit.
-    pub(super) fn at(limit: usize, results: usize) -> Truncated {
-        match results > limit {
+    pub(super) fn at(limit: usize, result_count: usize) -> Truncated {
+        match result_count > limit {
             true => Truncated::Yes,
             false => Truncated::No,
         }

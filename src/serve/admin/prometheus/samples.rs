@@ -1,22 +1,22 @@
 //! Reads samples of the record for PromQL queries.
 //!
-//! A sample has the time of the end of its second, or of its bucket where steps are longer. A counter's value is the sum
-//! of all that was recorded until then, so it never resets; a gauge's is its mean in the bucket. A second that was not
-//! recorded has no sample. Every series starts with zeros, so that queries see its first increase.
+//! A sample has the time of the end of its second, or of its bucket where steps are longer. The value of a counter is the
+//! sum of everything that was recorded until then, so it never resets. The value of a gauge is its mean in the bucket. A
+//! second that was not recorded has no sample. Every series starts with zeros, so that queries see its first increase.
 //!
 //! Bound: the samples, and columns of [`MAX_BUCKETS`] buckets while they are read, however many series are added up.
 
 use std::collections::BTreeMap;
 
-use super::catalog::ExposedSeries;
+use super::catalog::{ExposedSeries, SeriesPart};
 use crate::record::promql::labels::{Matcher, match_all};
 use crate::record::promql::{Error, Sample, SampleSource, SelectedSeries};
 use crate::record::{Grid, Kind, Record};
 
-/// Minimum number of buckets of a series; curves with fewer would be useless.
+/// Minimum number of buckets of a series. Curves with fewer buckets would be useless.
 const MIN_BUCKETS: usize = 250;
 
-/// Maximum number of buckets in memory at a time, and so of a series; each takes 24 bytes.
+/// Maximum number of buckets in memory at a time, and so of one series. Each bucket takes 24 bytes.
 const MAX_BUCKETS: usize = 1 << 19;
 
 /// The record as [`promql`](crate::record::promql) reads it.
@@ -25,9 +25,9 @@ pub struct RecordSamples<'a> {
     pub record: &'a Record,
     /// The series of the record.
     pub exposed: &'a [ExposedSeries],
-    /// The current second, since 1970; nothing is read from here on.
+    /// The current second, in seconds since 1970. Nothing of this second or later is read.
     pub now: u64,
-    /// Whether somebody still waits for the result.
+    /// Whether a client still waits for the result.
     pub is_wanted: &'a dyn Fn() -> bool,
 }
 
@@ -36,28 +36,28 @@ impl SampleSource for RecordSamples<'_> {
         &self,
         matchers: &[Matcher],
         (from, to): (i64, i64),
-        most: usize,
+        max_samples: usize,
     ) -> Result<SelectedSeries, Error> {
         let matching = self.matching_series(matchers)?;
-        let buckets = (most / matching.len().max(1)).min(MAX_BUCKETS);
-        if buckets < MIN_BUCKETS {
-            let (selected, most) = (matching.len(), most / MIN_BUCKETS);
+        let max_buckets = (max_samples / matching.len().max(1)).min(MAX_BUCKETS);
+        if max_buckets < MIN_BUCKETS {
+            let (selected, most) = (matching.len(), max_samples / MIN_BUCKETS);
             let why =
                 format!("a selector has {selected} series, of {most} at most: name more labels");
             return Err(Error::Execution(why));
         }
-        // The sample at the end of a second is that of the second before.
-        let second = |ms: i64| u64::try_from(ms.div_euclid(1_000)).unwrap_or(0);
-        let (from_second, to_second) = (second(from - 1), second(to).min(self.now));
-        if matching.is_empty() || from_second >= to_second {
+        // The sample at the end of a second is the sample of the second before.
+        let to_second = |millis: i64| u64::try_from(millis.div_euclid(1_000)).unwrap_or(0);
+        let (first_second, end_second) = (to_second(from - 1), to_second(to).min(self.now));
+        if matching.is_empty() || first_second >= end_second {
             return Ok(SelectedSeries::default());
         }
-        let grid = self.record.grid(from_second, to_second, buckets)?;
+        let grid = self.record.grid(first_second, end_second, max_buckets)?;
         let samples = self.read_samples(&grid, (from, to), &matching)?;
         let labels = matching.iter().map(|series| series.labels.clone());
         Ok(SelectedSeries {
             series: labels.zip(samples).collect(),
-            step: milliseconds(grid.step),
+            step: to_millis(grid.step),
         })
     }
 
@@ -79,36 +79,36 @@ impl RecordSamples<'_> {
 
     /// The samples of each series.
     ///
-    /// A part of several series is read once and dropped when it is added up. A histogram's series have as many parts
-    /// as it has buckets.
+    /// A part that several series share is read once, and dropped when it is added up. A histogram's series have as many
+    /// parts as the histogram has buckets.
     fn read_samples(
         &self,
         grid: &Grid,
         span: (i64, i64),
         matching: &[&ExposedSeries],
     ) -> Result<Vec<Vec<Sample>>, Error> {
-        // By the number of a recorded series: the matching series that it is a part of, and its unit.
-        let mut parts: BTreeMap<u32, Vec<(usize, f64)>> = BTreeMap::new();
+        // By the number of a recorded series: the indices of the matching series that it is a part of, and its unit.
+        let mut uses: BTreeMap<u32, Vec<(usize, f64)>> = BTreeMap::new();
         for (index, series) in matching.iter().enumerate() {
-            for (number, unit) in &series.parts {
-                parts.entry(*number).or_default().push((index, *unit));
+            for SeriesPart { number, unit } in &series.parts {
+                uses.entry(*number).or_default().push((index, *unit));
             }
         }
         let covered = self.record.read(grid, &[])?.covered;
         let mut samples = vec![zero_samples(grid, span, &covered); matching.len()];
-        let numbers: Vec<u32> = parts.keys().copied().collect();
+        let numbers: Vec<u32> = uses.keys().copied().collect();
         for chunk in numbers.chunks((MAX_BUCKETS / grid.buckets).max(1)) {
             self.check_deadline()?;
-            let read = self.record.read(grid, chunk)?;
+            let range = self.record.read(grid, chunk)?;
             let totals = self.record.totals_before(grid.from, chunk)?;
             for number in chunk {
                 let column = ColumnSums {
                     grid,
                     covered: &covered,
-                    before: totals.get(number).copied().unwrap_or(0),
-                    sums: read.columns.get(number).map_or(&[], |column| &column.sums),
+                    total_before: totals.get(number).copied().unwrap_or(0),
+                    sums: range.columns.get(number).map_or(&[], |column| &column.sums),
                 };
-                for (index, unit) in &parts[number] {
+                for (index, unit) in &uses[number] {
                     column.add_to(&mut samples[*index], matching[*index].kind, *unit);
                 }
             }
@@ -120,35 +120,36 @@ impl RecordSamples<'_> {
 /// A zero sample for each recorded bucket of a span.
 fn zero_samples(grid: &Grid, (from, to): (i64, i64), covered: &[u32]) -> Vec<Sample> {
     let recorded = (0..).zip(covered).filter(|(_, covered)| **covered > 0);
-    let ends = recorded.map(|(bucket, _)| bucket_end(grid, bucket));
-    let inside = ends.filter(|at| (from..=to).contains(at));
-    inside.map(|at| (at, 0.0)).collect()
+    let ends = recorded.map(|(index, _)| bucket_end(grid, index));
+    let in_span = ends.filter(|end| (from..=to).contains(end));
+    in_span.map(|end| (end, 0.0)).collect()
 }
 
 /// When a bucket ends, in milliseconds since 1970.
-fn bucket_end(grid: &Grid, bucket: u64) -> i64 {
-    milliseconds(grid.from + (bucket + 1) * grid.step)
+fn bucket_end(grid: &Grid, bucket_index: u64) -> i64 {
+    to_millis(grid.from + (bucket_index + 1) * grid.step)
 }
 
 /// The sums of one series of the record in each bucket.
 struct ColumnSums<'a> {
     grid: &'a Grid,
+    /// The number of recorded seconds in each bucket.
     covered: &'a [u32],
     /// The total before the first bucket.
-    before: u64,
+    total_before: u64,
     /// The sum of each bucket; 0 past the end.
     sums: &'a [u64],
 }
 
 impl ColumnSums<'_> {
-    /// Adds the values to `samples`; `unit` of the record make 1.
+    /// Adds the values to `samples`. The recorded integer `unit` stands for 1.
     fn add_to(&self, samples: &mut [Sample], kind: Kind, unit: f64) {
-        let (mut total, mut samples) = (self.before, samples.iter_mut().peekable());
-        for (bucket, covered) in (0..).zip(self.covered) {
-            let sum = self.sums.get(bucket as usize).copied().unwrap_or(0);
+        let (mut total, mut samples) = (self.total_before, samples.iter_mut().peekable());
+        for (index, covered) in (0..).zip(self.covered) {
+            let sum = self.sums.get(index as usize).copied().unwrap_or(0);
             total = total.saturating_add(sum);
-            let at = bucket_end(self.grid, bucket);
-            if let Some((_, value)) = samples.next_if(|sample| sample.0 == at) {
+            let end = bucket_end(self.grid, index);
+            if let Some((_, value)) = samples.next_if(|(sample_end, _)| *sample_end == end) {
                 *value += match kind {
                     Kind::Counter => total as f64 / unit,
                     Kind::Gauge => sum as f64 / f64::from(*covered) / unit,
@@ -158,7 +159,8 @@ impl ColumnSums<'_> {
     }
 }
 
-fn milliseconds(seconds: u64) -> i64 {
+/// Seconds as milliseconds, at most the largest number.
+fn to_millis(seconds: u64) -> i64 {
     i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX)
 }
 

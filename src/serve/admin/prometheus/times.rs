@@ -1,45 +1,46 @@
-//! Parses times and steps of parameters.
+//! Parses times and durations of parameters, as Prometheus writes them.
 
 use crate::record::promql::number;
 
 /// Parses a moment, in seconds since 1970 or in RFC 3339, into milliseconds since 1970.
 pub fn parse_moment(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
-        Ok(seconds) => to_milliseconds(seconds),
+        Ok(seconds) => seconds_to_millis(seconds),
         Err(_) => parse_rfc3339(text),
     }
 }
 
-/// Parses a span, in seconds or such as `5m`, into milliseconds.
+/// Parses a duration, in seconds or such as `5m`, into milliseconds.
 pub fn parse_step(text: &str) -> Option<i64> {
     match text.parse::<f64>() {
-        Ok(seconds) => to_milliseconds(seconds),
+        Ok(seconds) => seconds_to_millis(seconds),
         Err(_) => number::parse_duration(text),
     }
 }
 
-fn to_milliseconds(seconds: f64) -> Option<i64> {
-    let ms = (seconds * 1_000.0).round();
-    // Integers are exact in `f64` up to here.
-    (ms.abs() < 9e15).then_some(ms as i64)
+/// Seconds as whole milliseconds; `None` beyond the numbers that `f64` has exactly.
+fn seconds_to_millis(seconds: f64) -> Option<i64> {
+    let millis = (seconds * 1_000.0).round();
+    // `f64` has all integers below 2^53, which is a little more.
+    (millis.abs() < 9e15).then_some(millis as i64)
 }
 
-/// Parses a time of RFC 3339 into milliseconds since 1970. It has neither leap seconds nor names of zones.
+/// Parses a time of RFC 3339 into milliseconds since 1970. Leap seconds and names of zones are not accepted.
 fn parse_rfc3339(text: &str) -> Option<i64> {
     let (date, time) = text.split_once(['T', 't'])?;
     let [year, month, day] = parse_numbers(date, '-', [4, 2, 2])?;
-    let zone = time.find(['Z', 'z', '+', '-'])?;
-    let (time, zone) = time.split_at(zone);
+    let zone_start = time.find(['Z', 'z', '+', '-'])?;
+    let (time, zone) = time.split_at(zone_start);
     let (time, fraction) = time.split_once('.').unwrap_or((time, "0"));
     let [hour, minute, second] = parse_numbers(time, ':', [2, 2, 2])?;
     let is_valid = hour < 24 && minute < 60 && second < 60;
     if !is_valid || fraction.is_empty() || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let ms: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
+    let millis: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
     let days = days_since_epoch(year, month, day)?;
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
-    Some((seconds - parse_zone(zone)?) * 1_000 + ms)
+    Some((seconds - parse_zone(zone)?) * 1_000 + millis)
 }
 
 /// Parses the zone of a time into the seconds by which it is ahead of UTC.
@@ -53,18 +54,19 @@ fn parse_zone(zone: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then_some(sign * (hours * 3_600 + minutes * 60))
 }
 
-/// Parses numbers that have a fixed count of digits each.
+/// Parses numbers that have a fixed count of digits each; `None` if there are more or fewer numbers or digits.
 fn parse_numbers<const COUNT: usize>(
     text: &str,
     separator: char,
-    digits: [usize; COUNT],
+    digit_counts: [usize; COUNT],
 ) -> Option<[i64; COUNT]> {
     let mut parts = text.split(separator);
     let mut numbers = [0; COUNT];
-    for (number, digits) in numbers.iter_mut().zip(digits) {
+    for (number, digit_count) in numbers.iter_mut().zip(digit_counts) {
         let part = parts.next()?;
-        let is_plain = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
-        *number = part.parse().ok().filter(|_| is_plain)?;
+        let has_only_digits = part.bytes().all(|byte| byte.is_ascii_digit());
+        let is_valid = part.len() == digit_count && has_only_digits;
+        *number = part.parse().ok().filter(|_| is_valid)?;
     }
     parts.next().is_none().then_some(numbers)
 }
@@ -87,14 +89,14 @@ fn days_since_epoch(year: i64, month: i64, day: i64) -> Option<i64> {
         31,
     ];
     let months_before = month_lengths.get(..usize::try_from(month).ok()?.checked_sub(1)?)?;
-    let length = *month_lengths.get(months_before.len())?;
-    if !(1..=length).contains(&day) {
+    let month_length = *month_lengths.get(months_before.len())?;
+    if !(1..=month_length).contains(&day) {
         return None;
     }
-    let years = year - 1;
-    let leaps = |years: i64| years / 4 - years / 100 + years / 400;
-    let begun = (year - 1_970) * 365 + leaps(years) - leaps(1_969);
-    Some(begun + months_before.iter().sum::<i64>() + day - 1)
+    let leap_years_until = |last_year: i64| last_year / 4 - last_year / 100 + last_year / 400;
+    let leap_days = leap_years_until(year - 1) - leap_years_until(1_969);
+    let days_before_year = (year - 1_970) * 365 + leap_days;
+    Some(days_before_year + months_before.iter().sum::<i64>() + day - 1)
 }
 
 #[cfg(test)]

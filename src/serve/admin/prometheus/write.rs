@@ -1,65 +1,67 @@
-//! Writes results of queries as JSON in the form of Prometheus: times are numbers, values are texts.
+//! Writes results of queries as JSON in the form of Prometheus: times are numbers, and values are texts.
+//!
+//! The text is written without a serializer, because Prometheus has a form of its own for numbers.
 
 use crate::record::promql::labels::Labels;
 use crate::record::promql::{QueryResult, SampledSeries, number};
 
-/// Writes the result of an instant query, with its type.
-pub fn write_instant(result: &QueryResult, at: i64) -> String {
-    let time = number::format_seconds(at);
+/// Writes the result of an instant query at `at_millis`, in milliseconds since 1970, with the result's type.
+pub fn write_instant(result: &QueryResult, at_millis: i64) -> String {
+    let time = number::format_seconds(at_millis);
     match result {
         QueryResult::Scalar(value) => {
-            // Prometheus writes these times without trailing zeros.
-            let time = at as f64 / 1_000.0;
-            with_type(
-                "scalar",
-                &format!("[{time},\"{}\"]", number::format_plain(*value)),
-            )
+            // Prometheus writes the times of scalars and strings without trailing zeros.
+            let time = at_millis as f64 / 1_000.0;
+            let value = number::format_plain(*value);
+            write_typed("scalar", &format!("[{time},\"{value}\"]"))
         }
         QueryResult::Text(text) => {
-            let time = at as f64 / 1_000.0;
-            with_type("string", &format!("[{time},{}]", quote(text)))
+            let time = at_millis as f64 / 1_000.0;
+            write_typed("string", &format!("[{time},{}]", quote(text)))
         }
         QueryResult::Vector(points) => {
             let points = points.iter().map(|(labels, value)| {
                 let (metric, value) = (write_labels(labels), number::format_sample(*value));
                 format!(r#"{{"metric":{metric},"value":[{time},"{value}"]}}"#)
             });
-            with_type("vector", &write_list(points))
+            write_typed("vector", &write_list(points))
         }
         QueryResult::Matrix(series) => write_matrix(series),
     }
 }
 
-/// Writes series with their samples, with the type of such a result.
+/// Writes series with their samples, with the type of such a result. The times of samples are in milliseconds since 1970.
 pub fn write_matrix(series: &[SampledSeries]) -> String {
     let series = series.iter().map(|(labels, samples)| {
-        let samples = samples.iter().map(|(at, value)| {
-            let (time, value) = (number::format_seconds(*at), number::format_sample(*value));
+        let samples = samples.iter().map(|(at_millis, value)| {
+            let time = number::format_seconds(*at_millis);
+            let value = number::format_sample(*value);
             format!("[{time},\"{value}\"]")
         });
         let (metric, values) = (write_labels(labels), write_list(samples));
         format!(r#"{{"metric":{metric},"values":{values}}}"#)
     });
-    with_type("matrix", &write_list(series))
+    write_typed("matrix", &write_list(series))
 }
 
 /// Writes labels as an object of names and values.
 pub fn write_labels(labels: &Labels) -> String {
     let pairs = labels.iter();
     let pairs = pairs.map(|(name, value)| format!("{}:{}", quote(name), quote(value)));
-    format!("{{{}}}", join(pairs))
+    format!("{{{}}}", join_by_commas(pairs))
 }
 
-fn with_type(kind: &str, result: &str) -> String {
-    format!(r#"{{"resultType":"{kind}","result":{result}}}"#)
+/// Writes a result with its type.
+fn write_typed(result_type: &str, result: &str) -> String {
+    format!(r#"{{"resultType":"{result_type}","result":{result}}}"#)
 }
 
+/// Writes a list of parts that are JSON already.
 fn write_list(parts: impl Iterator<Item = String>) -> String {
-    format!("[{}]", join(parts))
+    format!("[{}]", join_by_commas(parts))
 }
 
-/// Joins parts by commas.
-fn join(parts: impl Iterator<Item = String>) -> String {
+fn join_by_commas(parts: impl Iterator<Item = String>) -> String {
     let mut text = String::new();
     for part in parts {
         if !text.is_empty() {
@@ -70,6 +72,7 @@ fn join(parts: impl Iterator<Item = String>) -> String {
     text
 }
 
+/// A text as a JSON string.
 fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,4 +1,6 @@
-//! Explains the refusals of a span: which limit refused, which keys, and what had changed before.
+//! Explains the refusals of a span: which limit refused, which keys were refused, and what had changed before.
+//!
+//! The likely cause is inferred from shares and numbers of keys; the constants below are the bounds.
 
 use std::io;
 use std::sync::Arc;
@@ -9,29 +11,29 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::notes::{ListKind, find_events, find_samples, list_to_json, read_lists};
+use super::notes::{CoveredLists, ListKind, find_events, find_samples, list_to_json, read_lists};
 use super::query::{bad_request, read_record};
 use super::span::parse_span;
 use super::span_counts::{SpanCounts, count_span};
 use crate::policy::Ruleset;
 use crate::record::Record;
-use crate::record::insight::{Change, GatewayEvent, Insight, KeyLists};
+use crate::record::insight::{Change, GatewayEvent, Insight};
 use crate::route::Route;
 use crate::serve::admin::control::ControlState;
 
-/// Seconds before the first refusal in which a change of the limit counts as its cause.
-const CHANGE_SECONDS: u64 = 120;
+/// Longest time from a change of a limit to its first refusal for which the change counts as the cause, in seconds.
+const MAX_CHANGE_AGE_SECONDS: u64 = 120;
 
 /// Maximum number of keys in a response.
 const MAX_KEYS: usize = 10;
 
-/// Share of all refusals that a few keys must have together to be the cause.
-const FEW_KEYS_SHARE: f64 = 0.8;
+/// Minimum share of all refusals that a few keys have together if they are the cause.
+const MIN_FEW_KEYS_SHARE: f64 = 0.8;
 
-/// Share of all refusals that one key must have to be the cause.
-const ONE_KEY_SHARE: f64 = 0.5;
+/// Minimum share of all refusals that one key has if it is the cause.
+const MIN_ONE_KEY_SHARE: f64 = 0.5;
 
-/// Growth of the number of keys, as a factor, above which it is a spray.
+/// Growth of the number of keys, as a factor, above which the requests are a spray.
 const SPRAY_FACTOR: u64 = 3;
 
 /// Minimum number of keys of a spray.
@@ -46,15 +48,17 @@ pub struct ExplainParameters {
     to: String,
 }
 
-/// What the record has about a span and the time before it.
+/// The facts that the record has about a span and about the time before it.
 struct Evidence {
+    /// Begin and end, in seconds since 1970.
     span: (u64, u64),
-    now: SpanCounts,
-    before: SpanCounts,
-    /// Top keys in the span, and the whole minutes or hours that the lists cover.
-    lists: (KeyLists, (u64, u64)),
-    /// Top keys in the time before the span, and what the lists cover.
-    usual: (KeyLists, (u64, u64)),
+    counts: SpanCounts,
+    /// The counts of a time of the same length before the span, at least a minute.
+    counts_before: SpanCounts,
+    /// Top keys in the span.
+    lists: CoveredLists,
+    /// Top keys in the time before the span, to compare with.
+    lists_before: CoveredLists,
     /// Events of the gateway in the span and shortly before.
     events: Vec<GatewayEvent>,
 }
@@ -62,17 +66,26 @@ struct Evidence {
 /// The likely cause of many refusals, inferred from their pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LikelyCause {
+    /// Nothing was refused.
     Nothing,
+    /// The upstream itself refused more requests than the gateway.
     Upstream,
+    /// The limit that refused most had just been changed.
     Config,
+    /// One key has at least [`MIN_ONE_KEY_SHARE`] of the refusals.
     OneKey,
+    /// At most [`MAX_KEYS`] keys have at least [`MIN_FEW_KEYS_SHARE`] of the refusals.
     FewKeys,
+    /// Many more keys than usual sent requests.
     Spray,
+    /// No key stands out.
     Everyone,
+    /// The keys are no longer recorded.
     Unknown,
 }
 
 impl LikelyCause {
+    /// The word for the cause in responses.
     fn as_str(self) -> &'static str {
         match self {
             LikelyCause::Nothing => "none",
@@ -104,11 +117,9 @@ pub async fn explain(
     read_record(&*gateway, move |record| {
         let evidence = Evidence::read(record, running.insight.as_deref(), span, now)?;
         let samples = find_samples(record, span, MAX_KEYS, |sample| {
-            let refused = sample
-                .limit
-                .as_ref()
-                .is_some_and(|limit| limit.standing == "refused");
-            refused || sample.status == 429
+            let limit = sample.limit.as_ref();
+            let is_refused = limit.is_some_and(|limit| limit.standing == "refused");
+            is_refused || sample.status == 429
         })?;
         let mut explanation = evidence.describe(&running.ruleset);
         explanation["samples"] = json!(samples);
@@ -118,6 +129,7 @@ pub async fn explain(
 }
 
 impl Evidence {
+    /// Reads the evidence about a span from the record, and about the current minute from `insight`.
     fn read(
         record: &Record,
         insight: Option<&Insight>,
@@ -125,20 +137,20 @@ impl Evidence {
         now: u64,
     ) -> io::Result<Evidence> {
         let (from, to) = span;
-        let earlier = (from.saturating_sub((to - from).max(60)), from);
-        let all = record.series();
+        let span_before = (from.saturating_sub((to - from).max(60)), from);
+        let recorded = record.series();
         let lists = read_lists(record, insight, span, now, &ListKind::ALL)?;
-        // Whole steps that do not overlap those of the span.
-        let (covered_from, covered_to) = lists.1;
-        let usual_length = (covered_to - covered_from).max(240);
-        let usual = (covered_from.saturating_sub(usual_length), covered_from);
+        // The lists before are of whole steps that do not overlap the steps of the span.
+        let (covered_from, covered_to) = lists.covered;
+        let seconds_before = (covered_to - covered_from).max(240);
+        let covered_before = (covered_from.saturating_sub(seconds_before), covered_from);
         Ok(Evidence {
             span,
-            now: count_span(record, &all, span)?,
-            before: count_span(record, &all, earlier)?,
+            counts: count_span(record, &recorded, span)?,
+            counts_before: count_span(record, &recorded, span_before)?,
             lists,
-            usual: read_lists(record, None, usual, now, &ListKind::ALL)?,
-            events: find_events(record, (from.saturating_sub(CHANGE_SECONDS), to))?,
+            lists_before: read_lists(record, None, covered_before, now, &ListKind::ALL)?,
+            events: find_events(record, (from.saturating_sub(MAX_CHANGE_AGE_SECONDS), to))?,
         })
     }
 
@@ -149,71 +161,63 @@ impl Evidence {
         let Some((limit, refused)) = self.top_limit() else {
             return Vec::new();
         };
-        let keys = self.lists.0.refused.keys.iter();
+        let keys = self.lists.lists.refused.keys.iter();
         let keys: Vec<_> = keys.filter(|listed| listed.key.limit == limit).collect();
         // Lists cover whole minutes, so they may hold more refusals than the span.
-        let listed: u64 = keys.iter().map(|listed| listed.count).sum();
-        let total = refused.max(listed) as f64;
+        let listed_count: u64 = keys.iter().map(|listed| listed.count).sum();
+        let total = refused.max(listed_count) as f64;
         let share = |count: u64| count as f64 / total;
         keys.iter()
             .map(|listed| (listed.key.key.as_str(), share(listed.count)))
             .collect()
     }
 
-    /// The change of the limit that refused most, if it came just before the limit began to refuse.
+    /// The change of the limit that refused most; `None` unless it came just before the limit began to refuse.
     fn recent_change(&self) -> Option<&Change> {
         let (limit, _) = self.top_limit()?;
-        let began = self.now.limits.get(limit)?.began;
-        let before = self
+        let began_at = self.counts.limits.get(limit)?.began_at;
+        let just_before = self
             .events
             .iter()
-            .filter(|event| event.at <= began && event.at + CHANGE_SECONDS >= began);
-        let mut changes = before.flat_map(|event| &event.changes);
+            .filter(|event| event.at <= began_at && event.at + MAX_CHANGE_AGE_SECONDS >= began_at);
+        let mut changes = just_before.flat_map(|event| &event.changes);
         changes.find(|change| change.limit == limit && change.after.is_some())
     }
 
-    /// The limit that refused most, and its refusals.
+    /// The limit that refused most, and the number of its refusals.
     fn top_limit(&self) -> Option<(&str, u64)> {
-        let limits = self.now.limits.iter();
+        let limits = self.counts.limits.iter();
         let top = limits.max_by_key(|(_, refusals)| refusals.count);
         top.map(|(limit, refusals)| (limit.as_str(), refusals.count))
     }
 
+    /// The likely cause of the refusals. The first cause that fits is taken.
     fn likely_cause(&self) -> LikelyCause {
-        let refused = self.now.refused;
-        if refused == 0 && self.now.by_upstream == 0 {
+        let refused = self.counts.refused;
+        if refused == 0 && self.counts.upstream_429 == 0 {
             return LikelyCause::Nothing;
         }
-        if self.now.by_upstream > refused {
+        if self.counts.upstream_429 > refused {
             return LikelyCause::Upstream;
         }
         if self.recent_change().is_some() {
             return LikelyCause::Config;
         }
         let shares = self.key_shares();
-        if shares
-            .first()
-            .is_some_and(|(_, share)| *share >= ONE_KEY_SHARE)
-        {
+        let first_share = shares.first().map(|(_, share)| *share);
+        if first_share.is_some_and(|share| share >= MIN_ONE_KEY_SHARE) {
             return LikelyCause::OneKey;
         }
-        if shares
-            .iter()
-            .take(MAX_KEYS)
-            .map(|(_, share)| share)
-            .sum::<f64>()
-            >= FEW_KEYS_SHARE
-        {
+        let few_shares = shares.iter().take(MAX_KEYS).map(|(_, share)| share);
+        if few_shares.sum::<f64>() >= MIN_FEW_KEYS_SHARE {
             return LikelyCause::FewKeys;
         }
-        if self.lists.0.refused.total == 0 {
+        if self.lists.lists.refused.total == 0 {
             return LikelyCause::Unknown;
         }
-        let (now, usual) = (
-            self.lists.0.decided.distinct(),
-            self.usual.0.decided.distinct(),
-        );
-        if now >= MIN_SPRAY_KEYS && now > SPRAY_FACTOR * usual {
+        let key_count = self.lists.lists.decided.distinct();
+        let usual_key_count = self.lists_before.lists.decided.distinct();
+        if key_count >= MIN_SPRAY_KEYS && key_count > SPRAY_FACTOR * usual_key_count {
             return LikelyCause::Spray;
         }
         LikelyCause::Everyone
@@ -221,9 +225,9 @@ impl Evidence {
 
     /// The whole explanation as JSON, without samples.
     fn describe(&self, ruleset: &Ruleset) -> Value {
-        let refused = self.now.refused;
+        let refused = self.counts.refused;
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-        let mut limits: Vec<_> = self.now.limits.iter().collect();
+        let mut limits: Vec<_> = self.counts.limits.iter().collect();
         limits.sort_by_key(|(_, refusals)| std::cmp::Reverse(refusals.count));
         let limits = limits.into_iter().map(|(limit, refusals)| {
             let origins = self.origins(ruleset, limit);
@@ -236,7 +240,7 @@ impl Evidence {
                 "share": share(refusals.count, refused),
             })
         });
-        let (lists, covered) = &self.lists;
+        let lists = &self.lists.lists;
         let mut keys = list_to_json(&lists.refused, None, MAX_KEYS);
         for key in keys["keys"].as_array_mut().into_iter().flatten() {
             key["share"] = json!(share(
@@ -244,42 +248,43 @@ impl Evidence {
                 lists.refused.total
             ));
         }
-        let asked = |lists: &KeyLists, (from, to): (u64, u64)| {
-            let asked = &lists.decided;
-            json!({ "from": from, "to": to, "distinct": asked.distinct(), "at_least": asked.at_least })
+        let describe_decided = |CoveredLists { lists, covered }: &CoveredLists| {
+            let (from, to) = covered;
+            let decided = &lists.decided;
+            json!({ "from": from, "to": to, "distinct": decided.distinct(), "at_least": decided.at_least })
         };
         let (from, to) = self.span;
         json!({
             "from": from,
             "to": to,
-            "seconds": self.now.seconds,
-            "requests": self.now.requests,
+            "seconds": self.counts.seconds,
+            "requests": self.counts.requests,
             "refused": refused,
-            "share": share(refused, self.now.requests),
+            "share": share(refused, self.counts.requests),
             "before": {
-                "seconds": self.before.seconds,
-                "requests": self.before.requests,
-                "refused": self.before.refused,
+                "seconds": self.counts_before.seconds,
+                "requests": self.counts_before.requests,
+                "refused": self.counts_before.refused,
             },
             "cause": self.likely_cause().as_str(),
             "text": self.sentence(ruleset),
             "origin": {
-                "gateway_429": self.now.by_gateway,
-                "upstream_429": self.now.by_upstream,
+                "gateway_429": self.counts.gateway_429,
+                "upstream_429": self.counts.upstream_429,
             },
             "limits": limits.collect::<Vec<_>>(),
             "keys": keys["keys"],
             "distinct": keys["distinct"],
             "at_least": keys["at_least"],
-            "asked": asked(lists, *covered),
-            "usual": asked(&self.usual.0, self.usual.1),
+            "asked": describe_decided(&self.lists),
+            "usual": describe_decided(&self.lists_before),
             "events": self.events,
         })
     }
 
     /// Where limits of this name are defined, most refusals first.
     ///
-    /// Definitions whose routes had no refusals are left out, unless that applies to all.
+    /// Definitions whose routes had no refusals are left out, unless no definition had any.
     fn origins<'a>(&self, ruleset: &'a Ruleset, limit: &str) -> Vec<LimitOrigin<'a>> {
         let mut origins: Vec<LimitOrigin> = Vec::new();
         let named = ruleset
@@ -287,9 +292,13 @@ impl Evidence {
             .iter()
             .filter(|rule| rule.name.as_str() == limit);
         for rule in named {
-            let using = |route: &&Arc<Route>| route.rules.iter().any(|own| own.index == rule.index);
-            let routes = ruleset.routes.iter().filter(using).map(|route| {
-                let refused = self.now.routes.get(&*route.name).copied().unwrap_or(0);
+            let uses_rule = |route: &&Arc<Route>| {
+                let mut rules = route.rules.iter();
+                rules.any(|other| other.index == rule.index)
+            };
+            let routes = ruleset.routes.iter().filter(uses_rule).map(|route| {
+                let refused = self.counts.refused_by_route.get(&*route.name);
+                let refused = refused.copied().unwrap_or(0);
                 (&*route.name, refused)
             });
             match origins.iter_mut().find(|origin| origin.at == rule.origin) {
@@ -316,17 +325,17 @@ impl Evidence {
             return match cause {
                 LikelyCause::Upstream => format!(
                     "The gateway refused nothing: the upstream itself answered 429 to {} requests.",
-                    self.now.by_upstream
+                    self.counts.upstream_429
                 ),
                 _ => String::from("Nothing was refused."),
             };
         };
-        let refused = self.now.refused;
+        let refused = self.counts.refused;
         let at = match &self.origins(ruleset, limit)[..] {
             [] => String::new(),
             [origin] => format!(" ({})", origin.at),
             origins => {
-                let origins = origins.iter().map(LimitOrigin::with_routes);
+                let origins = origins.iter().map(LimitOrigin::describe_with_routes);
                 format!(" ({})", origins.collect::<Vec<_>>().join(", "))
             }
         };
@@ -335,7 +344,7 @@ impl Evidence {
         let cause_part = match cause {
             LikelyCause::Upstream => format!(
                 "but the upstream itself answered 429 to {} requests",
-                self.now.by_upstream
+                self.counts.upstream_429
             ),
             _ => self.describe_cause(cause),
         };
@@ -347,10 +356,11 @@ impl Evidence {
         let shares = self.key_shares();
         match cause {
             LikelyCause::Config => {
-                let text = |side: Option<&String>| side.map_or("nothing", |text| text).to_owned();
+                let or_nothing =
+                    |text: Option<&String>| text.map_or("nothing", |text| text).to_owned();
                 let describe = |change: &Change| {
-                    let (before, after) =
-                        (text(change.before.as_ref()), text(change.after.as_ref()));
+                    let before = or_nothing(change.before.as_ref());
+                    let after = or_nothing(change.after.as_ref());
                     format!("it had just been changed, from {before} to {after}")
                 };
                 self.recent_change().map_or(String::new(), describe)
@@ -360,28 +370,30 @@ impl Evidence {
                 format!("one key, {key}, made {} of them", percent(share))
             }
             LikelyCause::FewKeys => {
-                let mut sum = 0.0;
+                let mut share_sum = 0.0;
                 let few_keys = shares.iter().take_while(|(_, share)| {
-                    let is_needed = sum < FEW_KEYS_SHARE;
-                    sum += if is_needed { share } else { &0.0 };
+                    let is_needed = share_sum < MIN_FEW_KEYS_SHARE;
+                    share_sum += if is_needed { share } else { &0.0 };
                     is_needed
                 });
-                format!("{} keys made {} of them", few_keys.count(), percent(sum))
+                let key_count = few_keys.count();
+                format!("{key_count} keys made {} of them", percent(share_sum))
             }
             LikelyCause::Spray => {
-                let asked = |(lists, (from, to)): &(KeyLists, (u64, u64))| {
-                    (lists.decided.distinct(), to - from)
+                let count_and_seconds = |CoveredLists { lists, covered }: &CoveredLists| {
+                    (lists.decided.distinct(), covered.1 - covered.0)
                 };
-                let ((now, seconds), (usual, before)) = (asked(&self.lists), asked(&self.usual));
+                let (key_count, seconds) = count_and_seconds(&self.lists);
+                let (usual_count, seconds_before) = count_and_seconds(&self.lists_before);
                 format!(
-                    "a spray: {now} different keys asked in {seconds} s, {usual} in the {before} s before"
+                    "a spray: {key_count} different keys asked in {seconds} s, {usual_count} in the {seconds_before} s before"
                 )
             }
             LikelyCause::Unknown => String::from("the keys are not recorded any more"),
             LikelyCause::Upstream | LikelyCause::Everyone | LikelyCause::Nothing => format!(
                 "no key stands out: {} different keys were refused, of {} that asked",
-                self.lists.0.refused.distinct(),
-                self.lists.0.decided.distinct()
+                self.lists.lists.refused.distinct(),
+                self.lists.lists.decided.distinct()
             ),
         }
     }
@@ -392,21 +404,24 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Where a limit is defined.
+/// A place where a limit is defined.
 #[derive(Serialize)]
 struct LimitOrigin<'a> {
+    /// File and line.
     at: &'a str,
     guarantee: String,
-    /// Routes that use it, with their refused requests, by whatever limit.
+    /// The names of the routes that use the limit, each with its number of requests that any limit refused.
     routes: Vec<(&'a str, u64)>,
 }
 
 impl LimitOrigin<'_> {
+    /// The number of refused requests on the routes that use the limit.
     fn refused(&self) -> u64 {
         self.routes.iter().map(|(_, refused)| refused).sum()
     }
 
-    fn with_routes(&self) -> String {
+    /// The place and its routes, as in `a.yaml:3 on shop, api`.
+    fn describe_with_routes(&self) -> String {
         let routes: Vec<&str> = self.routes.iter().map(|(route, _)| *route).collect();
         format!("{} on {}", self.at, routes.join(", "))
     }

@@ -1,7 +1,7 @@
 //! Sends an event for each second that the record has completed, as `text/event-stream`.
 //!
 //! Events carry only the time of the second; the dashboard then asks for the values that it shows. Bounds:
-//! [`MAX_STREAMS`] streams, each for [`LIFETIME`]; browsers reconnect by themselves.
+//! [`MAX_STREAMS`] streams, each for [`STREAM_LIFETIME`]. Browsers reconnect by themselves.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,18 +18,19 @@ use super::query::opened_record;
 use crate::base::clock::Nanos;
 use crate::record::Record;
 use crate::serve::admin::control::ControlState;
-use crate::serve::admin::problem::problem;
+use crate::serve::admin::problem::problem_response;
 
 /// Maximum number of streams.
 const MAX_STREAMS: usize = 24;
 
-/// Lifetime of a stream. It ends before the lifetime of its connection does.
-const LIFETIME: Nanos = Nanos::from_secs(50);
+/// Lifetime of a stream, which is shorter than the lifetime of a connection.
+const STREAM_LIFETIME: Nanos = Nanos::from_secs(50);
 
 /// Pause between two checks whether a second is complete.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-static STREAMS: Semaphore = Semaphore::const_new(MAX_STREAMS);
+/// A permit for each stream that may be opened.
+static STREAM_PERMITS: Semaphore = Semaphore::const_new(MAX_STREAMS);
 
 /// `GET /v1/record/live`.
 pub async fn live(State(gateway): ControlState) -> Response {
@@ -37,23 +38,25 @@ pub async fn live(State(gateway): ControlState) -> Response {
         Ok(record) => record,
         Err(response) => return *response,
     };
-    let Ok(permit) = STREAMS.try_acquire() else {
+    let Ok(permit) = STREAM_PERMITS.try_acquire() else {
         let detail = format!("there are {MAX_STREAMS} streams already; try again later");
-        return problem(StatusCode::SERVICE_UNAVAILABLE, &detail);
+        return problem_response(StatusCode::SERVICE_UNAVAILABLE, &detail);
     };
-    let end = gateway.clock().now().after(LIFETIME);
-    let seconds = stream::unfold((1, permit), move |(last, permit)| {
+    let stream_end = gateway.clock().now().after(STREAM_LIFETIME);
+    let events = stream::unfold((1, permit), move |(last_second_end, permit)| {
         let (gateway, record) = (gateway.clone(), record.clone());
         async move {
             loop {
-                let next = record.get().map_or(last, Record::last_second_end);
-                if gateway.clock().now() >= end {
+                let record = record.get();
+                let second_end = record.map_or(last_second_end, Record::last_second_end);
+                if gateway.clock().now() >= stream_end {
                     return None;
                 }
-                if next != last {
-                    let text = format!("event: second\ndata: {{\"at\":{}}}\n\n", next - 1);
-                    let piece: Result<_, Infallible> = Ok(Bytes::from(text));
-                    return Some((piece, (next, permit)));
+                if second_end != last_second_end {
+                    let second = second_end - 1;
+                    let text = format!("event: second\ndata: {{\"at\":{second}}}\n\n");
+                    let event: Result<_, Infallible> = Ok(Bytes::from(text));
+                    return Some((event, (second_end, permit)));
                 }
                 sleep(CHECK_INTERVAL).await;
             }
@@ -63,5 +66,5 @@ pub async fn live(State(gateway): ControlState) -> Response {
         (header::CONTENT_TYPE, "text/event-stream"),
         (header::CACHE_CONTROL, "no-store"),
     ];
-    (headers, Body::from_stream(seconds)).into_response()
+    (headers, Body::from_stream(events)).into_response()
 }

@@ -1,4 +1,4 @@
-//! Serves queries about the record, below `/v1/record`.
+//! Serves queries about the record, below `/v1/record`. Nothing here writes to the record.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -21,4 +21,4 @@ pub use explain::explain;
 pub use live::live;
 pub use notes::{events, key, samples, top};
 pub use range::{range, series};
-pub use status::status;
+pub use status::describe_record;

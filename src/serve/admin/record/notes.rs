@@ -1,4 +1,4 @@
-//! Serves top keys, sampled requests and events of the gateway, which the record keeps as notes.
+//! Serves top keys, sampled requests and events of the gateway, which the record keeps as notes: texts of JSON with a time.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -18,22 +18,26 @@ use crate::record::insight::{
 };
 use crate::record::{Record, Topic};
 use crate::serve::admin::control::{Control, ControlState};
-use crate::serve::admin::keys;
+use crate::serve::admin::keys::{self, DescribedKey};
 
 /// Longest span, in seconds, that is read from lists of minutes alone.
-const MAX_MINUTES_SPAN: u64 = 6 * 3_600;
+const MAX_MINUTES_SPAN_SECONDS: u64 = 6 * 3_600;
 
-/// Kinds of lists and the seconds that one covers, longest first.
-const LEVELS: [(Topic, u64); 3] = [(Topic::Day, DAY), (Topic::Hour, 3_600), (Topic::Minute, 60)];
+/// The topics of lists, longest step first, each with the seconds that one list covers.
+const LIST_LEVELS: [(Topic, u64); 3] = [
+    (Topic::Day, DAY_SECONDS),
+    (Topic::Hour, 3_600),
+    (Topic::Minute, 60),
+];
 
-/// Seconds of a day.
-const DAY: u64 = 86_400;
+/// The number of seconds of a day.
+const DAY_SECONDS: u64 = 86_400;
 
 /// Maximum number of notes in a response.
 const MAX_NOTES: usize = 1_000;
 
-/// Longest span of a key's curve, in seconds: lists of minutes are kept as long.
-const MAX_CURVE_SPAN: u64 = 7 * DAY;
+/// Longest span of a key's curve, in seconds: for as long lists of minutes are kept.
+const MAX_CURVE_SPAN_SECONDS: u64 = 7 * DAY_SECONDS;
 
 /// The parameters that queries of notes share: a span and filters.
 #[derive(Deserialize)]
@@ -67,9 +71,11 @@ impl ListKind {
     pub(super) const ALL: [ListKind; 2] = [ListKind::Refused, ListKind::Asked];
 }
 
+/// The parameters of a request, or why they cannot be parsed.
 type NotesQuery = Result<Query<NotesParameters>, QueryRejection>;
 
 impl NotesParameters {
+    /// Checks the parameters, and returns them with their span in seconds since 1970.
     fn parse(
         gateway: &dyn Control,
         query: NotesQuery,
@@ -96,9 +102,9 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
     };
     let (insight, now) = (gateway.running().insight, gateway.clock().wall().as_secs());
     read_record(&*gateway, move |record| {
-        let (lists, (from, to)) =
+        let CoveredLists { lists, covered } =
             read_lists(record, insight.as_deref(), span, now, &[parameters.of])?;
-        let (list, of) = match parameters.of {
+        let (list, word) = match parameters.of {
             ListKind::Refused => (lists.refused, "refused"),
             ListKind::Asked => (lists.decided, "asked"),
         };
@@ -107,26 +113,26 @@ pub async fn top(State(gateway): ControlState, query: NotesQuery) -> Response {
             parameters.limit.as_deref(),
             parameters.most.unwrap_or(20),
         );
-        top["from"] = json!(from);
-        top["to"] = json!(to);
-        top["of"] = json!(of);
+        top["from"] = json!(covered.0);
+        top["to"] = json!(covered.1);
+        top["of"] = json!(word);
         Ok(top)
     })
     .await
 }
 
-/// The first `most` keys of a list as JSON, restricted to one limit if one is given.
-pub(super) fn list_to_json(list: &KeyList, limit: Option<&str>, most: usize) -> Value {
+/// The first `max_keys` keys of a list as JSON; only keys of one limit if `limit` names one.
+pub(super) fn list_to_json(list: &KeyList, limit: Option<&str>, max_keys: usize) -> Value {
     let mut keys: Vec<_> = list.keys.iter().collect();
     keys.retain(|listed| limit.is_none_or(|limit| listed.key.limit == limit));
-    let listed: u64 = keys.iter().map(|listed| listed.count).sum();
+    let listed_count: u64 = keys.iter().map(|listed| listed.count).sum();
     // For one limit only listed keys are known, so its total is known only if the list is complete.
     let total = match limit {
         None => Some(list.total),
-        Some(_) => list.distinct.is_none().then_some(listed),
+        Some(_) => list.distinct.is_none().then_some(listed_count),
     };
-    keys.truncate(most);
-    let shown: u64 = keys.iter().map(|listed| listed.count).sum();
+    keys.truncate(max_keys);
+    let shown_count: u64 = keys.iter().map(|listed| listed.count).sum();
     let keys: Vec<Value> = keys
         .iter()
         .map(|listed| {
@@ -138,23 +144,31 @@ pub(super) fn list_to_json(list: &KeyList, limit: Option<&str>, most: usize) -> 
         "distinct": limit.is_none().then(|| list.distinct()),
         "at_least": list.at_least,
         "keys": keys,
-        "rest": total.map(|total| total.saturating_sub(shown)),
+        "rest": total.map(|total| total.saturating_sub(shown_count)),
     })
 }
 
-/// The lists of a span, and the span that they cover: whole minutes, hours or days.
+/// Lists of top keys, and the span that they cover.
+pub(super) struct CoveredLists {
+    pub(super) lists: KeyLists,
+    /// Begin and end of whole minutes, hours or days, in seconds since 1970.
+    pub(super) covered: (u64, u64),
+}
+
+/// Reads the lists of a span: of whole minutes, hours or days. The current minute comes from `insight`, if that is given.
 pub(super) fn read_lists(
     record: &Record,
     insight: Option<&Insight>,
     (from, to): (u64, u64),
     now: u64,
-    of: &[ListKind],
-) -> io::Result<(KeyLists, (u64, u64))> {
+    kinds: &[ListKind],
+) -> io::Result<CoveredLists> {
     let is_kept = |topic: Topic| from >= now.saturating_sub(topic.retention_seconds());
-    let (levels, step) = match to - from <= MAX_MINUTES_SPAN && is_kept(Topic::Minute) {
-        true => (&LEVELS[2..], 60),
-        false if is_kept(Topic::Hour) => (&LEVELS[..], 3_600),
-        false => (&LEVELS[..], DAY),
+    let is_short = to - from <= MAX_MINUTES_SPAN_SECONDS;
+    let (levels, step) = match is_short && is_kept(Topic::Minute) {
+        true => (&LIST_LEVELS[2..], 60),
+        false if is_kept(Topic::Hour) => (&LIST_LEVELS[..], 3_600),
+        false => (&LIST_LEVELS[..], DAY_SECONDS),
     };
     // Without live lists the last step must be complete; with them it may still go on.
     let until = match insight {
@@ -162,7 +176,7 @@ pub(super) fn read_lists(
         None => to - to % step,
     };
     let from = from - from % step;
-    let read_kept = || sum_kept_lists(record, (from, until), levels, of);
+    let read_kept = || sum_kept_lists(record, (from, until), levels, kinds);
     let sums = match insight {
         None => read_kept()?,
         Some(insight) => {
@@ -173,15 +187,18 @@ pub(super) fn read_lists(
             sums
         }
     };
-    Ok((sums.into_lists(10 * MAX_LISTED_KEYS), (from, until)))
+    Ok(CoveredLists {
+        lists: sums.into_lists(10 * MAX_LISTED_KEYS),
+        covered: (from, until),
+    })
 }
 
-/// Adds up the lists on the disk. What no list of a longer level covers is filled from shorter ones.
+/// Adds up the lists on the disk. Gaps that no list of a longer step covers are filled from lists of shorter steps.
 fn sum_kept_lists(
     record: &Record,
     span: (u64, u64),
     levels: &[(Topic, u64)],
-    of: &[ListKind],
+    kinds: &[ListKind],
 ) -> io::Result<ListSums> {
     let mut sums = ListSums::default();
     let mut gaps = vec![span];
@@ -193,7 +210,7 @@ fn sum_kept_lists(
                 continue;
             }
             let mut covered_to = whole_steps.0;
-            for_each_list(record, *topic, whole_steps, of, |at, lists| {
+            for_each_list(record, *topic, whole_steps, kinds, |at, lists| {
                 sums.add(lists);
                 covered_to = covered_to.max(at + step);
             })?;
@@ -203,25 +220,25 @@ fn sum_kept_lists(
     Ok(sums)
 }
 
-/// Calls `visitor` with all lists of a span, and when each begins. The kinds that are not in `of` stay empty.
+/// Calls `visitor` with the begin and the content of each list of a span. Lists of other kinds than `kinds` stay empty.
 fn for_each_list(
     record: &Record,
     topic: Topic,
     span: (u64, u64),
-    of: &[ListKind],
+    kinds: &[ListKind],
     mut visitor: impl FnMut(u64, &KeyLists),
 ) -> io::Result<()> {
     record.visit_notes(topic, span, |(at, text)| {
         // Another version may have written another format; such notes are skipped.
-        if let Ok(lists) = parse_lists(text, of) {
+        if let Ok(lists) = parse_lists(text, kinds) {
             visitor(*at, &lists);
         }
         ControlFlow::Continue(())
     })
 }
 
-/// Parses a note of lists, but only the kinds in `of`.
-fn parse_lists(text: &[u8], of: &[ListKind]) -> serde_json::Result<KeyLists> {
+/// Parses a note of lists, but only the lists of `kinds`.
+fn parse_lists(text: &[u8], kinds: &[ListKind]) -> serde_json::Result<KeyLists> {
     #[derive(Deserialize)]
     struct RawLists<'a> {
         #[serde(borrow)]
@@ -229,14 +246,14 @@ fn parse_lists(text: &[u8], of: &[ListKind]) -> serde_json::Result<KeyLists> {
         #[serde(borrow)]
         refused: &'a RawValue,
     }
-    let parts: RawLists<'_> = serde_json::from_slice(text)?;
-    let list = |kind: ListKind, part: &RawValue| match of.contains(&kind) {
-        true => serde_json::from_str(part.get()),
+    let raw: RawLists<'_> = serde_json::from_slice(text)?;
+    let parse_list = |kind: ListKind, list: &RawValue| match kinds.contains(&kind) {
+        true => serde_json::from_str(list.get()),
         false => Ok(KeyList::default()),
     };
     Ok(KeyLists {
-        decided: list(ListKind::Asked, parts.asked)?,
-        refused: list(ListKind::Refused, parts.refused)?,
+        decided: parse_list(ListKind::Asked, raw.asked)?,
+        refused: parse_list(ListKind::Refused, raw.refused)?,
     })
 }
 
@@ -265,26 +282,26 @@ pub async fn samples(State(gateway): ControlState, query: NotesQuery) -> Respons
     read_record(&*gateway, move |record| {
         let samples = find_samples(record, span, parameters.most.unwrap_or(50), |sample| {
             let limit = sample.limit.as_deref();
-            let matches = |filter: &Option<String>, value: Option<&str>| {
+            let passes = |filter: &Option<String>, value: Option<&str>| {
                 filter.is_none() || filter.as_deref() == value
             };
             let outcome = Some(sample.outcome.as_str());
             let standing = limit.map(|limit| limit.standing.as_str());
-            matches(&parameters.limit, limit.map(|limit| limit.limit.as_str()))
-                && matches(&parameters.key, limit.map(|limit| limit.key.as_str()))
-                && matches(&parameters.route, sample.route.as_deref())
-                && (matches(&parameters.outcome, outcome) || matches(&parameters.outcome, standing))
+            passes(&parameters.limit, limit.map(|limit| limit.limit.as_str()))
+                && passes(&parameters.key, limit.map(|limit| limit.key.as_str()))
+                && passes(&parameters.route, sample.route.as_deref())
+                && (passes(&parameters.outcome, outcome) || passes(&parameters.outcome, standing))
         })?;
         Ok(json!({ "samples": samples }))
     })
     .await
 }
 
-/// The latest samples that pass a filter, `most` at most.
+/// The latest samples for which `is_wanted` is true, at most `max_samples`.
 pub(super) fn find_samples(
     record: &Record,
     span: (u64, u64),
-    most: usize,
+    max_samples: usize,
     is_wanted: impl Fn(&RequestSample) -> bool,
 ) -> io::Result<Vec<RequestSample>> {
     let mut samples = Vec::new();
@@ -292,7 +309,7 @@ pub(super) fn find_samples(
         if is_wanted(&sample) {
             samples.push(sample);
         }
-        match samples.len() < most {
+        match samples.len() < max_samples {
             true => ControlFlow::Continue(()),
             false => ControlFlow::Break(()),
         }
@@ -338,10 +355,10 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
             "`key` is missing; write it as /v1/record/top does, such as ip=203.0.113.9",
         );
     };
-    if span.1 - span.0 > MAX_CURVE_SPAN {
+    if span.1 - span.0 > MAX_CURVE_SPAN_SECONDS {
         return *bad_request("the span is too long; keys are kept by the minute for 7 days");
     }
-    let (names, limits) = keys::describe_key(&*gateway, &key).await;
+    let DescribedKey { names, limits } = keys::describe_key(&*gateway, &key).await;
     let insight = gateway.running().insight.unwrap_or_default();
     read_record(&*gateway, move |record| {
         let is_key = |listed: &LimitKey| listed.key == key || names.contains(listed);
@@ -363,7 +380,7 @@ pub async fn key(State(gateway): ControlState, query: NotesQuery) -> Response {
     .await
 }
 
-/// The counts over time of the keys for which `is_key` is true, as JSON.
+/// The counts over time of the keys for which `is_key` is true, as JSON: at most 200 steps of whole minutes.
 fn read_curve(
     record: &Record,
     insight: &Insight,
@@ -373,13 +390,13 @@ fn read_curve(
     let step = ((to - from) / 200).next_multiple_of(60).max(60);
     let (from, to) = (from - from % step, to.next_multiple_of(step));
     // Several limits may count the same request, and no list says which, so the highest count is a lower bound.
-    let count = |list: &KeyList| {
-        let same = list.keys.iter().filter(|listed| is_key(&listed.key));
-        same.map(|listed| listed.count).max().unwrap_or(0)
+    let highest_count = |list: &KeyList| {
+        let of_key = list.keys.iter().filter(|listed| is_key(&listed.key));
+        of_key.map(|listed| listed.count).max().unwrap_or(0)
     };
     let add = |curves: &mut [Vec<u64>; 2], at: u64, lists: &KeyLists| {
         for (curve, list) in curves.iter_mut().zip([&lists.decided, &lists.refused]) {
-            curve[((at - from) / step) as usize] += count(list);
+            curve[((at - from) / step) as usize] += highest_count(list);
         }
     };
     let (minute, live, mut curves) = insight.with_current(|| -> io::Result<_> {

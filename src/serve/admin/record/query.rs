@@ -11,30 +11,32 @@ use tokio::sync::Semaphore;
 
 use crate::record::Record;
 use crate::serve::admin::control::Control;
-use crate::serve::admin::problem::problem;
+use crate::serve::admin::problem::problem_response;
 
 /// Maximum number of queries that run at a time. Each may take some tens of megabytes.
 static CONCURRENT_READS: Semaphore = Semaphore::const_new(2);
 
+/// The record; the cell is empty while another process still writes it.
 pub(super) type SharedRecord = Arc<OnceLock<Record>>;
 
 /// A response that says why a query failed.
 pub(super) type ErrorResponse = Box<Response>;
 
+/// A response with status 400.
 pub(super) fn bad_request(detail: &str) -> ErrorResponse {
-    problem(StatusCode::BAD_REQUEST, detail).into()
+    problem_response(StatusCode::BAD_REQUEST, detail).into()
 }
 
 /// The record, or a response that says why there is none.
 pub(super) fn opened_record(gateway: &dyn Control) -> Result<SharedRecord, ErrorResponse> {
     let Some(record) = gateway.record() else {
         let detail = "the record is off; remove `record: off` from the gateway file";
-        return Err(problem(StatusCode::NOT_FOUND, detail).into());
+        return Err(problem_response(StatusCode::NOT_FOUND, detail).into());
     };
     if record.get().is_none() {
         let detail =
             "another process still writes the record; try again when that process has ended";
-        return Err(problem(StatusCode::SERVICE_UNAVAILABLE, detail).into());
+        return Err(problem_response(StatusCode::SERVICE_UNAVAILABLE, detail).into());
     }
     Ok(record)
 }
@@ -51,20 +53,20 @@ pub(super) async fn read_record(
     let permit = CONCURRENT_READS.acquire().await;
     let result = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        let describe = |record: &Record, error| match record.folder() {
+        let describe_error = |record: &Record, error| match record.folder() {
             Some(folder) => format!(
                 "reading the record in `{}` failed: {error}",
                 folder.display()
             ),
             None => format!("reading the record failed: {error}"),
         };
-        let run = |record| query(record).map_err(|error| describe(record, error));
-        record.get().map(run)
+        let run_query = |record| query(record).map_err(|error| describe_error(record, error));
+        record.get().map(run_query)
     });
     match result.await {
         Ok(Some(Ok(value))) => Json(value).into_response(),
-        Ok(Some(Err(detail))) => problem(StatusCode::INTERNAL_SERVER_ERROR, &detail),
-        _ => problem(
+        Ok(Some(Err(detail))) => problem_response(StatusCode::INTERNAL_SERVER_ERROR, &detail),
+        _ => problem_response(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the query on the record did not end",
         ),

@@ -1,4 +1,4 @@
-//! Serves the values of series in a span, as they are, summed by labels, or as quantiles of histograms.
+//! Serves the values of series in a span: as they are, summed by labels, or as quantiles of histograms.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::record::promql::labels::{LabelTest, METRIC_NAME_LABEL, Matcher};
 use crate::record::{Column, Grid, Kind, RangeResult, Record, Series};
 use crate::serve::admin::control::{Control, ControlState};
 
-/// Maximum number of buckets of a series.
+/// Maximum number of buckets of a series. The API calls them points.
 const MAX_POINTS: usize = 11_000;
 
 /// Maximum number of quantiles in a query.
@@ -75,6 +75,7 @@ pub struct RangeParameters {
     quantiles: String,
 }
 
+/// The number of buckets if the request names none.
 fn default_points() -> usize {
     600
 }
@@ -94,16 +95,20 @@ pub async fn range(
 
 /// The parsed parameters.
 struct RangeQuery {
+    /// Begin and end, in seconds since 1970.
     span: (u64, u64),
-    points: usize,
-    by: Option<Vec<String>>,
+    /// Maximum number of buckets.
+    max_points: usize,
+    /// The labels by which series are summed; `None` if series are not summed.
+    group_by: Option<Vec<String>>,
+    /// The quantiles of each histogram, each with its text in the request.
     quantiles: Vec<(String, f64)>,
 }
 
 /// Series with their numbers in the record.
 type NumberedSeries = Vec<(Series, u32)>;
 
-/// The series that a query selects, and the query. The error is the response.
+/// Parses the parameters, and finds the series that they select. The error is the response.
 fn parse_query(
     gateway: &dyn Control,
     parameters: Result<Query<RangeParameters>, QueryRejection>,
@@ -117,15 +122,15 @@ fn parse_query(
     })?;
     let query = RangeQuery {
         span: parse_span(gateway, &parameters.from, &parameters.to)?,
-        points: parameters.points,
-        by: parameters.by.map(|by| {
-            let names = by.split(',').map(str::trim);
+        max_points: parameters.points,
+        group_by: parameters.by.map(|list| {
+            let names = list.split(',').map(str::trim);
             let names = names.filter(|name| !name.is_empty());
             names.map(str::to_owned).collect()
         }),
         quantiles: parse_quantiles(&parameters.quantiles)?,
     };
-    if !(2..=MAX_POINTS).contains(&query.points) {
+    if !(2..=MAX_POINTS).contains(&query.max_points) {
         return Err(bad_request(&format!(
             "`points` must be between 2 and {MAX_POINTS}"
         )));
@@ -137,12 +142,12 @@ fn parse_query(
     }
     let mut selected = record.get().map(Record::series).unwrap_or_default();
     selected.retain(|(series, _)| matches_selector(&matchers, series));
-    let values = selected.len() * query.points;
-    if values > MAX_VALUES {
+    let value_count = selected.len() * query.max_points;
+    if value_count > MAX_VALUES {
         return Err(bad_request(&format!(
-            "{} series with {} points are {values} values, but the limit is {MAX_VALUES}: ask for fewer points, or name labels",
+            "{} series with {} points are {value_count} values, but the limit is {MAX_VALUES}: ask for fewer points, or name labels",
             selected.len(),
-            query.points
+            query.max_points
         )));
     }
     Ok((selected, query))
@@ -162,34 +167,35 @@ fn parse_quantiles(text: &str) -> Result<Vec<(String, f64)>, ErrorResponse> {
     })
 }
 
+/// Reads the selected series, and builds the response that the query asks for.
 fn evaluate(
     record: &Record,
     selected: &NumberedSeries,
     query: &RangeQuery,
 ) -> std::io::Result<Value> {
     let (from, to) = query.span;
-    let grid: Grid = record.grid(from, to, query.points)?;
-    let numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
-    let read: RangeResult = record.read(&grid, &numbers)?;
+    let grid: Grid = record.grid(from, to, query.max_points)?;
+    let series_numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
+    let range: RangeResult = record.read(&grid, &series_numbers)?;
     let series = if !query.quantiles.is_empty() {
-        compute_quantiles(selected, &read, query)
-    } else if let Some(by) = &query.by {
-        sum_by_labels(selected, &read, by)
+        compute_quantiles(selected, &range, query)
+    } else if let Some(group_by) = &query.group_by {
+        sum_by_labels(selected, &range, group_by)
     } else {
-        list_series(selected, &read)
+        list_series(selected, &range)
     };
     Ok(json!({
         "from": grid.from,
         "step": grid.step,
-        "covered": read.covered,
+        "covered": range.covered,
         "series": series,
     }))
 }
 
-/// Each series by itself.
-fn list_series(selected: &NumberedSeries, read: &RangeResult) -> Vec<Value> {
+/// Each series by itself: the sum, the minimum and the maximum of each bucket.
+fn list_series(selected: &NumberedSeries, range: &RangeResult) -> Vec<Value> {
     let values = selected.iter().filter_map(|(series, number)| {
-        let column: &Column = read.columns.get(number)?;
+        let column: &Column = range.columns.get(number)?;
         let mut value = describe_series(series);
         let lists = [
             ("sum", &column.sums),
@@ -232,12 +238,16 @@ fn describe_group(series: &Series, labels: LabelPairs) -> Map<String, Value> {
 }
 
 /// The sum of each group of series.
-fn sum_by_labels(selected: &NumberedSeries, read: &RangeResult, by: &[String]) -> Vec<Value> {
-    let groups = group_by_labels(selected, |name| by.iter().any(|by| by == name));
+fn sum_by_labels(
+    selected: &NumberedSeries,
+    range: &RangeResult,
+    group_by: &[String],
+) -> Vec<Value> {
+    let groups = group_by_labels(selected, |name| group_by.iter().any(|label| label == name));
     let values = groups.into_iter().map(|(labels, members)| {
-        let mut sums = vec![0_u64; read.covered.len()];
+        let mut sums = vec![0_u64; range.covered.len()];
         for (_, number) in &members {
-            let column = read.columns.get(number);
+            let column = range.columns.get(number);
             for (sum, value) in sums
                 .iter_mut()
                 .zip(column.iter().flat_map(|column| &column.sums))
@@ -253,51 +263,52 @@ fn sum_by_labels(selected: &NumberedSeries, read: &RangeResult, by: &[String]) -
     values.collect()
 }
 
-/// The quantiles of each histogram. Its series are the buckets; their label `le` is the upper bound.
+/// The quantiles of each histogram. The series of a histogram are its buckets; their label `le` is the upper bound.
 fn compute_quantiles(
     selected: &NumberedSeries,
-    read: &RangeResult,
+    range: &RangeResult,
     query: &RangeQuery,
 ) -> Vec<Value> {
-    let is_kept = |name: &str| match &query.by {
-        Some(by) => by.iter().any(|by| by == name) && name != "le",
+    let is_kept = |name: &str| match &query.group_by {
+        Some(group_by) => group_by.iter().any(|label| label == name) && name != "le",
         None => name != "le",
     };
     let groups = group_by_labels(selected, is_kept);
     let values = groups.into_iter().map(|(labels, members)| {
         let buckets = members.iter().filter_map(|(series, number)| {
             let (_, bound) = series.labels.iter().find(|(name, _)| name == "le")?;
-            let column = read.columns.get(number)?;
+            let column = range.columns.get(number)?;
             Some((bound.parse::<f64>().ok()?, &column.sums))
         });
         let buckets: Vec<_> = buckets.collect();
-        let mut lists = vec![Vec::new(); query.quantiles.len()];
-        for at in 0..read.covered.len() {
+        let mut curves = vec![Vec::new(); query.quantiles.len()];
+        for index in 0..range.covered.len() {
             let mut counts: Vec<(f64, u64)> = buckets
                 .iter()
-                .map(|(bound, sums)| (*bound, sums.get(at).copied().unwrap_or(0)))
+                .map(|(bound, sums)| (*bound, sums.get(index).copied().unwrap_or(0)))
                 .collect();
-            for ((_, quantile), list) in query.quantiles.iter().zip(&mut lists) {
-                list.push(buckets::estimate_quantile(*quantile, &mut counts));
+            for ((_, quantile), curve) in query.quantiles.iter().zip(&mut curves) {
+                curve.push(buckets::estimate_quantile(*quantile, &mut counts));
             }
         }
         let mut value = describe_group(&members[0].0, labels);
-        let names = query.quantiles.iter().map(|(name, _)| name.clone());
-        let quantiles: Map<String, Value> = names.zip(lists.into_iter().map(Value::from)).collect();
+        let texts = query.quantiles.iter().map(|(text, _)| text.clone());
+        let curves = curves.into_iter().map(Value::from);
+        let quantiles: Map<String, Value> = texts.zip(curves).collect();
         value.insert("quantiles".into(), Value::Object(quantiles));
         Value::Object(value)
     });
     values.collect()
 }
 
-/// Recorded integers as numbers, of whose digits `decimals` are behind the point.
-fn decimals_to_json(list: &[u64], decimals: u8) -> Value {
+/// Recorded integers as numbers. Of the digits of each integer, `decimals` stand behind the point.
+fn decimals_to_json(integers: &[u64], decimals: u8) -> Value {
     match decimals {
-        0 => json!(list),
+        0 => json!(integers),
         decimals => {
-            let unit = 10_f64.powi(decimals.into());
-            let list = list.iter().map(|value| *value as f64 / unit);
-            Value::Array(list.map(Value::from).collect())
+            let divisor = 10_f64.powi(decimals.into());
+            let numbers = integers.iter().map(|integer| *integer as f64 / divisor);
+            Value::Array(numbers.map(Value::from).collect())
         }
     }
 }
@@ -353,11 +364,11 @@ mod tests {
         ];
         let check = |text: &str, expected: Option<&[usize]>| {
             let found = parse_selector(text).map(|(_, matchers)| {
-                let fitting = all
+                let matching = all
                     .iter()
                     .enumerate()
                     .filter(|(_, series)| matches_selector(&matchers, series));
-                fitting.map(|(place, _)| place).collect::<Vec<_>>()
+                matching.map(|(index, _)| index).collect::<Vec<_>>()
             });
             assert_eq!(found.as_deref(), expected, "{text}");
         };

@@ -1,14 +1,15 @@
-//! Parses the span of a query: two moments, each absolute or relative to now.
+//! Parses the span of a query: two moments, each absolute or relative to now. The end of a span is not part of it.
 
 use super::query::{ErrorResponse, bad_request};
 use crate::record::promql::number;
 use crate::serve::admin::control::Control;
 
+/// The parameter `to` if the request does not name one.
 pub(super) fn default_end() -> String {
     String::from("now")
 }
 
-/// Parses `from` and `to` into seconds since 1970.
+/// Parses `from` and `to` into seconds since 1970. The error is the response.
 pub(super) fn parse_span(
     gateway: &dyn Control,
     from: &str,
@@ -29,11 +30,12 @@ pub(super) fn parse_span(
 /// Parses seconds since 1970, `now`, or a span before now such as `-1h30m`.
 fn parse_moment(text: &str, now: u64) -> Option<u64> {
     if text == "now" {
+        // As an end, so that the current second is part of the span.
         return Some(now + 1);
     }
     let Some(ago) = text.strip_prefix('-') else {
         // Later moments would overflow further arithmetic.
-        return text.parse().ok().filter(|at| *at < 1 << 40);
+        return text.parse().ok().filter(|seconds| *seconds < 1 << 40);
     };
     let milliseconds = u64::try_from(number::parse_duration(ago)?).ok()?;
     Some(now.saturating_sub(milliseconds / 1_000))

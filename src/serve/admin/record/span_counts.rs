@@ -5,8 +5,8 @@ use std::io;
 
 use crate::record::{Grid, Record, Series};
 
-/// Maximum number of buckets that are added up.
-const MAX_POINTS: usize = 11_000;
+/// Maximum number of buckets that a span is divided into.
+const MAX_BUCKETS: usize = 11_000;
 
 /// The series of all requests.
 const ALL_REQUESTS: &str = "all:tollgate_requests_total";
@@ -23,38 +23,39 @@ const RESPONSES_BY_STATUS: &str = "status:tollgate_responses_total";
 /// The series of decisions by `limit` and `outcome`.
 const LIMIT_DECISIONS: &str = "tollgate_limit_decisions_total";
 
-/// Counts of a span.
+/// The numbers of requests, responses and refusals in a span.
 #[derive(Default)]
 pub(super) struct SpanCounts {
-    /// Recorded seconds.
+    /// The number of seconds that were recorded.
     pub(super) seconds: u64,
+    /// The number of requests.
     pub(super) requests: u64,
-    /// Refused requests.
+    /// The number of requests that a limit refused.
     pub(super) refused: u64,
     /// Refusals by limit; only limits with refusals.
     pub(super) limits: BTreeMap<String, LimitRefusals>,
-    /// Refused requests by route.
-    pub(super) routes: BTreeMap<String, u64>,
-    /// Responses with 429 of the gateway.
-    pub(super) by_gateway: u64,
-    /// Responses with 429 of upstreams.
-    pub(super) by_upstream: u64,
+    /// The number of refused requests by route.
+    pub(super) refused_by_route: BTreeMap<String, u64>,
+    /// The number of responses with 429 by the gateway.
+    pub(super) gateway_429: u64,
+    /// The number of responses with 429 by upstreams.
+    pub(super) upstream_429: u64,
 }
 
 /// The refusals of one limit. Several limits may refuse one request.
 pub(super) struct LimitRefusals {
     pub(super) count: u64,
-    /// The last second of the first bucket with a refusal.
-    pub(super) began: u64,
+    /// The last second of the first bucket with a refusal, in seconds since 1970.
+    pub(super) began_at: u64,
 }
 
 /// Counts the requests, responses and refusals of a span.
 pub(super) fn count_span(
     record: &Record,
-    all: &[(Series, u32)],
+    recorded: &[(Series, u32)],
     (from, to): (u64, u64),
 ) -> io::Result<SpanCounts> {
-    let grid = record.grid(from, to, MAX_POINTS)?;
+    let grid = record.grid(from, to, MAX_BUCKETS)?;
     let names = [
         ALL_REQUESTS,
         REQUESTS_BY_OUTCOME,
@@ -62,18 +63,22 @@ pub(super) fn count_span(
         RESPONSES_BY_STATUS,
         LIMIT_DECISIONS,
     ];
-    let selected: Vec<_> = all
+    let selected: Vec<_> = recorded
         .iter()
         .filter(|(series, _)| names.contains(&series.name.as_str()))
         .collect();
-    let numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
-    let read = record.read(&grid, &numbers)?;
+    let series_numbers: Vec<u32> = selected.iter().map(|(_, number)| *number).collect();
+    let range = record.read(&grid, &series_numbers)?;
     let mut counts = SpanCounts {
-        seconds: read.covered.iter().map(|seconds| u64::from(*seconds)).sum(),
+        seconds: range
+            .covered
+            .iter()
+            .map(|seconds| u64::from(*seconds))
+            .sum(),
         ..SpanCounts::default()
     };
     for (series, number) in selected {
-        let sums = read.columns.get(number).map(|column| &column.sums[..]);
+        let sums = range.columns.get(number).map(|column| &column.sums[..]);
         counts.add(series, sums.unwrap_or_default(), &grid);
     }
     counts.limits.retain(|_, refusals| refusals.count > 0);
@@ -94,24 +99,24 @@ impl SpanCounts {
             ALL_REQUESTS => self.requests = sum,
             REQUESTS_BY_OUTCOME if is_refused => self.refused = sum,
             REQUESTS_BY_ROUTE if is_refused => {
-                self.routes.insert(label("route").to_owned(), sum);
+                self.refused_by_route.insert(label("route").to_owned(), sum);
             }
             LIMIT_DECISIONS if is_refused => {
-                let first = sums.iter().position(|sum| *sum > 0);
-                let began = first.map_or(u64::MAX, |bucket| {
-                    grid.from + (bucket as u64 + 1) * grid.step - 1
+                let first_index = sums.iter().position(|sum| *sum > 0);
+                let began_at = first_index.map_or(u64::MAX, |index| {
+                    grid.from + (index as u64 + 1) * grid.step - 1
                 });
                 let limit = self.limits.entry(label("limit").to_owned());
                 let refusals = limit.or_insert(LimitRefusals {
                     count: 0,
-                    began: u64::MAX,
+                    began_at: u64::MAX,
                 });
                 refusals.count += sum;
-                refusals.began = refusals.began.min(began);
+                refusals.began_at = refusals.began_at.min(began_at);
             }
             RESPONSES_BY_STATUS if label("status") == "429" => match label("origin") {
-                "upstream" => self.by_upstream += sum,
-                _ => self.by_gateway += sum,
+                "upstream" => self.upstream_429 += sum,
+                _ => self.gateway_429 += sum,
             },
             _ => {}
         }

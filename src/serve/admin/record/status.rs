@@ -1,4 +1,4 @@
-//! Describes the size of the record and how far it reaches back.
+//! Describes the size of the record and how far back it reaches, for `GET /v1/status`.
 
 use std::io;
 
@@ -9,11 +9,11 @@ use crate::record::{Record, Tier};
 use crate::serve::admin::control::Control;
 
 /// The record's folder, size and oldest seconds; null if nothing is recorded.
-pub async fn status(gateway: &dyn Control) -> Value {
+pub async fn describe_record(gateway: &dyn Control) -> Value {
     let Ok(record) = opened_record(gateway) else {
         return Value::Null;
     };
-    let description = tokio::task::spawn_blocking(move || record.get().map(describe));
+    let description = tokio::task::spawn_blocking(move || record.get().map(read_status));
     match description.await {
         Ok(Some(Ok(status))) => status,
         Ok(Some(Err(error))) => json!({ "trouble": error.to_string() }),
@@ -21,18 +21,19 @@ pub async fn status(gateway: &dyn Control) -> Value {
     }
 }
 
-fn describe(record: &Record) -> io::Result<Value> {
+/// Reads the status from the record's folder, which may wait for the disk.
+fn read_status(record: &Record) -> io::Result<Value> {
     let oldest = Tier::ALL.into_iter().zip(record.oldest_by_tier()?);
     let tiers = oldest.filter_map(|(tier, oldest)| {
         let oldest = oldest?;
         Some(json!({ "step": tier.name(), "oldest": oldest }))
     });
     let bytes = record.disk_usage()?;
-    let memory = || String::from("memory");
+    let in_memory = || String::from("memory");
     Ok(json!({
-        "where": record.folder().map_or_else(memory, |folder| folder.display().to_string()),
+        "where": record.folder().map_or_else(in_memory, |folder| folder.display().to_string()),
         "bytes": bytes.map(|(bytes, _)| bytes),
-        "most_bytes": bytes.map(|(_, most)| most),
+        "most_bytes": bytes.map(|(_, max_bytes)| max_bytes),
         "series": record.series().len(),
         "end": record.end(),
         "tiers": tiers.collect::<Vec<_>>(),

@@ -1,14 +1,16 @@
-//! Samples of a record in memory.
+//! Tests of samples that are read from a record in memory.
 
 use super::super::catalog::expose_series;
 use super::*;
 use crate::record::promql::parse_selector;
 use crate::record::{Second, Settings};
 
+/// The first recorded second, in seconds since 1970.
 const START: u64 = 1_700_000_000;
 
-/// Seconds from [`START`]: a counter grows by its place, a gauge in tenths is its place; two seconds are missing.
-fn record(seconds: u64) -> Record {
+/// A record of seconds from [`START`] on, without the seconds 4 and 5. In second `i` a counter grows by `i`, and a gauge is
+/// `i` tenths.
+fn record(second_count: u64) -> Record {
     let settings = Settings {
         folder: None,
         max_bytes: 0,
@@ -28,15 +30,16 @@ fn record(seconds: u64) -> Record {
     let gauge = number("open", &[], Kind::Gauge, 1);
     let low = number("t_bucket", &[("le", "1")], Kind::Counter, 0);
     let high = number("t_bucket", &[("le", "+Inf")], Kind::Counter, 0);
-    for place in (0..seconds).filter(|place| !(4..6).contains(place)) {
-        let values = vec![(counter, place), (gauge, place), (low, 1), (high, 2)];
-        let at = START + place;
+    for index in (0..second_count).filter(|index| !(4..6).contains(index)) {
+        let values = vec![(counter, index), (gauge, index), (low, 1), (high, 2)];
+        let at = START + index;
         record.add(Second { at, values });
     }
     record
 }
 
-fn check(record: &Record, query: &str, span: (i64, i64), most: usize, expected: &[Sample]) {
+/// Checks the samples of a query. Times are in milliseconds since [`START`].
+fn check(record: &Record, query: &str, span: (i64, i64), max_samples: usize, expected: &[Sample]) {
     let exposed = expose_series(&record.series());
     let recorded = RecordSamples {
         record,
@@ -47,7 +50,7 @@ fn check(record: &Record, query: &str, span: (i64, i64), most: usize, expected: 
     let base = START as i64 * 1_000;
     let span = (base + span.0, base + span.1);
     let found = recorded
-        .select(&parse_selector(query).unwrap(), span, most)
+        .select(&parse_selector(query).unwrap(), span, max_samples)
         .unwrap();
     let samples = found.series.iter().flat_map(|(_, samples)| samples);
     let samples: Vec<_> = samples.map(|(at, value)| (at - base, *value)).collect();
@@ -63,7 +66,7 @@ fn one_for_each_second() {
         (0, 3_000),
         &[(1_000, 0.0), (2_000, 1.0), (3_000, 3.0)],
     );
-    // What came before counts, and nothing was recorded in two seconds.
+    // Earlier seconds count, and two seconds were not recorded.
     check("a_total", (3_500, 7_000), &[(4_000, 6.0), (7_000, 12.0)]);
     check("open", (2_001, 3_999), &[(3_000, 0.2)]);
     check("t_bucket{le='1'}", (10_000, 99_000), &[(10_000, 8.0)]);
@@ -79,8 +82,8 @@ fn one_for_each_longer_step() {
     let record = record(1_000);
     // 500 buckets of two seconds: the first begins at a multiple of two.
     let last = (1_000_000, 499_500.0 - 9.0);
-    let before = (998_000, 499_500.0 - 9.0 - 999.0 - 998.0);
-    let whole = |query, expected: &[Sample]| {
+    let last_but_one = (998_000, 499_500.0 - 9.0 - 999.0 - 998.0);
+    let check_end = |query, expected: &[Sample]| {
         let exposed = expose_series(&record.series());
         let recorded = RecordSamples {
             record: &record,
@@ -95,12 +98,12 @@ fn one_for_each_longer_step() {
             .unwrap();
         assert_eq!(found.step, 2_000);
         let samples = &found.series[0].1;
-        let end = samples[samples.len() - 2..].iter();
-        let end: Vec<_> = end.map(|(at, value)| (at - base, *value)).collect();
-        assert_eq!(end, expected, "{query}");
+        let last_two = samples[samples.len() - 2..].iter();
+        let last_two: Vec<_> = last_two.map(|(at, value)| (at - base, *value)).collect();
+        assert_eq!(last_two, expected, "{query}");
     };
-    whole("a_total", &[before, last]);
-    whole("open", &[(998_000, 99.65), (1_000_000, 99.85)]);
+    check_end("a_total", &[last_but_one, last]);
+    check_end("open", &[(998_000, 99.65), (1_000_000, 99.85)]);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! `::192.0.2.1` and `::ffff:0:192.0.2.1`, which no translator writes, count as IPv6. The prefix of the latter may be
 //! configured.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -16,6 +17,12 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 /// The prefix of a translator, behind which it embeds IPv4 addresses: RFC 6052 section 2.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nat64(Ipv6Net);
+
+impl fmt::Display for Nat64 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// Why a network cannot be the prefix of a translator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

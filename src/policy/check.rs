@@ -4,11 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use super::context::LoadContext;
-use super::model::{
-    AdminConfig, GatewayConfig, LimitConfig, LimitUse, Located, PlanFrom, PolicyConfig, UserConfig,
-};
+use super::decode::{GatewayConfig, LimitConfig, LimitUse, PolicyConfig};
 use super::settings::Endpoints;
-use super::tree::SourceLocation;
+use super::tree::{Located, SourceLocation};
 use crate::base::suggest::{list_words, nearest_word};
 use crate::limit::Identity;
 use crate::net::Address;
@@ -57,27 +55,22 @@ pub fn check(cx: &mut LoadContext, gateway: &GatewayConfig, policies: &[PolicyCo
 
 /// Checks that each address is bound once, and that the admin listener is not open to others without a token.
 fn check_addresses(cx: &mut LoadContext, gateway: &GatewayConfig) {
+    let admin = gateway.admin.as_ref();
     let mut addresses = AddressCheck {
-        is_default_admin: matches!(gateway.admin, AdminConfig::On { address: None, .. }),
+        is_default_admin: admin.is_some_and(|admin| admin.address.is_none()),
         first_locations: HashMap::new(),
     };
-    for listener in &gateway.listen {
-        addresses.add(cx, &listener.value.address, listener.location);
+    let listeners = gateway.listen.iter();
+    for address in listeners.filter_map(|listener| listener.address.as_ref()) {
+        addresses.add(cx, &address.value, address.location);
     }
-    let AdminConfig::On {
-        address,
-        token_file,
-        probes,
-    } = &gateway.admin
-    else {
-        return;
-    };
-    if let Some(probes) = probes {
+    if let Some(probes) = admin.and_then(|admin| admin.probes) {
         addresses.add(cx, &probes.value.into(), probes.location);
     }
-    if let Some(admin) = address {
+    let has_token = admin.is_some_and(|admin| admin.token_file.is_some());
+    if let Some(admin) = admin.and_then(|admin| admin.address) {
         addresses.add(cx, &admin.value.into(), admin.location);
-        if !admin.value.ip().to_canonical().is_loopback() && token_file.is_none() {
+        if !admin.value.ip().to_canonical().is_loopback() && !has_token {
             let message = format!(
                 "`{}` is not loopback: whoever reaches it could run the gateway",
                 admin.value
@@ -204,9 +197,9 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
         if !gateway
             .plans
             .iter()
-            .any(|plan| plan.value.name == default.value)
+            .any(|plan| plan.name.value == default.value)
         {
-            let names = gateway.plans.iter().map(|plan| plan.value.name.as_str());
+            let names = gateway.plans.iter().map(|plan| plan.name.value.as_str());
             let help = match nearest_word(&default.value, names.clone()) {
                 Some(name) => format!("did you mean `{name}`?"),
                 None if gateway.plans.is_empty() => {
@@ -225,22 +218,19 @@ fn check_plans(cx: &mut LoadContext, gateway: &GatewayConfig) {
         let help = "add for instance `plans: { free: { multiply: 1 } }`";
         cx.error(source.location, message, Some(help.into()));
     }
-    let user = identity.user.as_ref().map(|user| &user.value);
-    match &source.value.from {
-        Some(PlanFrom::Claim(claim)) if !matches!(user, Some(UserConfig::Jwt { .. })) => {
+    let user = identity.user.as_ref();
+    if let Some(claim) = &source.value.jwt {
+        if user.is_none_or(|user| user.jwt.is_none()) {
             let message = "a plan in a token's claim needs a user that is proven by a token";
             let help = "add for instance `user: { jwt: sub, jwks: jwks.json }`";
             cx.error(claim.location, message, Some(help.into()));
         }
-        Some(PlanFrom::ApiKeys(location)) if !matches!(user, Some(UserConfig::ApiKeys(_))) => {
-            let message = "a plan in the file of API keys needs `user: { api_keys: FILE }`";
-            cx.error(
-                *location,
-                message,
-                Some("add for instance `user: { api_keys: keys.yaml }`".into()),
-            );
-        }
-        _ => {}
+    } else if let Some(api_keys) = source.value.api_keys
+        && user.is_none_or(|user| user.api_keys.is_none())
+    {
+        let message = "a plan in the file of API keys needs `user: { api_keys: FILE }`";
+        let help = "add for instance `user: { api_keys: keys.yaml }`";
+        cx.error(api_keys.location, message, Some(help.into()));
     }
 }
 

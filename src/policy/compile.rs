@@ -5,14 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::context::LoadContext;
+use super::decode::{GatewayConfig, PolicyConfig};
 use super::key_control;
-use super::model::{AdminConfig, GatewayConfig, Located, PolicyConfig, RecordConfig};
 use super::settings::{
-    AccessLogSettings, BindSettings, Endpoints, LogDestination, LoggedRequests, ProcessSettings,
-    Ruleset,
+    AccessLogSettings, BindSettings, Endpoints, LogDestination, ProcessSettings, Ruleset,
 };
 use super::source::Files;
-use super::tree::SourceLocation;
+use super::tree::{Located, SourceLocation};
 use crate::record;
 use crate::route::{Route, RouteTable};
 use crate::store::snapshot;
@@ -55,7 +54,7 @@ pub fn compile(
     for policy in policies {
         routes.push(rules.compile_route(cx, &upstreams, routes.len(), policy)?);
     }
-    body_reads::set_body_reads(&mut routes, &identity, gateway.paths.unwrap_or_default());
+    body_reads::set_body_reads(&mut routes, &identity, gateway.paths);
     let unrouted = rules.compile_unrouted(cx);
     if cx.has_errors() {
         return None;
@@ -78,7 +77,7 @@ pub fn compile(
     key_control::warn_of_controlled_keys(cx, &rules.all, &rules.key_locations, &routes, &identity);
     let ruleset = Ruleset {
         table,
-        paths: gateway.paths.unwrap_or_default(),
+        paths: gateway.paths,
         keeps_slashes: routes.iter().any(|route| route.keeps_slashes),
         routes,
         rules: rules.all,
@@ -106,10 +105,14 @@ fn compile_process(
         listen: gateway
             .listen
             .iter()
-            .map(|listener| BindSettings {
-                address: listener.value.address.clone(),
-                mode: listener.value.mode.unwrap_or(BindSettings::DEFAULT_MODE),
-                tls: !listener.value.tls.is_empty(),
+            .filter_map(|listener| {
+                Some(BindSettings {
+                    address: listener.address.as_ref()?.value.clone(),
+                    mode: listener
+                        .mode
+                        .map_or(BindSettings::DEFAULT_MODE, |mode| mode.value),
+                    tls: !listener.tls.is_empty(),
+                })
             })
             .collect(),
         admin: endpoints.admin,
@@ -117,10 +120,14 @@ fn compile_process(
         probes: endpoints.probes,
         store_budget: store::store_budget(&gateway.store),
         shared: store::compile_shared_store(cx, files, base, &gateway.store),
-        snapshots: gateway.store.snapshots.clone().map(|settings| {
-            let folder = base.join(settings.folder);
-            snapshot::Settings { folder, ..settings }
-        }),
+        snapshots: gateway
+            .store
+            .snapshots
+            .as_ref()
+            .map(|folder| snapshot::Settings {
+                folder: base.join(folder),
+                interval: gateway.store.every,
+            }),
         access_log: compile_access_log(base, gateway),
         push: push::compile_destinations(cx, files, base, gateway),
         record: compile_record(base, gateway),
@@ -128,10 +135,9 @@ fn compile_process(
 }
 
 fn compile_access_log(base: &Path, gateway: &GatewayConfig) -> AccessLogSettings {
-    let access_log = gateway.access_log.as_ref();
     AccessLogSettings {
-        requests: access_log.map_or(LoggedRequests::All, |log| log.requests),
-        destination: match access_log.map(|log| log.destination.clone()) {
+        requests: gateway.access_log.requests,
+        destination: match gateway.access_log.file.clone() {
             Some(LogDestination::File { path, rotate }) => LogDestination::File {
                 path: base.join(path),
                 rotate,
@@ -141,19 +147,13 @@ fn compile_access_log(base: &Path, gateway: &GatewayConfig) -> AccessLogSettings
     }
 }
 
-/// The settings of the record, which is kept in memory by default.
+/// The settings of the record, which is kept in memory unless it has a folder.
 fn compile_record(base: &Path, gateway: &GatewayConfig) -> Option<record::Settings> {
-    match gateway.record.clone() {
-        Some(RecordConfig::Off) => None,
-        Some(RecordConfig::On(settings, _)) => Some(record::Settings {
-            folder: settings.folder.map(|folder| base.join(folder)),
-            ..settings
-        }),
-        None => Some(record::Settings {
-            folder: None,
-            max_bytes: record::Settings::DEFAULT_BYTES,
-        }),
-    }
+    let record = gateway.record.as_ref()?;
+    Some(record::Settings {
+        folder: record.dir.as_ref().map(|folder| base.join(&folder.value)),
+        max_bytes: record.size as u64,
+    })
 }
 
 /// Compiles the addresses of the gateway, and reads the file of the admin token.
@@ -163,29 +163,20 @@ pub fn compile_endpoints(
     base: &Path,
     gateway: &GatewayConfig,
 ) -> Endpoints {
-    let listen = gateway.listen.iter();
-    let listen = listen
-        .map(|listener| listener.value.address.clone())
-        .collect();
-    match &gateway.admin {
-        AdminConfig::Off => Endpoints {
-            listen,
-            admin: None,
-            admin_token: None,
-            probes: None,
-        },
-        AdminConfig::On {
-            address,
-            token_file,
-            probes,
-        } => Endpoints {
-            listen,
-            admin: Some(address.map_or(Endpoints::DEFAULT_ADMIN, |address| address.value)),
-            admin_token: token_file
-                .as_ref()
-                .and_then(|name| read_admin_token(cx, files, base, name)),
-            probes: probes.map(|probes| probes.value),
-        },
+    let addresses = gateway.listen.iter();
+    let addresses = addresses.filter_map(|listener| listener.address.as_ref());
+    let admin = gateway.admin.as_ref();
+    let token_file = admin.and_then(|admin| admin.token_file.as_ref());
+    Endpoints {
+        listen: addresses.map(|address| address.value.clone()).collect(),
+        admin: admin.map(|admin| {
+            let address = admin.address.map(|address| address.value);
+            address.unwrap_or(Endpoints::DEFAULT_ADMIN)
+        }),
+        admin_token: token_file.and_then(|name| read_admin_token(cx, files, base, name)),
+        probes: admin
+            .and_then(|admin| admin.probes)
+            .map(|probes| probes.value),
     }
 }
 

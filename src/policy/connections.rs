@@ -1,10 +1,7 @@
 //! The section `connections` of the gateway file, which bounds the connections of clients.
 
-use super::context::LoadContext;
 use super::decode::WholeNumberField;
-use super::section::{FieldReader, section};
-use super::table::{Table, TableField, optional};
-use super::tree::Node;
+use super::section::section;
 
 section! {
     /// How many connections clients may have.

@@ -1,5 +1,8 @@
-//! Reads trees into the model, field by field. A mistake in one field does not stop the reading of the others, so that
-//! all mistakes are reported. Whether fields fit together is checked here only within one section.
+//! Declares the fields of the files, and reads trees into the model that is made of them: what the files say, before
+//! anything checks whether their parts fit together.
+//!
+//! A mistake in one field does not stop the reading of the others, so that all mistakes are reported. A field that
+//! could not be read has its default. Whether fields fit together is checked here only within one section.
 
 mod access_log;
 mod balance;
@@ -13,21 +16,26 @@ mod push;
 mod record;
 mod route;
 mod scalar;
-mod snapshots;
 mod store;
 mod switch_word;
 mod upstream;
 
-pub(super) use field::{DelayField, TimeoutField, WholeNumberField};
-pub use gateway::{GATEWAY_TABLE, read_endpoints, read_gateway};
-pub use route::{POLICY_TABLE, read_policy};
+pub use balance::HealthConfig;
+pub(super) use field::{DelayField, TimeoutField, WholeNumberField, word_fields};
+pub(super) use gateway::GATEWAY_TABLE;
+pub use gateway::{GatewayConfig, read_endpoints, read_gateway};
+pub use identity::{IpConfig, KeySet, PlanSourceConfig, UserConfig};
+pub use limit::{LimitConfig, ThrottleConfig};
+pub use listen::{AcmeConfig, ListenerConfig};
+pub(super) use route::POLICY_TABLE;
+pub use route::{LimitUse, PolicyConfig, read_policy};
 pub(super) use scalar::{format_duration, format_size};
+pub use store::{StoreAddress, StoreConfig};
+pub use upstream::{ServerConfig, UpstreamConfig};
 
 use super::context::LoadContext;
 use super::former_names;
-use super::model::Located;
-use super::table::MapFields;
-use super::tree::{MapKey, Node, SourceLocation, YamlValue};
+use super::tree::{Located, MapKey, Node, SourceLocation, YamlValue};
 use crate::base::suggest::{list_words, nearest_word};
 
 /// Why the text of a value is invalid.
@@ -48,6 +56,19 @@ impl ValueError {
     }
 }
 
+/// Parses a text that is not empty and has no control characters. Messages name the expected text as `expected`.
+fn parse_text(text: &str, expected: &str) -> Result<String, ValueError> {
+    if text.trim().is_empty() {
+        let help = format!("write {expected}");
+        return Err(ValueError::new("this text is empty", help));
+    }
+    if text.chars().any(char::is_control) {
+        let help = format!("write {expected} without them");
+        return Err(ValueError::new("this text has control characters", help));
+    }
+    Ok(text.to_owned())
+}
+
 impl LoadContext {
     /// Reads a scalar with `parse`. Messages name the expected value as `expected`.
     fn read_scalar<T>(
@@ -55,7 +76,7 @@ impl LoadContext {
         node: &Node,
         expected: &str,
         parse: impl FnOnce(&str) -> Result<T, ValueError>,
-    ) -> Option<Located<T>> {
+    ) -> Option<T> {
         let Some(text) = node.scalar() else {
             self.error(
                 node.location,
@@ -64,26 +85,18 @@ impl LoadContext {
             );
             return None;
         };
-        match parse(text) {
-            Ok(value) => Some(Located {
-                value,
-                location: node.location,
-            }),
-            Err(ValueError {
-                message,
-                help,
-                offset,
-            }) => {
-                // The error's message shows the value, which may be a secret once a reference was replaced.
-                if let Some(unfilled_text) = node.unfilled_text() {
-                    self.report_unfit_value(node.location, unfilled_text, expected);
-                    return None;
-                }
-                let location = offset.map_or(node.location, |offset| node.location_at(offset));
-                self.error(location, message, help);
-                None
-            }
+        let error = match parse(text) {
+            Ok(value) => return Some(value),
+            Err(error) => error,
+        };
+        // The error's message shows the value, which may be a secret once a reference was replaced.
+        if let Some(unfilled_text) = node.unfilled_text() {
+            self.report_unfit_value(node.location, unfilled_text, expected);
+            return None;
         }
+        let offset = error.offset.map(|offset| node.location_at(offset));
+        self.error(offset.unwrap_or(node.location), error.message, error.help);
+        None
     }
 
     /// Reads one value, or a list of values. An empty list is a mistake.
@@ -127,16 +140,16 @@ impl LoadContext {
     }
 
     /// Reads one of a fixed set of words, and returns its meaning.
-    pub(super) fn read_word<T: Copy>(
+    pub(super) fn read_word<T: Clone>(
         &mut self,
         node: &Node,
         words: &[(&'static str, T)],
-    ) -> Option<Located<T>> {
+    ) -> Option<T> {
         let names = || words.iter().map(|(word, _)| *word);
         let expected = list_words(names());
         self.read_scalar(node, &expected, |text| {
             let pair = words.iter().find(|(word, _)| *word == text);
-            pair.map(|(_, meaning)| *meaning).ok_or_else(|| {
+            pair.map(|(_, meaning)| meaning.clone()).ok_or_else(|| {
                 let help = match (
                     former_names::help_for_word(text, names()),
                     nearest_word(text, names()),
@@ -151,12 +164,9 @@ impl LoadContext {
     }
 
     /// Reads `true` or `false`.
-    fn read_bool(&mut self, node: &Node) -> Option<Located<bool>> {
+    fn read_bool(&mut self, node: &Node) -> Option<bool> {
         match node.value {
-            YamlValue::Bool(value) => Some(Located {
-                value,
-                location: node.location,
-            }),
+            YamlValue::Bool(value) => Some(value),
             _ => {
                 let message = format!("expected `true` or `false`, found {}", node.kind());
                 self.error(node.location, message, None);
@@ -166,7 +176,7 @@ impl LoadContext {
     }
 
     /// Reads a whole number from `min` to `max`.
-    fn read_whole_number(&mut self, node: &Node, min: u64, max: u64) -> Option<Located<u64>> {
+    fn read_whole_number(&mut self, node: &Node, min: u64, max: u64) -> Option<u64> {
         self.read_scalar(node, "a whole number", |text| {
             let has_only_digits =
                 !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -199,25 +209,11 @@ impl LoadContext {
 
     /// Reads a text that is not empty and has no control characters.
     fn read_text(&mut self, node: &Node, expected: &str) -> Option<Located<String>> {
-        self.read_scalar(node, expected, |text| {
-            if text.trim().is_empty() {
-                let help = format!("write {expected}");
-                return Err(ValueError::new("this text is empty", help));
-            }
-            if text.chars().any(char::is_control) {
-                let help = format!("write {expected} without them");
-                return Err(ValueError::new("this text has control characters", help));
-            }
-            Ok(text.to_owned())
+        let value = self.read_scalar(node, expected, |text| parse_text(text, expected))?;
+        Some(Located {
+            value,
+            location: node.location,
         })
-    }
-}
-
-impl MapFields<'_> {
-    /// Reads the text of a field. Messages name the expected text as `expected`.
-    fn read_text(&self, cx: &mut LoadContext, name: &str, expected: &str) -> Option<String> {
-        let node = self.get(name)?;
-        cx.read_text(node, expected).map(|text| text.value)
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::context::LoadContext;
+use super::decode::PolicyConfig;
 use super::diagnostic::{Diagnostic, DiagnosticReport};
 use super::filled_value::FilledValue;
-use super::model::PolicyConfig;
 use super::settings::{Endpoints, ProcessSettings, Ruleset};
 use super::source::{DiskFiles, Files, FingerprintedFiles, MAX_POLICIES};
 use super::tree::{self, MAX_FILE_BYTES, Node, SourceLocation};

@@ -4,7 +4,7 @@
 //!
 //! 1. `tree` parses a text into values that know their locations.
 //! 2. `expand` replaces references such as `${env:NAME}` in values of the gateway file.
-//! 3. `decode` reads each value by the tables of fields (`table`) into the `model`.
+//! 3. `decode` declares the fields of each section once (`section`), and reads the files into the model.
 //! 4. `check` compares the parts of the model, over all files.
 //! 5. `compile` makes the settings of the running gateway, if there is no mistake.
 //!
@@ -22,7 +22,6 @@ mod filled_value;
 mod former_names;
 mod key_control;
 mod load;
-mod model;
 pub mod reference;
 pub mod schema;
 mod section;

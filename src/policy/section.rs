@@ -1,12 +1,14 @@
-//! The macro [`section!`] declares the fields of a section of the gateway file once. The struct, its reader, its
-//! defaults and its rows in the reference and the schemas all come from that declaration. It fits sections whose fields
-//! are independent; checks between fields need a reader of their own.
+//! The macro [`section!`] declares each field of a section of the files once. The struct of the model, its reader, its
+//! defaults and its rows in the reference and the schemas all come from that declaration.
+//!
+//! Checks between the fields of a section are functions, which run after all fields were read.
 
 use std::marker::PhantomData;
+use std::ops::Deref;
 
 use super::context::LoadContext;
-use super::table::{FieldNeed, ValueShape};
-use super::tree::Node;
+use super::table::{FieldNeed, MapFields, Table, ValueShape};
+use super::tree::{Located, Node};
 
 /// Reads and formats the value of a field.
 pub trait FieldReader {
@@ -20,11 +22,57 @@ pub trait FieldReader {
     /// Reads the value, or reports a mistake to `cx`.
     fn read(cx: &mut LoadContext, node: &Node) -> Option<Self::Value>;
 
-    /// Formats a value as files write it, for the reference.
-    fn format_value(value: &Self::Value) -> String;
+    /// Formats a default as files write it, for the reference. An empty text is left out there.
+    fn format_value(_: &Self::Value) -> String {
+        String::new()
+    }
 }
 
-/// A field that must be present. The section's struct has an [`Option`] all the same, for an invalid value.
+/// A struct whose fields [`section!`] declares.
+pub trait Section: Default {
+    /// The fields.
+    const TABLE: &'static Table;
+
+    /// Reads the fields and checks them together. A field that is absent or invalid has its default.
+    fn read_fields(cx: &mut LoadContext, fields: &MapFields<'_>) -> Self;
+
+    /// Reads a section that is a map.
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Self> {
+        let fields = Self::TABLE.open(cx, node)?;
+        Some(Self::read_fields(cx, &fields))
+    }
+}
+
+/// The fields of a section, with the name that the user chose for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Named<S, N = Located<String>> {
+    /// The name, which is not a field.
+    pub name: N,
+    /// The fields.
+    pub fields: S,
+}
+
+impl<S, N> Deref for Named<S, N> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.fields
+    }
+}
+
+/// A field with a section.
+pub struct SectionField<S>(PhantomData<S>);
+
+impl<S: Section> FieldReader for SectionField<S> {
+    type Value = S;
+    const SHAPE: ValueShape = ValueShape::Table(S::TABLE);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<S> {
+        S::read(cx, node)
+    }
+}
+
+/// A field that must be present. Its default stands for an invalid value only, so that the reference does not show it.
 pub struct RequiredField<R>(PhantomData<R>);
 
 impl<R: FieldReader> FieldReader for RequiredField<R> {
@@ -35,33 +83,63 @@ impl<R: FieldReader> FieldReader for RequiredField<R> {
     fn read(cx: &mut LoadContext, node: &Node) -> Option<R::Value> {
         R::read(cx, node)
     }
+}
 
-    fn format_value(value: &R::Value) -> String {
-        R::format_value(value)
+/// One of the fields of a section of which exactly one must be present.
+pub struct AlternativeField<R>(PhantomData<R>);
+
+impl<R: FieldReader> FieldReader for AlternativeField<R> {
+    type Value = R::Value;
+    const SHAPE: ValueShape = R::SHAPE;
+    const NEED: FieldNeed = FieldNeed::Alternative;
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<R::Value> {
+        R::read(cx, node)
     }
 }
 
-/// Declares a section: its struct, its table with a name and a line for the reference, then each field as
-/// `name: Reader = default, "line for the reference", "example";`. A field without a default is an [`Option`].
+/// A field whose location later diagnostics need.
+pub struct LocatedField<R>(PhantomData<R>);
+
+impl<R: FieldReader> FieldReader for LocatedField<R> {
+    type Value = Located<R::Value>;
+    const SHAPE: ValueShape = R::SHAPE;
+    const NEED: FieldNeed = R::NEED;
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Located<R::Value>> {
+        R::read(cx, node).map(|value| Located {
+            value,
+            location: node.location,
+        })
+    }
+}
+
+/// Declares a section: its struct, its table with a name and a line for the reference, and a function that checks its
+/// fields together, if there is one. Then each field as `name: Reader = default, "line for the reference", "example";`.
+///
+/// A field without a default is an [`Option`]. A field whose name in the files differs is written `name("key"): …`.
 macro_rules! section {
     (
         $(#[$about:meta])*
-        pub struct $section:ident, table $table:ident = $name:literal, $doc:literal;
-        $($field:ident: $reader:ty $(= $default:expr)?, $text:literal, $example:literal;)*
+        pub struct $section:ident, table $table:ident = $name:literal, $doc:literal $(, check $check:ident)?;
+        $($field:ident $(($key:literal))?: $reader:ty $(= $default:expr)?, $text:literal, $example:literal;)*
     ) => {
         $(#[$about])*
-        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[derive(Clone, Debug, PartialEq)]
         pub struct $section {
             $(#[doc = $text] pub $field: section!(@type $reader $(, $default)?),)*
         }
 
-        pub(in crate::policy) static $table: Table = Table {
+        pub(in crate::policy) static $table: $crate::policy::table::Table = $crate::policy::table::Table {
             name: $name,
             doc: $doc,
-            fields: &[$(TableField {
+            fields: &[$($crate::policy::table::TableField {
+                name: section!(@key $field $(, $key)?),
+                shape: <$reader as $crate::policy::section::FieldReader>::SHAPE,
+                need: <$reader as $crate::policy::section::FieldReader>::NEED,
+                doc: $text,
                 default: section!(@default $reader $(, $default)?),
-                need: <$reader as FieldReader>::NEED,
-                ..optional(stringify!($field), <$reader>::SHAPE, $text, $example)
+                example: $example,
             }),*],
         };
 
@@ -71,25 +149,30 @@ macro_rules! section {
             }
         }
 
-        impl $section {
-            /// Reads the section. A field that is absent or invalid has its default.
-            pub(in crate::policy) fn read(cx: &mut LoadContext, node: &Node) -> $section {
+        impl $crate::policy::section::Section for $section {
+            const TABLE: &'static $crate::policy::table::Table = &$table;
+
+            fn read_fields(
+                cx: &mut $crate::policy::context::LoadContext,
+                fields: &$crate::policy::table::MapFields<'_>,
+            ) -> $section {
                 let mut section = $section::default();
-                if let Some(fields) = $table.open(cx, node) {
-                    $(if let Some(node) = fields.get(stringify!($field))
-                        && let Some(value) = <$reader>::read(cx, node)
-                    {
-                        section.$field = value.into();
-                    })*
-                }
+                $(if let Some(node) = fields.get(section!(@key $field $(, $key)?))
+                    && let Some(value) = <$reader as $crate::policy::section::FieldReader>::read(cx, node)
+                {
+                    section.$field = value.into();
+                })*
+                $($check(cx, fields, &mut section);)?
                 section
             }
         }
     };
-    (@type $reader:ty, $default:expr) => { <$reader as FieldReader>::Value };
-    (@type $reader:ty) => { Option<<$reader as FieldReader>::Value> };
+    (@key $field:ident, $key:literal) => { $key };
+    (@key $field:ident) => { stringify!($field) };
+    (@type $reader:ty, $default:expr) => { <$reader as $crate::policy::section::FieldReader>::Value };
+    (@type $reader:ty) => { Option<<$reader as $crate::policy::section::FieldReader>::Value> };
     (@default $reader:ty, $default:expr) => {
-        Some((|| <$reader>::format_value(&$default)) as fn() -> String)
+        Some((|| <$reader as $crate::policy::section::FieldReader>::format_value(&$default)) as fn() -> String)
     };
     (@default $reader:ty) => { None };
     (@absent $default:expr) => { $default };

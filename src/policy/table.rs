@@ -28,7 +28,8 @@ pub struct TableField {
     pub need: FieldNeed,
     /// One line for the reference.
     pub doc: &'static str,
-    /// Formats the default value as YAML; `None` if there is no default or `doc` contains it.
+    /// Formats the default value as YAML; `None` if there is no default or `doc` contains it. An empty text and the
+    /// default of a field that must be present are not shown.
     pub default: Option<fn() -> String>,
     /// A valid value, as YAML.
     pub example: &'static str,
@@ -37,8 +38,12 @@ pub struct TableField {
 impl TableField {
     /// The line for the reference, with the default value.
     pub fn description(&self) -> String {
-        match self.default {
-            Some(default) => format!("{} Default: {}.", self.doc, default()),
+        let default = self.default.filter(|_| self.need == FieldNeed::Optional);
+        match default
+            .map(|format| format())
+            .filter(|default| !default.is_empty())
+        {
+            Some(default) => format!("{} Default: {default}.", self.doc),
             None => self.doc.to_owned(),
         }
     }
@@ -82,17 +87,6 @@ pub enum ValueShape {
     AnyOf(&'static [ValueShape]),
 }
 
-/// The words of an array that pairs words with their meanings.
-pub const fn words<T, const N: usize>(pairs: &[(&'static str, T); N]) -> [&'static str; N] {
-    let mut words = [""; N];
-    let mut index = 0;
-    while index < N {
-        words[index] = pairs[index].0;
-        index += 1;
-    }
-    words
-}
-
 /// A format of texts, such as durations.
 #[derive(Debug)]
 pub struct TextFormat {
@@ -102,49 +96,6 @@ pub struct TextFormat {
     pub pattern: &'static str,
     /// One line for the reference.
     pub doc: &'static str,
-}
-
-/// Declares a field that must be present.
-pub const fn required(
-    name: &'static str,
-    shape: ValueShape,
-    doc: &'static str,
-    example: &'static str,
-) -> TableField {
-    TableField {
-        need: FieldNeed::Required,
-        ..optional(name, shape, doc, example)
-    }
-}
-
-/// Declares one of the fields of which exactly one must be present.
-pub const fn alternative(
-    name: &'static str,
-    shape: ValueShape,
-    doc: &'static str,
-    example: &'static str,
-) -> TableField {
-    TableField {
-        need: FieldNeed::Alternative,
-        ..optional(name, shape, doc, example)
-    }
-}
-
-/// Declares a field that may be absent.
-pub const fn optional(
-    name: &'static str,
-    shape: ValueShape,
-    doc: &'static str,
-    example: &'static str,
-) -> TableField {
-    TableField {
-        name,
-        shape,
-        need: FieldNeed::Optional,
-        doc,
-        default: None,
-        example,
-    }
 }
 
 /// The fields of a map whose keys were checked against a table.
@@ -300,15 +251,23 @@ impl<'n> MapFields<'n> {
         key.map_or(self.location, |(key, _)| key.location)
     }
 
-    /// Reports `field` if it is present without `owner`, because it has a meaning only together with that.
+    /// The location of the field's value, or of the map if the field is absent.
+    pub fn value_location(&self, name: &str) -> SourceLocation {
+        self.get(name).map_or(self.location, |node| node.location)
+    }
+
+    /// Reports `field` if it is present without `owner`, because it has a meaning only together with that. Mistakes in
+    /// its value are then not reported.
     pub fn check_belongs_to(&self, cx: &mut LoadContext, field: &str, owner: &str) {
         if self.has(field) && !self.has(owner) {
             let message = format!("`{field}` belongs to `{owner}`, which is not here");
             cx.error(self.location_of(field), message, Some("remove it".into()));
+            cx.mute_location(self.value_location(field));
         }
     }
 
-    /// Requires exactly one of these fields. Returns the first that is present and reports the others.
+    /// Requires exactly one of these fields. Returns the first that is present and reports the others, but no mistakes
+    /// in their values.
     pub fn require_one_of(
         &self,
         cx: &mut LoadContext,
@@ -323,6 +282,7 @@ impl<'n> MapFields<'n> {
                 message,
                 Some("keep one of them".into()),
             );
+            cx.mute_location(self.value_location(other));
         }
         if first.is_none() {
             let message = format!(

@@ -2,11 +2,8 @@
 
 use std::time::Duration;
 
-use super::context::LoadContext;
-use super::decode::{DelayField, TimeoutField};
-use super::section::{FieldReader, section};
-use super::table::{Table, TableField, ValueShape, optional, words};
-use super::tree::Node;
+use super::decode::{DelayField, TimeoutField, word_fields};
+use super::section::section;
 
 section! {
     /// How long things may take.
@@ -31,7 +28,7 @@ section! {
         "For running requests when the process is told to stop.", "30s";
     drain_delay: DelayField = Duration::ZERO,
         "Before that: connections are still accepted while `/readyz` is 503, so that load balancers send no more.", "5s";
-    half_close: HalfClose = HalfClose::Answered,
+    half_close: HalfCloseField = HalfClose::Answered,
         "Whether a client of HTTP/1 that closes its sending side after a whole request gets its answer, or is taken to have gone.", "gone";
 }
 
@@ -54,19 +51,7 @@ pub enum HalfClose {
     Gone,
 }
 
-const HALF_CLOSES: [(&str, HalfClose); 2] =
-    [("answered", HalfClose::Answered), ("gone", HalfClose::Gone)];
-
-impl FieldReader for HalfClose {
-    type Value = HalfClose;
-    const SHAPE: ValueShape = ValueShape::Words(&words(&HALF_CLOSES));
-
-    fn read(cx: &mut LoadContext, node: &Node) -> Option<HalfClose> {
-        cx.read_word(node, &HALF_CLOSES).map(|word| word.value)
-    }
-
-    fn format_value(value: &HalfClose) -> String {
-        let word = HALF_CLOSES.iter().find(|(_, meaning)| meaning == value);
-        word.map_or_else(String::new, |(word, _)| (*word).into())
-    }
+word_fields! {
+    /// A field that says what happens to such a request.
+    pub struct HalfCloseField: HalfClose = "answered" => HalfClose::Answered, "gone" => HalfClose::Gone;
 }

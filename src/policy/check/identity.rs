@@ -1,7 +1,8 @@
 //! Checks whether the gateway file configures the identities that limits and routes use.
 
 use super::super::context::LoadContext;
-use super::super::model::{GatewayConfig, Located};
+use super::super::decode::GatewayConfig;
+use super::super::tree::Located;
 use crate::limit::Identity;
 
 /// Reports an identity that the gateway file does not configure.

@@ -2,7 +2,8 @@
 //! gateway file. How gateways share it is checked in `sharing`.
 
 use super::super::context::LoadContext;
-use super::super::model::{GatewayConfig, LimitConfig, Located, ThrottleConfig};
+use super::super::decode::{GatewayConfig, LimitConfig, ThrottleConfig};
+use super::super::tree::Located;
 use super::identity::check_identity;
 use super::sharing::check_sharing;
 use crate::limit::{Algorithm, CountMode, MAX_WINDOWS, Rate};
@@ -219,22 +220,6 @@ fn check_elastic(cx: &mut LoadContext, limit: &LimitConfig) {
         let help = "remove `count`, or write `throttle: hard`";
         cx.error(count.location, message, Some(help.into()));
     }
-    if !limit.has_while {
-        let help = "add for instance `while: upstream.load < 0.7`";
-        cx.error(
-            elastic.location,
-            "an elastic limit needs `while`",
-            Some(help.into()),
-        );
-    }
-    if !limit.has_at_most {
-        let help = "add for instance `at_most: 300/m`";
-        cx.error(
-            elastic.location,
-            "an elastic limit needs `at_most`",
-            Some(help.into()),
-        );
-    }
     let Some(at_most) = limit.at_most else { return };
     check_at_most(cx, limit, at_most);
 }
@@ -358,14 +343,6 @@ fn check_algorithm(cx: &mut LoadContext, limit: &LimitConfig) {
         }
         return;
     };
-    if !limit.has_delay {
-        let help = "add for instance `delay: 500ms`: what would wait longer is refused";
-        cx.error(
-            leaky.location,
-            "leaky-bucket needs `delay`",
-            Some(help.into()),
-        );
-    }
     if let Some(count) = limit
         .count
         .as_ref()
@@ -386,7 +363,7 @@ fn check_algorithm(cx: &mut LoadContext, limit: &LimitConfig) {
             Some("write `throttle: hard`, or another algorithm".into()),
         );
     }
-    if limit.shadow {
+    if limit.is_shadow == Some(true) {
         let message = "a leaky-bucket in shadow mode holds nothing back";
         cx.warn(leaky.location, message, None);
     }

@@ -1,16 +1,16 @@
 //! Checks whether gateways can share the configured store: its counts of each limit, and the series that they push.
 
 use super::super::context::LoadContext;
-use super::super::model::{GatewayConfig, LimitConfig, RecordConfig, StoreAddress, ThrottleConfig};
+use super::super::decode::{GatewayConfig, LimitConfig, StoreAddress, ThrottleConfig};
 use crate::limit::{Algorithm, Sharing};
 
 /// Warns if gateways that share a store push the same series without labels that tell the gateways apart.
 pub(super) fn check_push_labels(cx: &mut LoadContext, gateway: &GatewayConfig) {
-    let (Some(_), Some(RecordConfig::On(_, push))) = (&gateway.store.address, &gateway.record)
-    else {
+    let (Some(_), Some(record)) = (&gateway.store.address, &gateway.record) else {
         return;
     };
-    for push in push.iter().filter(|push| push.settings.labels.is_empty()) {
+    let push = record.push.iter();
+    for push in push.filter(|push| push.settings.labels.is_empty()) {
         let message = format!(
             "gateways that share a store push the same series to `{}`, where one takes the place of the other",
             push.settings.name

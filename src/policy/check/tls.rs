@@ -4,9 +4,7 @@
 use std::collections::HashMap;
 
 use super::super::context::LoadContext;
-use super::super::model::{
-    AcmeConfig, CertificateConfig, GatewayConfig, ListenerConfig, Located, UserConfig,
-};
+use super::super::decode::{AcmeConfig, GatewayConfig, ListenerConfig};
 use super::super::tree::SourceLocation;
 use crate::net::tls::acme::Challenge;
 
@@ -18,9 +16,9 @@ pub fn check_tls(cx: &mut LoadContext, gateway: &GatewayConfig) {
 
 /// Checks that some listener asks for client certificates if these name the users.
 fn check_client_certificates(cx: &mut LoadContext, gateway: &GatewayConfig) {
-    let user = gateway.identity.user.as_ref().map(|user| &user.value);
-    let asks_clients = |listener: &Located<ListenerConfig>| listener.value.client_roots.is_some();
-    if let Some(UserConfig::ClientCert(name)) = user
+    let user = gateway.identity.user.as_ref();
+    let asks_clients = |listener: &ListenerConfig| listener.client_roots.is_some();
+    if let Some(name) = user.and_then(|user| user.client_cert)
         && !gateway.listen.iter().any(asks_clients)
     {
         let message = "no listener asks clients for a certificate";
@@ -32,15 +30,10 @@ fn check_client_certificates(cx: &mut LoadContext, gateway: &GatewayConfig) {
 /// Checks ACME certificates: each name is in one certificate, and http-01 has a listener that can answer challenges.
 fn check_acme(cx: &mut LoadContext, gateway: &GatewayConfig) {
     let mut certificates: HashMap<&str, (&AcmeConfig, SourceLocation)> = HashMap::new();
-    let sources = gateway
-        .listen
-        .iter()
-        .flat_map(|listener| &listener.value.tls);
-    for source in sources {
-        let CertificateConfig::Acme(acme) = source else {
-            continue;
-        };
-        for name in &acme.names {
+    let sources = gateway.listen.iter().flat_map(|listener| &listener.tls);
+    for acme in sources.filter_map(|source| source.acme.as_ref()) {
+        let acme = &acme.value;
+        for name in &acme.domains {
             match certificates.insert(&name.value, (acme, name.location)) {
                 Some((other, first))
                     if !acme.is_same_certificate(other) || std::ptr::eq(acme, other) =>
@@ -52,11 +45,14 @@ fn check_acme(cx: &mut LoadContext, gateway: &GatewayConfig) {
                 _ => {}
             }
         }
-        let is_without_tls = |listener: &Located<ListenerConfig>| listener.value.tls.is_empty();
-        if acme.challenge.value == Challenge::Http01 && !gateway.listen.iter().any(is_without_tls) {
+        let is_without_tls = |listener: &ListenerConfig| listener.tls.is_empty();
+        let http_challenge = acme.challenge.filter(|at| at.value == Challenge::Http01);
+        if let Some(challenge) = http_challenge
+            && !gateway.listen.iter().any(is_without_tls)
+        {
             let message = "http-01 needs a listener without `tls`, which is reached at port 80";
             let help = "add `0.0.0.0:80` to `listen`, or write `tls-alpn-01`";
-            cx.error(acme.challenge.location, message, Some(help.into()));
+            cx.error(challenge.location, message, Some(help.into()));
         }
     }
 }

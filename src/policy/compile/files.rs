@@ -5,10 +5,9 @@
 use std::path::Path;
 
 use super::super::context::LoadContext;
-use super::super::model::Located;
 use super::super::source::Files;
 use super::super::text::{self, TextError};
-use super::super::tree::SourceLocation;
+use super::super::tree::{Located, SourceLocation};
 
 /// Maximum size of a named file in bytes, enough for the certificates of all public authorities.
 const MAX_NAMED_FILE_BYTES: usize = 1024 * 1024;

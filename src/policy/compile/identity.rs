@@ -3,16 +3,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use http::Uri;
+
 use super::super::context::LoadContext;
-use super::super::model::{
-    GatewayConfig, KeyFormat, KeySource, Located, PlanFrom, TokenConfig, UserConfig,
-};
+use super::super::decode::{GatewayConfig, IpConfig, KeySet, PlanSourceConfig, UserConfig};
 use super::super::source::Files;
-use super::super::tree::{self, MapKey, Node, SourceLocation, SyntaxError, YamlValue};
+use super::super::tree::{self, Located, MapKey, Node, SourceLocation, SyntaxError, YamlValue};
 use super::files::{read_named_file, read_secret_text, trim_named_secret};
 use super::tls::{load_system_roots, read_named_roots};
 use crate::base::suggest::{list_words, nearest_word};
-use crate::identity::{self, api_keys, email, jwt, plan, token, user};
+use crate::identity::{self, api_keys, ip, jwt, plan, token, user};
 
 /// Compiles the section `identity`. Mistakes in files are reported to `cx`.
 pub fn compile_identity(
@@ -23,86 +23,59 @@ pub fn compile_identity(
 ) -> identity::Settings {
     let written = &gateway.identity;
     let plan = compile_plans(gateway);
-    let token = written
-        .token
-        .as_ref()
-        .map(|token| token_source(&token.value));
-    let email = written.email.as_ref().map(|email| email::Settings {
-        field: email.value.field.as_str().into(),
-        max_body: email.value.max,
-        fold: email.value.fold,
-    });
-    let user = written.user.as_ref().and_then(|user| match &user.value {
-        UserConfig::Jwt {
-            claim,
-            keys,
-            issuer,
-            audience,
-            leeway,
-        } => {
-            let (keys, remote) = match keys.as_ref()? {
-                KeySource::Url { url, roots } => {
-                    let roots = match roots {
-                        Some(file) => read_named_roots(cx, files, base, file)?,
-                        None => {
-                            let help = "install `ca-certificates`, or name a file: `roots: ca.pem`";
-                            load_system_roots(cx, url.location, help)?
-                        }
-                    };
-                    let remote = jwt::RemoteKeySet::new(url.value.clone(), roots, issuer.clone());
-                    (jwt::VerificationKeys::none(), Some(remote))
-                }
-                KeySource::File(format, file) => {
-                    (read_jwt_keys(cx, files, base, *format, file)?, None)
-                }
-            };
-            Some(user::Settings::Jwt(jwt::Settings {
-                claim: claim.clone(),
-                keys,
-                remote,
-                issuer: issuer.clone(),
-                audiences: audience.clone().unwrap_or_default(),
-                leeway: leeway.unwrap_or(jwt::LEEWAY),
-            }))
-        }
-        UserConfig::Header { name, from } => Some(user::Settings::Header {
-            name: name.clone()?,
-            from: from.clone(),
-        }),
-        UserConfig::ApiKeys(file) => {
-            let keys = read_api_keys(cx, files, base, file, &plan, token.as_ref())?;
-            Some(user::Settings::ApiKeys(Arc::new(keys)))
-        }
-        UserConfig::ClientCert(name) => Some(user::Settings::ClientCert(name.value)),
-    });
+    let user = written.user.as_ref();
     identity::Settings {
-        ip: written.ip.clone(),
-        user,
-        unverified: written.unverified,
-        token,
-        email,
+        ip: compile_ip(&written.ip),
+        user: user.and_then(|user| compile_user(cx, files, base, gateway, user, &plan)),
+        unverified: user.map(|user| user.unverified).unwrap_or_default(),
+        token: written.token.clone(),
+        email: written.email.clone(),
         plan,
     }
 }
 
-/// The part of a request that holds the credential. The scheme `Bearer` has a source of its own, whichever way it is
-/// written.
-fn token_source(written: &TokenConfig) -> token::TokenSource {
-    match written {
-        TokenConfig::Header(name) => token::TokenSource::Header(name.clone()),
-        TokenConfig::Bearer => token::TokenSource::Bearer,
-        TokenConfig::Scheme(name, scheme)
-            if *name == http::header::AUTHORIZATION && scheme.eq_ignore_ascii_case("bearer") =>
-        {
-            token::TokenSource::Bearer
-        }
-        TokenConfig::Scheme(header, scheme) => token::TokenSource::Scheme {
-            header: header.clone(),
-            scheme: scheme.as_str().into(),
-        },
-        TokenConfig::Query(name) => token::TokenSource::Query(name.as_str().into()),
-        TokenConfig::Cookie(name) => token::TokenSource::Cookie(name.as_str().into()),
+fn compile_ip(written: &IpConfig) -> ip::Settings {
+    ip::Settings {
+        trusted_proxies: written.trusted_proxies.clone(),
+        ipv4: written.group.ipv4,
+        ipv6: written.group.ipv6,
+        parents: written.parents,
+        nat64: written.nat64.clone(),
     }
+}
+
+fn compile_user(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    gateway: &GatewayConfig,
+    written: &UserConfig,
+    plans: &plan::Settings,
+) -> Option<user::Settings> {
+    if let Some(claim) = &written.jwt {
+        let (keys, remote) = compile_token_keys(cx, files, base, written)?;
+        return Some(user::Settings::Jwt(jwt::Settings {
+            claim: claim.clone(),
+            keys,
+            remote,
+            issuer: written.issuer.clone(),
+            audiences: written.audience.clone(),
+            leeway: written.leeway,
+        }));
+    }
+    if let Some(name) = &written.header {
+        return Some(user::Settings::Header {
+            name: name.clone(),
+            from: written.from.clone(),
+        });
+    }
+    if let Some(file) = &written.api_keys {
+        let token = gateway.identity.token.as_ref();
+        let keys = read_api_keys(cx, files, base, file, plans, token)?;
+        return Some(user::Settings::ApiKeys(Arc::new(keys)));
+    }
+    let name = written.client_cert.as_ref()?;
+    Some(user::Settings::ClientCert(name.value))
 }
 
 fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
@@ -110,67 +83,95 @@ fn compile_plans(gateway: &GatewayConfig) -> plan::Settings {
         .plans
         .iter()
         .map(|plan| plan::Plan {
-            name: plan.value.name.clone(),
-            multiply: plan.value.multiply,
-            priority: plan.value.priority,
+            name: plan.name.value.clone(),
+            multiply: plan.multiply,
+            priority: plan.priority,
         })
         .collect();
     let written = gateway.identity.plan.as_ref().map(|plan| &plan.value);
     let default = written.and_then(|plan| plan.default.as_ref());
     let default = default.and_then(|name| plans.iter().position(|plan| plan.name == name.value));
-    let source = match written.and_then(|plan| plan.from.as_ref()) {
-        Some(PlanFrom::Claim(claim)) => Some(plan::PlanOrigin::Claim(claim.value.clone())),
-        Some(PlanFrom::Header { name, from }) => Some(plan::PlanOrigin::Header {
-            name: name.clone(),
-            from: from.clone(),
-        }),
-        Some(PlanFrom::ApiKeys(_)) => Some(plan::PlanOrigin::ApiKeys),
-        // A file of API keys that names users may name their plans too.
-        None => match gateway.identity.user.as_ref().map(|user| &user.value) {
-            Some(UserConfig::ApiKeys(_)) => Some(plan::PlanOrigin::ApiKeys),
-            _ => None,
-        },
-    };
+    // A file of API keys that names users may name their plans too.
+    let user = gateway.identity.user.as_ref();
+    let has_keys = user.is_some_and(|user| user.api_keys.is_some());
+    let source = written.and_then(compile_plan_origin);
     plan::Settings {
         plans,
-        source,
+        source: source.or(has_keys.then_some(plan::PlanOrigin::ApiKeys)),
         default,
     }
 }
 
-/// Reads the keys that verify signed tokens.
-fn read_jwt_keys(
+fn compile_plan_origin(written: &PlanSourceConfig) -> Option<plan::PlanOrigin> {
+    if let Some(claim) = &written.jwt {
+        return Some(plan::PlanOrigin::Claim(claim.value.clone()));
+    }
+    if let Some(name) = &written.header {
+        return Some(plan::PlanOrigin::Header {
+            name: name.clone(),
+            from: written.from.clone(),
+        });
+    }
+    written.api_keys.map(|_| plan::PlanOrigin::ApiKeys)
+}
+
+/// Reads the keys that verify signed tokens, or makes the settings of the key set that is fetched.
+fn compile_token_keys(
     cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
-    format: KeyFormat,
-    file: &Located<String>,
-) -> Option<jwt::VerificationKeys> {
-    let (what, result) = match format {
-        KeyFormat::Jwks => {
-            let set = read_named_file(cx, files, base, file, "the key set")?;
-            ("the key set", jwt::VerificationKeys::from_jwks(&set))
+    written: &UserConfig,
+) -> Option<(jwt::VerificationKeys, Option<jwt::RemoteKeySet>)> {
+    let (what, file, result) = match (&written.jwks, &written.secret) {
+        (Some(KeySet::Url(url)), _) => {
+            let remote = compile_remote_keys(cx, files, base, url, written)?;
+            return Some((jwt::VerificationKeys::none(), Some(remote)));
         }
-        KeyFormat::Secret => {
+        (Some(KeySet::File(file)), _) => {
+            let set = read_named_file(cx, files, base, file, "the key set")?;
+            let keys = jwt::VerificationKeys::from_jwks(&set);
+            ("the key set", file, keys)
+        }
+        (None, Some(file)) => {
             let text = read_secret_text(cx, files, base, file, "the secret")?;
-            let result = if jwt::is_pem(text.as_bytes()) {
+            let keys = if jwt::is_pem(text.as_bytes()) {
                 Err(jwt::VerificationKeysError::PemAsSecret)
             } else {
                 let secret = trim_named_secret(cx, base, file, &text)?;
                 jwt::VerificationKeys::from_secret(secret.as_bytes())
             };
-            ("the secret", result)
+            ("the secret", file, keys)
         }
-        KeyFormat::Pem => {
+        (None, None) => {
+            let file = written.key.as_ref()?;
             let pem = read_named_file(cx, files, base, file, "the public key")?;
-            ("the public key", jwt::VerificationKeys::from_pem(&pem))
+            let keys = jwt::VerificationKeys::from_pem(&pem);
+            ("the public key", file, keys)
         }
     };
     let report_error = |error| {
         let message = format!("cannot use {what} `{}`: {error}", file.value);
         cx.error(file.location, message, None);
     };
-    result.map_err(report_error).ok()
+    Some((result.map_err(report_error).ok()?, None))
+}
+
+fn compile_remote_keys(
+    cx: &mut LoadContext,
+    files: &dyn Files,
+    base: &Path,
+    url: &Located<Uri>,
+    written: &UserConfig,
+) -> Option<jwt::RemoteKeySet> {
+    let roots = match &written.roots {
+        Some(file) => read_named_roots(cx, files, base, file)?,
+        None => {
+            let help = "install `ca-certificates`, or name a file: `roots: ca.pem`";
+            load_system_roots(cx, url.location, help)?
+        }
+    };
+    let issuer = written.issuer.clone();
+    Some(jwt::RemoteKeySet::new(url.value.clone(), roots, issuer))
 }
 
 /// Reads the file of API keys, with entries `KEY: USER` or `KEY: { user: USER, plan: PLAN }`. No message shows a key or

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use super::super::context::LoadContext;
-use super::super::model::{GatewayConfig, Located, RecordConfig};
+use super::super::decode::GatewayConfig;
 use super::super::source::Files;
+use super::super::tree::Located;
 use super::files::read_named_secret;
 use super::tls::read_named_roots;
 use crate::record::push::Settings;
@@ -18,12 +19,10 @@ pub(super) fn compile_destinations(
     base: &Path,
     gateway: &GatewayConfig,
 ) -> Vec<Settings> {
-    let Some(RecordConfig::On(_, push)) = &gateway.record else {
-        return Vec::new();
-    };
-    let destinations = push.iter().map(|push| {
+    let push = gateway.record.iter().flat_map(|record| &record.push);
+    let destinations = push.map(|push| {
         let token_file = push.token_file.as_ref();
-        let roots = push.roots.as_ref();
+        let roots = push.ca.as_ref();
         Settings {
             token: token_file.and_then(|name| read_token(cx, files, base, name)),
             roots: roots.and_then(|name| read_named_roots(cx, files, base, name)),

@@ -6,13 +6,15 @@
 use std::sync::Arc;
 
 use super::super::context::LoadContext;
-use super::super::model::{self, GatewayConfig, LimitUse, PolicyConfig};
+use super::super::decode::{GatewayConfig, LimitConfig, LimitUse, PolicyConfig, ThrottleConfig};
 use super::super::settings::UnroutedLimits;
 use super::super::tree::SourceLocation;
 use super::store;
+use crate::base::clock::Nanos;
 use crate::identity::embedded_ipv4::untranslated_network;
 use crate::limit::{
-    Algorithm, Concurrency, CountMode, Identity, Limit, Rule, RuleLimit, ThrottleMode, header_texts,
+    Algorithm, Concurrency, CountMode, Disclose, Identity, Limit, Rule, RuleLimit, ThrottleMode,
+    header_texts,
 };
 use crate::route::{OwnResponseRules, Route, RouteReads};
 use crate::upstream;
@@ -57,7 +59,7 @@ impl<'g> RuleCompiler<'g> {
         let upstream = upstreams
             .iter()
             .position(|upstream| upstream.name == upstream_name.value)?;
-        let is_listed = |limit: &model::LimitConfig| {
+        let is_listed = |limit: &LimitConfig| {
             let limit_name = limit.name.value.as_str();
             policy
                 .limits
@@ -81,7 +83,6 @@ impl<'g> RuleCompiler<'g> {
             .iter()
             .map(|identity| identity.value)
             .collect();
-        let default_headers = self.gateway.headers;
         Some(Route {
             name: policy.name.as_str().into(),
             index,
@@ -92,7 +93,7 @@ impl<'g> RuleCompiler<'g> {
             rules: rules.into_iter().collect(),
             require,
             priority: policy.priority,
-            headers: policy.headers.or(default_headers).unwrap_or_default(),
+            headers: policy.headers.unwrap_or(self.gateway.headers),
             keeps_slashes: policy.keeps_slashes,
         })
     }
@@ -111,7 +112,7 @@ impl<'g> RuleCompiler<'g> {
         UnroutedLimits {
             by_credential: rules.iter().any(needs_credential),
             rules: rules.into_iter().collect(),
-            headers: gateway.headers.unwrap_or_default(),
+            headers: gateway.headers,
         }
     }
 
@@ -120,7 +121,7 @@ impl<'g> RuleCompiler<'g> {
         &mut self,
         cx: &mut LoadContext,
         limit_index: usize,
-        limit: &model::LimitConfig,
+        limit: &LimitConfig,
         route_name: &str,
     ) -> Arc<Rule> {
         if limit.routes.counts_each_route() {
@@ -137,12 +138,7 @@ impl<'g> RuleCompiler<'g> {
     }
 
     /// Compiles a limit to a new rule. `scope` identifies its counts in the store.
-    fn add_rule(
-        &mut self,
-        cx: &mut LoadContext,
-        config: &model::LimitConfig,
-        scope: String,
-    ) -> Arc<Rule> {
+    fn add_rule(&mut self, cx: &mut LoadContext, config: &LimitConfig, scope: String) -> Arc<Rule> {
         let gateway = self.gateway;
         let count = config
             .count
@@ -175,13 +171,13 @@ impl<'g> RuleCompiler<'g> {
                 .as_ref()
                 .map(|condition| condition.value.clone()),
             plans: config.plans.is_some_and(|plans| plans.value),
-            shadow: config.shadow,
+            shadow: config.is_shadow.unwrap_or(false),
             exempt: config
                 .exempt
                 .iter()
                 .map(|network| untranslated_network(*network, nat64))
                 .collect(),
-            disclose: config.disclose,
+            disclose: config.disclose.unwrap_or(Disclose::All),
         });
         check_keys_in_memory(cx, store::store_budget(&gateway.store), config, &rule);
         let first_part = config.key.first();
@@ -192,11 +188,11 @@ impl<'g> RuleCompiler<'g> {
     }
 }
 
-fn compile_throttle(limit: &model::LimitConfig) -> ThrottleMode {
+fn compile_throttle(limit: &LimitConfig) -> ThrottleMode {
     match limit.throttle.map(|throttle| throttle.value) {
-        Some(model::ThrottleConfig::Soft(percent)) => ThrottleMode::Soft { percent },
+        Some(ThrottleConfig::Soft(percent)) => ThrottleMode::Soft { percent },
         // `check` has made sure that `at_most` has the window of a rate.
-        Some(model::ThrottleConfig::Elastic) => {
+        Some(ThrottleConfig::Elastic) => {
             limit
                 .elastic_rates()
                 .map_or(ThrottleMode::Hard, |(rate, at_most)| {
@@ -206,15 +202,11 @@ fn compile_throttle(limit: &model::LimitConfig) -> ThrottleMode {
                     }
                 })
         }
-        Some(model::ThrottleConfig::Hard) | None => ThrottleMode::Hard,
+        Some(ThrottleConfig::Hard) | None => ThrottleMode::Hard,
     }
 }
 
-fn compile_rate_limit(
-    gateway: &GatewayConfig,
-    limit: &model::LimitConfig,
-    reserves: bool,
-) -> Limit {
+fn compile_rate_limit(gateway: &GatewayConfig, limit: &LimitConfig, reserves: bool) -> Limit {
     let mut windows: Vec<_> = limit.rates.iter().map(|rate| rate.value).collect();
     windows.sort_by_key(|rate| rate.window());
     let throttle = compile_throttle(limit);
@@ -233,13 +225,13 @@ fn compile_rate_limit(
 }
 
 /// The algorithm of a limit, which is chosen by its quota and its largest count if the file names none.
-fn compile_algorithm(limit: &model::LimitConfig, quota: u32, max_units: u32) -> Algorithm {
+fn compile_algorithm(limit: &LimitConfig, quota: u32, max_units: u32) -> Algorithm {
     match limit.algorithm.map(|algorithm| algorithm.value) {
         Some(Algorithm::Gcra { .. }) => Algorithm::Gcra {
             burst: limit.burst.map(|burst| burst.value),
         },
         Some(Algorithm::LeakyBucket { .. }) => Algorithm::LeakyBucket {
-            max_delay: limit.delay.map(|delay| delay.value).unwrap_or_default(),
+            max_delay: limit.delay.map_or(Nanos(0), |delay| delay.value.into()),
         },
         Some(written) => written,
         None => Algorithm::default_for(quota, max_units),
@@ -247,12 +239,7 @@ fn compile_algorithm(limit: &model::LimitConfig, quota: u32, max_units: u32) -> 
 }
 
 /// Reports a limit if the memory for counts, `budget` bytes, holds only few of its keys.
-fn check_keys_in_memory(
-    cx: &mut LoadContext,
-    budget: usize,
-    limit: &model::LimitConfig,
-    rule: &Rule,
-) {
+fn check_keys_in_memory(cx: &mut LoadContext, budget: usize, limit: &LimitConfig, rule: &Rule) {
     let RuleLimit::Rate(rate_limit) = &rule.limit else {
         return;
     };

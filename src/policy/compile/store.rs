@@ -3,22 +3,19 @@
 use std::path::Path;
 
 use super::super::context::LoadContext;
-use super::super::model::{self, StoreAddress};
+use super::super::decode::{LimitConfig, StoreAddress, StoreConfig};
 use super::super::source::Files;
 use super::files::read_named_secret;
 use super::tls::{load_system_roots, read_named_roots};
 use crate::limit::{RuleLimit, Sharing};
 use crate::store::{memcached, redis, shared};
 
-/// Default memory for counts in bytes.
-const DEFAULT_MEMORY_BYTES: usize = 256 * 1024 * 1024;
-
 /// The prefix of all keys in a shared store, which other programs may use too.
 const KEY_PREFIX: &str = "tollgate";
 
 /// Computes the memory for this gateway's own counts, in bytes.
-pub(super) fn store_budget(store: &model::StoreConfig) -> usize {
-    let memory = store.memory.unwrap_or(DEFAULT_MEMORY_BYTES);
+pub(super) fn store_budget(store: &StoreConfig) -> usize {
+    let memory = store.memory;
     match store.address {
         Some(_) => (memory - ledger_bytes(memory)).max(crate::store::Settings::MIN_BUDGET_BYTES),
         None => memory,
@@ -30,7 +27,7 @@ pub(super) fn compile_shared_store(
     cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
-    store: &model::StoreConfig,
+    store: &StoreConfig,
 ) -> Option<shared::Settings> {
     let written = store.address.as_ref()?;
     let mut address = written.value.clone();
@@ -38,7 +35,7 @@ pub(super) fn compile_shared_store(
         let what = "the store's password";
         address.password = read_named_secret(cx, files, base, name, what);
     }
-    let roots = match (&store.roots, &address) {
+    let roots = match (&store.ca, &address) {
         (Some(name), _) => read_named_roots(cx, files, base, name),
         (None, StoreAddress::Redis(address)) if address.uses_tls => {
             let help =
@@ -59,8 +56,8 @@ pub(super) fn compile_shared_store(
                 shared::Backend::Memcached(memcached::Settings { servers, prefix })
             }
         },
-        budget: store.budget.unwrap_or(shared::Settings::DEFAULT_BUDGET),
-        ledger_bytes: ledger_bytes(store.memory.unwrap_or(DEFAULT_MEMORY_BYTES)),
+        budget: store.budget,
+        ledger_bytes: ledger_bytes(store.memory),
     })
 }
 
@@ -70,7 +67,7 @@ fn ledger_bytes(memory: usize) -> usize {
 }
 
 /// How gateways share a limit: as the file says, or by a default that depends on the limit.
-pub(super) fn compile_sharing(config: &model::LimitConfig, limit: &RuleLimit) -> Sharing {
+pub(super) fn compile_sharing(config: &LimitConfig, limit: &RuleLimit) -> Sharing {
     let Some(rate_limit) = limit.rate() else {
         return Sharing::Local;
     };

@@ -4,10 +4,10 @@
 use std::path::Path;
 
 use super::super::context::LoadContext;
-use super::super::model::{self, GatewayConfig, Located};
+use super::super::decode::{AcmeConfig, GatewayConfig, ServerConfig, UpstreamConfig};
 use super::super::settings::{CertificateSource, ListenerSettings};
 use super::super::source::Files;
-use super::super::tree::SourceLocation;
+use super::super::tree::{Located, SourceLocation};
 use super::files::{read_named_file, read_secret_file};
 use crate::net::tls::acme;
 use crate::net::tls::roots::RootsError;
@@ -28,26 +28,28 @@ pub fn compile_listeners(
     gateway: &GatewayConfig,
 ) -> Vec<ListenerSettings> {
     let mut listeners = Vec::new();
-    for Located {
-        value: listener, ..
-    } in &gateway.listen
-    {
-        let tls = listener.tls.iter();
+    for listener in &gateway.listen {
+        let Some(address) = &listener.address else {
+            continue;
+        };
+        let mut certificates = Vec::new();
+        for source in &listener.tls {
+            certificates.extend(match (&source.acme, &source.cert, &source.key) {
+                (Some(acme), ..) => {
+                    compile_acme(cx, files, base, acme).map(CertificateSource::Acme)
+                }
+                (None, Some(cert), Some(key)) => {
+                    read_certificate(cx, files, base, cert, key).map(CertificateSource::Files)
+                }
+                _ => None,
+            });
+        }
         let roots = listener.client_roots.as_ref();
         listeners.push(ListenerSettings {
-            address: listener.address.clone(),
-            certificates: tls
-                .filter_map(|tls| match tls {
-                    model::CertificateConfig::Files(tls) => {
-                        read_certificate(cx, files, base, tls).map(CertificateSource::Files)
-                    }
-                    model::CertificateConfig::Acme(acme) => {
-                        compile_acme(cx, files, base, acme).map(CertificateSource::Acme)
-                    }
-                })
-                .collect(),
+            address: address.value.clone(),
+            certificates,
             client_roots: roots.and_then(|file| read_named_roots(cx, files, base, file)),
-            proxies: listener.proxies.clone(),
+            proxies: listener.proxy_protocol.clone(),
         });
     }
     listeners
@@ -58,18 +60,15 @@ fn read_certificate(
     cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
-    tls: &model::CertificateFiles,
+    cert: &Located<String>,
+    key: &Located<String>,
 ) -> Option<Certificate> {
-    let chain = read_named_file(cx, files, base, &tls.cert, "the certificate");
-    let key = read_secret_file(cx, files, base, &tls.key, "the certificate's key");
-    match Certificate::from_pem(&chain?, &key?) {
+    let chain_pem = read_named_file(cx, files, base, cert, "the certificate");
+    let key_pem = read_secret_file(cx, files, base, key, "the certificate's key");
+    match Certificate::from_pem(&chain_pem?, &key_pem?) {
         Ok(certificate) => Some(certificate),
         Err(error) => {
-            let file = if error.is_about_key() {
-                &tls.key
-            } else {
-                &tls.cert
-            };
+            let file = if error.is_about_key() { key } else { cert };
             cx.error(file.location, format!("`{}`: {error}", file.value), None);
             None
         }
@@ -80,23 +79,28 @@ fn compile_acme(
     cx: &mut LoadContext,
     files: &dyn Files,
     base: &Path,
-    written: &model::AcmeConfig,
+    Located {
+        value: written,
+        location,
+    }: &Located<AcmeConfig>,
 ) -> Option<acme::Settings> {
     let roots = match &written.roots {
         Some(file) => read_named_roots(cx, files, base, file)?,
         None => {
             let help = "install `ca-certificates`, or name a file: `roots: ca.pem`";
-            load_system_roots(cx, written.challenge.location, help)?
+            let location = written.challenge.map_or(*location, |at| at.location);
+            load_system_roots(cx, location, help)?
         }
     };
-    let names = written.names.iter().map(|name| name.value.clone());
+    let folder = written.dir.as_ref();
+    let domains = written.domains.iter();
     Some(acme::Settings {
         directory: written.directory.clone().unwrap_or(LETS_ENCRYPT_URL.into()),
         roots,
-        names: names.collect(),
+        names: domains.map(|domain| domain.value.clone()).collect(),
         contact_email: written.contact.clone(),
-        folder: base.join(written.dir.as_deref().unwrap_or(DEFAULT_ACME_FOLDER)),
-        challenge: written.challenge.value,
+        folder: base.join(folder.map_or(DEFAULT_ACME_FOLDER, |folder| &folder.value)),
+        challenge: written.challenge(),
     })
 }
 
@@ -141,7 +145,7 @@ impl<'a> ServerCompiler<'a> {
     pub fn compile_servers(
         &mut self,
         cx: &mut LoadContext,
-        written: &model::UpstreamConfig,
+        written: &UpstreamConfig,
     ) -> Option<Vec<Server>> {
         let tls = written.tls.as_ref();
         let first_with_tls = written.servers.iter().find(|server| server.value.tls);
@@ -158,9 +162,10 @@ impl<'a> ServerCompiler<'a> {
             return Some(servers.collect());
         };
         let roots_file = tls.and_then(|tls| tls.value.roots.as_ref());
-        let own_files = tls.and_then(|tls| tls.value.own.as_ref());
+        let own_files = tls.and_then(|tls| tls.value.cert.as_ref().zip(tls.value.key.as_ref()));
         // Both are read before a mistake in one of them ends this, so that mistakes in both are reported.
-        let own = own_files.map(|own| read_certificate(cx, self.files, self.base, own));
+        let own =
+            own_files.map(|(cert, key)| read_certificate(cx, self.files, self.base, cert, key));
         let roots = match roots_file {
             Some(file) => read_named_roots(cx, self.files, self.base, file),
             None => self.system_roots(cx, first_with_tls),
@@ -191,7 +196,7 @@ impl<'a> ServerCompiler<'a> {
     fn system_roots(
         &mut self,
         cx: &mut LoadContext,
-        server: &Located<model::ServerConfig>,
+        server: &Located<ServerConfig>,
     ) -> Option<Roots> {
         if self.system_roots.is_none() {
             let help = "install `ca-certificates`, or name a file: `tls: { roots: ca.pem }`";
@@ -204,7 +209,7 @@ impl<'a> ServerCompiler<'a> {
 /// Compiles the TLS connections to a server. `name` is the name in its certificate if it differs from the host.
 fn compile_connector(
     cx: &mut LoadContext,
-    server: &Located<model::ServerConfig>,
+    server: &Located<ServerConfig>,
     name: Option<&Located<String>>,
     roots: &Roots,
     own: Option<Certificate>,
@@ -225,7 +230,7 @@ fn compile_connector(
         .ok()
 }
 
-fn compile_server(server: &model::ServerConfig, tls: Option<Connector>) -> Server {
+fn compile_server(server: &ServerConfig, tls: Option<Connector>) -> Server {
     Server {
         location: server.location.clone(),
         tls,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::context::LoadContext;
-use super::super::model::{self, EjectConfig, GatewayConfig};
+use super::super::decode::{GatewayConfig, HealthConfig, UpstreamConfig};
 use super::super::source::Files;
 use super::tls::ServerCompiler;
 use crate::limit::ThrottleMode;
@@ -15,18 +15,8 @@ use crate::upstream;
 
 /// Default number of open requests at which even critical requests are shed.
 const DEFAULT_MAX_OPEN: u32 = 16_384;
-/// Default interval of health checks.
-const DEFAULT_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Default timeout of a health check, unless the interval is shorter.
 const DEFAULT_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Default number of failed checks in a row that take a server out.
-const DEFAULT_FALL: u32 = 3;
-/// Default number of successful checks in a row that bring a server back.
-const DEFAULT_RISE: u32 = 2;
-/// Default number of failed requests in a row that eject a server.
-const DEFAULT_EJECT_AFTER: u32 = 3;
-/// Default duration of a server's first ejection.
-const DEFAULT_EJECT_TIME: Duration = Duration::from_secs(10);
 
 /// Compiles all upstreams of the gateway file, without those that have a mistake.
 pub fn compile_upstreams(
@@ -37,20 +27,26 @@ pub fn compile_upstreams(
 ) -> Vec<upstream::Settings> {
     let timeouts = &gateway.timeouts;
     let mut servers = ServerCompiler::new(files, base);
-    let mut compile_upstream = |written: &model::UpstreamConfig| {
+    let mut compile_upstream = |written: &UpstreamConfig| {
         let balance = written.balance.as_ref();
         Some(upstream::Settings {
             name: written.name.value.clone(),
             servers: servers.compile_servers(cx, written)?,
             http2: written.http2,
-            proxy: written.proxy.map(|version| version.value),
+            proxy: written.proxy_protocol.map(|version| version.value),
             balance: balance
                 .map(|balance| balance.value.clone())
                 .unwrap_or_default(),
             check: written.health.as_ref().map(compile_health_check),
-            eject: compile_ejection(written.eject),
+            eject: written.eject.as_ref().map(|eject| upstream::Ejection {
+                after: eject.after,
+                span: eject.span,
+            }),
             slow_start: written.slow_start,
-            bounds: written.bounds,
+            bounds: upstream::Bounds {
+                open: written.max_requests,
+                pending: written.max_pending,
+            },
             load_metric: written
                 .load_report
                 .as_ref()
@@ -78,10 +74,7 @@ pub fn compile_pressure<'a>(
     let is_special =
         |priority: Option<Priority>| priority.is_some_and(|priority| priority != Priority::Normal);
     let has_route_priority = routes.clone().any(|route| is_special(route.priority));
-    let has_plan_priority = gateway
-        .plans
-        .iter()
-        .any(|plan| is_special(plan.value.priority));
+    let has_plan_priority = gateway.plans.iter().any(|plan| is_special(plan.priority));
     let factors = routes
         .clone()
         .flat_map(|route| route.rules.iter())
@@ -108,23 +101,13 @@ pub fn compile_pressure<'a>(
     });
 }
 
-fn compile_health_check(health: &model::HealthConfig) -> upstream::HealthCheck {
-    let every = health.every.unwrap_or(DEFAULT_CHECK_INTERVAL);
+fn compile_health_check(health: &HealthConfig) -> upstream::HealthCheck {
+    let timeout = health.timeout;
     upstream::HealthCheck {
         path: health.path.clone(),
-        every,
-        timeout: health.timeout.unwrap_or(DEFAULT_CHECK_TIMEOUT.min(every)),
-        fall: health.fall.unwrap_or(DEFAULT_FALL),
-        rise: health.rise.unwrap_or(DEFAULT_RISE),
-    }
-}
-
-fn compile_ejection(written: EjectConfig) -> Option<upstream::Ejection> {
-    match written {
-        EjectConfig::Off => None,
-        EjectConfig::On { after, span } => Some(upstream::Ejection {
-            after: after.unwrap_or(DEFAULT_EJECT_AFTER),
-            span: span.unwrap_or(DEFAULT_EJECT_TIME),
-        }),
+        every: health.every,
+        timeout: timeout.unwrap_or(DEFAULT_CHECK_TIMEOUT.min(health.every)),
+        fall: health.fall,
+        rise: health.rise,
     }
 }

@@ -1,30 +1,73 @@
-//! Reads one limit, of the gateway file or of a policy. Whether its fields fit together is checked later, because that
-//! depends on the store and the plans.
-
-use std::time::Duration;
+//! Reads one limit, of the gateway file or of a policy. Here is checked only which fields are present; how their values
+//! fit together is checked later, because that depends on the store and the plans.
 
 use super::super::context::LoadContext;
-use super::super::model::{LimitConfig, LimitRoutes, Located};
-use super::super::table::{
-    MapFields, Table, TextFormat, ValueShape, alternative, optional, required, words,
+use super::super::section::{
+    AlternativeField, LocatedField, Named, RequiredField, Section, section,
 };
-use super::super::tree::{MapKey, Node};
+use super::super::table::{MapFields, TextFormat, ValueShape};
+use super::super::tree::{Located, MapKey, Node};
 use super::ValueError;
-use super::scalar::{DURATION_FORMAT, IDENTITY_WORDS, NETWORK_FORMAT, RATE_FORMAT, parse_name};
+use super::field::{
+    BoolField, DurationField, ListField, WholeNumberField, scalar_fields, word_fields,
+};
+use super::scalar::{IdentityField, NetworkField, RateField, parse_name};
 use crate::base::clock::Nanos;
-use crate::limit::{Algorithm, Disclose, MAX_WINDOWS, OnStoreError, Rate, Sharing};
+use crate::limit::pressure::Condition;
+use crate::limit::{
+    Algorithm, CountMode, Disclose, LimitName, MAX_WINDOWS, OnStoreError, Rate, Reserve, Sharing,
+};
 
 mod phrase;
 
+pub use phrase::ThrottleConfig;
 use phrase::{parse_condition, parse_count, parse_reserve, parse_throttle};
 
 /// Maximum value of `concurrent`. Multiplied by the largest plan and raised by `soft`, it still fits 32 bits.
 const MAX_CONCURRENT: u64 = 100_000;
 
-/// Minimum of `delay`: the resolution of its unit.
-const MIN_DELAY: Duration = Duration::from_millis(1);
-/// Maximum of `delay`: most clients do not wait longer for a response.
-const MAX_DELAY: Duration = Duration::from_secs(60);
+/// Minimum of `delay` in milliseconds: the resolution of its unit.
+const MIN_DELAY_MILLIS: u64 = 1;
+/// Maximum of `delay` in milliseconds: most clients do not wait longer for a response.
+const MAX_DELAY_MILLIS: u64 = 60_000;
+
+/// Maximum number of units that a rate, a burst or a reservation may have.
+const MAX_UNITS: u64 = Rate::MAX_QUOTA as u64;
+
+section! {
+    /// How many requests of one key are admitted.
+    pub struct LimitFields, table LIMIT_TABLE = "a limit",
+        "How many requests of one key are admitted in how long, or are open at once.", check check_rates;
+    key: RequiredField<ListField<LocatedField<IdentityField>>> = Vec::new(),
+        "What it is counted by; of a list the parts that are there make one key.", "[ip, email]";
+    rates("rate"): AlternativeField<ListField<LocatedField<RateField>>> = Vec::new(),
+        "How many in how long; of a list every one holds.", "[10/s, 600/h]";
+    concurrent: AlternativeField<LocatedField<WholeNumberField<u32, 1, MAX_CONCURRENT>>>,
+        "How many may be open at once, from their admission to the end of their answers.", "10";
+    throttle: LocatedField<ThrottleField>, "What happens above the rate. Default: hard.", "soft 10%";
+    condition("while"): LocatedField<ConditionField>, "While what an elastic limit lends.", "upstream.load < 0.7";
+    at_most: LocatedField<RateField>, "How much an elastic limit lends at most.", "300/m";
+    algorithm: LocatedField<AlgorithmField>,
+        "How use is remembered. Default: sliding-log up to 1024, sliding-window above.", "gcra";
+    burst: LocatedField<WholeNumberField<u32, 1, MAX_UNITS>>, "Units that may come at once; for gcra.", "20";
+    delay: LocatedField<DurationField<MIN_DELAY_MILLIS, MAX_DELAY_MILLIS>>,
+        "The longest that a request is held back; for leaky-bucket.", "500ms";
+    count: LocatedField<CountField>, "What uses the limit up. Default: all.", "status 401";
+    reserve: LocatedField<ReserveField>,
+        "With a cost: units that a request holds from its admission until its cost is known, and is charged if it never is. Default: 1.", "json max_tokens else 4000";
+    plans: LocatedField<BoolField>, "Whether plans multiply it.", "true";
+    is_shadow("mode"): ModeField, "shadow counts and reports without refusing.", "shadow";
+    exempt: ListField<NetworkField> = Vec::new(), "Addresses that it does not apply to.", "[10.0.0.0/8]";
+    disclose: DiscloseField, "none hides it from clients.", "none";
+    on_store_error: OnStoreErrorField = OnStoreError::Local, "What holds while the store cannot be reached.", "local";
+    sharing: LocatedField<SharingField>,
+        "How gateways with one store share it. Default: leased for windows from 10s, else strict.", "strict";
+    routes: LimitRoutesField = LimitRoutes::All,
+        "Of a limit in the gateway file: `all` counts every route together, `each` counts each one for itself; `listed` and `each-listed` do so only for routes that list it by name.", "listed";
+}
+
+/// A limit of the gateway file or of a policy.
+pub type LimitConfig = Named<LimitFields, Located<LimitName>>;
 
 static THROTTLE_FORMAT: TextFormat = TextFormat {
     name: "throttle",
@@ -50,145 +93,79 @@ static RESERVE_FORMAT: TextFormat = TextFormat {
     doc: "Where a request says how many: json PATH else 4000 (of its body), header NAME else 4000.",
 };
 
-/// The words for algorithms. The parameters come from the fields `burst` and `delay`.
-const ALGORITHM_WORDS: [(&str, Algorithm); 6] = [
-    ("sliding-log", Algorithm::SlidingLog),
-    ("sliding-window", Algorithm::SlidingWindow),
-    ("multi-level", Algorithm::MultiLevel),
-    ("fixed-window", Algorithm::FixedWindow),
-    ("gcra", Algorithm::Gcra { burst: None }),
-    (
-        "leaky-bucket",
-        Algorithm::LeakyBucket {
-            max_delay: Nanos(0),
-        },
-    ),
-];
+word_fields! {
+    /// A field with an algorithm, whose parameters are in the fields `burst` and `delay`.
+    pub struct AlgorithmField: Algorithm = "sliding-log" => Algorithm::SlidingLog,
+        "sliding-window" => Algorithm::SlidingWindow, "multi-level" => Algorithm::MultiLevel,
+        "fixed-window" => Algorithm::FixedWindow, "gcra" => Algorithm::Gcra { burst: None },
+        "leaky-bucket" => Algorithm::LeakyBucket { max_delay: Nanos(0) };
+    /// A field that says whether the limit refuses; the value is true if it only counts.
+    pub struct ModeField: bool = "enforce" => false, "shadow" => true;
+    /// A field that says how much responses disclose about the limit.
+    pub struct DiscloseField: Disclose = "all" => Disclose::All, "none" => Disclose::None;
+    /// A field with the decision while the store cannot be reached.
+    pub struct OnStoreErrorField: OnStoreError = "local" => OnStoreError::Local, "open" => OnStoreError::Open,
+        "closed" => OnStoreError::Closed;
+    /// A field that says how gateways with one store share the limit.
+    pub struct SharingField: Sharing =
+        "strict" => Sharing::Strict, "leased" => Sharing::Leased, "local" => Sharing::Local;
+    /// A field that says which routes have the limit.
+    pub struct LimitRoutesField: LimitRoutes = "all" => LimitRoutes::All, "each" => LimitRoutes::Each,
+        "listed" => LimitRoutes::Listed, "each-listed" => LimitRoutes::EachListed;
+}
 
-const LIMIT_ROUTES_WORDS: [(&str, LimitRoutes); 4] = [
-    ("all", LimitRoutes::All),
-    ("each", LimitRoutes::Each),
-    ("listed", LimitRoutes::Listed),
-    ("each-listed", LimitRoutes::EachListed),
-];
+scalar_fields! {
+    /// A field that says how far the limit may be exceeded.
+    pub struct ThrottleField: ThrottleConfig =
+        ValueShape::Format(&THROTTLE_FORMAT), "hard, soft P% or elastic", parse_throttle;
+    /// A field with the condition under which an elastic limit lends.
+    pub struct ConditionField: Condition =
+        ValueShape::Format(&CONDITION_FORMAT), "a condition such as upstream.load < 0.7", parse_condition;
+    /// A field that says which requests use the limit up, and by how many units.
+    pub struct CountField: CountMode =
+        ValueShape::Format(&COUNT_FORMAT), "what is counted, such as all or status 401", parse_count;
+    /// A field with the units that a request holds until its cost is known.
+    pub struct ReserveField: Reserve = ValueShape::AnyOf(&[
+        ValueShape::WholeNumber(1, MAX_UNITS),
+        ValueShape::Format(&RESERVE_FORMAT),
+    ]), "units, or where a request says how many", parse_reserve;
+}
 
-pub static LIMIT_TABLE: Table = Table {
-    name: "a limit",
-    doc: "How many requests of one key are admitted in how long, or are open at once.",
-    fields: &[
-        required(
-            "key",
-            ValueShape::OneOrList(&ValueShape::Words(IDENTITY_WORDS)),
-            "What it is counted by; of a list the parts that are there make one key.",
-            "[ip, email]",
-        ),
-        alternative(
-            "rate",
-            ValueShape::OneOrList(&ValueShape::Format(&RATE_FORMAT)),
-            "How many in how long; of a list every one holds.",
-            "[10/s, 600/h]",
-        ),
-        alternative(
-            "concurrent",
-            ValueShape::WholeNumber(1, MAX_CONCURRENT),
-            "How many may be open at once, from their admission to the end of their answers.",
-            "10",
-        ),
-        optional(
-            "throttle",
-            ValueShape::Format(&THROTTLE_FORMAT),
-            "What happens above the rate. Default: hard.",
-            "soft 10%",
-        ),
-        optional(
-            "while",
-            ValueShape::Format(&CONDITION_FORMAT),
-            "While what an elastic limit lends.",
-            "upstream.load < 0.7",
-        ),
-        optional(
-            "at_most",
-            ValueShape::Format(&RATE_FORMAT),
-            "How much an elastic limit lends at most.",
-            "300/m",
-        ),
-        optional(
-            "algorithm",
-            ValueShape::Words(&words(&ALGORITHM_WORDS)),
-            "How use is remembered. Default: sliding-log up to 1024, sliding-window above.",
-            "gcra",
-        ),
-        optional(
-            "burst",
-            ValueShape::WholeNumber(1, 1_000_000_000),
-            "Units that may come at once; for gcra.",
-            "20",
-        ),
-        optional(
-            "delay",
-            ValueShape::Format(&DURATION_FORMAT),
-            "The longest that a request is held back; for leaky-bucket.",
-            "500ms",
-        ),
-        optional(
-            "count",
-            ValueShape::Format(&COUNT_FORMAT),
-            "What uses the limit up. Default: all.",
-            "status 401",
-        ),
-        optional(
-            "reserve",
-            ValueShape::AnyOf(&[
-                ValueShape::WholeNumber(1, Rate::MAX_QUOTA as u64),
-                ValueShape::Format(&RESERVE_FORMAT),
-            ]),
-            "With a cost: units that a request holds from its admission until its cost is known, and is charged if it never is. Default: 1.",
-            "json max_tokens else 4000",
-        ),
-        optional(
-            "plans",
-            ValueShape::Bool,
-            "Whether plans multiply it.",
-            "true",
-        ),
-        optional(
-            "mode",
-            ValueShape::Words(&["enforce", "shadow"]),
-            "shadow counts and reports without refusing.",
-            "shadow",
-        ),
-        optional(
-            "exempt",
-            ValueShape::OneOrList(&ValueShape::Format(&NETWORK_FORMAT)),
-            "Addresses that it does not apply to.",
-            "[10.0.0.0/8]",
-        ),
-        optional(
-            "disclose",
-            ValueShape::Words(&["all", "none"]),
-            "none hides it from clients.",
-            "none",
-        ),
-        optional(
-            "on_store_error",
-            ValueShape::Words(&["local", "open", "closed"]),
-            "What holds while the store cannot be reached. Default: local.",
-            "local",
-        ),
-        optional(
-            "sharing",
-            ValueShape::Words(&["strict", "leased", "local"]),
-            "How gateways with one store share it. Default: leased for windows from 10s, else strict.",
-            "strict",
-        ),
-        optional(
-            "routes",
-            ValueShape::Words(&words(&LIMIT_ROUTES_WORDS)),
-            "Of a limit in the gateway file: `all` counts every route together, `each` counts each one for itself; `listed` and `each-listed` do so only for routes that list it by name. Default: all.",
-            "listed",
-        ),
-    ],
-};
+impl LimitFields {
+    /// The rate that an elastic limit raises, and `at_most`, up to which it raises it. Both have the same window.
+    pub fn elastic_rates(&self) -> Option<(Rate, Rate)> {
+        let at_most = self.at_most?.value;
+        let mut rates = self.rates.iter().map(|rate| rate.value);
+        let rate = rates.find(|rate| rate.window() == at_most.window())?;
+        Some((rate, at_most))
+    }
+}
+
+/// The routes that have a limit of the gateway file, and whether they share its counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LimitRoutes {
+    /// Every route has the limit, and all routes count together.
+    #[default]
+    All,
+    /// Every route has the limit, and each route counts for itself.
+    Each,
+    /// Routes that list the limit have it, and they count together.
+    Listed,
+    /// Routes that list the limit have it, and each route counts for itself.
+    EachListed,
+}
+
+impl LimitRoutes {
+    /// Whether each route counts for itself.
+    pub fn counts_each_route(self) -> bool {
+        matches!(self, LimitRoutes::Each | LimitRoutes::EachListed)
+    }
+
+    /// Whether only routes that list the limit have it.
+    pub fn is_only_listed(self) -> bool {
+        matches!(self, LimitRoutes::Listed | LimitRoutes::EachListed)
+    }
+}
 
 /// The kind of file that defines a limit.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -206,154 +183,67 @@ pub fn read_limit(
     node: &Node,
     file: LimitFile,
 ) -> Option<LimitConfig> {
-    let name = match parse_name(&key.text, "a limit") {
-        Ok(value) => Some(Located {
-            value,
-            location: key.location,
-        }),
-        Err(ValueError { message, help, .. }) => {
-            cx.error(key.location, message, help);
-            None
-        }
-    };
+    let name = parse_name(&key.text, "a limit").map_err(|ValueError { message, help, .. }| {
+        cx.error(key.location, message, help);
+    });
     let fields = LIMIT_TABLE.open_named(cx, node, key)?;
-    let routes = read_routes(cx, &fields, file);
-    let on_error_words = [
-        OnStoreError::Local,
-        OnStoreError::Open,
-        OnStoreError::Closed,
-    ]
-    .map(|on_error| (on_error.as_str(), on_error));
-    let sharing_words = [Sharing::Strict, Sharing::Leased, Sharing::Local]
-        .map(|sharing| (sharing.as_str(), sharing));
-    let mut limit = LimitConfig {
-        key: fields.get("key").map_or_else(Vec::new, |node| {
-            cx.read_list(node, LoadContext::read_identity)
-        }),
-        rates: fields
-            .get("rate")
-            .map_or_else(Vec::new, |node| read_rates(cx, node)),
-        concurrent: read_concurrent(cx, &fields),
-        throttle: None,
-        condition: None,
-        at_most: fields.get("at_most").and_then(|node| cx.read_rate(node)),
-        has_while: fields.has("while"),
-        has_at_most: fields.has("at_most"),
-        has_delay: fields.has("delay"),
-        algorithm: read_word_field(cx, &fields, "algorithm", &ALGORITHM_WORDS),
-        burst: None,
-        delay: None,
-        count: None,
-        reserve: None,
-        plans: fields.get("plans").and_then(|node| cx.read_bool(node)),
-        shadow: read_word_field(cx, &fields, "mode", &[("enforce", false), ("shadow", true)])
-            .is_some_and(|shadow| shadow.value),
-        exempt: fields
-            .get("exempt")
-            .map_or_else(Vec::new, |node| cx.read_networks(node)),
-        disclose: read_word_field(
-            cx,
-            &fields,
-            "disclose",
-            &[("all", Disclose::All), ("none", Disclose::None)],
-        )
-        .map_or(Disclose::All, |disclose| disclose.value),
-        sharing: read_word_field(cx, &fields, "sharing", &sharing_words),
-        on_store_error: read_word_field(cx, &fields, "on_store_error", &on_error_words)
-            .map_or(OnStoreError::Local, |on_error| on_error.value),
-        routes,
-        name: name?,
-    };
-    read_phrase_fields(cx, &fields, &mut limit);
-    Some(limit)
-}
-
-/// Reads a field whose value is one of a fixed set of words.
-fn read_word_field<T: Copy>(
-    cx: &mut LoadContext,
-    fields: &MapFields<'_>,
-    name: &str,
-    words: &[(&'static str, T)],
-) -> Option<Located<T>> {
-    fields.get(name).and_then(|node| cx.read_word(node, words))
-}
-
-/// Reads the fields with a grammar of their own or with bounds.
-fn read_phrase_fields(cx: &mut LoadContext, fields: &MapFields<'_>, limit: &mut LimitConfig) {
-    if let Some(node) = fields.get("throttle") {
-        limit.throttle = cx.read_scalar(node, "hard, soft P% or elastic", parse_throttle);
-    }
-    if let Some(node) = fields.get("while") {
-        limit.condition = cx.read_scalar(
-            node,
-            "a condition such as upstream.load < 0.7",
-            parse_condition,
-        );
-    }
-    if let Some(node) = fields.get("count") {
-        limit.count = cx.read_scalar(
-            node,
-            "what is counted, such as all or status 401",
-            parse_count,
-        );
-    }
-    if let Some(node) = fields.get("reserve") {
-        limit.reserve = cx.read_scalar(
-            node,
-            "units, or where a request says how many",
-            parse_reserve,
-        );
-    }
-    if let Some(node) = fields.get("burst") {
-        let burst = cx.read_whole_number(node, 1, u64::from(Rate::MAX_QUOTA));
-        limit.burst = burst.map(|at| at.map(|units| u32::try_from(units).unwrap_or(u32::MAX)));
-    }
-    if let Some(node) = fields.get("delay") {
-        let delay = cx.read_duration(node, MIN_DELAY, MAX_DELAY);
-        limit.delay = delay.map(|at| at.map(Nanos::from));
-    }
-}
-
-/// Reads `routes`, which only a limit of the gateway file may have.
-fn read_routes(cx: &mut LoadContext, fields: &MapFields<'_>, file: LimitFile) -> LimitRoutes {
     if file == LimitFile::Policy && fields.has("routes") {
         let help = "remove it: a policy's own limit counts for this route alone";
-        cx.error(
-            fields.location_of("routes"),
-            "`routes` is for limits in the gateway file",
-            Some(help.into()),
-        );
+        let message = "`routes` is for limits in the gateway file";
+        cx.error(fields.location_of("routes"), message, Some(help.into()));
     }
-    read_word_field(cx, fields, "routes", &LIMIT_ROUTES_WORDS)
-        .map_or_else(LimitRoutes::default, |routes| routes.value)
+    let limit = LimitFields::read_fields(cx, &fields);
+    let name = Located {
+        value: name.ok()?,
+        location: key.location,
+    };
+    check_needed_fields(cx, &fields, &limit);
+    Some(Named {
+        name,
+        fields: limit,
+    })
 }
 
-fn read_concurrent(cx: &mut LoadContext, fields: &MapFields<'_>) -> Option<Located<u32>> {
-    let node = fields.get("concurrent")?;
-    if fields.has("rate") {
-        let location = fields.location_of("concurrent");
+/// Reports a limit on both rates and open requests, and one with too many rates.
+fn check_rates(cx: &mut LoadContext, fields: &MapFields<'_>, limit: &LimitFields) {
+    if fields.has("concurrent") && fields.has("rate") {
         let help = "write two limits with names of their own, one with each";
-        cx.error(
-            location,
-            "a limit has `rate` or `concurrent`, not both",
-            Some(help.into()),
-        );
+        let message = "a limit has `rate` or `concurrent`, not both";
+        cx.error(fields.location_of("concurrent"), message, Some(help.into()));
     }
-    let concurrent = cx.read_whole_number(node, 1, MAX_CONCURRENT)?;
-    Some(concurrent.map(|permits| u32::try_from(permits).unwrap_or(u32::MAX)))
+    if limit.rates.len() > MAX_WINDOWS {
+        let message = format!("a limit has at most {MAX_WINDOWS} rates");
+        let help = "drop those that the others imply";
+        cx.error(fields.value_location("rate"), message, Some(help.into()));
+    }
 }
 
-fn read_rates(cx: &mut LoadContext, node: &Node) -> Vec<Located<Rate>> {
-    let rates = cx.read_list(node, |cx, node| cx.read_rate(node));
-    if rates.len() > MAX_WINDOWS {
-        let message = format!("a limit has at most {MAX_WINDOWS} rates");
-        cx.error(
-            node.location,
-            message,
-            Some("drop those that the others imply".into()),
-        );
+/// Reports a limit on rates that lacks a field which its `throttle` or its `algorithm` needs.
+fn check_needed_fields(cx: &mut LoadContext, fields: &MapFields<'_>, limit: &LimitFields) {
+    if limit.concurrent.is_some() && limit.rates.is_empty() {
+        return;
     }
-    rates
+    let is_elastic = |at: &Located<ThrottleConfig>| at.value == ThrottleConfig::Elastic;
+    let elastic = limit.throttle.filter(is_elastic).map(|at| at.location);
+    let is_leaky = |at: &Located<Algorithm>| matches!(at.value, Algorithm::LeakyBucket { .. });
+    let leaky = limit.algorithm.filter(is_leaky).map(|at| at.location);
+    let while_help = "add for instance `while: upstream.load < 0.7`";
+    let at_most_help = "add for instance `at_most: 300/m`";
+    let delay_help = "add for instance `delay: 500ms`: what would wait longer is refused";
+    let needs = [
+        (elastic, "an elastic limit", "while", while_help),
+        (elastic, "an elastic limit", "at_most", at_most_help),
+        (leaky, "leaky-bucket", "delay", delay_help),
+    ];
+    for (location, owner, field, help) in needs {
+        if let Some(location) = location.filter(|_| !fields.has(field)) {
+            cx.error(
+                location,
+                format!("{owner} needs `{field}`"),
+                Some(help.into()),
+            );
+        }
+    }
 }
 
 #[cfg(test)]

@@ -2,229 +2,19 @@
 //! files of certificates are read later, when the model is compiled.
 
 use super::super::context::LoadContext;
-use super::super::model::{
-    AcmeConfig, AdminConfig, CertificateConfig, CertificateFiles, ListenerConfig, Located,
+use super::super::section::{
+    AlternativeField, FieldReader, LocatedField, RequiredField, Section, SectionField, section,
 };
-use super::super::table::{Table, ValueShape, alternative, optional, required};
-use super::super::tree::{Node, YamlValue};
+use super::super::table::{MapFields, ValueShape};
+use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
+use super::field::{FileNameField, ListField, SecretFileNameField, scalar_fields, word_fields};
 use super::scalar::{
-    ADDRESS_FORMAT, FILE_MODE_FORMAT, LISTEN_ADDRESS_FORMAT, PATH_FORMAT, PEERS_FORMAT,
+    ADDRESS_FORMAT, FileModeField, ListenAddressField, PeersField, SocketAddressField,
 };
 use super::switch_word::is_off;
 use crate::net::Address;
 use crate::net::tls::acme::Challenge;
-
-static ACME_TABLE: Table = Table {
-    name: "`acme`",
-    doc: "A certificate that a directory issues by ACME, RFC 8555, and that is renewed. To ask for it is to agree to the directory's terms.",
-    fields: &[
-        required(
-            "domains",
-            ValueShape::OneOrList(&ValueShape::Text),
-            "The host names that it is for.",
-            "[api.example.com]",
-        ),
-        optional(
-            "directory",
-            ValueShape::Text,
-            "The URL of the directory. Default: that of Let's Encrypt.",
-            "https://acme-v02.api.letsencrypt.org/directory",
-        ),
-        optional(
-            "contact",
-            ValueShape::Text,
-            "An email address at which the directory may write to you.",
-            "ops@example.com",
-        ),
-        optional(
-            "challenge",
-            ValueShape::Words(&["tls-alpn-01", "http-01"]),
-            "How the names are proven: in a handshake at port 443, or by a listener without TLS at port 80. Default: tls-alpn-01.",
-            "http-01",
-        ),
-        optional(
-            "dir",
-            ValueShape::Format(&PATH_FORMAT),
-            "The folder of the account and the certificates. Default: acme.",
-            "acme",
-        ),
-        optional(
-            "roots",
-            ValueShape::Format(&PATH_FORMAT),
-            "Authorities that verify the directory, in PEM. Default: those of the system.",
-            "ca.pem",
-        ),
-    ],
-};
-
-static TLS_TABLE: Table = Table {
-    name: "`tls`",
-    doc: "A certificate of a TLS listener, from two files or from a directory.",
-    fields: &[
-        alternative(
-            "cert",
-            ValueShape::Format(&PATH_FORMAT),
-            "The certificate chain in PEM.",
-            "cert.pem",
-        ),
-        optional(
-            "key",
-            ValueShape::Format(&PATH_FORMAT),
-            "With `cert`, and must: its private key in PEM.",
-            "key.pem",
-        ),
-        alternative(
-            "acme",
-            ValueShape::Table(&ACME_TABLE),
-            "Asks a directory for it and renews it.",
-            "{ domains: [api.example.com] }",
-        ),
-    ],
-};
-
-pub static LISTENER_TABLE: Table = Table {
-    name: "a listener",
-    doc: "Where clients connect.",
-    fields: &[
-        required(
-            "address",
-            ValueShape::Format(&LISTEN_ADDRESS_FORMAT),
-            "Address and port, or `unix:` and the path of a Unix socket.",
-            "0.0.0.0:8443",
-        ),
-        optional(
-            "mode",
-            ValueShape::Format(&FILE_MODE_FORMAT),
-            "The permissions of the file of a Unix socket: who may write to it may connect. Default: 0660.",
-            "\"0660\"",
-        ),
-        optional(
-            "tls",
-            ValueShape::OneOrList(&ValueShape::Table(&TLS_TABLE)),
-            "Speaks TLS with this certificate, or with the one of several whose names the client asks for; the first is for all others.",
-            "{ cert: cert.pem, key: key.pem }",
-        ),
-        optional(
-            "client_roots",
-            ValueShape::Format(&PATH_FORMAT),
-            "With `tls`: asks clients for a certificate of one of these authorities, in PEM. Clients without one are anonymous; those with another one are refused.",
-            "clients.pem",
-        ),
-        optional(
-            "proxy_protocol",
-            ValueShape::OneOrList(&ValueShape::Format(&PEERS_FORMAT)),
-            "Peers that begin each connection with a header of the PROXY protocol, version 1 or 2, and must; from others it is no request.",
-            "[10.0.0.0/8]",
-        ),
-    ],
-};
-
-pub static ADMIN_TABLE: Table = Table {
-    name: "`admin`",
-    doc: "Where operators connect.",
-    fields: &[
-        optional(
-            "address",
-            ValueShape::Format(&ADDRESS_FORMAT),
-            "Address and port. Default: 127.0.0.1:9900.",
-            "127.0.0.1:9900",
-        ),
-        optional(
-            "token_file",
-            ValueShape::Format(&PATH_FORMAT),
-            "The file of the token that operators must send; required unless the address is loopback.",
-            "admin.token",
-        ),
-        optional(
-            "probes",
-            ValueShape::Format(&ADDRESS_FORMAT),
-            "Where orchestrators and scrapers ask for `/healthz`, `/readyz` and `/metrics`, without a token and for nothing else.",
-            "0.0.0.0:9901",
-        ),
-    ],
-};
-
-/// Reads one listener: an address, or a map.
-pub fn read_listener(cx: &mut LoadContext, node: &Node) -> Option<Located<ListenerConfig>> {
-    if !matches!(node.value, YamlValue::Map(_)) {
-        return Some(cx.read_listen_address(node)?.map(|address| ListenerConfig {
-            address,
-            mode: None,
-            tls: Vec::new(),
-            client_roots: None,
-            proxies: Vec::new(),
-        }));
-    }
-    let fields = LISTENER_TABLE.open(cx, node)?;
-    let tls = fields
-        .get("tls")
-        .map_or_else(Vec::new, |node| cx.read_list(node, read_certificate));
-    let address = fields
-        .get("address")
-        .and_then(|node| cx.read_listen_address(node))?;
-    let mode = fields.get("mode").and_then(|node| cx.read_file_mode(node));
-    if let (Address::Tcp(_), Some(mode)) = (&address.value, &mode) {
-        let help = "drop it; `mode` is for an address such as `unix:/run/tollgate.sock`";
-        cx.error(
-            mode.location,
-            "a port has no permissions",
-            Some(help.into()),
-        );
-    }
-    let client_roots = fields.get("client_roots").and_then(|node| {
-        if tls.is_empty() && !fields.has("tls") {
-            let help = "add `tls: { cert: cert.pem, key: key.pem }`";
-            cx.error(
-                node.location,
-                "`client_roots` needs `tls`",
-                Some(help.into()),
-            );
-        }
-        cx.read_text(node, "the name of a file")
-    });
-    let proxies = fields
-        .get("proxy_protocol")
-        .map_or_else(Vec::new, |node| cx.read_trusted_peers(node));
-    Some(address.map(|address| ListenerConfig {
-        address,
-        mode: mode.map(|mode| mode.value),
-        tls,
-        client_roots,
-        proxies,
-    }))
-}
-
-/// Reads a certificate: a pair of files, or an ACME directory.
-fn read_certificate(cx: &mut LoadContext, node: &Node) -> Option<CertificateConfig> {
-    let fields = TLS_TABLE.open(cx, node)?;
-    if let Some(node) = fields.get("acme") {
-        for other in ["cert", "key"] {
-            if fields.has(other) {
-                let message = format!("`{other}` and `acme` exclude each other");
-                let help =
-                    "of several certificates write a list: `tls: [{ cert: .. }, { acme: .. }]`";
-                cx.error(fields.location_of(other), message, Some(help.into()));
-            }
-        }
-        return read_acme(cx, node).map(CertificateConfig::Acme);
-    }
-    if !fields.has("key") && fields.has("cert") {
-        let message = "`cert` needs `key`, its private key";
-        let help = "for instance `key: key.pem`";
-        cx.error(fields.location_of("cert"), message, Some(help.into()));
-    }
-    let cert = fields
-        .get("cert")
-        .and_then(|node| cx.read_text(node, "the name of a file"));
-    let key = fields
-        .get("key")
-        .and_then(|node| cx.read_secret_file_name(node));
-    Some(CertificateConfig::Files(CertificateFiles {
-        cert: cert?,
-        key: key?,
-    }))
-}
 
 /// Maximum number of names of a certificate: the limit of Let's Encrypt.
 const MAX_CERTIFICATE_NAMES: usize = 100;
@@ -234,49 +24,179 @@ const MAX_HOST_NAME_BYTES: usize = 253;
 /// Maximum number of bytes of a label of a host name.
 const MAX_LABEL_BYTES: usize = 63;
 
-const DIRECTORY_HELP: &str = "write for instance `https://acme-v02.api.letsencrypt.org/directory`";
+section! {
+    /// A listener for clients.
+    pub struct ListenerConfig, table LISTENER_TABLE = "a listener", "Where clients connect.", check check_listener;
+    address: RequiredField<ListenAddressField>,
+        "Address and port, or `unix:` and the path of a Unix socket.", "0.0.0.0:8443";
+    mode: LocatedField<FileModeField>,
+        "The permissions of the file of a Unix socket: who may write to it may connect. Default: 0660.", "\"0660\"";
+    tls: ListField<SectionField<CertificateConfig>> = Vec::new(),
+        "Speaks TLS with this certificate, or with the one of several whose names the client asks for; the first is for all others.", "{ cert: cert.pem, key: key.pem }";
+    client_roots: FileNameField,
+        "With `tls`: asks clients for a certificate of one of these authorities, in PEM. Clients without one are anonymous; those with another one are refused.", "clients.pem";
+    proxy_protocol: ListField<PeersField> = Vec::new(),
+        "Peers that begin each connection with a header of the PROXY protocol, version 1 or 2, and must; from others it is no request.", "[10.0.0.0/8]";
+}
 
-fn read_acme(cx: &mut LoadContext, node: &Node) -> Option<AcmeConfig> {
-    let fields = ACME_TABLE.open(cx, node)?;
-    let names = fields.get("domains").map_or_else(Vec::new, |node| {
-        let names = cx.read_list(node, read_domain);
-        if names.len() > MAX_CERTIFICATE_NAMES {
-            let message = format!("a certificate is for at most {MAX_CERTIFICATE_NAMES} names");
-            cx.error(node.location, message, Some("write several".into()));
+section! {
+    /// The source of a listener's certificate: two files, or an ACME directory.
+    pub struct CertificateConfig, table TLS_TABLE = "`tls`",
+        "A certificate of a TLS listener, from two files or from a directory.", check check_certificate;
+    cert: AlternativeField<FileNameField>, "The certificate chain in PEM.", "cert.pem";
+    key: SecretFileNameField, "With `cert`, and must: its private key in PEM.", "key.pem";
+    acme: AlternativeField<LocatedField<SectionField<AcmeConfig>>>,
+        "Asks a directory for it and renews it.", "{ domains: [api.example.com] }";
+}
+
+section! {
+    /// A certificate that an ACME directory issues.
+    pub struct AcmeConfig, table ACME_TABLE = "`acme`",
+        "A certificate that a directory issues by ACME, RFC 8555, and that is renewed. To ask for it is to agree to the directory's terms.", check check_domains;
+    domains: RequiredField<ListField<LocatedField<DomainField>>> = Vec::new(),
+        "The host names that it is for.", "[api.example.com]";
+    directory: DirectoryField,
+        "The URL of the directory. Default: that of Let's Encrypt.", "https://acme-v02.api.letsencrypt.org/directory";
+    contact: ContactField, "An email address at which the directory may write to you.", "ops@example.com";
+    challenge: LocatedField<ChallengeField>,
+        "How the names are proven: in a handshake at port 443, or by a listener without TLS at port 80. Default: tls-alpn-01.", "http-01";
+    dir: FileNameField, "The folder of the account and the certificates. Default: acme.", "acme";
+    roots: FileNameField, "Authorities that verify the directory, in PEM. Default: those of the system.", "ca.pem";
+}
+
+section! {
+    /// The listeners for operators and orchestrators.
+    pub struct AdminConfig, table ADMIN_TABLE = "`admin`", "Where operators connect.";
+    address: LocatedField<SocketAddressField>, "Address and port. Default: 127.0.0.1:9900.", "127.0.0.1:9900";
+    token_file: SecretFileNameField,
+        "The file of the token that operators must send; required unless the address is loopback.", "admin.token";
+    probes: LocatedField<SocketAddressField>,
+        "Where orchestrators and scrapers ask for `/healthz`, `/readyz` and `/metrics`, without a token and for nothing else.", "0.0.0.0:9901";
+}
+
+word_fields! {
+    /// A field that says how an ACME directory proves the names of a certificate.
+    pub struct ChallengeField: Challenge = "tls-alpn-01" => Challenge::TlsAlpn01, "http-01" => Challenge::Http01;
+}
+
+scalar_fields! {
+    /// A field with a host name of an ACME certificate, which becomes lower case.
+    pub struct DomainField: String = ValueShape::Text, "a host name such as api.example.com", parse_domain;
+    /// A field with the URL of an ACME directory.
+    pub struct DirectoryField: String =
+        ValueShape::Text, "a URL such as https://ca.example/directory", parse_directory_url;
+    /// A field with the email address of the operator.
+    pub struct ContactField: String = ValueShape::Text, "an email address", parse_contact;
+}
+
+impl AcmeConfig {
+    /// Whether both describe the same certificate, wherever they are written.
+    pub fn is_same_certificate(&self, other: &AcmeConfig) -> bool {
+        let domains = self.domains.iter().map(|domain| &domain.value);
+        let text = |file: &Option<Located<String>>| file.as_ref().map(|file| file.value.clone());
+        domains.eq(other.domains.iter().map(|domain| &domain.value))
+            && self.challenge() == other.challenge()
+            && (&self.directory, &self.contact) == (&other.directory, &other.contact)
+            && text(&self.dir) == text(&other.dir)
+            && text(&self.roots) == text(&other.roots)
+    }
+
+    /// How the gateway proves that it owns the names.
+    pub fn challenge(&self) -> Challenge {
+        self.challenge
+            .map_or(Challenge::TlsAlpn01, |challenge| challenge.value)
+    }
+}
+
+/// A field with a listener: an address, or a map.
+pub struct ListenerField;
+
+impl FieldReader for ListenerField {
+    type Value = ListenerConfig;
+    const SHAPE: ValueShape = ValueShape::AnyOf(&[
+        ValueShape::Format(&ADDRESS_FORMAT),
+        ValueShape::Table(&LISTENER_TABLE),
+    ]);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<ListenerConfig> {
+        if matches!(node.value, YamlValue::Map(_)) {
+            return ListenerConfig::read(cx, node);
         }
-        names
-    });
-    let directory = fields.get("directory").and_then(|node| {
-        let expected = "a URL such as https://ca.example/directory";
-        cx.read_scalar(node, expected, parse_directory_url)
-    });
-    let contact = fields
-        .get("contact")
-        .and_then(|node| cx.read_scalar(node, "an email address", parse_contact));
-    let words = [
-        ("tls-alpn-01", Challenge::TlsAlpn01),
-        ("http-01", Challenge::Http01),
-    ];
-    let challenge = match fields.get("challenge") {
-        Some(node) => cx.read_word(node, &words)?,
-        None => Located {
-            value: Challenge::TlsAlpn01,
-            location: fields.location,
-        },
-    };
-    let mut read_file_name = |name| {
-        let node = fields.get(name)?;
-        cx.read_text(node, "the name of a file")
-    };
-    let (dir, roots) = (read_file_name("dir"), read_file_name("roots"));
-    Some(AcmeConfig {
-        names,
-        directory: directory.map(|url| url.value),
-        contact: contact.map(|contact| contact.value),
-        dir: dir.map(|dir| dir.value),
-        challenge,
-        roots,
-    })
+        Some(ListenerConfig {
+            address: Some(ListenAddressField::read(cx, node)?),
+            ..ListenerConfig::default()
+        })
+    }
+}
+
+/// A field with a word that switches off the admin listener, which is [`None`], or with its address, or with a map.
+pub struct AdminField;
+
+impl FieldReader for AdminField {
+    type Value = Option<AdminConfig>;
+    const SHAPE: ValueShape = ValueShape::AnyOf(&[
+        ValueShape::Words(&["off"]),
+        ValueShape::Format(&ADDRESS_FORMAT),
+        ValueShape::Table(&ADMIN_TABLE),
+    ]);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Option<AdminConfig>> {
+        if node.scalar().is_some_and(is_off) {
+            return Some(None);
+        }
+        if matches!(node.value, YamlValue::Map(_)) {
+            return AdminConfig::read(cx, node).map(Some);
+        }
+        Some(Some(AdminConfig {
+            address: LocatedField::<SocketAddressField>::read(cx, node),
+            ..AdminConfig::default()
+        }))
+    }
+}
+
+/// Reports fields that do not fit the address, or that need TLS.
+fn check_listener(cx: &mut LoadContext, fields: &MapFields<'_>, listener: &ListenerConfig) {
+    let is_port = |address: &Located<Address>| address.value.tcp().is_some();
+    if let Some(mode) = listener.mode
+        && listener.address.as_ref().is_some_and(is_port)
+    {
+        let help = "drop it; `mode` is for an address such as `unix:/run/tollgate.sock`";
+        cx.error(
+            mode.location,
+            "a port has no permissions",
+            Some(help.into()),
+        );
+    }
+    if fields.has("client_roots") && !fields.has("tls") {
+        let help = "add `tls: { cert: cert.pem, key: key.pem }`";
+        let location = fields.value_location("client_roots");
+        cx.error(location, "`client_roots` needs `tls`", Some(help.into()));
+    }
+}
+
+/// Reports files beside an ACME directory, and a certificate without its key.
+fn check_certificate(cx: &mut LoadContext, fields: &MapFields<'_>, _: &CertificateConfig) {
+    let has_acme = fields.has("acme");
+    for other in ["cert", "key"] {
+        if has_acme && fields.has(other) {
+            let message = format!("`{other}` and `acme` exclude each other");
+            let help = "of several certificates write a list: `tls: [{ cert: .. }, { acme: .. }]`";
+            cx.error(fields.location_of(other), message, Some(help.into()));
+        }
+    }
+    if !has_acme && fields.has("cert") && !fields.has("key") {
+        let message = "`cert` needs `key`, its private key";
+        let help = "for instance `key: key.pem`";
+        cx.error(fields.location_of("cert"), message, Some(help.into()));
+    }
+}
+
+fn check_domains(cx: &mut LoadContext, fields: &MapFields<'_>, acme: &AcmeConfig) {
+    if acme.domains.len() > MAX_CERTIFICATE_NAMES {
+        let message = format!("a certificate is for at most {MAX_CERTIFICATE_NAMES} names");
+        let location = fields.value_location("domains");
+        cx.error(location, message, Some("write several".into()));
+    }
 }
 
 fn parse_directory_url(text: &str) -> Result<String, ValueError> {
@@ -284,7 +204,8 @@ fn parse_directory_url(text: &str) -> Result<String, ValueError> {
     let url = url.filter(|url| url.scheme_str() == Some("https") && url.host().is_some());
     url.map(|url| url.to_string()).ok_or_else(|| {
         let message = format!("`{text}` is not a URL of a directory");
-        ValueError::new(message, DIRECTORY_HELP)
+        let help = "write for instance `https://acme-v02.api.letsencrypt.org/directory`";
+        ValueError::new(message, help)
     })
 }
 
@@ -298,26 +219,20 @@ fn parse_contact(text: &str) -> Result<String, ValueError> {
     })
 }
 
-fn read_domain(cx: &mut LoadContext, node: &Node) -> Option<Located<String>> {
-    cx.read_scalar(node, "a host name such as api.example.com", |text| {
-        let name = text.to_ascii_lowercase();
-        if name.starts_with("*.") {
-            let message = "a name with `*` can be proven in the DNS only, which is not supported";
-            return Err(ValueError::new(
-                message,
-                "write each name, or a certificate from files",
-            ));
-        }
-        let is_address = name.parse::<std::net::IpAddr>().is_ok();
-        if is_address || name.len() > MAX_HOST_NAME_BYTES || !name.split('.').all(is_dns_label) {
-            let message = format!("`{text}` is not a host name");
-            return Err(ValueError::new(
-                message,
-                "write it as the DNS does: letters, digits, `-` and dots",
-            ));
-        }
-        Ok(name)
-    })
+fn parse_domain(text: &str) -> Result<String, ValueError> {
+    let name = text.to_ascii_lowercase();
+    if name.starts_with("*.") {
+        let message = "a name with `*` can be proven in the DNS only, which is not supported";
+        let help = "write each name, or a certificate from files";
+        return Err(ValueError::new(message, help));
+    }
+    let is_address = name.parse::<std::net::IpAddr>().is_ok();
+    if is_address || name.len() > MAX_HOST_NAME_BYTES || !name.split('.').all(is_dns_label) {
+        let message = format!("`{text}` is not a host name");
+        let help = "write it as the DNS does: letters, digits, `-` and dots";
+        return Err(ValueError::new(message, help));
+    }
+    Ok(name)
 }
 
 fn is_dns_label(label: &str) -> bool {
@@ -326,31 +241,4 @@ fn is_dns_label(label: &str) -> bool {
         && label.bytes().all(is_allowed)
         && !label.starts_with('-')
         && !label.ends_with('-')
-}
-
-/// Reads `admin`: a word that switches it off, an address, or a map.
-pub fn read_admin(cx: &mut LoadContext, node: &Node) -> AdminConfig {
-    if node.scalar().is_some_and(is_off) {
-        return AdminConfig::Off;
-    }
-    if !matches!(node.value, YamlValue::Map(_)) {
-        return AdminConfig::On {
-            address: cx.read_socket_address(node),
-            token_file: None,
-            probes: None,
-        };
-    }
-    let Some(fields) = ADMIN_TABLE.open(cx, node) else {
-        return AdminConfig::Off;
-    };
-    let token_file = fields.get("token_file");
-    AdminConfig::On {
-        token_file: token_file.and_then(|node| cx.read_secret_file_name(node)),
-        address: fields
-            .get("address")
-            .and_then(|node| cx.read_socket_address(node)),
-        probes: fields
-            .get("probes")
-            .and_then(|node| cx.read_socket_address(node)),
-    }
 }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use http::Uri;
 
 use super::super::context::LoadContext;
-use super::super::model::{Located, PushConfig};
-use super::super::table::{MapFields, Table, TextFormat, ValueShape, optional, required};
-use super::super::tree::Node;
+use super::super::section::{FieldReader, RequiredField, Section, section};
+use super::super::table::{MapFields, TextFormat, ValueShape};
+use super::super::tree::{Located, Node, SourceLocation};
 use super::ValueError;
-use super::scalar::{DURATION_FORMAT, PATH_FORMAT, parse_name};
+use super::field::{DurationField, FileNameField, SecretFileNameField, scalar_fields, word_fields};
+use super::scalar::parse_name;
 use crate::record::push::{Engine, MAX_DESTINATIONS, Settings};
 
 /// Maximum number of labels of a destination.
@@ -22,150 +23,144 @@ const MAX_LABEL_VALUE_BYTES: usize = 256;
 /// Maximum length of a name that is made from a URL, as for names that users choose.
 const MAX_DEFAULT_NAME_CHARS: usize = 64;
 
+/// Minimum of `every`, in milliseconds.
+const MIN_STEP_MILLIS: u64 = Settings::MIN_STEP_SECONDS * 1_000;
+/// Maximum of `every`, in milliseconds.
+const MAX_STEP_MILLIS: u64 = Settings::MAX_STEP_SECONDS * 1_000;
+
 static PUSH_URL_FORMAT: TextFormat = TextFormat {
     name: "push_url",
     pattern: r"^(https?|tcp)://[^/@\s]+(/\S*)?$",
     doc: "http:// or https:// with a path, or tcp://HOST:PORT for Graphite.",
 };
 
-pub static DESTINATION_TABLE: Table = Table {
-    name: "a destination of `push`",
-    doc: "An engine to which what is recorded is sent.",
-    fields: &[
-        required(
-            "to",
-            ValueShape::Words(&["prometheus", "graphite", "otlp"]),
-            "What it speaks: Prometheus remote write, Graphite's lines, OTLP over HTTP.",
-            "prometheus",
-        ),
-        required(
-            "url",
-            ValueShape::Format(&PUSH_URL_FORMAT),
-            "Where it is.",
-            "http://prom:9090/api/v1/write",
-        ),
-        optional(
-            "name",
-            ValueShape::Text,
-            "Its name in metrics and the log, by which the gateway knows what it has already. Default: from `to` and `url`.",
-            "central",
-        ),
-        optional(
-            "every",
-            ValueShape::Format(&DURATION_FORMAT),
-            "A sample of each series is sent for each of these steps. Default: 15s.",
-            "15s",
-        ),
-        optional(
-            "labels",
-            ValueShape::NamedMap(&ValueShape::Text),
-            "What each series is labelled with, to tell several gateways apart.",
-            "{ instance: edge-1 }",
-        ),
-        optional(
-            "token_file",
-            ValueShape::Format(&PATH_FORMAT),
-            "A file with the token that is sent as `Authorization: Bearer`.",
-            "push.token",
-        ),
-        optional(
-            "ca",
-            ValueShape::Format(&PATH_FORMAT),
-            "Who vouches for its certificate, as PEM. Default: those whom the system trusts.",
-            "ca.pem",
-        ),
-    ],
-};
-
-/// Reads `push`: one destination or a list of them, with distinct names.
-pub fn read_destinations(cx: &mut LoadContext, node: &Node) -> Vec<PushConfig> {
-    let mut names: Vec<String> = Vec::new();
-    let mut destinations = cx.read_list(node, |cx, node| {
-        let (push, name) = read_destination(cx, node)?;
-        if names.contains(&name.value) {
-            let message = format!("two destinations are named `{}`", name.value);
-            let help = "give one of them another `name`";
-            cx.error(name.location, message, Some(help.into()));
-        }
-        names.push(name.value);
-        Some(push)
-    });
-    if destinations.len() > MAX_DESTINATIONS {
-        let message = format!(
-            "there are {} destinations; the most is {MAX_DESTINATIONS}",
-            destinations.len()
-        );
-        let help = "remove some, or have one of them send to the others";
-        cx.error(node.location, message, Some(help.into()));
-        destinations.truncate(MAX_DESTINATIONS);
-    }
-    destinations
+section! {
+    /// The fields of a destination, from which its settings are made.
+    pub struct DestinationFields, table DESTINATION_TABLE = "a destination of `push`",
+        "An engine to which what is recorded is sent.", check check_step;
+    to: RequiredField<EngineField>,
+        "What it speaks: Prometheus remote write, Graphite's lines, OTLP over HTTP.", "prometheus";
+    url: RequiredField<UrlField>, "Where it is.", "http://prom:9090/api/v1/write";
+    name: DestinationNameField,
+        "Its name in metrics and the log, by which the gateway knows what it has already. Default: from `to` and `url`.", "central";
+    every: DurationField<MIN_STEP_MILLIS, MAX_STEP_MILLIS> = Duration::from_secs(Settings::DEFAULT_STEP_SECONDS),
+        "A sample of each series is sent for each of these steps.", "15s";
+    labels: LabelsField = Vec::new(),
+        "What each series is labelled with, to tell several gateways apart.", "{ instance: edge-1 }";
+    token_file: SecretFileNameField,
+        "A file with the token that is sent as `Authorization: Bearer`.", "push.token";
+    ca: FileNameField, "Who vouches for its certificate, as PEM. Default: those whom the system trusts.", "ca.pem";
 }
 
-/// Reads one destination. Returns its name too, which has a location even if it is made from the URL.
-fn read_destination(cx: &mut LoadContext, node: &Node) -> Option<(PushConfig, Located<String>)> {
+word_fields! {
+    /// A field with the protocol of a destination.
+    pub struct EngineField: Engine =
+        "prometheus" => Engine::Prometheus, "graphite" => Engine::Graphite, "otlp" => Engine::Otlp;
+}
+
+scalar_fields! {
+    /// A field with the name of a destination.
+    pub struct DestinationNameField: String =
+        ValueShape::Text, "a name", |text| Ok(parse_name(text, "a destination")?.to_string());
+}
+
+/// A field with a URL. [`read_destination`] parses it after all other fields, because `to` says what it needs.
+pub struct UrlField;
+
+impl FieldReader for UrlField {
+    type Value = ();
+    const SHAPE: ValueShape = ValueShape::Format(&PUSH_URL_FORMAT);
+
+    fn read(_: &mut LoadContext, _: &Node) -> Option<()> {
+        None
+    }
+}
+
+/// A destination to which the record is pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PushConfig {
+    /// The location of the declaration.
+    pub location: SourceLocation,
+    /// The settings without `token` and `roots`, which are read from files when the model is compiled.
+    pub settings: Settings,
+    /// The file with the bearer token.
+    pub token_file: Option<Located<String>>,
+    /// The file of the authorities that verify the destination's certificate.
+    pub ca: Option<Located<String>>,
+}
+
+/// A field with one destination or a list of them, with distinct names.
+pub struct DestinationsField;
+
+impl FieldReader for DestinationsField {
+    type Value = Vec<PushConfig>;
+    const SHAPE: ValueShape = ValueShape::OneOrList(&ValueShape::Table(&DESTINATION_TABLE));
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Vec<PushConfig>> {
+        let mut names: Vec<String> = Vec::new();
+        let mut destinations = cx.read_list(node, |cx, node| {
+            let (push, name_location) = read_destination(cx, node)?;
+            let name = &push.settings.name;
+            if names.contains(name) {
+                let message = format!("two destinations are named `{name}`");
+                let help = "give one of them another `name`";
+                cx.error(name_location, message, Some(help.into()));
+            }
+            names.push(name.clone());
+            Some(push)
+        });
+        if destinations.len() > MAX_DESTINATIONS {
+            let message = format!(
+                "there are {} destinations; the most is {MAX_DESTINATIONS}",
+                destinations.len()
+            );
+            let help = "remove some, or have one of them send to the others";
+            cx.error(node.location, message, Some(help.into()));
+            destinations.truncate(MAX_DESTINATIONS);
+        }
+        Some(destinations)
+    }
+}
+
+/// Reads one destination. Returns the location of its name too, which may be made from the URL.
+fn read_destination(cx: &mut LoadContext, node: &Node) -> Option<(PushConfig, SourceLocation)> {
     let fields = DESTINATION_TABLE.open(cx, node)?;
-    let engine_words = Engine::ALL.map(|engine| (engine.as_str(), engine));
-    let engine = fields
-        .get("to")
-        .and_then(|node| cx.read_word(node, &engine_words))
-        .map(|engine| engine.value);
-    let url_node = fields.get("url");
-    let url =
-        url_node.and_then(|node| cx.read_scalar(node, "a URL", |text| parse_url(text, engine)));
+    let written = DestinationFields::read_fields(cx, &fields);
+    let url_node = fields.get("url")?;
+    let url = cx.read_scalar(url_node, "a URL", |text| parse_url(text, written.to));
+    let (engine, url) = (written.to?, url?);
+    check_protocol_fields(cx, &fields, engine, &url);
     // A filled-in URL may hold a secret, so it is shown as written.
-    let unfilled_url = url_node.and_then(Node::unfilled_text).map(str::to_owned);
-    let name = fields.get("name").and_then(|node| {
-        let parse = |text: &str| Ok(parse_name(text, "a destination")?.to_string());
-        cx.read_scalar(node, "a name", parse)
-    });
-    let every = fields.get("every").and_then(|node| read_step(cx, node));
-    let labels = fields.get("labels").map(|node| read_labels(cx, node));
-    let token_file = fields
-        .get("token_file")
-        .and_then(|node| cx.read_secret_file_name(node));
-    let roots = fields
-        .get("ca")
-        .and_then(|node| cx.read_text(node, "the name of a file"));
-    let (engine, url) = (engine?, url?);
-    check_protocol_fields(cx, &fields, engine, &url.value);
-    let name = name.unwrap_or_else(|| Located {
-        value: default_name(engine, &url.value),
-        location: url.location,
-    });
+    let display_url = url_node.unfilled_text().map(str::to_owned);
+    let name_location = match written.name {
+        Some(_) => fields.value_location("name"),
+        None => url_node.location,
+    };
     let settings = Settings {
-        name: name.value.clone(),
+        name: written.name.unwrap_or_else(|| default_name(engine, &url)),
         engine,
-        display_url: unfilled_url.unwrap_or_else(|| url.value.to_string()),
-        url: url.value,
-        step_seconds: every.unwrap_or(Settings::DEFAULT_STEP_SECONDS),
+        display_url: display_url.unwrap_or_else(|| url.to_string()),
+        url,
+        step_seconds: written.every.as_secs(),
         token: None,
         roots: None,
-        labels: labels.unwrap_or_default(),
+        labels: written.labels,
     };
     let push = PushConfig {
         location: node.location,
         settings,
-        token_file,
-        roots,
+        token_file: written.token_file,
+        ca: written.ca,
     };
-    Some((push, name))
+    Some((push, name_location))
 }
 
-/// Reads the step of the samples, in whole seconds.
-fn read_step(cx: &mut LoadContext, node: &Node) -> Option<u64> {
-    let min = Duration::from_secs(Settings::MIN_STEP_SECONDS);
-    let max = Duration::from_secs(Settings::MAX_STEP_SECONDS);
-    let step = cx.read_duration(node, min, max)?;
-    if step.value.subsec_nanos() > 0 {
+fn check_step(cx: &mut LoadContext, fields: &MapFields<'_>, written: &DestinationFields) {
+    if written.every.subsec_nanos() > 0 {
         let message = "a step is of whole seconds";
-        cx.error(
-            step.location,
-            message,
-            Some("for instance `every: 15s`".into()),
-        );
+        let help = "for instance `every: 15s`";
+        cx.error(fields.value_location("every"), message, Some(help.into()));
     }
-    Some(step.value.as_secs())
 }
 
 /// Reports fields that the protocol of the destination has no use for.
@@ -245,37 +240,43 @@ fn is_label_name(name: &str) -> bool {
         && letters.all(|c| c.is_ascii_alphanumeric() || c == b'_')
 }
 
-/// Reads the labels of a destination, sorted by name.
-fn read_labels(cx: &mut LoadContext, node: &Node) -> Vec<(String, String)> {
-    let entries = cx.named_entries(node, "labels");
-    let mut labels = Vec::new();
-    for (key, node) in entries {
-        if !is_label_name(&key.text) {
-            let help = "use 1 to 64 letters, digits or `_`, starting with a letter";
-            let message = format!("`{}` is not a name for a label", key.text);
-            cx.error(key.location, message, Some(help.into()));
-            continue;
-        }
-        let value = cx.read_scalar(node, "a label's value", |text| {
-            if text.is_empty() || text.len() > MAX_LABEL_VALUE_BYTES {
-                let help = format!("write 1 to {MAX_LABEL_VALUE_BYTES} bytes");
-                return Err(ValueError::new(
-                    "a label's value is too short or too long",
-                    help,
-                ));
+/// A field with the labels of a destination, which are sorted by name.
+pub struct LabelsField;
+
+impl FieldReader for LabelsField {
+    type Value = Vec<(String, String)>;
+    const SHAPE: ValueShape = ValueShape::NamedMap(&ValueShape::Text);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Vec<(String, String)>> {
+        let mut labels = Vec::new();
+        for (key, node) in cx.named_entries(node, "labels") {
+            if !is_label_name(&key.text) {
+                let help = "use 1 to 64 letters, digits or `_`, starting with a letter";
+                let message = format!("`{}` is not a name for a label", key.text);
+                cx.error(key.location, message, Some(help.into()));
+                continue;
             }
-            Ok(text.to_owned())
-        });
-        labels.extend(value.map(|value| (key.text.clone(), value.value)));
+            let value = cx.read_scalar(node, "a label's value", parse_label_value);
+            labels.extend(value.map(|value| (key.text.clone(), value)));
+        }
+        if labels.len() > MAX_LABELS {
+            let message = format!(
+                "there are {} labels; the most is {MAX_LABELS}",
+                labels.len()
+            );
+            let help = "keep those that tell this gateway from others";
+            cx.error(node.location, message, Some(help.into()));
+        }
+        labels.sort();
+        Some(labels)
     }
-    if labels.len() > MAX_LABELS {
-        let message = format!(
-            "there are {} labels; the most is {MAX_LABELS}",
-            labels.len()
-        );
-        let help = "keep those that tell this gateway from others";
-        cx.error(node.location, message, Some(help.into()));
+}
+
+fn parse_label_value(text: &str) -> Result<String, ValueError> {
+    if text.is_empty() || text.len() > MAX_LABEL_VALUE_BYTES {
+        let help = format!("write 1 to {MAX_LABEL_VALUE_BYTES} bytes");
+        let message = "a label's value is too short or too long";
+        return Err(ValueError::new(message, help));
     }
-    labels.sort();
-    labels
+    Ok(text.to_owned())
 }

@@ -1,13 +1,37 @@
 //! Reads a policy file, which describes one route: the requests it matches, their upstream and their limits.
 
 use super::super::context::LoadContext;
-use super::super::model::{LimitUse, Located, PolicyConfig};
-use super::super::table::{Table, TextFormat, ValueShape, optional, required, words};
-use super::super::tree::{Node, YamlValue};
+use super::super::section::{FieldReader, LocatedField, Named, RequiredField, Section, section};
+use super::super::table::{TextFormat, ValueShape};
+use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
-use super::limit::{LIMIT_TABLE, LimitFile, read_limit};
-use super::scalar::HEADER_STYLE_WORDS;
-use crate::route::{HostPattern, Pattern, PatternErrorKind, Priority};
+use super::field::{ListField, scalar_fields, word_fields};
+use super::limit::{LIMIT_TABLE, LimitConfig, LimitFile, read_limit};
+use super::scalar::{HeaderStyleField, IdentityField, PriorityField};
+use crate::limit::Identity;
+use crate::route::{HostPattern, Pattern, PatternErrorKind};
+
+section! {
+    /// A route: which requests it matches, their upstream and their limits.
+    pub struct PolicyFields, table POLICY_TABLE = "a policy",
+        "One route of tollgate: which requests it takes, where they go and what limits them.";
+    pattern("match"): RequiredField<LocatedField<MatchField>>,
+        "Which requests it is for; the most specific match wins.", "GET /api/**";
+    host: LocatedField<HostField>, "On which host. Default: any.", "api.example.com";
+    upstream: RequiredField<LocatedField<UpstreamNameField>>, "Which upstream serves it.", "shop";
+    limits: LimitUsesField = Vec::new(),
+        "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file.", "{ per-user: { key: user, rate: 100/m } }";
+    require: ListField<LocatedField<RequireField>> = Vec::new(),
+        "Identities without which a request gets 401.", "user";
+    priority: PriorityField, "What is shed last under pressure. Default: what the plan says, else normal.", "critical";
+    headers: HeaderStyleField,
+        "Which rate-limit headers answers carry. Default: what the gateway file says.", "both";
+    keeps_slashes("encoded_slashes"): EncodedSlashesField = false,
+        "Whether `%2F` in a path is a slash, or part of the segment that `*` or `{name}` takes, as the upstream must read it too.", "keep";
+}
+
+/// A policy file. Its name without `.yaml` is the name of the route.
+pub type PolicyConfig = Named<PolicyFields, String>;
 
 static MATCH_FORMAT: TextFormat = TextFormat {
     name: "match",
@@ -27,123 +51,121 @@ static NAME_FORMAT: TextFormat = TextFormat {
     doc: "1 to 64 letters, digits, `-` or `_`, starting with a letter.",
 };
 
-/// The limits of a policy: a map in which `~` stands for a limit of the gateway file, or a list of names of such
-/// limits.
-static POLICY_LIMITS_SHAPES: &[ValueShape] = &[
-    ValueShape::NamedMap(&ValueShape::AnyOf(&[
-        ValueShape::Table(&LIMIT_TABLE),
-        ValueShape::Null,
-    ])),
-    ValueShape::List(&ValueShape::Format(&NAME_FORMAT)),
-];
+word_fields! {
+    /// A field that says how `%2F` in a path is read; the value says whether it is part of a segment.
+    pub struct EncodedSlashesField: bool = "split" => false, "keep" => true;
+}
 
-pub static POLICY_TABLE: Table = Table {
-    name: "a policy",
-    doc: "One route of tollgate: which requests it takes, where they go and what limits them.",
-    fields: &[
-        required(
-            "match",
-            ValueShape::Format(&MATCH_FORMAT),
-            "Which requests it is for; the most specific match wins.",
-            "GET /api/**",
-        ),
-        optional(
-            "host",
-            ValueShape::Format(&HOST_FORMAT),
-            "On which host. Default: any.",
-            "api.example.com",
-        ),
-        required(
-            "upstream",
-            ValueShape::Format(&NAME_FORMAT),
-            "Which upstream serves it.",
-            "shop",
-        ),
-        optional(
-            "limits",
-            ValueShape::AnyOf(POLICY_LIMITS_SHAPES),
-            "Its own limits; `name: ~`, or a list of names, takes limits of the gateway file.",
-            "{ per-user: { key: user, rate: 100/m } }",
-        ),
-        optional(
-            "require",
-            ValueShape::OneOrList(&ValueShape::Words(&["ip", "user", "token", "email"])),
-            "Identities without which a request gets 401.",
-            "user",
-        ),
-        optional(
-            "priority",
-            ValueShape::Words(&words(&PRIORITY_WORDS)),
-            "What is shed last under pressure. Default: what the plan says, else normal.",
-            "critical",
-        ),
-        optional(
-            "headers",
-            ValueShape::Words(&words(&HEADER_STYLE_WORDS)),
-            "Which rate-limit headers answers carry. Default: what the gateway file says.",
-            "both",
-        ),
-        optional(
-            "encoded_slashes",
-            ValueShape::Words(&["split", "keep"]),
-            "Whether `%2F` in a path is a slash, or part of the segment that `*` or `{name}` takes, as the upstream must read it too. Default: split.",
-            "keep",
-        ),
-    ],
-};
+scalar_fields! {
+    /// A field with methods and a path.
+    pub struct MatchField: Pattern =
+        ValueShape::Format(&MATCH_FORMAT), "a match such as GET /api/**", parse_match;
+    /// A field with the hosts that a route matches.
+    pub struct HostField: HostPattern =
+        ValueShape::Format(&HOST_FORMAT), "a host such as api.example.com", parse_host;
+    /// A field with the name of an upstream.
+    pub struct UpstreamNameField: String = ValueShape::Format(&NAME_FORMAT), "the name of an upstream";
+}
 
-pub const PRIORITY_WORDS: [(&str, Priority); 3] = [
-    ("low", Priority::Low),
-    ("normal", Priority::Normal),
-    ("critical", Priority::Critical),
-];
+impl PolicyFields {
+    /// The methods, the path and the host that the route matches.
+    pub fn pattern_with_host(&self) -> Option<Pattern> {
+        let pattern = self.pattern.as_ref()?.value.clone();
+        Some(match &self.host {
+            Some(host) => pattern.with_host(host.value.clone()),
+            None => pattern,
+        })
+    }
+}
+
+/// A limit of a policy.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LimitUse {
+    /// A limit that the policy defines.
+    Own(Box<LimitConfig>),
+    /// The name of a limit of the gateway file.
+    Shared(Located<String>),
+}
+
+/// A field with an identity that requests must have. `check` refuses a plan with a message of its own.
+pub struct RequireField;
+
+impl FieldReader for RequireField {
+    type Value = Identity;
+    const SHAPE: ValueShape = ValueShape::Words(&["ip", "user", "token", "email"]);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Identity> {
+        IdentityField::read(cx, node)
+    }
+}
+
+/// A field with limits: a map in which `~` stands for a limit of the gateway file, or a list of names of such limits.
+pub struct LimitUsesField;
+
+impl FieldReader for LimitUsesField {
+    type Value = Vec<LimitUse>;
+    const SHAPE: ValueShape = ValueShape::AnyOf(&[
+        ValueShape::NamedMap(&ValueShape::AnyOf(&[
+            ValueShape::Table(&LIMIT_TABLE),
+            ValueShape::Null,
+        ])),
+        ValueShape::List(&ValueShape::Format(&NAME_FORMAT)),
+    ]);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Vec<LimitUse>> {
+        if let YamlValue::List(_) = node.value {
+            let names = cx.read_list(node, read_limit_name);
+            return Some(names.into_iter().map(LimitUse::Shared).collect());
+        }
+        let mut uses = Vec::new();
+        for (key, node) in cx.named_entries(node, "limits") {
+            if matches!(node.value, YamlValue::Null) {
+                uses.push(LimitUse::Shared(Located {
+                    value: key.text.clone(),
+                    location: key.location,
+                }));
+            } else if let Some(limit) = read_limit(cx, key, node, LimitFile::Policy) {
+                uses.push(LimitUse::Own(Box::new(limit)));
+            }
+        }
+        Some(uses)
+    }
+}
+
+fn read_limit_name(cx: &mut LoadContext, node: &Node) -> Option<Located<String>> {
+    if matches!(node.value, YamlValue::Map(_)) {
+        let help = "write the limits as a map, without the dashes";
+        cx.error(
+            node.location,
+            "a list of limits holds names only",
+            Some(help.into()),
+        );
+        return None;
+    }
+    cx.read_text(node, "the name of a limit")
+}
 
 /// Reads the policy whose file is called `name`.
 pub fn read_policy(cx: &mut LoadContext, name: &str, node: &Node) -> Option<PolicyConfig> {
-    let fields = POLICY_TABLE.open(cx, node)?;
-    let pattern = fields.get("match").and_then(|node| {
-        cx.read_scalar(node, "a match such as GET /api/**", |text| {
-            Pattern::parse(text).map_err(|error| ValueError {
-                message: format!("`{text}` is not a match: {}", error.kind),
-                help: suggest_match(text, &error.kind),
-                offset: Some(error.offset),
-            })
-        })
-    });
-    let host = fields.get("host").and_then(|node| {
-        cx.read_scalar(node, "a host such as api.example.com", |text| {
-            HostPattern::parse(text.trim()).map_err(|error| ValueError {
-                message: format!("`{text}` is not a host: {}", error.kind),
-                help: None,
-                offset: Some(error.offset),
-            })
-        })
-    });
-    let priority = fields
-        .get("priority")
-        .and_then(|node| cx.read_word(node, &PRIORITY_WORDS));
-    Some(PolicyConfig {
+    Some(Named {
         name: name.into(),
-        pattern,
-        host,
-        upstream: fields
-            .get("upstream")
-            .and_then(|node| cx.read_text(node, "the name of an upstream")),
-        limits: fields
-            .get("limits")
-            .map_or_else(Vec::new, |node| read_limit_uses(cx, node)),
-        require: fields.get("require").map_or_else(Vec::new, |node| {
-            cx.read_list(node, LoadContext::read_identity)
-        }),
-        priority: priority.map(|priority| priority.value),
-        headers: fields
-            .get("headers")
-            .and_then(|node| cx.read_header_style(node))
-            .map(|style| style.value),
-        keeps_slashes: fields
-            .get("encoded_slashes")
-            .and_then(|node| cx.read_word(node, &[("split", false), ("keep", true)]))
-            .is_some_and(|keeps_slashes| keeps_slashes.value),
+        fields: PolicyFields::read(cx, node)?,
+    })
+}
+
+fn parse_match(text: &str) -> Result<Pattern, ValueError> {
+    Pattern::parse(text).map_err(|error| ValueError {
+        message: format!("`{text}` is not a match: {}", error.kind),
+        help: suggest_match(text, &error.kind),
+        offset: Some(error.offset),
+    })
+}
+
+fn parse_host(text: &str) -> Result<HostPattern, ValueError> {
+    HostPattern::parse(text.trim()).map_err(|error| ValueError {
+        message: format!("`{text}` is not a host: {}", error.kind),
+        help: None,
+        offset: Some(error.offset),
     })
 }
 
@@ -166,35 +188,4 @@ fn suggest_match(text: &str, kind: &PatternErrorKind) -> Option<String> {
     Pattern::parse(&suggestion)
         .is_ok()
         .then(|| format!("write `{suggestion}`"))
-}
-
-fn read_limit_uses(cx: &mut LoadContext, node: &Node) -> Vec<LimitUse> {
-    if let YamlValue::List(_) = node.value {
-        let names = cx.read_list(node, |cx, item| {
-            if matches!(item.value, YamlValue::Map(_)) {
-                let help = "write the limits as a map, without the dashes";
-                cx.error(
-                    item.location,
-                    "a list of limits holds names only",
-                    Some(help.into()),
-                );
-                return None;
-            }
-            cx.read_text(item, "the name of a limit")
-        });
-        return names.into_iter().map(LimitUse::Shared).collect();
-    }
-    let entries = cx.named_entries(node, "limits");
-    let mut uses = Vec::new();
-    for (key, node) in entries {
-        if matches!(node.value, YamlValue::Null) {
-            uses.push(LimitUse::Shared(Located {
-                value: key.text.clone(),
-                location: key.location,
-            }));
-        } else if let Some(limit) = read_limit(cx, key, node, LimitFile::Policy) {
-            uses.push(LimitUse::Own(Box::new(limit)));
-        }
-    }
-    uses
 }

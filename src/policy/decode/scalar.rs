@@ -11,13 +11,14 @@ use http::HeaderName;
 use ipnet::IpNet;
 
 use super::super::context::LoadContext;
-use super::super::model::Located;
-use super::super::table::TextFormat;
-use super::super::tree::Node;
+use super::super::section::FieldReader;
+use super::super::table::{TextFormat, ValueShape};
+use super::super::tree::{Located, Node};
 use super::ValueError;
+use super::field::{scalar_fields, word_fields};
 use crate::limit::{Identity, LimitName, Rate};
 use crate::net::address::{Address, MAX_UNIX_PATH_BYTES, PeerNetwork, UNIX_PREFIX};
-use crate::route::HeaderStyle;
+use crate::route::{HeaderStyle, Priority};
 
 pub static DURATION_FORMAT: TextFormat = TextFormat {
     name: "duration",
@@ -79,37 +80,89 @@ pub static PATH_FORMAT: TextFormat = TextFormat {
     doc: "A path, relative to the gateway file's folder.",
 };
 
-pub static IDENTITY_WORDS: &[&str] = &["ip", "user", "token", "email", "plan"];
+word_fields! {
+    /// A field with an identity.
+    pub struct IdentityField: Identity = "ip" => Identity::Ip, "user" => Identity::User, "token" => Identity::Token,
+        "email" => Identity::Email, "plan" => Identity::Plan;
+    /// A field with the style of rate-limit header fields.
+    pub struct HeaderStyleField: HeaderStyle = "ietf" => HeaderStyle::Ietf, "legacy" => HeaderStyle::Legacy,
+        "both" => HeaderStyle::Both, "none" => HeaderStyle::None;
+    /// A field that says what is shed last under pressure.
+    pub struct PriorityField: Priority = "low" => Priority::Low, "normal" => Priority::Normal,
+        "critical" => Priority::Critical;
+}
 
-pub const HEADER_STYLE_WORDS: [(&str, HeaderStyle); 4] = [
-    ("ietf", HeaderStyle::Ietf),
-    ("legacy", HeaderStyle::Legacy),
-    ("both", HeaderStyle::Both),
-    ("none", HeaderStyle::None),
-];
+scalar_fields! {
+    /// A field with a rate such as `5/15m`.
+    pub struct RateField: Rate =
+        ValueShape::Format(&RATE_FORMAT), "a rate such as 10/s or 5/15m", parse_rate;
+    /// A field with an IP address and a port, such as `127.0.0.1:8080`.
+    pub struct SocketAddressField: SocketAddr =
+        ValueShape::Format(&ADDRESS_FORMAT), "an address such as 127.0.0.1:8080", parse_socket_address;
+    /// A field with the permissions of a file, such as `0660`.
+    pub struct FileModeField: u32 =
+        ValueShape::Format(&FILE_MODE_FORMAT), "permissions such as 0660", parse_file_mode;
+    /// A field with a network such as `10.0.0.0/8`, or with a single address.
+    pub struct NetworkField: IpNet =
+        ValueShape::Format(&NETWORK_FORMAT), "a network such as 10.0.0.0/8", parse_network;
+    /// A field with the name of a claim of a signed token.
+    pub struct ClaimField: String = ValueShape::Text, "the name of a claim";
+    /// A field with the name of a header field, which becomes lower case.
+    pub struct HeaderNameField: HeaderName =
+        ValueShape::Format(&HEADER_NAME_FORMAT), "the name of a header", |text| {
+            parse_header_name(text).map_err(|message| ValueError { message, help: None, offset: None })
+        };
+}
 
-/// The longest timeout and delay: a day.
-pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(86_400);
+/// A field with an IP address and a port, or with a Unix socket such as `unix:/run/tollgate.sock`.
+pub struct ListenAddressField;
 
-impl LoadContext {
-    /// Reads a rate such as `5/15m`.
-    pub(super) fn read_rate(&mut self, node: &Node) -> Option<Located<Rate>> {
-        self.read_scalar(node, "a rate such as 10/s or 5/15m", |text| {
-            text.parse::<Rate>().map_err(|error| ValueError {
-                message: format!("`{text}` is not a rate: {error}"),
-                help: suggest_rate(text),
-                offset: None,
-            })
+impl FieldReader for ListenAddressField {
+    type Value = Located<Address>;
+    const SHAPE: ValueShape = ValueShape::Format(&LISTEN_ADDRESS_FORMAT);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Located<Address>> {
+        let is_unix = |text: &str| text.starts_with(UNIX_PREFIX);
+        let value = match node.scalar().is_some_and(is_unix) {
+            true => Address::Unix(cx.read_scalar(node, "a Unix socket", parse_listen_path)?),
+            false => Address::Tcp(SocketAddressField::read(cx, node)?),
+        };
+        Some(Located {
+            value,
+            location: node.location,
         })
     }
+}
 
+/// A field with a network of peers that are trusted to name the client.
+pub struct PeersField;
+
+impl FieldReader for PeersField {
+    type Value = PeerNetwork;
+    const SHAPE: ValueShape = ValueShape::Format(&PEERS_FORMAT);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<PeerNetwork> {
+        if node.scalar() == Some("unix") {
+            return Some(PeerNetwork::Unix);
+        }
+        let net = NetworkField::read(cx, node)?;
+        if net.prefix_len() == 0 {
+            let message = format!("`{net}` believes everyone: any client can claim to be anyone");
+            let help = "name the networks of your proxies";
+            cx.warn(node.location, message, Some(help.into()));
+        }
+        Some(net.into())
+    }
+}
+
+impl LoadContext {
     /// Reads a duration such as `10s` from `min` to `max`.
     pub(super) fn read_duration(
         &mut self,
         node: &Node,
         min: Duration,
         max: Duration,
-    ) -> Option<Located<Duration>> {
+    ) -> Option<Duration> {
         self.read_scalar(node, "a duration such as 10s or 200ms", |text| {
             let duration = parse_duration(text)?;
             if duration < min || duration > max {
@@ -124,20 +177,8 @@ impl LoadContext {
         })
     }
 
-    /// Reads a timeout, from 1 ms to a day.
-    pub(super) fn read_timeout(&mut self, node: &Node) -> Option<Duration> {
-        self.read_duration(node, Duration::from_millis(1), MAX_TIMEOUT)
-            .map(|timeout| timeout.value)
-    }
-
-    /// Reads a count from 1 to `max`.
-    pub(super) fn read_count(&mut self, node: &Node, max: u64) -> Option<u32> {
-        let count = self.read_whole_number(node, 1, max)?;
-        u32::try_from(count.value).ok()
-    }
-
     /// Reads a size in bytes such as `64MiB`, from `min` to `max`.
-    pub(super) fn read_size(&mut self, node: &Node, min: u64, max: u64) -> Option<Located<usize>> {
+    pub(super) fn read_size(&mut self, node: &Node, min: u64, max: u64) -> Option<usize> {
         self.read_scalar(node, "a size such as 64MiB", |text| {
             let size = parse_size(text)?;
             if size < min || size > max {
@@ -152,135 +193,71 @@ impl LoadContext {
                 .map_err(|_| ValueError::new(format!("`{text}` is too large"), "write less"))
         })
     }
+}
 
-    /// Reads an IP address with a port, such as `127.0.0.1:8080`.
-    pub(super) fn read_socket_address(&mut self, node: &Node) -> Option<Located<SocketAddr>> {
-        self.read_scalar(node, "an address such as 127.0.0.1:8080", |text| {
-            text.trim().parse::<SocketAddr>().map_err(|_| {
-                let port = text
-                    .rsplit(':')
-                    .next()
-                    .and_then(|port| port.trim().parse::<u16>().ok());
-                let help = match (port, text.contains("localhost")) {
-                    _ if text.starts_with('/') => format!("write `{UNIX_PREFIX}{text}`"),
-                    (Some(port), true) => format!("write `127.0.0.1:{port}`"),
-                    (Some(port), false) => {
-                        format!("write `0.0.0.0:{port}`, `127.0.0.1:{port}` or `[::]:{port}`")
-                    }
-                    (None, _) => {
-                        String::from("write an IP address and a port, for instance `0.0.0.0:8080`")
-                    }
-                };
-                ValueError::new(format!("`{text}` is not an IP address with a port"), help)
-            })
-        })
-    }
+fn parse_rate(text: &str) -> Result<Rate, ValueError> {
+    text.parse::<Rate>().map_err(|error| ValueError {
+        message: format!("`{text}` is not a rate: {error}"),
+        help: suggest_rate(text),
+        offset: None,
+    })
+}
 
-    /// Reads an IP address with a port, or a Unix socket such as `unix:/run/tollgate.sock`.
-    pub(super) fn read_listen_address(&mut self, node: &Node) -> Option<Located<Address>> {
-        if node
-            .scalar()
-            .is_some_and(|text| text.starts_with(UNIX_PREFIX))
-        {
-            let path = self.read_scalar(node, "a Unix socket", |text| {
-                let path = parse_unix_path(text)?;
-                // A handover passes the paths to the next process in one variable, separated by `:`.
-                if path.as_os_str().as_bytes().contains(&b':') {
-                    let message = format!("the path of `{text}` has a `:`");
-                    return Err(ValueError::new(message, "choose a path without it"));
-                }
-                Ok(path)
-            })?;
-            return Some(path.map(Address::Unix));
-        }
-        self.read_socket_address(node)
-            .map(|address| address.map(Address::Tcp))
-    }
-
-    /// Reads the permissions of a file, such as `0660`.
-    pub(super) fn read_file_mode(&mut self, node: &Node) -> Option<Located<u32>> {
-        self.read_scalar(node, "permissions such as 0660", |text| {
-            let digits = text.strip_prefix('0').unwrap_or(text);
-            let mode = u32::from_str_radix(digits, 8).ok();
-            let error = || {
-                let help = "write three octal digits: `0660` lets the user and the group connect, `0666` everybody";
-                ValueError::new(format!("`{text}` is not permissions of a file"), help)
-            };
-            mode.filter(|_| digits.len() == 3 && !digits.starts_with('+'))
-                .ok_or_else(error)
-        })
-    }
-
-    /// Reads a network such as `10.0.0.0/8`, or a single address.
-    pub(super) fn read_network(&mut self, node: &Node) -> Option<Located<IpNet>> {
-        self.read_scalar(node, "a network such as 10.0.0.0/8", |text| {
-            let text = text.trim();
-            if let Ok(address) = text.parse::<IpAddr>() {
-                return Ok(IpNet::from(address));
+fn parse_socket_address(text: &str) -> Result<SocketAddr, ValueError> {
+    text.trim().parse::<SocketAddr>().map_err(|_| {
+        let port = text.rsplit(':').next();
+        let port = port.and_then(|port| port.trim().parse::<u16>().ok());
+        let help = match (port, text.contains("localhost")) {
+            _ if text.starts_with('/') => format!("write `{UNIX_PREFIX}{text}`"),
+            (Some(port), true) => format!("write `127.0.0.1:{port}`"),
+            (Some(port), false) => {
+                format!("write `0.0.0.0:{port}`, `127.0.0.1:{port}` or `[::]:{port}`")
             }
-            let net: IpNet = text.parse().map_err(|_| {
-                let help =
-                    "write a network such as `10.0.0.0/8` or `2001:db8::/32`, or one address";
-                ValueError::new(format!("`{text}` is not an IP network"), help)
-            })?;
-            if net.addr() != net.network() {
-                let message = format!("`{text}` has bits set behind its prefix");
-                let help = format!(
-                    "write `{}` for the network or `{}` for the address",
-                    net.trunc(),
-                    net.addr()
-                );
-                return Err(ValueError::new(message, help));
+            (None, _) => {
+                String::from("write an IP address and a port, for instance `0.0.0.0:8080`")
             }
-            Ok(net)
-        })
-    }
+        };
+        ValueError::new(format!("`{text}` is not an IP address with a port"), help)
+    })
+}
 
-    /// Reads one network or a list of networks.
-    pub(super) fn read_networks(&mut self, node: &Node) -> Vec<IpNet> {
-        self.read_list(node, |cx, item| cx.read_network(item).map(|net| net.value))
-    }
+fn parse_file_mode(text: &str) -> Result<u32, ValueError> {
+    let digits = text.strip_prefix('0').unwrap_or(text);
+    let mode = u32::from_str_radix(digits, 8).ok();
+    let is_mode = digits.len() == 3 && !digits.starts_with('+');
+    mode.filter(|_| is_mode).ok_or_else(|| {
+        let help = "write three octal digits: `0660` lets the user and the group connect, `0666` everybody";
+        ValueError::new(format!("`{text}` is not permissions of a file"), help)
+    })
+}
 
-    /// Reads the networks of peers that are trusted to name the client.
-    pub(super) fn read_trusted_peers(&mut self, node: &Node) -> Vec<PeerNetwork> {
-        self.read_list(node, |cx, item| {
-            if item.scalar() == Some("unix") {
-                return Some(PeerNetwork::Unix);
-            }
-            let net = cx.read_network(item)?.value;
-            if net.prefix_len() == 0 {
-                let message =
-                    format!("`{net}` believes everyone: any client can claim to be anyone");
-                let help = "name the networks of your proxies";
-                cx.warn(item.location, message, Some(help.into()));
-            }
-            Some(net.into())
-        })
+fn parse_network(text: &str) -> Result<IpNet, ValueError> {
+    let text = text.trim();
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(IpNet::from(address));
     }
+    let net: IpNet = text.parse().map_err(|_| {
+        let help = "write a network such as `10.0.0.0/8` or `2001:db8::/32`, or one address";
+        ValueError::new(format!("`{text}` is not an IP network"), help)
+    })?;
+    if net.addr() != net.network() {
+        let message = format!("`{text}` has bits set behind its prefix");
+        let (network, address) = (net.trunc(), net.addr());
+        let help = format!("write `{network}` for the network or `{address}` for the address");
+        return Err(ValueError::new(message, help));
+    }
+    Ok(net)
+}
 
-    /// Reads the name of a header field.
-    pub(super) fn read_header_name(&mut self, node: &Node) -> Option<Located<HeaderName>> {
-        self.read_scalar(node, "the name of a header", |text| {
-            parse_header_name(text).map_err(|message| ValueError {
-                message,
-                help: None,
-                offset: None,
-            })
-        })
+/// Parses the path of a Unix socket on which the gateway listens.
+fn parse_listen_path(text: &str) -> Result<Arc<Path>, ValueError> {
+    let path = parse_unix_path(text)?;
+    // A handover passes the paths to the next process in one variable, separated by `:`.
+    if path.as_os_str().as_bytes().contains(&b':') {
+        let message = format!("the path of `{text}` has a `:`");
+        return Err(ValueError::new(message, "choose a path without it"));
     }
-
-    /// Reads an identity.
-    pub(super) fn read_identity(&mut self, node: &Node) -> Option<Located<Identity>> {
-        self.read_word(
-            node,
-            &Identity::ALL.map(|identity| (identity.as_str(), identity)),
-        )
-    }
-
-    /// Reads a header style.
-    pub(super) fn read_header_style(&mut self, node: &Node) -> Option<Located<HeaderStyle>> {
-        self.read_word(node, &HEADER_STYLE_WORDS)
-    }
+    Ok(path)
 }
 
 /// Parses the path of a Unix socket, written `unix:/run/app.sock` or `unix:///run/app.sock`.

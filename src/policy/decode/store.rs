@@ -2,75 +2,55 @@
 //! password in an address is hidden from all excerpts.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use super::super::context::LoadContext;
-use super::super::model::{Located, StoreAddress, StoreConfig};
-use super::super::table::{MapFields, Table, TextFormat, ValueShape, optional};
-use super::super::tree::{Node, YamlValue};
+use super::super::section::{FieldReader, Section, section};
+use super::super::table::{MapFields, TextFormat, ValueShape};
+use super::super::tree::{Located, Node, YamlValue};
 use super::ValueError;
-use super::scalar::{DURATION_FORMAT, PATH_FORMAT, SIZE_FORMAT};
-use super::snapshots::read_snapshots;
+use super::field::{DurationField, FileNameField, SecretFileNameField, SizeField};
+use super::scalar::PATH_FORMAT;
+use super::switch_word::{is_off, report_switch_word};
 use crate::base::suggest::nearest_word;
-use crate::store::Settings;
 use crate::store::redis::{self, AddressError, RedisAddress};
+use crate::store::{Settings, shared, snapshot};
 
-/// Minimum of `budget`, the time that a request waits for the shared store.
-const MIN_STORE_WAIT: Duration = Duration::from_millis(1);
-/// Maximum of `budget`: a slower store would delay every request too long.
-const MAX_STORE_WAIT: Duration = Duration::from_secs(1);
+/// Minimum of `memory`, in bytes.
+const MIN_MEMORY_BYTES: u64 = Settings::MIN_BUDGET_BYTES as u64;
+/// Maximum of `memory`, in bytes.
+const MAX_MEMORY_BYTES: u64 = Settings::MAX_BUDGET_BYTES as u64;
+/// Default of `memory`, in bytes.
+const DEFAULT_MEMORY_BYTES: usize = 256 * 1024 * 1024;
+
+/// Minimum of `every`, in milliseconds.
+const MIN_INTERVAL_MILLIS: u64 = snapshot::Settings::MIN_INTERVAL.as_millis() as u64;
+/// Maximum of `every`, in milliseconds.
+const MAX_INTERVAL_MILLIS: u64 = snapshot::Settings::MAX_INTERVAL.as_millis() as u64;
+
+/// Minimum of `budget` in milliseconds, the time that a request waits for the shared store.
+const MIN_STORE_WAIT_MILLIS: u64 = 1;
+/// Maximum of `budget` in milliseconds: a slower store would delay every request too long.
+const MAX_STORE_WAIT_MILLIS: u64 = 1_000;
 
 /// The port of a memcached server without one.
 const MEMCACHED_PORT: u16 = 11_211;
 
-pub static STORE_TABLE: Table = Table {
-    name: "`store`",
-    doc: "Where counts live.",
-    fields: &[
-        optional(
-            "memory",
-            ValueShape::Format(&SIZE_FORMAT),
-            "Most memory for counts of this gateway. Default: 256MiB.",
-            "256MiB",
-        ),
-        optional(
-            "snapshots",
-            ValueShape::Format(&PATH_FORMAT),
-            "A folder that keeps them when the process ends, for the next one. Default: none, they are forgotten.",
-            "data/counts",
-        ),
-        optional(
-            "every",
-            ValueShape::Format(&DURATION_FORMAT),
-            "A crash forgives at most what was counted in this time. Default: 10s.",
-            "10s",
-        ),
-        optional(
-            "address",
-            ValueShape::Format(&STORE_ADDRESS_FORMAT),
-            "A store that several gateways share.",
-            "rediss://tollgate:secret@10.0.0.5:6379/0",
-        ),
-        optional(
-            "password_file",
-            ValueShape::Format(&PATH_FORMAT),
-            "The file of the password, where `address` has none.",
-            "redis.password",
-        ),
-        optional(
-            "budget",
-            ValueShape::Format(&DURATION_FORMAT),
-            "How long a request waits for it before it is decided without. Default: 5ms.",
-            "5ms",
-        ),
-        optional(
-            "ca",
-            ValueShape::Format(&PATH_FORMAT),
-            "Who vouches for its certificate, as PEM. Default: those whom the system trusts.",
-            "store-ca.pem",
-        ),
-    ],
-};
+section! {
+    /// The store of the counts.
+    pub struct StoreConfig, table STORE_TABLE = "`store`", "Where counts live.", check check_store;
+    memory: SizeField<MIN_MEMORY_BYTES, MAX_MEMORY_BYTES> = DEFAULT_MEMORY_BYTES,
+        "Most memory for counts of this gateway.", "256MiB";
+    snapshots: SnapshotFolderField,
+        "A folder that keeps them when the process ends, for the next one. Default: none, they are forgotten.", "data/counts";
+    every: DurationField<MIN_INTERVAL_MILLIS, MAX_INTERVAL_MILLIS> = snapshot::Settings::DEFAULT_INTERVAL,
+        "A crash forgives at most what was counted in this time.", "10s";
+    address: StoreAddressField, "A store that several gateways share.", "rediss://tollgate:secret@10.0.0.5:6379/0";
+    password_file: SecretFileNameField, "The file of the password, where `address` has none.", "redis.password";
+    budget: DurationField<MIN_STORE_WAIT_MILLIS, MAX_STORE_WAIT_MILLIS> = shared::Settings::DEFAULT_BUDGET,
+        "How long a request waits for it before it is decided without.", "5ms";
+    ca: FileNameField,
+        "Who vouches for its certificate, as PEM. Default: those whom the system trusts.", "store-ca.pem";
+}
 
 static STORE_ADDRESS_FORMAT: TextFormat = TextFormat {
     name: "store_address",
@@ -78,68 +58,99 @@ static STORE_ADDRESS_FORMAT: TextFormat = TextFormat {
     doc: "redis://user:password@host:6379/0, or with rediss (TLS), +cluster, +sentinel; memcached://a:11211,b:11211.",
 };
 
-pub static STORE_FORMAT: TextFormat = TextFormat {
+static STORE_FORMAT: TextFormat = TextFormat {
     name: "store",
     pattern: r"^(memory|(rediss?(\+cluster|\+sentinel)?|memcached)://.+)$",
     doc: "memory, or the address of a shared store.",
 };
 
-/// Reads `store`: the word `memory`, the address of a shared store, or a map.
-pub fn read_store(cx: &mut LoadContext, node: &Node) -> StoreConfig {
-    if !matches!(node.value, YamlValue::Map(_)) {
-        return read_store_scalar(cx, node);
-    }
-    let Some(fields) = STORE_TABLE.open(cx, node) else {
-        return StoreConfig::default();
-    };
-    check_shared_store_fields(cx, &fields);
-    let budget = fields
-        .get("budget")
-        .and_then(|node| cx.read_duration(node, MIN_STORE_WAIT, MAX_STORE_WAIT));
-    let snapshots = read_snapshots(cx, &fields);
-    let address = fields.get("address").and_then(|node| {
+/// The address of a store that several gateways share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreAddress {
+    /// The address of a Redis or Valkey store.
+    Redis(RedisAddress),
+    /// The servers of memcached, each as `host:port`.
+    Memcached(Vec<String>),
+}
+
+/// A field with the word `memory`, the address of a shared store, or a map.
+pub struct StoreField;
+
+impl FieldReader for StoreField {
+    type Value = StoreConfig;
+    const SHAPE: ValueShape = ValueShape::AnyOf(&[
+        ValueShape::Format(&STORE_FORMAT),
+        ValueShape::Table(&STORE_TABLE),
+    ]);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<StoreConfig> {
+        if matches!(node.value, YamlValue::Map(_)) {
+            return StoreConfig::read(cx, node);
+        }
+        let expected = "a store: memory, redis://HOST:PORT, or { memory: 256MiB }";
+        let address = cx.read_scalar(node, expected, |text| match text {
+            "memory" => Ok(None),
+            text => parse_address(text).map(Some),
+        });
         hide_password(cx, node);
-        let expected = "the address of a store, such as redis://HOST:PORT";
-        cx.read_scalar(node, expected, parse_address)
-    });
-    let password_file = fields
-        .get("password_file")
-        .and_then(|node| cx.read_secret_file_name(node));
-    check_password_file(cx, &fields, address.as_ref());
-    check_ca(cx, &fields, address.as_ref());
-    let (min, max) = (
-        Settings::MIN_BUDGET_BYTES as u64,
-        Settings::MAX_BUDGET_BYTES as u64,
-    );
-    StoreConfig {
-        snapshots,
-        address,
-        memory: fields
-            .get("memory")
-            .and_then(|node| cx.read_size(node, min, max))
-            .map(|size| size.value),
-        password_file,
-        budget: budget.map(|budget| budget.value),
-        roots: fields
-            .get("ca")
-            .and_then(|node| cx.read_text(node, "the name of a file")),
+        Some(StoreConfig {
+            address: address.flatten().map(|value| Located {
+                value,
+                location: node.location,
+            }),
+            ..StoreConfig::default()
+        })
     }
 }
 
-fn read_store_scalar(cx: &mut LoadContext, node: &Node) -> StoreConfig {
-    let expected = "a store: memory, redis://HOST:PORT, or { memory: 256MiB }";
-    let address = cx.read_scalar(node, expected, |text| match text {
-        "memory" => Ok(None),
-        text => parse_address(text).map(Some),
-    });
-    hide_password(cx, node);
-    StoreConfig {
-        address: address.and_then(|address| {
-            let location = address.location;
-            address.value.map(|value| Located { value, location })
-        }),
-        ..StoreConfig::default()
+/// A field with the address of a shared store.
+pub struct StoreAddressField;
+
+impl FieldReader for StoreAddressField {
+    type Value = Located<StoreAddress>;
+    const SHAPE: ValueShape = ValueShape::Format(&STORE_ADDRESS_FORMAT);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Located<StoreAddress>> {
+        hide_password(cx, node);
+        let expected = "the address of a store, such as redis://HOST:PORT";
+        let value = cx.read_scalar(node, expected, parse_address)?;
+        Some(Located {
+            value,
+            location: node.location,
+        })
     }
+}
+
+/// A field with the folder of snapshots. A word that switches them off is read as if the field were absent.
+pub struct SnapshotFolderField;
+
+impl FieldReader for SnapshotFolderField {
+    type Value = String;
+    const SHAPE: ValueShape = ValueShape::Format(&PATH_FORMAT);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<String> {
+        if node.scalar().is_some_and(is_off) {
+            return None;
+        }
+        let folder = cx.read_text(node, "the name of a folder")?;
+        report_switch_word(cx, &folder, "name the folder");
+        Some(folder.value)
+    }
+}
+
+/// Checks that each field belongs to a store that the section has.
+fn check_store(cx: &mut LoadContext, fields: &MapFields<'_>, store: &StoreConfig) {
+    let folder = fields.get("snapshots");
+    let has_snapshots = folder.is_some_and(|node| !node.scalar().is_some_and(is_off));
+    if fields.has("every") && !has_snapshots {
+        let help = "name their folder, for instance `snapshots: data/counts`";
+        let message = "`every` says how often snapshots are written, and there are none";
+        let location = fields.value_location("every");
+        cx.error(location, message, Some(help.into()));
+    }
+    check_shared_store_fields(cx, fields);
+    check_password_file(cx, fields, store.address.as_ref());
+    check_ca(cx, fields, store.address.as_ref());
 }
 
 /// Reports fields that only a shared store has.

@@ -2,7 +2,7 @@
 //! mistyped word. A file whose name is such a word must be written `./off`.
 
 use super::super::context::LoadContext;
-use super::super::model::Located;
+use super::super::tree::Located;
 use crate::base::suggest::nearest_word;
 
 /// Whether a word switches something off. YAML 1.1 and other programs have several such words.

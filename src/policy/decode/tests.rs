@@ -1,8 +1,11 @@
 //! Examples, tables and scalars of the files.
 
 use super::*;
+use crate::limit::{Identity, OnStoreError, Sharing};
+use crate::policy::section::FieldReader;
 use crate::policy::table::{FieldNeed, Table, TableField, ValueShape};
 use crate::policy::tree;
+use crate::record::push::Engine;
 
 /// Decodes a text, and returns the report if it has a mistake.
 fn report_of(text: &str, read: impl FnOnce(&mut LoadContext, &Node)) -> Option<String> {
@@ -115,13 +118,24 @@ fn examples_are_yaml_and_names_are_distinct() {
     }
 }
 
+/// Other places show these values by `as_str`, which people then write into the files.
 #[test]
-fn words_for_identities_are_those_of_the_limits() {
-    let names: Vec<_> = crate::limit::Identity::ALL
-        .iter()
-        .map(|id| id.as_str())
-        .collect();
-    assert_eq!(scalar::IDENTITY_WORDS, names);
+fn words_are_the_names_of_their_values() {
+    fn check<R: FieldReader<Value: Copy>>(values: &[R::Value], name: fn(R::Value) -> &'static str) {
+        for value in values {
+            assert_eq!(R::format_value(value), name(*value));
+        }
+    }
+    check::<scalar::IdentityField>(&Identity::ALL, Identity::as_str);
+    check::<push::EngineField>(&Engine::ALL, Engine::as_str);
+    let all = [Sharing::Strict, Sharing::Leased, Sharing::Local];
+    check::<limit::SharingField>(&all, Sharing::as_str);
+    let all = [
+        OnStoreError::Local,
+        OnStoreError::Open,
+        OnStoreError::Closed,
+    ];
+    check::<limit::OnStoreErrorField>(&all, OnStoreError::as_str);
 }
 
 #[track_caller]

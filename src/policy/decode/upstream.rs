@@ -2,22 +2,23 @@
 //! certificates are read later, when the model is compiled.
 
 use super::super::context::LoadContext;
-use super::super::model::{
-    CertificateFiles, EjectConfig, LoadReportConfig, Located, ServerConfig, ServerTlsConfig,
-    UpstreamConfig,
+use super::super::section::{
+    FieldReader, LocatedField, Named, RequiredField, Section, SectionField, section,
 };
-use super::super::table::{MapFields, Table, TextFormat, ValueShape, optional, required, words};
-use super::super::timeouts::{UPSTREAM_TIMEOUTS_TABLE, UpstreamTimeouts};
-use super::super::tree::{MapKey, Node, YamlValue};
+use super::super::table::{MapFields, TextFormat, ValueShape};
+use super::super::timeouts::UpstreamTimeouts;
+use super::super::tree::{Located, MapKey, Node, YamlValue};
 use super::ValueError;
-use super::balance::{
-    BALANCE_TABLE, BALANCE_WORDS, EJECT_TABLE, HEALTH_TABLE, read_balance, read_eject, read_health,
+use super::balance::{BalanceField, EjectConfig, EjectField, HealthConfig};
+use super::field::{
+    FileNameField, ListField, SecretFileNameField, TimeoutField, WholeNumberField, scalar_fields,
+    word_fields,
 };
-use super::scalar::{DURATION_FORMAT, PATH_FORMAT, parse_name, parse_unix_path};
+use super::scalar::{parse_name, parse_unix_path};
 use crate::limit::pressure::Trust;
 use crate::net::address::UNIX_PREFIX;
 use crate::net::proxy_protocol::ProxyProtocolVersion;
-use crate::upstream::{Bounds, Location};
+use crate::upstream::Location;
 
 pub static SERVER_FORMAT: TextFormat = TextFormat {
     name: "server",
@@ -25,292 +26,129 @@ pub static SERVER_FORMAT: TextFormat = TextFormat {
     doc: "A server: http://HOST[:PORT], or https:// where TLS is spoken to it, or unix:/PATH of its Unix socket.",
 };
 
-static WEIGHTED_SERVER_TABLE: Table = Table {
-    name: "a server",
-    doc: "A server with its weight.",
-    fields: &[
-        required(
-            "url",
-            ValueShape::Format(&SERVER_FORMAT),
-            "Where it is.",
-            "http://10.0.0.11:8080",
-        ),
-        optional(
-            "weight",
-            ValueShape::WholeNumber(1, MAX_WEIGHT),
-            "Its share beside those of the others. Default: 1.",
-            "2",
-        ),
-    ],
-};
-
-/// A server among several: its URL, or a map with its weight.
-pub static SERVER_SHAPE: ValueShape = ValueShape::AnyOf(&[
-    ValueShape::Format(&SERVER_FORMAT),
-    ValueShape::Table(&WEIGHTED_SERVER_TABLE),
-]);
-
 /// Maximum weight of a server, so that sums of weights stay small.
 const MAX_WEIGHT: u64 = 256;
-
-static SERVER_TLS_TABLE: Table = Table {
-    name: "an upstream's `tls`",
-    doc: "How servers that are written https:// are spoken to. They are always verified.",
-    fields: &[
-        optional(
-            "roots",
-            ValueShape::Format(&PATH_FORMAT),
-            "The authorities that may vouch for them, in PEM. Default: the system's.",
-            "ca.pem",
-        ),
-        optional(
-            "name",
-            ValueShape::Text,
-            "The name that their certificates are for. Default: the host of each.",
-            "shop.internal",
-        ),
-        optional(
-            "cert",
-            ValueShape::Format(&PATH_FORMAT),
-            "The certificate chain, in PEM, of the gateway itself, for servers that ask; with `key`.",
-            "gateway.pem",
-        ),
-        optional(
-            "key",
-            ValueShape::Format(&PATH_FORMAT),
-            "Its private key in PEM.",
-            "gateway.key",
-        ),
-    ],
-};
-
-static LOAD_REPORT_TABLE: Table = Table {
-    name: "an upstream's `load_report`",
-    doc: "How far its servers are believed when they say how busy they are.",
-    fields: &[
-        required(
-            "trust",
-            ValueShape::Words(&["lower", "full"]),
-            "lower: a report can only lower what is lent; full: it takes the place of the load that latency shows.",
-            "lower",
-        ),
-        optional(
-            "metric",
-            ValueShape::Text,
-            "The named metric that is the load of a server which reports no application_utilization. Default: its cpu_utilization.",
-            "queue",
-        ),
-    ],
-};
-
-fn read_load_report(cx: &mut LoadContext, node: &Node) -> Option<LoadReportConfig> {
-    let fields = LOAD_REPORT_TABLE.open(cx, node)?;
-    let words = [("lower", Trust::Lower), ("full", Trust::Full)];
-    let trust = fields
-        .get("trust")
-        .and_then(|node| cx.read_word(node, &words));
-    let metric = fields
-        .get("metric")
-        .and_then(|node| cx.read_text(node, "a name"));
-    Some(LoadReportConfig {
-        trust: trust?.value,
-        metric: metric.map(|at| at.value),
-    })
-}
-
 /// Maximum value of `max_requests` and `max_pending`.
 const MAX_REQUESTS_BOUND: u64 = 1_000_000;
 
-pub static UPSTREAM_TABLE: Table = Table {
-    name: "an upstream",
-    doc: "Servers that can stand in for each other.",
-    fields: &[
-        required(
-            "servers",
-            ValueShape::OneOrList(&SERVER_SHAPE),
-            "Its servers.",
-            "[http://10.0.0.11:8080]",
-        ),
-        optional(
-            "tls",
-            ValueShape::Table(&SERVER_TLS_TABLE),
-            "How servers that are written https:// are spoken to.",
-            "{ roots: ca.pem }",
-        ),
-        optional(
-            "protocol",
-            ValueShape::Words(&["h1", "h2"]),
-            "How they are spoken to. Default: h1.",
-            "h1",
-        ),
-        optional(
-            "proxy_protocol",
-            ValueShape::Words(&["v1", "v2"]),
-            "Begins each connection with a header of the PROXY protocol that names the client. A connection then serves one request only, and `protocol: h2` is not possible. Default: none.",
-            "v2",
-        ),
-        optional(
-            "balance",
-            ValueShape::AnyOf(&[
-                ValueShape::Words(&words(&BALANCE_WORDS)),
-                ValueShape::Table(&BALANCE_TABLE),
-            ]),
-            "Which server is next. Default: round_robin.",
-            "least_requests",
-        ),
-        optional(
-            "health",
-            ValueShape::Table(&HEALTH_TABLE),
-            "Asks each server whether it is well.",
-            "{ path: /healthz, every: 5s }",
-        ),
-        optional(
-            "eject",
-            ValueShape::AnyOf(&[ValueShape::Words(&["off"]), ValueShape::Table(&EJECT_TABLE)]),
-            "When a server is left alone because requests to it fail; never more than half of them. Default: after 3 failures in a row.",
-            "{ after: 3, for: 10s }",
-        ),
-        optional(
-            "slow_start",
-            ValueShape::Format(&DURATION_FORMAT),
-            "In what time a server that comes back, or is new after a reload, gets its full share. Default: at once.",
-            "30s",
-        ),
-        optional(
-            "max_requests",
-            ValueShape::WholeNumber(1, MAX_REQUESTS_BOUND),
-            "Most requests open at a time; above that the answer is 503. Default: no bound.",
-            "1000",
-        ),
-        optional(
-            "max_pending",
-            ValueShape::WholeNumber(1, MAX_REQUESTS_BOUND),
-            "Most requests that wait for a connection at a time; above that the answer is 503. Default: no bound.",
-            "100",
-        ),
-        optional(
-            "load_report",
-            ValueShape::Table(&LOAD_REPORT_TABLE),
-            "Believes what its servers say of their load in the field endpoint-load-metrics (ORCA), which clients then do not see. Default: the field is passed on and not looked at.",
-            "{ trust: lower }",
-        ),
-        optional(
-            "timeouts",
-            ValueShape::Table(&UPSTREAM_TIMEOUTS_TABLE),
-            "How long things may take.",
-            "{ first_byte: 10s }",
-        ),
-    ],
-};
+section! {
+    /// The servers of an upstream, and how the gateway uses them.
+    pub struct UpstreamFields, table UPSTREAM_TABLE = "an upstream",
+        "Servers that can stand in for each other.", check check_protocols;
+    servers: RequiredField<ListField<ServerField>> = Vec::new(), "Its servers.", "[http://10.0.0.11:8080]";
+    tls: LocatedField<SectionField<ServerTlsConfig>>,
+        "How servers that are written https:// are spoken to.", "{ roots: ca.pem }";
+    http2("protocol"): ProtocolField = false, "How they are spoken to.", "h1";
+    proxy_protocol: LocatedField<ProxyVersionField>,
+        "Begins each connection with a header of the PROXY protocol that names the client. A connection then serves one request only, and `protocol: h2` is not possible. Default: none.", "v2";
+    balance: BalanceField, "Which server is next. Default: round_robin.", "least_requests";
+    health: SectionField<HealthConfig>, "Asks each server whether it is well.", "{ path: /healthz, every: 5s }";
+    eject: EjectField = Some(EjectConfig::default()),
+        "When a server is left alone because requests to it fail; never more than half of them. Default: after 3 failures in a row.", "{ after: 3, for: 10s }";
+    slow_start: TimeoutField,
+        "In what time a server that comes back, or is new after a reload, gets its full share. Default: at once.", "30s";
+    max_requests: WholeNumberField<u32, 1, MAX_REQUESTS_BOUND>,
+        "Most requests open at a time; above that the answer is 503. Default: no bound.", "1000";
+    max_pending: WholeNumberField<u32, 1, MAX_REQUESTS_BOUND>,
+        "Most requests that wait for a connection at a time; above that the answer is 503. Default: no bound.", "100";
+    load_report: SectionField<LoadReportConfig>,
+        "Believes what its servers say of their load in the field endpoint-load-metrics (ORCA), which clients then do not see. Default: the field is passed on and not looked at.", "{ trust: lower }";
+    timeouts: SectionField<UpstreamTimeouts> = UpstreamTimeouts::default(),
+        "How long things may take.", "{ first_byte: 10s }";
+}
 
-fn read_server_tls(cx: &mut LoadContext, node: &Node) -> Option<Located<ServerTlsConfig>> {
-    let fields = SERVER_TLS_TABLE.open(cx, node)?;
-    let mut text = |name, what| fields.get(name).and_then(|node| cx.read_text(node, what));
-    let roots = text("roots", "the name of a file");
-    let name = text("name", "a host name");
-    let cert = text("cert", "the name of a file");
-    let key = fields
-        .get("key")
-        .and_then(|node| cx.read_secret_file_name(node));
-    for (present, missing) in [("cert", "key"), ("key", "cert")] {
-        if fields.has(present) && !fields.has(missing) {
-            let message = format!("`{present}` needs `{missing}`");
-            cx.error(fields.location_of(present), message, None);
+/// One upstream.
+pub type UpstreamConfig = Named<UpstreamFields>;
+
+section! {
+    /// A server that is written as a map.
+    pub struct WeightedServer, table WEIGHTED_SERVER_TABLE = "a server", "A server with its weight.";
+    url: RequiredField<LocatedField<ServerUrlField>>, "Where it is.", "http://10.0.0.11:8080";
+    weight: WholeNumberField<u32, 1, MAX_WEIGHT> = 1, "Its share beside those of the others.", "2";
+}
+
+section! {
+    /// How the gateway connects to servers with TLS.
+    pub struct ServerTlsConfig, table SERVER_TLS_TABLE = "an upstream's `tls`",
+        "How servers that are written https:// are spoken to. They are always verified.", check check_own_certificate;
+    roots: FileNameField, "The authorities that may vouch for them, in PEM. Default: the system's.", "ca.pem";
+    name: LocatedField<HostNameField>,
+        "The name that their certificates are for. Default: the host of each.", "shop.internal";
+    cert: FileNameField,
+        "The certificate chain, in PEM, of the gateway itself, for servers that ask; with `key`.", "gateway.pem";
+    key: SecretFileNameField, "Its private key in PEM.", "gateway.key";
+}
+
+section! {
+    /// How load reports of servers are used.
+    pub struct LoadReportConfig, table LOAD_REPORT_TABLE = "an upstream's `load_report`",
+        "How far its servers are believed when they say how busy they are.";
+    trust: RequiredField<TrustField> = Trust::Lower,
+        "lower: a report can only lower what is lent; full: it takes the place of the load that latency shows.", "lower";
+    metric: MetricNameField,
+        "The named metric that is the load of a server which reports no application_utilization. Default: its cpu_utilization.", "queue";
+}
+
+word_fields! {
+    /// A field with the version of HTTP; the value says whether it is HTTP/2.
+    pub struct ProtocolField: bool = "h1" => false, "h2" => true;
+    /// A field with the version of the PROXY protocol.
+    pub struct ProxyVersionField: ProxyProtocolVersion =
+        "v1" => ProxyProtocolVersion::One, "v2" => ProxyProtocolVersion::Two;
+    /// A field that says how far load reports are trusted.
+    pub struct TrustField: Trust = "lower" => Trust::Lower, "full" => Trust::Full;
+}
+
+scalar_fields! {
+    /// A field with the URL of a server.
+    pub struct ServerUrlField: ServerConfig =
+        ValueShape::Format(&SERVER_FORMAT), "a server such as http://10.0.0.11:8080", parse_server;
+    /// A field with the name in the certificates of servers.
+    pub struct HostNameField: String = ValueShape::Text, "a host name";
+    /// A field with the name of a metric in load reports.
+    pub struct MetricNameField: String = ValueShape::Text, "a name";
+}
+
+/// One server of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// The network address of the server.
+    pub location: Location,
+    /// Whether the gateway connects with TLS.
+    pub tls: bool,
+    /// The share of the requests, relative to the other servers.
+    pub weight: u32,
+}
+
+impl ServerConfig {
+    /// Whether both are the same server, whatever their weights.
+    pub fn is_same_server(&self, other: &ServerConfig) -> bool {
+        self.location == other.location && self.tls == other.tls
+    }
+}
+
+/// A field with a server: its URL, or a map with its weight.
+pub struct ServerField;
+
+impl FieldReader for ServerField {
+    type Value = Located<ServerConfig>;
+    const SHAPE: ValueShape = ValueShape::AnyOf(&[
+        ValueShape::Format(&SERVER_FORMAT),
+        ValueShape::Table(&WEIGHTED_SERVER_TABLE),
+    ]);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Located<ServerConfig>> {
+        if !matches!(node.value, YamlValue::Map(_)) {
+            return LocatedField::<ServerUrlField>::read(cx, node);
         }
-    }
-    let own = cert
-        .zip(key)
-        .map(|(cert, key)| CertificateFiles { cert, key });
-    let location = node.location;
-    let value = ServerTlsConfig { roots, name, own };
-    Some(Located { value, location })
-}
-
-/// Reads the upstream that is written under `key`.
-pub fn read_upstream(cx: &mut LoadContext, key: &MapKey, node: &Node) -> Option<UpstreamConfig> {
-    if let Err(ValueError { message, help, .. }) = parse_name(&key.text, "an upstream") {
-        cx.error(key.location, message, help);
-    }
-    let name = Located {
-        value: key.text.clone(),
-        location: key.location,
-    };
-    let mut upstream = UpstreamConfig {
-        name,
-        servers: Vec::new(),
-        tls: None,
-        http2: false,
-        proxy: None,
-        balance: None,
-        health: None,
-        eject: EjectConfig::On {
-            after: None,
-            span: None,
-        },
-        slow_start: None,
-        bounds: Bounds::default(),
-        load_report: None,
-        timeouts: UpstreamTimeouts::default(),
-    };
-    if !matches!(node.value, YamlValue::Map(_)) {
-        upstream.servers = cx.read_list(node, read_server);
-        return Some(upstream);
-    }
-    let fields = UPSTREAM_TABLE.open(cx, node)?;
-    read_fields(cx, &fields, &mut upstream);
-    Some(upstream)
-}
-
-/// Reads the fields of an upstream that is written as a map.
-fn read_fields(cx: &mut LoadContext, fields: &MapFields<'_>, upstream: &mut UpstreamConfig) {
-    upstream.servers = fields
-        .get("servers")
-        .map_or_else(Vec::new, |node| cx.read_list(node, read_server));
-    upstream.tls = fields.get("tls").and_then(|node| read_server_tls(cx, node));
-    read_protocol(cx, fields, upstream);
-    upstream.load_report = fields
-        .get("load_report")
-        .and_then(|node| read_load_report(cx, node));
-    upstream.balance = fields
-        .get("balance")
-        .and_then(|node| read_balance(cx, node));
-    upstream.health = fields.get("health").and_then(|node| read_health(cx, node));
-    if let Some(node) = fields.get("eject") {
-        upstream.eject = read_eject(cx, node);
-    }
-    upstream.slow_start = fields
-        .get("slow_start")
-        .and_then(|node| cx.read_timeout(node));
-    let mut read_bound = |name| {
-        fields
-            .get(name)
-            .and_then(|node| cx.read_count(node, MAX_REQUESTS_BOUND))
-    };
-    upstream.bounds = Bounds {
-        open: read_bound("max_requests"),
-        pending: read_bound("max_pending"),
-    };
-    if let Some(node) = fields.get("timeouts") {
-        upstream.timeouts = UpstreamTimeouts::read(cx, node);
+        let WeightedServer { url, weight } = WeightedServer::read(cx, node)?;
+        Some(url?.map(|server| ServerConfig { weight, ..server }))
     }
 }
 
-/// Reads `protocol` and `proxy_protocol`, which exclude each other for HTTP/2.
-fn read_protocol(cx: &mut LoadContext, fields: &MapFields<'_>, upstream: &mut UpstreamConfig) {
-    let http2 = fields
-        .get("protocol")
-        .and_then(|node| cx.read_word(node, &[("h1", false), ("h2", true)]));
-    upstream.http2 = http2.is_some_and(|http2| http2.value);
-    upstream.proxy = fields.get("proxy_protocol").and_then(|node| {
-        cx.read_word(
-            node,
-            &[
-                ("v1", ProxyProtocolVersion::One),
-                ("v2", ProxyProtocolVersion::Two),
-            ],
-        )
-    });
-    if let Some(version) = upstream.proxy.filter(|_| upstream.http2) {
+/// Reports a version of HTTP whose connections many clients share, if each connection names one client.
+fn check_protocols(cx: &mut LoadContext, _: &MapFields<'_>, upstream: &UpstreamFields) {
+    if let Some(version) = upstream.proxy_protocol.filter(|_| upstream.http2) {
         let help = "drop one of them";
         cx.error(
             version.location,
@@ -320,24 +158,33 @@ fn read_protocol(cx: &mut LoadContext, fields: &MapFields<'_>, upstream: &mut Up
     }
 }
 
-/// Reads one server: its URL, or a map with its weight.
-fn read_server(cx: &mut LoadContext, node: &Node) -> Option<Located<ServerConfig>> {
-    if matches!(node.value, YamlValue::Map(_)) {
-        let fields = WEIGHTED_SERVER_TABLE.open(cx, node)?;
-        let weight = fields
-            .get("weight")
-            .and_then(|node| cx.read_count(node, MAX_WEIGHT));
-        let server = fields.get("url").and_then(|node| read_url(cx, node))?;
-        return Some(server.map(|server| ServerConfig {
-            weight: weight.unwrap_or(1),
-            ..server
-        }));
+/// Reports a certificate without its key, and a key without its certificate.
+fn check_own_certificate(cx: &mut LoadContext, fields: &MapFields<'_>, _: &ServerTlsConfig) {
+    for (present, missing) in [("cert", "key"), ("key", "cert")] {
+        if fields.has(present) && !fields.has(missing) {
+            let message = format!("`{present}` needs `{missing}`");
+            cx.error(fields.location_of(present), message, None);
+        }
     }
-    read_url(cx, node)
 }
 
-fn read_url(cx: &mut LoadContext, node: &Node) -> Option<Located<ServerConfig>> {
-    cx.read_scalar(node, "a server such as http://10.0.0.11:8080", parse_server)
+/// Reads the upstream that is written under `key`: a map, or only its servers.
+pub fn read_upstream(cx: &mut LoadContext, key: &MapKey, node: &Node) -> Option<UpstreamConfig> {
+    if let Err(ValueError { message, help, .. }) = parse_name(&key.text, "an upstream") {
+        cx.error(key.location, message, help);
+    }
+    let fields = match node.value {
+        YamlValue::Map(_) => UpstreamFields::read(cx, node)?,
+        _ => UpstreamFields {
+            servers: cx.read_list(node, ServerField::read),
+            ..UpstreamFields::default()
+        },
+    };
+    let name = Located {
+        value: key.text.clone(),
+        location: key.location,
+    };
+    Some(Named { name, fields })
 }
 
 /// Parses the URL of a server, or `unix:` and the path of its socket.

@@ -1,45 +1,17 @@
 //! Reads the fields `token` and `email` of the section `identity`: where a request has its credential, and where its
 //! body has an email address.
 
+use http::HeaderName;
+
 use super::super::super::context::LoadContext;
-use super::super::super::model::{EmailConfig, TokenConfig};
-use super::super::super::section::{FieldReader, RequiredField, section};
-use super::super::super::table::{Table, TableField, ValueShape, optional, words};
+use super::super::super::section::{FieldReader, RequiredField, Section, section};
+use super::super::super::table::ValueShape;
 use super::super::super::tree::Node;
 use super::super::ValueError;
-use super::super::field::SizeField;
-use super::super::scalar::HEADER_NAME_FORMAT;
+use super::super::field::{BoolField, SizeField, scalar_fields, word_fields};
+use super::super::scalar::HeaderNameField;
 use crate::identity::mailbox::Fold;
-
-pub(super) static TOKEN_TABLE: Table = Table {
-    name: "`token`",
-    doc: "Where a request's credential is found.",
-    fields: &[
-        optional(
-            "header",
-            ValueShape::Format(&HEADER_NAME_FORMAT),
-            "In this header.",
-            "x-api-key",
-        ),
-        optional(
-            "scheme",
-            ValueShape::Text,
-            "With header: it stands behind this scheme. Without, what stands behind any scheme of Authorization is the credential.",
-            "Token",
-        ),
-        optional(
-            "bearer",
-            ValueShape::Bool,
-            "In Authorization: Bearer.",
-            "true",
-        ),
-        optional("query", ValueShape::Text, "In this query parameter.", "key"),
-        optional("cookie", ValueShape::Text, "In this cookie.", "session"),
-    ],
-};
-
-/// The words for whether a difference between addresses is ignored.
-const FOLD_WORDS: [(&str, bool); 2] = [("keep", false), ("fold", true)];
+use crate::identity::{email, token::TokenSource};
 
 /// Minimum of `max`, in bytes, so that a short form with an address fits.
 const MIN_BUFFERED_BODY: u64 = 256;
@@ -49,10 +21,21 @@ const MAX_BUFFERED_BODY: u64 = 1 << 20;
 const DEFAULT_BUFFERED_BODY: usize = 64 * 1024;
 
 section! {
+    /// The part of a request that holds its credential, of which exactly one must be named.
+    pub struct TokenFields, table TOKEN_TABLE = "`token`", "Where a request's credential is found.";
+    header: HeaderNameField, "In this header.", "x-api-key";
+    scheme: SchemeField,
+        "With header: it stands behind this scheme. Without, what stands behind any scheme of Authorization is the credential.", "Token";
+    bearer: BoolField, "In Authorization: Bearer.", "true";
+    query: QueryNameField, "In this query parameter.", "key";
+    cookie: CookieNameField, "In this cookie.", "session";
+}
+
+section! {
     /// Where a body has an email address, and which differences between addresses are ignored.
-    pub struct EmailSection, table EMAIL_TABLE = "`email`",
+    pub struct EmailFields, table EMAIL_TABLE = "`email`",
         "Where an email address is found; it is hashed before it is stored.";
-    body: RequiredField<BodyFieldName>,
+    body: RequiredField<BodyFieldNameField>,
         "The field of a JSON, form or multipart body; dots reach into nested objects.", "email";
     max: SizeField<MIN_BUFFERED_BODY, MAX_BUFFERED_BODY> = DEFAULT_BUFFERED_BODY,
         "Most of a body that is held back to look for it; a route that counts by it refuses longer ones.", "64KiB";
@@ -64,97 +47,88 @@ section! {
         "Whether an address counts without dots before the `@`, and googlemail.com as gmail.com.", "fold";
 }
 
-/// The path of a field in a body.
-pub struct BodyFieldName;
-
-impl FieldReader for BodyFieldName {
-    type Value = String;
-    const SHAPE: ValueShape = ValueShape::Text;
-
-    fn read(cx: &mut LoadContext, node: &Node) -> Option<String> {
-        let name = cx.read_text(node, "the name of a field");
-        name.map(|name| name.value)
-    }
-
-    fn format_value(name: &String) -> String {
-        name.clone()
-    }
+word_fields! {
+    /// A field that says whether a difference between addresses is ignored.
+    pub struct FoldField: bool = "keep" => false, "fold" => true;
 }
 
-/// Whether a difference between addresses is ignored: `keep` or `fold`.
-pub struct FoldField;
-
-impl FieldReader for FoldField {
-    type Value = bool;
-    const SHAPE: ValueShape = ValueShape::Words(&words(&FOLD_WORDS));
-
-    fn read(cx: &mut LoadContext, node: &Node) -> Option<bool> {
-        cx.read_word(node, &FOLD_WORDS).map(|word| word.value)
-    }
-
-    fn format_value(is_folded: &bool) -> String {
-        let word = FOLD_WORDS.iter().find(|(_, meaning)| meaning == is_folded);
-        word.map_or_else(String::new, |(word, _)| (*word).into())
-    }
+scalar_fields! {
+    /// A field with the scheme of a credential, which is a `token` of RFC 9110.
+    pub struct SchemeField: String = ValueShape::Text, "a scheme", parse_scheme;
+    /// A field with the name of a query parameter.
+    pub struct QueryNameField: String = ValueShape::Text, "the name of a query parameter";
+    /// A field with the name of a cookie.
+    pub struct CookieNameField: String = ValueShape::Text, "the name of a cookie";
+    /// A field with the path of a field in a body.
+    pub struct BodyFieldNameField: String = ValueShape::Text, "the name of a field";
 }
 
-pub(super) fn read_token(cx: &mut LoadContext, node: &Node) -> Option<TokenConfig> {
-    let fields = TOKEN_TABLE.open(cx, node)?;
-    fields.check_belongs_to(cx, "scheme", "header");
-    let source = fields.require_one_of(cx, &["header", "bearer", "query", "cookie"])?;
-    match source {
-        "header" => {
-            let name = fields
-                .get(source)
-                .and_then(|node| cx.read_header_name(node))?
-                .value;
-            match fields.get("scheme") {
-                None => Some(TokenConfig::Header(name)),
-                Some(node) => read_scheme(cx, node).map(|scheme| TokenConfig::Scheme(name, scheme)),
-            }
+/// A field that says which part of a request holds its credential.
+pub struct TokenField;
+
+impl FieldReader for TokenField {
+    type Value = TokenSource;
+    const SHAPE: ValueShape = ValueShape::Table(&TOKEN_TABLE);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<TokenSource> {
+        let fields = TOKEN_TABLE.open(cx, node)?;
+        fields.check_belongs_to(cx, "scheme", "header");
+        let source = fields.require_one_of(cx, &["header", "bearer", "query", "cookie"])?;
+        let written = TokenFields::read_fields(cx, &fields);
+        if written.bearer == Some(false) {
+            cx.error(
+                fields.value_location("bearer"),
+                "`bearer: false` finds no token",
+                Some("write `bearer: true`".into()),
+            );
         }
-        "bearer" => {
-            let bearer = fields.get(source).and_then(|node| cx.read_bool(node))?;
-            if !bearer.value {
-                cx.error(
-                    bearer.location,
-                    "`bearer: false` finds no token",
-                    Some("write `bearer: true`".into()),
-                );
-            }
-            Some(TokenConfig::Bearer)
-        }
-        "query" => fields
-            .read_text(cx, source, "the name of a query parameter")
-            .map(TokenConfig::Query),
-        _ => fields
-            .read_text(cx, source, "the name of a cookie")
-            .map(TokenConfig::Cookie),
+        Some(match source {
+            "header" if fields.has("scheme") => scheme_source(written.header?, &written.scheme?),
+            "header" => TokenSource::Header(written.header?),
+            "bearer" => written.bearer.map(|_| TokenSource::Bearer)?,
+            "query" => TokenSource::Query(written.query?.as_str().into()),
+            _ => TokenSource::Cookie(written.cookie?.as_str().into()),
+        })
     }
 }
 
-/// Reads the scheme of a credential, which is a `token` of RFC 9110.
-fn read_scheme(cx: &mut LoadContext, node: &Node) -> Option<String> {
-    cx.read_scalar(node, "a scheme", |text| {
-        let is_token_char = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        if text.is_empty() || !text.chars().all(is_token_char) {
-            let message = format!("`{text}` is not a scheme");
-            return Err(ValueError::new(message, "write one word, like `Token`"));
-        }
-        Ok(text.to_owned())
-    })
-    .map(|scheme| scheme.value)
+/// A credential behind a scheme. The scheme `Bearer` has a source of its own, whichever way it is written.
+fn scheme_source(header: HeaderName, scheme: &str) -> TokenSource {
+    if header == http::header::AUTHORIZATION && scheme.eq_ignore_ascii_case("bearer") {
+        return TokenSource::Bearer;
+    }
+    TokenSource::Scheme {
+        header,
+        scheme: scheme.into(),
+    }
 }
 
-pub(super) fn read_email(cx: &mut LoadContext, node: &Node) -> Option<EmailConfig> {
-    let section = EmailSection::read(cx, node);
-    Some(EmailConfig {
-        field: section.body?,
-        fold: Fold {
-            accents: section.accents,
-            tags: section.tags,
-            dots: section.dots,
-        },
-        max: section.max,
-    })
+/// A field that says where a body has an email address.
+pub struct EmailField;
+
+impl FieldReader for EmailField {
+    type Value = email::Settings;
+    const SHAPE: ValueShape = ValueShape::Table(&EMAIL_TABLE);
+
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<email::Settings> {
+        let written = EmailFields::read(cx, node)?;
+        Some(email::Settings {
+            field: written.body?.as_str().into(),
+            max_body: written.max,
+            fold: Fold {
+                accents: written.accents,
+                tags: written.tags,
+                dots: written.dots,
+            },
+        })
+    }
+}
+
+fn parse_scheme(text: &str) -> Result<String, ValueError> {
+    let is_token_char = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    if text.is_empty() || !text.chars().all(is_token_char) {
+        let message = format!("`{text}` is not a scheme");
+        return Err(ValueError::new(message, "write one word, like `Token`"));
+    }
+    Ok(text.to_owned())
 }

@@ -1,7 +1,6 @@
 //! Parses the fields of a limit that have a grammar of their own, such as `soft 10%` and `status 401`. The errors
 //! suggest what the user probably meant.
 
-use super::super::super::model::ThrottleConfig;
 use super::super::ValueError;
 use super::super::scalar::parse_header_name;
 use crate::base::suggest::nearest_word;
@@ -11,6 +10,17 @@ use crate::limit::{CountMode, Rate, Reserve, ReserveSource};
 
 /// Maximum number of names in a path into JSON, which bounds the depth of the search.
 const MAX_JSON_PATH_NAMES: usize = 16;
+
+/// How far a limit may be exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThrottleConfig {
+    /// The limit refuses every request above the rate.
+    Hard,
+    /// The limit admits requests up to this percentage above the rate.
+    Soft(u16),
+    /// The limit admits requests above the rate as long as the upstream can bear them.
+    Elastic,
+}
 
 pub(super) fn parse_throttle(text: &str) -> Result<ThrottleConfig, ValueError> {
     let mut words = text.split_whitespace();

@@ -1,4 +1,4 @@
-//! The settings of snapshots. `policy/decode/snapshots.rs` checks their bounds.
+//! The settings of snapshots. `policy/decode/store.rs` checks their bounds.
 
 use std::path::PathBuf;
 use std::time::Duration;

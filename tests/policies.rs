@@ -395,7 +395,7 @@ fn what_is_not_said_has_a_default() {
     assert_eq!(loaded.process.store_budget, 256 * 1024 * 1024);
     assert!(loaded.process.workers >= 1);
     assert_eq!(loaded.ruleset.timeouts.first_byte.as_secs(), 60);
-    assert_eq!(loaded.ruleset.upstreams[0].connect.as_secs(), 2);
+    assert_eq!(loaded.ruleset.upstreams[0].connect_timeout.as_secs(), 2);
     let off = load("admin: off\n", &policies).unwrap_or_else(|report| panic!("{report}"));
     assert_eq!(off.process.admin, None);
 }

@@ -17,7 +17,7 @@ use crate::serve::stack::request_outcome::RequestOutcome;
 use crate::serve::worker::generation::RunningConfig;
 use crate::store::shared::breaker::StoreStatus;
 use crate::store::{MemoryStore, SharedStore};
-use crate::upstream::health::ServerHealth;
+use crate::upstream::server_health::ServerHealth;
 
 /// All metrics, and the state from which some are computed.
 pub struct LiveMetrics {
@@ -217,7 +217,10 @@ impl LiveMetrics {
                 let up = addresses
                     .iter()
                     .any(|address| servers.state(address, now).gets_requests());
-                let open: u32 = addresses.iter().map(|address| address.health.open()).sum();
+                let open: u32 = addresses
+                    .iter()
+                    .map(|address| address.health.open_requests())
+                    .sum();
                 let values = [f64::from(u8::from(up)), f64::from(open)];
                 for (gauge, value) in gauges.into_iter().zip(values) {
                     self.registry.gauge(gauge, &labels).set(value);

@@ -12,7 +12,7 @@ use crate::limit::Identity;
 use crate::net::Address;
 use crate::route::pattern::Segment;
 use crate::route::{Pattern, RouteTable};
-use crate::upstream::Balance;
+use crate::upstream::BalanceMethod;
 
 mod identity;
 mod limit;
@@ -128,7 +128,7 @@ fn check_upstreams(cx: &mut LoadContext, gateway: &GatewayConfig) {
             }
         }
         if let Some(Located {
-            value: Balance::Hash(identities),
+            value: BalanceMethod::Hash(identities),
             location,
         }) = &upstream.balance
         {

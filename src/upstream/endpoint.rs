@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use super::health::ServerHealth;
+use super::server_health::ServerHealth;
 use crate::net::Address;
 
 /// One address of a configured server. Clones share their health.
@@ -13,9 +13,9 @@ use crate::net::Address;
 pub struct Endpoint {
     /// The server's location as configured, the same for all addresses of a name.
     pub name: Arc<str>,
-    /// The index of the configured server.
-    pub server: usize,
-    /// The address; none until the name is resolved.
+    /// The index of the configured server in the settings.
+    pub server_index: usize,
+    /// The address; `None` until the name is resolved.
     pub address: Option<Address>,
     /// Whether the endpoint gets requests, and how many.
     pub health: Arc<ServerHealth>,
@@ -23,16 +23,16 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// An endpoint that is healthy and has no open request.
-    pub fn new(server: usize, name: &Arc<str>, address: Option<Address>) -> Endpoint {
+    pub fn new(server_index: usize, name: &Arc<str>, address: Option<Address>) -> Endpoint {
         Endpoint {
             name: name.clone(),
-            server,
+            server_index,
             address,
             health: Arc::default(),
         }
     }
 
-    /// The address that the name resolves to; none if the server is configured as an address.
+    /// The address that the name resolves to; `None` if the server is configured as an address.
     pub fn resolved_ip(&self) -> Option<IpAddr> {
         let is_resolved = |address: &SocketAddr| *address.to_string() != *self.name;
         let address = self.address.as_ref().and_then(Address::tcp);

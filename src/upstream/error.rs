@@ -13,7 +13,7 @@ pub enum Error {
     ConnectTimeout {
         /// The server's location.
         server: String,
-        /// The timeout.
+        /// The connect timeout.
         after: Duration,
     },
     /// The connection to the server failed.

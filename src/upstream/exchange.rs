@@ -8,20 +8,21 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Body, SizeHint};
 
-use super::connection::Transport;
 use super::error::ExchangeError;
-use super::pool::LeasedConnection;
 use super::received::{NextFrame, ReceivedHead};
-use super::{http1, http2};
+use super::transport::Transport;
+use super::upstream_pool::LeasedConnection;
+use super::{http1_exchange, http2_exchange};
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 
 /// One request with a body of type `B`, and its response.
 pub struct Exchange<B>(VersionedExchange<B>);
 
+/// The exchange in the version of HTTP that the connection uses.
 enum VersionedExchange<B> {
-    Http1(http1::Http1Exchange<B>),
-    Http2(Box<http2::Http2Exchange<B>>),
+    Http1(http1_exchange::Http1Exchange<B>),
+    Http2(Box<http2_exchange::Http2Exchange<B>>),
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
@@ -30,10 +31,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         let LeasedConnection { lease, transport } = connection;
         match transport {
             Transport::Http1(connection) => Exchange(VersionedExchange::Http1(
-                http1::Http1Exchange::new(lease, connection, head, body),
+                http1_exchange::Http1Exchange::new(lease, connection, head, body),
             )),
             Transport::Http2(channel) => {
-                let exchange = http2::Http2Exchange::new(lease, channel, head, body);
+                let exchange = http2_exchange::Http2Exchange::new(lease, channel, head, body);
                 Exchange(VersionedExchange::Http2(Box::new(exchange)))
             }
         }
@@ -42,24 +43,24 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
     /// Holds the body back until the server sends `100 Continue` or [`Exchange::send_body`] is called.
     pub fn hold_body(&mut self) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.set_held(true),
-            VersionedExchange::Http2(exchange) => exchange.set_held(true),
+            VersionedExchange::Http1(exchange) => exchange.set_body_held(true),
+            VersionedExchange::Http2(exchange) => exchange.set_body_held(true),
         }
     }
 
     /// Sends the body that was held back.
     pub fn send_body(&mut self) {
         match &mut self.0 {
-            VersionedExchange::Http1(exchange) => exchange.set_held(false),
-            VersionedExchange::Http2(exchange) => exchange.set_held(false),
+            VersionedExchange::Http1(exchange) => exchange.set_body_held(false),
+            VersionedExchange::Http2(exchange) => exchange.set_body_held(false),
         }
     }
 
-    /// The location of the server.
-    pub fn server(&self) -> &Arc<str> {
+    /// The location of the server, as it is configured.
+    pub fn server_name(&self) -> &Arc<str> {
         match &self.0 {
-            VersionedExchange::Http1(exchange) => exchange.lease.server(),
-            VersionedExchange::Http2(exchange) => exchange.lease.server(),
+            VersionedExchange::Http1(exchange) => exchange.lease.server_name(),
+            VersionedExchange::Http2(exchange) => exchange.lease.server_name(),
         }
     }
 
@@ -71,9 +72,10 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
         }
     }
 
-    /// Whether the request, having failed, may be sent over another connection. Either the server may have closed this
-    /// one while it was idle, and nothing of the response has come. Or the server says that it has not processed the
-    /// request.
+    /// Whether the request, having failed, may be sent over another connection.
+    ///
+    /// Either the server may have closed this connection while it was idle, and nothing of the response has come. Or the
+    /// server says that it has not processed the request.
     pub fn is_retryable(&self) -> bool {
         match &self.0 {
             VersionedExchange::Http1(exchange) => exchange.is_retryable(),
@@ -197,10 +199,11 @@ impl<B: Body<Data = Bytes> + Unpin> Exchange<B> {
 
 /// The body of a response, streamed. At its end the connection returns to its pool.
 pub struct UpstreamBody<B: Body> {
-    /// The exchange; none at the end of the body.
+    /// The exchange; `None` at the end of the body.
     exchange: Option<Exchange<B>>,
     /// An error that the next poll returns. Boxed, because it is rare.
     failure: Option<Box<ExchangeError<B::Error>>>,
+    /// The time at which the connection becomes idle, which may be coarse.
     now: Nanos,
 }
 
@@ -214,6 +217,7 @@ impl<B: Body<Data = Bytes> + Unpin> UpstreamBody<B> {
         }
     }
 
+    /// Ends the exchange if nothing of the response is left.
     fn finish_if_over(&mut self) {
         if self.exchange.as_ref().is_some_and(Exchange::is_over) {
             self.finish();

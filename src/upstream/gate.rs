@@ -1,4 +1,4 @@
-//! The gate before an upstream's connections. After no server has accepted a connection, all requests fail at once for
+//! The gate before an upstream's connections: a circuit breaker for new connections alone. After no server has accepted a connection, all requests fail at once for
 //! a moment instead of waiting in vain. Then one request at a time tries again for all.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::base::clock::Nanos;
 
-/// How long all requests fail at once after no server has accepted a connection.
+/// The time for which all requests fail at once after no server has accepted a connection.
 const SHUT_TIME: Nanos = Nanos::from_millis(100);
 
 /// The gate before one upstream's connections, shared by all workers.
@@ -17,17 +17,17 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Whether a request may try to connect. While the gate is shut only one request at a time may, for at most
-    /// `connect_timeout`.
+    /// Whether a request may try to connect. Once the gate was shut for its time, one request may try; all others fail for
+    /// at most `connect_timeout` more, or until the gate opens.
     pub fn try_pass(&self, now: Nanos, connect_timeout: Duration) -> bool {
         let shut_until = self.shut_until.load(Relaxed);
         if shut_until == 0 {
             return true;
         }
-        let next = now.after(connect_timeout.into()).0;
+        let next_shut_until = now.after(connect_timeout.into()).0;
         let claim = || {
             self.shut_until
-                .compare_exchange(shut_until, next, Relaxed, Relaxed)
+                .compare_exchange(shut_until, next_shut_until, Relaxed, Relaxed)
                 .is_ok()
         };
         shut_until <= now.0 && claim()

@@ -11,53 +11,53 @@
 //! | `servers` | the state of an upstream's servers, and the addresses of their names | upstream |
 //! | `server_state` | that state in one word, for operators | address |
 //! | `endpoint` | one address of a server | address |
-//! | `health` | whether a server gets requests, and how many | address |
+//! | `server_health` | whether a server gets requests, and how many | address |
 //! | `gate` | fails requests at once while no server accepts connections | upstream |
-//! | `watch` | health checks and name lookups | process |
-//! | `balance` | the choice of the next server | worker and upstream |
-//! | `budget` | the retry budget | worker and upstream |
-//! | `pool` | the connections | worker and upstream |
-//! | `connection` | a connection of HTTP/1.1, or a place on one of HTTP/2 | request |
-//! | `search` | makes a new connection, to the first server that accepts one | request |
-//! | `mux` | the connections of HTTP/2 | worker and address |
+//! | `server_watch` | health checks and name lookups | process |
+//! | `balancer` | the choice of the next server | worker and upstream |
+//! | `retry_budget` | the retry budget | worker and upstream |
+//! | `upstream_pool` | the connections | worker and upstream |
+//! | `transport` | a connection of HTTP/1.1, or a stream of an HTTP/2 connection | request |
+//! | `connection_search` | makes a new connection, to the first server that accepts one | request |
+//! | `muxed_connections` | the connections of HTTP/2 | worker and address |
 //! | `exchange` | one request and its response | request |
 //! | `received` | what an exchange receives | request |
 //! | `error` | why there is no response, or only a part of one | request |
-//! | `http1`, `http2` | the exchange in each version | request |
+//! | `http1_exchange`, `http2_exchange` | the exchange in each version | request |
 //! | `upload` | the sending of a request over HTTP/1.1 | request |
-//! | `response_head` | the head of a response of HTTP/1.1 | request |
+//! | `head_reader` | the head of a response of HTTP/1.1 | request |
 //! | `websocket` | the fields of a WebSocket handshake that only HTTP/1.1 has | request |
 
-pub mod balance;
-pub mod budget;
-mod connection;
+pub mod balancer;
+mod connection_search;
 pub mod endpoint;
 pub mod error;
 pub mod exchange;
 pub mod gate;
-pub mod health;
-mod http1;
-mod http2;
-mod mux;
-pub mod pool;
+pub mod head_reader;
+mod http1_exchange;
+mod http2_exchange;
+mod muxed_connections;
 mod received;
-pub mod response_head;
-mod search;
+pub mod retry_budget;
+pub mod server_health;
 pub mod server_state;
+pub mod server_watch;
 pub mod servers;
 pub mod settings;
+mod transport;
 mod upload;
-pub mod watch;
+pub mod upstream_pool;
 mod websocket;
 
 pub use endpoint::Endpoint;
 pub use error::{Error, ExchangeError};
 pub use exchange::{Exchange, UpstreamBody};
-pub use pool::{Caller, LeasedConnection, UpstreamPool};
 pub use received::ReceivedHead;
+pub use server_watch::ServerWatch;
 pub use servers::Servers;
-pub use settings::{Balance, Bounds, Ejection, HealthCheck, Location, Server, Settings};
-pub use watch::ServerWatch;
+pub use settings::{BalanceMethod, Bounds, Ejection, HealthCheck, Location, Server, Settings};
+pub use upstream_pool::{Caller, LeasedConnection, UpstreamPool};
 
 #[cfg(test)]
 mod tests {
@@ -75,30 +75,30 @@ mod tests {
     }
 
     /// An upstream with this number of servers, to which no test connects.
-    pub fn settings(servers: usize) -> Settings {
+    pub fn settings(server_count: usize) -> Settings {
         let ports = 9_001_u16..;
         Settings {
             name: "up".into(),
             servers: ports
-                .take(servers)
+                .take(server_count)
                 .map(|port| server("10.0.0.1", port))
                 .collect(),
-            http2: false,
-            proxy: None,
-            balance: Balance::default(),
-            check: None,
-            eject: Some(Ejection {
-                after: 3,
-                span: Duration::from_secs(10),
+            uses_http2: false,
+            proxy_protocol: None,
+            balance_method: BalanceMethod::default(),
+            health_check: None,
+            ejection: Some(Ejection {
+                failures: 3,
+                first_duration: Duration::from_secs(10),
             }),
             slow_start: None,
             bounds: Bounds::default(),
             load_metric: None,
             pressure: None,
-            connect: Duration::from_secs(2),
-            first_byte: Duration::from_secs(60),
-            idle: Duration::from_secs(60),
-            total: None,
+            connect_timeout: Duration::from_secs(2),
+            first_byte_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_secs(60),
+            total_timeout: None,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The state of a server, as the admin listener and the metrics show it. Requests do not depend on it.
+//! The state of a server in one word, as the admin listener and the metrics show it. Requests do not depend on it.
 
-/// The state of a server, as the admin listener shows it.
+/// The state of a server: what its health means for requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
     /// The server gets requests by its full weight.
@@ -21,7 +21,7 @@ impl ServerState {
         !matches!(self, ServerState::Ejected | ServerState::Failing)
     }
 
-    /// The word for it on the admin listener.
+    /// The word for this state on the admin listener.
     pub fn as_str(self) -> &'static str {
         match self {
             ServerState::Up => "up",

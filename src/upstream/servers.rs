@@ -1,5 +1,5 @@
-//! The state of one upstream's servers, shared by all workers. A reload that changes the upstream makes a new state,
-//! which takes over that of servers that stay. It reads no clock and chooses no server.
+//! The state of one upstream's servers, shared by all workers. A reload that changes the upstream makes a new state, and
+//! servers that stay keep their health in it. Nothing here reads a clock or chooses a server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +11,16 @@ use tokio::sync::Notify;
 
 use super::endpoint::Endpoint;
 use super::gate::Gate;
-use super::health::{EJECTED, FAILING, FULL_SHARE, MIN_SHARE, STARTING, ServerHealth, TRIAL};
+use super::server_health::{
+    EJECTED, FAILING, FULL_SHARE, MIN_SHARE, STARTING, ServerHealth, TRIAL,
+};
 use super::server_state::ServerState;
 use super::{Location, Server, Settings};
 use crate::base::clock::Nanos;
 use crate::limit::pressure::{Controller, Pressure, StepContext};
 use crate::net::Address;
 
-/// Most addresses of one name that are used; a name server may return any number.
+/// Maximum number of addresses of one name that are used; a name server may return any number.
 const MAX_ADDRESSES: usize = 64;
 
 /// The state of one upstream's servers. Bound: [`MAX_ADDRESSES`] endpoints for each name.
@@ -30,13 +32,13 @@ pub struct Servers {
     /// The endpoints in the order of the settings. Each server has at least one.
     endpoints: RwLock<Arc<[Endpoint]>>,
     /// Notified when `endpoints` is replaced.
-    changed: Notify,
+    endpoints_changed: Notify,
     /// The health flags that count with these settings.
     flag_mask: u8,
-    /// Open requests, counted only if they are bounded.
-    open: AtomicU32,
-    /// Requests that wait for a connection, counted only if they are bounded.
-    pending: AtomicU32,
+    /// The number of open requests, counted only if they are bounded.
+    open_requests: AtomicU32,
+    /// The number of requests that wait for a connection, counted only if they are bounded.
+    pending_requests: AtomicU32,
     pressure_control: Option<Arc<PressureControl>>,
     persistent: Arc<PersistentState>,
 }
@@ -44,7 +46,7 @@ pub struct Servers {
 /// A server as it is configured.
 #[derive(Debug)]
 struct ConfiguredServer {
-    /// The location.
+    /// The location, as it is configured.
     name: Arc<str>,
     /// The `Host` of requests that have none.
     host: String,
@@ -59,7 +61,7 @@ struct Lookups {
     /// The result of the last lookup. Locked while a lookup is under way.
     last_result: Arc<tokio::sync::Mutex<Result<(), String>>>,
     /// The number of finished lookups.
-    finished: AtomicU64,
+    finished_count: AtomicU64,
 }
 
 impl ConfiguredServer {
@@ -84,9 +86,9 @@ impl ConfiguredServer {
 /// Counters of a server's failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FailureCounts<N> {
-    /// How often the server was ejected.
+    /// The number of ejections.
     pub ejections: N,
-    /// How many of its health checks failed.
+    /// The number of failed health checks.
     pub failed_checks: N,
 }
 
@@ -97,12 +99,12 @@ struct PressureControl {
     controller: Mutex<Controller>,
 }
 
-/// State that outlives reloads.
+/// The state of an upstream that outlives reloads.
 #[derive(Debug, Default)]
 struct PersistentState {
     gate: Gate,
-    /// Held while servers are counted to eject one, and never across an await.
-    ejecting: Mutex<()>,
+    /// Held while servers are counted to eject one, and while one is readmitted. Never held across an await.
+    ejection_lock: Mutex<()>,
 }
 
 /// A bound on an upstream's concurrent requests.
@@ -114,7 +116,7 @@ pub enum RequestBound {
     Pending,
 }
 
-/// The pressure control of these settings. That of `before` is kept, with what it has measured, and gets the new
+/// The pressure control for these settings. The control of `before` is kept, with what it has measured, and gets the new
 /// settings.
 fn pressure_control(
     settings: &Settings,
@@ -149,14 +151,14 @@ fn configured_servers(settings: &Settings, before: Option<&Arc<Servers>>) -> Vec
             },
             lookups: Lookups {
                 last_result: Arc::new(Ok(()).into()),
-                finished: 0.into(),
+                finished_count: 0.into(),
             },
         }
     });
     configured.collect()
 }
 
-/// The endpoints of the configured servers. Servers that `before` has too keep theirs; new ones start slowly.
+/// The endpoints of the configured servers. Servers that `before` has too keep their endpoints; new servers start slowly.
 fn initial_endpoints(
     settings: &Settings,
     configured: &[ConfiguredServer],
@@ -175,7 +177,7 @@ fn initial_endpoints(
             endpoints.push(endpoint);
         }
         endpoints.extend(kept.into_iter().map(|kept| Endpoint {
-            server: index,
+            server_index: index,
             ..kept
         }));
     }
@@ -183,8 +185,8 @@ fn initial_endpoints(
 }
 
 impl Servers {
-    /// The state for these settings. It takes over what `before` knows of servers that stay; with the same settings, it
-    /// is `before` itself.
+    /// The state for these settings. Servers that `before` has too keep their endpoints and counts. With the same settings,
+    /// `before` itself is returned.
     pub fn new(settings: Settings, before: Option<&Arc<Servers>>, now: Nanos) -> Arc<Servers> {
         if let Some(before) = before.filter(|before| before.settings == settings) {
             return before.clone();
@@ -195,12 +197,12 @@ impl Servers {
         Arc::new(Servers {
             configured,
             endpoints: RwLock::new(endpoints),
-            changed: Notify::new(),
-            flag_mask: flag_if(EJECTED | TRIAL, settings.eject.is_some())
-                | flag_if(FAILING, settings.check.is_some())
+            endpoints_changed: Notify::new(),
+            flag_mask: flag_if(EJECTED | TRIAL, settings.ejection.is_some())
+                | flag_if(FAILING, settings.health_check.is_some())
                 | flag_if(STARTING, settings.slow_start.is_some()),
-            open: AtomicU32::new(0),
-            pending: AtomicU32::new(0),
+            open_requests: AtomicU32::new(0),
+            pending_requests: AtomicU32::new(0),
             pressure_control: pressure_control(&settings, before, now),
             persistent: before.map_or_else(Arc::default, |before| before.persistent.clone()),
             settings,
@@ -227,11 +229,13 @@ impl Servers {
         servers.position(|other| other.is_same(server))
     }
 
-    /// The endpoints of this server; none if it is not configured here.
+    /// The endpoints of this server; empty if the server is not configured here.
     fn endpoints_of(&self, server: &Server) -> Vec<Endpoint> {
         let index = self.index_of(server);
         let endpoints = self.endpoints();
-        let own = endpoints.iter().filter(|one| Some(one.server) == index);
+        let own = endpoints
+            .iter()
+            .filter(|one| Some(one.server_index) == index);
         own.cloned().collect()
     }
 
@@ -252,7 +256,7 @@ impl Servers {
 
     /// Waits until the endpoints change. Only one task may wait.
     pub async fn wait_for_change(&self) {
-        self.changed.notified().await;
+        self.endpoints_changed.notified().await;
     }
 
     /// Resolves the name of a server, and updates its endpoints. Callers that come meanwhile wait for the same result,
@@ -261,25 +265,26 @@ impl Servers {
     /// # Errors
     ///
     /// The name cannot be resolved. The endpoints stay as they are.
-    pub async fn look_up(self: &Arc<Self>, server: usize, now: Nanos) -> io::Result<()> {
-        let lookups = &self.configured[server].lookups;
-        let finished_before = lookups.finished.load(Relaxed);
+    pub async fn look_up(self: &Arc<Self>, server_index: usize, now: Nanos) -> io::Result<()> {
+        let lookups = &self.configured[server_index].lookups;
+        let finished_before = lookups.finished_count.load(Relaxed);
         let mut result = lookups.last_result.clone().lock_owned().await;
-        if lookups.finished.load(Relaxed) != finished_before {
+        // Another caller has looked the name up while this one waited for the lock.
+        if lookups.finished_count.load(Relaxed) != finished_before {
             return result.clone().map_err(io::Error::other);
         }
         let servers = self.clone();
         let lookup = tokio::spawn(async move {
-            *result = servers.resolve(server, now).await;
-            let lookups = &servers.configured[server].lookups;
-            lookups.finished.fetch_add(1, Relaxed);
+            *result = servers.resolve(server_index, now).await;
+            let lookups = &servers.configured[server_index].lookups;
+            lookups.finished_count.fetch_add(1, Relaxed);
             result.clone()
         });
         lookup.await?.map_err(io::Error::other)
     }
 
-    async fn resolve(&self, server: usize, now: Nanos) -> Result<(), String> {
-        let Location::Host(host, port) = &self.settings.servers[server].location else {
+    async fn resolve(&self, server_index: usize, now: Nanos) -> Result<(), String> {
+        let Location::Host(host, port) = &self.settings.servers[server_index].location else {
             return Ok(());
         };
         let addresses = tokio::net::lookup_host((host.as_str(), *port)).await;
@@ -288,24 +293,29 @@ impl Servers {
         if addresses.is_empty() {
             return Err(String::from("the name has no address"));
         }
-        self.set_addresses(server, addresses, now);
+        self.set_addresses(server_index, addresses, now);
         Ok(())
     }
 
     /// Replaces the endpoints of a server. Addresses that stay keep their health.
-    pub(super) fn set_addresses(&self, server: usize, mut addresses: Vec<SocketAddr>, now: Nanos) {
+    pub(super) fn set_addresses(
+        &self,
+        server_index: usize,
+        mut addresses: Vec<SocketAddr>,
+        now: Nanos,
+    ) {
         // DNS servers rotate the order.
         addresses.sort_unstable();
         addresses.dedup();
         let addresses: Vec<Address> = addresses.into_iter().map(Address::Tcp).collect();
         let mut endpoints = self.endpoints.write();
-        let is_own = |one: &&Endpoint| one.server == server;
+        let is_own = |one: &&Endpoint| one.server_index == server_index;
         let existing = || endpoints.iter().filter(is_own);
         let existing_addresses = existing().map(|one| one.address.as_ref());
         if existing_addresses.eq(addresses.iter().map(Some)) {
             return;
         }
-        let configured = &self.configured[server];
+        let configured = &self.configured[server_index];
         let is_removed = |one: &&Endpoint| {
             let address = one.address.as_ref();
             address.is_none_or(|address| !addresses.contains(address))
@@ -320,32 +330,36 @@ impl Servers {
         let endpoint = |address: &Address| {
             let kept = existing().find(|one| one.address.as_ref() == Some(address));
             kept.cloned().unwrap_or_else(|| {
-                let endpoint = Endpoint::new(server, &configured.name, Some(address.clone()));
+                let endpoint = Endpoint::new(server_index, &configured.name, Some(address.clone()));
                 if !has_full_share {
                     endpoint.health.start_slowly(now);
                 }
                 endpoint
             })
         };
-        let before = endpoints.iter().filter(|one| one.server < server);
-        let after = endpoints.iter().filter(|one| one.server > server);
+        let before = endpoints
+            .iter()
+            .filter(|one| one.server_index < server_index);
+        let after = endpoints
+            .iter()
+            .filter(|one| one.server_index > server_index);
         let replaced = before.cloned().chain(addresses.iter().map(endpoint));
         let replaced: Arc<[Endpoint]> = replaced.chain(after.cloned()).collect();
         *endpoints = replaced;
         drop(endpoints);
-        self.changed.notify_one();
+        self.endpoints_changed.notify_one();
     }
 
     /// The `Host` of requests to this server that have none.
-    pub fn host(&self, server: usize) -> &str {
-        let server = self.configured.get(server);
+    pub fn host(&self, server_index: usize) -> &str {
+        let server = self.configured.get(server_index);
         server.map_or("", |server| &server.host)
     }
 
     /// Calls `visit` for each configured server, with its name, its endpoints and the counts of removed ones.
     pub fn for_each_server(&self, mut visit: impl FnMut(&str, &[Endpoint], FailureCounts<u64>)) {
         let endpoints = self.endpoints();
-        let by_server = endpoints.chunk_by(|one, other| one.server == other.server);
+        let by_server = endpoints.chunk_by(|one, other| one.server_index == other.server_index);
         for (server, endpoints) in self.configured.iter().zip(by_server) {
             visit(&server.name, endpoints, server.removed_counts());
         }
@@ -371,19 +385,24 @@ impl Servers {
         }
         match self.settings.slow_start {
             _ if flags & TRIAL != 0 => MIN_SHARE,
-            Some(span) if flags & STARTING != 0 => health.slow_start_share(span, now),
+            Some(duration) if flags & STARTING != 0 => health.slow_start_share(duration, now),
             _ => FULL_SHARE,
         }
     }
 
+    /// Ends an ejection whose time is over. The lock makes sure that only one caller does.
     fn readmit_if_due(&self, endpoint: &Endpoint, now: Nanos) {
         let health = &endpoint.health;
-        let Some(eject) = self.settings.eject.filter(|_| health.is_ejection_over(now)) else {
+        let Some(ejection) = self
+            .settings
+            .ejection
+            .filter(|_| health.is_ejection_over(now))
+        else {
             return;
         };
-        let _ejecting = self.persistent.ejecting.lock();
+        let _ejection_lock = self.persistent.ejection_lock.lock();
         if health.is_ejection_over(now) {
-            health.readmit(eject, now);
+            health.readmit(ejection, now);
             tracing::info!(upstream = %self.settings.name, server = %endpoint, "asked again, on trial");
         }
     }
@@ -392,21 +411,21 @@ impl Servers {
     /// least half of all endpoints keep getting requests.
     pub fn record_failure(&self, endpoint: &Endpoint, now: Nanos) {
         let health = &endpoint.health;
-        let Some(eject) = self.settings.eject else {
+        let Some(ejection) = self.settings.ejection else {
             return;
         };
-        if !health.record_failure(eject.after) {
+        if !health.record_failure(ejection.failures) {
             return;
         }
-        let _ejecting = self.persistent.ejecting.lock();
+        let _ejection_lock = self.persistent.ejection_lock.lock();
         let all = self.endpoints();
         let is_out = |one: &&Endpoint| one.health.flags(self.flag_mask) & (EJECTED | FAILING) != 0;
         let out_count = all.iter().filter(is_out).count();
         if health.flags(EJECTED) != 0 || (out_count + 1) * 2 > all.len() {
             return;
         }
-        let length = health.eject(eject, now);
-        tracing::warn!(upstream = %self.settings.name, server = %endpoint, ?length, "ejected");
+        let duration = health.eject(ejection, now);
+        tracing::warn!(upstream = %self.settings.name, server = %endpoint, length = ?duration, "ejected");
     }
 
     /// Records and logs a new verdict of the health checks.
@@ -432,12 +451,12 @@ impl Servers {
         }
     }
 
-    /// Counts a request for a bound, until [`Servers::count_out`].
+    /// Counts a request for a bound, until [`Servers::uncount_request`].
     ///
     /// # Errors
     ///
     /// The bound, if as many requests are counted already.
-    pub fn try_count_in(&self, bound: RequestBound) -> Result<(), u32> {
+    pub fn try_count_request(&self, bound: RequestBound) -> Result<(), u32> {
         let (count, max) = self.bound(bound);
         let Some(max) = max else { return Ok(()) };
         if count.fetch_add(1, Relaxed) < max {
@@ -447,16 +466,16 @@ impl Servers {
         Err(max)
     }
 
-    /// Counts a request whatever the bound, until [`Servers::count_out`]. A request that is sent again has passed the
+    /// Counts a request whatever the bound, until [`Servers::uncount_request`]. A request that is sent again has passed the
     /// bound before, and is counted twice for a moment.
-    pub fn count_in(&self, bound: RequestBound) {
+    pub fn count_request(&self, bound: RequestBound) {
         if let (count, Some(_)) = self.bound(bound) {
             count.fetch_add(1, Relaxed);
         }
     }
 
     /// Ends the counting of a request.
-    pub fn count_out(&self, bound: RequestBound) {
+    pub fn uncount_request(&self, bound: RequestBound) {
         if let (count, Some(_)) = self.bound(bound) {
             count.fetch_sub(1, Relaxed);
         }
@@ -464,8 +483,8 @@ impl Servers {
 
     fn bound(&self, bound: RequestBound) -> (&AtomicU32, Option<u32>) {
         match bound {
-            RequestBound::Open => (&self.open, self.settings.bounds.open),
-            RequestBound::Pending => (&self.pending, self.settings.bounds.pending),
+            RequestBound::Open => (&self.open_requests, self.settings.bounds.open),
+            RequestBound::Pending => (&self.pending_requests, self.settings.bounds.pending),
         }
     }
 }

@@ -19,17 +19,17 @@ pub struct Settings {
     /// The servers in the order of the policies.
     pub servers: Vec<Server>,
     /// Whether requests use HTTP/2 instead of HTTP/1.1.
-    pub http2: bool,
-    /// The version of the PROXY header that begins each connection; none without one. Such a connection serves one
-    /// client.
-    pub proxy: Option<ProxyProtocolVersion>,
+    pub uses_http2: bool,
+    /// The version of the PROXY header that begins each connection; `None` for no header. A connection with a header serves
+    /// one client.
+    pub proxy_protocol: Option<ProxyProtocolVersion>,
     /// How the next server is chosen.
-    pub balance: Balance,
+    pub balance_method: BalanceMethod,
     /// The health checks, if servers are checked.
-    pub check: Option<HealthCheck>,
-    /// When a server is ejected, if servers are.
-    pub eject: Option<Ejection>,
-    /// How long a returning server takes to reach its full share; none if it gets it at once.
+    pub health_check: Option<HealthCheck>,
+    /// When a server is ejected; `None` if servers are never ejected.
+    pub ejection: Option<Ejection>,
+    /// The time in which a returning server reaches its full share; `None` if it gets its full share at once.
     pub slow_start: Option<Duration>,
     /// The bounds on concurrent requests.
     pub bounds: Bounds,
@@ -38,21 +38,21 @@ pub struct Settings {
     /// How the pressure is measured, if an elastic limit or a priority depends on it.
     pub pressure: Option<pressure::Settings>,
     /// The timeout for a new connection.
-    pub connect: Duration,
+    pub connect_timeout: Duration,
     /// The timeout for the first byte of a response.
-    pub first_byte: Duration,
-    /// How long an idle connection is kept.
-    pub idle: Duration,
-    /// The timeout for a whole request, from its forwarding to the end of its response.
-    pub total: Option<Duration>,
+    pub first_byte_timeout: Duration,
+    /// The time after which an idle connection is closed.
+    pub idle_timeout: Duration,
+    /// The timeout for a whole request, from its forwarding to the end of its response; `None` for no timeout.
+    pub total_timeout: Option<Duration>,
 }
 
 /// One server of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// The address or the name.
+    /// The address or the name, as it is configured.
     pub location: Location,
-    /// The TLS settings; none for a server without TLS.
+    /// The TLS settings; `None` for a server without TLS.
     pub tls: Option<Connector>,
     /// The server's share of requests relative to the other servers' weights, at least 1.
     pub weight: u32,
@@ -68,7 +68,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// The address to connect to; none for a name, which must be looked up.
+    /// The address to connect to; `None` for a name, which must be looked up.
     pub fn address(&self) -> Option<Address> {
         match self {
             Location::Host(host, port) => {
@@ -107,11 +107,11 @@ impl Server {
 
 /// How the server for the next request is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Balance {
+pub enum BalanceMethod {
     /// One server after another, by weight.
     #[default]
     RoundRobin,
-    /// Of two drawn at random, the one with fewer open requests.
+    /// Of two servers drawn at random, the one with fewer open requests.
     LeastRequests,
     /// By a hash of these identities; round robin for a client without any.
     Hash(Vec<Identity>),
@@ -120,15 +120,15 @@ pub enum Balance {
 /// The health checks of servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// The path of a GET whose response must be 2xx or 3xx; none where a connection is enough.
+    /// The path of a GET whose response must be 2xx or 3xx; `None` where a connection is enough.
     pub path: Option<String>,
-    /// The pause from the end of one check to the next.
-    pub every: Duration,
-    /// How long one check may take.
+    /// The time from the end of one check to the next.
+    pub interval: Duration,
+    /// The longest time that one check may take.
     pub timeout: Duration,
-    /// Consecutive failures that take a server out.
+    /// The number of consecutive failures that take a server out.
     pub fall: u32,
-    /// Consecutive successes that bring it back.
+    /// The number of consecutive successes that bring a server back.
     pub rise: u32,
 }
 
@@ -136,16 +136,16 @@ pub struct HealthCheck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ejection {
     /// The number of consecutive failures that eject a server.
-    pub after: u32,
-    /// The length of the first ejection.
-    pub span: Duration,
+    pub failures: u32,
+    /// The duration of the first ejection in a row.
+    pub first_duration: Duration,
 }
 
-/// The bounds on the concurrent requests of all workers; none where they are unbounded.
+/// The bounds on the concurrent requests of all workers; `None` for no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Most forwarded requests whose responses have not ended.
+    /// Maximum number of forwarded requests whose responses have not ended.
     pub open: Option<u32>,
-    /// Most requests that wait for a connection.
+    /// Maximum number of requests that wait for a connection.
     pub pending: Option<u32>,
 }

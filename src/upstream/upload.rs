@@ -1,5 +1,5 @@
-//! A request on its way to a server over HTTP/1.1: its head as bytes, then its body piece by piece. It holds only what
-//! the server has not accepted yet.
+//! Sends a request to a server over HTTP/1.1: its head, then its body piece by piece. Only bytes that the server has not
+//! accepted yet are held.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use http::Method;
 use http_body::Body;
 use tokio::io::AsyncWrite;
 
-use super::connection::Http1Connection;
+use super::transport::Http1Connection;
 use super::websocket;
 use crate::http::head::Head;
 use crate::http::http1::{Outbox, fields};
@@ -27,14 +27,15 @@ pub enum UploadError<E> {
 /// The sending of one request.
 #[derive(Debug)]
 pub struct Upload<B> {
-    /// The body; none once all of it is queued.
+    /// The body; `None` once all of it is queued.
     body: Option<B>,
+    /// Whether the body is sent in chunks, because its length is not known.
     is_chunked: bool,
     /// The body's length in bytes, if it is known.
-    length: Option<u64>,
+    content_length: Option<u64>,
     /// Whether the body is held back until the server sends `100 Continue`.
     pub is_held: bool,
-    /// Whether a write has been tried.
+    /// Whether a write has been tried, or left to the worker.
     has_started: bool,
     /// Whether the server may have received some of the request.
     pub has_begun: bool,
@@ -56,7 +57,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
         let has_safe_method = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         Upload {
             is_chunked: body.is_some() && length.is_none(),
-            length,
+            content_length: length,
             is_safe: has_safe_method && body.is_none(),
             body,
             is_held: false,
@@ -83,7 +84,7 @@ impl<B: Body<Data = Bytes> + Unpin> Upload<B> {
     /// Queues the head of the request.
     pub fn queue_head(&self, head: &Head, connection: &mut Http1Connection) {
         let outbox = &mut connection.outbox;
-        outbox.push_with(|out| write_head(out, head, self.is_chunked, self.length));
+        outbox.push_with(|out| write_head(out, head, self.is_chunked, self.content_length));
     }
 
     /// Whether the request may be sent over another connection, after this one failed without a response.

@@ -32,15 +32,15 @@ pub fn compile_upstreams(
         Some(upstream::Settings {
             name: written.name.value.clone(),
             servers: servers.compile_servers(cx, written)?,
-            http2: written.http2,
-            proxy: written.proxy_protocol.map(|version| version.value),
-            balance: balance
+            uses_http2: written.http2,
+            proxy_protocol: written.proxy_protocol.map(|version| version.value),
+            balance_method: balance
                 .map(|balance| balance.value.clone())
                 .unwrap_or_default(),
-            check: written.health.as_ref().map(compile_health_check),
-            eject: written.eject.as_ref().map(|eject| upstream::Ejection {
-                after: eject.after,
-                span: eject.span,
+            health_check: written.health.as_ref().map(compile_health_check),
+            ejection: written.eject.as_ref().map(|eject| upstream::Ejection {
+                failures: eject.after,
+                first_duration: eject.span,
             }),
             slow_start: written.slow_start,
             bounds: upstream::Bounds {
@@ -52,10 +52,10 @@ pub fn compile_upstreams(
                 .as_ref()
                 .map(|report| report.metric.clone()),
             pressure: None,
-            connect: written.timeouts.connect.unwrap_or(timeouts.connect),
-            first_byte: written.timeouts.first_byte.unwrap_or(timeouts.first_byte),
-            idle: written.timeouts.idle.unwrap_or(timeouts.idle),
-            total: written.timeouts.total.or(timeouts.total),
+            connect_timeout: written.timeouts.connect.unwrap_or(timeouts.connect),
+            first_byte_timeout: written.timeouts.first_byte.unwrap_or(timeouts.first_byte),
+            idle_timeout: written.timeouts.idle.unwrap_or(timeouts.idle),
+            total_timeout: written.timeouts.total.or(timeouts.total),
         })
     };
     gateway
@@ -105,7 +105,7 @@ fn compile_health_check(health: &HealthConfig) -> upstream::HealthCheck {
     let timeout = health.timeout;
     upstream::HealthCheck {
         path: health.path.clone(),
-        every: health.every,
+        interval: health.every,
         timeout: timeout.unwrap_or(DEFAULT_CHECK_TIMEOUT.min(health.every)),
         fall: health.fall,
         rise: health.rise,

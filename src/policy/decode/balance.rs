@@ -12,7 +12,7 @@ use super::field::{
     BoolField, DurationField, ListField, TimeoutField, WholeNumberField, scalar_fields, word_fields,
 };
 use crate::limit::Identity;
-use crate::upstream::Balance;
+use crate::upstream::BalanceMethod;
 
 /// Maximum number of checks or requests in a row that decide about a server.
 const MAX_IN_A_ROW: u64 = 1_000;
@@ -54,7 +54,7 @@ section! {
 word_fields! {
     /// A field that says which server is next, unless an identity decides.
     pub struct BalanceWordField: Balance =
-        "round_robin" => Balance::RoundRobin, "least_requests" => Balance::LeastRequests;
+        "round_robin" => BalanceMethod::RoundRobin, "least_requests" => BalanceMethod::LeastRequests;
     /// A field with an identity that may choose a server. An email address is none, because it is in the body.
     pub struct HashKeyField: Identity =
         "ip" => Identity::Ip, "user" => Identity::User, "token" => Identity::Token, "plan" => Identity::Plan;
@@ -69,16 +69,16 @@ scalar_fields! {
 pub struct BalanceField;
 
 impl FieldReader for BalanceField {
-    type Value = Located<Balance>;
+    type Value = Located<BalanceMethod>;
     const SHAPE: ValueShape =
         ValueShape::AnyOf(&[BalanceWordField::SHAPE, ValueShape::Table(&BALANCE_TABLE)]);
 
-    fn read(cx: &mut LoadContext, node: &Node) -> Option<Located<Balance>> {
+    fn read(cx: &mut LoadContext, node: &Node) -> Option<Located<BalanceMethod>> {
         if !matches!(node.value, YamlValue::Map(_)) {
             return LocatedField::<BalanceWordField>::read(cx, node);
         }
         let hash = HashBalance::read(cx, node)?.hash?;
-        Some(hash.map(Balance::Hash))
+        Some(hash.map(BalanceMethod::Hash))
     }
 }
 

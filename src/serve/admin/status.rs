@@ -59,9 +59,9 @@ pub(super) fn describe_upstreams(gateway: &dyn Control) -> Vec<Value> {
             json!({
                 "server": *endpoint.name,
                 "address": endpoint.resolved_ip(),
-                "weight": servers.settings.servers[endpoint.server].weight,
+                "weight": servers.settings.servers[endpoint.server_index].weight,
                 "state": servers.state(endpoint, now).as_str(),
-                "open": endpoint.health.open(),
+                "open": endpoint.health.open_requests(),
                 "ejections": endpoint.health.ejections(),
                 "failed_checks": endpoint.health.failed_checks(),
             })

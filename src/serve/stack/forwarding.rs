@@ -66,7 +66,7 @@ impl Forwarding<'_> {
         if !body.is_empty() {
             YieldToOthers::default().await;
         }
-        let mut deadline = RequestDeadline::after(self.pool.settings().total);
+        let mut deadline = RequestDeadline::after(self.pool.settings().total_timeout);
         let connection = {
             let checkout = pin!(self.pool.checkout(self.caller()));
             deadline.limit(checkout).await
@@ -144,7 +144,7 @@ impl Forwarding<'_> {
             self.hold_permits(PendingExchange::Body(exchange.into_body(now)));
             return Err(cause);
         }
-        let mut idle_timeout = settings.first_byte;
+        let mut idle_timeout = settings.first_byte_timeout;
         let is_tunnel = head.status == SWITCHED;
         if is_tunnel {
             idle_timeout = context.generation.ruleset.timeouts.tunnel;
@@ -187,7 +187,7 @@ impl Forwarding<'_> {
     fn caller(&self) -> Caller {
         Caller {
             balance_key: self.balance_key,
-            ends: self.context.peer.ends,
+            addresses: self.context.peer.ends,
         }
     }
 
@@ -196,7 +196,7 @@ impl Forwarding<'_> {
         let settings = self.pool.settings();
         upstream::Error::TotalTimeout {
             upstream: settings.name.clone(),
-            after: settings.total.unwrap_or_default(),
+            after: settings.total_timeout.unwrap_or_default(),
         }
     }
 
@@ -207,7 +207,7 @@ impl Forwarding<'_> {
         deadline: &mut RequestDeadline,
     ) -> Result<ResponseHead, RefusalCause> {
         if self.context.needs_server() {
-            let server = exchange.server().clone();
+            let server = exchange.server_name().clone();
             self.context.server.replace(Some(server));
         }
         let mut continue_timer = self.hold_body(exchange);
@@ -218,7 +218,7 @@ impl Forwarding<'_> {
 
     /// Holds the body back if the client waits for `100 Continue`. The timer ends before the server would be late.
     fn hold_body(&self, exchange: &mut Exchange<RequestBody>) -> ContinueTimer {
-        let first_byte_timeout = self.pool.settings().first_byte;
+        let first_byte_timeout = self.pool.settings().first_byte_timeout;
         self.downstream.awaits_continue().then(|| {
             exchange.hold_body();
             let timeout = CONTINUE_TIMEOUT.min(first_byte_timeout / 2);
@@ -271,7 +271,7 @@ impl Forwarding<'_> {
             if !has_progress && deadlines.is_server_late() {
                 return Poll::Ready(None);
             }
-            deadlines.await_server(self.pool.settings().first_byte, has_progress);
+            deadlines.await_server(self.pool.settings().first_byte_timeout, has_progress);
             return Poll::Pending;
         }
     }
@@ -288,7 +288,7 @@ impl Forwarding<'_> {
             exchange.record_timeout();
         }
         deadlines.report_server_responded();
-        let server = || exchange.server().to_string();
+        let server = || exchange.server_name().to_string();
         Err(match awaited {
             Some(Ok(head)) => return Ok(head),
             Some(Err(_)) | None if is_body_late => RefusalCause::SlowBody,
@@ -301,7 +301,7 @@ impl Forwarding<'_> {
             }
             None if is_server_late => RefusalCause::Upstream(upstream::Error::FirstByteTimeout {
                 server: server(),
-                after: self.pool.settings().first_byte,
+                after: self.pool.settings().first_byte_timeout,
             }),
             None => RefusalCause::Upstream(self.total_timeout()),
         })
@@ -372,7 +372,7 @@ fn check_upgrade(
         _ => return Ok(()),
     };
     Err(RefusalCause::Upstream(upstream::Error::Exchange {
-        server: exchange.server().to_string(),
+        server: exchange.server_name().to_string(),
         cause: Malformed(fault).into(),
     }))
 }

@@ -25,7 +25,7 @@ use crate::serve::access::members;
 use crate::serve::stack::refusal_cache::RefusalCache;
 use crate::serve::stack::request_outcome::{RequestOutcome, response_origin};
 use crate::throttle::admission::Admission;
-use crate::upstream::pool::PoolCounters;
+use crate::upstream::upstream_pool::PoolCounters;
 use crate::upstream::{Servers, UpstreamPool};
 
 /// The running configuration, as all workers get it.
@@ -263,8 +263,8 @@ fn register_pool_counters(
     let labels = [(Label::Upstream, upstream_name)];
     let counter = |metric| registry.worker_counter(worker_number, metric, &labels);
     PoolCounters {
-        connected: counter(Metric::UpstreamConnects),
-        retried: counter(Metric::UpstreamRetries),
+        connections_made: counter(Metric::UpstreamConnects),
+        retries: counter(Metric::UpstreamRetries),
     }
 }
 

@@ -87,9 +87,9 @@ fn one_whose_time_is_over_is_asked_again_on_trial() {
 #[test]
 fn checks_may_take_all_out_and_leave_none_to_eject() {
     let mut settings = settings(2);
-    settings.check = Some(HealthCheck {
+    settings.health_check = Some(HealthCheck {
         path: None,
-        every: Duration::from_secs(1),
+        interval: Duration::from_secs(1),
         timeout: Duration::from_secs(1),
         fall: 3,
         rise: 2,
@@ -135,7 +135,7 @@ fn a_reload_keeps_what_is_known_of_servers_that_stay() {
     let expected = [ServerState::Ejected, ServerState::Up, ServerState::Starting];
     assert_eq!(states(&after, NOW), expected);
     // What nobody decides any more does not count.
-    changed.eject = None;
+    changed.ejection = None;
     let after = Servers::new(changed, Some(&after), NOW);
     assert_eq!(after.state(&one(&after, 0), NOW), ServerState::Up);
 }
@@ -147,14 +147,14 @@ fn bounds_hold() {
         open: Some(2),
         pending: None,
     };
-    settings.eject = None::<Ejection>;
+    settings.ejection = None::<Ejection>;
     let servers = Servers::new(settings, None, NOW);
-    assert_eq!(servers.try_count_in(RequestBound::Open), Ok(()));
-    assert_eq!(servers.try_count_in(RequestBound::Open), Ok(()));
-    assert_eq!(servers.try_count_in(RequestBound::Open), Err(2));
-    servers.count_out(RequestBound::Open);
-    assert_eq!(servers.try_count_in(RequestBound::Open), Ok(()));
-    assert!((0..100).all(|_| servers.try_count_in(RequestBound::Pending).is_ok()));
+    assert_eq!(servers.try_count_request(RequestBound::Open), Ok(()));
+    assert_eq!(servers.try_count_request(RequestBound::Open), Ok(()));
+    assert_eq!(servers.try_count_request(RequestBound::Open), Err(2));
+    servers.uncount_request(RequestBound::Open);
+    assert_eq!(servers.try_count_request(RequestBound::Open), Ok(()));
+    assert!((0..100).all(|_| servers.try_count_request(RequestBound::Pending).is_ok()));
 }
 
 #[test]

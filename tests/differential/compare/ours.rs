@@ -23,11 +23,11 @@ use tollgate::http::head::{Head, ResponseHead};
 use tollgate::http::http1::MessageError;
 use tollgate::net::FlushQueue;
 use tollgate::net::proxy_protocol::ConnectionAddresses;
-use tollgate::upstream::pool::PoolCounters;
-use tollgate::upstream::response_head::{HeadReader, LastHead, ParsedHead};
+use tollgate::upstream::head_reader::{HeadReader, LastHead, ParsedHead};
+use tollgate::upstream::upstream_pool::PoolCounters;
 use tollgate::upstream::{
-    Balance, Bounds, Caller, Exchange, ExchangeError, LeasedConnection, Location, ReceivedHead,
-    Server, Servers, Settings, UpstreamBody, UpstreamPool,
+    BalanceMethod, Bounds, Caller, Exchange, ExchangeError, LeasedConnection, Location,
+    ReceivedHead, Server, Servers, Settings, UpstreamBody, UpstreamPool,
 };
 
 use super::{Asks, Case, End, Start, Verdict, lines, lines_of};
@@ -58,8 +58,8 @@ impl Ours {
         let servers = Servers::new(settings, None, clock.now());
         let connected = Arc::new(AtomicU64::new(0));
         let counters = PoolCounters {
-            connected: metrics::Counter::from_arc(connected.clone()),
-            retried: metrics::Counter::noop(),
+            connections_made: metrics::Counter::from_arc(connected.clone()),
+            retries: metrics::Counter::noop(),
         };
         let flushes = Rc::new(FlushQueue::default());
         Ours {
@@ -138,7 +138,7 @@ impl Ours {
         let before = self.connected.load(Relaxed);
         let caller = Caller {
             balance_key: None,
-            ends,
+            addresses: ends,
         };
         let connection = self.runtime.block_on(self.pool.checkout(caller)).unwrap();
         if self.connected.load(Relaxed) == before {
@@ -163,19 +163,19 @@ fn settings(server: SocketAddr) -> Settings {
             tls: None,
             weight: 1,
         }],
-        http2: false,
-        proxy: None,
-        balance: Balance::default(),
-        check: None,
-        eject: None,
+        uses_http2: false,
+        proxy_protocol: None,
+        balance_method: BalanceMethod::default(),
+        health_check: None,
+        ejection: None,
         slow_start: None,
         bounds: Bounds::default(),
         load_metric: None,
         pressure: None,
-        connect: PATIENCE,
-        first_byte: PATIENCE,
-        idle: PATIENCE,
-        total: None,
+        connect_timeout: PATIENCE,
+        first_byte_timeout: PATIENCE,
+        idle_timeout: PATIENCE,
+        total_timeout: None,
     }
 }
 
@@ -189,7 +189,7 @@ fn says_keep(case: &Case) -> bool {
     };
     let mut input = BytesMut::from(&case.bytes()[..]);
     loop {
-        match reader.next(&mut input, &mut LastHead::default()) {
+        match reader.next_head(&mut input, &mut LastHead::default()) {
             Ok(Some(ParsedHead::Interim(_))) => {}
             Ok(Some(ParsedHead::Final(head))) => return head.keeps_alive,
             Ok(None) | Err(_) => return false,

@@ -1,4 +1,4 @@
-//! The strict reader of a response's head over HTTP/1.1. It refuses what two readers could understand differently.
+//! Reads the head of a response over HTTP/1.1, strictly: bytes that two readers could understand differently are an error.
 //! Lines that end in LF alone are accepted: some old servers send them, and no client can make a server do so.
 
 use std::mem::MaybeUninit;
@@ -12,18 +12,18 @@ use crate::http::http1::{
     Framing, FramingFields, MAX_FIELDS, MAX_HEAD_BYTES, Malformed, fields, version_from_minor,
 };
 
-/// Most interim responses before the final one.
-const MAX_INTERIM: u32 = 16;
+/// Maximum number of interim responses before the final one.
+const MAX_INTERIM_RESPONSES: u32 = 16;
 
-/// Most bytes of a head that is kept for reuse.
-const MAX_KEPT_HEAD: usize = 4 * 1024;
+/// Maximum bytes of a head that is kept for reuse.
+const MAX_KEPT_HEAD_BYTES: usize = 4 * 1024;
 
 /// The head of a final response.
 #[derive(Clone, Debug)]
 pub struct FinalHead {
     /// The status and the fields. Hop-by-hop fields are removed, unless the server switches to another protocol.
     pub response: ResponseHead,
-    /// How the end of the body is found.
+    /// Where the body ends.
     pub framing: Framing,
     /// Whether the connection may carry another request.
     pub keeps_alive: bool,
@@ -32,8 +32,9 @@ pub struct FinalHead {
 /// The last final head of a connection. Servers often send the same bytes again; then the parsed head is reused.
 #[derive(Debug, Default)]
 pub struct LastHead {
+    /// The bytes of the head; empty if the head was too large.
     bytes: Vec<u8>,
-    /// The parsed head; none until the bytes come a second time.
+    /// The parsed head; `None` until the bytes come a second time.
     head: Option<FinalHead>,
     /// Whether the head was parsed as one to HEAD, without a body.
     has_no_body: bool,
@@ -63,7 +64,7 @@ impl LastHead {
         }
         self.head = None;
         self.bytes.clear();
-        if bytes.len() <= MAX_KEPT_HEAD {
+        if bytes.len() <= MAX_KEPT_HEAD_BYTES {
             self.bytes.extend_from_slice(bytes);
         }
     }
@@ -92,12 +93,12 @@ impl HeadReader {
         }
     }
 
-    /// Takes the next head off the input; none if the head is not complete.
+    /// Takes the next head off the front of `input`; `None` if the head is incomplete.
     ///
     /// # Errors
     ///
-    /// The head is malformed, or there are more than [`MAX_INTERIM`] interim ones.
-    pub fn next(
+    /// The head is malformed, or there are more than [`MAX_INTERIM_RESPONSES`] interim ones.
+    pub fn next_head(
         &mut self,
         input: &mut BytesMut,
         last: &mut LastHead,
@@ -114,7 +115,7 @@ impl HeadReader {
             101 => Err(Malformed("it switches protocols unasked")),
             100..=199 => {
                 self.interim_count += 1;
-                if self.interim_count > MAX_INTERIM {
+                if self.interim_count > MAX_INTERIM_RESPONSES {
                     return Err(Malformed("too many interim answers"));
                 }
                 let (mut head, _) = raw.take_head(input, true)?;
@@ -141,19 +142,19 @@ pub enum ParsedHead {
     Final(FinalHead),
 }
 
-/// A head as it stands in the input.
+/// A parsed head whose bytes are still in the input.
 struct RawHead {
     /// The length of the head in bytes.
-    end: usize,
+    length: usize,
     version: Version,
     status: StatusCode,
-    /// Where the reason phrase stands in the input.
+    /// The range of the reason phrase in the input.
     reason: Range<usize>,
     fields: Fields,
     framing_fields: FramingFields,
 }
 
-/// Parses the head at the start of the input; none if it is not complete.
+/// Parses the head at the front of `input`; `None` if the head is incomplete.
 fn parse_head(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
     if input.is_empty() {
         return Ok(None);
@@ -169,14 +170,14 @@ fn parse_head(input: &BytesMut) -> Result<Option<RawHead>, Malformed> {
         Ok(_) => return Err(Malformed("its head is too long")),
     };
     let reason = head.reason.unwrap_or_default().as_bytes();
-    let start = fields::offset_in(input, reason);
+    let reason_start = fields::offset_in(input, reason);
     let (fields, framing_fields) = fields::read_fields(input, head.headers)?;
     let status = head.code.and_then(|code| StatusCode::from_u16(code).ok());
     Ok(Some(RawHead {
-        end,
+        length: end,
         version: version_from_minor(head.version),
         status: status.ok_or(Malformed("its status is not one"))?,
-        reason: start..start + reason.len(),
+        reason: reason_start..reason_start + reason.len(),
         fields,
         framing_fields,
     }))
@@ -203,9 +204,10 @@ impl RawHead {
         input: &mut BytesMut,
         has_no_body: bool,
     ) -> Result<(FinalHead, Bytes), Malformed> {
-        let bytes = input.split_to(self.end).freeze();
-        let usual = self.status.canonical_reason().unwrap_or_default();
-        let reason = Some(bytes.slice(self.reason)).filter(|reason| reason != usual.as_bytes());
+        let bytes = input.split_to(self.length).freeze();
+        let default_reason = self.status.canonical_reason().unwrap_or_default();
+        let reason =
+            Some(bytes.slice(self.reason)).filter(|reason| reason != default_reason.as_bytes());
         self.fields.attach_text(bytes.clone());
         let framing_fields = &self.framing_fields;
         let mut keeps_alive = framing_fields.is_persistent(self.version);
@@ -250,7 +252,7 @@ mod tests {
         let (mut input, mut last) = (BytesMut::new(), LastHead::default());
         for piece in text.chunks(cut) {
             input.extend_from_slice(piece);
-            while let Some(read) = reader.next(&mut input, &mut last)? {
+            while let Some(read) = reader.next_head(&mut input, &mut last)? {
                 if let ParsedHead::Final(head) = read {
                     return Ok(Some(head));
                 }
@@ -346,7 +348,7 @@ mod tests {
             let mut input = BytesMut::new();
             for piece in [text, "and more"].concat().into_bytes().chunks(cut) {
                 input.extend_from_slice(piece);
-                let read = reader.next(&mut input, last).map(|read| {
+                let read = reader.next_head(&mut input, last).map(|read| {
                     let (head, rest) = match read? {
                         ParsedHead::Interim(response) => (response, None),
                         ParsedHead::Final(head) => {

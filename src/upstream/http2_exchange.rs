@@ -1,5 +1,4 @@
-//! One request and its response over a stream of HTTP/2. The connection itself runs in a task of its own, with the `h2`
-//! crate. Other requests share the connection; an error of this stream does not touch theirs.
+//! One request and its response over a stream of HTTP/2. The `h2` crate runs the connection in a task of its own. Other requests share the connection; an error of this stream does not touch theirs.
 
 use std::io;
 use std::pin::Pin;
@@ -15,34 +14,36 @@ use http::{Method, Request, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 
 use super::error::ExchangeError;
-use super::mux::Channel;
-use super::pool::Lease;
+use super::muxed_connections::ReservedStream;
 use super::received::{NextFrame, ReceivedHead};
+use super::upstream_pool::Lease;
 use super::websocket;
 use crate::http::head::{Fields, Head, ResponseHead, hop_by_hop};
 use crate::http::http1::{MAX_FIELDS, Malformed, MessageError, without_zeros};
 
-/// Most interim responses before the final one.
-const MAX_INTERIM: u32 = 16;
+/// Maximum number of interim responses before the final one.
+const MAX_INTERIM_RESPONSES: u32 = 16;
 
+/// The name of the field `Content-Length`.
 const LENGTH_FIELD: &str = "content-length";
 
-/// An exchange over HTTP/2.
+/// An exchange over HTTP/2. [`super::exchange::Exchange`] documents its methods.
 pub struct Http2Exchange<B> {
     pub(super) lease: Lease,
-    channel: Channel,
-    /// The head that is to be sent, and whether the request ends with it. None if it is sent or cannot be written.
-    request: Option<(Request<()>, bool)>,
-    /// The head of the response that is to come; none before the request's head is sent.
+    stream: ReservedStream,
+    /// The head that is to be sent; `None` if it is sent or HTTP/2 cannot express it.
+    unsent_head: Option<UnsentHead>,
+    /// The head of the response that is to come; `None` before the request's head is sent.
     response: Option<ResponseFuture>,
-    /// Interim responses so far.
+    /// The number of interim responses so far.
     interim_count: u32,
-    /// The protocol that the server is asked to switch to.
+    /// The protocol that the server is asked to switch to; `None` for an ordinary request.
     protocol: Option<Bytes>,
     /// The value of `Sec-WebSocket-Accept` that a WebSocket client of HTTP/1.1 expects.
-    accept: Option<String>,
-    send_stream: Option<SendStream<Bytes>>,
-    /// The request's body; none once all of it is taken.
+    websocket_accept: Option<String>,
+    /// Sends the body; `None` before the request's head is sent.
+    body_sender: Option<SendStream<Bytes>>,
+    /// The request's body; `None` once all of it is read.
     body: Option<B>,
     /// The part of the body that the server's window has no room for.
     unsent_piece: Bytes,
@@ -66,25 +67,33 @@ pub struct Http2Exchange<B> {
     pub(super) is_canceled: bool,
     /// Whether the request has no body and a safe method, so that it may be sent again.
     is_safe: bool,
+    /// The body of the response; `None` before its final head has come, and after its trailers.
     response_body: Option<RecvStream>,
     /// The bytes of the response's body that are still to come, by its `Content-Length`. `h2` checks that the server
     /// keeps to it.
     remaining_length: Option<u64>,
 }
 
+/// The head of a request that is not sent yet.
+struct UnsentHead {
+    request: Request<()>,
+    /// Whether nothing follows the head.
+    ends_request: bool,
+}
+
 impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     /// An exchange of which nothing has been sent.
-    pub fn new(lease: Lease, channel: Channel, head: &Head, body: B) -> Http2Exchange<B> {
+    pub fn new(lease: Lease, stream: ReservedStream, head: &Head, body: B) -> Http2Exchange<B> {
         let body = Some(body).filter(|body| !body.is_end_stream());
         let protocol = head.upgrade.clone();
-        let protocol = protocol.filter(|_| channel.send.is_extended_connect_protocol_enabled());
+        let protocol = protocol.filter(|_| stream.send.is_extended_connect_protocol_enabled());
         let key = head.fields.first(websocket::KEY_FIELD);
         let has_safe_method = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let mut exchange = Http2Exchange {
-            request: None,
+            unsent_head: None,
             response: None,
             interim_count: 0,
-            send_stream: None,
+            body_sender: None,
             unsent_piece: Bytes::new(),
             is_held: false,
             is_sent: false,
@@ -99,10 +108,10 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             response_body: None,
             remaining_length: None,
             lease,
-            accept: key
+            websocket_accept: key
                 .map(websocket::accept_value)
                 .filter(|_| protocol.is_some()),
-            channel,
+            stream,
             protocol,
             body,
         };
@@ -114,10 +123,13 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     fn build_head(&mut self, head: &Head) {
         let ends_request = self.body.is_none() && self.protocol.is_none();
         let request = build_request(head, self.protocol.as_deref(), self.lease.is_tls());
-        self.request = request.ok().map(|request| (request, ends_request));
+        self.unsent_head = request.ok().map(|request| UnsentHead {
+            request,
+            ends_request,
+        });
     }
 
-    pub fn set_held(&mut self, is_held: bool) {
+    pub fn set_body_held(&mut self, is_held: bool) {
         self.is_held = is_held;
     }
 
@@ -126,16 +138,16 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             return !self.has_body_begun;
         }
         self.is_lost
-            && self.channel.reused
+            && self.stream.is_reused
             && !self.has_received
             && (self.is_safe || !self.has_begun)
     }
 
-    pub fn retry_over(&mut self, head: &Head, lease: Lease, channel: Channel) {
-        (self.lease, self.channel) = (lease, channel);
+    pub fn retry_over(&mut self, head: &Head, lease: Lease, stream: ReservedStream) {
+        (self.lease, self.stream) = (lease, stream);
         (self.has_begun, self.is_unprocessed, self.is_sent) = (false, false, false);
         self.is_lost = false;
-        (self.response, self.send_stream) = (None, None);
+        (self.response, self.body_sender) = (None, None);
         self.build_head(head);
     }
 
@@ -152,8 +164,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         if self.is_sent {
             return;
         }
-        if let Some(stream) = &mut self.send_stream {
-            stream.send_reset(Reason::CANCEL);
+        if let Some(sender) = &mut self.body_sender {
+            sender.send_reset(Reason::CANCEL);
         }
         (self.body, self.unsent_piece) = (None, Bytes::new());
         (self.is_sent, self.is_canceled) = (true, true);
@@ -161,7 +173,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
 
     /// Records that the server sends no response. New requests use other connections, which may still work.
     pub fn record_timeout(&mut self) {
-        self.channel.retire();
+        self.stream.retire();
         self.lease.record_failure();
     }
 
@@ -173,7 +185,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         match &head {
             Poll::Ready(Ok(ReceivedHead::Final(head))) => self.lease.record_response(head.status),
             Poll::Ready(Err(ExchangeError::Server(_)))
-                if !self.is_unprocessed && (self.has_received || !self.channel.reused) =>
+                if !self.is_unprocessed && (self.has_received || !self.stream.is_reused) =>
             {
                 self.lease.record_failure();
             }
@@ -194,10 +206,10 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             };
             if let Poll::Ready(Some(interim)) = response.poll_informational(cx) {
                 let (parts, ()) = interim
-                    .map_err(|error| self.exchange_error(error))?
+                    .map_err(|error| self.to_exchange_error(error))?
                     .into_parts();
                 (self.has_received, self.interim_count) = (true, self.interim_count + 1);
-                if self.interim_count > MAX_INTERIM {
+                if self.interim_count > MAX_INTERIM_RESPONSES {
                     return Poll::Ready(Err(Malformed("too many interim answers").into()));
                 }
                 if parts.status == StatusCode::SWITCHING_PROTOCOLS {
@@ -209,7 +221,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                     self.send(cx)?;
                     continue;
                 }
-                check_count(&parts.headers)?;
+                check_field_count(&parts.headers)?;
                 let mut fields = Fields::from(&parts.headers);
                 fields.remove(LENGTH_FIELD);
                 hop_by_hop::strip_connection_fields(&mut fields);
@@ -220,14 +232,15 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 })));
             }
             let response = ready!(Pin::new(response).poll(cx));
-            let response = response.map_err(|error| self.exchange_error(error))?;
+            let response = response.map_err(|error| self.to_exchange_error(error))?;
             self.has_received = true;
-            check_count(response.headers())?;
-            return Poll::Ready(Ok(ReceivedHead::Final(self.final_head(response))));
+            check_field_count(response.headers())?;
+            return Poll::Ready(Ok(ReceivedHead::Final(self.convert_final_head(response))));
         }
     }
 
-    fn final_head(&mut self, response: Response<RecvStream>) -> ResponseHead {
+    /// Converts the final head, and keeps the body. A switch of protocols becomes one of HTTP/1.1.
+    fn convert_final_head(&mut self, response: Response<RecvStream>) -> ResponseHead {
         let (parts, body) = response.into_parts();
         let mut fields = Fields::from(&parts.headers);
         hop_by_hop::strip_connection_fields(&mut fields);
@@ -242,8 +255,8 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             Some(protocol) if status == StatusCode::OK => {
                 status = StatusCode::SWITCHING_PROTOCOLS;
                 fields.set("upgrade", protocol);
-                if let Some(accept) = &self.accept {
-                    fields.set(websocket::ACCEPT_FIELD, accept.as_bytes());
+                if let Some(websocket_accept) = &self.websocket_accept {
+                    fields.set(websocket::ACCEPT_FIELD, websocket_accept.as_bytes());
                 }
                 fields.remove(LENGTH_FIELD);
                 self.remaining_length = None;
@@ -268,18 +281,22 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         if self.response.is_some() {
             return Poll::Ready(Ok(()));
         }
-        let ready = ready!(self.channel.send.poll_ready(cx));
-        let Some((request, ends_request)) = self.request.take() else {
+        let ready = ready!(self.stream.send.poll_ready(cx));
+        let Some(head) = self.unsent_head.take() else {
             return Poll::Ready(Err(Malformed("the request has no form in HTTP/2").into()));
         };
-        let sent = ready.and_then(|()| self.channel.send.send_request(request, ends_request));
-        let (response, stream) = sent.map_err(|error| {
+        let UnsentHead {
+            request,
+            ends_request,
+        } = head;
+        let sent = ready.and_then(|()| self.stream.send.send_request(request, ends_request));
+        let (response, sender) = sent.map_err(|error| {
             // Nothing of the request was sent.
             self.is_unprocessed = true;
-            self.exchange_error(error)
+            self.to_exchange_error(error)
         })?;
         (self.has_begun, self.has_progress) = (true, true);
-        (self.response, self.send_stream) = (Some(response), Some(stream));
+        (self.response, self.body_sender) = (Some(response), Some(sender));
         self.is_sent = ends_request;
         Poll::Ready(Ok(()))
     }
@@ -299,24 +316,24 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
         Ok(())
     }
 
-    /// Sends the body. The error is that of the client's body; none if the server accepts no more bytes.
+    /// Sends the body. The error is that of the client's body; `None` if the server accepts no more bytes.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Option<B::Error>>> {
-        let Some(stream) = &mut self.send_stream else {
+        let Some(sender) = &mut self.body_sender else {
             return Poll::Ready(Err(None));
         };
         loop {
             while !self.unsent_piece.is_empty() {
-                stream.reserve_capacity(self.unsent_piece.len());
-                let room = match stream.capacity() {
-                    0 => ready!(stream.poll_capacity(cx))
+                sender.reserve_capacity(self.unsent_piece.len());
+                let capacity = match sender.capacity() {
+                    0 => ready!(sender.poll_capacity(cx))
                         .ok_or(None)?
                         .map_err(|_| None)?,
-                    room => room,
+                    capacity => capacity,
                 };
                 let part = self
                     .unsent_piece
-                    .split_to(room.min(self.unsent_piece.len()));
-                stream.send_data(part, false).map_err(|_| None)?;
+                    .split_to(capacity.min(self.unsent_piece.len()));
+                sender.send_data(part, false).map_err(|_| None)?;
                 self.has_progress = true;
             }
             let Some(body) = &mut self.body else {
@@ -339,11 +356,11 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
                 Some(Err(frame)) => {
                     self.body = None;
                     let trailers = frame.into_trailers().unwrap_or_default();
-                    return Poll::Ready(stream.send_trailers(trailers).map_err(|_| None));
+                    return Poll::Ready(sender.send_trailers(trailers).map_err(|_| None));
                 }
                 None => {
                     self.body = None;
-                    let sent = stream.send_data(Bytes::new(), true);
+                    let sent = sender.send_data(Bytes::new(), true);
                     return Poll::Ready(sent.map_err(|_| None));
                 }
             }
@@ -351,17 +368,17 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
     }
 
     /// Records what an error of the stream means for a retry, and converts it.
-    fn exchange_error(&mut self, error: h2::Error) -> ExchangeError<B::Error> {
+    fn to_exchange_error(&mut self, error: h2::Error) -> ExchangeError<B::Error> {
         if error.is_go_away() || error.is_io() {
             self.is_lost = true;
-            self.channel.retire();
+            self.stream.retire();
         }
         // With REFUSED_STREAM, and with GOAWAY, the server says that it has not processed the request: RFC 9113 section
         // 8.7.
         let is_refused = error.reason() == Some(Reason::REFUSED_STREAM);
         let is_gone = error.is_go_away() && error.is_remote();
         self.is_unprocessed |= !self.has_received && (is_refused || is_gone);
-        error_cause(error).into()
+        to_message_error(error).into()
     }
 
     /// The next piece of the response's body.
@@ -376,7 +393,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             let Some(data) = ready!(body.poll_data(cx)) else {
                 let trailers = match ready!(body.poll_trailers(cx)) {
                     Ok(trailers) => trailers,
-                    Err(error) => return Poll::Ready(Some(Err(self.exchange_error(error)))),
+                    Err(error) => return Poll::Ready(Some(Err(self.to_exchange_error(error)))),
                 };
                 self.response_body = None;
                 return Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))));
@@ -388,7 +405,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
             });
             let data = match released {
                 Ok(data) => data,
-                Err(error) => return Poll::Ready(Some(Err(self.exchange_error(error)))),
+                Err(error) => return Poll::Ready(Some(Err(self.to_exchange_error(error)))),
             };
             if !data.is_empty() {
                 let length = data.len() as u64;
@@ -416,14 +433,14 @@ impl<B: Body<Data = Bytes> + Unpin> Http2Exchange<B> {
 }
 
 /// Refuses more fields than a head of HTTP/1.1 may have. `h2` limits the bytes.
-fn check_count(fields: &HeaderMap) -> Result<(), Malformed> {
+fn check_field_count(fields: &HeaderMap) -> Result<(), Malformed> {
     match fields.len() > MAX_FIELDS {
         true => Err(Malformed("it has too many fields")),
         false => Ok(()),
     }
 }
 
-fn error_cause(error: h2::Error) -> MessageError {
+fn to_message_error(error: h2::Error) -> MessageError {
     match error.is_io() {
         true => error
             .into_io()
@@ -436,7 +453,7 @@ fn error_cause(error: h2::Error) -> MessageError {
 fn build_request(
     head: &Head,
     protocol: Option<&[u8]>,
-    secure: bool,
+    is_tls: bool,
 ) -> Result<Request<()>, http::Error> {
     let mut fields = HeaderMap::from(head.fields.clone());
     fields.remove(CONNECTION);
@@ -446,7 +463,7 @@ fn build_request(
     let target = head.uri.path_and_query();
     let target = target.map_or("/", |target| target.as_str());
     let builder = Builder::new()
-        .scheme(if secure { "https" } else { "http" })
+        .scheme(if is_tls { "https" } else { "http" })
         .authority(authority);
     // The target of `http://host?query` has no path.
     let uri = if target.starts_with(['/', '*']) {

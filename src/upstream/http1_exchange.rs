@@ -12,28 +12,28 @@ use http::StatusCode;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::AsyncWrite;
 
-use super::connection::Http1Connection;
 use super::error::ExchangeError;
-use super::pool::Lease;
+use super::head_reader::{HeadReader, ParsedHead};
 use super::received::{NextFrame, ReceivedHead};
-use super::response_head::{HeadReader, ParsedHead};
+use super::transport::Http1Connection;
 use super::upload::{Upload, UploadError};
+use super::upstream_pool::Lease;
 use crate::base::clock::Nanos;
 use crate::http::head::Head;
 use crate::http::http1::chunked::BodyPiece;
 use crate::http::http1::{Framing, MessageError, Outbox};
 
-/// An exchange over HTTP/1.1.
+/// An exchange over HTTP/1.1. [`super::exchange::Exchange`] documents its methods.
 pub struct Http1Exchange<B> {
     pub(super) lease: Lease,
     connection: Rc<RefCell<Http1Connection>>,
     upload: Upload<B>,
-    reader: HeadReader,
+    head_reader: HeadReader,
     /// Whether no more of the request will be sent.
     pub(super) is_sent: bool,
     /// The error with which the server stopped accepting the request.
     write_error: Option<io::Error>,
-    /// How the end of the response's body is found.
+    /// What is left of the response's body, and so where it ends.
     framing: Framing,
     /// Whether the server keeps the connection open after the response.
     keeps_alive: bool,
@@ -54,7 +54,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             lease,
             connection,
             upload,
-            reader: HeadReader::for_request(head),
+            head_reader: HeadReader::for_request(head),
             is_sent: false,
             write_error: None,
             framing: Framing::Length(0),
@@ -63,7 +63,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
         }
     }
 
-    pub fn set_held(&mut self, is_held: bool) {
+    pub fn set_body_held(&mut self, is_held: bool) {
         self.upload.is_held = is_held;
     }
 
@@ -72,7 +72,9 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     }
 
     pub fn is_retryable(&self) -> bool {
-        self.connection.borrow().reused && !self.reader.has_received && self.upload.is_retryable()
+        self.connection.borrow().is_reused
+            && !self.head_reader.has_received
+            && self.upload.is_retryable()
     }
 
     pub fn retry_over(
@@ -129,7 +131,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             // It is no failure to close an idle connection, or one whose client is slow.
             Poll::Ready(Err(ExchangeError::Server(_)))
                 if self.is_sent
-                    && (self.reader.has_received || !self.connection.borrow().reused) =>
+                    && (self.head_reader.has_received || !self.connection.borrow().is_reused) =>
             {
                 self.lease.record_failure();
             }
@@ -150,11 +152,11 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
                 inbox, last_head, ..
             } = connection;
             if inbox.may_hold_whole_head() {
-                match self.reader.next(&mut inbox.bytes, last_head)? {
+                match self.head_reader.next_head(&mut inbox.bytes, last_head)? {
                     Some(ParsedHead::Interim(head)) if head.status == StatusCode::CONTINUE => {
                         inbox.begin_message();
                         drop(borrowed);
-                        self.set_held(false);
+                        self.set_body_held(false);
                         self.send(cx)?;
                         continue;
                     }
@@ -197,7 +199,7 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
             self.upload.mark_queued();
             self.is_sent = true;
             connection.waker = Some(cx.waker().clone());
-            self.lease.flushes().add(self.connection.clone());
+            self.lease.flush_queue().add(self.connection.clone());
             return Ok(());
         }
         match self.upload.poll_send(cx, connection) {
@@ -222,19 +224,19 @@ impl<B: Body<Data = Bytes> + Unpin> Http1Exchange<B> {
     /// Ends the exchange after the response. The connection returns to its pool, unless bytes are unsent or unread.
     pub fn finish(self, now: Nanos) {
         self.lease.record_success();
-        let is_whole = self.is_sent && self.write_error.is_none();
-        let is_quiet = {
+        let is_sent_whole = self.is_sent && self.write_error.is_none();
+        let has_empty_buffers = {
             let connection = self.connection.borrow();
             connection.inbox.bytes.is_empty()
                 && connection.outbox.is_empty()
                 && !connection.is_flush_late
         };
-        if self.keeps_alive && is_whole && is_quiet && !self.is_shut_down {
+        if self.keeps_alive && is_sent_whole && has_empty_buffers && !self.is_shut_down {
             self.lease.release(self.connection, now);
         }
     }
 
-    /// The next piece of the response's body.
+    /// Receives the next piece of the response's body.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<NextFrame<B::Error>> {
         Poll::Ready(match ready!(self.poll_piece(cx))? {
             BodyPiece::Data(data) => Some(Ok(Frame::data(data))),

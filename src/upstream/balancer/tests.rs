@@ -8,33 +8,39 @@ use crate::limit::Identity;
 use crate::upstream::Servers;
 use crate::upstream::tests::settings;
 
-/// Shares, and open requests.
-struct FixedView(Vec<u32>, RefCell<Vec<u32>>);
+/// A view whose figures the test sets, by the index of the server.
+struct FixedView {
+    shares: Vec<u32>,
+    open_requests: RefCell<Vec<u32>>,
+}
 
 impl FixedView {
     fn of(shares: &[u32]) -> FixedView {
-        FixedView(shares.to_vec(), RefCell::new(vec![0; shares.len()]))
+        FixedView {
+            shares: shares.to_vec(),
+            open_requests: RefCell::new(vec![0; shares.len()]),
+        }
     }
 }
 
 impl ServerView for FixedView {
-    fn has_full_share(&self, server: usize) -> bool {
-        self.0[server] == FULL_SHARE
+    fn has_full_share(&self, index: usize) -> bool {
+        self.shares[index] == FULL_SHARE
     }
-    fn share(&self, server: usize) -> u32 {
-        self.0[server]
+    fn share(&self, index: usize) -> u32 {
+        self.shares[index]
     }
-    fn open(&self, server: usize) -> u32 {
-        self.1.borrow()[server]
+    fn open_requests(&self, index: usize) -> u32 {
+        self.open_requests.borrow()[index]
     }
 }
 
-fn balancer(method: Balance, weights: &[u32]) -> Balancer {
+fn balancer(method: BalanceMethod, weights: &[u32]) -> Balancer {
     let mut settings = settings(weights.len());
     for (server, weight) in settings.servers.iter_mut().zip(weights) {
         server.weight = *weight;
     }
-    settings.balance = method;
+    settings.balance_method = method;
     seeded(settings, 7)
 }
 
@@ -44,11 +50,11 @@ fn seeded(settings: Settings, seed: u64) -> Balancer {
 }
 
 fn by_hash(weights: &[u32]) -> Balancer {
-    balancer(Balance::Hash(vec![Identity::User]), weights)
+    balancer(BalanceMethod::Hash(vec![Identity::User]), weights)
 }
 
 fn spread(balancer: &Balancer, view: &FixedView, requests: usize) -> Vec<usize> {
-    let mut counts = vec![0; view.0.len()];
+    let mut counts = vec![0; view.shares.len()];
     for _ in 0..requests {
         counts[balancer.choose(None, true, view).unwrap()] += 1;
     }
@@ -58,7 +64,7 @@ fn spread(balancer: &Balancer, view: &FixedView, requests: usize) -> Vec<usize> 
 #[test]
 fn round_robin_follows_weights_and_shares() {
     let check = |weights: &[u32], shares: &[u32], requests, expected: &[usize]| {
-        let balancer = balancer(Balance::RoundRobin, weights);
+        let balancer = balancer(BalanceMethod::RoundRobin, weights);
         let counts = spread(&balancer, &FixedView::of(shares), requests);
         for (got, wanted) in counts.iter().zip(expected) {
             assert!(got.abs_diff(*wanted) <= wanted / 10, "{counts:?}");
@@ -106,7 +112,7 @@ fn round_robin_follows_weights_and_shares() {
 
 #[test]
 fn heavy_servers_are_not_asked_in_a_row() {
-    let balancer = balancer(Balance::RoundRobin, &[5, 1, 1]);
+    let balancer = balancer(BalanceMethod::RoundRobin, &[5, 1, 1]);
     let view = FixedView::of(&[FULL_SHARE; 3]);
     let order: Vec<_> = (0..7)
         .map(|_| balancer.choose(None, true, &view).unwrap())
@@ -126,9 +132,9 @@ fn workers_begin_at_different_servers() {
 #[test]
 fn nobody_is_asked_when_none_may_be() {
     for method in [
-        Balance::RoundRobin,
-        Balance::LeastRequests,
-        Balance::Hash(vec![Identity::User]),
+        BalanceMethod::RoundRobin,
+        BalanceMethod::LeastRequests,
+        BalanceMethod::Hash(vec![Identity::User]),
     ] {
         let balancer = balancer(method, &[1, 1]);
         let view = FixedView::of(&[0, 0]);
@@ -139,18 +145,18 @@ fn nobody_is_asked_when_none_may_be() {
 
 #[test]
 fn the_busy_one_of_two_is_spared() {
-    let least = balancer(Balance::LeastRequests, &[1, 1, 1]);
+    let least = balancer(BalanceMethod::LeastRequests, &[1, 1, 1]);
     let view = FixedView::of(&[FULL_SHARE; 3]);
-    view.1.borrow_mut()[1] = 1_000;
+    view.open_requests.borrow_mut()[1] = 1_000;
     assert_eq!(spread(&least, &view, 300)[1], 0);
     // Nobody ends, so that open requests follow the weights.
-    let least = balancer(Balance::LeastRequests, &[1, 2, 1]);
+    let least = balancer(BalanceMethod::LeastRequests, &[1, 2, 1]);
     let view = FixedView::of(&[FULL_SHARE, FULL_SHARE, 0]);
     for _ in 0..3_000 {
         let server = least.choose(None, true, &view).unwrap();
-        view.1.borrow_mut()[server] += 1;
+        view.open_requests.borrow_mut()[server] += 1;
     }
-    let open = view.1.borrow();
+    let open = view.open_requests.borrow();
     assert!(open[0].abs_diff(1_000) < 30 && open[2] == 0, "{open:?}");
 }
 

@@ -1,5 +1,10 @@
 //! The health of one endpoint: whether it gets requests, its share of them, and how many are open. All workers share
-//! it, and it is kept over reloads. It reads no clock.
+//! this state, and reloads keep it. Nothing here reads a clock.
+//!
+//! All atomics are relaxed: each is a figure or a flag of its own, and nothing else is published by it. [`Servers`] holds a
+//! lock where it ejects or readmits.
+//!
+//! [`Servers`]: super::servers::Servers
 //!
 //! A request to a healthy server costs one relaxed load here, and one addition at its start and at its end.
 
@@ -18,19 +23,19 @@ pub const MIN_SHARE: u32 = FULL_SHARE / 10;
 /// The longest ejection, unless the first one is configured to be longer.
 const MAX_EJECTION: Duration = Duration::from_secs(300);
 
-/// How long no new connections are tried to a server that did not accept the last one in time.
+/// The time for which no new connections are tried to a server that did not accept the last one in time.
 const UNREACHABLE_TIME: Nanos = Nanos::from_secs(5);
 
-/// Flag: the server is ejected, because requests to it failed.
+/// The flag of a server that is ejected, because requests to it failed.
 pub const EJECTED: u8 = 1;
 
-/// Flag: the health checks of the server fail.
+/// The flag of a server whose health checks fail.
 pub const FAILING: u8 = 2;
 
-/// Flag: the server is in its slow start.
+/// The flag of a server that is in its slow start.
 pub const STARTING: u8 = 4;
 
-/// Flag: the server was ejected, and has sent no good response since.
+/// The flag of a server that was ejected, and has sent no good response since.
 pub const TRIAL: u8 = 8;
 
 /// The health of one endpoint. It has a cache line of its own, because all workers write to it.
@@ -40,20 +45,20 @@ pub struct ServerHealth {
     /// The flags that are set; 0 for a healthy server.
     flags: AtomicU8,
     /// The number of open requests.
-    open: AtomicU32,
-    /// Failures in a row.
-    failures: AtomicU32,
-    /// When the current or last ejection ends, in nanoseconds.
+    open_requests: AtomicU32,
+    /// The number of failed requests in a row.
+    failures_in_row: AtomicU32,
+    /// The time at which the current or last ejection ends, in nanoseconds.
     ejected_until: AtomicU64,
-    /// Ejections in a row, each of which is longer than the one before.
+    /// The number of ejections in a row, each of which is longer than the one before.
     ejections_in_row: AtomicU32,
-    /// When the slow start began, in nanoseconds.
+    /// The time at which the slow start began, in nanoseconds.
     returned_at: AtomicU64,
-    /// Ejections in all.
+    /// The number of all ejections.
     ejections: AtomicU64,
-    /// Failed checks in all.
+    /// The number of all failed checks.
     failed_checks: AtomicU64,
-    /// Until when no new connections are tried, in nanoseconds; 0 while the server accepts them.
+    /// The time until which no new connections are tried, in nanoseconds; 0 while the server accepts them.
     unreachable_until: AtomicU64,
 }
 
@@ -75,33 +80,34 @@ impl ServerHealth {
     }
 
     /// The number of open requests.
-    pub fn open(&self) -> u32 {
-        self.open.load(Relaxed)
+    pub fn open_requests(&self) -> u32 {
+        self.open_requests.load(Relaxed)
     }
 
     /// Counts a request that begins.
     pub fn increment_open(&self) {
-        self.open.fetch_add(1, Relaxed);
+        self.open_requests.fetch_add(1, Relaxed);
     }
 
     /// Counts a request that has ended.
     pub fn decrement_open(&self) {
-        self.open.fetch_sub(1, Relaxed);
+        self.open_requests.fetch_sub(1, Relaxed);
     }
 
     /// Whether a new connection is tried. Of several callers only one gets [`Reachability::Retry`].
     pub fn try_reach(&self, now: Nanos) -> Reachability {
-        let until = self.unreachable_until.load(Relaxed);
-        if until == 0 {
+        let unreachable_until = self.unreachable_until.load(Relaxed);
+        if unreachable_until == 0 {
             return Reachability::Reachable;
         }
-        let next = now.after(UNREACHABLE_TIME).0;
+        let next_until = now.after(UNREACHABLE_TIME).0;
+        // The caller whose exchange succeeds is the only one that tries.
         let claim = || {
             self.unreachable_until
-                .compare_exchange(until, next, Relaxed, Relaxed)
+                .compare_exchange(unreachable_until, next_until, Relaxed, Relaxed)
                 .is_ok()
         };
-        if until <= now.0 && claim() {
+        if unreachable_until <= now.0 && claim() {
             return Reachability::Retry;
         }
         Reachability::Unreachable
@@ -125,12 +131,12 @@ impl ServerHealth {
         }
     }
 
-    /// How often the server was ejected.
+    /// The number of times that the server was ejected.
     pub fn ejections(&self) -> u64 {
         self.ejections.load(Relaxed)
     }
 
-    /// How many health checks have failed.
+    /// The number of health checks that have failed.
     pub fn failed_checks(&self) -> u64 {
         self.failed_checks.load(Relaxed)
     }
@@ -144,38 +150,43 @@ impl ServerHealth {
 
     /// Records that a good response has ended.
     pub fn record_success(&self) {
-        if self.failures.load(Relaxed) != 0 {
-            self.failures.store(0, Relaxed);
+        if self.failures_in_row.load(Relaxed) != 0 {
+            self.failures_in_row.store(0, Relaxed);
         }
     }
 
-    /// Records that a request failed. Returns whether at least `eject_after` requests have failed in a row, so that the
+    /// Records that a request failed. Returns whether at least `max_failures` requests have failed in a row, so that the
     /// server is to be ejected.
-    pub fn record_failure(&self, eject_after: u32) -> bool {
+    pub fn record_failure(&self, max_failures: u32) -> bool {
         if self.flags(EJECTED) != 0 {
             return false;
         }
-        self.failures.fetch_add(1, Relaxed).saturating_add(1) >= eject_after
+        self.failures_in_row.fetch_add(1, Relaxed).saturating_add(1) >= max_failures
     }
 
-    /// Ejects the server, and returns for how long: the n-th time in a row for n times the configured span, as in
+    /// Ejects the server, and returns the duration. The n-th ejection in a row lasts n times the configured duration, as in
     /// Envoy. The row ends when the server has been back for longer than its last ejection.
-    pub fn eject(&self, eject: Ejection, now: Nanos) -> Duration {
-        let longest = MAX_EJECTION.max(eject.span);
-        let length_of = |in_row: u32| eject.span.saturating_mul(in_row).min(longest);
-        let before = self.ejections_in_row.load(Relaxed);
-        let back_for = now.since(Nanos(self.ejected_until.load(Relaxed)));
-        let in_row = match back_for > length_of(before).into() {
-            true => 1,
-            false => before.saturating_add(1),
+    pub fn eject(&self, ejection: Ejection, now: Nanos) -> Duration {
+        let max_duration = MAX_EJECTION.max(ejection.first_duration);
+        let duration_of = |in_row: u32| {
+            ejection
+                .first_duration
+                .saturating_mul(in_row)
+                .min(max_duration)
         };
-        let length = length_of(in_row);
+        let in_row_before = self.ejections_in_row.load(Relaxed);
+        let back_for = now.since(Nanos(self.ejected_until.load(Relaxed)));
+        let in_row = match back_for > duration_of(in_row_before).into() {
+            true => 1,
+            false => in_row_before.saturating_add(1),
+        };
+        let duration = duration_of(in_row);
         self.ejections_in_row.store(in_row, Relaxed);
-        let until = now.after(length.into());
-        self.ejected_until.store(until.0, Relaxed);
+        let ejected_until = now.after(duration.into());
+        self.ejected_until.store(ejected_until.0, Relaxed);
         self.ejections.fetch_add(1, Relaxed);
         self.flags.fetch_or(EJECTED, Relaxed);
-        length
+        duration
     }
 
     /// Whether the server is ejected and the time of its ejection is over.
@@ -183,10 +194,11 @@ impl ServerHealth {
         self.flags(EJECTED) != 0 && self.ejected_until.load(Relaxed) <= now.0
     }
 
-    /// Ends the ejection, on trial: the server gets few requests until a good response begins, and one more failure
-    /// ejects it again.
-    pub fn readmit(&self, eject: Ejection, now: Nanos) {
-        self.failures.store(eject.after.saturating_sub(1), Relaxed);
+    /// Ends the ejection, on trial: the server gets few requests until a good response begins. One more failure ejects the
+    /// server again.
+    pub fn readmit(&self, ejection: Ejection, now: Nanos) {
+        self.failures_in_row
+            .store(ejection.failures.saturating_sub(1), Relaxed);
         self.flags.fetch_or(TRIAL, Relaxed);
         self.return_from(EJECTED, now);
     }
@@ -217,12 +229,12 @@ impl ServerHealth {
         self.flags.fetch_and(!flag, Relaxed);
     }
 
-    /// The share in a slow start, which grows from a tenth to all in a straight line. Ends the slow start after its
-    /// time.
+    /// The share in a slow start, of [`FULL_SHARE`]. It grows from a tenth to all in a straight line. Ends the slow start
+    /// after its duration.
     pub fn slow_start_share(&self, slow_start: Duration, now: Nanos) -> u32 {
         let back_for = now.since(Nanos(self.returned_at.load(Relaxed)));
-        let length = Nanos::from(slow_start).0.max(1);
-        let share = u128::from(back_for.0) * u128::from(FULL_SHARE) / u128::from(length);
+        let duration = Nanos::from(slow_start).0.max(1);
+        let share = u128::from(back_for.0) * u128::from(FULL_SHARE) / u128::from(duration);
         let share = u32::try_from(share).map_or(FULL_SHARE, |share| share.min(FULL_SHARE));
         if share == FULL_SHARE {
             self.flags.fetch_and(!STARTING, Relaxed);
@@ -234,41 +246,41 @@ impl ServerHealth {
 /// Turns the results of one server's health checks into verdicts: several results in a row are one.
 #[derive(Debug)]
 pub struct CheckJudge {
-    /// Failed checks in a row that make a healthy server fail.
+    /// The number of failed checks in a row that make a healthy server fail.
     fall: u32,
-    /// Successful checks in a row that make a failing server healthy.
+    /// The number of successful checks in a row that make a failing server healthy.
     rise: u32,
     /// The last verdict.
     is_healthy: bool,
-    /// Checks in a row against the last verdict.
-    contrary: u32,
+    /// The number of checks in a row against the last verdict.
+    contrary_checks: u32,
 }
 
 impl CheckJudge {
-    /// The judge of a server that counts as healthy, or as failing, until its first check. That check alone can change
-    /// it.
+    /// The judge of a server that counts as healthy, or as failing, until its first check. That check alone can change the
+    /// verdict.
     pub fn new(fall: u32, rise: u32, is_healthy: bool) -> CheckJudge {
-        let needed = if is_healthy { fall } else { rise };
+        let needed_checks = if is_healthy { fall } else { rise };
         CheckJudge {
             fall,
             rise,
             is_healthy,
-            contrary: needed.saturating_sub(1),
+            contrary_checks: needed_checks.saturating_sub(1),
         }
     }
 
     /// Counts the result of a check. Returns the verdict if it changes: whether the server is healthy now.
     pub fn record_check(&mut self, has_succeeded: bool) -> Option<bool> {
         if has_succeeded == self.is_healthy {
-            self.contrary = 0;
+            self.contrary_checks = 0;
             return None;
         }
-        self.contrary += 1;
-        let needed = if has_succeeded { self.rise } else { self.fall };
-        if self.contrary < needed {
+        self.contrary_checks += 1;
+        let needed_checks = if has_succeeded { self.rise } else { self.fall };
+        if self.contrary_checks < needed_checks {
             return None;
         }
-        (self.is_healthy, self.contrary) = (has_succeeded, 0);
+        (self.is_healthy, self.contrary_checks) = (has_succeeded, 0);
         Some(has_succeeded)
     }
 }
@@ -278,8 +290,8 @@ mod tests {
     use super::*;
 
     const EJECT: Ejection = Ejection {
-        after: 3,
-        span: Duration::from_secs(10),
+        failures: 3,
+        first_duration: Duration::from_secs(10),
     };
 
     #[test]
@@ -306,7 +318,7 @@ mod tests {
             assert!(health.record_failure(3), "one failure on trial is enough");
         }
         now = now.after(Nanos::from_secs(31));
-        assert_eq!(health.eject(EJECT, now), EJECT.span);
+        assert_eq!(health.eject(EJECT, now), EJECT.first_duration);
         for _ in 0..100 {
             health.eject(EJECT, now);
         }

@@ -1,5 +1,5 @@
 //! One worker's connections of HTTP/2 to one server. Each carries many requests at the same time; when all are full, a
-//! new one is made. The `h2` crate runs each connection in a task of its own.
+//! new connection is made. The `h2` crate runs each connection in a task of its own.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -13,19 +13,19 @@ use tokio::sync::Mutex;
 use crate::base::clock::Nanos;
 use crate::net::Socket;
 
-/// Most requests at the same time on one connection. The server may allow fewer.
+/// Maximum number of concurrent requests on one connection. The server may allow fewer.
 const MAX_STREAMS: usize = 100;
 
-/// Most bytes of a response's body that wait for a slow client, on each stream.
-const STREAM_WINDOW: u32 = 128 * 1024;
+/// Maximum bytes of a response's body that wait for a slow client, on each stream.
+const STREAM_WINDOW_BYTES: u32 = 128 * 1024;
 
-/// Most bytes of a response's head, and of its trailers.
+/// Maximum bytes of a response's head, and of its trailers.
 const MAX_HEAD_BYTES: u32 = 64 * 1024;
 
-/// Most bytes of a request's body that wait to be sent, on each stream.
-const SEND_BUFFER: usize = 64 * 1024;
+/// Maximum bytes of a request's body that wait to be sent, on each stream.
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
-/// One worker's connections to one server.
+/// One worker's connections of HTTP/2 to one server.
 #[derive(Default)]
 pub struct MuxedConnections {
     connections: RefCell<Vec<MuxedConnection>>,
@@ -33,60 +33,63 @@ pub struct MuxedConnections {
     pub connecting: Mutex<()>,
 }
 
+/// One connection, as the pool sees it.
 struct MuxedConnection {
+    /// The handle by which requests are sent.
     send: SendRequest<Bytes>,
     state: Rc<MuxState>,
 }
 
+/// The state of a connection, shared with its reserved streams and its task.
 struct MuxState {
     /// The number of open requests.
-    open: Cell<usize>,
+    open_requests: Cell<usize>,
     /// Whether the connection gets no more requests.
     is_retired: Cell<bool>,
-    /// When the connection was last seen with an open request; zero before the first look.
+    /// The time at which the connection was last seen with an open request; zero before the first look.
     last_used: Cell<Nanos>,
 }
 
-/// A place for one request on a connection.
-pub struct Channel {
+/// A stream that is reserved for one request on a connection. It begins when the request's head is sent.
+pub struct ReservedStream {
     /// The handle by which the request is sent.
     pub send: SendRequest<Bytes>,
     state: Rc<MuxState>,
     /// Whether the connection has carried other requests before.
-    pub reused: bool,
+    pub is_reused: bool,
 }
 
 impl MuxedConnections {
-    /// A place on an existing connection; none if all are full.
-    pub fn channel(&self) -> Option<Channel> {
+    /// Reserves a stream of an existing connection; `None` if all connections are full.
+    pub fn reserve_stream(&self) -> Option<ReservedStream> {
         let mut connections = self.connections.borrow_mut();
         connections.retain(|mux| !mux.state.is_retired.get());
-        let free = connections.iter().find(|mux| {
+        let free_connection = connections.iter().find(|mux| {
             let max_streams = mux.send.current_max_send_streams().min(MAX_STREAMS);
-            mux.state.open.get() < max_streams
+            mux.state.open_requests.get() < max_streams
         });
-        free.map(|mux| mux.channel(true))
+        free_connection.map(|mux| mux.reserve_stream(true))
     }
 
-    /// Begins HTTP/2 over a socket, and returns a place for the first request.
+    /// Begins HTTP/2 over a socket, and reserves a stream for the first request.
     ///
     /// # Errors
     ///
     /// The connection broke, or the server does not speak HTTP/2.
-    pub async fn connect(&self, socket: Socket) -> io::Result<Channel> {
-        let window = STREAM_WINDOW * MAX_STREAMS as u32;
+    pub async fn connect(&self, socket: Socket) -> io::Result<ReservedStream> {
+        let window = STREAM_WINDOW_BYTES * MAX_STREAMS as u32;
         let (send, mut connection) = Builder::new()
             .enable_push(false)
-            .initial_window_size(STREAM_WINDOW)
+            .initial_window_size(STREAM_WINDOW_BYTES)
             // With room for all streams, none waits for another one's client.
             .initial_connection_window_size(window)
             .max_header_list_size(MAX_HEAD_BYTES)
-            .max_send_buffer_size(SEND_BUFFER)
+            .max_send_buffer_size(SEND_BUFFER_BYTES)
             .handshake(socket)
             .await
             .map_err(io::Error::other)?;
         let state = Rc::new(MuxState {
-            open: Cell::new(0),
+            open_requests: Cell::new(0),
             is_retired: Cell::new(false),
             last_used: Cell::new(Nanos::ZERO),
         });
@@ -104,16 +107,16 @@ impl MuxedConnections {
             pong.map_err(io::Error::other)?;
         }
         let mux = MuxedConnection { send, state };
-        let channel = mux.channel(false);
+        let stream = mux.reserve_stream(false);
         self.connections.borrow_mut().push(mux);
-        Ok(channel)
+        Ok(stream)
     }
 
     /// Closes connections that had no open request since `keep_since`.
     pub fn close_idle(&self, now: Nanos, keep_since: Nanos) {
         self.connections.borrow_mut().retain(|mux| {
             let state = &mux.state;
-            if state.open.get() > 0 || state.last_used.get() == Nanos::ZERO {
+            if state.open_requests.get() > 0 || state.last_used.get() == Nanos::ZERO {
                 state.last_used.set(now);
             }
             !state.is_retired.get() && state.last_used.get() >= keep_since
@@ -127,26 +130,26 @@ impl MuxedConnections {
 }
 
 impl MuxedConnection {
-    fn channel(&self, reused: bool) -> Channel {
-        self.state.open.update(|open| open + 1);
-        Channel {
+    fn reserve_stream(&self, is_reused: bool) -> ReservedStream {
+        self.state.open_requests.update(|count| count + 1);
+        ReservedStream {
             send: self.send.clone(),
             state: self.state.clone(),
-            reused,
+            is_reused,
         }
     }
 }
 
-impl Channel {
+impl ReservedStream {
     /// Retires the connection: new requests go over others.
     pub fn retire(&self) {
         self.state.is_retired.set(true);
     }
 }
 
-impl Drop for Channel {
+impl Drop for ReservedStream {
     fn drop(&mut self) {
-        self.state.open.update(|open| open - 1);
+        self.state.open_requests.update(|count| count - 1);
     }
 }
 

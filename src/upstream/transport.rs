@@ -1,23 +1,23 @@
-//! The connection or stream that carries a request to a server. Which one a request gets is decided in `pool` and
-//! `search`.
+//! The connection or stream that carries a request to a server. Which one a request gets is decided in `upstream_pool` and
+//! `connection_search`.
 
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use super::mux::Channel;
-use super::response_head::LastHead;
+use super::head_reader::LastHead;
+use super::muxed_connections::ReservedStream;
 use crate::http::http1::Outbox;
 use crate::http::http1::inbox::Inbox;
 use crate::net::{DeferredFlush, Socket};
 
 /// The connection or stream that carries a request.
 pub(super) enum Transport {
-    /// A whole connection. It returns to the pool by `Lease::release` after the response; dropping it closes it.
+    /// A whole connection. It returns to the pool by `Lease::release` after the response; otherwise it closes.
     Http1(Rc<RefCell<Http1Connection>>),
     /// A stream of an HTTP/2 connection.
-    Http2(Channel),
+    Http2(ReservedStream),
 }
 
 /// A connection of HTTP/1.1, with the buffers that it keeps from request to request.
@@ -28,10 +28,10 @@ pub(super) struct Http1Connection {
     /// The last response head, which the server may send again.
     pub(super) last_head: LastHead,
     /// Whether the connection has carried a request before. The server may have closed it meanwhile.
-    pub(super) reused: bool,
-    /// The task of a request that is sent together with those of other connections.
+    pub(super) is_reused: bool,
+    /// Wakes the task of a request that the worker sends together with those of other connections; `None` otherwise.
     pub(super) waker: Option<Waker>,
-    /// Whether such a request was not sent whole, so that its own task must send the rest.
+    /// Whether the worker could not send such a request whole, so that its own task must send the rest.
     pub(super) is_flush_late: bool,
 }
 
@@ -43,13 +43,13 @@ impl Http1Connection {
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             last_head: LastHead::default(),
-            reused: false,
+            is_reused: false,
             waker: None,
             is_flush_late: false,
         }
     }
 
-    /// Reads more bytes into the inbox. Returns how many; 0 at the end of the stream.
+    /// Reads more bytes into the inbox. Returns their number; 0 at the end of the stream.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         self.inbox.poll_read(cx, &mut self.socket)
     }

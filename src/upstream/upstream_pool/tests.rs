@@ -13,8 +13,8 @@ use super::*;
 use crate::http::head::{Fields, Head};
 use crate::http::http1::Outbox;
 use crate::net::DeferredFlush;
-use crate::upstream::health::EJECTED;
-use crate::upstream::http1::Http1Exchange;
+use crate::upstream::http1_exchange::Http1Exchange;
+use crate::upstream::server_health::EJECTED;
 use crate::upstream::settings::{Bounds, Ejection};
 use crate::upstream::tests::{server, settings};
 
@@ -39,8 +39,8 @@ fn pool_of(addresses: &[SocketAddr], more: impl FnOnce(&mut Settings)) -> Rc<Ups
     let servers = Servers::new(settings, None, NOW);
     servers.set_addresses(0, addresses.to_vec(), NOW);
     let counters = PoolCounters {
-        connected: metrics::Counter::noop(),
-        retried: metrics::Counter::noop(),
+        connections_made: metrics::Counter::noop(),
+        retries: metrics::Counter::noop(),
     };
     UpstreamPool::new(servers, clock, counters, 0, Rc::default())
 }
@@ -80,7 +80,7 @@ fn nobody() -> Caller {
     };
     Caller {
         balance_key: None,
-        ends,
+        addresses: ends,
     }
 }
 
@@ -99,7 +99,7 @@ fn address(lease: &Lease) -> SocketAddr {
 
 fn open(pool: &UpstreamPool) -> u32 {
     let all = pool.servers.endpoints();
-    all.iter().map(|one| one.health.open()).sum()
+    all.iter().map(|one| one.health.open_requests()).sum()
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
         let mut held = Vec::new();
         for _ in 0..12 {
             let (lease, connection) = parts(pool.checkout(nobody()).await.unwrap());
-            assert!(!connection.borrow().reused);
+            assert!(!connection.borrow().is_reused);
             held.push((lease, connection));
         }
         let at = |place| {
@@ -134,10 +134,10 @@ fn the_addresses_of_a_name_are_taken_in_turn_and_dead_ones_passed_over() {
 fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second() {
     let ((_one, first), (_held, second), (_three, third)) = (listen(), unreachable(), listen());
     let pool = pool_of(&[first, second, third], |settings| {
-        settings.connect = Duration::from_millis(600);
-        settings.eject = Some(Ejection {
-            after: 2,
-            span: Duration::from_secs(10),
+        settings.connect_timeout = Duration::from_millis(600);
+        settings.ejection = Some(Ejection {
+            failures: 2,
+            first_duration: Duration::from_secs(10),
         });
         settings.bounds = Bounds {
             open: Some(1),
@@ -166,14 +166,14 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
             // The attempt goes on, and its end counts.
             assert_eq!(dead.health.flags(EJECTED), 0);
             sleep(Duration::from_millis(700)).await;
-            pool.endpoints().clock.advance(Nanos::from_secs(5));
+            pool.endpoint_set().clock.advance(Nanos::from_secs(5));
         }
         assert_eq!(dead.health.flags(EJECTED), EJECTED);
         assert_eq!(open(&pool), 0);
         assert!(
             pool.servers
                 .gate()
-                .try_pass(pool.endpoints().clock.now(), Duration::ZERO)
+                .try_pass(pool.endpoint_set().clock.now(), Duration::ZERO)
         );
     });
 }
@@ -182,8 +182,8 @@ fn an_address_that_swallows_connections_costs_one_request_a_quarter_of_a_second(
 fn where_all_addresses_swallow_connections_none_is_left_out() {
     let ((mut held, first), (_held, second)) = (unreachable(), unreachable());
     let pool = pool_of(&[first, second], |settings| {
-        settings.connect = Duration::from_millis(600);
-        settings.eject = None;
+        settings.connect_timeout = Duration::from_millis(600);
+        settings.ejection = None;
     });
     runtime().block_on(async {
         let vain = pool.checkout(nobody()).await.err();
@@ -193,7 +193,7 @@ fn where_all_addresses_swallow_connections_none_is_left_out() {
         );
         let shut = pool.checkout(nobody()).await.err();
         assert!(matches!(shut, Some(Error::Unavailable { .. })), "{shut:?}");
-        pool.endpoints().clock.advance(Nanos::from_millis(100));
+        pool.endpoint_set().clock.advance(Nanos::from_millis(100));
         held.clear();
         let _listener = TcpListener::bind(first).unwrap();
         let (lease, _) = parts(pool.checkout(nobody()).await.unwrap());
@@ -220,7 +220,7 @@ fn a_connection_that_comes_late_serves_another_request() {
         let mut late = Vec::new();
         for connection in links {
             let (lease, connection) = parts(connection.await.unwrap());
-            late.push((address(&lease), connection.borrow().reused));
+            late.push((address(&lease), connection.borrow().is_reused));
         }
         assert!(late.contains(&(first, true)), "{late:?}");
     });
@@ -256,7 +256,7 @@ fn a_name_that_leads_elsewhere_takes_its_connections_along() {
         let mut seen = Vec::new();
         for _ in 0..4 {
             let (lease, connection) = parts(pool.checkout(nobody()).await.unwrap());
-            seen.push((address(&lease), connection.borrow().reused));
+            seen.push((address(&lease), connection.borrow().is_reused));
             held_back(lease, connection);
         }
         seen.sort();
@@ -287,7 +287,7 @@ fn one_server_that_refuses_is_503_at_once_for_a_moment() {
         let shut = pool.checkout(nobody()).await.err();
         assert!(matches!(shut, Some(Error::Unavailable { .. })));
         let listener = TcpListener::bind(address).unwrap();
-        pool.endpoints().clock.advance(Nanos::from_millis(100));
+        pool.endpoint_set().clock.advance(Nanos::from_millis(100));
         assert!(pool.checkout(nobody()).await.is_ok());
         drop(listener);
     });
@@ -300,8 +300,8 @@ fn a_name_is_looked_up_for_the_first_request_that_needs_it() {
     settings.servers = vec![server("localhost", address.port())];
     let servers = Servers::new(settings, None, NOW);
     let counters = PoolCounters {
-        connected: metrics::Counter::noop(),
-        retried: metrics::Counter::noop(),
+        connections_made: metrics::Counter::noop(),
+        retries: metrics::Counter::noop(),
     };
     let pool = UpstreamPool::new(servers, Clock::manual(NOW), counters, 0, Rc::default());
     runtime().block_on(async {
@@ -327,14 +327,14 @@ fn a_lookup_has_no_server_tried_twice() {
             server("127.0.0.1", refuses.port()),
             server("localhost", address.port()),
         ];
-        settings.eject = Some(Ejection {
-            after: 2,
-            span: Duration::from_secs(10),
+        settings.ejection = Some(Ejection {
+            failures: 2,
+            first_duration: Duration::from_secs(10),
         });
         let servers = Servers::new(settings, None, NOW);
         let counters = PoolCounters {
-            connected: metrics::Counter::noop(),
-            retried: metrics::Counter::noop(),
+            connections_made: metrics::Counter::noop(),
+            retries: metrics::Counter::noop(),
         };
         let clock = Clock::manual(NOW);
         let pool = UpstreamPool::new(servers, clock, counters, seed, Rc::default());

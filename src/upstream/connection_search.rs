@@ -17,12 +17,14 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{sleep, timeout};
 
-use super::connection::{Http1Connection, Transport};
 use super::endpoint::Endpoint;
 use super::error::Error;
-use super::health::Reachability;
-use super::pool::{Caller, EndpointSet, IdleUse, Lease, LeasedConnection, Tried, UpstreamPool};
+use super::server_health::Reachability;
 use super::servers::RequestBound;
+use super::transport::{Http1Connection, Transport};
+use super::upstream_pool::{
+    Caller, EndpointSet, IdleUse, Lease, LeasedConnection, TriedEndpoints, UpstreamPool,
+};
 use crate::net::proxy_protocol::{self, ConnectionAddresses};
 use crate::net::{Socket, Stream};
 
@@ -30,15 +32,15 @@ use crate::net::{Socket, Stream};
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// The search of one request for a connection.
-struct Search<'a> {
-    race: Race<'a>,
+struct ConnectionSearch<'a> {
+    race: ConnectRace<'a>,
     set: Rc<EndpointSet>,
     idle_use: IdleUse,
-    /// The endpoints whose turn has come.
-    tried: Tried,
-    /// The endpoints that did not accept their last connection, and wait for a last resort.
-    unreachable: Tried,
-    /// Whether the gate lets the request connect; unset until it is asked.
+    /// The endpoints that need no further attempt: they were tried, or wait in `unreachable`.
+    tried: TriedEndpoints,
+    /// The endpoints that did not accept their last connection. They are tried after all others.
+    unreachable: TriedEndpoints,
+    /// Whether the gate lets the request connect; `None` until the first attempt.
     may_connect: Option<bool>,
     /// Counts the request as waiting, from its first attempt on.
     pending: Option<PendingRequest>,
@@ -77,9 +79,9 @@ impl UpstreamPool {
         caller: Caller,
         idle_use: IdleUse,
     ) -> Result<LeasedConnection, Error> {
-        let mut search = Search {
+        let mut search = ConnectionSearch {
             set: first.set.clone(),
-            race: Race {
+            race: ConnectRace {
                 pool: self,
                 caller,
                 attempts: Vec::new(),
@@ -87,8 +89,8 @@ impl UpstreamPool {
                 has_resolved: false,
             },
             idle_use,
-            tried: Tried::new(),
-            unreachable: Tried::new(),
+            tried: TriedEndpoints::new(),
+            unreachable: TriedEndpoints::new(),
             may_connect: None,
             pending: None,
         };
@@ -108,10 +110,10 @@ impl UpstreamPool {
                 },
                 SearchStep::Fail => return Err(search.into_error()),
             };
-            let server = lease.server;
-            match search.reachability(server, turn)? {
+            let endpoint_index = lease.endpoint_index;
+            match search.reachability(endpoint_index, turn)? {
                 None => {}
-                Some(Reachability::Unreachable) => search.unreachable.push(server),
+                Some(Reachability::Unreachable) => search.unreachable.push(endpoint_index),
                 Some(reachability) => {
                     if let Some(connection) = search.race.attempt(lease, reachability).await {
                         return Ok(search.race.finish(connection));
@@ -122,7 +124,7 @@ impl UpstreamPool {
     }
 }
 
-impl Search<'_> {
+impl ConnectionSearch<'_> {
     /// After a name was looked up, goes on with the endpoints that it resolves to.
     fn use_resolved_endpoints(&mut self) {
         if !std::mem::take(&mut self.race.has_resolved) {
@@ -130,25 +132,26 @@ impl Search<'_> {
         }
         let before = self.set.endpoints.clone();
         self.race.pool.update_endpoints();
-        self.set = self.race.pool.endpoints();
-        for servers in [&mut self.tried, &mut self.unreachable] {
-            *servers = carry_over(servers, &before, &self.set.endpoints);
+        self.set = self.race.pool.endpoint_set();
+        for indices in [&mut self.tried, &mut self.unreachable] {
+            *indices = indices_among(indices, &before, &self.set.endpoints);
         }
     }
 
+    /// Decides what follows after an attempt has ended or is slow.
     fn next_step(&mut self) -> SearchStep {
         let set = &self.set;
         let key = self.race.caller.balance_key;
-        if let Some(server) = set.choose_server(key, &self.tried) {
-            let lease = set.clone().lease_again(server);
-            return match set.take_existing(server, self.idle_use) {
+        if let Some(endpoint_index) = set.choose_endpoint(key, &self.tried) {
+            let lease = set.clone().lease_again(endpoint_index);
+            return match set.take_existing(endpoint_index, self.idle_use) {
                 Some(transport) => SearchStep::Finish(LeasedConnection { lease, transport }),
                 None => SearchStep::Attempt(lease, Turn::Regular),
             };
         }
         if !self.unreachable.is_empty() {
-            let server = self.unreachable.remove(0);
-            let lease = set.clone().lease_again(server);
+            let endpoint_index = self.unreachable.remove(0);
+            let lease = set.clone().lease_again(endpoint_index);
             return SearchStep::Attempt(lease, Turn::LastResort);
         }
         match self.race.attempts.is_empty() {
@@ -157,19 +160,23 @@ impl Search<'_> {
         }
     }
 
-    /// Whether a connection to this server is tried now; none if the gate is shut.
+    /// Whether a connection to this server is tried now; `None` if the gate is shut.
     ///
     /// # Errors
     ///
     /// Too many requests wait for a connection.
-    fn reachability(&mut self, server: usize, turn: Turn) -> Result<Option<Reachability>, Error> {
+    fn reachability(
+        &mut self,
+        endpoint_index: usize,
+        turn: Turn,
+    ) -> Result<Option<Reachability>, Error> {
         if turn == Turn::LastResort {
             return Ok(Some(Reachability::Reachable));
         }
-        self.tried.push(server);
+        self.tried.push(endpoint_index);
         let set = &self.set;
         let (now, gate) = (set.clock.now(), set.servers.gate());
-        let connect_timeout = set.settings().connect;
+        let connect_timeout = set.settings().connect_timeout;
         let pass_gate = || gate.try_pass(now, connect_timeout);
         if !*self.may_connect.get_or_insert_with(pass_gate) {
             return Ok(None);
@@ -177,16 +184,16 @@ impl Search<'_> {
         if self.pending.is_none() {
             self.pending = Some(PendingRequest::new(set)?);
         }
-        Ok(Some(set.endpoints[server].health.try_reach(now)))
+        Ok(Some(set.endpoints[endpoint_index].health.try_reach(now)))
     }
 
     /// The error of the last attempt. Shuts the gate if there was one.
     fn into_error(self) -> Error {
-        let Search { race, set, .. } = self;
+        let ConnectionSearch { race, set, .. } = self;
         if race.error.is_some() {
             set.servers.gate().shut(set.clock.now());
         }
-        race.error.unwrap_or_else(|| set.unavailable())
+        race.error.unwrap_or_else(|| set.unavailable_error())
     }
 }
 
@@ -203,6 +210,7 @@ enum AttemptStage {
 
 /// What an attempt has achieved.
 enum AttemptSuccess {
+    /// The connection can carry the request.
     Connected(Transport),
     /// The name was looked up, and its addresses are endpoints of the upstream now.
     Resolved,
@@ -216,7 +224,7 @@ struct ConnectAttempt {
 }
 
 /// The attempts under way for one request. The first one that connects wins.
-struct Race<'a> {
+struct ConnectRace<'a> {
     pool: &'a UpstreamPool,
     caller: Caller,
     attempts: Vec<ConnectAttempt>,
@@ -228,6 +236,7 @@ struct Race<'a> {
 
 /// The end of a wait for attempts.
 enum RaceEvent {
+    /// An attempt has won.
     Connected(LeasedConnection),
     /// An attempt has failed, or a name was looked up.
     Ended,
@@ -235,7 +244,7 @@ enum RaceEvent {
     Slow,
 }
 
-impl Race<'_> {
+impl ConnectRace<'_> {
     /// Starts an attempt and waits for a connection, until it is time to start another one.
     async fn attempt(
         &mut self,
@@ -243,16 +252,16 @@ impl Race<'_> {
         reachability: Reachability,
     ) -> Option<LeasedConnection> {
         if self.error.is_some() || !self.attempts.is_empty() {
-            self.pool.counters.retried.increment(1);
+            self.pool.counters.retries.increment(1);
         }
         let stage = Rc::new(Cell::new(AttemptStage::Queued));
-        let connected = self.pool.counters.connected.clone();
-        let (set, server) = (lease.set.clone(), lease.server);
+        let connections_made = self.pool.counters.connections_made.clone();
+        let (set, endpoint_index) = (lease.set.clone(), lease.endpoint_index);
         let future = run_attempt(
             set.clone(),
-            server,
-            self.caller.ends,
-            connected,
+            endpoint_index,
+            self.caller.addresses,
+            connections_made,
             stage.clone(),
         );
         self.attempts.push(ConnectAttempt {
@@ -270,7 +279,7 @@ impl Race<'_> {
                 if reachability == Reachability::Reachable
                     && stage.get() == AttemptStage::Connecting =>
             {
-                set.endpoints[server]
+                set.endpoints[endpoint_index]
                     .health
                     .mark_unreachable(set.clock.now());
             }
@@ -337,13 +346,13 @@ impl Race<'_> {
             if attempt.stage.get() == AttemptStage::Queued {
                 continue;
             }
-            let (set, server) = (attempt.lease.set.clone(), attempt.lease.server);
+            let (set, endpoint_index) = (attempt.lease.set.clone(), attempt.lease.endpoint_index);
             tokio::task::spawn_local(async move {
                 if let Ok(AttemptSuccess::Connected(Transport::Http1(connection))) =
                     attempt.future.await
                 {
                     let now = set.clock.now();
-                    set.keep_idle(server, connection, now);
+                    set.keep_idle(endpoint_index, connection, now);
                 }
             });
         }
@@ -351,31 +360,35 @@ impl Race<'_> {
     }
 }
 
-/// The indices of these servers of `before` among the endpoints `after`, for those that are still there.
-fn carry_over(servers: &Tried, before: &[Endpoint], after: &[Endpoint]) -> Tried {
-    let index = |server: &usize| after.iter().position(|one| one.is_same(&before[*server]));
-    servers.iter().filter_map(index).collect()
+/// Converts indices among the endpoints `before` to indices among `after`. Endpoints that are gone are left out.
+fn indices_among(
+    indices: &TriedEndpoints,
+    before: &[Endpoint],
+    after: &[Endpoint],
+) -> TriedEndpoints {
+    let new_index = |index: &usize| after.iter().position(|one| one.is_same(&before[*index]));
+    indices.iter().filter_map(new_index).collect()
 }
 
 /// Connects to a server within the connect timeout, and records the result for its health and for the gate.
 async fn run_attempt(
     set: Rc<EndpointSet>,
-    server: usize,
-    ends: ConnectionAddresses,
-    connected: metrics::Counter,
+    endpoint_index: usize,
+    addresses: ConnectionAddresses,
+    connections_made: metrics::Counter,
     stage: Rc<Cell<AttemptStage>>,
 ) -> Result<AttemptSuccess, Error> {
-    let endpoint = &set.endpoints[server];
-    let after = set.settings().connect;
-    let attempt = connect_or_look_up(&set, server, ends, &connected, &stage);
-    let result = match timeout(after, attempt).await {
+    let endpoint = &set.endpoints[endpoint_index];
+    let connect_timeout = set.settings().connect_timeout;
+    let attempt = connect_or_look_up(&set, endpoint_index, addresses, &connections_made, &stage);
+    let result = match timeout(connect_timeout, attempt).await {
         Ok(result) => result.map_err(|cause| Error::Connect {
             server: endpoint.to_string(),
             cause,
         }),
         Err(_) => Err(Error::ConnectTimeout {
             server: endpoint.to_string(),
-            after,
+            after: connect_timeout,
         }),
     };
     match &result {
@@ -390,51 +403,51 @@ async fn run_attempt(
 /// Connects to a server, or looks up its name if the address is not known yet.
 async fn connect_or_look_up(
     set: &EndpointSet,
-    server: usize,
-    ends: ConnectionAddresses,
-    connected: &metrics::Counter,
+    endpoint_index: usize,
+    addresses: ConnectionAddresses,
+    connections_made: &metrics::Counter,
     stage: &Cell<AttemptStage>,
 ) -> io::Result<AttemptSuccess> {
-    let (settings, endpoint) = (set.settings(), &set.endpoints[server]);
-    let pool = set.pool(server);
-    let muxes = &pool.muxes;
+    let (settings, endpoint) = (set.settings(), &set.endpoints[endpoint_index]);
+    let pool = set.pool(endpoint_index);
+    let http2_connections = &pool.http2_connections;
     let Some(address) = &endpoint.address else {
         stage.set(AttemptStage::Connecting);
-        let lookup = set.servers.look_up(endpoint.server, set.clock.now());
+        let lookup = set.servers.look_up(endpoint.server_index, set.clock.now());
         lookup.await?;
         return Ok(AttemptSuccess::Resolved);
     };
-    let _connecting = match settings.http2 {
-        true => Some(muxes.connecting.lock().await),
+    let _connecting = match settings.uses_http2 {
+        true => Some(http2_connections.connecting.lock().await),
         false => None,
     };
     // Another request may have connected meanwhile.
-    if let Some(transport) = set.take_existing(server, IdleUse::Avoided) {
+    if let Some(transport) = set.take_existing(endpoint_index, IdleUse::Avoided) {
         return Ok(AttemptSuccess::Connected(transport));
     }
     stage.set(AttemptStage::Connecting);
     let mut stream = Stream::connect(address).await?;
     stage.set(AttemptStage::Connected);
     endpoint.health.mark_reachable();
-    if let Some(version) = settings.proxy {
+    if let Some(version) = settings.proxy_protocol {
         stream
-            .write_all(&proxy_protocol::encode_header(version, ends)?)
+            .write_all(&proxy_protocol::encode_header(version, addresses)?)
             .await?;
     }
-    let socket = match &settings.servers[endpoint.server].tls {
+    let socket = match &settings.servers[endpoint.server_index].tls {
         Some(tls) => Socket::connect_tls(stream, tls).await?,
         None => Socket::to_server(stream)?,
     };
-    connected.increment(1);
-    if settings.http2 {
+    connections_made.increment(1);
+    if settings.uses_http2 {
         if socket.is_tls() && !socket.is_http2() {
             return Err(io::Error::other("it does not speak HTTP/2"));
         }
-        let channel = muxes.connect(socket).await?;
+        let stream_of_http2 = http2_connections.connect(socket).await?;
         if pool.is_removed() {
-            muxes.close();
+            http2_connections.close();
         }
-        return Ok(AttemptSuccess::Connected(Transport::Http2(channel)));
+        return Ok(AttemptSuccess::Connected(Transport::Http2(stream_of_http2)));
     }
     let connection = Http1Connection::new(socket);
     let transport = Transport::Http1(Rc::new(RefCell::new(connection)));
@@ -453,14 +466,14 @@ struct PendingRequest(Rc<EndpointSet>);
 
 impl PendingRequest {
     fn new(set: &Rc<EndpointSet>) -> Result<PendingRequest, Error> {
-        let counted = set.servers.try_count_in(RequestBound::Pending);
-        counted.map_err(|max| set.full("waiting for a connection", max))?;
+        let counted = set.servers.try_count_request(RequestBound::Pending);
+        counted.map_err(|max| set.full_error("waiting for a connection", max))?;
         Ok(PendingRequest(set.clone()))
     }
 }
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.0.servers.count_out(RequestBound::Pending);
+        self.0.servers.uncount_request(RequestBound::Pending);
     }
 }

@@ -1,8 +1,8 @@
 //! One worker's connections to one upstream. Idle connections are kept for the next requests, and the most recently
-//! used one is used first. `balance` chooses the server, `search` makes a connection where none is idle, and `servers`
-//! learns how requests end.
+//! used one is used first. `balancer` chooses the server, `connection_search` makes a connection where none is idle, and
+//! `servers` records how requests end.
 //!
-//! Bound: [`MAX_IDLE`] idle connections for each worker and endpoint.
+//! Bound: [`MAX_IDLE_CONNECTIONS`] idle connections for each worker and endpoint.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -12,63 +12,66 @@ use std::sync::Arc;
 use http::StatusCode;
 use smallvec::SmallVec;
 
-use super::balance::{Balancer, ServerView};
-use super::budget::RetryBudget;
-use super::connection::{Http1Connection, Transport};
+use super::balancer::{Balancer, ServerView};
 use super::endpoint::Endpoint;
 use super::error::Error;
-use super::mux::MuxedConnections;
+use super::muxed_connections::MuxedConnections;
+use super::retry_budget::RetryBudget;
 use super::servers::{RequestBound, Servers};
-use super::{Balance, Settings};
+use super::transport::{Http1Connection, Transport};
+use super::{BalanceMethod, Settings};
 use crate::base::clock::{Clock, Nanos};
 use crate::limit::Identity;
 use crate::net::FlushQueue;
 use crate::net::proxy_protocol::ConnectionAddresses;
 
-/// Most idle connections that a worker keeps to one endpoint.
-pub const MAX_IDLE: usize = 256;
+/// Maximum number of idle connections that a worker keeps to one endpoint.
+pub const MAX_IDLE_CONNECTIONS: usize = 256;
 
 /// The connections of one worker to one upstream.
 pub struct UpstreamPool {
     pub(super) counters: PoolCounters,
     budget: RetryBudget,
     /// The endpoints that new requests go to.
-    current: RefCell<Rc<EndpointSet>>,
+    current_set: RefCell<Rc<EndpointSet>>,
     servers: Arc<Servers>,
+    /// The seed of the worker's [`Balancer`].
     seed: u64,
 }
 
 /// The endpoints of an upstream at one time, and the connections to them. A request keeps the set that it began with.
 pub(super) struct EndpointSet {
     pub(super) endpoints: Arc<[Endpoint]>,
+    /// The connections to each endpoint, in the order of `endpoints`.
     pools: Vec<Rc<EndpointPool>>,
     balancer: Balancer,
     pub(super) servers: Arc<Servers>,
     pub(super) clock: Clock,
-    flushes: Rc<FlushQueue>,
+    flush_queue: Rc<FlushQueue>,
 }
 
 /// The connections to one endpoint.
 #[derive(Default)]
 pub(super) struct EndpointPool {
-    /// Idle connections of HTTP/1.1, most recently used last.
-    idle: RefCell<Vec<IdleConnection>>,
-    /// Connections of HTTP/2.
-    pub(super) muxes: MuxedConnections,
+    /// The idle connections of HTTP/1.1, the most recently used one last.
+    idle_connections: RefCell<Vec<IdleConnection>>,
+    /// The connections of HTTP/2.
+    pub(super) http2_connections: MuxedConnections,
     /// Whether the name no longer resolves to the endpoint. Open requests finish, and no connection is kept.
     is_removed: Cell<bool>,
 }
 
 /// One worker's counters of one upstream.
 pub struct PoolCounters {
-    /// Connections that were made.
-    pub connected: metrics::Counter,
-    /// Requests that went to another server, or over another connection.
-    pub retried: metrics::Counter,
+    /// The number of connections that were made.
+    pub connections_made: metrics::Counter,
+    /// The number of requests that went to another server, or over another connection.
+    pub retries: metrics::Counter,
 }
 
 struct IdleConnection {
     connection: Rc<RefCell<Http1Connection>>,
+    /// The time at which the last response ended.
     idle_since: Nanos,
 }
 
@@ -78,7 +81,7 @@ pub struct Caller {
     /// The hash that chooses the server, if the upstream balances by one.
     pub balance_key: Option<u64>,
     /// The addresses of the client's connection, for the PROXY header.
-    pub ends: ConnectionAddresses,
+    pub addresses: ConnectionAddresses,
 }
 
 /// Whether a request may use an idle connection of HTTP/1.1, which the server may have closed meanwhile.
@@ -95,23 +98,23 @@ enum Attempt {
     Retry,
 }
 
-/// A connection from the pool, counted as an open request.
+/// A connection for one request, which counts as open.
 pub struct LeasedConnection {
     pub(super) lease: Lease,
     pub(super) transport: Transport,
 }
 
-/// A request that counts as open at a server, however it ends.
+/// The count of a request as open at a server, until the lease is dropped.
 pub(super) struct Lease {
     pub(super) set: Rc<EndpointSet>,
-    /// The index of the endpoint.
-    pub(super) server: usize,
+    /// The index of the server's endpoint in `set`.
+    pub(super) endpoint_index: usize,
     /// Whether the request has failed, so that the end of its response is no success.
     has_failed: bool,
 }
 
 /// The indices of endpoints that were tried for one request.
-pub(super) type Tried = SmallVec<[usize; 8]>;
+pub(super) type TriedEndpoints = SmallVec<[usize; 8]>;
 
 impl UpstreamPool {
     /// A pool without connections. Pools with different `seed` begin at different servers.
@@ -120,13 +123,13 @@ impl UpstreamPool {
         clock: Clock,
         counters: PoolCounters,
         seed: u64,
-        flushes: Rc<FlushQueue>,
+        flush_queue: Rc<FlushQueue>,
     ) -> Rc<UpstreamPool> {
-        let set = EndpointSet::new(&servers, seed, clock, flushes, |_| None);
+        let set = EndpointSet::new(&servers, seed, clock, flush_queue, |_| None);
         Rc::new(UpstreamPool {
             counters,
             budget: RetryBudget::new(set.clock.now()),
-            current: RefCell::new(Rc::new(set)),
+            current_set: RefCell::new(Rc::new(set)),
             servers,
             seed,
         })
@@ -144,9 +147,9 @@ impl UpstreamPool {
 
     /// The identities whose hash chooses the server, if the upstream balances by hash.
     pub fn hashed_identities(&self) -> Option<&[Identity]> {
-        match &self.settings().balance {
-            Balance::Hash(identities) => Some(identities),
-            Balance::RoundRobin | Balance::LeastRequests => None,
+        match &self.settings().balance_method {
+            BalanceMethod::Hash(identities) => Some(identities),
+            BalanceMethod::RoundRobin | BalanceMethod::LeastRequests => None,
         }
     }
 
@@ -169,7 +172,8 @@ impl UpstreamPool {
 
     /// Takes one retry from the budget; false if none is left, so that a failed request must not be sent again.
     pub fn take_retry(&self) -> bool {
-        self.budget.take_retry(self.current.borrow().clock.now())
+        self.budget
+            .take_retry(self.current_set.borrow().clock.now())
     }
 
     /// A connection for a request that is sent again: a new one, or a place on an open one of HTTP/2.
@@ -181,7 +185,7 @@ impl UpstreamPool {
         self: &Rc<Self>,
         caller: Caller,
     ) -> impl Future<Output = Result<LeasedConnection, Error>> {
-        self.counters.retried.increment(1);
+        self.counters.retries.increment(1);
         self.lease_connection(caller, Attempt::Retry, IdleUse::Avoided)
     }
 
@@ -192,16 +196,18 @@ impl UpstreamPool {
         attempt: Attempt,
         idle_use: IdleUse,
     ) -> impl Future<Output = Result<LeasedConnection, Error>> {
-        let set = self.endpoints();
+        let set = self.endpoint_set();
         async move {
-            let Some(server) = set.choose_server(caller.balance_key, &Tried::new()) else {
-                return Err(set.unavailable());
+            let Some(endpoint_index) =
+                set.choose_endpoint(caller.balance_key, &TriedEndpoints::new())
+            else {
+                return Err(set.unavailable_error());
             };
             let lease = match attempt {
-                Attempt::First => set.lease(server)?,
-                Attempt::Retry => set.lease_again(server),
+                Attempt::First => set.lease(endpoint_index)?,
+                Attempt::Retry => set.lease_again(endpoint_index),
             };
-            if let Some(transport) = lease.set.take_existing(server, idle_use) {
+            if let Some(transport) = lease.set.take_existing(endpoint_index, idle_use) {
                 return Ok(LeasedConnection { lease, transport });
             }
             // Boxed, because it is rare: each request's future is moved with the room for all that it may hold.
@@ -210,8 +216,8 @@ impl UpstreamPool {
     }
 
     /// The endpoints that new requests go to.
-    pub(super) fn endpoints(&self) -> Rc<EndpointSet> {
-        self.current.borrow().clone()
+    pub(super) fn endpoint_set(&self) -> Rc<EndpointSet> {
+        self.current_set.borrow().clone()
     }
 
     /// The `Host` for requests that have none: that of the first server.
@@ -221,12 +227,12 @@ impl UpstreamPool {
 
     /// Closes connections that were idle for longer than the idle timeout, or that the server has closed.
     pub fn close_idle(&self) {
-        let set = self.endpoints();
+        let set = self.endpoint_set();
         let now = set.clock.now();
-        let keep_since = now.since(self.settings().idle.into());
+        let keep_since = now.since(self.settings().idle_timeout.into());
         for pool in &set.pools {
-            pool.muxes.close_idle(now, keep_since);
-            pool.idle.borrow_mut().retain_mut(|idle| {
+            pool.http2_connections.close_idle(now, keep_since);
+            pool.idle_connections.borrow_mut().retain_mut(|idle| {
                 idle.idle_since >= keep_since && idle.connection.borrow_mut().socket.has_no_input()
             });
         }
@@ -234,14 +240,14 @@ impl UpstreamPool {
 
     /// Replaces the endpoints by those that names resolve to now. Open requests to removed endpoints finish.
     pub fn update_endpoints(&self) {
-        let before = self.endpoints();
+        let before = self.endpoint_set();
         if self.servers.is_current(&before.endpoints) {
             return;
         }
-        let (clock, flushes) = (before.clock.clone(), before.flushes.clone());
-        let after = EndpointSet::new(&self.servers, self.seed, clock, flushes, |endpoint| {
-            let mut known = before.endpoints.iter();
-            let index = known.position(|other| other.is_same(endpoint))?;
+        let (clock, flush_queue) = (before.clock.clone(), before.flush_queue.clone());
+        let after = EndpointSet::new(&self.servers, self.seed, clock, flush_queue, |endpoint| {
+            let mut existing = before.endpoints.iter();
+            let index = existing.position(|other| other.is_same(endpoint))?;
             Some(before.pools[index].clone())
         });
         for pool in &before.pools {
@@ -249,7 +255,7 @@ impl UpstreamPool {
                 pool.close();
             }
         }
-        self.current.replace(Rc::new(after));
+        self.current_set.replace(Rc::new(after));
     }
 }
 
@@ -259,7 +265,7 @@ impl EndpointSet {
         servers: &Arc<Servers>,
         seed: u64,
         clock: Clock,
-        flushes: Rc<FlushQueue>,
+        flush_queue: Rc<FlushQueue>,
         existing_pool: impl Fn(&Endpoint) -> Option<Rc<EndpointPool>>,
     ) -> EndpointSet {
         let endpoints = servers.endpoints();
@@ -270,20 +276,26 @@ impl EndpointSet {
             endpoints,
             servers: servers.clone(),
             clock,
-            flushes,
+            flush_queue,
         }
     }
 
+    /// The settings of the upstream.
     pub(super) fn settings(&self) -> &Settings {
         &self.servers.settings
     }
 
-    pub(super) fn pool(&self, server: usize) -> &EndpointPool {
-        &self.pools[server]
+    /// The connections to the endpoint with this index.
+    pub(super) fn pool(&self, endpoint_index: usize) -> &EndpointPool {
+        &self.pools[endpoint_index]
     }
 
-    /// The server for the next attempt; none if every server was tried or must get no request.
-    pub(super) fn choose_server(&self, key: Option<u64>, tried: &Tried) -> Option<usize> {
+    /// The index of the endpoint for the next attempt; `None` if every endpoint was tried or must get no request.
+    pub(super) fn choose_endpoint(
+        &self,
+        key: Option<u64>,
+        tried: &TriedEndpoints,
+    ) -> Option<usize> {
         let view = RequestView { set: self, tried };
         self.balancer.choose(key, tried.is_empty(), &view)
     }
@@ -293,32 +305,39 @@ impl EndpointSet {
     /// # Errors
     ///
     /// The upstream has as many open requests as it may have.
-    pub(super) fn lease(self: Rc<Self>, server: usize) -> Result<Lease, Error> {
-        let counted = self.servers.try_count_in(RequestBound::Open);
-        counted.map_err(|max| self.full("open", max))?;
-        Ok(self.new_lease(server))
+    pub(super) fn lease(self: Rc<Self>, endpoint_index: usize) -> Result<Lease, Error> {
+        let counted = self.servers.try_count_request(RequestBound::Open);
+        counted.map_err(|max| self.full_error("open", max))?;
+        Ok(self.new_lease(endpoint_index))
     }
 
     /// Counts a request as open at one more server. Its first lease has passed the bound.
-    pub(super) fn lease_again(self: Rc<Self>, server: usize) -> Lease {
-        self.servers.count_in(RequestBound::Open);
-        self.new_lease(server)
+    pub(super) fn lease_again(self: Rc<Self>, endpoint_index: usize) -> Lease {
+        self.servers.count_request(RequestBound::Open);
+        self.new_lease(endpoint_index)
     }
 
-    fn new_lease(self: Rc<Self>, server: usize) -> Lease {
-        self.endpoints[server].health.increment_open();
+    fn new_lease(self: Rc<Self>, endpoint_index: usize) -> Lease {
+        self.endpoints[endpoint_index].health.increment_open();
         Lease {
             set: self,
-            server,
+            endpoint_index,
             has_failed: false,
         }
     }
 
     /// Takes an existing connection to this server. Over HTTP/2 it may always be used, because broken ones are retired.
-    pub(super) fn take_existing(&self, server: usize, idle_use: IdleUse) -> Option<Transport> {
-        let pool = &self.pools[server];
-        if self.settings().http2 {
-            return pool.muxes.channel().map(Transport::Http2);
+    pub(super) fn take_existing(
+        &self,
+        endpoint_index: usize,
+        idle_use: IdleUse,
+    ) -> Option<Transport> {
+        let pool = &self.pools[endpoint_index];
+        if self.settings().uses_http2 {
+            return pool
+                .http2_connections
+                .reserve_stream()
+                .map(Transport::Http2);
         }
         match idle_use {
             IdleUse::Allowed => pool.take_idle().map(Transport::Http1),
@@ -329,22 +348,22 @@ impl EndpointSet {
     /// Keeps a connection for the next request. `now` may be coarse.
     pub(super) fn keep_idle(
         &self,
-        server: usize,
+        endpoint_index: usize,
         connection: Rc<RefCell<Http1Connection>>,
         now: Nanos,
     ) {
-        let pool = &self.pools[server];
+        let pool = &self.pools[endpoint_index];
         // The PROXY header names one client for the whole connection.
-        if self.settings().proxy.is_some() || pool.is_removed() {
+        if self.settings().proxy_protocol.is_some() || pool.is_removed() {
             return;
         }
         {
             let connection = &mut *connection.borrow_mut();
             connection.inbox.begin_message();
-            connection.reused = true;
+            connection.is_reused = true;
         }
-        let mut idle = pool.idle.borrow_mut();
-        if idle.len() < MAX_IDLE {
+        let mut idle = pool.idle_connections.borrow_mut();
+        if idle.len() < MAX_IDLE_CONNECTIONS {
             idle.push(IdleConnection {
                 connection,
                 idle_since: now,
@@ -352,7 +371,8 @@ impl EndpointSet {
         }
     }
 
-    pub(super) fn full(&self, state: &'static str, max: u32) -> Error {
+    /// The error of a request that meets the bound `max`; `state` is that of [`Error::Full`].
+    pub(super) fn full_error(&self, state: &'static str, max: u32) -> Error {
         Error::Full {
             upstream: self.settings().name.clone(),
             state,
@@ -360,8 +380,9 @@ impl EndpointSet {
         }
     }
 
+    /// The error of a request that no server may get.
     #[cold]
-    pub(super) fn unavailable(&self) -> Error {
+    pub(super) fn unavailable_error(&self) -> Error {
         Error::Unavailable {
             upstream: self.settings().name.clone(),
         }
@@ -371,7 +392,7 @@ impl EndpointSet {
 impl EndpointPool {
     /// The most recently used idle connection that the server has not closed.
     fn take_idle(&self) -> Option<Rc<RefCell<Http1Connection>>> {
-        let mut idle = self.idle.borrow_mut();
+        let mut idle = self.idle_connections.borrow_mut();
         loop {
             let last = idle.pop()?;
             if last.connection.borrow_mut().socket.has_no_input() {
@@ -388,51 +409,52 @@ impl EndpointPool {
     /// Marks the endpoint as removed, and closes its idle connections.
     fn close(&self) {
         self.is_removed.set(true);
-        self.idle.borrow_mut().clear();
-        self.muxes.close();
+        self.idle_connections.borrow_mut().clear();
+        self.http2_connections.close();
     }
 }
 
 /// The servers as one request sees them: those that it has tried get no share.
 struct RequestView<'a> {
     set: &'a EndpointSet,
-    tried: &'a Tried,
+    tried: &'a TriedEndpoints,
 }
 
 impl ServerView for RequestView<'_> {
-    fn has_full_share(&self, server: usize) -> bool {
+    fn has_full_share(&self, endpoint_index: usize) -> bool {
         let set = self.set;
-        set.servers.has_full_share(&set.endpoints[server]) && !self.tried.contains(&server)
+        set.servers.has_full_share(&set.endpoints[endpoint_index])
+            && !self.tried.contains(&endpoint_index)
     }
 
-    fn share(&self, server: usize) -> u32 {
-        if self.tried.contains(&server) {
+    fn share(&self, endpoint_index: usize) -> u32 {
+        if self.tried.contains(&endpoint_index) {
             return 0;
         }
         let set = self.set;
-        let endpoint = &set.endpoints[server];
+        let endpoint = &set.endpoints[endpoint_index];
         set.servers.share(endpoint, set.clock.now())
     }
 
-    fn open(&self, server: usize) -> u32 {
-        self.set.endpoints[server].health.open()
+    fn open_requests(&self, endpoint_index: usize) -> u32 {
+        self.set.endpoints[endpoint_index].health.open_requests()
     }
 }
 
 impl Lease {
     fn endpoint(&self) -> &Endpoint {
-        &self.set.endpoints[self.server]
+        &self.set.endpoints[self.endpoint_index]
     }
 
     /// The location of the server, as it is configured.
-    pub fn server(&self) -> &Arc<str> {
+    pub fn server_name(&self) -> &Arc<str> {
         &self.endpoint().name
     }
 
     /// Whether the connection uses TLS.
     pub(super) fn is_tls(&self) -> bool {
-        let server = self.endpoint().server;
-        self.set.settings().servers[server].tls.is_some()
+        let server_index = self.endpoint().server_index;
+        self.set.settings().servers[server_index].tls.is_some()
     }
 
     /// Records that the request failed by the server's fault. Later failures of the same request do not count.
@@ -460,20 +482,20 @@ impl Lease {
     }
 
     /// The queue of requests that the worker sends together.
-    pub(super) fn flushes(&self) -> &FlushQueue {
-        &self.set.flushes
+    pub(super) fn flush_queue(&self) -> &FlushQueue {
+        &self.set.flush_queue
     }
 
     /// Keeps the connection for the next request. `now` may be coarse.
     pub fn release(self, connection: Rc<RefCell<Http1Connection>>, now: Nanos) {
-        self.set.keep_idle(self.server, connection, now);
+        self.set.keep_idle(self.endpoint_index, connection, now);
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         self.endpoint().health.decrement_open();
-        self.set.servers.count_out(RequestBound::Open);
+        self.set.servers.uncount_request(RequestBound::Open);
     }
 }
 

@@ -13,28 +13,28 @@ use std::hash::Hasher as _;
 use siphasher::sip::SipHasher13;
 
 use super::endpoint::Endpoint;
-use super::health::FULL_SHARE;
-use super::settings::{Balance, Settings};
+use super::server_health::FULL_SHARE;
+use super::settings::{BalanceMethod, Settings};
 use crate::base::random::{SplitMix64, mix};
 
-/// The servers, as the choice for one request sees them.
+/// The servers, as the choice for one request sees them. A server is given by its index among the endpoints.
 pub trait ServerView {
     /// Whether the server may get its full share of requests.
-    fn has_full_share(&self, server: usize) -> bool;
+    fn has_full_share(&self, index: usize) -> bool;
     /// The server's share of its weight, of [`FULL_SHARE`]; 0 if it must get no request.
-    fn share(&self, server: usize) -> u32;
+    fn share(&self, index: usize) -> u32;
     /// The number of open requests at the server.
-    fn open(&self, server: usize) -> u32;
+    fn open_requests(&self, index: usize) -> u32;
 }
 
 /// The choice of servers of one worker for one upstream.
 #[derive(Debug)]
 pub struct Balancer {
-    method: Balance,
+    method: BalanceMethod,
     weights: Vec<u32>,
     /// Whether all servers have the same weight.
     has_equal_weights: bool,
-    /// The server whose turn is next in plain round robin.
+    /// The index of the server whose turn is next in plain round robin.
     next_turn: Cell<usize>,
     /// The current weights of nginx's smooth weighted round robin.
     current_weights: Vec<Cell<i64>>,
@@ -44,18 +44,20 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// `seed` makes workers begin at different servers and draw different numbers.
+    /// Makes the choice for these endpoints. `seed` makes workers begin at different servers and draw different numbers.
     pub fn new(settings: &Settings, servers: &[Endpoint], seed: u64) -> Balancer {
-        let weight = |server: &Endpoint| settings.servers[server.server].weight;
+        let weight = |server: &Endpoint| settings.servers[server.server_index].weight;
         let weights: Vec<u32> = servers.iter().map(weight).collect();
         let start = usize::try_from(seed).unwrap_or_default();
-        let names = servers.chunk_by(|one, other| one.server == other.server);
-        let hashes = names.flat_map(|all| {
-            all.iter()
-                .map(|server| hash_endpoint(server, all.len() > 1))
+        let by_name = servers.chunk_by(|one, other| one.server_index == other.server_index);
+        let hashes = by_name.flat_map(|of_name| {
+            let has_several = of_name.len() > 1;
+            of_name
+                .iter()
+                .map(move |server| hash_endpoint(server, has_several))
         });
         Balancer {
-            method: settings.balance.clone(),
+            method: settings.balance_method.clone(),
             has_equal_weights: weights.windows(2).all(|pair| pair[0] == pair[1]),
             next_turn: Cell::new(start % servers.len().max(1)),
             current_weights: servers.iter().map(|_| Cell::new(0)).collect(),
@@ -65,8 +67,8 @@ impl Balancer {
         }
     }
 
-    /// Chooses the next server; none if no server may get a request. `is_first` says that no server was tried for the
-    /// same request before.
+    /// Chooses the index of the next server; `None` if no server may get a request. `is_first` says that no server was tried
+    /// for the same request before.
     pub fn choose(
         &self,
         key: Option<u64>,
@@ -74,8 +76,8 @@ impl Balancer {
         view: &impl ServerView,
     ) -> Option<usize> {
         match (&self.method, key) {
-            (Balance::Hash(_), Some(key)) => self.choose_by_hash(key, view),
-            (Balance::LeastRequests, _) => self.choose_less_busy(view),
+            (BalanceMethod::Hash(_), Some(key)) => self.choose_by_hash(key, view),
+            (BalanceMethod::LeastRequests, _) => self.choose_less_busy(view),
             // A second try must not take the turn of another request.
             _ if !self.has_equal_weights || !is_first => self.choose_smoothly(None, view),
             _ => self.choose_in_turn(view),
@@ -84,46 +86,46 @@ impl Balancer {
 
     /// Plain round robin.
     fn choose_in_turn(&self, view: &impl ServerView) -> Option<usize> {
-        let server = self.next_turn.get();
-        let after = server + 1;
-        let is_last = after >= self.weights.len();
-        self.next_turn.set(if is_last { 0 } else { after });
-        if view.has_full_share(server) {
-            return Some(server);
+        let index = self.next_turn.get();
+        let next_index = index + 1;
+        let is_last = next_index >= self.weights.len();
+        self.next_turn.set(if is_last { 0 } else { next_index });
+        if view.has_full_share(index) {
+            return Some(index);
         }
-        let share = view.share(server);
+        let share = view.share(index);
         if share > self.random_below(FULL_SHARE) {
-            return Some(server);
+            return Some(index);
         }
         // All other servers share the turn, so that the neighbour does not get all of it.
-        self.choose_smoothly(Some(server), view)
-            .or_else(|| (share > 0).then_some(server))
+        self.choose_smoothly(Some(index), view)
+            .or_else(|| (share > 0).then_some(index))
     }
 
     /// The weight of a server for the next request: its own, reduced to its share.
-    fn weight(&self, server: usize, view: &impl ServerView) -> u32 {
-        let share = if view.has_full_share(server) {
+    fn weight(&self, index: usize, view: &impl ServerView) -> u32 {
+        let share = if view.has_full_share(index) {
             FULL_SHARE
         } else {
-            view.share(server)
+            view.share(index)
         };
-        self.weights[server] * share
+        self.weights[index] * share
     }
 
-    /// Smooth weighted round robin, without the server `except`.
+    /// Smooth weighted round robin, without the server at the index `except`.
     fn choose_smoothly(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
         let mut sum = 0;
         let mut best: Option<usize> = None;
-        for server in (0..self.weights.len()).filter(|server| Some(*server) != except) {
-            let weight = i64::from(self.weight(server, view));
+        for index in (0..self.weights.len()).filter(|index| Some(*index) != except) {
+            let weight = i64::from(self.weight(index, view));
             if weight == 0 {
                 continue;
             }
             sum += weight;
-            let current = &self.current_weights[server];
+            let current = &self.current_weights[index];
             current.set(current.get() + weight);
             if best.is_none_or(|best| self.current_weights[best].get() < current.get()) {
-                best = Some(server);
+                best = Some(index);
             }
         }
         let current = &self.current_weights[best?];
@@ -131,38 +133,38 @@ impl Balancer {
         best
     }
 
-    /// Of two servers drawn by weight, the one with fewer open requests for its weight.
+    /// Of two servers drawn by weight, the index of the one with fewer open requests for its weight.
     fn choose_less_busy(&self, view: &impl ServerView) -> Option<usize> {
         let first = self.draw_by_weight(None, view)?;
         let Some(second) = self.draw_by_weight(Some(first), view) else {
             return Some(first);
         };
-        let weight = |server| u64::from(self.weight(server, view));
+        let weight = |index| u64::from(self.weight(index, view));
         // Compares open requests per weight without a division.
-        let load = |server, other| u64::from(view.open(server)) * weight(other);
+        let load = |index, other_index| u64::from(view.open_requests(index)) * weight(other_index);
         let is_second_less_busy = load(second, first) < load(first, second);
         Some(if is_second_less_busy { second } else { first })
     }
 
-    /// A random server, with a probability by its weight.
+    /// The index of a random server, with a probability by its weight.
     fn draw_by_weight(&self, except: Option<usize>, view: &impl ServerView) -> Option<usize> {
-        let servers = || (0..self.weights.len()).filter(|server| Some(*server) != except);
-        let weight = |server| u64::from(self.weight(server, view));
-        let sum = servers().map(weight).sum();
+        let indexes = || (0..self.weights.len()).filter(|index| Some(*index) != except);
+        let weight = |index| u64::from(self.weight(index, view));
+        let sum = indexes().map(weight).sum();
         let mut point = self.random.draw().checked_rem(sum)?;
-        servers().find(|server| {
-            let weight = weight(*server);
+        indexes().find(|index| {
+            let weight = weight(*index);
             let is_drawn = point < weight;
             point = point.saturating_sub(weight);
             is_drawn
         })
     }
 
-    /// The server with the highest score for this key.
+    /// The index of the server with the highest score for this key.
     fn choose_by_hash(&self, key: u64, view: &impl ServerView) -> Option<usize> {
         let mut best: Option<(usize, f64)> = None;
-        for (server, hash) in self.hashes.iter().enumerate() {
-            let weight = self.weight(server, view);
+        for (index, hash) in self.hashes.iter().enumerate() {
+            let weight = self.weight(index, view);
             if weight == 0 {
                 continue;
             }
@@ -170,10 +172,10 @@ impl Balancer {
             let point = ((mix(key ^ hash) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
             let score = f64::from(weight) / -point.ln();
             if best.is_none_or(|(_, best)| score > best) {
-                best = Some((server, score));
+                best = Some((index, score));
             }
         }
-        best.map(|(server, _)| server)
+        best.map(|(index, _)| index)
     }
 
     fn random_below(&self, end: u32) -> u32 {

@@ -1,26 +1,26 @@
 //! The retry budget of one worker and upstream, as in Finagle: one retry for every five requests, and a few retries
-//! without any. So retries do not add much work to failing servers. While the budget is nearly spent, requests use new
+//! without any requests. So retries do not add much work to failing servers. While the budget is nearly spent, requests use new
 //! connections, which the server cannot have closed before.
 
 use std::cell::Cell;
 
 use crate::base::clock::Nanos;
 
-/// Requests that earn one retry.
+/// The number of requests that earn one retry.
 const REQUESTS_PER_RETRY: u32 = 5;
-/// Retries that are available without any requests; one returns each second.
+/// The number of retries that are available without any requests; one returns each second.
 const MIN_RETRIES: u32 = 10;
 /// With fewer retries the budget is low, and new requests should not need one.
 const LOW_RETRIES: u32 = 5;
-/// Most retries that can be saved up.
+/// Maximum number of retries that can be saved up.
 const MAX_RETRIES: u32 = 100;
 
 /// The retry budget of one worker for one upstream.
 #[derive(Debug)]
 pub struct RetryBudget {
-    /// What is left, in requests: [`REQUESTS_PER_RETRY`] of them are one retry.
+    /// The budget that is left, in requests: [`REQUESTS_PER_RETRY`] of them are one retry.
     saved_requests: Cell<u32>,
-    /// When retries were last returned for the time that passed.
+    /// The time up to which retries were returned.
     refilled_at: Cell<Nanos>,
 }
 

@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::endpoint::Endpoint;
-use super::health::{CheckJudge, FAILING};
-use super::response_head::{HeadReader, LastHead, ParsedHead};
+use super::head_reader::{HeadReader, LastHead, ParsedHead};
+use super::server_health::{CheckJudge, FAILING};
 use super::servers::Servers;
 use super::settings::HealthCheck;
 use crate::base::clock::Clock;
@@ -24,10 +24,16 @@ use crate::net::{Socket, Stream};
 /// The time from one lookup of a name to the next.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The tasks for the upstreams of the running configuration. Dropping it ends them.
+/// The background tasks for the upstreams of the running configuration. Dropping this value ends them.
 #[derive(Default)]
 pub struct ServerWatch {
-    watched: Vec<(Arc<Servers>, Vec<WatchTask>)>,
+    watched: Vec<WatchedUpstream>,
+}
+
+/// An upstream and its tasks, which end when they are dropped.
+struct WatchedUpstream {
+    servers: Arc<Servers>,
+    _tasks: Vec<WatchTask>,
 }
 
 /// A background task that ends when it is dropped.
@@ -46,10 +52,14 @@ impl ServerWatch {
         let mut before = std::mem::take(&mut self.watched);
         for servers in upstreams {
             let mut existing = before.iter();
-            let unchanged = existing.position(|(existing, _)| Arc::ptr_eq(existing, servers));
-            let watched = match unchanged {
+            let unchanged_index =
+                existing.position(|watched| Arc::ptr_eq(&watched.servers, servers));
+            let watched = match unchanged_index {
                 Some(index) => before.swap_remove(index),
-                None => (servers.clone(), spawn_tasks(servers, clock)),
+                None => WatchedUpstream {
+                    servers: servers.clone(),
+                    _tasks: spawn_tasks(servers, clock),
+                },
             };
             self.watched.push(watched);
         }
@@ -60,10 +70,10 @@ impl ServerWatch {
 fn spawn_tasks(servers: &Arc<Servers>, clock: &Clock) -> Vec<WatchTask> {
     let configured = servers.settings.servers.iter().enumerate();
     let named = configured.filter(|(_, server)| server.location.address().is_none());
-    let lookups = named
-        .map(|(server, _)| spawn_task(keep_looking_up(servers.clone(), server, clock.clone())));
+    let lookups =
+        named.map(|(index, _)| spawn_task(keep_looking_up(servers.clone(), index, clock.clone())));
     let mut tasks: Vec<WatchTask> = lookups.collect();
-    if let Some(check) = servers.settings.check.clone().map(Rc::new) {
+    if let Some(check) = servers.settings.health_check.clone().map(Rc::new) {
         let checks = keep_all_checked(servers.clone(), check, clock.clone());
         tasks.push(spawn_task(checks));
     }
@@ -75,10 +85,10 @@ fn spawn_task(task: impl Future<Output = ()> + 'static) -> WatchTask {
 }
 
 /// Looks up the name of a configured server again and again.
-async fn keep_looking_up(servers: Arc<Servers>, server: usize, clock: Clock) {
+async fn keep_looking_up(servers: Arc<Servers>, server_index: usize, clock: Clock) {
     loop {
         // After an error the last addresses stay. The first request that needs the name reports the error.
-        let _ = servers.look_up(server, clock.now()).await;
+        let _ = servers.look_up(server_index, clock.now()).await;
         sleep(LOOKUP_INTERVAL).await;
     }
 }
@@ -119,11 +129,11 @@ async fn keep_checking(
         if let Some(is_healthy) = judge.record_check(has_succeeded) {
             servers.record_verdict(&endpoint, is_healthy, clock.now());
         }
-        sleep(check.every).await;
+        sleep(check.interval).await;
     }
 }
 
-/// Checks an endpoint once. Returns whether it responds as a healthy one does.
+/// Checks an endpoint once. Returns whether the endpoint responds as a healthy one does.
 async fn check_endpoint(
     servers: &Arc<Servers>,
     endpoint: &Endpoint,
@@ -132,7 +142,7 @@ async fn check_endpoint(
 ) -> io::Result<bool> {
     let Some(address) = &endpoint.address else {
         // Without an address, looking up the name is the check.
-        servers.look_up(endpoint.server, clock.now()).await?;
+        servers.look_up(endpoint.server_index, clock.now()).await?;
         return Ok(true);
     };
     let stream = Stream::connect(address).await?;
@@ -140,12 +150,12 @@ async fn check_endpoint(
     let Some(path) = &check.path else {
         return Ok(true);
     };
-    let socket = match &servers.settings.servers[endpoint.server].tls {
+    let socket = match &servers.settings.servers[endpoint.server_index].tls {
         Some(tls) => Socket::connect_tls(stream, tls).await?,
         None => Socket::to_server(stream)?,
     };
-    let host = servers.host(endpoint.server);
-    if servers.settings.http2 {
+    let host = servers.host(endpoint.server_index);
+    if servers.settings.uses_http2 {
         return check_over_http2(socket, host, path).await;
     }
     check_over_http1(socket, host, path).await
@@ -160,7 +170,7 @@ async fn check_over_http1(mut socket: Socket, host: &str, path: &str) -> io::Res
     let mut input = BytesMut::new();
     let mut reader = HeadReader::default();
     loop {
-        let head = reader.next(&mut input, &mut LastHead::default());
+        let head = reader.next_head(&mut input, &mut LastHead::default());
         match head.map_err(io::Error::other)? {
             Some(ParsedHead::Final(head)) => return Ok(is_healthy(head.response.status)),
             Some(ParsedHead::Interim(_)) => {}
